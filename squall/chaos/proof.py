@@ -29,7 +29,6 @@ from squall.chaos.checker import (
     never_again,
     read_run,
 )
-from squall.chaos.flow import flow
 from squall.chaos.mix import Places, draw
 from squall.chaos.tapping import Tapping
 from squall.chaos.trial import Outcome, Subject, run
@@ -92,7 +91,6 @@ class SeedResult:
     def to_dict(self) -> dict[str, Any]:
         outcome = {name: value for name, value in vars(self.outcome).items() if name != "injected"}
         outcome["deaths"] = [asdict(death) for death in self.outcome.deaths]
-        outcome["samples"] = [asdict(sample) for sample in self.outcome.samples]
         start_secs = self.outcome.started_secs
         outcome["injected"] = [
             {
@@ -103,7 +101,6 @@ class SeedResult:
             }
             for one in self.outcome.injected
         ]
-        outcome["flow"] = asdict(flow(self.outcome))
         faults = [fault.to_json() for fault in self.faults]
         return {
             "seed": self.seed, "good": self.good, "problems": self.problems, "faults": faults, "logs": self.logs,

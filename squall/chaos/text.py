@@ -48,7 +48,7 @@ def seed_text(result: Mapping[str, Any]) -> str:
         plural(verdict["messages"], "message"), f"{verdict['ok']:,} ok", f"{verdict['recovered']:,} of them recovered",
         plural(verdict["duplicates"], "duplicate"), plural(verdict["dead_letters"], "dead letter"),
         plural(len(run["injected"]), "fault"), plural(len(run["deaths"]), "death"), recovery,
-        flow_text(run["flow"]), f"drained {run['secs'] - run['healed_secs']:.1f} s after the last",
+        f"drained {run['secs'] - run['healed_secs']:.1f} s after the last",
     ]  # fmt: skip
     said = "nothing lost" + (" of what is compared" if verdict["not_shown"] else "") if result["good"] else "FAILED"
     lines = [f"seed {result['seed']}: {said}; {', '.join(parts)}"]
@@ -58,12 +58,6 @@ def seed_text(result: Mapping[str, Any]) -> str:
     if result["logs"]:
         lines.append(f"  what was emitted and received: {plain(result['logs'])}")
     return "\n".join(lines)
-
-
-def flow_text(flow: Mapping[str, float]) -> str:
-    """ "9,876 acked/s between faults (4.2 s), 5,432 over all"."""
-    between = f"{flow['between']:,.0f} acked/s between faults ({flow['between_secs']:.1f} s)"
-    return f"{between if flow['between_secs'] else 'no time between faults'}, {flow['overall']:,.0f} acked/s over all"
 
 
 def timeline(result: Mapping[str, Any]) -> list[tuple[float, str]]:

@@ -41,7 +41,6 @@ READY_SECS = 60.0
 _BACK_SECS = 10.0
 """Longest wait for daemons to be back at the end: five times a keeper's longest pause before it starts one."""
 _LOOK_SECS = 0.02
-_SAMPLE_SECS = 0.2
 _AUDIT_SECS = 3.0
 """Between two looks at what the run's processes hold, each of which reads every process of the machine."""
 _ROOM_SECS = 0.5
@@ -62,19 +61,10 @@ class Subject:
     module: ModuleType | None
     """Its file, which workers cannot import."""
     config: Config
-    nodes: int
     sinks: tuple[str, ...]
-    drain_secs: float
+    nodes: int = 1
+    drain_secs: float = 60.0
     """Longest wait for pending messages after the faults."""
-
-
-@dataclass
-class Sample:
-    """Counts at one moment."""
-
-    at_secs: float
-    acked: int
-    pending: int
 
 
 @dataclass
@@ -94,7 +84,6 @@ class Outcome:
     """Why it was not drained."""
     injected: list[Injected] = field(default_factory=list)
     deaths: list[Death] = field(default_factory=list)
-    samples: list[Sample] = field(default_factory=list)
     away: list[str] = field(default_factory=list)
     """Daemons that were dead at the end."""
     left: list[str] = field(default_factory=list)
@@ -235,7 +224,7 @@ def _deaths(cluster: PrivateCluster, job: Job, daemons: DaemonWatch, outcome: Ou
 
 
 class _Watch:
-    """Waits, and takes samples while it does."""
+    """Waits, and looks around while it does."""
 
     def __init__(
         self, job: Job, outcome: Outcome, injector: Injector, daemons: DaemonWatch, open_messages: OpenMessages,
@@ -248,7 +237,6 @@ class _Watch:
         self._should_stop = should_stop
         self._actions: list[tuple[float, float, Callable[[], None]]] = []
         """When each is due next, and how often."""
-        self.every(_SAMPLE_SECS, self._sample)
         self.every(_DAEMONS_SECS, lambda: daemons.look(time.monotonic()))
 
     def every(self, secs: float, action: Callable[[], None]) -> None:
@@ -306,9 +294,3 @@ class _Watch:
     def _at_rest(self) -> bool:
         view = self._job.view()
         return view is not None and view.is_at_rest()
-
-    def _sample(self) -> None:
-        now, view = self._outcome.now(), self._job.view()
-        if view is not None:
-            acked, pending = view.spout_total("acked"), view.spout_total("pending")
-            self._outcome.samples.append(Sample(round(now, 3), acked, pending))

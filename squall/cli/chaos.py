@@ -14,7 +14,6 @@ import click
 from squall import __version__
 from squall.chaos.campaign import Campaign
 from squall.chaos.mix import ALL, GROUPS, kinds_of
-from squall.chaos.page import page
 from squall.chaos.proof import Expected, Proof, SeedResult
 from squall.chaos.tapping import Tapping
 from squall.chaos.taps import sinks_of, tap
@@ -27,7 +26,6 @@ from squall.chaos.text import (
     when_text,
 )
 from squall.chaos.trial import SETTINGS, Stopped, Subject
-from squall.cli.checks import seconds, some_path
 from squall.cli.interrupts import Interrupts
 from squall.cli.layers import layers_of
 from squall.cli.loader import load_topology
@@ -52,22 +50,14 @@ _MAX_SEED, _MOST = 2**63, 1_000_000
 @click.option("--mix", default=ALL, show_default=True, help=_MIX_HELP)
 @click.option("--sink", "sinks", multiple=True, metavar="BOLT",
               help="A sink to compare (default: each bolt that no other reads from).")
-@click.option("--workers", type=int, help="Worker processes (setting workers), 2 by default.")
-@click.option("--nodes", type=int, default=1, show_default=True, help="Nodes (supervisors) to spread them over.")
 @settings_option
-@click.option("--drain-secs", type=float, default=60.0, show_default=True, metavar="SECS",
-              callback=seconds(above=True), help="Longest wait for pending messages after the faults.")
 @click.option("--only", metavar="N,N", help="Only these faults of the seed, by their numbers.")
-@click.option("--no-shrink", is_flag=True, help="Do not look for the fewest faults that still make it fail.")
 @click.option("--jobs", type=int, default=1, show_default=True, help="Seeds tried side by side, each on a cluster.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
-@click.option("--html", type=click.Path(dir_okay=False), callback=some_path,
-              help="Write a report with a picture to this file.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
 def chaos_command(
     target: str, app_dir: str | None, seed: str, seeds: int, duration: str, mix: str, sinks: tuple[str, ...],
-    workers: int | None, nodes: int, settings: tuple[str, ...], drain_secs: float, only: str | None, no_shrink: bool,
-    jobs: int, as_json: bool, html: str | None, arguments: tuple[str, ...],
+    settings: tuple[str, ...], only: str | None, jobs: int, as_json: bool, arguments: tuple[str, ...],
 ) -> None:
     """Run the topology in FILE under random faults, and prove that nothing was lost.
 
@@ -78,26 +68,24 @@ def chaos_command(
     nothing could be proved; 130: interrupted.
     """
     first = _number("--seed", seed, 0, _MAX_SEED)
-    for option, value in (("--seeds", seeds), ("--jobs", jobs), ("--nodes", nodes)):
+    for option, value in (("--seeds", seeds), ("--jobs", jobs)):
         _number(option, str(value), 1, _MOST)
     numbers = None if only is None else [_number("--only", part, 0, _MOST) for part in only.split(",")]
     for_secs, kinds = parse_duration_secs(duration), kinds_of(mix)
-    layers = layers_of(settings, SETTINGS, workers=workers)
-    check_workers(layers.config().workers, nodes, this_machine())
-    if html is not None and not Path(html).absolute().parent.is_dir():
-        raise UsageError(f"--html {html}: there is no directory {Path(html).parent}")
+    layers = layers_of(settings, SETTINGS)
+    check_workers(layers.config().workers, 1, this_machine())
     # From here on, users' code runs in this process and may print.
     out = reserve_stdout() if as_json else None
     loaded = load_topology(target, list(arguments), app_dir)
     topology = loaded.topology
     config = layers.config(topology.config)
-    check_workers(config.workers, nodes, this_machine())
-    subject = Subject(topology, loaded.script, config, nodes, sinks or sinks_of(topology), drain_secs)
+    check_workers(config.workers, 1, this_machine())
+    subject = Subject(topology, loaded.script, config, sinks or sinks_of(topology))
     tap(topology, Tapping("", subject.sinks))
     asked = {
         "file": target, "seed": first, "seeds": seeds, "for": duration, "mix": mix,
         "sink": list(subject.sinks), "set": [f"{name}={value}" for name, value in config.explicit().items()],
-        "nodes": nodes, "drain-secs": drain_secs, "jobs": jobs,
+        "jobs": jobs,
         **({} if only is None else {"only": only}), **({} if app_dir is None else {"app-dir": app_dir}),
         "arguments": list(arguments),
     }  # fmt: skip
@@ -107,13 +95,11 @@ def chaos_command(
         with Interrupts() as interrupts:
             proof = Proof(subject, kinds, for_secs, directory, lambda: interrupts.count > 0, jobs)
             campaign = Campaign(proof, jobs, lambda: interrupts.count > 0)
-            session.run(campaign, range(first, first + seeds), numbers, not no_shrink)
+            session.run(campaign, range(first, first + seeds), numbers)
     except Stopped:
         raise click.exceptions.Exit(interrupts.exit_code) from None
     finally:
         _tidy(directory, session.document)
-    if html is not None:
-        Path(html).write_text(page(session.document), encoding="utf-8")
     if out is not None:
         say_json(with_schema("chaos", session.document), out=out)
     session.end()
@@ -142,7 +128,7 @@ class _Session:
         arguments = self._asked["arguments"]
         return shlex.join([*words, *(["--", *arguments] if arguments else [])])
 
-    def run(self, campaign: Campaign, seeds: Sequence[int], only: Sequence[int] | None, shrink: bool) -> None:
+    def run(self, campaign: Campaign, seeds: Sequence[int], only: Sequence[int] | None) -> None:
         """Learn, try every seed, and find the fewest faults with which the first failed seed still fails."""
         expected = campaign.learn()
         self.document["expected"] = {
@@ -162,7 +148,7 @@ class _Session:
         rows.sort(key=lambda row: int(row["seed"]))
         self.document |= {"good": not failed, "bound": min(1.0, 3 / len(seeds))}
         # One is enough to examine, and shrinking it takes many runs.
-        if failed and failed[0].faults and shrink and only is None:
+        if failed and failed[0].faults and only is None:
             self._find_smallest(campaign, failed[0], expected)
 
     def _find_smallest(self, campaign: Campaign, result: SeedResult, expected: Expected) -> None:

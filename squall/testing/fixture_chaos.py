@@ -23,7 +23,6 @@ from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology, check_topology
 from squall.engine.errors import UsageError
 
-DRAIN_SECS = 60.0
 _CHECKS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("faults", lambda value: isinstance(value, str), "a text as for --mix, such as 'kill' or 'process,link'"),
     ("for_secs", lambda value: _is_number(value) and 0 < value < math.inf, "a number of seconds above 0"),
@@ -60,9 +59,7 @@ class FixtureChaos:
                 raise UsageError(f"squall_chaos.run has {name} {asked[name]!r:.80}; allowed: {allowed}")
         check_topology("squall_chaos.run", topology)
         looks_at = tuple(asked["sinks"]) or sinks_of(topology)
-        subject = Subject(
-            topology, self._module, config or Config(**SETTINGS), asked["nodes"], looks_at, DRAIN_SECS
-        )
+        subject = Subject(topology, self._module, config or Config(**SETTINGS), looks_at, asked["nodes"])
         proof = Proof(subject, kinds_of(asked["faults"]), asked["for_secs"], self._directory)
         expected = proof.learn()
         results = []

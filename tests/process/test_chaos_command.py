@@ -20,11 +20,9 @@ HERE = "tests/process/chaos_topologies.py"
 
 
 def test_two_seeds_at_a_time(tmp_path: Path) -> None:
-    page, temporary = tmp_path / "report.html", tmp_path / "temporary"
-    temporary.mkdir()
     done = squall(
         "chaos", f"{HERE}:numbers", "--seed", "7", "--seeds", "2", "--for", "2s", "--jobs", "2", "--json",
-        "--html", str(page), TMPDIR=str(temporary),
+        TMPDIR=str(tmp_path),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
@@ -40,13 +38,12 @@ def test_two_seeds_at_a_time(tmp_path: Path) -> None:
     said = done.stderr.splitlines()
     assert said[0] == said[-1]
     assert "seed=7, seeds=2, for=2s, mix=all, sink=end" in said[0]
-    assert "<svg" in page.read_text()
-    assert not list(temporary.iterdir())
+    assert not list(tmp_path.iterdir())
 
 
 def test_daemons_die_and_come_back_and_nothing_is_lost(tmp_path: Path) -> None:
     done = squall(
-        "chaos", f"{HERE}:numbers", "--seed", "3", "--for", "2s", "--mix", "kill-daemon", "--no-shrink", "--json",
+        "chaos", f"{HERE}:numbers", "--seed", "3", "--for", "2s", "--mix", "kill-daemon", "--json",
         TMPDIR=str(tmp_path),
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -76,7 +73,7 @@ def test_a_seed_that_fails_is_shrunk_and_can_be_done_again(tmp_path: Path) -> No
 def test_a_disk_that_fills_up_is_told_in_a_line(size: str) -> None:
     """There is room for the beginning of a cluster, and not for all that a run writes."""
     script = 'mount -t tmpfs -o "$0" squall-test "$TMPDIR" && "$@"; code=$?; find "$TMPDIR"; exit $code'
-    chaos = command("chaos", f"{HERE}:numbers", "--seed", "1", "--for", "0.5s", "--drain-secs", "0.5")
+    chaos = command("chaos", f"{HERE}:numbers", "--seed", "1", "--for", "0.5s")
     line = [*IN_A_NAMESPACE, "sh", "-c", script, f"size={size},mode=0700", *chaos]
     # Short: socket paths end at 107 bytes.
     directory = Path(tempfile.mkdtemp(prefix="d-", dir=os.environ["XDG_RUNTIME_DIR"]))

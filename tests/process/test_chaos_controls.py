@@ -27,7 +27,7 @@ Try = Callable[..., tuple[Outcome, Verdict]]
 
 
 def subject(topology: Topology, config: Config, drain_secs: float = 30.0) -> Subject:
-    return Subject(topology, None, config, 1, SINKS, drain_secs)
+    return Subject(topology, None, config, SINKS, drain_secs=drain_secs)
 
 
 def kill_everybody(places: Places) -> list[Fault]:

@@ -19,7 +19,6 @@ HERE = "tests/process/chaos_topologies.py"
         (("--seed", "1", "--for", "3 parsecs"), "duration '3 parsecs'"),
         (("--seed", "1", "--sink", "numbers"), "sink 'numbers' is no bolt of this topology; its bolts: halves, end"),
         (("--seed", "1", "--set", "ackers=0"), "setting ackers is 0: nothing is tracked"),
-        (("--seed", "1", "--html", "/nowhere/at/all.html"), "--html /nowhere/at/all.html: there is no directory"),
         ((), "missing option '--seed' (see `squall chaos --help`)"),
     ],
 )
