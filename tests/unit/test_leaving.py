@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
-import pytest
-
-from squall.engine.errors import UsageError
 from squall.scheduler.common.messages import RegisterSupervisor, SlotRef
 from squall.scheduler.nimbus.decisions import Instructions
-from squall.scheduler.nimbus.instruction import CreateBoard, Note, SendAssignNode, StoreTopology
-from squall.scheduler.nimbus.nodes import NODE_TIMEOUT_SECS
+from squall.scheduler.nimbus.instruction import CreateBoard, SendAssignNode, StoreTopology
 from squall.scheduler.nimbus.topology_life import TopologyLife
 from squall.scheduler.supervisor.departure import NIMBUS_PATIENCE_SECS, Departure
 from tests.unit.test_nimbus_decisions import Cluster, kinds
@@ -77,18 +71,6 @@ def test_it_hears_which_topologies_find_no_room() -> None:
     assert cluster.slots("y") == [SlotRef("node-3", 6700)]
 
 
-def test_one_that_has_other_workers_goes_on_with_those() -> None:
-    cluster = Cluster(nodes=2, ports=1)
-    cluster.submit(workers=2)
-    leave(cluster)
-    assert cluster.nimbus.assign_node(LEAVER).without_room == []
-    both = cluster.slots()
-    cluster.nimbus.drained(cluster.id(), cluster.now)
-    for slot in both:
-        cluster.slot(slot, "stopped", 1)
-    assert cluster.slots() == [SlotRef("node-2", 6700)]
-
-
 def test_what_drains_already_has_no_more_time_than_the_node() -> None:
     cluster = Cluster()
     cluster.submit()
@@ -103,27 +85,6 @@ def test_what_drains_already_has_no_more_time_than_the_node() -> None:
     assert cluster.nimbus.draining() == []
 
 
-def test_an_inactive_topology_stays_inactive() -> None:
-    cluster = Cluster(nodes=2, ports=1)
-    cluster.submit(workers=1)
-    cluster.nimbus.deactivate("x")
-    leave(cluster)
-    slot = cluster.slots()[0]
-    cluster.nimbus.drained(cluster.id(), cluster.now)
-    cluster.slot(slot, "stopped", 1)
-    assert cluster.nimbus.topology("x").topology.status == "INACTIVE"
-    assert cluster.slots() == [SlotRef("node-2", 6700)]
-
-
-def test_to_say_it_again_changes_nothing() -> None:
-    cluster = Cluster(nodes=3)
-    cluster.submit()
-    leave(cluster)
-    before = cluster.nimbus.topology("x")
-    assert kinds(leave(cluster)) == []
-    assert cluster.nimbus.topology("x") == before
-
-
 def test_the_next_nimbus_hears_of_it_and_goes_on() -> None:
     cluster = Cluster(nodes=2, ports=1)
     cluster.submit(workers=1)
@@ -136,45 +97,6 @@ def test_the_next_nimbus_hears_of_it_and_goes_on() -> None:
     again.nimbus.drained(again.id(), again.now)
     again.slot(SlotRef(LEAVER, 6700), "stopped", 1)
     assert again.slots() == [SlotRef("node-2", 6700)]
-
-
-def test_its_work_is_not_taken_for_lost() -> None:
-    cluster = Cluster(nodes=2, ports=1)
-    cluster.submit(workers=2)
-    # The cluster is about to stop: nothing is moved any more.
-    cluster.nimbus.stop_spouts()
-    assert StoreTopology not in kinds(leave(cluster))
-    cluster.now += NODE_TIMEOUT_SECS
-    cluster.heartbeat("node-1", "node-2")
-    assert cluster.nimbus.missing(cluster.now) == []
-
-
-def test_it_is_not_missed_once_it_has_left() -> None:
-    cluster = Cluster()
-    leave(cluster)
-    cluster.now += NODE_TIMEOUT_SECS
-    cluster.heartbeat("node-2")
-    assert Note(f"{LEAVER} has left") in cluster.nimbus.tick(cluster.now)
-    state = cluster.nimbus.cluster()
-    assert (list(state.supervisors), state.gone, state.leaving) == (["node-2"], [], [])
-    assert list(cluster.nimbus.supervisor_pids) == ["node-2"]
-
-
-def test_its_next_supervisor_is_offered_work_again() -> None:
-    cluster = Cluster(nodes=1)
-    leave(cluster)
-    cluster.submit()
-    cluster.register(LEAVER, 6700)
-    assert cluster.slots() == [SlotRef(LEAVER, 6700)]
-    assert cluster.nimbus.cluster().leaving == []
-
-
-@pytest.mark.parametrize("secs", [-1.0, math.nan, math.inf])
-def test_a_time_that_is_none_is_refused(secs: float) -> None:
-    cluster = Cluster()
-    with pytest.raises(UsageError):
-        leave(cluster, secs)
-    assert cluster.nimbus.cluster().leaving == []
 
 
 # ---- the supervisor ----
@@ -202,20 +124,3 @@ def test_without_nimbus_it_does_not_wait_for_the_drain() -> None:
     departure = Departure(100.0, 30.0)
     assert departure.next_deadline == 100.0 + NIMBUS_PATIENCE_SECS
     assert departure.is_over(departure.next_deadline, idle=False)
-
-
-def test_slots_that_a_move_to_fewer_workers_leaves_go_to_those_that_wait() -> None:
-    """Also to one that was submitted before it, and that found none of them free."""
-    cluster = Cluster(nodes=0)
-    cluster.submit("first", workers=1)
-    cluster.register("node-2", 6700)
-    cluster.register("node-1", 6700, 6701)
-    cluster.submit(workers=2)
-    leave(cluster, 0.0, "node-2")
-    cluster.slot(SlotRef("node-2", 6700), "stopped", name="first")
-    cluster.rebalance(workers=1, wait_secs=0.0)
-    cluster.now += NODE_TIMEOUT_SECS
-    cluster.nimbus.tick(cluster.now)
-    cluster.look()
-    cluster.register("node-1", 6700, 6701)
-    assert [cluster.slots(name) for name in ("x", "first")] == [[SlotRef("node-1", 6700)], [SlotRef("node-1", 6701)]]

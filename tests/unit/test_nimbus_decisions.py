@@ -127,11 +127,6 @@ def test_each_node_is_told_its_own_work() -> None:
     assert cluster.nimbus.assign_node("node-3").slots == {}
 
 
-def test_ids_are_numbered() -> None:
-    cluster = Cluster()
-    assert [cluster.submit(name)[0].id for name in ("a", "b")] == ["a-1-0a0b0c0d", "b-2-0a0b0c0d"]
-
-
 def test_storm_too_few_slots() -> None:
     """Storm's testAssignment: a second topology that asks for 20 workers gets the 8 slots that are left."""
     cluster = Cluster(nodes=3, ports=4)
@@ -155,14 +150,6 @@ def test_without_slots_it_waits_and_is_placed_when_a_node_comes() -> None:
     assert list(cluster.nimbus.assign_node("node-1").slots) == [6700]
 
 
-def test_waiting_topologies_are_placed_in_the_order_of_submission() -> None:
-    cluster = Cluster(nodes=0)
-    for name in ("b", "a", "c"):
-        cluster.submit(name, workers=1)
-    cluster.register("node-1", 6700, 6701)
-    assert [bool(cluster.slots(name)) for name in ("b", "a", "c")] == [True, True, False]
-
-
 def test_a_waiting_topology_gets_the_slots_of_one_that_ends() -> None:
     cluster = Cluster(nodes=1, ports=1)
     cluster.submit("a", workers=1)
@@ -172,14 +159,6 @@ def test_a_waiting_topology_gets_the_slots_of_one_that_ends() -> None:
     steps = cluster.slot(SlotRef("node-1", 6700), "stopped", name="a")
     assert kinds(steps) == [DeleteTopology, RemoveBoard, CreateBoard, StoreAssignment, SendAssignNode]
     assert cluster.nimbus.assign_node("node-1").slots[6700].topology.name == "b"
-
-
-def test_a_registration_does_not_send_to_the_node_that_is_being_answered() -> None:
-    cluster = Cluster(nodes=1, ports=1)
-    cluster.submit("a", workers=1)
-    cluster.submit("b", workers=1)
-    assert SendAssignNode("node-2") not in cluster.register("node-2", 6700)
-    assert cluster.nimbus.assign_node("node-2").slots[6700].topology.name == "b"
 
 
 def test_a_taken_name_is_refused() -> None:
@@ -235,11 +214,6 @@ def test_all_mistakes_are_listed_at_once() -> None:
         cluster.nimbus.submit(request("a/b", 0, components=[]), cluster.now, 0.0, "0a0b0c0d")
 
 
-@pytest.mark.parametrize("name", ["x" * 64, "word-count", "Wörter 1", "a_b"])
-def test_good_names_are_accepted(name: str) -> None:
-    assert Cluster().submit(name)[0].name == name
-
-
 def test_a_submission_that_cannot_be_carried_out_leaves_nothing() -> None:
     cluster = Cluster()
     cluster.submit()
@@ -283,15 +257,6 @@ def test_unknown_names_are_refused_with_what_runs() -> None:
     for ask in (cluster.nimbus.activate, cluster.nimbus.deactivate, cluster.nimbus.topology, cluster.kill):
         with pytest.raises(UsageError, match="there is no topology named 'y'; running: 'x'"):
             ask("y")
-
-
-def test_a_killed_topology_cannot_be_activated() -> None:
-    cluster = Cluster()
-    cluster.submit()
-    cluster.kill(wait_secs=5)
-    for ask in (cluster.nimbus.activate, cluster.nimbus.deactivate):
-        with pytest.raises(UsageError, match="topology 'x' is KILLED"):
-            ask("x")
 
 
 # ---- kill ----
@@ -338,13 +303,6 @@ def test_a_waiting_topology_is_killed_at_once() -> None:
     assert cluster.names() == []
 
 
-def test_a_killed_topology_is_not_placed_any_more() -> None:
-    cluster = Cluster(nodes=0)
-    cluster.submit()
-    cluster.kill(wait_secs=5)
-    assert kinds(cluster.register("node-1", 6700)) == []
-
-
 def test_a_slot_that_never_says_it_is_empty_is_waited_for_within_bounds() -> None:
     cluster = Cluster()
     cluster.submit()
@@ -356,15 +314,6 @@ def test_a_slot_that_never_says_it_is_empty_is_waited_for_within_bounds() -> Non
     cluster.now += 0.1
     assert kinds(cluster.look(second)) == [EndWorker]
     assert kinds(cluster.look()) == [DeleteTopology, RemoveBoard]
-
-
-def test_slots_that_have_no_process_are_not_waited_for() -> None:
-    cluster = Cluster(ports=1)
-    cluster.submit()
-    first, second = cluster.slots()
-    cluster.slot(first, "failed")
-    cluster.slot(second, "stopped")
-    assert DeleteTopology in kinds(cluster.kill())
 
 
 def test_of_a_node_that_is_gone_its_processes_are_waited_for() -> None:
@@ -513,17 +462,6 @@ def test_repeated_and_overtaken_news_change_nothing() -> None:
     assert (state.workers[str(slot)], state.restarts_total) == ("ready", 1)
 
 
-def test_news_of_others_are_ignored() -> None:
-    cluster = Cluster()
-    cluster.submit()
-    elsewhere = SlotChanged("node-1", 6701, cluster.id(), 1, "died", 7, 1.0)
-    unknown = SlotChanged("node-1", 6700, "gone-1-00000000", 1, "died", 7, 1.0)
-    for event in (elsewhere, unknown):
-        assert cluster.nimbus.slot_changed(event, cluster.now) == []
-    assert cluster.heartbeat("node-9") == []
-    assert cluster.nimbus.topology("x").restarts_total == 0
-
-
 def test_deaths_and_their_texts_are_bounded_and_all_counted() -> None:
     cluster = Cluster()
     cluster.submit()
@@ -566,14 +504,6 @@ def test_a_node_that_comes_back_is_told_and_offered_again() -> None:
     steps = cluster.heartbeat("node-1")
     assert kinds(steps) == [SendAssignNode, CreateBoard, StoreAssignment, SendAssignNode]
     assert cluster.heartbeat("node-1") == []
-
-
-def test_a_supervisor_that_registers_again_keeps_its_work() -> None:
-    cluster = Cluster()
-    cluster.submit()
-    before = cluster.nimbus.assign_node("node-1")
-    assert kinds(cluster.register("node-1", 6700, 6701)) == []
-    assert cluster.nimbus.assign_node("node-1") == before
 
 
 # ---- after a restart ----
@@ -619,13 +549,6 @@ def test_a_drained_topology_is_not_waited_for_any_longer() -> None:
     assert cluster.nimbus.assign_node("node-1").slots == {}
     assert cluster.nimbus.draining() == []
     assert cluster.nimbus.drained(cluster.id(), cluster.now + 2) == []
-
-
-def test_a_running_topology_cannot_be_drained_away() -> None:
-    cluster = Cluster()
-    cluster.submit()
-    assert cluster.nimbus.draining() == []
-    assert cluster.nimbus.drained(cluster.id(), cluster.now) == []
 
 
 def test_a_topology_moves_when_drained_and_all_its_slots_are_empty() -> None:
@@ -689,18 +612,6 @@ def test_while_it_moves_it_can_only_be_killed() -> None:
     assert cluster.names() == []
 
 
-def test_an_inactive_topology_is_inactive_after_its_move() -> None:
-    cluster = Cluster()
-    cluster.submit()
-    cluster.nimbus.deactivate("x")
-    cluster.rebalance(workers=1, wait_secs=0)
-    for slot in cluster.slots():
-        cluster.slot(slot, "stopped")
-    assert cluster.nimbus.topology("x").topology.status == "INACTIVE"
-    assert len(cluster.slots()) == 1
-    assert len(cluster.free()) == 3
-
-
 def test_a_topology_that_finds_no_slot_to_move_to_waits_for_one() -> None:
     cluster = Cluster(nodes=1, ports=1)
     cluster.submit(workers=1)
@@ -743,13 +654,6 @@ def test_before_the_end_all_spouts_rest_and_no_status_changes() -> None:
     assert cluster.nimbus.assign_node("node-1").slots[6700].topology.status == "INACTIVE"
     assert cluster.nimbus.topology("x").topology.status == "ACTIVE"
     assert len(cluster.nimbus.draining()) == 1
-
-
-def test_a_near_name_is_suggested() -> None:
-    cluster = Cluster()
-    cluster.submit("word-count")
-    with pytest.raises(UsageError, match=r"no topology named 'wordcount'; did you mean 'word-count'\?"):
-        cluster.nimbus.topology("wordcount")
 
 
 @pytest.mark.parametrize(("name", "near"), [("shp", "shop"), ("Shp", "Shop"), ("SHOP", "Shop"), ("shOp", "shop")])
@@ -801,24 +705,6 @@ def test_work_of_a_lost_node_goes_to_another_slot_and_the_rest_stays() -> None:
     assert state.assignment.executors == before.executors
     assert (state.topology.status, state.topology.rebalance) == ("ACTIVE", None)
     assert str(lost) not in state.workers
-
-
-def test_a_topology_that_drains_does_not_wait_for_the_workers_of_a_lost_node() -> None:
-    cluster = Cluster(nodes=3, ports=1)
-    cluster.submit()
-    stays, lost = cluster.slots()
-    cluster.rebalance(workers=2, wait_secs=300.0)
-    silent_after(cluster, "node-1", "node-3")
-    ((_, _, missing),) = cluster.nimbus.missing(cluster.now)
-    assert missing == [1]
-    assert set(kinds(cluster.nimbus.lost(cluster.id(), cluster.now))) == {SendAssignNode}
-    assert cluster.nimbus.missing(cluster.now) == []
-    assert cluster.nimbus.lost(cluster.id(), cluster.now) == []
-    cluster.slot(stays, "stopped")
-    cluster.look()
-    assert lost not in cluster.slots()
-    assert len(cluster.slots()) == 2
-    assert cluster.nimbus.topology("x").topology.status == "ACTIVE"
 
 
 def test_a_killed_topology_drains_on_what_it_has_left() -> None:
@@ -938,13 +824,6 @@ def test_a_move_without_another_slot_leaves_a_failed_one_where_it_is() -> None:
     assert work.topology.given_up == [SlotRef("node-1", 6700)]
 
 
-def test_work_that_was_refused_was_not_given_up() -> None:
-    cluster = Cluster()
-    cluster.submit()
-    assert kinds(cluster.slot(cluster.slots()[0], "failed", 0)) == []
-    assert cluster.nimbus.topology("x").topology.given_up == []
-
-
 def test_a_reset_lets_given_up_slots_be_tried_again() -> None:
     cluster = Cluster(nodes=1, ports=1)
     cluster.submit(workers=1)
@@ -963,14 +842,6 @@ def test_a_slot_that_starts_again_is_not_given_up_whatever_came_late() -> None:
     cluster.slot(slot, "failed", 31)
     assert kinds(cluster.slot(slot, "started", 32)) == [StoreTopology]
     assert cluster.nimbus.topology("x").topology.given_up == []
-
-
-def test_what_is_killed_cannot_be_reset() -> None:
-    cluster = Cluster()
-    cluster.submit()
-    cluster.kill(wait_secs=5)
-    with pytest.raises(UsageError, match="topology 'x' is KILLED: there is nothing to try again"):
-        cluster.nimbus.reset("x", cluster.now)
 
 
 def test_a_new_nimbus_remembers_which_slots_gave_up() -> None:
@@ -1007,13 +878,6 @@ def leaving_cluster() -> tuple[Cluster, TopologyRecord]:
     return cluster, record
 
 
-def test_only_topologies_that_shall_leave_are_watched_for_their_end() -> None:
-    cluster, record = leaving_cluster()
-    cluster.submit("stays", 1)
-    assert record.remove_when_drained
-    assert [watched.id for watched, _ in cluster.nimbus.finishing()] == [record.id]
-
-
 def test_one_that_has_finished_is_killed_at_once() -> None:
     cluster, record = leaving_cluster()
     steps = cluster.nimbus.finished(record.id, cluster.now)
@@ -1032,15 +896,3 @@ def test_one_that_leaves_or_moves_already_is_not_watched(how: str) -> None:
         cluster.rebalance(workers=1)
     assert cluster.nimbus.finishing() == []
     assert cluster.nimbus.finished(record.id, cluster.now) == []
-
-
-def test_one_that_waits_for_a_slot_has_no_board_to_watch() -> None:
-    cluster = Cluster(nodes=0)
-    cluster.nimbus.submit(request(remove_when_drained=True), cluster.now, 1.5e9, "0a0b0c0d")
-    assert cluster.nimbus.finishing() == []
-
-
-def test_a_move_keeps_that_it_shall_leave() -> None:
-    life = TopologyLife(TopologyRecord("x-1", "x", "ACTIVE", {"workers": 1}, COMPONENTS, "b", [], 0.0,
-                                       remove_when_drained=True))
-    assert life.moved_record().remove_when_drained

@@ -178,37 +178,12 @@ def test_what_a_node_has_begun_late_ends_before_the_next_board_is_made(overdue: 
     assert [step for step in ends if step in (CreateBoard, StoreAssignment)] == [CreateBoard, StoreAssignment]
 
 
-def test_also_if_it_had_to_wait_for_a_slot_of_another_node() -> None:
-    cluster = lost_with_its_node()
-    [slot] = cluster.slots()
-    cluster.register("node-1", 6700, 6701, holds={slot.port: cluster.id()})
-    assert CreateBoard not in kinds(cluster.register("node-2", 6700))
-    assert CreateBoard in kinds(cluster.slot(slot, "stopped"))
-
-
-def test_a_node_that_holds_nothing_gets_the_work_at_once() -> None:
-    cluster = lost_with_its_node()
-    assert CreateBoard in kinds(cluster.register("node-1", 6700, 6701))
-
-
 def test_what_was_begun_late_and_does_not_stop_is_ended() -> None:
     cluster = lost_with_its_node()
     [slot] = cluster.slots()
     cluster.register("node-1", 6700, 6701, holds={slot.port: cluster.id()})
     cluster.now += STOP_PATIENCE_SECS
     cluster.heartbeat("node-1")
-    assert kinds(cluster.look(slot)) == [EndWorker]
-    assert CreateBoard in kinds(cluster.look())
-
-
-def test_what_was_begun_late_on_a_node_that_then_dies_is_looked_for() -> None:
-    cluster = lost_with_its_node()
-    [slot] = cluster.slots()
-    cluster.register("node-1", 6700, 6701, holds={slot.port: cluster.id()})
-    cluster.register("node-2", 6700)
-    cluster.now += ORPHAN_PATIENCE_SECS
-    cluster.heartbeat("node-2")
-    cluster.nimbus.tick(cluster.now)
     assert kinds(cluster.look(slot)) == [EndWorker]
     assert CreateBoard in kinds(cluster.look())
 

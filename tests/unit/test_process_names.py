@@ -7,7 +7,6 @@ import signal
 
 import pytest
 
-from squall.engine.errors import ClusterError
 from squall.scheduler.common import process
 
 
@@ -34,23 +33,3 @@ def test_start_time_names_a_process_for_good() -> None:
 
 def test_memory_is_counted_in_bytes() -> None:
     assert 1_000_000 < process.rss_bytes(os.getpid()) < 1 << 40
-
-
-@pytest.mark.parametrize("ask", [process.start_time_ticks, process.rss_bytes, process.open_pidfd])
-def test_a_process_that_does_not_exist_is_named(ask: object) -> None:
-    assert callable(ask)
-    with pytest.raises(ClusterError, match="process 4194999 does not exist"):
-        ask(4194999)
-
-
-def test_an_impossible_signal_is_refused_by_name() -> None:
-    pidfd = process.open_pidfd(os.getpid())
-    try:
-        with pytest.raises(ClusterError, match="cannot send signal 4000 through a pidfd: Invalid argument"):
-            process.send_signal(pidfd, 4000)
-    finally:
-        os.close(pidfd)
-
-
-def test_there_is_no_dead_child_to_find() -> None:
-    assert process.peek_dead_child() is None

@@ -47,18 +47,6 @@ def test_any_progress_is_hope(progress: str) -> None:
         bench.totals = Totals(acked=1 + n // 90)._replace(**{progress: n // 4 + 1})
 
 
-def test_the_verdict_is_of_the_topology_whatever_slot_its_worker_was_in() -> None:
-    bench = Judge()
-    for n in range(4):
-        assert not bench.died(work(index=n % 2), 6700 + n % 2, error=True).hopeless
-        assert not bench.died(work("other-2"), 6702).hopeless
-    assert bench.died(work(index=1), 6701, error=True).hopeless
-    assert bench.judge.is_hopeless(work(index=0))
-    assert not bench.judge.is_hopeless(work("other-2"))
-    bench.judge.keep_only({"other-2"})
-    assert not bench.judge.is_hopeless(work())
-
-
 def test_progress_after_the_last_death_takes_the_verdict_back() -> None:
     bench = Judge()
     for _ in range(5):
@@ -98,13 +86,6 @@ def test_deaths_that_bring_dead_letters_nearer_are_excused_until_nothing_was_eve
     assert [verdict.hopeless for verdict in found] == [False] * (limit + 3) + [True] * 2
 
 
-def test_acks_between_crashes_are_hope_however_many_crashes_there_are() -> None:
-    bench = Judge()
-    for crashes in range(1, 1000):
-        bench.totals = Totals(crashes // 10 + 1, 0, crashes)
-        assert bench.died(work(), error=True, nearer=True, later=0.1).excused
-
-
 def test_a_stream_that_stops_acking_is_hopeless_in_the_end_and_an_ack_brings_hope_back() -> None:
     bench, limit = Judge(), OPTIONS.crashes_without_an_ack
     for totals, excused in (
@@ -113,9 +94,3 @@ def test_a_stream_that_stops_acking_is_hopeless_in_the_end_and_an_ack_brings_hop
     ):
         bench.totals = totals
         assert bench.died(work(), nearer=True).excused is excused
-
-
-def test_a_death_that_is_nobody_s_step_is_not_excused() -> None:
-    bench = Judge()
-    bench.totals = Totals(5, 1, 1)
-    assert not bench.died(work()).excused

@@ -85,13 +85,6 @@ def test_the_successor_is_stored_with_the_end_of_the_one_before() -> None:
     assert cluster.nimbus.replaceable() == []
 
 
-def test_workers_of_the_old_one_hear_nothing_of_the_new_one() -> None:
-    cluster = one_of_two()
-    replace(cluster, replace_wait_secs=7.0)
-    [work] = cluster.nimbus.assign_node("node-1").slots.values()
-    assert (work.topology.status, work.topology.successor) == ("KILLED", None)
-
-
 def test_it_begins_when_the_last_slot_is_empty_and_in_one_step_with_the_end() -> None:
     cluster = one_of_two()
     old = cluster.id()
@@ -110,13 +103,6 @@ def test_it_begins_when_the_last_slot_is_empty_and_in_one_step_with_the_end() ->
     assert cluster.id() == record.id
     assert cluster.nimbus.topology("x").topology == record
     assert begin(cluster) == []
-
-
-def test_the_limit_is_the_message_timeout_unless_it_is_given() -> None:
-    cluster = Cluster()
-    cluster.nimbus.submit(request(conf={"workers": 1, "message_timeout_secs": 3.0}), cluster.now, 0.0, "0a0b0c0d")
-    _, steps = replace(cluster)
-    assert StoreStatus(cluster.id(), "KILLED", 3.0) in steps
 
 
 def test_without_a_topology_of_that_name_it_is_a_submission() -> None:
@@ -166,38 +152,6 @@ def test_a_kill_ends_both() -> None:
     assert len(cluster.free()) == 4
 
 
-def test_a_kill_ends_both_also_if_the_files_are_not_ready() -> None:
-    cluster = one_of_two()
-    replace(cluster, replace_wait_secs=0.0)
-    empty(cluster)
-    assert len(cluster.nimbus.replaceable()) == 1
-    cluster.kill()
-    cluster.nimbus.tick(cluster.now)
-    assert cluster.names() == []
-
-
-def test_one_that_is_being_killed_can_still_be_replaced() -> None:
-    cluster = one_of_two()
-    cluster.kill(wait_secs=3.0)
-    record, steps = replace(cluster, replace_wait_secs=60.0)
-    assert kinds(steps) == [StoreTopology]
-    assert cluster.nimbus.next_deadline() == cluster.now + 3.0
-    cluster.now += 3.0
-    cluster.nimbus.tick(cluster.now)
-    empty(cluster)
-    begin(cluster)
-    assert cluster.id() == record.id
-
-
-def test_one_that_moves_can_be_replaced() -> None:
-    cluster = one_of_two()
-    cluster.rebalance(workers=1, wait_secs=0.0)
-    record, _ = replace(cluster)
-    empty(cluster)
-    begin(cluster)
-    assert (cluster.id(), cluster.nimbus.topology("x").topology.status) == (record.id, "ACTIVE")
-
-
 def test_one_that_waits_for_slots_is_replaced_at_once() -> None:
     cluster = Cluster(nodes=0)
     cluster.submit()
@@ -206,14 +160,6 @@ def test_one_that_waits_for_slots_is_replaced_at_once() -> None:
     assert kinds(steps) == [DeleteTopology, RemoveBoard, StoreTopology]
     assert cluster.id() == record.id
     assert CreateBoard in kinds(cluster.register("node-1", 6700))
-
-
-def test_one_that_waits_for_slots_is_killed_at_once() -> None:
-    """Nothing of it is under way that its limit would be for."""
-    cluster = Cluster(nodes=0)
-    cluster.submit()
-    assert kinds(cluster.kill(wait_secs=60.0)) == [StoreStatus, DeleteTopology, RemoveBoard]
-    assert cluster.names() == []
 
 
 def test_it_comes_before_others_that_wait_for_slots() -> None:
@@ -226,30 +172,6 @@ def test_it_comes_before_others_that_wait_for_slots() -> None:
     assert cluster.slots() == [SlotRef("node-1", 6700)]
     assert cluster.slots("later") == []
     assert cluster.id() == record.id
-
-
-def test_with_fewer_slots_it_has_fewer_workers_and_leaves_the_rest_to_others() -> None:
-    cluster = Cluster(nodes=1, ports=2)
-    cluster.submit(workers=2)
-    cluster.submit("later", workers=1)
-    replace(cluster, conf={"workers": 1}, replace_wait_secs=0.0)
-    empty(cluster)
-    begin(cluster)
-    assert [len(cluster.slots(name)) for name in ("x", "later")] == [1, 1]
-    replace(cluster, conf={"workers": 4}, replace_wait_secs=0.0)
-    empty(cluster)
-    begin(cluster)
-    assert [len(cluster.slots(name)) for name in ("x", "later")] == [1, 1]
-
-
-def test_other_requests_are_told_what_comes() -> None:
-    cluster = one_of_two()
-    record, _ = replace(cluster, replace_wait_secs=9.0)
-    for ask in (cluster.nimbus.activate, cluster.nimbus.deactivate, lambda _: cluster.rebalance(1)):
-        with pytest.raises(UsageError, match=f"topology 'x' gives way to {record.id}: try again when that is there"):
-            ask("x")
-    with pytest.raises(UsageError, match=f"named 'x' gives way to {record.id}: choose another name, or replace that"):
-        cluster.submit()
 
 
 def test_the_next_nimbus_goes_on() -> None:

@@ -38,7 +38,6 @@ from squall.scheduler.supervisor.instruction import (
 from squall.scheduler.supervisor.prospects import ProspectOptions, Prospects, Totals
 from squall.scheduler.supervisor.slot import Slot
 from squall.scheduler.supervisor.worker_life import (
-    IllegalTransition,
     Remains,
     SlotAddress,
     SlotOptions,
@@ -162,22 +161,6 @@ def test_a_worker_is_started_on_the_board_first_and_reported_at_each_step() -> N
     assert bench.after(1000) == []
 
 
-def test_the_boot_holds_what_the_worker_needs() -> None:
-    bench = Bench(cells={("words-1", 1): 7})
-    (fork,) = (i for i in bench.slot.assign(work(index=1), bench.now) if isinstance(i, Fork))
-    boot = fork.boot
-    assert (boot.run_dir, boot.node, boot.port, boot.incarnation, boot.slot_index, boot.log_path) == (
-        "/run",
-        "node-1",
-        PORT,
-        8,
-        1,
-        f"/run/logs/words-1/node-1-{PORT}.log",
-    )
-    assert boot.topology == work().topology
-    assert boot.assignment == work().assignment
-
-
 def test_a_death_is_on_the_board_before_it_is_reported_and_answered_by_a_fork() -> None:
     bench = Bench().run()
     assert bench.lost() == [f"board 1 {DEAD} 11", "signal 11 SIGKILL", "timer 100.05"]
@@ -212,34 +195,11 @@ def test_last_words_that_come_last_are_waited_for() -> None:
     assert bench.slot.state is SlotState.STARTING
 
 
-def test_last_words_that_do_not_come_are_given_up() -> None:
-    bench = Bench().run()
-    bench.die(EXIT_1)
-    assert bench.after(0.04) == []
-    assert bench.after(0.02)[1] == "report 1 died: exited with code 1"
-
-
-def test_a_status_that_does_not_come_is_given_up() -> None:
-    bench = Bench().run()
-    bench.lost()
-    assert bench.after(0.06)[1] == "report 1 died: exit status unknown"
-
-
 def test_a_worker_that_stays_after_its_last_words_is_killed() -> None:
     bench = Bench().run()
     bench.worker_failed("boom")
     assert bench.after(5) == ["signal 11 SIGKILL"]
     assert "report 1 died: still there 5 s after it failed: killed by SIGKILL" in bench.die()
-
-
-def test_a_worker_that_is_not_ready_in_time_is_killed_and_replaced() -> None:
-    bench = Bench()
-    bench.assign(work())
-    bench.forked(11)
-    assert bench.after(29.9) == []
-    assert bench.after(0.1) == ["signal 11 SIGKILL"]
-    assert bench.after(60) == []
-    assert "report 1 died: not ready within 30 s: killed by SIGKILL" in bench.die()
 
 
 def test_the_task_that_a_worker_was_opening_when_its_time_was_over_is_named() -> None:
@@ -256,15 +216,6 @@ def test_ready_before_the_forking_parents_answer_is_kept() -> None:
     bench.assign(work())
     assert bench.ready() == []
     assert bench.forked(11)[-2:] == [f"board 1 {READY} 11", "report 1 ready"]
-
-
-def test_ready_twice_or_after_death_changes_nothing() -> None:
-    bench = Bench().run()
-    assert bench.ready() == ["send 1 ACTIVE"]
-    assert bench.slot.state is SlotState.RUNNING
-    bench.lost()
-    assert bench.ready() == []
-    assert bench.slot.state is SlotState.EXITED
 
 
 def test_a_refused_fork_is_reported_and_tried_again_later() -> None:
@@ -312,18 +263,6 @@ def test_a_stuck_worker_says_where_it_is_and_is_killed_and_replaced() -> None:
     assert bench.slot.life.incarnation == 2
 
 
-@pytest.mark.parametrize("state", ["starting", "stopping", "empty"])
-def test_only_a_running_worker_can_be_stuck(state: str) -> None:
-    bench = Bench()
-    if state != "empty":
-        bench.assign(work())
-        bench.forked(11)
-    if state == "stopping":
-        bench.ready()
-        bench.assign(None)
-    assert bench.do(lambda slot: slot.stuck(31.0, bench.now)) == []
-
-
 def test_what_is_left_of_a_dead_worker_is_in_the_report() -> None:
     bench = Bench().run()
     bench.lost()
@@ -342,13 +281,6 @@ def test_stopping_asks_first_and_kills_after_the_grace() -> None:
     assert bench.slot.state is SlotState.EMPTY
 
 
-def test_a_worker_that_stops_as_told_is_reported_with_its_code() -> None:
-    bench = Bench().run()
-    bench.assign(None)
-    bench.lost()
-    assert bench.exited(0) == ["report 1 stopped: exited with code 0"]
-
-
 def test_a_starting_worker_is_stopped_by_a_signal_and_told_again_when_it_listens() -> None:
     bench = Bench()
     bench.assign(work())
@@ -364,13 +296,6 @@ def test_less_grace_shortens_a_stop_and_more_does_not_lengthen_it() -> None:
     assert bench.stop(1.0) == ["timer 101"]
     assert bench.after(1.0) == ["signal 11 SIGKILL"]
     assert bench.stop(1.0) == []
-
-
-def test_changed_work_stops_the_old_worker_before_the_new_one_is_forked() -> None:
-    bench = Bench().run()
-    assert bench.assign(work(version=2)) == ["send stop 1", "timer 105"]
-    assert bench.lost()[0] == f"board 1 {STOPPED} 11"
-    assert bench.exited(0)[:3] == ["report 1 stopped: exited with code 0", f"board 2 {STARTING} 0", "fork 2"]
 
 
 def test_other_topologies_have_their_own_incarnations() -> None:
@@ -405,35 +330,6 @@ def test_a_replacement_starts_with_the_present_status() -> None:
     assert bench.ready() == [f"board 2 {READY} 12", "report 2 ready"]
 
 
-def test_work_taken_away_while_a_death_is_explained() -> None:
-    bench = Bench().run()
-    bench.lost()
-    assert bench.assign(None) == []
-    assert bench.exited(KILLED) == ["report 1 died: killed by SIGKILL", "report 1 stopped"]
-
-
-def test_work_taken_away_while_waiting_for_the_fork() -> None:
-    bench = Bench()
-    bench.assign(work())
-    assert bench.assign(None) == []
-    assert bench.forked(11)[-2:] == ["signal 11 SIGTERM", "timer 105"]
-
-
-def test_work_taken_away_before_a_refused_fork() -> None:
-    bench = Bench()
-    bench.assign(work())
-    bench.assign(None)
-    assert bench.fork_failed("no") == [f"board 1 {DEAD} 0", "report 1 died: no", "report 1 stopped"]
-
-
-def test_work_taken_away_during_back_off() -> None:
-    bench = Bench()
-    bench.assign(work())
-    bench.fork_failed("no")
-    assert bench.assign(None) == ["report 1 stopped"]
-    assert bench.after(10) == []
-
-
 def fail_for_good(bench: Bench) -> None:
     """Let its worker die until it is given up."""
     bench.assign(work())
@@ -458,16 +354,6 @@ def test_a_reset_starts_a_failed_slot_anew_with_a_fresh_policy() -> None:
     assert bench.assign(work(resets=1)) == []
 
 
-def test_a_reset_ends_a_back_off_and_leaves_a_running_worker_alone() -> None:
-    bench = Bench()
-    bench.assign(work())
-    bench.fork_failed("no")
-    assert bench.assign(work(resets=1))[-2] == "fork 2"
-    bench.forked(11)
-    bench.ready()
-    assert bench.assign(work(status="INACTIVE", resets=2)) == ["send 2 INACTIVE"]
-
-
 def test_a_slot_that_is_known_to_have_given_up_does_not_try_until_it_is_reset() -> None:
     bench = Bench(cells={("words-1", 0): 7})
     known = [SlotRef("node-1", PORT)]
@@ -485,33 +371,6 @@ def test_same_work() -> None:
     assert not same_work(work(), work(index=1))
     changed = msgspec.structs.replace(work().topology, conf={"workers": 2})
     assert not same_work(work(), msgspec.structs.replace(work(), topology=changed))
-
-
-@pytest.mark.parametrize(
-    "step",
-    [
-        lambda bench: bench.lost(),
-        lambda bench: bench.forked(1),
-        lambda bench: bench.fork_failed("no"),
-        lambda bench: bench.exited(0),
-    ],
-    ids=["lost", "forked", "fork failed", "exited"],
-)
-def test_what_cannot_have_happened_raises_with_the_history(step: Callable[[Bench], object]) -> None:
-    bench = Bench().run()
-    bench.die()
-    bench.forked(12)
-    bench.lost()
-    bench.exited(KILLED)
-    bench.forked(13)
-    if step is not None:
-        bench.ready()
-    bench.assign(None)
-    bench.die(0)
-    with pytest.raises(IllegalTransition, match="node-1:6700 cannot take this step") as caught:
-        step(bench)
-    assert "incarnation 2 pid 12: lost" in str(caught.value)
-    assert "(illegal)" in str(caught.value).splitlines()[-1]
 
 
 def test_standing_tells_a_nimbus_that_missed_everything() -> None:
@@ -536,22 +395,6 @@ def test_standing_tells_a_nimbus_that_missed_everything() -> None:
 
 def boot_of(wanted: SlotAssignment, incarnation: int) -> WorkerBoot:
     return SlotAddress("/run", "node-1", PORT).boot(wanted, incarnation)
-
-
-def test_a_ready_survivor_is_running_at_once_and_its_death_is_answered_as_any() -> None:
-    bench = Bench(cells={("words-1", 0): 4})
-    adopted = bench.do(lambda slot: slot.adopt(boot_of(work(), 4), 11, True, bench.now))
-    assert [step for step in adopted if step.startswith("report")] == ["report 4 started", "report 4 ready"]
-    assert bench.slot.state is SlotState.RUNNING
-    assert bench.assign(work()) == []
-    assert "fork 5" in bench.die()
-
-
-def test_a_survivor_that_is_not_ready_has_its_time_to_start() -> None:
-    bench = Bench(cells={("words-1", 0): 4})
-    bench.do(lambda slot: slot.adopt(boot_of(work(), 4), 11, False, bench.now))
-    assert bench.slot.state is SlotState.STARTING
-    assert bench.after(30) == ["signal 11 SIGKILL"]
 
 
 def test_a_survivor_is_told_only_what_it_has_not_heard() -> None:
@@ -746,30 +589,6 @@ def test_work_that_moves_within_the_node_is_given_up_before_it_is_taken_up() -> 
     assert sorted(world.forks) == [(6700, 2), (6701, 2)]
 
 
-def test_work_of_a_failed_slot_moves_at_once() -> None:
-    world = World(2, seed=1)
-    world.carry_out(world.supervisor.assign({6701: work()}, world.now))
-    world.carry_out(world.supervisor.fork_refused(6701, 1, "no", world.now))
-    world.forks.clear()
-    world.carry_out(world.supervisor.assign({6700: work(), 6701: work("b-1")}, world.now))
-    assert world.forks == [(6701, 1), (6700, 2)]
-
-
-def test_a_worker_nobody_knows_is_told_to_stop_and_changes_nothing() -> None:
-    world = World(1, seed=1)
-    assert world.supervisor.ready(WorkerReady(6700, 3, 77), world.now) == [Order(6700, SendStop(3))]
-    assert world.supervisor.failed(WorkerFailed(9, 1, "", ""), world.now) == [Order(9, SendStop(1))]
-    assert world.supervisor.forked(6700, 3, 77, world.now) is None
-    assert world.supervisor.exited(77, 0, world.now) == []
-    assert world.supervisor.is_empty
-
-
-def test_after_shut_down_nothing_is_assigned() -> None:
-    world = World(1, seed=1)
-    world.supervisor.shut_down(1.0, world.now)
-    assert world.supervisor.assign({6700: work()}, world.now) == []
-
-
 def test_whether_a_death_is_excused_is_asked_before_the_board_says_that_it_happened() -> None:
     """A suspect's worker takes the mark of its trial away when it learns of the death."""
     order: list[str] = []
@@ -809,11 +628,6 @@ def test_a_life_that_ended_while_no_supervisor_was_there_is_reported_once() -> N
     slot.lost(0.0)
     slot.exited(0, 0.0)
     assert not [step for step in slot.assign(work(), 1.0) if brief(step).startswith("report")]
-
-
-def test_an_orderly_end_is_no_death() -> None:
-    slot = Slot(SlotAddress("/run", "node-1", PORT), SlotOptions(), no_jitter(), lambda work: 3, unended=lambda work: 0)
-    assert not [step for step in slot.assign(work(), 0.0) if brief(step).startswith("report")]
 
 
 def test_a_topology_without_progress_is_called_hopeless_on_the_board_before_nimbus_hears_of_the_death() -> None:
