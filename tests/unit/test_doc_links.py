@@ -68,9 +68,9 @@ def test_every_page_of_docs_is_linked() -> None:
 
 def test_broken_links_are_found() -> None:
     page = ROOT / "README.md"
-    text = "[a](docs/none.md) [b](docs/glossary.md#what-runs) `[c](x.md)` [`d`](docs/glossary.md#no) [e](https://e)"
+    text = "[a](docs/none.md) [b](docs/guarantees.md#duplicates) `[c](x.md)` [`d`](docs/glossary.md#no) [e](https://e)"
     links = links_of(text)
-    assert links == ["docs/none.md", "docs/glossary.md#what-runs", "docs/glossary.md#no", "https://e"]
+    assert links == ["docs/none.md", "docs/guarantees.md#duplicates", "docs/glossary.md#no", "https://e"]
     assert [mistake(page, link) for link in links] == [
         "there is no such file", "", "docs/glossary.md has no heading of that name", "",
     ]
