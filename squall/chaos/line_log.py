@@ -13,8 +13,9 @@ import json
 import marshal
 import os
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -22,7 +23,7 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 quoted: Callable[[str], str] = json.encoder.encode_basestring_ascii
 """A text as JSON."""
 _PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
-_SERIES = frozenset({tuple, list})
+"""Classes whose equal values always have equal bytes: no identity, order or code of users shows in them."""
 
 
 class LineLog:
@@ -37,16 +38,9 @@ class LineLog:
         """Write one record. OSError if the disk is full."""
         self.write(_encode(record)[:-1])
 
-    def write(self, text: str) -> None:
-        """Write one record that is JSON already, without the closing bracket. For the paths of every tuple."""
-        body = text.encode("ascii")
-        self._put(b"%b,%d]\n" % (body, crc32(body)))
-
-    def write_all(self, texts: Iterable[str]) -> None:
-        """Write several such records at once."""
-        self._put(b"".join(b"%b,%d]\n" % (body, crc32(body)) for text in texts for body in (text.encode("ascii"),)))
-
-    def _put(self, data: bytes) -> None:
+    def write(self, *texts: str) -> None:
+        """Write records that are JSON already, without the closing bracket. For the paths of every tuple."""
+        data = b"".join([b"%b,%d]\n" % (body, crc32(body)) for body in [text.encode("ascii") for text in texts]])
         while (written := os.write(self._fd, data)) < len(data):
             data = data[written:]
 
@@ -60,66 +54,61 @@ class LineLog:
         self.close()
 
 
+class OpenMessages:
+    """The messages of one run that are emitted and not answered yet, from the taps' files while they are written. Only
+    tells when there is none left to await: the checker judges."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = Path(directory)
+        self._read_bytes: dict[Path, int] = {}
+        self._keys: set[bytes] = set()
+
+    def read(self) -> set[bytes]:
+        """Take in the records appended before this call. Returns the keys of the open messages."""
+        answered: list[bytes] = []
+        for path in self._directory.glob("source-*"):
+            with path.open("rb") as file:
+                file.seek(self._read_bytes.get(path, 0))
+                data = file.read()
+            data = data[: data.rfind(b"\n") + 1]
+            self._read_bytes[path] = self._read_bytes.get(path, 0) + len(data)
+            for line in data.splitlines():
+                _, what, _, key, _ = line.split(b'"', 4)
+                if what == b"emit":
+                    self._keys.add(key)
+                elif what in (b"ack", b"dead"):
+                    answered.append(key)
+        self._keys.difference_update(answered)
+        return self._keys
+
+
 def digest(value: Any) -> str:
     """16 hex digits; the same for equal plain values in every process of one Python version. Never raises."""
     try:
-        if is_plain(value):
-            return digest_of_plain(value)
-        hashed = blake2b(digest_size=8)
-        _feed(hashed.update, value)
-    except RecursionError:
-        # A list that contains itself.
-        hashed = blake2b(_opaque(value), digest_size=8)
-    return hashed.hexdigest()
+        data = marshal.dumps(_parts(value), 2)
+    except (RecursionError, ValueError):  # a list that contains itself, or that is nested too deep
+        data = marshal.dumps(_opaque(value), 2)
+    return blake2b(data, digest_size=8).hexdigest()
 
 
-def digest_of_plain(value: Any) -> str:
-    """The same for a value that `is_plain`."""
-    return blake2b(marshal.dumps(value, 2), digest_size=8).hexdigest()
+def _parts(value: Any) -> Any:
+    """The same value in plain parts. What is not plain itself becomes a tuple that begins with `...`, as no other."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is tuple or kind is list:
+        return value if _PLAIN.issuperset(map(type, value)) else kind(map(_parts, value))
+    if kind is dict or kind is set or kind is frozenset:
+        return ..., kind.__name__, sorted(map(digest, value.items() if kind is dict else value))
+    return _opaque(value)
 
 
-def _opaque(value: Any) -> bytes:
-    """Bytes of an object that is not plain: its pickle, or else its class.
+def _opaque(value: Any) -> tuple[Any, ...]:
+    """An object of another class: its pickle, or else its class.
 
     If these vary, runs without faults differ from each other, and the checker requires less.
     """
     try:
-        return pickle.dumps(value, 4)
+        return ..., pickle.dumps(value, 4)
     except Exception as error:  # users' code; or it cannot be pickled, which is no error inside one worker
-        return f"{type(value).__qualname__} {type(error).__qualname__}".encode()
-
-
-def is_plain(value: Any) -> bool:
-    """Whether equal values always have equal bytes: no identity, order or class of users shows in them."""
-    kind = type(value)
-    if kind is not tuple and kind is not list:
-        return kind in _PLAIN
-    if _PLAIN.issuperset(map(type, value)):
-        return True
-    for item in value:
-        # Without a call for each, because most are plain.
-        kind = type(item)
-        if kind not in _PLAIN and (kind not in _SERIES or not is_plain(item)):
-            return False
-    return True
-
-
-def _feed(update: Callable[[bytes], None], value: Any) -> None:
-    kind = value.__class__
-    if kind is tuple or kind is list:
-        update(b"%s%d:" % (b"t" if kind is tuple else b"l", len(value)))
-        for item in value:
-            update(digest(item).encode())
-    elif kind is dict or kind is set or kind is frozenset:
-        update(kind.__name__.encode())
-        items = list(value.items() if kind is dict else value)
-        of_plain = _PLAIN.issuperset(map(type, value)) and (
-            kind is not dict or _PLAIN.issuperset(map(type, value.values()))
-        )
-        try:
-            in_order = sorted(items, key=None if of_plain or is_plain(items) else digest)
-        except TypeError:
-            in_order = sorted(items, key=digest)
-        update((digest_of_plain(in_order) if of_plain else digest(in_order)).encode())
-    else:
-        update(_opaque(value))
+        return ..., type(value).__qualname__, type(error).__qualname__

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from squall.chaos.checker import (
-    VALUES,
     Law,
     Run,
     SourceLaw,
@@ -204,8 +203,7 @@ class Proof:
             return faults
 
         path = Path(tempfile.mkdtemp(prefix=f"seed-{seed}-", dir=self._directory))
-        only_seen = frozenset(law.label for law in expected.laws if law.asks != VALUES)
-        tapping = Tapping(str(path), self._subject.sinks, expected.rates or None, only_seen, expected.by_task)
+        tapping = Tapping(str(path), self._subject.sinks, expected.rates or None, expected.by_task)
         outcome = run(self._subject, tapping, drawn, self._for_secs, expected.finite, self._should_stop)
         seen = read_run(path)
         verdict = judge(seen, expected.laws, expected.source, self._may_die(outcome, expected))

@@ -1,4 +1,5 @@
-"""What all taps of one run share: their options, the field that carries keys, and the logs.
+"""What all taps of one run share: their options, the field that carries keys, the logs, and how a tap stands around an
+object of the user's.
 
 Guarantees: a log is a new file for each incarnation of a task, so that a line torn by a death stays the last of its
 file.
@@ -36,8 +37,6 @@ class Tapping:
     sinks: tuple[str, ...]
     rates: Mapping[str, float] | None = None
     """Spout -> most emits per second and task, until `let_go`; None: unlimited."""
-    only_seen: frozenset[str] = frozenset()
-    """Ways into a sink of which only the arrival of messages is compared: their records have no digest of values."""
     by_task: bool = False
     """Whether each task of a spout has message ids of its own, so that two may use the same id for two messages."""
     fail_every: int = 0
@@ -61,10 +60,29 @@ def new_log(tapping: Tapping, kind: str) -> LineLog:
     return LineLog(path)
 
 
+class Around:
+    """Stands for an object of the user's or the engine's: has its class and all its attributes, but for those that a
+    subclass defines. So the engine treats a tapped component as the kind that it is."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return type(self._inner)
+
+
+def row_of(values: Any) -> Any:
+    """The values of an emit as a tuple. Invalid ones stay as they are, for the engine to refuse."""
+    if values.__class__ is tuple or not isinstance(values, Iterable) or isinstance(values, str | bytes):
+        return values
+    return tuple(values)
+
+
 def with_keys(values: Any, keys: Keys) -> Any:
-    """Add keys to the values of an emit. Invalid values are left to the engine to refuse."""
-    if values.__class__ is tuple:
-        return (*values, keys)
-    if isinstance(values, tuple | list) or (isinstance(values, Iterable) and not isinstance(values, str | bytes)):
-        return (*values, keys)
-    return values
+    """Add keys to the values of an emit."""
+    row = row_of(values)
+    return (*row, keys) if row.__class__ is tuple else row

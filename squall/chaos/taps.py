@@ -1,37 +1,42 @@
-"""Taps: wrap a topology's spouts and bolts, and record all messages that pass.
+"""The tap: stands around each spout, bolt and grouping of a topology, and records all messages that pass.
 
 Guarantees
     * The user's components see the same as without taps: values, fields, anchors, answers.
     * An emit is in the source log before the engine has it; what a sink receives is in the sink ledger before the sink
-      has it, and so before it can be acked; an answer is in the source log before the spout has it.
+      has it, and so before it can be acked; an answer is in the source log before the spout has it. All records of a
+      batch are one write.
     * Each tuple carries the keys of its messages in its values, in the taps' own field, from the spout to the sinks.
       The taps use no root, edge or count of the engine.
 
 Relies on: emits that are anchored (by a basic or a batch bolt, or by `anchors=`). A tuple without an anchor stems from
-no message.
+no message. Task hooks would not do: they are called after the event, and can add no field.
 
 Not hidden: in a component's own task hooks, and in dead letters, values end with the taps' field.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from squall.chaos.tapped_batches import TappedBatchBolt, TappedBatchSpout
-from squall.chaos.tapped_bolts import TappedAsyncBolt, TappedBasicBolt, TappedBolt, label_of
-from squall.chaos.tapped_spout import TappedSpout
-from squall.chaos.tapping import STEMS_FROM, Tapping
-from squall.engine.api.async_component import AsyncBolt
-from squall.engine.api.component import BasicBolt, BatchBolt, BatchSpout, Bolt, CustomGrouping, Spout
+from squall.chaos.line_log import digest, quoted
+from squall.chaos.tapped_bolt import TappedBolt, label_of
+from squall.chaos.tapping import STEMS_FROM, Around, Keys, Tapping, is_let_go, new_log, row_of, with_keys
 from squall.engine.api.context import TopologyContext
-from squall.engine.api.stream import Stream
+from squall.engine.api.failure import FAILED, Failure
+from squall.engine.api.stream import DEFAULT_STREAM, Stream
 from squall.engine.api.topology import LOCAL_OR_SHUFFLE, NONE, PARTIAL_KEY, SHUFFLE, ComponentSpec, Topology
 from squall.engine.errors import UsageError
+from squall.engine.foreign.columns import values_of
+from squall.engine.foreign.text import repr_of
 
 _ANY_TASK = frozenset({SHUFFLE, LOCAL_OR_SHUFFLE, PARTIAL_KEY, NONE})
 """Groupings that may give a tuple to another task each time."""
+_NAME_CHARACTERS = 80
+_LOOK_SECS = 0.05
+"""Between a spout's checks whether it was let go."""
 
 
 def tap(topology: Topology, tapping: Tapping) -> Topology:
@@ -51,43 +56,174 @@ def sinks_of(topology: Topology) -> tuple[str, ...]:
 
 def _tapped(spec: ComponentSpec, tapping: Tapping) -> ComponentSpec:
     outputs = {name: Stream(*shape.fields, STEMS_FROM, direct=shape.direct) for name, shape in spec.outputs.items()}
+    component: Any
+    grouping: Any = _TappedGrouping
     subscriptions = tuple(
-        one if one.custom is None else replace(one, custom=_TappedGrouping(one.custom)) for one in spec.subscriptions
+        one if one.custom is None else replace(one, custom=grouping(one.custom)) for one in spec.subscriptions
     )
-    return replace(spec, component=_wrapped(spec, tapping), outputs=outputs, subscriptions=subscriptions)
+    if spec.is_spout:
+        component = TappedSpout(spec.component, spec.id, tapping)
+    else:
+        decided = [one for one in spec.subscriptions if spec.tasks > 1 and one.grouping not in _ANY_TASK]
+        placed = [label_of(spec.id, one.source, one.stream) for one in decided]
+        component = TappedBolt(spec.component, spec.id, tapping, placed)
+    return replace(spec, component=component, outputs=outputs, subscriptions=subscriptions)
 
 
-def _wrapped(spec: ComponentSpec, tapping: Tapping) -> Spout | Bolt | BasicBolt | BatchBolt:
-    match spec.component:
-        case BatchSpout() as spout:
-            return TappedBatchSpout(spout, spec.id, tapping)
-        case Spout() as spout:
-            return TappedSpout(spout, spec.id, tapping)
-        case BatchBolt() as bolt:
-            return TappedBatchBolt(bolt, spec.id, tapping, _placed(spec))
-        case BasicBolt() as bolt:
-            return TappedBasicBolt(bolt, spec.id, tapping, _placed(spec))
-        case AsyncBolt() as bolt:
-            return TappedAsyncBolt(bolt, spec.id, tapping, _placed(spec))
-        case bolt:
-            return TappedBolt(bolt, spec.id, tapping, _placed(spec))
+class _TappedGrouping(Around):
+    """Hides the taps' field from a user's grouping."""
 
+    def __reduce__(self) -> Any:
+        return _TappedGrouping, (self._inner,)
 
-def _placed(spec: ComponentSpec) -> list[str]:
-    """The ways into a bolt of several tasks whose grouping decides which of them receives a tuple."""
-    if spec.tasks == 1:
-        return []
-    return [label_of(spec.id, one.source, one.stream) for one in spec.subscriptions if one.grouping not in _ANY_TASK]
-
-
-class _TappedGrouping(CustomGrouping):
-    """Wraps a user's grouping, and hides the taps' field from it."""
-
-    def __init__(self, inner: CustomGrouping) -> None:
-        self._inner = inner
-
-    def prepare(self, context: TopologyContext, source: str, stream: str, target_tasks: Sequence[int]) -> None:
-        self._inner.prepare(context, source, stream, target_tasks)
-
-    def choose_tasks(self, source_task: int, values: Sequence[Any]) -> list[int]:
+    def choose_tasks(self, source_task: int, values: Sequence[Any]) -> Any:
         return self._inner.choose_tasks(source_task, values[:-1])
+
+
+class TappedSpout(Around):
+    """Writes the source log, and keeps a spout to its pace."""
+
+    def __init__(self, inner: Any, component: str, tapping: Tapping) -> None:
+        super().__init__(inner)
+        self._component = component
+        self._tapping = tapping
+
+    def __reduce__(self) -> Any:
+        return TappedSpout, (self._inner, self._component, self._tapping)
+
+    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: Any) -> None:
+        self._log = new_log(self._tapping, "source")
+        self._index = context.task_index
+        self._out = _SpoutOut(collector, self)
+        self._rate = (self._tapping.rates or {}).get(self._component)
+        self._began = self._look_secs = time.monotonic()
+        self._emitted = 0
+        self._failed: set[str] = set()
+        self._let_go = False
+        self._inner.open(conf, context, self._out)
+
+    def close(self) -> None:
+        self._inner.close()
+        self._log.close()
+
+    # ---- its pace ----
+
+    def next_tuple(self) -> Any:
+        return self._inner.next_tuple() if self._rate is None or self._allowed(self._rate) > 0 else None
+
+    def next_batch(self, rows: int) -> Any:
+        if self._rate is not None:
+            rows = int(min(rows, self._allowed(self._rate)))
+        return self._inner.next_batch(rows) if rows > 0 else None
+
+    def _allowed(self, rate: float) -> float:
+        """How many emits its pace allows now."""
+        now = time.monotonic()
+        left = (now - self._began) * rate - self._emitted
+        return left if left > 0 or not self._is_let_go(now) else float("inf")
+
+    def _is_let_go(self, now: float) -> bool:
+        if not self._let_go and now >= self._look_secs:
+            self._look_secs = now + _LOOK_SECS
+            self._let_go = is_let_go(self._tapping)
+        return self._let_go
+
+    # ---- its emits ----
+
+    def note(self, rows: Sequence[Any], message_ids: Sequence[Any]) -> list[Keys]:
+        """Record messages that are about to be emitted. Returns their keys."""
+        self._emitted += len(rows)
+        now_ns = time.monotonic_ns()
+        keys: list[Keys] = []
+        lines = []
+        for row, message_id in zip(rows, message_ids, strict=True):
+            if message_id is None:
+                keys.append(())
+                lines.append(f'["loose",{quoted(self._component)},{now_ns}')
+            else:
+                key = self._key(message_id)
+                name = quoted(f"{self._component}[{self._index}] message {repr_of(message_id, _NAME_CHARACTERS)}")
+                keys.append(key)
+                lines.append(f'["emit","{key}","{digest(row)}",{now_ns},{name}')
+        self._log.write(*lines)
+        return keys
+
+    def _key(self, message_id: Any) -> str:
+        owner = (self._component, self._index) if self._tapping.by_task else (self._component,)
+        return digest((*owner, message_id))
+
+    # ---- its answers ----
+
+    def ack(self, message_id: Any) -> None:
+        if self._acked(message_id):
+            self._inner.ack(message_id)
+        else:
+            self._inner.on_failure(message_id, self._on_purpose())
+
+    def ack_batch(self, message_ids: list[Any]) -> None:
+        acked: list[Any] = []
+        again: list[Any] = []
+        for message_id in message_ids:
+            (acked if self._acked(message_id) else again).append(message_id)
+        if acked:
+            self._inner.ack_batch(acked)
+        if again:
+            self._inner.fail_batch(again, [self._on_purpose() for _ in again])
+
+    def on_failure(self, message_id: Any, failure: Failure) -> None:
+        self._log.append("fail", self._key(message_id), time.monotonic_ns(), failure.reason)
+        self._inner.on_failure(message_id, failure)
+
+    def fail_batch(self, message_ids: list[Any], failures: list[Failure]) -> None:
+        for message_id, failure in zip(message_ids, failures, strict=True):
+            self._log.append("fail", self._key(message_id), time.monotonic_ns(), failure.reason)
+        self._inner.fail_batch(message_ids, failures)
+
+    def on_dead_letter(self, message_id: Any, failure: Failure) -> None:
+        self._log.append("dead", self._key(message_id), time.monotonic_ns(), failure.reason)
+        self._inner.on_dead_letter(message_id, failure)
+
+    def _acked(self, message_id: Any) -> bool:
+        """Record an ack. False: the spout is to be told that the message has failed, though it was processed."""
+        key, every = self._key(message_id), self._tapping.fail_every
+        if not every or int(key, 16) % every or key in self._failed or self._is_let_go(time.monotonic()):
+            self._log.write(f'["ack","{key}",{time.monotonic_ns()}')
+            return True
+        self._failed.add(key)
+        self._log.append("fail", key, time.monotonic_ns(), "once more, on purpose")
+        return False
+
+    def _on_purpose(self) -> Failure:
+        return Failure(FAILED, self._component, 0)
+
+
+class _SpoutOut(Around):
+    """Has an emit written down before it is one."""
+
+    def __init__(self, collector: Any, spout: TappedSpout) -> None:
+        super().__init__(collector)
+        self._note = spout.note
+
+    def emit(self, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM) -> Any:
+        return self._inner.emit(self._noted(values, message_id), message_id, stream)
+
+    def emit_direct(self, task: int, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM) -> Any:
+        return self._inner.emit_direct(task, self._noted(values, message_id), message_id, stream)
+
+    def give_up(self, values: Any, message_id: Any, why: str, stream: str = DEFAULT_STREAM) -> None:
+        self._inner.give_up(self._noted(values, message_id), message_id, why, stream)
+
+    def _noted(self, values: Any, message_id: Any) -> Any:
+        row = row_of(values)
+        (keys,) = self._note([row], [message_id])
+        return with_keys(row, keys)
+
+    def emit_batch(self, columns: Any, message_ids: Any = None, stream: str = DEFAULT_STREAM) -> None:
+        try:
+            rows = list(zip(*map(values_of, columns), strict=True))
+            ids = [None] * len(rows) if message_ids is None else list(values_of(message_ids))
+            keys = self._note(rows, ids) if len(rows) == len(ids) else None
+        except (AttributeError, TypeError, ValueError):
+            keys = None
+        # Without keys the engine tells what is wrong, and emits nothing.
+        self._inner.emit_batch(columns if keys is None else (*columns, keys), message_ids, stream)

@@ -19,8 +19,8 @@ from typing import Any
 from squall.chaos.audit import Audit
 from squall.chaos.deaths import Claims, DaemonWatch, Death
 from squall.chaos.injector import Injected, Injector
+from squall.chaos.line_log import OpenMessages
 from squall.chaos.mix import Places
-from squall.chaos.open_messages import OpenMessages
 from squall.chaos.tapping import STEMS_FROM, Tapping, let_go
 from squall.chaos.taps import tap
 from squall.chaos.text import failures_text

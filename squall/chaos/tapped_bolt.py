@@ -1,0 +1,252 @@
+"""The tap around a bolt, whether it takes tuples, acks them itself or takes batches: takes the keys of messages off its
+input, adds them to its output, and writes the sink ledger.
+
+Guarantees: see `squall.chaos.taps`. What runs for every tuple is a function made in `prepare`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain, repeat
+from typing import Any
+
+from squall.chaos.line_log import LineLog, digest, quoted
+from squall.chaos.tapping import ACKED_BY, BY_CLOCK, STEMS_FROM, Around, Keys, Tapping, new_log, with_keys
+from squall.engine.api.async_component import AsyncBolt
+from squall.engine.api.collectors import BasicCollector, BatchCollector
+from squall.engine.api.columns import ColumnBatch, Columns
+from squall.engine.api.component import BatchBolt
+from squall.engine.api.context import TopologyContext
+from squall.engine.api.stream import DEFAULT_STREAM, Stream
+from squall.engine.api.tuple import Anchors, Source, Tuple
+from squall.engine.foreign.columns import values_of
+
+
+def label_of(component: str, source: str, stream: str) -> str:
+    """The name of a way into a sink."""
+    return f"{component} from {source}/{stream}"
+
+
+class TappedBolt(Around):
+    """Passes keys from each input tuple to the tuples made from it, and records the input if the bolt is a sink."""
+
+    def __init__(self, inner: Any, component: str, tapping: Tapping, placed: Sequence[str]) -> None:
+        """`placed`: ways into it whose grouping decides which task receives a tuple."""
+        super().__init__(inner)
+        self._component = component
+        self._tapping = tapping
+        self._placed = placed
+        self._plain: dict[Source, Source | None] = {}
+        """A tuple's source -> the same without the taps' field: itself if the field is off already (a basic bolt's next
+        tuple is the same object), None for ticks."""
+        self._labels: dict[Source, str] = {}
+        """The way into the sink, as JSON."""
+        self._log: LineLog | None = None
+        self.execute: Callable[..., Any]
+
+    def __reduce__(self) -> Any:
+        return TappedBolt, (self._inner, self._component, self._tapping, self._placed)
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext, *collector: Any) -> None:
+        if self._component in self._tapping.sinks:
+            self._log = new_log(self._tapping, "sink")
+            self._log.append("task", context.task_index, self._placed)
+        if not collector:
+            self._inner.prepare(conf, context)
+            if isinstance(self._inner, BatchBolt):
+                self.execute_batch = self._executing_batches()
+            else:
+                self.execute = self._executing_basic()
+            return
+        # As a part of a JSON text, like keys.
+        out = _AnchoredOut(collector[0], (quoted(ACKED_BY + self._component)[1:-1],))
+        self._inner.prepare(conf, context, out)
+        self.execute = self._executing(out)
+
+    def cleanup(self) -> None:
+        self._inner.cleanup()
+        if self._log is not None:
+            self._log.close()
+
+    # ---- its calls, by its kind ----
+
+    def _executing_basic(self) -> Callable[[Tuple, BasicCollector], Any]:
+        take, out, execute = self._taking(), _BasicOut(None), self._inner.execute
+
+        def tapped(tup: Tuple, collector: BasicCollector) -> Any:
+            out._inner = collector
+            out.keys = take(tup)
+            return execute(tup, out)
+
+        return tapped
+
+    def _executing(self, out: _AnchoredOut) -> Callable[[Tuple], Any]:
+        take, keys_of, execute = self._taking(), out.keys, self._inner.execute
+        # Which of several tuples in flight an asynchronous bolt is about is not known.
+        one_at_a_time = not isinstance(self._inner, AsyncBolt)
+
+        def tapped(tup: Tuple) -> Any:
+            keys = keys_of[id(tup)] = take(tup)
+            by_clock = keys is BY_CLOCK
+            out.unanchored, out.current = BY_CLOCK if by_clock else (), None
+            if one_at_a_time and not by_clock:
+                out.current = tup
+            return execute(tup)
+
+        return tapped
+
+    def _executing_batches(self) -> Callable[[ColumnBatch, BatchCollector], Any]:
+        out, execute = _BatchOut(None), self._inner.execute_batch
+
+        def tapped(batch: ColumnBatch, collector: BatchCollector) -> Any:
+            out._inner, plain = collector, self._without_field(batch.source)
+            if plain is None:
+                out.keys = [BY_CLOCK] * len(batch)
+                return execute(batch, out)
+            *columns, out.keys = batch.columns
+            rows = Columns(tuple(columns), len(batch))
+            self._record(plain, rows, out.keys)
+            return execute(ColumnBatch(rows, plain), out)
+
+        return tapped
+
+    # ---- its input ----
+
+    def _taking(self) -> Callable[[Tuple], Keys]:
+        """A function that takes the keys off a tuple, records it, and returns the keys."""
+        plain_of, learn, but_last = self._plain.get, self._without_field, slice(-1)
+        record = None if self._log is None else self._record
+
+        def take(tup: Tuple) -> Keys:
+            # Nearly always known; None also stands for ticks.
+            plain = plain_of(tup._source) or learn(tup._source)
+            if plain is None:
+                return BY_CLOCK
+            values = tup.values
+            keys: Keys = values[-1]
+            tup.values, tup._source = values[but_last], plain
+            if record is not None:
+                record(plain, (tup.values,), (keys,))
+            return keys
+
+        return take
+
+    def _without_field(self, source: Source) -> Source | None:
+        """The source without the taps' field; None for ticks."""
+        if source in self._plain:
+            return self._plain[source]
+        plain = None
+        if source.fields[-1:] == (STEMS_FROM,):
+            plain = Source(source.component, source.task, source.stream, Stream(*source.fields[:-1]))
+            self._plain[plain] = plain
+            self._labels[plain] = quoted(label_of(self._component, source.component, source.stream))
+        self._plain[source] = plain
+        return plain
+
+    def _record(self, source: Source, rows: Iterable[tuple[Any, ...]], keys: Iterable[Keys]) -> None:
+        if self._log is not None:
+            self._log.write(*(self._line(source, row, of) for row, of in zip(rows, keys, strict=True)))
+
+    def _line(self, source: Source, values: tuple[Any, ...], keys: Keys) -> str:
+        several = keys if isinstance(keys, str) else '","'.join(keys)
+        keys_text = f'["{several}"]' if several else "[]"
+        return f'["in",{self._labels[source]},{keys_text},"{digest(values)}",{time.monotonic_ns()}'
+
+
+# ---- its output ----
+
+
+class _BasicOut(Around):
+    keys: Keys = ()
+    """Of the tuple being executed."""
+
+    def emit(self, values: Any, stream: str = DEFAULT_STREAM) -> Any:
+        return self._inner.emit(with_keys(values, self.keys), stream)
+
+    def emit_direct(self, task: int, values: Any, stream: str = DEFAULT_STREAM) -> Any:
+        return self._inner.emit_direct(task, with_keys(values, self.keys), stream)
+
+
+class _AnchoredOut(Around):
+    def __init__(self, collector: Any, after_ack: Keys) -> None:
+        """`after_ack`: the keys of a tuple without anchors that is emitted after the ack of the one being executed."""
+        super().__init__(collector)
+        self._after_ack = after_ack
+        self.current: Tuple | None = None
+        """The tuple being executed, if it is known."""
+        self.keys: dict[int, Keys] = {}
+        """Keys by the `id` of their tuple, until its answer; an entry is overwritten when another gets that `id`."""
+        self.unanchored: Keys = ()
+        """The keys of a tuple without anchors."""
+
+    def emit(self, values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM) -> Any:
+        anchors = _listed(anchors)
+        return self._inner.emit(with_keys(values, self._keys_of(anchors)), anchors, stream)
+
+    def emit_direct(self, task: int, values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM) -> Any:
+        anchors = _listed(anchors)
+        return self._inner.emit_direct(task, with_keys(values, self._keys_of(anchors)), anchors, stream)
+
+    def ack(self, tup: Tuple) -> None:
+        self._inner.ack(tup)
+        self.keys.pop(id(tup), None)
+        if tup is self.current:
+            self.unanchored = self._after_ack
+
+    def fail(self, tup: Tuple) -> None:
+        self._inner.fail(tup)
+        self.keys.pop(id(tup), None)
+
+    def _keys_of(self, anchors: Anchors) -> Keys:
+        if isinstance(anchors, Tuple):
+            return self.keys.get(id(anchors), ())
+        if not anchors or not isinstance(anchors, Iterable):
+            return self.unanchored
+        several: dict[Keys, None] = dict.fromkeys(map(self.keys.get, map(id, anchors), repeat(())))
+        if len(several) == 1:
+            return next(iter(several))
+        return tuple(dict.fromkeys(chain.from_iterable([keys] if isinstance(keys, str) else keys for keys in several)))
+
+
+def _listed(anchors: Anchors) -> Anchors:
+    """Anchors in a form that can be read twice, unlike a generator."""
+    if isinstance(anchors, Tuple | list | tuple) or not isinstance(anchors, Iterable):
+        return anchors
+    return list(anchors)
+
+
+class _BatchOut(Around):
+    keys: list[Keys]
+    """Of the input rows."""
+
+    def emit_batch(
+        self, columns: Any, counts: Any = None, parents: Any = None, stream: str = DEFAULT_STREAM
+    ) -> None:
+        self._inner.emit_batch(self._with_keys(columns, counts, parents), counts, parents, stream)
+
+    def emit_batch_direct(
+        self, task: int, columns: Any, counts: Any = None, parents: Any = None, stream: str = DEFAULT_STREAM
+    ) -> None:
+        self._inner.emit_batch_direct(task, self._with_keys(columns, counts, parents), counts, parents, stream)
+
+    def _with_keys(self, columns: Any, counts: Any, parents: Any) -> Any:
+        """Add the keys of each new row. Invalid columns, counts and parents are left to the engine to refuse."""
+        try:
+            length = len(columns[0])
+        except (IndexError, KeyError, TypeError):
+            return columns
+        keys = self._keys(length, counts, parents)
+        # As long as the other columns, so that the engine tells what is wrong with the counts and not with this column.
+        return (*columns, keys if len(keys) == length else [()] * length)
+
+    def _keys(self, length: int, counts: Any, parents: Any) -> list[Keys]:
+        try:
+            if parents is not None:
+                return list(map(self.keys.__getitem__, values_of(parents)))
+            if counts is None:
+                return list(self.keys)
+            numbers = values_of(counts)
+            return list(chain.from_iterable(map(repeat, self.keys, numbers))) if sum(numbers) == length else []
+        except (AttributeError, IndexError, TypeError, OverflowError):
+            return []
