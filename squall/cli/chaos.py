@@ -27,10 +27,9 @@ from squall.chaos.text import (
 )
 from squall.chaos.trial import SETTINGS, Stopped, Subject
 from squall.cli.interrupts import Interrupts
-from squall.cli.layers import layers_of
 from squall.cli.loader import load_topology
 from squall.cli.output import note, reserve_stdout, say, say_json
-from squall.cli.settings import settings_option
+from squall.cli.settings import layers_of, settings_option
 from squall.cli.target import target_options
 from squall.engine.errors import UsageError
 from squall.engine.report.schema import with_schema

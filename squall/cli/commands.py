@@ -15,13 +15,10 @@ import traceback
 from pathlib import Path
 
 import click
-from click.core import ParameterSource
 
 from squall import __version__
-from squall.cli.help_shown import HelpShown
 from squall.cli.lazy_group import Home, LazyGroup
 from squall.cli.output import note
-from squall.cli.variables import VARIABLES
 from squall.engine.errors import SquallError, UsageError
 from squall.engine.foreign.plain_text import plain
 
@@ -71,23 +68,14 @@ COMMANDS = {
 @click.pass_context
 def cli(context: click.Context, debug: bool, settings_path: str | None) -> None:
     """Squall runs stream-processing topologies on the cores of this machine; every record at least once."""
-    from squall.cli.layers import use_settings_file
+    from squall.cli.settings import use_settings_file
 
-    if any(name.startswith(VARIABLES) for name in os.environ):
-        from squall.cli.unknown_variables import tell_unknown_variables
-
-        tell_unknown_variables(cli, context.invoked_subcommand or "")
     context.obj = {"debug": debug}
-    if settings_path is not None:
-        use_settings_file(context, None, settings_path)
-    else:
-        command = cli.get_command(context, context.invoked_subcommand or "")
-        if command is None:
-            return
-        # A command with a FILE looks beside it.
-        names = {"target"} if isinstance(command, click.Group) else {param.name for param in command.params}
-        if "target" not in names:
-            use_settings_file(context, Path())
+    command = cli.get_command(context, context.invoked_subcommand or "")
+    # A command with a FILE looks beside it.
+    names = {"target"} if command is None or isinstance(command, click.Group) else {one.name for one in command.params}
+    if settings_path is not None or "target" not in names:
+        use_settings_file(context, Path(), settings_path)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -105,8 +93,6 @@ def main(arguments: list[str] | None = None) -> None:
         code = 130
     except click.ClickException as error:
         code = _show(error)
-    except HelpShown:
-        code = 0
     except SquallError as error:
         _tell(error, arguments)
         code = EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILURE
@@ -150,25 +136,14 @@ def _note_traceback() -> None:
     note(textwrap.indent(traceback.format_exc().rstrip("\n"), "  "))
 
 
-def _variable_behind(error: click.BadParameter) -> str:
-    """Name the variable that gave a bad value; "" if none did."""
-    option, context = error.param, error.ctx
-    if option is None or context is None:
-        return ""
-    if context.get_parameter_source(option.name or "") is not ParameterSource.ENVIRONMENT:
-        return ""
-    from squall.cli.layers import command_path
-    from squall.cli.variables import variable_of
-
-    return f", from the variable {variable_of(max(option.opts, key=len), command_path(context))}"
-
-
 def _show(error: click.ClickException) -> int:
     """Print click's message on wrong use as one line, made plain because it quotes the arguments."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     said = error.format_message().removesuffix(".")
     if isinstance(error, click.BadParameter):
-        said += _variable_behind(error)
+        from squall.cli.settings import place_of
+
+        said += place_of(error)
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         note(said)
     else:

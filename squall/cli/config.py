@@ -6,10 +6,9 @@ from typing import Any
 
 import click
 
-from squall.cli.layers import layers_of, options_in_force
 from squall.cli.loader import load_topology
 from squall.cli.output import reserve_stdout, say, say_json
-from squall.cli.settings import settings_option
+from squall.cli.settings import layers_of, settings_option
 from squall.cli.target import app_dir_option, use_settings_beside
 from squall.engine.foreign.plain_text import plain
 
@@ -18,7 +17,7 @@ from squall.engine.foreign.plain_text import plain
 @click.argument("target", metavar="[FILE[:NAME]]", required=False, is_eager=True, callback=use_settings_beside)
 @app_dir_option
 @settings_option
-@click.option("--show-origin", is_flag=True, help="Name where each value comes from, and list options that are set.")
+@click.option("--show-origin", is_flag=True, help="Name where each value comes from.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
 def config_command(
@@ -34,22 +33,17 @@ def config_command(
     out = reserve_stdout() if as_json else None
     code = None if target is None else load_topology(target, list(arguments), app_dir).topology.config
     config = layers.config(code)
-    rows = [(name, value, f"{key}: {text}") for name, key, value, text in config]
-    rows += [(key, value, "handed to the components") for key, value in config.extra.items()]
-    origins = {name: layers.origin(name, code, target or "") for name, _, _ in rows} if show_origin else {}
-    options = options_in_force(click.get_current_context()) if show_origin else []
+    document: dict[str, Any] = {
+        **{name: {"value": value, "storm_key": key, "help": text} for name, key, value, text in config},
+        **{key: {"value": value, "help": "handed to the components"} for key, value in config.extra.items()},
+    }
+    if show_origin:
+        for name, row in document.items():
+            row["origin"] = layers.origin(name, code, target or "")
     if as_json:
-        document: dict[str, Any] = {
-            name: {"value": value, "storm_key": key, "help": text} for name, key, value, text in config
-        }
-        document |= {key: {"value": value} for key, value in config.extra.items()}
-        for name, origin in origins.items():
-            document[name]["origin"] = origin
-        document |= {option: {"value": value, "origin": origin} for option, value, origin in options}
         say_json(document, out=out)
         return
-    for name, value, text in rows:
-        more = f"    # {plain(origins[name])}" if show_origin else f"\n    {text}"
-        say(f"{plain(name)} = {value!r}{more}")
-    for option, value, origin in options:
-        say(plain(f"{option} = {value!r}    # {origin}"))
+    for name, row in document.items():
+        meaning = f"{row['storm_key']}: {row['help']}" if "storm_key" in row else row["help"]
+        more = f"    # {plain(row['origin'])}" if show_origin else f"\n    {meaning}"
+        say(f"{plain(name)} = {row['value']!r}{more}")

@@ -9,8 +9,6 @@ from typing import Any
 
 import click
 
-from squall.cli.variables import name_variables
-
 
 @dataclass(frozen=True)
 class Home:
@@ -33,6 +31,8 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.commands and cmd_name in self._homes:
+            from squall.cli.settings import name_variables  # only now: the help takes no settings
+
             module, _, name = self._homes[cmd_name].place.partition(":")
             command = getattr(importlib.import_module(f"squall.cli.{module}"), name)
             name_variables(command, cmd_name)

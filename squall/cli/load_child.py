@@ -1,71 +1,122 @@
-"""The throw-away process that imports a topology file (see `load_limits`; `load_guard` forks it).
+"""Imports a topology file in a process of its own, for `squall submit`: nothing of a bad file reaches the cluster.
 
-Reads a LoadRequest from stdin, writes Loaded or Refusal to a descriptor, and ends.
+Guarantees: a file that hangs, crashes the interpreter or ends it is refused in one line, like one that raises an error;
+the processes of its group end with the import. A hostile file can escape: it runs as the user who submits it.
+
+The process, `python -m squall.cli.load_child TARGET APP_DIR ARGS...`, reads the settings above and below the code's
+from stdin, and writes `Loaded` or `Refusal` to stdout; what the file itself prints goes to stderr.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import subprocess
 import sys
+import tempfile
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 import msgspec
 
-from squall.cli.help_shown import HelpShown
-from squall.cli.layers import Layers
-from squall.cli.load_limits import Loaded, LoadRequest, Refusal, limit_memory
-from squall.cli.loader import load_topology
+from squall.cli.loader import HelpShown, load_topology
+from squall.cli.output import reserve_stdout
+from squall.cli.settings import Layers
+from squall.engine.api.config import Config
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import TRACEBACK_CHARACTERS, message_of, traceback_of
-from squall.scheduler.client.topology_code import pack
+from squall.scheduler.client.topology_code import TopologyCode, pack
+from squall.scheduler.common import process
+from squall.scheduler.common.messages import Wire
+from squall.scheduler.forking.interpreter import interpreter
+
+LIMIT_SECS = 60.0
 
 
-def import_and_answer(answer: int) -> NoReturn:
-    """Run that process: import the file, and answer on descriptor `answer`."""
-    request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=LoadRequest)
-    limit_memory(request.memory_bytes)
-    os.environ.update(request.environment)
+class Refusal(Wire, frozen=True, tag=True):
+    """The file is refused."""
+
+    message: str
+    traceback: str
+    is_help: bool
+    """Whether a topology function was asked for its help, and has shown it."""
+
+
+class Loaded(Wire, frozen=True, tag=True):
+    """The topology to submit."""
+
+    code: TopologyCode
+    settings: dict[str, object]
+    """Those that hold, the code's own included."""
+
+
+def load_apart(
+    target: str, arguments: Sequence[str], layers: Layers, app_dir: str | None = None,
+    environment: Mapping[str, str] | None = None, limit_secs: float = LIMIT_SECS,
+) -> tuple[TopologyCode, Config]:
+    """Import `target` in a process of its own. UsageError (its note is the user's traceback) if that fails."""
+    command = [*interpreter("squall.cli.load_child"), target, app_dir or "", *arguments]
+    with tempfile.TemporaryFile() as request, tempfile.TemporaryFile() as answer:
+        request.write(msgspec.msgpack.encode((layers.below, layers.above)))
+        request.seek(0)
+        child = subprocess.Popen(
+            command, stdin=request, stdout=answer, env={**os.environ, **(environment or {})}, start_new_session=True
+        )
+        try:
+            status = child.wait(limit_secs)
+        except subprocess.TimeoutExpired:
+            raise UsageError(
+                f"importing {target} took longer than {limit_secs:g} s; start what takes long in open()"
+            ) from None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+        answer.seek(0)
+        said = answer.read()
+    if not said:
+        ended = process.describe_status(-status if status < 0 else status << 8)
+        raise UsageError(f"importing {target} ended its process: {ended}; a topology file must run to its end")
+    outcome = msgspec.msgpack.decode(said, type=Loaded | Refusal)
+    if isinstance(outcome, Refusal):
+        if outcome.is_help:
+            raise HelpShown
+        error = UsageError(outcome.message)
+        error.add_note(outcome.traceback)
+        raise error
+    return outcome.code, Config(**outcome.settings)
+
+
+def main(target: str, app_dir: str, *arguments: str) -> NoReturn:
+    """The process."""
+    process.die_with_parent()
+    layers = Layers(*msgspec.msgpack.decode(sys.stdin.buffer.read()))
+    out = reserve_stdout()
     try:
-        outcome: Loaded | Refusal = _load(request)
-    except MemoryError as error:
-        message = f"importing {os.fsdecode(request.target)} took more than {request.memory_bytes} bytes of memory"
-        outcome = Refusal(message, traceback_of(error))
+        loaded = load_topology(target, list(arguments), app_dir or None)
+        config = layers.config(loaded.topology.config)
+        code = pack(loaded.topology, config, loaded.script, beside=loaded.root)
+        said = msgspec.msgpack.encode(Loaded(code, config.to_dict()))
+    except UnicodeEncodeError as error:
+        # Such as the path of its directory, which the workers need for their imports.
+        told = ascii(error.object)[:200]
+        said = _refused(f"{told} of the topology is no valid UTF-8, as everything sent to Nimbus must be", "", False)
     except BaseException as error:  # users' code may raise anything, even while a component is pickled
-        is_help = type(error) is HelpShown
-        outcome = Refusal(message_of(error, TRACEBACK_CHARACTERS), traceback_of(error), is_help)
+        is_help = isinstance(error, HelpShown)
+        said = _refused(message_of(error, TRACEBACK_CHARACTERS), traceback_of(error), is_help)
     with contextlib.suppress(OSError, ValueError, AttributeError):  # the file may have closed or replaced it
         sys.stdout.flush()
-    with open(answer, "wb") as pipe:
-        pipe.write(_encoded(outcome))
+    out.buffer.write(said)
+    out.flush()
     # Not by a normal exit: threads that the file started must not keep this process alive.
     os._exit(0)
 
 
-def _encoded(outcome: Loaded | Refusal) -> bytes:
-    try:
-        return msgspec.msgpack.encode(outcome)
-    except UnicodeEncodeError as error:
-        if isinstance(outcome, Loaded):
-            # Such as the path of its directory, which the workers need for their imports.
-            told = ascii(error.object)[:200]
-            message = f"{told} of the topology is no valid UTF-8, as everything sent to Nimbus must be"
-            return msgspec.msgpack.encode(Refusal(message, ""))
-        message, trace = (
-            text.encode(errors="backslashreplace").decode() for text in (outcome.message, outcome.traceback)
-        )
-        return msgspec.msgpack.encode(Refusal(message, trace, outcome.is_help))
+def _refused(message: str, trace: str, is_help: bool) -> bytes:
+    message, trace = (text.encode(errors="backslashreplace").decode() for text in (message, trace))
+    return msgspec.msgpack.encode(Refusal(message, trace, is_help))
 
 
-def _load(request: LoadRequest) -> Loaded:
-    try:
-        arguments = [os.fsdecode(argument) for argument in request.arguments]
-        app_dir = None if request.app_dir is None else os.fsdecode(request.app_dir)
-        loaded = load_topology(os.fsdecode(request.target), arguments, app_dir)
-    except UsageError as error:
-        if isinstance(error.__cause__, MemoryError):
-            raise MemoryError from error
-        raise
-    config = Layers(request.below, request.above).config(loaded.topology.config)
-    code = pack(loaded.topology, config, loaded.script, beside=loaded.root)
-    return Loaded(code, config.to_dict())
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -7,18 +7,14 @@ topology (`squall.cli.run_job`), and the topology itself.
 from __future__ import annotations
 
 import contextlib
-import os
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from squall.cli.checks import seconds, some_path
-from squall.cli.environment import environment_options, read_environment
-from squall.cli.logging_options import logging_options
 from squall.cli.screen import LINE_INTERVAL_SECS, SCREEN_INTERVAL_SECS
-from squall.cli.settings import settings_option
+from squall.cli.settings import OneText, settings_option
 from squall.cli.target import target_options
-from squall.cli.variables import OneText
 
 if TYPE_CHECKING:
     from squall.engine.report.run_report import RunReport
@@ -44,8 +40,6 @@ EXIT_OK, EXIT_FAILURE, EXIT_DEAD_LETTERS, EXIT_UNPROCESSED = 0, 1, 3, 4
               help="Inject this fault; see squall faults.")
 @click.option("--faults", "fault_plans", multiple=True, type=OneText(), metavar="PLAN.yaml",
               help="Inject the faults of this plan; see docs/faults.md.")
-@environment_options
-@logging_options
 @click.option("--local", is_flag=True, help="Run everything in this process, deterministically: for a debugger.")
 @click.option("--on", "engine", type=click.Choice(["spark"]), help="Run it on Spark; see docs/spark.md.")
 @click.option("--master", metavar="URL", help="With --on spark: the cluster (default: this machine's cores).")
@@ -60,7 +54,7 @@ EXIT_OK, EXIT_FAILURE, EXIT_DEAD_LETTERS, EXIT_UNPROCESSED = 0, 1, 3, 4
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
 def run_command(
     local: bool, engine: str | None, directory: str | None, faults: tuple[str, ...], fault_plans: tuple[str, ...],
-    variables: tuple[str, ...], variable_files: tuple[str, ...], **options: Any,
+    **options: Any,
 ) -> None:
     """Run the topology in FILE until its spouts are exhausted and everything is acked.
 
@@ -70,8 +64,6 @@ def run_command(
     messages are pending or wait for a retry, or untracked tuples are unprocessed or unknown; 130: interrupted. The
     first of 130, 1, 3, 4 that applies. SIGTERM cuts and drains as --for does; a second one does not wait (143).
     """
-    # The code in this process and the daemons started next, with their workers, have them.
-    os.environ.update(read_environment(variables, variable_files))
     with contextlib.ExitStack() as stack:
         starter = None
         if not (local or engine or directory or faults or fault_plans):

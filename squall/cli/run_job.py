@@ -10,11 +10,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from squall.cli.interrupts import Interrupts
-from squall.cli.layers import layers_of
 from squall.cli.loader import load_topology
 from squall.cli.output import note, reserve_stdout, say_json
 from squall.cli.progress import Progress
 from squall.cli.run import exit_code
+from squall.cli.settings import layers_of
 from squall.cli.standing import closed_pipe_is_no_error, emitted_again
 from squall.cli.summary import print_summary
 from squall.engine.api.config import Config
@@ -46,13 +46,13 @@ _LETTERS_SHOWN, _LETTER_CHARS = 20, 100
 def run_job(
     starter: Starter | None, target: str, app_dir: str | None, workers: int | None, nodes: int, name: str | None,
     settings: tuple[str, ...], duration: str | None, drain_secs: float, interval: float | None, directory: str | None,
-    faults: tuple[str, ...], fault_plans: tuple[str, ...], log_level: str | None, log_format: str | None,
+    faults: tuple[str, ...], fault_plans: tuple[str, ...],
     local: bool, engine: str | None, quiet: bool, as_json: bool, arguments: tuple[str, ...], **on_spark: Any,
 ) -> int:
     """Run a topology as the options of `squall run` say; returns the exit code. `starter`: of its cluster, if it is to
     have one that is anonymous."""
     name = _name_of(target, name)
-    layers = layers_of(settings, workers=workers, log_level=log_level, log_format=log_format)
+    layers = layers_of(settings, workers=workers)
     if nodes < 1:
         raise UsageError(f"--nodes is {nodes}; allowed: an integer from 1 up")
     if local and (faults or fault_plans):

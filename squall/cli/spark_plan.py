@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from squall.cli.layers import layers_of
 from squall.cli.loader import load_topology
 from squall.cli.output import reserve_stdout, say_json
 from squall.cli.screen import Block, print_blocks
-from squall.cli.settings import settings_option
+from squall.cli.settings import layers_of, settings_option
 from squall.cli.tables import Cell, Grid
 from squall.cli.target import target_options
 from squall.engine.foreign.plain_text import plain

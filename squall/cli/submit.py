@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable
 from typing import NoReturn
 
 import click
 
-from squall.cli.checks import seconds, some_path
 from squall.cli.death_news import DeathNews
-from squall.cli.environment import check_text, environment_options, read_environment
 from squall.cli.interrupts import Interrupts
-from squall.cli.layers import layers_of
-from squall.cli.load_limits import TIME_SECS, load_apart
-from squall.cli.logging_options import logging_options
+from squall.cli.load_child import load_apart
 from squall.cli.output import note, say_json
 from squall.cli.run import exit_code
-from squall.cli.settings import settings_option
+from squall.cli.settings import OneText, layers_of, settings_option
 from squall.cli.standing import directory_option, emitted_again, json_option, nimbus_of, show, wait_option
 from squall.cli.summary import print_summary
 from squall.cli.target import target_options
@@ -35,6 +32,8 @@ from squall.scheduler.common.messages import TopologyRecord, TopologyState
 from squall.scheduler.nimbus.submission import check_topology_name
 from squall.scheduler.records.earlier_state import left_by_earlier
 
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
 
 @click.command("submit")
 @target_options
@@ -48,21 +47,15 @@ from squall.scheduler.records.earlier_state import left_by_earlier
 @wait_option
 @click.option("--until-drained", is_flag=True, help="Wait until it has finished, and print its report, as squall run.")
 @click.option("--remove-when-drained", is_flag=True, help="Have it leave the cluster by itself when it has finished.")
-@environment_options
-@logging_options
-@click.option("--cwd", type=click.Path(), callback=some_path, metavar="DIR",
-              help="Working directory of its workers (default: this one).")
-@click.option("--load-secs", type=float, default=TIME_SECS, show_default=True, metavar="SECS",
-              callback=seconds(above=True), help="Longest time for importing FILE.")
+@click.option("--env", "variables", multiple=True, type=OneText(), metavar="NAME[=VALUE]",
+              help="A variable for the workers; without VALUE, as it is set here.")
 @directory_option
 @json_option
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
 def submit_command(
     target: str, app_dir: str | None, name: str, workers: int | None, settings: tuple[str, ...], inactive: bool,
     fresh: bool, replace: bool, wait_secs: float | None, until_drained: bool, remove_when_drained: bool,
-    variables: tuple[str, ...], variable_files: tuple[str, ...], cwd: str | None,
-    log_level: str | None, log_format: str | None,
-    load_secs: float, directory: str | None, as_json: bool, arguments: tuple[str, ...],
+    variables: tuple[str, ...], directory: str | None, as_json: bool, arguments: tuple[str, ...],
 ) -> None:
     """Run the topology in FILE on the standing cluster, until it is killed.
 
@@ -76,25 +69,23 @@ def submit_command(
     """
     check_topology_name(name)
     _check_options(inactive, replace, wait_secs, until_drained)
-    layers = layers_of(settings, workers=workers, log_level=log_level, log_format=log_format)
-    environment = read_environment(variables, variable_files)
-    folder = os.path.abspath(cwd or ".")
-    if not os.path.isdir(folder):
-        raise UsageError(f"--cwd is {cwd}; allowed: a directory")
-    check_text(folder, f"the working directory {folder!a}")
-    with Interrupts() as interrupts, nimbus_of(directory) as (run_dir, client):
+    layers = layers_of(settings, workers=workers)
+    environment = dict(map(_variable, variables))
+    with contextlib.ExitStack() as stack:
+        run_dir, client = stack.enter_context(nimbus_of(directory))
         # Check before the import, which may take long; Nimbus checks again.
         if not replace and any(record.name == name for record in client.get_cluster().topologies):
             raise UsageError(
                 f"a topology named {name!r} is there already: choose another name, --replace it, or kill it first"
             )
-        code, config = load_apart(target, list(arguments), layers, load_secs, app_dir=app_dir, environment=environment)
+        code, config = load_apart(target, arguments, layers, app_dir, environment)
+        # From here on there is something that must be finished, or be told of.
+        interrupts = stack.enter_context(Interrupts())
 
         def ask() -> TopologyRecord:
             return submit(
                 client, run_dir, name, config, code, active=not inactive, fresh=fresh,
-                remove_when_drained=remove_when_drained, replace=replace, wait_secs=wait_secs,
-                cwd=folder, env=environment,
+                remove_when_drained=remove_when_drained, replace=replace, wait_secs=wait_secs, env=environment,
             )
 
         takes_up = bool(left_by_earlier(run_dir, name)) and not fresh
@@ -115,6 +106,20 @@ def submit_command(
         "workers": [] if assignment is None else [str(slot) for slot in assignment.workers],
     }
     show(as_json, document, text)
+
+
+def _variable(text: str) -> tuple[str, str]:
+    """A value of --env. No message quotes it, as it may be a secret."""
+    name, equals, value = text.partition("=")
+    if not _NAME.fullmatch(name):
+        # Not the text: it may begin with a value.
+        raise UsageError("--env: the name of a variable is missing or not allowed; write NAME=VALUE or NAME")
+    if not equals and name not in os.environ:
+        raise UsageError(f"--env {name}: no such variable is set here; set it, or write {name}=VALUE")
+    value = value if equals else os.environ[name]
+    if not value.isascii() and value != value.encode(errors="replace").decode():
+        raise UsageError(f"--env {name}: its value is no valid UTF-8, as everything sent to Nimbus must be")
+    return name, value
 
 
 def _check_options(inactive: bool, replace: bool, wait_secs: float | None, until_drained: bool) -> None:

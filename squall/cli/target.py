@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import click
 
 from squall.cli.checks import some_path
-from squall.cli.layers import use_settings_file
+from squall.cli.settings import use_settings_file
 from squall.engine.errors import UsageError
 
 C = TypeVar("C", bound=Callable[..., Any])

@@ -53,11 +53,11 @@ def file(tmp_path: Path) -> Path:
     return made
 
 
-def check(done: Finished, code: int = 0, shows: str = "[bold]x", forged: int = 0) -> None:
-    """`forged`: lines that the file prints while it is imported, which are its own to break."""
+def check(done: Finished, code: int = 0, shows: str = "[bold]x") -> None:
+    """What the file prints while it is imported in a process of its own is its own, and not in `done`."""
     for stream in (done.stdout, done.stderr):
         assert dangerous(stream, but="\n\t") == []
-    assert sum(line.startswith("forged") for line in (done.stdout + done.stderr).splitlines()) == forged
+    assert not any(line.startswith("forged") for line in (done.stdout + done.stderr).splitlines())
     assert done.returncode == code, done.stderr
     assert shows in done.stdout + done.stderr
 
@@ -88,12 +88,12 @@ def test_the_commands_of_a_standing_cluster(file: Path) -> None:
         refused = cluster.run("submit", file, "--name", "\x1b[2Jno")
         check(refused, 2, "\\x1b[2Jno")
         refused = cluster.run("--debug", "submit", file, "--name", "no")
-        check(refused, 2, "importing it raised ValueError: \\x1b]0;owned\\x07[bold]x", forged=1)
+        check(refused, 2, "importing it raised ValueError: \\x1b]0;owned\\x07[bold]x")
 
 
 def _submit(cluster: Standing, file: Path) -> None:
     done = cluster.run("submit", file, "--name", "hostile", "--set", "max_attempts=1")
-    check(done, shows="hostile runs on 1 worker", forged=1)
+    check(done, shows="hostile runs on 1 worker")
 
 
 BEYOND = r"""

@@ -1,4 +1,4 @@
-"""Variables for a topology: read from options and files, kept apart from everything that is shown."""
+"""Variables for a topology: kept apart from everything that is shown, and taken on by its workers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from squall.cli.environment import read_environment
-from squall.engine.errors import ClusterError, TopologyError, UsageError
+from squall.engine.errors import ClusterError, TopologyError
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.environment import enter_surroundings, keep_environment, tidy_environments
 from squall.scheduler.common.messages import SubmitTopology, TopologyRecord
@@ -18,14 +17,6 @@ from squall.scheduler.nimbus.submission import check_submission
 from tests.unit.run_dirs import COMPONENTS
 
 RECORD = TopologyRecord("x-1-00000000", "x", "ACTIVE", {}, [], "", [], 0.0, env_names=["A", "TOKEN"])
-FILE = """
-# comment
-A=from the file
-export QUOTED = "with = and #"
-EMPTY=
-HERE
-"""
-
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> RunDir:
@@ -35,43 +26,6 @@ def run_dir(tmp_path: Path) -> RunDir:
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", dict(os.environ))
-    monkeypatch.setitem(os.environ, "HERE", "set here")
-    monkeypatch.delitem(os.environ, "NOT_THERE", raising=False)
-
-
-def test_options_and_files(tmp_path: Path) -> None:
-    (tmp_path / "env").write_text(FILE)
-    read = read_environment(["A=from =option", "HERE"], [str(tmp_path / "env")])
-    assert read == {"A": "from =option", "QUOTED": "with = and #", "EMPTY": "", "HERE": "set here"}
-
-
-def test_a_file_as_other_editors_write_it(tmp_path: Path) -> None:
-    (tmp_path / "env").write_bytes(b"\xef\xbb\xbfA=1\r\nB=form\x0cfeed\r\n")
-    assert read_environment([], [str(tmp_path / "env")]) == {"A": "1", "B": "form\x0cfeed"}
-
-
-@pytest.mark.parametrize("text", ["=secret", "1=secret", "a-b=secret", "a b=secret", ""])
-def test_a_refused_variable_is_not_quoted(text: str) -> None:
-    with pytest.raises(UsageError, match="--env: the name of a variable is missing or not allowed") as refused:
-        read_environment([text], [])
-    assert "secret" not in str(refused.value)
-
-
-def test_a_variable_that_is_not_set_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--env NOT_THERE: no such variable is set here; set it, or write NOT_THERE="):
-        read_environment(["NOT_THERE"], [])
-    (tmp_path / "env").write_text("A=1\nNOT_THERE\n")
-    with pytest.raises(UsageError, match=r"env:2 NOT_THERE: no such variable is set here"):
-        read_environment([], [str(tmp_path / "env")])
-    with pytest.raises(UsageError, match=r"--env-file .*/none cannot be read: No such file or directory"):
-        read_environment([], [str(tmp_path / "none")])
-
-
-def test_a_value_that_is_no_text_is_refused_unquoted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(os.environ, "HERE", "secret\udc80")
-    with pytest.raises(UsageError, match="the value of HERE is no valid UTF-8") as refused:
-        read_environment(["HERE"], [])
-    assert "secret" not in str(refused.value)
 
 
 def test_nimbus_refuses_what_cannot_be_a_variable() -> None:

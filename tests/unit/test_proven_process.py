@@ -165,7 +165,7 @@ MAY_SIGNAL_BY_NUMBER = {
     "scheduler/common/process.py": "a group, where the kernel has no better way; right after its leader's pidfd spoke",
     "scheduler/forking/parent.py": "its own child, which nobody else reaps",
     "scheduler/forking/module.py": "its own child, which nobody else reaps",
-    "squall/cli/load_guard.py": "its own children, which nobody else reaps; itself",
+    "squall/cli/load_child.py": "the group of its own child, which nobody else reaps",
     "scheduler/common/fault_points.py": "itself",
     "squall/testing/fixed_spout.py": "itself",
 }

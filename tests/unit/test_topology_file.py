@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
-import pickle
-import signal
 import sys
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +12,6 @@ import pytest
 
 from squall import BasicBolt, Spout, TopologyBuilder
 from squall.cli.commands import main
-from squall.cli.interrupts import NotedInterrupt
 from squall.cli.loader import load_topology
 from squall.cli.output import say_json
 from squall.engine.errors import TopologyError, UsageError
@@ -29,11 +24,8 @@ RAISES = {
     "exit with nothing": ("raise SystemExit", "ended by SystemExit; a topology file"),
     "exit 3": ("import sys; sys.exit(3)", "ended by SystemExit: 3;"),
     "exit with a text": ("raise SystemExit('\\x1b]0;x\\x07')", "ended by SystemExit: \x1b]0;x\x07;"),
-    "exit at once": ("import os; os._exit(0)", "ended by os._exit(0); a topology file must run to its end"),
-    "exit at once, by name": ("from os import _exit; _exit(3)", "ended by os._exit(3);"),
     "generator exit": ("raise GeneratorExit('g')", "ended by GeneratorExit: g;"),
     "base": ("raise type('B', (BaseException,), {})('b')", "ended by B: b;"),
-    "own interrupt": ("raise KeyboardInterrupt", "ended by KeyboardInterrupt;"),
     "surrogate": ("raise ValueError('a\\udc80')", "raised ValueError: a\\udc80"),
     "text raises": (QUIET.format(base="Exception", worse="RuntimeError") + "raise Q", "raised Q: (its text cannot be"),
     "text exits": (QUIET.format(base="BaseException", worse="SystemExit(0)") + "raise Q", "ended by Q: (its text"),
@@ -66,34 +58,6 @@ def test_what_stands_in_the_file_now_is_executed(file: Path, monkeypatch: pytest
         with pytest.raises(UsageError, match=f"raised ValueError: {text}"):
             load_topology(str(file), [])
     assert [path.name for path in file.parent.iterdir()] == [file.name]
-
-
-
-def test_an_exit_at_once_is_told_although_the_file_catches_it(file: Path) -> None:
-    code = "import os\ntry:\n    os._exit(0)\nexcept BaseException:\n    pass\ntopology = None\n"
-    assert f"{file}:3: importing {file} ended by os._exit(0);" in refusal(file, code)
-
-
-def test_an_exit_of_a_process_that_the_file_forks_is_one(file: Path) -> None:
-    file.write_text("""
-import os
-from os import _exit
-pid = os.fork()
-if pid == 0:
-    _exit(7)
-topology = os.waitpid(pid, 0)[1]
-""")
-    with pytest.raises(UsageError, match="is of type int; it must be a Topology"):
-        load_topology(str(file), [])
-    module = sys.modules["topology_file"]
-    assert os.waitstatus_to_exitcode(module.topology) == 7
-    assert os._exit is not module._exit
-    # What took it by name takes it along to the workers.
-    assert pickle.loads(pickle.dumps(module._exit)) is module._exit
-    pid = os.fork()
-    if pid == 0:
-        module._exit(5)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 5
 
 
 @pytest.mark.parametrize("case", RAISES)
@@ -154,57 +118,16 @@ def test_a_pair_of_another_name_is_offered_and_found(file: Path) -> None:
     assert load_topology(f"{file}:pair", []).topology.config.workers == 3
 
 
-@pytest.mark.parametrize("value", ["(1, Config())", "(builder.build(), 1)", "[builder.build(), Config()]"])
-def test_a_global_that_is_not_a_pair_of_both_is_refused(file: Path, value: str) -> None:
-    said = refusal(file, f"{PAIR}topology = {value}\n")
-    assert said.endswith("; it must be a Topology, a Topology and a Config, or a function"), said
-
-
-def test_a_global_pair_takes_no_arguments(file: Path) -> None:
-    file.write_text(PAIR)
-    with pytest.raises(UsageError, match="is a Topology and takes no arguments, but got --fast"):
-        load_topology(f"{file}:pair", ["--fast"])
-
-
-def test_a_coroutine_is_refused_and_closed(file: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        said = refusal(file, "async def topology():\n    pass\n")
-        gc.collect()
-    allowed = "a Topology (builder.build()), or a Topology and a Config"
-    assert said == f"{file}:topology() returned a value of type coroutine; it must return {allowed}"
-
-
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """SIGINT as an interpreter has it at a terminal; one that a shell starts in the background ignores it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize("then", ["pass", "raise SystemExit(3)", "raise ImportError('half')"])
-def test_the_operators_interrupt_stays_one_whatever_the_file_makes_of_it(file: Path, then: str) -> None:
-    file.write_text(
-        "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\n    while True: pass\n"
-        f"except KeyboardInterrupt:\n    {then}\n    raise\n"
-    )
-    with pytest.raises(KeyboardInterrupt):
-        load_topology(str(file), [])
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_a_handler_that_the_file_sets_stays() -> None:
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        with NotedInterrupt() as interrupt:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            os.kill(os.getpid(), signal.SIGINT)
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-        assert not interrupt.came
-    finally:
-        signal.signal(signal.SIGINT, before)
+@pytest.mark.parametrize(
+    ("defines", "said"),
+    [
+        ("topology = (1, Config())", "; it must be a Topology, a Topology and a Config, or a function"),
+        ("topology = [builder.build(), Config()]", "; it must be a Topology, a Topology and a Config, or a function"),
+        ("def topology():\n    return 1", "; it must return a Topology (builder.build()), or a Topology and a Config"),
+    ],
+)
+def test_what_is_no_topology_is_refused(file: Path, defines: str, said: str) -> None:
+    assert refusal(file, f"{PAIR}{defines}\n").endswith(said)
 
 
 class _One(Spout):

@@ -50,7 +50,6 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (("run", "x" * 70), "the file's name cannot be the topology's, choose one with --name: topology name 'xxx"),
         (("run", ":topology"), "no file precedes the colon in :topology; write FILE or FILE:NAME"),
         (("run", f"{NAMES}:"), f"no name follows the colon in {NAMES}:; write FILE or FILE:NAME"),
-        (("submit", NAMES, "--name", "x", "--load-secs", "nan"), f"--load-secs is nan; allowed: {SECS} above 0"),
         (("up", "--wait", "nan"), f"--wait is nan; allowed: {SECS} from 0 to 1000000000"),
         (("kill", "x", "-w", "inf"), f"--wait is inf; allowed: {SECS} from 0 to 1000000000"),
         (("status", "x", "--over", "0"), f"--over is 0; allowed: {SECS} from 0.05 to 3600"),
