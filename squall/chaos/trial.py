@@ -16,7 +16,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from squall.chaos.audit import Audit
 from squall.chaos.deaths import Claims, DaemonWatch, Death
 from squall.chaos.injector import Injected, Injector
 from squall.chaos.line_log import OpenMessages
@@ -33,6 +32,7 @@ from squall.scheduler.client.why_away import room_error
 from squall.scheduler.cluster.private_cluster import PrivateCluster
 from squall.scheduler.faults.fault import Fault
 from squall.scheduler.supervisor.history import read_history
+from squall.testing.leftovers import descriptors, in_directory, left_behind, zombies
 
 NAME = "chaos"
 SETTINGS: dict[str, Any] = {"workers": 2, "message_timeout_secs": 5}
@@ -41,8 +41,6 @@ READY_SECS = 60.0
 _BACK_SECS = 10.0
 """Longest wait for daemons to be back at the end: five times a keeper's longest pause before it starts one."""
 _LOOK_SECS = 0.02
-_AUDIT_SECS = 3.0
-"""Between two looks at what the run's processes hold, each of which reads every process of the machine."""
 _ROOM_SECS = 0.5
 """Between two looks whether Nimbus is away because its disk is full."""
 _DAEMONS_SECS = 0.1
@@ -108,17 +106,17 @@ def run(
     otherwise they are stopped. Afterwards the cluster's logs are beside those of the taps. ClusterError if the cluster
     cannot begin; Stopped.
     """
-    audit = Audit()
+    before = descriptors()
     slots = -(-subject.config.workers // subject.nodes)
     cluster = PrivateCluster(subject.nodes, slots)
     try:
-        outcome = _observe(cluster, audit, subject, tapping, draw, for_secs, to_its_end, should_stop)
+        outcome = _observe(cluster, subject, tapping, draw, for_secs, to_its_end, should_stop)
     finally:
         forced = cluster.close()
         not_kept = _keep_logs(cluster.run_dir, Path(tapping.directory))
-        left = audit.in_directory(cluster.run_dir)
+        left = in_directory(cluster.run_dir)
         cluster.remove()
-        left += audit.left(cluster.run_dir)
+        left += left_behind(cluster.run_dir, before)
     if not_kept:
         raise ClusterError(not_kept)
     outcome.left += [f"the cluster did not end by itself: {forced}"] * bool(forced) + left
@@ -140,7 +138,7 @@ def _keep_logs(run_dir: RunDir, directory: Path) -> str:
 
 
 def _observe(
-    cluster: PrivateCluster, audit: Audit, subject: Subject, tapping: Tapping,
+    cluster: PrivateCluster, subject: Subject, tapping: Tapping,
     draw: Callable[[Places], Sequence[Fault]], for_secs: float, to_its_end: bool, should_stop: Callable[[], bool],
 ) -> Outcome:
     job = cluster.submit(NAME, tap(subject.topology, tapping), subject.config, subject.module)
@@ -154,7 +152,6 @@ def _observe(
     daemons = DaemonWatch(cluster.run_dir, subject.nodes)
     watch = _Watch(job, outcome, injector, daemons, OpenMessages(tapping.directory), should_stop)
     watch.every(_ROOM_SECS, lambda: _check_room(cluster.run_dir) if cluster.run_dir.lock_holder() is None else None)
-    watch.every(_AUDIT_SECS, lambda: audit.look(cluster.run_dir))
     try:
         try:
             outcome.exhausted = watch.until(for_secs, lambda: not faults and job.is_drained())
@@ -170,7 +167,7 @@ def _observe(
         _count(job, outcome)
         outcome.deaths = _deaths(cluster, job, daemons, outcome)
         outcome.away = daemons.away()
-        outcome.left = audit.zombies(cluster.run_dir)
+        outcome.left = zombies(cluster.run_dir)
         _check_room(cluster.run_dir)
         job.kill(0.0)
     except ClusterError as error:

@@ -15,9 +15,8 @@ from squall.on_demand import on_demand
 
 if TYPE_CHECKING:
     from squall.engine.clock import ManualClock
-    from squall.testing.ack_tracker import AckTracker
     from squall.testing.complete import TopologyFailed, complete_topology
-    from squall.testing.feeder import FeederSpout
+    from squall.testing.feeder import AckTracker, FeederSpout
     from squall.testing.fixed_spout import CRASH, PAUSE, FixedSpout
     from squall.testing.simulated import SimulatedCluster
     from squall.testing.waiting import wait_for
@@ -38,7 +37,7 @@ __all__ = [
 _HOMES = {
     "CRASH": "squall.testing.fixed_spout",
     "PAUSE": "squall.testing.fixed_spout",
-    "AckTracker": "squall.testing.ack_tracker",
+    "AckTracker": "squall.testing.feeder",
     "FeederSpout": "squall.testing.feeder",
     "FixedSpout": "squall.testing.fixed_spout",
     "ManualClock": "squall.engine.clock",

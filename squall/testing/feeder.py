@@ -1,11 +1,10 @@
-"""FeederSpout: a spout that a test feeds by hand, and that shows the test every ack and failure.
+"""FeederSpout: a spout that a test feeds by hand, and that shows the test every ack and failure; AckTracker counts.
 
 Guarantees: tuples are emitted in the order fed, each once (a failed one is not emitted again: feed it again); acks and
 failures are seen in the order in which the spout received them. With several tasks, the first to ask takes the next.
 
-In one process (`SimulatedCluster`) the test and the tasks share memory. For workers of a real cluster give a
-`directory`: they share files in it, so values and message ids must be picklable, and a tuple that a killed worker had
-taken but not emitted is lost; `unanswered` has it.
+The test and the tasks, in this process or in workers, share files, so values and message ids must be picklable. A tuple
+that a killed worker had taken but not emitted is lost; `unanswered` has it.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from squall.engine.api.component import Spout
 from squall.engine.api.failure import Failure
 from squall.engine.api.stream import DEFAULT_STREAM, Outputs
-from squall.testing.mail import FileMail, Mail, MemoryMail
+from squall.testing.mail import Mail
 
 if TYPE_CHECKING:
     from squall.engine.api.collectors import SpoutCollector
@@ -27,11 +26,12 @@ _NEXT: Any = object()
 
 
 class FeederSpout(Spout):
-    """Emits the tuples that a test feeds. `outputs` as for any spout: field names, or stream name -> field names."""
+    """Emits the tuples that a test feeds. `outputs` as for any spout: field names, or stream name -> field names.
+    `directory`: for its files; by default one that goes with this process."""
 
     def __init__(self, outputs: Outputs = ("value",), directory: str | Path | None = None) -> None:
         self.outputs = outputs
-        self._mail: Mail = MemoryMail() if directory is None else FileMail(directory)
+        self._mail = Mail(directory)
         self._fed: list[Any] = []
         self.fed = 0
         """Number of tuples fed so far."""
@@ -122,3 +122,40 @@ class FeederSpout(Spout):
 
     def close(self) -> None:
         self._mail.answer(("call", "close"))
+
+
+class AckTracker:
+    """Counts the answers to the messages of one `FeederSpout`, wherever its tasks run."""
+
+    def __init__(self, feeder: FeederSpout) -> None:
+        self._feeder = feeder
+        self._acks_seen = self._fails_seen = 0
+
+    @property
+    def acks(self) -> int:
+        """Acks since the last `reset` or `take`."""
+        return len(self._feeder.acked) - self._acks_seen
+
+    @property
+    def fails(self) -> int:
+        """Failures since the last `reset` or `take`."""
+        return len(self._feeder.failures) - self._fails_seen
+
+    def take(self) -> tuple[int, int]:
+        """Return (acks, failures) since the last `reset` or `take`, and count from zero again."""
+        acks, fails = self.acks, self.fails
+        self._acks_seen += acks
+        self._fails_seen += fails
+        return acks, fails
+
+    def reset(self) -> None:
+        """Count from zero again."""
+        self.take()
+
+    def acks_of(self, message_id: Any) -> int:
+        """Total acks of this message: 0 or 1, unless it was fed again."""
+        return self._feeder.acked.count(message_id)
+
+    def fails_of(self, message_id: Any) -> int:
+        """Total failures of this message."""
+        return sum(failed == message_id for failed, _ in self._feeder.failures)

@@ -1,19 +1,17 @@
 """FixedSpout: a spout that emits a fixed list, and can crash its worker or pause at given places of it.
 
 Guarantees: every tuple is emitted, in the order of the list, with its position as message id, and again after each
-failure until it is acked. With a `directory`, the spout continues after its worker's death from the first tuple that
-was not acked; without one, it starts again.
+failure until it is acked. After its worker's death the spout continues from the first tuple that was not acked.
 
 `CRASH` in the list kills the worker's process with SIGKILL when the spout reaches it, once. At `PAUSE` the spout emits
-no new tuple until the test calls `release`; failed ones are still emitted again. Both need a `directory` that the test
-and the workers see. Several tasks take the list's items in turn.
+no new tuple until the test calls `release`; failed ones are still emitted again. Several tasks take the list's items in
+turn.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import tempfile
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +22,7 @@ from squall.engine.api.failure import Failure
 from squall.engine.api.prefix import AckedPrefix
 from squall.engine.api.stream import DEFAULT_STREAM, Outputs
 from squall.engine.errors import ComponentError, UsageError
+from squall.testing.mail import new_directory
 from squall.testing.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -47,9 +46,8 @@ class FixedSpout(Spout):
         streams = tuples if isinstance(tuples, Mapping) else {DEFAULT_STREAM: tuples}
         self._items = [(stream, item) for stream, items in streams.items() for item in items]
         self._made_in = os.getpid()
-        if directory is None and any(_is_mark(item) for _, item in self._items):
-            raise UsageError("a FixedSpout with CRASH or PAUSE needs directory=, which its workers must see too")
-        self._path = None if directory is None else Path(tempfile.mkdtemp(prefix="fixed-", dir=directory))
+        self._directory = new_directory(directory)
+        """For the marks that were reached."""
 
     # ---- the test's side ----
 
@@ -74,27 +72,18 @@ class FixedSpout(Spout):
             raise UsageError("the spout is not paused; wait_until_paused() first")
         (self._directory / f"released-{position}").touch()
 
-    @property
-    def _directory(self) -> Path:
-        if self._path is None:
-            raise UsageError("this FixedSpout has no directory and cannot pause")
-        return self._path
-
     # ---- the spout's side ----
 
     def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
         self._collector = collector
         tasks = context.component_tasks(context.component_id)
         self._mine: Sequence[int] = range(context.task_index, len(self._items), len(tasks))
-        self._position = None if self._path is None else self._path / f"position-{context.task_index}"
-        self._prefix = AckedPrefix(self._committed())
+        # A simulation without state directories has no position to keep.
+        self._position = None if context.state_root is None else Path(context.state_dir) / "position"
+        at = self._position
+        self._prefix = AckedPrefix(int(at.read_text()) if at is not None and at.exists() else 0)
         self._next = self._prefix.committable
         self._again: deque[int] = deque()
-
-    def _committed(self) -> int:
-        if self._position is None or not self._position.exists():
-            return 0
-        return int(self._position.read_text())
 
     def next_tuple(self) -> None:
         if self._again:

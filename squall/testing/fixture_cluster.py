@@ -19,7 +19,7 @@ from squall.testing.leftovers import left_behind
 class FixtureCluster(LocalCluster):
     """A `LocalCluster` that sends the components of the test's own module by value: workers cannot import it."""
 
-    def __init__(self, nodes: int, slots_per_node: int, module: ModuleType | None) -> None:
+    def __init__(self, module: ModuleType | None, *, nodes: int = 1, slots_per_node: int = 2) -> None:
         self._module = module
         super().__init__(nodes, slots_per_node)
 

@@ -1,7 +1,10 @@
-"""Finds a cluster's leftovers on this machine after an orderly close.
+"""Finds what a cluster's run left behind: in its directory, in the process table, in this process.
 
-Guarantees: names each leftover: processes of the cluster and processes that components started, the run directory,
-descriptors of this process. Ends leftover processes.
+Guarantees: names each leftover of this run, and none of another; processes that are named are killed. Files outside the
+run's directory belong to users, in /dev/shm too: Squall keeps its shared memory in the directory (boards) and in memory
+without a name (arenas).
+
+Relies on: Linux's /proc; the mark that all processes of a cluster carry, also those that components started.
 """
 
 from __future__ import annotations
@@ -18,8 +21,15 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.common.mark import processes_of, signal_marked
 
 PATIENCE_SECS = 5.0
-"""Longest wait for a process that was told to end: a busy machine needs some time."""
+"""Longest wait for a process that was told to end, or a dead child that is reaped in its parent's next turn: a busy
+machine needs some time."""
 _POLL_SECS = 0.02
+_IN_DIRECTORY = {
+    "board": ("boards/*",),
+    "socket": ("nimbus.sock", "n/*.sock", "s/*"),
+    # Files that are written under another name first: the rename was forgotten.
+    "unfinished file": ("**/*.new",),
+}
 
 
 def descriptors() -> dict[int, str]:
@@ -31,8 +41,38 @@ def descriptors() -> dict[int, str]:
     return found
 
 
+def zombies(run_dir: RunDir) -> list[str]:
+    """The dead children that the run's living processes do not reap in time."""
+    deadline = time.monotonic() + PATIENCE_SECS
+    while (found := _dead_children(processes_of(run_dir))) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECS)
+    return found
+
+
+def _dead_children(parents: list[psutil.Process]) -> list[str]:
+    found = []
+    for parent in parents:
+        with contextlib.suppress(psutil.Error):
+            dead = [child.pid for child in parent.children() if child.status() == psutil.STATUS_ZOMBIE]
+            found += [f"zombie {pid}, a child of process {parent.pid}" for pid in dead]
+    return found
+
+
+def in_directory(run_dir: RunDir) -> list[str]:
+    """What is still in the directory of a cluster that has ended, and should not be."""
+    return [
+        f"{what} {path}"
+        for what, patterns in _IN_DIRECTORY.items()
+        for pattern in patterns
+        for path in sorted(run_dir.path.glob(pattern))
+        # Tasks' own files have the names that their authors like.
+        if not path.is_relative_to(run_dir.states)
+    ]
+
+
 def left_behind(run_dir: RunDir, before: Mapping[int, str] | None = None) -> list[str]:
-    """A line for each leftover. `before`: descriptors to ignore; None: all outside the directory."""
+    """A line for each leftover of a run whose directory was removed. `before`: descriptors to ignore; None: all outside
+    the directory."""
     deadline = time.monotonic() + PATIENCE_SECS
     while (left := processes_of(run_dir)) and time.monotonic() < deadline:
         time.sleep(_POLL_SECS)

@@ -8,9 +8,9 @@ Registered by the entry point `pytest11`, or by `-p squall.testing.plugin` if Sq
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from squall.testing.fixture_cluster import FixtureCluster
 
 MARKER, CHAOS_MARKER = "squall_cluster", "squall_chaos"
-DEFAULTS = {"nodes": 1, "slots_per_node": 2}
-CHAOS_NAMES = ("faults", "seeds", "for_secs", "sinks", "nodes")
-"""Arguments of both the marker and `squall_chaos.run`: see `squall.testing.fixture_chaos`."""
+Made = TypeVar("Made")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -44,7 +42,7 @@ def squall_cluster(request: pytest.FixtureRequest) -> Iterator[FixtureCluster]:
     """
     from squall.testing.fixture_cluster import FixtureCluster
 
-    cluster = FixtureCluster(**_size_of(request), module=getattr(request, "module", None))
+    cluster = _marked(request, FixtureCluster, MARKER, getattr(request, "module", None))
     yield cluster
     if left := cluster.end():
         pytest.fail("squall_cluster: this test left behind\n" + "\n".join(left), pytrace=False)
@@ -60,19 +58,16 @@ def squall_chaos(request: pytest.FixtureRequest, tmp_path: Path) -> FixtureChaos
 
     directory = tmp_path / "squall-chaos"
     directory.mkdir()
-    return FixtureChaos(directory, getattr(request, "module", None), _marked(request, CHAOS_MARKER, CHAOS_NAMES))
+    return _marked(request, FixtureChaos, CHAOS_MARKER, directory, getattr(request, "module", None))
 
 
-def _size_of(request: pytest.FixtureRequest) -> dict[str, int]:
-    return {**DEFAULTS, **_marked(request, MARKER, tuple(DEFAULTS))}
-
-
-def _marked(request: pytest.FixtureRequest, name: str, allowed: Sequence[str]) -> dict[str, Any]:
-    """The arguments of a test's markers; the nearest wins."""
-    found: dict[str, Any] = {}
+def _marked(request: pytest.FixtureRequest, make: Callable[..., Made], name: str, *given: Any) -> Made:
+    """Make the object of a fixture with the arguments of the test's markers; the nearest wins."""
+    arguments: dict[str, Any] = {}
     for marker in reversed(list(request.node.iter_markers(name))):
-        unknown = ", ".join([*map(repr, marker.args), *sorted(marker.kwargs.keys() - set(allowed))])
-        if unknown:
-            pytest.fail(f"@pytest.mark.{name} takes {', '.join(allowed)} by name, not {unknown}", pytrace=False)
-        found.update(marker.kwargs)
-    return found
+        given += marker.args
+        arguments.update(marker.kwargs)
+    try:
+        return make(*given, **arguments)
+    except TypeError as error:
+        pytest.fail(f"@pytest.mark.{name}: {error}", pytrace=False)

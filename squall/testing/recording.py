@@ -1,4 +1,5 @@
-"""Records the tuples that components emit, without an extra bolt: nothing in the topology changes.
+"""Records the tuples that components emit and the messages that failed, without an extra bolt: nothing in the topology
+changes.
 
 Guarantees: every tuple that an emit accepted is recorded once, in the order of the emits, with any number of
 subscribers (even none), on direct streams too. Task ids, groupings and results of `emit` stay as they are.
@@ -12,11 +13,15 @@ from collections.abc import Callable
 from typing import Any
 
 from squall.engine.api.columns import Columns
+from squall.engine.api.context import TopologyContext
+from squall.engine.api.failure import Failure
+from squall.engine.api.hooks import SpoutAckInfo, SpoutFailInfo, TaskHook
 from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.api.topology import Topology
 from squall.engine.api.tuple import Run
 from squall.engine.flow.emitter import UNNAMED, Emitter, Route, StreamOut
 from squall.engine.flow.groupings import Values
+from squall.engine.foreign.identity import key_of
 
 
 def stream_key(component: str, stream: str) -> str:
@@ -25,23 +30,32 @@ def stream_key(component: str, stream: str) -> str:
 
 
 class Recorder:
-    """The emitted tuples, by stream."""
+    """The emitted tuples, by stream, and the messages that failed."""
 
     def __init__(self, topology: Topology) -> None:
         self.emitted: dict[str, list[Values]] = {
             stream_key(spec.id, stream): [] for spec in topology.components.values() for stream in spec.outputs
         }
-        self.count = 0
+        self.failed: dict[Any, tuple[str, Any, Failure]] = {}
+        """Task and message -> (spout, message id, failure), until the message is acked."""
 
     def of(self, component: str, stream: str) -> Callable[[Values], None]:
         """The function to call with each tuple of one stream."""
-        keep = self.emitted[stream_key(component, stream)].append
+        return self.emitted[stream_key(component, stream)].append
 
-        def record(values: Values) -> None:
-            self.count += 1
-            keep(values)
 
-        return record
+class AnswerHook(TaskHook):
+    """Notes the failures of one spout task that no ack follows."""
+
+    def __init__(self, recorder: Recorder, context: TopologyContext) -> None:
+        self._failed = recorder.failed
+        self._spout = context.component_id
+
+    def spout_ack(self, info: SpoutAckInfo) -> None:
+        self._failed.pop((info.task_id, key_of(info.message_id)), None)
+
+    def spout_fail(self, info: SpoutFailInfo) -> None:
+        self._failed[info.task_id, key_of(info.message_id)] = self._spout, info.message_id, info.failure
 
 
 class _RecordedStream(StreamOut):

@@ -28,10 +28,10 @@ from squall.engine.core.worker_core import WorkerCore
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.flow.groupings import Values
 from squall.engine.report.run_report import RunReport, build_report
+from squall.scheduler.common.blob import copy_component
 from squall.scheduler.common.messages import ComponentSummary, SlotRef
 from squall.scheduler.nimbus.placement import place, task_layout
 from squall.testing.recording import Recorder
-from squall.testing.sharing import copy_sharing
 from squall.testing.simulated_worker import SimulatedWorker, Wiring
 
 MAX_BUSY_TURNS = 10_000
@@ -48,7 +48,7 @@ class SimulatedCluster:
     def __init__(
         self, topology: Topology, config: Config | None = None, *, plan: Plan | None = None,
         clock: ManualClock | None = None, name: str = "simulated", state_root: str | Path | None = None,
-        record: bool = True, copy: Callable[[ComponentSpec], Any] = copy_sharing,
+        record: bool = True, copy: Callable[[ComponentSpec], Any] = copy_component,
         wiring: Callable[..., Wiring] = Wiring,
     ) -> None:
         check_topology("SimulatedCluster", topology)
@@ -80,9 +80,18 @@ class SimulatedCluster:
     @property
     def emitted(self) -> dict[str, list[Values]]:
         """Every tuple emitted so far, by "component/stream", or just the component's id for the default stream."""
+        return self._recorded.emitted
+
+    @property
+    def failed(self) -> list[tuple[str, Any, Failure]]:
+        """(spout, message id, failure) of each message that failed and was not acked since."""
+        return list(self._recorded.failed.values())
+
+    @property
+    def _recorded(self) -> Recorder:
         if self._recorder is None:
-            raise UsageError("this cluster was made with record=False, so it keeps no emitted tuples")
-        return self._recorder.emitted
+            raise UsageError("this cluster was made with record=False, so it keeps no emitted tuples and no failures")
+        return self._recorder
 
     @property
     def errors(self) -> list[tuple[str, int, str]]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from squall.engine.api.config import Config
+from squall.engine.api.context import TopologyContext
 from squall.engine.api.failure import Failure
 from squall.engine.api.plan import Plan
 from squall.engine.api.topology import ComponentSpec, Topology
@@ -28,7 +29,7 @@ from squall.engine.flow.outbox import Outbox
 from squall.engine.flow.parcel import Parcel
 from squall.engine.tracking.peers import Peers
 from squall.ipc.codec import decode, encode
-from squall.testing.recording import Recorder, record_streams
+from squall.testing.recording import AnswerHook, Recorder, record_streams
 
 
 @dataclass(frozen=True)
@@ -196,6 +197,12 @@ class _RecordingAssembler(Assembler):
         if self._recorder is not None:
             record_streams(emitter, self._recorder)
         return emitter
+
+    def _context(self, spec: ComponentSpec, task: int) -> TopologyContext:
+        context = super()._context(spec, task)
+        if self._recorder is not None and spec.is_spout:
+            context.add_hook(AnswerHook(self._recorder, context))
+        return context
 
 
 def _nothing() -> None:

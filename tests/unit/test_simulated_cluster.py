@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -350,14 +349,8 @@ def test_reported_errors_and_dead_letters_are_kept(tmp_path: Path) -> None:
 # ---- feeders ----
 
 
-def test_a_feeder_without_a_directory_stays_in_its_process() -> None:
-    with pytest.raises(UsageError, match="without directory= cannot be sent to worker processes"):
-        pickle.dumps(FeederSpout())
-
-
-@pytest.mark.parametrize("across", [False, True])
-def test_a_feeder_works_the_same_through_memory_and_files(tmp_path: Path, across: bool) -> None:
-    feeder = FeederSpout({"default": ("value",), "other": ("value",)}, tmp_path if across else None)
+def test_each_tuple_is_taken_once_by_any_task(tmp_path: Path) -> None:
+    feeder = FeederSpout({"default": ("value",), "other": ("value",)}, tmp_path)
     builder = TopologyBuilder()
     builder.set_spout("spout", feeder, parallelism=3)
     builder.set_bolt("keep", Keep()).shuffle_grouping("spout").shuffle_grouping("spout", stream="other")

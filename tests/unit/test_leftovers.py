@@ -1,0 +1,81 @@
+"""Whatever a run can leave behind is planted once, and named."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from squall.ipc.rundir import RunDir
+from squall.scheduler.common.mark import RUN_DIR_MARK
+from squall.testing import leftovers
+from squall.testing.leftovers import descriptors, in_directory, left_behind, zombies
+
+
+@contextmanager
+def process(program: str, *, of: RunDir) -> Iterator[int]:
+    """A process of this run that has run a line of Python and stays."""
+    environment = {**os.environ, RUN_DIR_MARK: str(of.path)}
+    lines = f"import os\n{program}\nprint('there', flush=True)\ninput()"
+    made = subprocess.Popen(
+        [sys.executable, "-c", lines], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    )
+    assert made.stdin is not None
+    assert made.stdout is not None
+    try:
+        assert made.stdout.readline() == b"there\n"
+        yield made.pid
+    finally:
+        made.stdin.close()
+        made.stdout.close()
+        made.kill()
+        made.wait()
+
+
+@pytest.fixture(autouse=True)
+def without_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leftovers, "PATIENCE_SECS", 0.0)
+
+
+def test_nothing_is_left_of_a_clean_run(run_dir: RunDir) -> None:
+    before = descriptors()
+    with process("file = open(os.environ['SQUALL_RUN_DIR'] + '/key')", of=run_dir):
+        assert zombies(run_dir) == []
+    assert in_directory(run_dir) == []
+    run_dir.remove()
+    assert left_behind(run_dir, before) == []
+
+
+def test_sockets_boards_and_unfinished_files_in_the_directory_are_named(run_dir: RunDir) -> None:
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(run_dir.path / "s" / "one"))
+    for name in ("boards/words-1", "nimbus.seal.new"):
+        (run_dir.path / name).touch()
+    (run_dir.path / "logs" / "nimbus.log").touch()
+    (run_dir.states / "a-task-of-a-user.new").touch()
+    assert in_directory(run_dir) == [
+        f"board {run_dir.path}/boards/words-1", f"socket {run_dir.path}/s/one",
+        f"unfinished file {run_dir.path}/nimbus.seal.new",
+    ]  # fmt: skip
+
+
+def test_a_process_a_descriptor_and_a_directory_are_named(run_dir: RunDir) -> None:
+    before = descriptors()
+    with process("", of=run_dir) as pid, socket.socket(socket.AF_UNIX):
+        found = left_behind(run_dir, before)
+    assert found[0].startswith(f"process {pid}: ")
+    assert f"directory {run_dir.path}" in found
+    assert any(line.startswith("descriptor ") and "of this process: socket:" in line for line in found)
+
+
+def test_zombies_are_named(run_dir: RunDir) -> None:
+    dies = "child = os.fork()\nif not child: os._exit(0)\nos.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)"
+    with process(dies, of=run_dir) as parent:
+        (found,) = zombies(run_dir)
+        assert found.startswith("zombie ")
+        assert found.endswith(f", a child of process {parent}")
