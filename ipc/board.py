@@ -31,7 +31,6 @@ from squall.engine.errors import ClusterError
 from squall.engine.report.account import ACCOUNT_COLUMNS
 from squall.engine.report.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
 from squall.ipc.ack_rings import rings_words
-from squall.ipc.fault_point import pass_point
 from squall.ipc.temporary_file import gone_if_failed
 
 MAGIC = 0x5351_5541_4C4C_0001
@@ -125,9 +124,7 @@ class Board:
                 try:
                     os.posix_fallocate(fd, 0, size)
                     os.pwrite(fd, _HEADER.pack(MAGIC, VERSION, n_slots, n_tasks), 0)
-                    pass_point("board.written")
                     os.rename(temporary, path)
-                    pass_point("board.placed")
                 finally:
                     os.close(fd)
         except OSError as error:

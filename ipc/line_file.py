@@ -15,7 +15,6 @@ import fcntl
 import os
 from pathlib import Path
 
-from squall.ipc.fault_point import pass_point, tear
 from squall.ipc.private import naming
 
 _BLOCK_BYTES = 4096
@@ -34,13 +33,11 @@ def append_line(path: Path, line: str) -> int:
         try:
             # A death, or a full disk, may interrupt the write between pages.
             with naming(path):
-                tear("line.torn", fd, left)
                 while left:
                     left = left[os.write(fd, left) :]
         except OSError:
             os.ftruncate(fd, before)
             raise
-        pass_point("line.written")
         return size
     finally:
         # Unlock: a process that was forked meanwhile shares the lock and would hold it.

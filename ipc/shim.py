@@ -144,20 +144,3 @@ class LinkShim:
         waiting = [(left - 1, frame) for left, frame in held]
         self._held[receiver] = [(left, frame) for left, frame in waiting if left >= 0]
         return [frame for left, frame in waiting if left < 0]
-
-
-def parse_rules(text: str) -> list[LinkRule]:
-    """Rules written as `action:probability[:kind]`, separated by commas. UsageError names a bad one."""
-    rules = []
-    for entry in filter(None, text.split(",")):
-        action, _, rest = entry.partition(":")
-        probability, _, kind = rest.partition(":")
-        try:
-            chance = float(probability)
-        except ValueError:
-            raise UsageError(
-                f"link fault {entry!r} is not understood; write action:probability or action:probability:kind, "
-                f"action being one of {', '.join(ACTIONS)}"
-            ) from None
-        rules.append(LinkRule(action, chance, kind or None))
-    return rules

@@ -70,18 +70,16 @@ class Turn:
 
     def __init__(
         self, core: WorkerCore, transport: Transport, peers: PeerBoard, config: Config, now_ns: Callable[[], int],
-        sent: Callable[[], None] = _nothing, passed: Callable[[str], None] | None = None,
+        sent: Callable[[], None] = _nothing,
         sending: Callable[[WorkerCore, Transport, int], Sending] = Sending,
     ) -> None:
-        """`sent` is called after each parcel that left; `passed(point)` at points between the phases that did
-        something: receive, acks, step, send, credit."""
+        """`sent` is called after each parcel that left."""
         self._core = core
         self._tracking = core.tracking
         self._transport = transport
         self._peers = peers
         self._now_ns = now_ns
         self._sent = sent
-        self._passed = passed
         self._write_journals = core.write_journals
         self._sending = sending(core, transport, config.batch_tuples)
         self._crashes = config.on_error == "crash"
@@ -128,8 +126,6 @@ class Turn:
             worked = True
         self.ended_ns = ended_ns = now_ns()
         core.end_turn(ended_ns - spoke_ns)
-        if self._passed is not None and worked:
-            self._passed("step")
         self._end(worked, ended_ns)
         self._worked = worked
         return worked
@@ -152,8 +148,6 @@ class Turn:
         self.follow_peers()
         if not (frames or acks):
             return False
-        if self._passed is not None:
-            self._passed("receive")
         self._owes_answers = True
         if frames:
             # Before the spouts here emit more: the senders wait for the results. Journals first, because answers in the
@@ -197,13 +191,9 @@ class Turn:
         for worker, acks, masks in self._tracking.take_to_tell():
             if not self._transport.tell_acks(worker, acks, masks):
                 self._tracking.put_in_parcel(worker, acks, masks)
-            elif self._passed is not None:
-                self._passed("acks")
         for worker, base, acked in self._tracking.take_blocks_to_tell():
             if not self._transport.tell_block_acks(worker, base, acked):
                 self._tracking.put_block_in_parcel(worker, base, acked)
-            elif self._passed is not None:
-                self._passed("acks")
 
     def _answer_and_look(self, began_ns: int) -> bool:
         """Do the middle of a turn: answer and, unless the turn is a long one already, take in again."""
@@ -228,8 +218,6 @@ class Turn:
             self._idle_wait_ms = IDLE_WAIT_MIN_MS
         transport.send_credit(at_least=1 if idle > 1 else _CREDIT_FRAMES)
         if worked:
-            if self._passed is not None:
-                self._passed("credit")
             # Otherwise it would sleep through the turns that publish that it is quiet, up to a bolt's next tick.
             self._idle_wait_ms = IDLE_WAIT_MIN_MS
         self.shows = due and (idle <= _IDLE_TURNS_SHOWN or now_ns >= self._look_at_ns + _IDLE_SHOW_NS - LOOK_NS)
@@ -297,8 +285,6 @@ class Turn:
             core.put_back(worker, parcel, too_big)
             return
         self._sent()
-        if self._passed is not None:
-            self._passed("send")
 
     def send_last(self) -> None:
         """Send everything before the worker ends by an error; a tuple that cannot be sent is no error any more."""

@@ -10,8 +10,7 @@ and incarnation of the processes that it signals, so an injected death can be to
     {"event": "hit", "at_secs": 815.0, "id": 4, "kind": "exit", "name": "node-1:6701", "pid": 4712, "incarnation": 1}
     {"event": "end", "at_secs": 822.4, "id": 4, "kind": "exit", "healed": false}
 
-A `hit` is a fault that a worker carried out on itself, and may die of; one at a point of its loop has the id 0 and the
-point, as armed. Times are of the monotonic clock.
+A `hit` is a fault that a worker carried out on itself, and may die of. Times are of the monotonic clock.
 """
 
 from __future__ import annotations
@@ -38,17 +37,6 @@ def note_hit(run_dir: RunDir, fault: FaultInForce, name: str, pid: int, incarnat
     """OSError if there is no room."""
     event = {"event": HIT, "at_secs": now, "id": fault.id, "kind": fault.kind}
     _append(run_dir, {**event, "name": name, "pid": pid, "incarnation": incarnation})
-
-
-def note_point(run_dir: RunDir, entry: str, name: str, pid: int, incarnation: int, now: float) -> None:
-    """A worker comes by a point, and is about to die of it. OSError if there is no room."""
-    event = {"event": HIT, "at_secs": now, "id": 0, "kind": "kill", "point": entry}
-    _append(run_dir, {**event, "name": name, "pid": pid, "incarnation": incarnation})
-
-
-def points_passed(run_dir: RunDir) -> set[str]:
-    """The armed points that a worker died at. OSError if the record cannot be read."""
-    return {str(event["point"]) for event in read_record(run_dir) if "point" in event}
 
 
 def note_end(run_dir: RunDir, fault: FaultInForce, now: float, *, healed: bool) -> None:

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 import msgspec
 
 from squall.engine.errors import ClusterError
-from squall.ipc.fault_point import pass_point
 from squall.ipc.rundir import RunDir
 from squall.ipc.temporary_file import gone_if_failed
 from squall.scheduler.faults.in_force import FaultInForce
@@ -56,8 +55,6 @@ def write_faults(run_dir: RunDir, faults: Sequence[FaultInForce]) -> None:
         with gone_if_failed(temporary):
             with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
                 file.write(msgspec.json.encode(faults))
-            pass_point("faults.written")
             temporary.rename(path)
-            pass_point("faults.placed")
     except OSError as error:
         raise ClusterError(f"cannot write {path}: {error.strerror}") from error

@@ -19,17 +19,14 @@ from dataclasses import replace
 from squall.engine.api.topology import Topology
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.control import NoAnswer
-from squall.scheduler.breaking.fault_record import points_passed
 from squall.scheduler.client.healing import heal, nimbus_is_stopped
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.cluster.daemons import FIRST_PORT
-from squall.scheduler.common.fault_points import entry_of
-from squall.scheduler.faults.fault import AT_ONCE, AtPoint, Fault
+from squall.scheduler.faults.fault import AT_ONCE, Fault
 from squall.scheduler.faults.plan import Plan
 from squall.scheduler.faults.schedule import Begin, Schedule
 from squall.scheduler.faults.sentence import text_of
-from squall.scheduler.faults.target import Target, parse_target
 from squall.scheduler.faults.view import Place, View
 from squall.scheduler.nimbus.fault_view import view_of
 from squall.scheduler.records.topology_view import TopologyView
@@ -48,23 +45,6 @@ def view_before(name: str, topology: Topology, nodes: Sequence[str], slots_per_n
     return View(tuple(nodes), workers, {name: components}, has_keeper=True, received=received)
 
 
-def points_text(plan: Plan) -> str:
-    """The faults that begin at a point, as text for the environment of the cluster's processes (see `fault_points`)."""
-    return ",".join(entry for fault in plan.faults for entry in _entries(fault))
-
-
-def _entries(fault: Fault) -> list[str]:
-    """The text of a fault that begins at a point, for each of its targets; none for any other fault."""
-    entries = []
-    if isinstance(fault.when, AtPoint):
-        for target in map(parse_target, fault.targets):
-            if isinstance(target, Target):
-                place = "" if target.index is None else f"[{target.index}]"
-                name = target.name.rpartition("/")[2] + place
-                entries.append(entry_of(fault.when.name, fault.when.nth_pass, name))
-    return entries
-
-
 class FaultDriver:
     """Carries out the plan of one run."""
 
@@ -72,10 +52,7 @@ class FaultDriver:
         self, plan: Plan, client: NimbusClient, job: Job, nodes: Sequence[str], tell: Callable[[str], None]
     ) -> None:
         """`tell` gets a line whenever a fault begins."""
-        # Workers themselves carry out faults that begin at a point: see `points_text`.
-        faults = [fault for fault in plan.faults if not isinstance(fault.when, AtPoint)]
-        self._schedule = Schedule(faults, plan.seed)
-        self._at_points = [fault for fault in plan.faults if isinstance(fault.when, AtPoint)]
+        self._schedule = Schedule(plan.faults, plan.seed)
         self._ends_secs = plan.for_secs
         self._client = client
         self._job = job
@@ -118,10 +95,8 @@ class FaultDriver:
             self._active = True
 
     def end(self) -> None:
-        """Heal the faults in force, and report those that did not begin as often as the plan says. May be called again.
-
-        Those at points may still begin: see `tell_points`.
-        """
+        """Heal the faults in force, and report those that did not begin as often as the plan says. May be called
+        again."""
         if self._ended:
             return
         self._ended = True
@@ -132,15 +107,6 @@ class FaultDriver:
             why = self._away.get(number, "the run was over before")
             short = f"began {begun} of {fault.times} times" if begun else "did not begin"
             self._tell(f"{short}: {text_of(fault)}: {why}")
-
-    def tell_points(self) -> None:
-        """Report the faults at whose points no worker died. To be called when the workers have ended."""
-        if not self._at_points:
-            return
-        passed = points_passed(self._client.run_dir)
-        for fault in self._at_points:
-            if passed.isdisjoint(_entries(fault)):
-                self._tell(f"did not begin: {text_of(fault)}: no such worker came by that point so often")
 
     def _view(self, view: TopologyView) -> View:
         return view_of(self._nodes, [(self._job.record, view.assignment)], has_keeper=True)

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable
 
 from squall.engine.errors import ClusterError
-from squall.ipc.fault_point import pass_point
 from squall.scheduler.cluster.daemons import Daemons, Ended
 from squall.scheduler.common.process_record import EXIT_WRONG_USE
 from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions
@@ -53,7 +52,6 @@ class Keeper:
     def tick(self, now: float) -> None:
         """Note daemons that have ended, and start those that are due."""
         for ended in self._daemons.ended():
-            pass_point("keeper.ended")
             self._take_end(ended, now)
         for name, at_secs in list(self._due.items()):
             if now >= at_secs:
@@ -103,6 +101,5 @@ class Keeper:
         self._started_at[name] = now
         try:
             self._daemons.start_again(name)
-            pass_point("keeper.started")
         except ClusterError as error:
             self._died(name, str(error), now)

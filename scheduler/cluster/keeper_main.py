@@ -25,7 +25,6 @@ import msgspec
 
 from squall.engine.errors import ClusterError, SquallError, UsageError
 from squall.engine.foreign.plain_text import plain
-from squall.ipc.fault_point import pass_point
 from squall.ipc.private import UMASK, naming
 from squall.ipc.run_parent import try_flock
 from squall.ipc.rundir import RunDir
@@ -97,7 +96,6 @@ def _adopt(options: argparse.Namespace) -> int:
             if present_record(run_dir.keeper_record) is None:
                 # The cluster was told to end meanwhile.
                 return 0
-            pass_point("keeper.begun")
             _say_who(run_dir, options)
             daemons = adopt_cluster(
                 run_dir, options.nodes, options.slots, options.lifeline, faults=not options.no_faults
@@ -105,7 +103,6 @@ def _adopt(options: argparse.Namespace) -> int:
     except (SquallError, OSError) as error:
         _log(str(error))
         return 1
-    pass_point("keeper.adopted")
     _log("the keeper had died; this one has adopted what runs")
     keeper = Keeper(daemons, random.Random(), _log)
     # First restart daemons that died meanwhile.

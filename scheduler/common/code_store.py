@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from squall.engine.errors import ClusterError, UsageError
-from squall.ipc.fault_point import pass_point, tear
 from squall.ipc.private import opener, sync_directory
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -41,11 +40,8 @@ class CodeStore:
         temporary = self._directory / f".{digest}.{os.urandom(4).hex()}"
         try:
             self._write(temporary, blob)
-            pass_point("code.written")
             temporary.rename(path)
-            pass_point("code.placed")
             sync_directory(self._directory)
-            pass_point("code.stored")
         except OSError as error:
             temporary.unlink(missing_ok=True)
             raise ClusterError(f"cannot store code {path}: {error}") from None
@@ -99,7 +95,6 @@ class CodeStore:
             for path in self._directory.iterdir():
                 if path.name not in digests:
                     path.unlink(missing_ok=True)
-                    pass_point("code.swept")
         except BlockingIOError:
             return False
         finally:
@@ -137,7 +132,6 @@ class CodeStore:
 
     def _write(self, path: Path, blob: bytes) -> None:
         with open(path, "xb", opener=opener) as file:
-            tear("code.torn", file.fileno(), blob)
             file.write(blob)
             file.flush()
             os.fsync(file.fileno())

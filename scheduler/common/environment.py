@@ -19,7 +19,6 @@ from pathlib import Path
 import msgspec
 
 from squall.engine.errors import ClusterError
-from squall.ipc.fault_point import pass_point
 from squall.ipc.private import make_directory, naming, opener, sync_directory
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.messages import TopologyRecord
@@ -48,11 +47,8 @@ def keep_environment(run_dir: RunDir, topology_id: str, variables: Mapping[str, 
             file.write(msgspec.json.encode(variables))
             file.flush()
             os.fsync(file.fileno())
-            pass_point("env.written")
         temporary.rename(path)
-        pass_point("env.placed")
         sync_directory(path.parent)
-        pass_point("env.stored")
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)

@@ -22,7 +22,6 @@ import subprocess
 import zmq
 
 from squall.engine.errors import ClusterError
-from squall.ipc.fault_point import pass_point
 from squall.ipc.private import opener
 from squall.ipc.run_parent import try_flock
 from squall.ipc.rundir import RunDir
@@ -120,7 +119,6 @@ class KeeperWatch:
         lock = try_flock(self._run_dir.keeper_lock)
         if lock is None:
             return
-        pass_point("keeper.locked")
         try:
             self._start(record, lock, now)
         except OSError as error:
@@ -145,5 +143,4 @@ class KeeperWatch:
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=output, pass_fds=keep,
                 start_new_session=True,
             )
-        pass_point("keeper.succeeded")
         self._take(open_pidfd(self._child.pid), now)

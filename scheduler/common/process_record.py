@@ -18,7 +18,6 @@ from pathlib import Path
 import msgspec
 
 from squall.engine.errors import ClusterError, UsageError
-from squall.ipc.fault_point import pass_point
 from squall.ipc.private import make_levels, naming
 from squall.scheduler.common import process
 
@@ -59,9 +58,7 @@ def begin_record(path: Path, command: tuple[str, ...] = ()) -> None:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             # In place, with one call: the room is reserved already, and no reader sees half of it.
-            pass_point("record.opened")
             os.pwrite(fd, text.ljust(_END_AT_BYTE) + _NO_END, 0)
-            pass_point("record.begun")
         finally:
             os.close(fd)
 
@@ -73,7 +70,6 @@ def end_record(path: Path, code: int) -> None:
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             os.pwrite(fd, str(code).encode().ljust(_END_BYTES), _END_AT_BYTE)
-            pass_point("record.ended")
         finally:
             os.close(fd)
 

@@ -32,7 +32,7 @@ def _link(name: str, meaning: str, example: str, *parameters: Parameter, drawn: 
 _PROCESSES = (
     Kind(
         "kill", "processes", "SIGKILL: the process ends without a word", ActsOn.PROCESSES, Carrier.SUPERVISOR, _RESTART,
-        "kill worker count[0] at 3s", takes_points=True,
+        "kill worker count[0] at 3s",
     ),
     Kind(
         "stop", "processes", "SIGSTOP: the process stands still; a worker is replaced after worker_timeout_secs",

@@ -10,12 +10,11 @@ import difflib
 from collections.abc import Iterable, Iterator
 
 from squall.engine.errors import UsageError
-from squall.scheduler.common.fault_points import POINTS, STEPS
 from squall.scheduler.faults.catalogue import CATALOGUE
-from squall.scheduler.faults.fault import AtPoint, Fault, shown
+from squall.scheduler.faults.fault import Fault, shown
 from squall.scheduler.faults.kind import Kind
 from squall.scheduler.faults.resolution import locate
-from squall.scheduler.faults.target import DAEMONS, AnyTarget, LinkTarget, parse_target
+from squall.scheduler.faults.target import parse_target
 from squall.scheduler.faults.view import Place, View, listed
 
 
@@ -40,8 +39,6 @@ def mistakes_of(fault: Fault, view: View | None = None, *, has_end: bool = False
         found.append(f"{kind.name} takes no probability; faults that do are {', '.join(_drawn())}")
     try:
         targets = [parse_target(target) for target in fault.targets]
-        if isinstance(fault.when, AtPoint):
-            found += _point_mistakes(kind, fault, fault.when, targets)
         if view is not None:
             found += field_mistakes(kind, fault, locate(kind, targets, view).tasks, view)
     except UsageError as error:
@@ -84,17 +81,3 @@ def _when_mistakes(kind: Kind, fault: Fault, has_end: bool) -> Iterator[str]:
                 f"{kind.name} for {lasts_secs:g}s every {fault.every_secs:g}s is never healed; allowed: a `for` that "
                 f"is shorter than the `every`"
             )
-
-
-def _point_mistakes(kind: Kind, fault: Fault, when: AtPoint, targets: Iterable[AnyTarget]) -> Iterator[str]:
-    if when.name not in POINTS:
-        known = "a step of a daemon or of a write, and not for plans" if when.name in STEPS else "unknown"
-        yield f"point {shown(when.name)} is {known}; points are {', '.join(POINTS)}"
-    if not kind.takes_points:
-        able = ", ".join(kind.name for kind in CATALOGUE.values() if kind.takes_points)
-        yield f"{kind.name} cannot begin at a point; kinds that can: {able}"
-    for target in targets:
-        if isinstance(target, LinkTarget) or target.which or target.sort in DAEMONS:
-            yield f"{target} passes no point; allowed: a worker, or a component, task or node (their workers)"
-    if fault.every_secs is not None:
-        yield f"{kind.name} at a point takes no `every`; it happens once"

@@ -35,15 +35,7 @@ class AfterAcked:
     tuples: int
 
 
-@dataclass(frozen=True, slots=True)
-class AtPoint:
-    """When the target passes a named fault point (see `scheduler.common.fault_points`) for the n-th time."""
-
-    name: str
-    nth_pass: int = 1
-
-
-When: TypeAlias = AfterSecs | AfterAcked | AtPoint
+When: TypeAlias = AfterSecs | AfterAcked
 
 AT_ONCE = AfterSecs(0.0)
 
@@ -64,7 +56,7 @@ class Fault:
     for_secs: float | None = None
     """Seconds that it lasts; None: the catalogue's time, or a fault that is over at once."""
     probability: float | None = None
-    """Of each single tuple, frame or pass; None if the fault is not drawn."""
+    """Of each single tuple or frame; None if the fault is not drawn."""
     params: Mapping[str, Value] = field(default_factory=dict, hash=False)
     seed: int | None = None
     """Seed of this fault's draws; None: derived from the plan's."""
@@ -111,8 +103,6 @@ def _when_to_json(when: When) -> dict[str, Value]:
             return {"after_secs": secs}
         case AfterAcked(tuples):
             return {"after_acked": tuples}
-        case AtPoint(name, nth_pass):
-            return {"point": name, "nth_pass": nth_pass}
 
 
 def _read_when(value: object) -> When:
@@ -121,9 +111,7 @@ def _read_when(value: object) -> When:
             return AfterSecs(_secs(secs))
         case {"after_acked": tuples, **rest} if not rest:
             return AfterAcked(_count(tuples))
-        case {"point": name, "nth_pass": nth_pass, **rest} if not rest:
-            return AtPoint(_text(name), _count(nth_pass))
-    raise ValueError('{"after_secs": N}, {"after_acked": N} or {"point": NAME, "nth_pass": N}')
+    raise ValueError('{"after_secs": N} or {"after_acked": N}')
 
 
 def _text(value: object) -> str:

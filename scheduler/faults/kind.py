@@ -120,8 +120,6 @@ class Kind:
     """Seconds that it lasts by default; None: it is over at once."""
     is_drawn: bool = False
     """Whether it takes a probability, of each tuple or frame."""
-    takes_points: bool = False
-    """Whether it may begin when the worker passes a named fault point."""
 
     @property
     def targets(self) -> str:

@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 from squall.engine.errors import ClusterError
 from squall.scheduler.faults.check import kind_of
-from squall.scheduler.faults.fault import AfterAcked, AfterSecs, AtPoint, Fault
+from squall.scheduler.faults.fault import AfterAcked, AfterSecs, Fault
 from squall.scheduler.faults.resolution import draw_all
 from squall.scheduler.faults.target import AnyTarget, parse_target
 from squall.scheduler.faults.view import View
@@ -66,7 +66,6 @@ class _Course:
     targets: list[AnyTarget]
     rng: random.Random
     begun: int = 0
-    passes: int = 0
 
     @property
     def is_over(self) -> bool:
@@ -123,18 +122,6 @@ class Schedule:
             due.append(heapq.heappop(self._due)[1])
         for number in due:
             found += self._begin(number, now_secs, view)
-        return found
-
-    def passed(self, point: str, now_secs: float, view: View) -> list[Instruction]:
-        """The instructions after a pass of a fault point."""
-        found: list[Instruction] = []
-        for number, course in enumerate(self._courses):
-            when = course.fault.when
-            if self._healed or not isinstance(when, AtPoint) or when.name != point:
-                continue
-            course.passes += 1
-            if course.passes == when.nth_pass:
-                found += self._begin(number, now_secs, view)
         return found
 
     def heal(self, now_secs: float) -> list[Instruction]:

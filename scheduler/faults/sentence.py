@@ -9,9 +9,9 @@
     drop 5% of data on node-1 -> node-2 for 10s
     exception in count with probability 0.001 after 10000 acked
 
-Clauses, in any order: `at 3s`, `after 10000 acked`, `at point worker.send` (or `at point worker.send 3`: at its third
-pass), `every 10s`, `10 times`, `for 3s`, `with probability 0.01` or `1%`, `seed 7`, NAME=VALUE. Units of time are ms,
-s, m and h; without one it is seconds, but not behind `after`, which also counts messages.
+Clauses, in any order: `at 3s`, `after 10000 acked`, `every 10s`, `10 times`, `for 3s`, `with probability 0.01` or `1%`,
+`seed 7`, NAME=VALUE. Units of time are ms, s, m and h; without one it is seconds, but not behind `after`, which also
+counts messages.
 
 Guarantees: `parse(text_of(fault)) == fault` for every fault whose targets and parameters can be written. The error for
 a line that is not understood names the wrong word.
@@ -26,7 +26,7 @@ from typing import Any
 
 from squall.engine.errors import UsageError
 from squall.scheduler.common.duration import UNITS, parse_duration_secs
-from squall.scheduler.faults.fault import MAX_NUMBER, AfterAcked, AfterSecs, AtPoint, Fault, Value, When
+from squall.scheduler.faults.fault import MAX_NUMBER, AfterAcked, AfterSecs, Fault, Value, When
 from squall.scheduler.faults.target import parse_targets
 from squall.scheduler.faults.words import RESERVED, quoted, unescaped, words_of
 
@@ -142,17 +142,7 @@ class _Parser:
         self._set("times", self._count("the number of times"), "the number of times")
 
     def _at(self) -> None:
-        when: When
-        if self.left[:1] == ["point"]:
-            self.left.pop(0)
-            name = self._next("the name of a point")
-            nth = self._count("the number of the pass") if self.left and _INTEGER.fullmatch(self.left[0]) else 1
-            if self.left[:1] == ["times"]:
-                raise UsageError(f"a number behind a point says which pass; put {nth} times before `at`")
-            when = AtPoint(name, nth)
-        else:
-            when = AfterSecs(self._secs("at", zero=True))
-        self._set("when", when, "the beginning")
+        self._set("when", AfterSecs(self._secs("at", zero=True)), "the beginning")
 
     def _after(self) -> None:
         if len(self.left) > 1 and self.left[1] == "acked":
@@ -241,10 +231,6 @@ def text_of(fault: Fault) -> str:
             parts.append(f"at {_number(secs)}s")
         case AfterAcked(tuples):
             parts.append(f"after {tuples} acked")
-        case AtPoint(name, nth_pass):
-            # Write the pass before `3 times`: the 3 of `at point X 3 times` would be read as the pass.
-            says_pass = nth_pass != 1 or fault.times is not None
-            parts.append(f"at point {name} {nth_pass}" if says_pass else f"at point {name}")
     if fault.for_secs is not None:
         parts.append(f"for {_number(fault.for_secs)}s")
     if fault.every_secs is not None:

@@ -15,7 +15,7 @@ MAX_CHARS = 4000
 RESERVED = frozenset(
     {
         "after", "all", "at", "component", "every", "for", "forking", "forking-parent", "in", "keeper", "nimbus",
-        "node", "of", "on", "parent", "point", "probability", "random", "seed", "supervisor", "task", "times", "with",
+        "node", "of", "on", "parent", "probability", "random", "seed", "supervisor", "task", "times", "with",
         "worker",
     }
 )  # fmt: skip

@@ -30,7 +30,6 @@ from functools import partial
 from typing import Any
 
 from squall.engine.errors import ClusterError
-from squall.ipc.fault_point import pass_point
 from squall.ipc.private import UMASK
 from squall.scheduler.common import process
 from squall.scheduler.common.daemon_log import log_to_stderr
@@ -108,13 +107,11 @@ class ForkingLoop:
     def _fork(self, request: ForkRequest) -> None:
         boot = request.boot
         self._reap()
-        pass_point("forking.asked")
         try:
             pid = fork(lambda: run_child(boot, request.entry))
         except ClusterError as error:
             self._refuse(boot, str(error))
             return
-        pass_point("forking.forked")
         self._announce(boot, pid)
 
     def _announce(self, boot: WorkerBoot, pid: int) -> None:
@@ -128,7 +125,6 @@ class ForkingLoop:
             return
         self._children[pid] = pidfd
         self._channel.send(Forked(boot.port, boot.incarnation, pid), (pidfd,))
-        pass_point("forking.told")
 
     def _refuse(self, boot: WorkerBoot, error: str) -> None:
         self._channel.send(ForkRefused(boot.port, boot.incarnation, error))
@@ -139,7 +135,6 @@ class ForkingLoop:
             if status is not None:
                 del self._children[pid]
                 os.close(pidfd)
-                pass_point("forking.reaped")
                 self._channel.send(ChildExited(pid, status))
 
 

@@ -30,7 +30,6 @@ import zmq
 from squall.engine.errors import ClusterError, SquallError
 from squall.engine.foreign.plain_text import plain
 from squall.ipc.control import ControlServer
-from squall.ipc.fault_point import pass_point
 from squall.ipc.private import UMASK
 from squall.ipc.rundir import Presence, RunDir, RunLock
 from squall.scheduler.common.daemon import SignalInbox, raise_descriptor_limit
@@ -77,9 +76,7 @@ class NimbusProcess:
         signals = [signal.SIGTERM, signal.SIGINT] if options.alone else [signal.SIGTERM]
         self._inbox = SignalInbox(self._poller, options.lifeline, signals)
         check_store_is_there(self._run_dir)
-        pass_point("nimbus.begun")
         self._store = Store(self._run_dir.nimbus_db)
-        pass_point("nimbus.opened")
         self._server = ControlServer(self._run_dir.nimbus_socket, self._run_dir.key(), "nimbus")
         for source in self._server.sources:
             self._poller.register(source, zmq.POLLIN)
@@ -88,7 +85,6 @@ class NimbusProcess:
             self._run_dir, self._store, self._server, self._leave, faults_allowed=not options.no_faults
         )
         forget_words(self._run_dir)
-        pass_point("nimbus.serving")
         if options.ready_fd is not None:
             _tell_ready(options.ready_fd)
 

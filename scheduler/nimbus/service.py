@@ -26,7 +26,6 @@ import msgspec
 
 from squall.engine.errors import ClusterError, ProtocolError, SquallError, UsageError
 from squall.ipc.control import ControlServer, Incoming
-from squall.ipc.fault_point import pass_point
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.messages import (
     AssignNode,
@@ -108,9 +107,7 @@ class NimbusService:
         unknown = tidy_boards(run_dir, lives, deleted)
         for topology_id in sorted(unknown):
             log.error("%s is not in the store: what it runs and has on disk is left alone", topology_id)
-        pass_point("nimbus.tidied")
         mend_boards(run_dir, lives)
-        pass_point("nimbus.mended")
         self.nimbus = Nimbus(lives, store.next_number(), time.monotonic(), deleted, unknown)
         self._workers = LivingWorkers(run_dir)
         self._watch = BoardWatch(self.nimbus, self._files, self._workers)
@@ -196,7 +193,6 @@ class NimbusService:
         for node in self.nimbus.supervisor_pids:
             if not self._server.send_event(f"supervisor:{node}", Shutdown(grace_secs)):
                 log.warning("%s cannot be told to leave: its supervisor is not connected", node)
-            pass_point("nimbus.leaving")
 
     # ---- frames ----
 
@@ -230,11 +226,8 @@ class NimbusService:
             handler = self._requests.get(incoming.method)
             if handler is None:
                 raise ClusterError(f"Nimbus answers no {incoming.method!r}; it answers {', '.join(self._requests)}")
-            pass_point("nimbus.asked")
             reply = handler(incoming, now)
-            pass_point("nimbus.done")
             self._server.reply(incoming, reply)
-            pass_point("nimbus.answered")
         except UsageError as error:
             self._server.reply_error(incoming, str(error), "UsageError")
         except SquallError as error:
@@ -258,7 +251,6 @@ class NimbusService:
             self._files.keep_environment(topology_id, request.env)
             record, steps = self.nimbus.submit(request, now, time.time(), token)
             boards = self._prepare(record, steps, request.fresh)
-            pass_point("nimbus.accepted")
         except ClusterError:
             self._files.forget_environment(topology_id)
             raise
@@ -383,7 +375,6 @@ class NimbusService:
         for step in steps:
             if not (isinstance(step, RemoveBoard) and step.topology_id in unplaced):
                 self._tell(step)
-                pass_point("nimbus.told")
 
     def _store_changes(self, changes: Iterable[StoreChange]) -> None:
         """Store changes, if any: a full disk must not end a Nimbus that has nothing to store."""
@@ -418,7 +409,6 @@ class NimbusService:
                 self._files.remove_board(topology_id, version)
             case DeleteTopology(topology_id):
                 self._files.remove_accounts(topology_id)
-                pass_point("nimbus.removed")
                 self._discard_unused_code()
             case DropSuccessor(topology_id):
                 self._files.forget_environment(topology_id)

@@ -27,7 +27,6 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from squall.engine.errors import ClusterError
-from squall.ipc.fault_point import pass_point
 from squall.ipc.temporary_file import gone_if_failed
 from squall.scheduler.common import process
 from squall.scheduler.common.messages import Assignment, RestartRecord, TopologyRecord
@@ -147,13 +146,10 @@ class Store:
         self._run("BEGIN IMMEDIATE")
         try:
             yield
-            pass_point("store.changed")
             self._seal_file.prepare(self._advance())
-            pass_point("store.prepared")
             if self._tears:
                 process.kill_myself()
             self._run("COMMIT")
-            pass_point("store.committed")
         except BaseException as error:
             # A full disk may have ended the transaction already.
             if self._db.in_transaction:
@@ -167,7 +163,6 @@ class Store:
         except OSError as error:
             # Committed, but not sealed: the next Nimbus accepts a store that is one change ahead.
             raise self._unsealed(error) from error
-        pass_point("store.stored")
 
     def _unsealed(self, error: OSError) -> StoreError:
         return StoreError(f"store {self.path}: cannot write {self._seal_path}: {error.strerror}")
@@ -359,15 +354,12 @@ class Store:
             db = self._connect(temporary)
             try:
                 db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION};")
-                pass_point("store.creating")
                 db.execute("COMMIT")
             except sqlite3.Error as error:
                 raise StoreError(f"cannot make store {self.path}: {_said(error)}") from error
             finally:
                 db.close()
-            pass_point("store.created")
             os.rename(temporary, self.path)
-        pass_point("store.begun")
 
     def _connect(self, path: str) -> sqlite3.Connection:
         try:

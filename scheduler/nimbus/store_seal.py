@@ -18,7 +18,6 @@ import hashlib
 import os
 from typing import NamedTuple
 
-from squall.ipc.fault_point import pass_point, tear
 from squall.ipc.private import sync_directory
 
 _WORD = "squall-seal-1"
@@ -76,20 +75,17 @@ class SealFile:
         fd = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             data = seal.encode()
-            tear("store.torn", fd, data)
             os.write(fd, data)
             os.fsync(fd)
         finally:
             os.close(fd)
         if not os.path.exists(self._path):
             # Without an old seal, this one alone tells a store whose writer died from one whose seal was removed.
-            pass_point("store.sealing")
             sync_directory(self._directory)
 
     def put(self) -> None:
         """Put the prepared seal in place, after the commit."""
         os.rename(self._temporary, self._path)
-        pass_point("store.sealed")
         sync_directory(self._directory)
 
     def settle(self, present: Seal) -> None:

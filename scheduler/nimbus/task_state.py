@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from squall.engine.errors import ClusterError
-from squall.ipc.fault_point import pass_point
 from squall.ipc.run_parent import remove_tree
 from squall.ipc.rundir import SET_ASIDE, RunDir
 from squall.scheduler.common.messages import TopologyRecord
@@ -32,10 +31,8 @@ def set_aside(run_dir: RunDir, record: TopologyRecord) -> None:
     aside = run_dir.set_aside(record.name, record.id)
     try:
         aside.mkdir(mode=0o700)
-        pass_point("state.aside")
         for path in paths:
             path.rename(aside / path.name)
-            pass_point("state.moved")
     except OSError as error:
         put_back(aside)
         raise ClusterError(f"cannot set aside the state of an earlier {record.name}: {error}") from error
@@ -48,7 +45,6 @@ def put_back(aside: Path) -> None:
     try:
         for path in aside.iterdir():
             path.rename(aside.parent / path.name)
-            pass_point("state.returned")
         aside.rmdir()
     except OSError as error:
         log.error("the state in %s cannot be put back: %s", aside, error)
@@ -59,7 +55,6 @@ def discard(aside: Path) -> None:
     if not aside.is_dir():
         return
     try:
-        pass_point("state.discarded")
         remove_tree(aside)
     except ClusterError as error:
         log.error("%s", error)

@@ -20,7 +20,6 @@ from typing import Any
 from squall.engine.flow.blocks import Block
 from squall.engine.foreign.text import text_of_error
 from squall.engine.tracking.attempts import Changes, Remembered
-from squall.ipc.fault_point import pass_point, tear
 from squall.ipc.private import make_levels
 from squall.ipc.temporary_file import gone_if_failed
 from squall.scheduler.common import unpickler
@@ -97,9 +96,7 @@ class AttemptJournal:
         try:
             with gone_if_failed(temporary):
                 self._write(fd, _frame(pickle.dumps(self._topology_id, 5)) + self._packed(everything))
-                pass_point("journal.rewritten")
                 os.replace(temporary, self._path)
-            pass_point("journal.replaced")
         except OSError:
             os.close(fd)
             raise
@@ -110,10 +107,8 @@ class AttemptJournal:
 
     def _write(self, fd: int, data: bytes) -> None:
         self._size += len(data)
-        tear("journal.torn", fd, data)
         while data:
             data = data[os.write(fd, data) :]
-        pass_point("journal.written")
 
     def _packed(self, changes: Changes) -> bytes:
         try:

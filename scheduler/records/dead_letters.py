@@ -42,7 +42,6 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.engine.flow.routed import Routed
 from squall.engine.foreign.text import repr_of, text_of_error
 from squall.engine.tracking.instruction import Letter
-from squall.ipc.fault_point import pass_point, tear
 from squall.ipc.line_file import append_line, read_lines_and_tail
 from squall.ipc.private import make_directory, naming, opener
 from squall.ipc.rundir import LETTER_REQUESTS
@@ -136,12 +135,10 @@ class DeadLetters:
         path = self.directory / _PAYLOADS / _payload_name(name)
         try:
             with naming(path), open(path, "wb", opener=opener) as file:
-                tear("letters.torn", file.fileno(), data)
                 file.write(data)
         except OSError:
             path.unlink(missing_ok=True)
             raise
-        pass_point("letters.kept")
         return path.name
 
     def asked(self) -> Set[str]:
@@ -188,7 +185,6 @@ class DeadLetters:
 
     def _refuse(self, entry: os.DirEntry[str]) -> None:
         append_line(self.directory / _GIVEN_BACK, f"-{entry.name}")
-        pass_point("letters.refused")
         os.unlink(entry.path)
 
     # ---- commands ----
@@ -276,11 +272,9 @@ class DeadLetters:
         else:
             with gone_if_failed(temporary), naming(temporary), open(temporary, "w", opener=opener) as file:
                 file.write(letter.payload)
-        pass_point("letters.written")
         os.replace(temporary, directory / letter.id)
         # If that was the same file already, from a command that died here, both names are still there.
         temporary.unlink(missing_ok=True)
-        pass_point("letters.asked")
         append_line(self.directory / _GIVEN_BACK, letter.id)
 
     def _requests(self, spout: str, task_index: int) -> Path:

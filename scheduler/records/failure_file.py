@@ -17,7 +17,6 @@ from typing import Any
 
 from squall.engine.errors import ClusterError
 from squall.engine.report.failure_log import ComponentFailures, FailureLog, FailureRecord, Failures, merge_failures
-from squall.ipc.fault_point import pass_point
 from squall.ipc.private import make_levels
 from squall.ipc.rundir import RunDir
 from squall.ipc.temporary_file import gone_if_failed
@@ -46,7 +45,6 @@ class FailureFile:
         temporary = self._path.with_suffix(".new")
         with gone_if_failed(temporary):
             temporary.write_text(json.dumps({name: asdict(known) for name, known in self.log.failures().items()}))
-            pass_point("failures.written")
             os.replace(temporary, self._path)
 
 

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import astuple
 
 from squall.engine.api.failure import Failure
-from squall.ipc.fault_point import pass_point
 from squall.ipc.private import make_levels
 from squall.ipc.rundir import RunDir
 from squall.ipc.temporary_file import gone_if_failed
@@ -29,9 +28,7 @@ def write_last_words(
     temporary = path.with_name(path.name + ".new")
     with gone_if_failed(temporary):
         temporary.write_text(json.dumps([(root, *astuple(failure)) for root, failure in failures.items()]))
-        pass_point("words.written")
         os.replace(temporary, path)
-    pass_point("words.placed")
 
 
 def read_last_words(run_dir: RunDir, topology_id: str, worker: int, incarnation: int) -> dict[int, Failure]:

@@ -16,7 +16,6 @@ from pathlib import Path
 import msgspec
 
 from squall.engine.errors import ClusterError
-from squall.ipc.fault_point import pass_point
 from squall.ipc.rundir import RunDir
 from squall.ipc.temporary_file import gone_if_failed
 from squall.scheduler.common import process
@@ -76,9 +75,7 @@ class WorkerLedger:
             entry = LedgerEntry(boot, pid, process.start_time_ticks(pid))
             with gone_if_failed(temporary):
                 temporary.write_bytes(encode_entry(entry))
-                pass_point("ledger.written")
                 temporary.rename(path)
-            pass_point("ledger.placed")
         except (OSError, ClusterError) as error:
             log.warning("worker %d of port %d is not noted down: %s", pid, boot.port, error)
 

@@ -20,7 +20,6 @@ from typing import NamedTuple
 import msgspec
 
 from squall.engine.errors import ClusterError
-from squall.ipc.fault_point import pass_point
 from squall.scheduler.common.messages import SetStatus, SlotChanged, StopWorker, WorkerBoot
 from squall.scheduler.common.python_stacks import DUMP_SIGNAL, log_size, python_stack
 from squall.scheduler.supervisor.decisions import Order
@@ -89,7 +88,6 @@ class Dispatcher:
             case SetBoard():
                 if not self._parts.boards.write(instruction, self._watch.started_ticks(instruction.pid)):
                     log.warning("port %d is overtaken on its status board: %s", port, instruction)
-                pass_point("supervisor.board")
             case SetVerdict():
                 self._parts.boards.write_verdict(instruction)
             case Report(changed):
@@ -98,13 +96,11 @@ class Dispatcher:
                 return self._fork(boot)
             case Signal(pid, signum):
                 self._watch.send_signal(pid, signum)
-                pass_point("supervisor.signalled")
             case DumpStacks(pid):
                 self._stacks_from[port] = log_size(self._boots[port].log_path)
                 self._watch.send_signal(pid, DUMP_SIGNAL)
             case SendStop(incarnation):
                 self._send(port, incarnation, StopWorker())
-                pass_point("supervisor.stopped")
             case SendStatus(incarnation, status):
                 self._send(port, incarnation, SetStatus(status))
             case ArmTimer(at_secs):
@@ -120,10 +116,8 @@ class Dispatcher:
 
     def _report(self, changed: SlotChanged) -> None:
         self._record(changed)
-        pass_point("supervisor.recorded")
         _log_change(changed)
         self._parts.nimbus.report(changed)
-        pass_point("supervisor.told")
         if changed.event in ("died", "stopped"):
             self._remove_socket(changed)
 
@@ -167,7 +161,6 @@ class Dispatcher:
             if refusal := self._parts.faults.fork_refusal(time.monotonic()):
                 raise ClusterError(refusal)
             self._parts.forking_parent.request_fork(boot)
-            pass_point("supervisor.asked")
         except ClusterError as error:
             return self._supervisor.fork_refused(boot.port, boot.incarnation, str(error), time.monotonic())
         return []

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from squall.ipc.fault_point import pass_point
 from squall.ipc.line_file import append_line, read_lines
 
 MAX_BYTES = 4 << 20
@@ -54,9 +53,7 @@ class History:
     def append(self, step: Step) -> None:
         """Write a step; OSError if the disk is full."""
         if append_line(self._path, json.dumps(asdict(step))) > MAX_BYTES:
-            pass_point("history.full")
             os.rename(self._path, self._path.with_suffix(".old"))
-            pass_point("history.turned")
 
 
 def read_history(directory: Path) -> list[Step]:

@@ -24,7 +24,6 @@ from squall.engine.errors import ClusterError, ProtocolError
 from squall.engine.foreign.plain_text import plain
 from squall.ipc.board import READY, STARTING
 from squall.ipc.control import Incoming
-from squall.ipc.fault_point import pass_point
 from squall.ipc.rundir import Presence
 from squall.scheduler.common import process
 from squall.scheduler.common.messages import (
@@ -82,7 +81,6 @@ class SupervisorLoop:
             survivor = self._parts.ledger.survivor(port)
             if survivor is not None:
                 self._adopt(survivor)
-                pass_point("supervisor.adopted")
         self._dispatcher.remove_old_sockets()
         # What an earlier supervisor has stopped may be due to go on.
         self._faults.look(time.monotonic())
@@ -152,11 +150,9 @@ class SupervisorLoop:
     def _lost(self, pid: int, now: float) -> None:
         """A worker's process has ended, as its pidfd tells."""
         port = self._supervisor.port_of(pid)
-        pass_point("supervisor.lost")
         if port is not None:
             self._dispatcher.carry_out(self._supervisor.lost(port, now))
         status = self._watch.reap(pid)
-        pass_point("supervisor.reaped")
         self._watch.forget(pid)
         if status is not None:
             self._dispatcher.carry_out(self._exited(pid, status, now))
@@ -189,7 +185,6 @@ class SupervisorLoop:
     def _orders_of(self, event: ForkingParentEvent, now: float) -> list[Order]:
         match event:
             case ForkedChild(pid, pidfd, port, incarnation):
-                pass_point("supervisor.forked")
                 self._watch.add(pid, pidfd)
                 orders = self._supervisor.forked(port, incarnation, pid, now)
                 if orders is None:
@@ -197,7 +192,6 @@ class SupervisorLoop:
                     self._watch.send_signal(pid, signal.SIGKILL)
                 else:
                     self._dispatcher.note(port, pid)
-                    pass_point("supervisor.noted")
                 return orders or []
             case ForkRefused(port, incarnation, error):
                 return self._supervisor.fork_refused(port, incarnation, error, now)
@@ -215,7 +209,6 @@ class SupervisorLoop:
                 if incoming.method == "WorkerReady":
                     ready = incoming.decode(WorkerReady)
                     if self._dispatcher.knows(incoming.peer, ready.port):
-                        pass_point("supervisor.ready")
                         self._dispatcher.carry_out(self._supervisor.ready(ready, now))
                         self._dispatcher.heard(ready.port, ready.incarnation)
                 elif incoming.method == "WorkerFailed":
@@ -256,7 +249,6 @@ class SupervisorLoop:
 
     def _assign(self, wanted: AssignNode, now: float) -> None:
         """Drive the slots. Report work that is impossible here to Nimbus, with the reason."""
-        pass_point("supervisor.assigned")
         possible = {}
         for port, work in wanted.slots.items():
             try:

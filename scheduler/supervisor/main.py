@@ -28,7 +28,6 @@ import zmq
 from squall.engine.errors import SquallError, UsageError
 from squall.engine.foreign.plain_text import plain
 from squall.ipc.control import ControlClient, ControlServer
-from squall.ipc.fault_point import pass_point
 from squall.ipc.private import UMASK
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
@@ -103,7 +102,6 @@ class SupervisorProcess:
         registration = RegisterSupervisor(node, options.ports, os.getpid(), started_ticks=started_ticks)
         self._nimbus = NimbusLink(client, registration)
         history = History(run_dir.history(node))
-        pass_point("supervisor.begun")
         history.append(Step(time.monotonic(), node, 0, BEGIN, pid=os.getpid()))
         parts = Parts(
             node=node,

@@ -25,7 +25,6 @@ from squall.engine.errors import ClusterError
 from squall.ipc.connection_watch import ConnectionWatch
 from squall.ipc.control import ControlClient, Incoming
 from squall.ipc.envelope import NO_NONCE
-from squall.ipc.fault_point import pass_point
 from squall.scheduler.common.messages import AssignNode, RegisterSupervisor, SlotChanged, SupervisorHeartbeat
 from squall.scheduler.supervisor.departure import Departure
 
@@ -128,7 +127,6 @@ class NimbusLink:
         log.info("registered with Nimbus (%d)", self._times_registered)
         if self._departure is not None:
             self._departure.answered()
-        pass_point("supervisor.registered")
         for changed in (*self._deaths, *standing()):
             self._tell(changed)
         return wanted

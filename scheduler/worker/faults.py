@@ -29,7 +29,7 @@ from squall.ipc.board import HEADER_FAULTS, Board
 from squall.ipc.data_plane import DataPlane
 from squall.ipc.rundir import RunDir
 from squall.ipc.shim import DELAY, DROP, SLOW, LinkRule
-from squall.scheduler.breaking.fault_record import note_hit, note_point
+from squall.scheduler.breaking.fault_record import note_hit
 from squall.scheduler.breaking.faults_file import read_faults
 from squall.scheduler.common.messages import WorkerBoot
 from squall.scheduler.faults.catalogue import AT_START
@@ -49,9 +49,9 @@ class WorkerFaults:
 
     def __init__(
         self, run_dir: RunDir, boot: WorkerBoot, board: Board, plane: DataPlane, core: WorkerCore,
-        rules: list[LinkRule], tell: Callable[[str], None],
+        tell: Callable[[str], None],
     ) -> None:
-        """`rules`: faults of its links for the worker's whole life; `tell` writes a line to the worker's log."""
+        """`tell` writes a line to the worker's log."""
         self._tell = tell
         self._run_dir = run_dir
         self._boot = boot
@@ -60,7 +60,6 @@ class WorkerFaults:
         self._words = board.words
         self._plane = plane
         self._core = core
-        self._rules = rules
         self._loop = threading.get_ident()
         self._seen = -1
         self._known: list[FaultInForce] = []
@@ -128,7 +127,7 @@ class WorkerFaults:
     # ---- links ----
 
     def _break_links(self) -> None:
-        rules = [*self._rules]
+        rules = []
         seed = 0
         for fault in self._active.values():
             for slot, peer in enumerate(self._peers):
@@ -241,15 +240,6 @@ def put_on_record(run_dir: RunDir, boot: WorkerBoot, fault: FaultInForce, tell: 
     except OSError as error:
         # Say so in the log: otherwise the death would have no explanation.
         tell(f"{me}: fault {fault.id} is not on record: {plain(error)}")
-
-
-def put_point_on_record(run_dir: RunDir, boot: WorkerBoot, entry: str, tell: Callable[[str], None]) -> None:
-    """Note that this worker is about to die at an armed point. `tell` writes a line to its log."""
-    me = f"{boot.node}:{boot.port}"
-    try:
-        note_point(run_dir, entry, me, os.getpid(), boot.incarnation, time.monotonic())
-    except OSError as error:
-        tell(f"{me}: its death at {plain(entry)} is not on record: {plain(error)}")
 
 
 def _rule(fault: FaultInForce, receiver: int) -> LinkRule:

@@ -49,15 +49,13 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.common import blob, process, user_logging
 from squall.scheduler.common.code_store import CodeStore
 from squall.scheduler.common.environment import enter_surroundings
-from squall.scheduler.common.fault_points import from_environment, link_shim_from_environment
 from squall.scheduler.common.messages import Assignment, SetStatus, WorkerBoot, WorkerFailed, WorkerReady
 from squall.scheduler.records.last_words import write_last_words
 from squall.scheduler.worker.board import WorkerBoard, socket_path
 from squall.scheduler.worker.executor_watch import ExecutorWatch
-from squall.scheduler.worker.faults import WorkerFaults, put_point_on_record
+from squall.scheduler.worker.faults import WorkerFaults
 from squall.scheduler.worker.files import WorkerFiles
 from squall.scheduler.worker.lease import Lease
-from squall.scheduler.worker.names import names_of
 from squall.scheduler.worker.no_debugger import refuse_breakpoints
 from squall.scheduler.worker.opening import Opening
 from squall.scheduler.worker.start_faults import StartFaults
@@ -93,10 +91,6 @@ class Worker:
         self._starts = StartFaults(self._run_dir, boot, _log)
         self._config = Config(**self._starts.config(boot.topology.conf))
         self._plan = plan_of(boot.assignment)
-        self._faults = from_environment(
-            boot.incarnation, lambda: names_of(boot.node, boot.port, boot.slot_index, self._plan),
-            lambda entry: put_point_on_record(self._run_dir, boot, entry, _log),
-        )
         self._peers = Peers(self._plan.n_workers, boot.slot_index)
         self._board = Board.attach(str(self._run_dir.board(boot.topology.id, boot.assignment.version)))
         self._lease = Lease(self._board, boot.slot_index, boot.incarnation)
@@ -106,15 +100,13 @@ class Worker:
         )
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._shim = shim = link_shim_from_environment(boot.slot_index)
         rings = AckRings(self._board.rings, self._board.n_slots, boot.slot_index, boot.incarnation)
         key = self._run_dir.key()
         self._plane = DataPlane(
             self._context, opening_of(key, boot.topology.id, boot.assignment.version), boot.slot_index,
             boot.incarnation, socket_path(self._run_dir, boot, boot.node, boot.port, boot.incarnation),
-            self._config.link_window_bytes, self._config.arena_bytes, shim,
-            # With broken links, acks go over the links too, so that the faults hit them.
-            rings if shim is None else None, self._config.max_frame_bytes,
+            self._config.link_window_bytes, self._config.arena_bytes, rings=rings,
+            max_frame_bytes=self._config.max_frame_bytes,
         )
         self._control = ControlClient(
             self._run_dir.node_socket(boot.node), key,
@@ -144,7 +136,6 @@ class Worker:
     def open(self) -> None:
         """Load the topology, open its tasks, tell the supervisor. Raises LeaseEnded."""
         boot = self._boot
-        self._pass("open")
         self._peers.update(boot.slot_index, boot.incarnation, True)
         refuse_breakpoints(self._component_at_hand, lambda text: _log(f"{self._name}: {text}"))
         enter_surroundings(self._run_dir, boot.topology)
@@ -190,12 +181,8 @@ class Worker:
         self._shared = WorkerBoard(self._board, self._core, self._plane, self._run_dir, boot)
         self._turn = Turn(
             self._core, self._plane, self._shared, self._config, time.monotonic_ns, StepAside(),
-            None if self._faults is None else self._pass,
         )
-        self._broken = WorkerFaults(
-            self._run_dir, boot, self._board, self._plane, self._core, [] if self._shim is None else self._shim.rules,
-            _log,
-        )
+        self._broken = WorkerFaults(self._run_dir, boot, self._board, self._plane, self._core, _log)
         self._broken.look()
         self._turn.follow_peers()
         self._shared.publish_memory(process.rss_bytes(os.getpid()))
@@ -206,7 +193,6 @@ class Worker:
         gc.freeze()
         gc.set_threshold(_GC_THRESHOLD, 20, 50)
         self._say_ready()
-        self._pass("ready")
         self._core.set_active(self._active)
 
     def _open_task(self, task: int) -> None:
@@ -227,19 +213,12 @@ class Worker:
             if turn.shows:
                 self._sample(worked, turn.ended_ns)
                 shared.publish(worked, turn.blocked)
-                if worked:
-                    self._pass("publish")
             elif worked:
                 continue
             self._files.tick(self._core)
             self._wait()
             # After the wait, which may have been long: faults that began meanwhile hit the tuple that ended it.
             self._broken.look()
-
-    def _pass(self, point: str) -> None:
-        """Pass a fault point."""
-        if self._faults is not None:
-            self._faults.hit(f"worker.{point}")
 
     def _sample(self, worked: bool, now_ns: int) -> None:
         """Read users' gauges once a second, and before the worker publishes that it is idle: reports show the last."""
@@ -341,7 +320,6 @@ class Worker:
 
     def close_tasks(self) -> int:
         """Call `close` and `cleanup`; the exit code."""
-        self._pass("stop")
         self._core.end_attempts()
         self._files.flush()
         code = EXIT_OK

@@ -8,7 +8,6 @@ import click
 
 from squall.cli.output import say, say_json
 from squall.scheduler.common.duration import UNITS
-from squall.scheduler.common.fault_points import POINTS, STEPS
 from squall.scheduler.faults.catalogue import CATALOGUE
 from squall.scheduler.faults.kind import Kind, Parameter
 
@@ -22,7 +21,7 @@ def faults_command(as_json: bool) -> None:
     """
     if as_json:
         kinds = [_document(kind) for kind in CATALOGUE.values()]
-        say_json({"faults": kinds, "points": POINTS, "steps": STEPS, "units": UNITS})
+        say_json({"faults": kinds, "units": UNITS})
         return
     group = ""
     for kind in CATALOGUE.values():
@@ -35,12 +34,6 @@ def faults_command(as_json: bool) -> None:
         for parameter in kind.parameters:
             say(f"    {parameter_text(parameter)}")
         say(f"    {lasting_text(kind)}{'; takes a probability' if kind.is_drawn else ''}")
-    say("\npoints, for `at point NAME`")
-    for name, meaning in POINTS.items():
-        say(f"    {name}: {meaning}")
-    say("\nsteps, armed by a file of that name in the directory SQUALL_FAULT_DIR of the cluster's processes")
-    for name, meaning in STEPS.items():
-        say(f"    {name}: {meaning}")
 
 
 def parameter_text(parameter: Parameter) -> str:
@@ -60,7 +53,7 @@ def _document(kind: Kind) -> dict[str, Any]:
         "name": kind.name, "group": kind.group, "meaning": kind.meaning, "example": kind.example,
         "acts_on": str(kind.acts_on), "targets": kind.targets, "carried_out_by": str(kind.carrier),
         "lasts_secs": kind.lasts_secs, "undo": kind.undo, "takes_probability": kind.is_drawn,
-        "takes_points": kind.takes_points, "one_of": list(kind.one_of),
+        "one_of": list(kind.one_of),
         "parameters": [
             {
                 "name": each.name, "type": each.type, "meaning": each.meaning, "default": each.default,

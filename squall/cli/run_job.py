@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -120,14 +119,9 @@ def _plan(
     if not faults and not plans:
         return None
     from squall.cli.fault_options import read_faults
-    from squall.scheduler.cluster.fault_driver import points_text, view_before
-    from squall.scheduler.common.fault_points import ENVIRONMENT
+    from squall.scheduler.cluster.fault_driver import view_before
 
-    plan = read_faults(faults, plans, view_before(name, topology, nodes, slots), for_secs)
-    if plan is not None and (points := points_text(plan)):
-        # The daemons started next, and their workers, inherit it.
-        os.environ[ENVIRONMENT] = points
-    return plan
+    return read_faults(faults, plans, view_before(name, topology, nodes, slots), for_secs)
 
 
 def _driver(plan: Plan, cluster: LocalCluster, job: Job, nodes: list[str], progress: Progress) -> FaultDriver:
@@ -213,20 +207,13 @@ def _follow(
     job.drain(drain_secs if interrupts.count < 2 else 0.0, on_wait=stop_draining)
     if interrupts.count > 1:
         report = job.stats()
-        _tell_points(driver)
         cluster.close(grace_secs=0.0)
         return report
     job.remove()
     turn()
-    _tell_points(driver)
     report = job.stats()
     # Seen once is enough: one more turn of a worker before its stop does not change it.
     return dataclasses.replace(report, drained=report.drained or drained)
-
-
-def _tell_points(driver: FaultDriver | None) -> None:
-    if driver is not None:
-        driver.tell_points()
 
 
 def _unfinished_text(report: RunReport) -> str:

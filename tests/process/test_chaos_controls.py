@@ -38,6 +38,14 @@ def leave_alone(places: Places) -> list[Fault]:
     return []
 
 
+def repeat_frames(places: Places) -> list[Fault]:
+    return [Fault("duplicate", probability=0.3, for_secs=60.0, params={"frames": "data"})]
+
+
+def kill_and_repeat(places: Places) -> list[Fault]:
+    return repeat_frames(places) + kill_everybody(places)
+
+
 @pytest.fixture(scope="module")
 def expected() -> Iterator[Expected]:
     with tempfile.TemporaryDirectory(prefix="chaos-") as name:
@@ -71,17 +79,15 @@ def of_own_ledger(path: Path) -> Verdict:
     return verdict
 
 
-def test_the_whole_topology_survives(
-    trial: Try, expected: Expected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SQUALL_LINK_FAULTS", "duplicate:0.3:data")
+def test_the_whole_topology_survives(trial: Try, expected: Expected, tmp_path: Path) -> None:
     assert {law.asks for law in expected.laws} == {"values"}
-    outcome, verdict = trial(chaos_parts.topology(ledger=str(tmp_path)))
+    outcome, verdict = trial(chaos_parts.topology(ledger=str(tmp_path)), faults=kill_and_repeat)
     assert problems_of(outcome, verdict) == []
     assert of_own_ledger(tmp_path).good
     assert verdict.recovered > 0
     # The first kills find both workers; later ones may come before the successors.
-    assert len(outcome.deaths) == sum(not one.missed for one in outcome.injected) >= 2
+    kills = [one for one in outcome.injected if one.fault.kind == "kill"]
+    assert len(outcome.deaths) == sum(not one.missed for one in kills) >= 2
     assert all(death.claimed_by == "kill" for death in outcome.deaths)
 
 
@@ -90,10 +96,9 @@ def test_without_ackers_messages_are_lost(trial: Try) -> None:
     assert kinds(verdict) >= {LOST, EARLY}
 
 
-def test_links_that_take_repeats_are_found(trial: Try, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SQUALL_LINK_FAULTS", "duplicate:0.3:data")
+def test_links_that_take_repeats_are_found(trial: Try) -> None:
     config = Config(workers=2, message_timeout_secs=0.5, batch_tuples=1)
-    _, verdict = trial(chaos_parts.topology(halves=chaos_parts.Breaks("dedupe")), config, leave_alone, drain_secs=0.5)
+    _, verdict = trial(chaos_parts.topology(halves=chaos_parts.Breaks("dedupe")), config, repeat_frames, drain_secs=0.5)
     assert REPEATED in kinds(verdict)
     assert not kinds(verdict) & {ALTERED, INVENTED}
 

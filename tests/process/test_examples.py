@@ -55,7 +55,7 @@ def test_word_count_by_batch_is_exact_though_a_worker_is_killed(tmp_path: Path) 
     lines = [f"w{number % 97} w{number % 89} same w{number % 7}" for number in range(20_000)]
     (tmp_path / "lines.txt").write_text("\n".join(lines))
     done = squall("run", "examples/word_count_by_batch.py", "--workers", "2", "--json", "--fault",
-                  "kill count[0] at point worker.receive 5", "--", tmp_path / "lines.txt", "--out", tmp_path / "result")
+                  "kill worker count[0] after 2000 acked", "--", tmp_path / "lines.txt", "--out", tmp_path / "result")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["restarts"], "no worker was killed"

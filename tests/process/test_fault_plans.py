@@ -80,22 +80,11 @@ def test_daemons_that_die_come_back(tmp_path: Path) -> None:
     assert [restart["reason"] for restart in report["restarts"]] == ["killed by SIGKILL"]
 
 
-def test_point_kills_who_comes_by() -> None:
-    done = squall(
-        "run", "examples/word_count.py", "--workers", "2", "--json", "--fault", "kill count[1] at point worker.step 2",
-        "--", "README.md",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    restarts = json.loads(done.stdout)["restarts"]
-    assert [restart["reason"] for restart in restarts] == ["killed by SIGKILL"]
-
-
 def test_end_of_a_run_ends_its_faults_and_names_those_that_never_began(tmp_path: Path) -> None:
     path = tmp_path / "endless.py"
     path.write_text(UNTIL_THE_CLOCK_JUMPS)
     lines = (
-        "stop nimbus at 100ms for 30m", "kill takes at point worker.send 100000000", "kill asks at point worker.step 9",
-        "slow takes for 1ms at 50ms every 30m, 2 times", "kill takes at 100ms",
+        "stop nimbus at 100ms for 30m", "slow takes for 1ms at 50ms every 30m, 2 times", "kill takes at 100ms",
     )  # fmt: skip
     faults = [word for line in lines for word in ("--fault", line)]
     done = squall("run", path, "--workers", "2", "--json", "--for", "5s", *faults)
@@ -105,7 +94,6 @@ def test_end_of_a_run_ends_its_faults_and_names_those_that_never_began(tmp_path:
     assert said == [
         "fault: began 1 of 2 times: slow takes at 0.05s for 0.001s every 1800s 2 times: the run was over before",
         "fault: did not begin: kill takes at 0.1s: the run was over before",
-        "fault: did not begin: kill takes at point worker.send 100000000: no such worker came by that point so often",
     ]
 
 

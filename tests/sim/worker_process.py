@@ -1,8 +1,8 @@
 """A worker of the simulated cluster that is one: the product's worker core, turn, data plane and status board.
 
 Guarantees: as `scheduler.worker.loop.Worker`, it turns, publishes when its turn says so, and sleeps as long as that
-says, or until a frame is there. It can be killed between two turns and at the points inside one, be stopped for a time,
-and hang. What happens depends on the machine's generator alone, ids included.
+says, or until a frame is there. It can be killed between two turns and at each effect inside one, be stopped for a
+time, and hang. What happens depends on the machine's generator alone, ids included.
 
 What is not the product's: ZeroMQ (`tests.sim.wire`), the process, its files, and what it says to its supervisor.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from squall.engine.api.config import Config
 from squall.engine.clock import NS_PER_MS, NS_PER_SEC
@@ -46,7 +46,51 @@ _LATE = (0.0, 0.1, 0.5)
 
 
 class _KilledInside(BaseException):
-    """The process is killed at a point of its turn."""
+    """The process is killed at an effect of its turn."""
+
+
+class MortalPlane(DataPlane):
+    """Its process may die before and after each effect of a turn."""
+
+    passes: Callable[[], None]
+    _took = False
+
+    def receive(self, deliver: Any, most: int) -> int:
+        frames = super().receive(deliver, most)
+        if frames:
+            self._took = True
+            self.passes()
+        return frames
+
+    def take_acks(self, absorb: Any) -> int:
+        acks = super().take_acks(absorb)
+        if acks:
+            self.passes()
+        return acks
+
+    def tell_acks(self, worker: int, acks: Any, masks: Any) -> bool:
+        told = super().tell_acks(worker, acks, masks)
+        if told:
+            self.passes()
+        return told
+
+    def tell_block_acks(self, worker: int, base: int, acked: Any) -> bool:
+        told = super().tell_block_acks(worker, base, acked)
+        if told:
+            self.passes()
+        return told
+
+    def send(self, worker: int, parcel: Any, most_bytes: int | None = None) -> int:
+        self.passes()
+        too_big = super().send(worker, parcel, most_bytes)
+        self.passes()
+        return too_big
+
+    def send_credit(self, at_least: int) -> None:
+        super().send_credit(at_least)
+        if self._took:
+            self._took = False
+            self.passes()
 
 
 class Inside:
@@ -62,12 +106,13 @@ class Inside:
         self.context = Context(machine.wire)
         path = socket_path(machine.run_dir, boot, boot.node, boot.port, incarnation)
         self.address = f"ipc://{path}"
-        self.plane = DataPlane(
+        self.plane = MortalPlane(
             self.context, opening_of(KEY, boot.topology.id, boot.assignment.version), me, incarnation,  # type: ignore[arg-type]
             path, config.link_window_bytes, 0, None,
             parts.rings(self.board.rings, self.board.n_slots, me, incarnation), door=OpenDoor,  # type: ignore[arg-type]
             sender=parts.sender, receiver=parts.receiver,
         )
+        self.plane.passes = process.passes
         if machine.rules:
             self.plane.break_links(machine.rules, machine.rng.getrandbits(32))
         peers = parts.peers(plan.n_workers, me)
@@ -85,7 +130,7 @@ class Inside:
         self.core = Assembler(topology, plan, config, me, peers, around).build()
         self.shared = WorkerBoard(self.board, self.core, self.plane, machine.run_dir, boot, process.now_ns)
         self.turn = parts.turn(
-            self.core, self.plane, self.shared, config, process.now_ns, passed=process.passes, sending=parts.sending
+            self.core, self.plane, self.shared, config, process.now_ns, sending=parts.sending
         )
         self.turn.follow_peers()
         self.shared.publish(worked=True, congested=False)
@@ -99,7 +144,7 @@ class WorkerProcess(Process):
         self.inside: Inside | None = None
         self.stopped_until = 0.0
         self.dies_in: int | None = None
-        """After so many more points inside of its turns it is killed."""
+        """After so many more effects of its turns it is killed."""
         self._status = ""
         self._clock_ns = 0
         self._wakes: tuple[float, int] | None = None
@@ -198,8 +243,8 @@ class WorkerProcess(Process):
             self._clock_ns += machine.rng.randrange(_LONG_NS)
         return self._clock_ns
 
-    def passes(self, point: str) -> None:
-        """A point inside of a turn."""
+    def passes(self) -> None:
+        """An effect inside of a turn."""
         if self.dies_in is not None:
             self.dies_in -= 1
             if self.dies_in < 0:

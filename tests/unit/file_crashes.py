@@ -1,4 +1,4 @@
-"""What is written to disk beside Nimbus's store, with its writer killed at every step: rows of the crash-point sweep.
+"""What is written to disk beside Nimbus's store, with its writer killed at every effect.
 
 A row is a class. `work` is done in a child that dies. `is_done` looks at what it has left: it fails if anything is torn
 or lost, and returns whether all of the work is done. After the work was done again it must be.

@@ -1,7 +1,7 @@
-"""What Nimbus does, killed at every step of it: rows of the crash-point sweep that need no process but Nimbus's.
+"""What Nimbus does, killed at every effect of it.
 
-A row is a base, which is a run directory as an earlier Nimbus has left it, and work that is done to it. `crashes` finds
-all steps that the work passes; `check` kills at one of them and judges what the next Nimbus finds.
+A row is a base, which is a run directory as an earlier Nimbus has left it, and work that is done to it. `effects` are
+all effects of the work; `check` kills at one of them and judges what the next Nimbus finds.
 
 Guarantees of `check`: the next Nimbus starts; it knows what it would know before the work, or after it, and nothing
 else; if the work was answered, what it would know after it. The same work, done again, ends where it would have ended
@@ -25,7 +25,6 @@ from squall.ipc.board import STARTING, Board
 from squall.ipc.rundir import RunDir
 from squall.scheduler.breaking.faults_file import faults_now
 from squall.scheduler.common.code_store import CodeStore
-from squall.scheduler.common.fault_points import STEPS
 from squall.scheduler.common.messages import (
     ForgetUnknown,
     GetCluster,
@@ -39,10 +38,11 @@ from squall.scheduler.common.messages import (
     SubmitTopology,
 )
 from squall.scheduler.faults.sentence import parse
-from tests.unit.dying import copy_of, dies_at, passes_of
+from tests.effects import copy_of, dies_at, effects_of
 from tests.unit.run_dirs import COMPONENTS, NimbusHere, files_of, nimbus_in
 
 NODE, PORTS = "node-1", [6700, 6701, 6702]
+ANSWERED = "os.kill"
 _ID = re.compile(r"-[0-9]+-[0-9a-f]{8}")
 _VOLATILE = ("nimbus.lock", "faults.jsonl")
 """Files with pids and times, or with each attempt."""
@@ -183,6 +183,8 @@ def do(run_dir: RunDir, work: Work) -> None:
     with nimbus_in(run_dir.path) as here:
         tell_node(here)
         work(run_dir, here)
+        # Stands for the caller, who knows the answer from here on.
+        os.kill(os.getpid(), 0)
 
 
 def tell_node(here: NimbusHere) -> None:
@@ -222,20 +224,15 @@ def difference(one: dict[str, bytes], other: dict[str, bytes]) -> list[str]:
 class Sweep:
     """One row, in directories of its own."""
 
-    def __init__(self, row: Row, run_dir: RunDir, scratch: Path, judges: bool = True) -> None:
-        """`judges`: whether there will be checks; else only the steps are found."""
+    def __init__(self, row: Row, run_dir: RunDir, scratch: Path) -> None:
         self.row = row
         self.run_dir = run_dir
-        self._points = scratch / "points"
         for work in row.base:
             do(run_dir, work)
         self._base = copy_of(run_dir.path, scratch / "base")
-        if judges:
-            self._before = knows(run_dir)
-            self.reset()
-        self.crashes = passes_of(self._points, STEPS, self._do)
-        if not judges:
-            return
+        self._before = knows(run_dir)
+        self.reset()
+        self.effects = effects_of(self._do)
         self._after = knows(run_dir)
         self._files_after = files(run_dir)
 
@@ -244,15 +241,15 @@ class Sweep:
         copy_of(self._base, self.run_dir.path)
         os.chmod(self.run_dir.path, 0o700)
 
-    def check(self, point: str, nth_pass: int, again: bool = False) -> None:
-        """Kill at the n-th pass of a point, `again` the next Nimbus too if it passes there, and judge."""
+    def check(self, nth: int, again: int) -> None:
+        """Kill at the n-th effect, and the next Nimbus, which repeats the work, at its effect `again`; then judge."""
         self.reset()
-        assert dies_at(self._points, point, self._do, nth_pass), "it was not passed"
+        assert dies_at(nth, self._do), "it had not as many effects this time"
         if again:
-            dies_at(self._points, point, self._do, nth_pass)
+            dies_at(again, self._do)
         found = knows(self.run_dir)
         assert found in (self._before, self._after)
-        if self.was_answered(point, nth_pass):
+        if self.was_answered(nth):
             assert found == self._after
         self._do()
         assert knows(self.run_dir) == self._after
@@ -261,7 +258,6 @@ class Sweep:
     def _do(self) -> None:
         do(self.run_dir, self.row.work)
 
-    def was_answered(self, point: str, nth_pass: int) -> bool:
-        """Whether the row ends with an answer, and this is the step after it."""
-        last = max((each for each in self.crashes if each[0] == "nimbus.answered"), default=None)
-        return self.row.answered and (point, nth_pass) == last
+    def was_answered(self, nth: int) -> bool:
+        """Whether the row ends with an answer, which has left before this effect."""
+        return self.row.answered and nth > len(self.effects) - self.effects[::-1].index(ANSWERED)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from squall.engine.errors import UsageError
 from squall.scheduler.common.duration import MAX_SECS
-from squall.scheduler.faults.fault import MAX_NUMBER, AfterAcked, AfterSecs, AtPoint, Fault
+from squall.scheduler.faults.fault import MAX_NUMBER, AfterAcked, AfterSecs, Fault
 
 secs = st.floats(0, MAX_SECS)
 more_secs = st.floats(0, MAX_SECS, exclude_min=True)
@@ -20,7 +20,7 @@ counts = st.integers(1, MAX_NUMBER)
 words = st.text(min_size=1, max_size=10)
 numbers = st.integers(-MAX_NUMBER, MAX_NUMBER) | st.floats(-MAX_NUMBER, MAX_NUMBER)
 values = numbers | st.text() | st.booleans()
-whens = st.one_of(st.builds(AfterSecs, secs), st.builds(AfterAcked, counts), st.builds(AtPoint, words, counts))
+whens = st.one_of(st.builds(AfterSecs, secs), st.builds(AfterAcked, counts))
 faults = st.builds(
     Fault, words, st.lists(words, max_size=3).map(tuple), whens, st.none() | more_secs, st.none() | counts,
     st.none() | more_secs, st.none() | st.floats(0, 1), st.dictionaries(words, values, max_size=3),
@@ -55,7 +55,6 @@ def test_what_is_no_object_is_no_fault(document: object) -> None:
         ("when", {"after_secs": -1}, "a number of seconds from 0 to"),
         ("when", {"after_secs": float("nan")}, "a number of seconds from 0 to"),
         ("when", {"after_acked": 0}, "an integer from 1 up"), ("when", {"after_acked": True}, "an integer from 1 up"),
-        ("when", {"point": "worker.send"}, '{"after_secs"'), ("when", {"point": "", "nth_pass": 1}, "text"),
         ("every_secs", 0, "a number of seconds above 0"), ("every_secs", float("inf"), "a number of seconds above 0"),
         ("every_secs", "1s", "a number of seconds above 0"), ("every_secs", 10**400, "a number of seconds above 0"),
         ("times", 0, "an integer from 1 up"), ("times", 1.0, "an integer from 1 up"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from squall.engine.foreign.yaml_nodes import MAX_BYTES, LineError, read_nodes
 from squall.scheduler.common.messages import ComponentSummary, TopologyRecord
-from squall.scheduler.faults.fault import AfterAcked, AfterSecs, AtPoint, Fault
+from squall.scheduler.faults.fault import AfterAcked, AfterSecs, Fault
 from squall.scheduler.faults.plan import Draft, Plan, PlanMistakes
 from squall.scheduler.nimbus.fault_view import view_of
 from tests.unit.test_fault_resolution import UNPLACED, VIEW
@@ -42,9 +42,6 @@ faults:
     ms: 5
     probability: 10%
     at: 1m
-  - fault: kill
-    target: count
-    at: point worker.send 3
 """
 FAULTS = (
     Fault("kill", ("worker count[0]",), AfterSecs(3)),
@@ -53,7 +50,6 @@ FAULTS = (
     Fault("kill", ("random worker of count",), AfterAcked(10000)),
     Fault("poison", ("count",), for_secs=0.5, params={"field": "word", "equals": "5"}, seed=3),
     Fault("slow", ("count", "split", "lines"), AfterSecs(60), probability=0.1, params={"ms": 5}),
-    Fault("kill", ("count",), AtPoint("worker.send", 3)),
 )
 
 
@@ -154,14 +150,11 @@ faults:
   - exception in count with probability 0.5 ms=3
   - slow count ms=0
   - poison count field=word equals=1 matches=(
-  - kill count at point worker.sned
-  - stop count at point worker.send
   - kill count for 3s
   - kill count 3 times
   - kill count with probability 0.5
   - drop 5% of nonsense
   - poison count
-  - kill count at point store.committed
 """,
         tmp_path,
     )
@@ -174,11 +167,9 @@ faults:
         "15: stop every 1s never ends", "15: stop for 3s every 1s is never healed", "16: kill every 1s never ends",
         "17: exception has no parameter 'ms'; it has none", "18: ms is 0; allowed: a number from 0.001 to",
         "19: matches is '(', which is no regular expression", "19: poison needs exactly one of equals, matches",
-        "20: point 'worker.sned' is unknown; points are worker.open", "21: stop cannot begin at a point",
-        "22: kill is over at once; it takes no `for`", "23: 3 times of kill need an `every`",
-        "24: kill takes no probability; faults that do are exception", "25: frames is 'nonsense'; allowed: all, hello",
-        "26: poison needs exactly one of equals, matches", "26: poison needs field=..., text",
-        "27: point 'store.committed' is a step of a daemon or of a write, and not for plans; points are worker.open",
+        "20: kill is over at once; it takes no `for`", "21: 3 times of kill need an `every`",
+        "22: kill takes no probability; faults that do are exception", "23: frames is 'nonsense'; allowed: all, hello",
+        "24: poison needs exactly one of equals, matches", "24: poison needs field=..., text",
     ]  # fmt: skip
     for line in expected:
         assert [mistake for mistake in found if mistake.startswith(line)], line

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.scheduler.faults.catalogue import CATALOGUE
-from squall.scheduler.faults.fault import AfterAcked, AfterSecs, AtPoint, Fault
+from squall.scheduler.faults.fault import AfterAcked, AfterSecs, Fault
 from squall.scheduler.faults.schedule import AGAIN_SECS, Begin, End, Instruction, Schedule
 from squall.scheduler.faults.sentence import parse
 from squall.scheduler.faults.view import View
@@ -89,14 +89,6 @@ def test_after_so_many_acks() -> None:
     assert driver.said == [(6, "1 kill"), (8, "2 kill")]
 
 
-def test_at_a_point() -> None:
-    driver = Driver(["kill count at point worker.send 2"])
-    assert driver.turn(1000, 10**9) == []
-    for now, point in enumerate(["worker.send", "worker.step", "worker.send", "worker.send", "worker.send"]):
-        driver.note(now, driver.schedule.passed(point, now, VIEW))
-    assert driver.said == [(2, "1 kill")]
-
-
 def test_ends_come_before_what_begins_at_the_same_time() -> None:
     assert Driver(["stop count for 2s", "kill split at 2s"]).follow(9) == [(0, "1 stop"), (2, "end 1"), (2, "2 kill")]
 
@@ -149,12 +141,11 @@ def test_seeds_decide_who_is_drawn() -> None:
 secs = st.floats(0, 20).map(lambda value: round(value, 2))
 faults = st.builds(
     Fault, st.sampled_from(sorted(CATALOGUE)), st.sampled_from([(), ("random worker",), ("count",), ("random node",)]),
-    st.one_of(st.builds(AfterSecs, secs), st.builds(AfterAcked, st.integers(1, 50)),
-              st.just(AtPoint("worker.send", 2))),
+    st.one_of(st.builds(AfterSecs, secs), st.builds(AfterAcked, st.integers(1, 50))),
     st.none() | st.floats(0.1, 9), st.none() | st.integers(1, 4), st.none() | st.floats(0.1, 9),
     seed=st.none() | st.integers(0, 9),
 )  # fmt: skip
-events = st.lists(st.tuples(st.floats(0, 3), st.integers(0, 9), st.sampled_from("tttpn")), max_size=40)
+events = st.lists(st.tuples(st.floats(0, 3), st.integers(0, 9), st.sampled_from("tttn")), max_size=40)
 
 
 def played(schedule: Schedule, happened: list[tuple[float, int, str]]) -> list[tuple[float, Instruction]]:
@@ -162,8 +153,7 @@ def played(schedule: Schedule, happened: list[tuple[float, int, str]]) -> list[t
     for secs_later, more, what in happened:
         now, acked = now + secs_later, acked + more
         view = NOBODY if what == "n" else VIEW
-        found = schedule.passed("worker.send", now, view) if what == "p" else schedule.turn(now, acked, view)
-        said += [(now, instruction) for instruction in found]
+        said += [(now, instruction) for instruction in schedule.turn(now, acked, view)]
     return said + [(now, instruction) for instruction in schedule.heal(now)]
 
 

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.engine.errors import UsageError
 from squall.scheduler.common.duration import MAX_SECS
 from squall.scheduler.faults.catalogue import CATALOGUE
 from squall.scheduler.faults.check import mistakes_of
-from squall.scheduler.faults.fault import AfterAcked, AfterSecs, AtPoint, Fault
+from squall.scheduler.faults.fault import AfterAcked, AfterSecs, Fault
 from squall.scheduler.faults.sentence import parse, text_of
 from tests.unit.test_fault import counts, values
 from tests.unit.test_fault_target import links, targets
 
 secs = st.floats(0, MAX_SECS)
 more_secs = st.floats(0, MAX_SECS, exclude_min=True)
-whens = st.one_of(
-    st.builds(AfterSecs, secs), st.builds(AfterAcked, counts),
-    st.builds(AtPoint, st.sampled_from(["worker.send", "worker.open"]), counts),
-)  # fmt: skip
+whens = st.one_of(st.builds(AfterSecs, secs), st.builds(AfterAcked, counts))
 faults = st.builds(
     Fault, st.sampled_from(sorted(CATALOGUE)), st.lists((targets | links).map(str), max_size=3).map(tuple), whens,
     st.none() | more_secs, st.none() | counts, st.none() | more_secs, st.none() | st.floats(0, 1),
@@ -30,14 +27,13 @@ faults = st.builds(
 
 
 @given(faults)
-@example(Fault("kill", (), AtPoint("worker.send", 1), times=2))
 def test_what_is_written_is_read(fault: Fault) -> None:
     assert parse(text_of(fault)) == fault
 
 
 WORDS = [
     "kill", "count", "at", "3s", "3", "after", "acked", "every", "times", ",", "for", "with", "5%", "of", "data", "->",
-    "point", "seed", "a=1", "random", "worker", '"x"', "probability", "1e999", "0",
+    "seed", "a=1", "random", "worker", '"x"', "probability", "1e999", "0",
 ]  # fmt: skip
 
 
@@ -67,7 +63,6 @@ def test_any_line_is_a_fault_or_refused(line: str) -> None:
         ("kill random every 500ms, 10 times", Fault("kill", ("random worker",), every_secs=0.5, times=10)),
         ("exception in count with probability 0.001", Fault("exception", ("count",), probability=0.001)),
         ("kill count, split at 1m", Fault("kill", ("count", "split"), AfterSecs(60))),
-        ("kill nimbus at point worker.send 3", Fault("kill", ("nimbus",), AtPoint("worker.send", 3))),
         ("drop", Fault("drop")),
         ("drop 5%", Fault("drop", probability=0.05)),
         ("slow split ms=5 for 10 s", Fault("slow", ("split",), for_secs=10, params={"ms": 5})),
@@ -101,8 +96,6 @@ def test_forms(line: str, fault: Fault) -> None:
         ("kill a for 1s for 2s", "for is given twice"), ('kill "a', "a quote is not closed"),
         ("kill a ms=", "value ''"),
         ("kill of", "a kind of frames is missing"), ("kill a times", "the number of times is 'a'"),
-        ("kill a at point", "the name of a point is missing"), ("kill a ->", "a target is missing at the end"),
-        ("kill a at point worker.send 2 times", "put 2 times before `at`"), ("kill " + "a" * 5000, "5005 characters"),
     ],
 )  # fmt: skip
 def test_wrong_word_is_named(line: str, said: str) -> None:

@@ -1,39 +1,37 @@
-"""The writer of each file killed at each step of it: what is there is whole, and the work can be done again."""
+"""The writer of each file killed at each effect of it: what is there is whole, and the work can be done again."""
 
 from __future__ import annotations
 
 import contextlib
 import resource
-from pathlib import Path
 
 import pytest
 
 import squall.scheduler.supervisor.history
 from squall.engine.errors import SquallError
 from squall.ipc.rundir import RunDir
-from squall.scheduler.common.fault_points import STEPS
-from tests.unit.dying import dies_at, passes_of
+from tests.effects import dies_at, effects_of
 from tests.unit.file_crashes import HISTORY_BYTES, ROWS, Row
 from tests.unit.run_dirs import files_of
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.__name__)
 def test_nothing_is_torn_or_lost_wherever_the_writer_dies(
-    row: type[Row], run_dir: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    row: type[Row], run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(squall.scheduler.supervisor.history, "MAX_BYTES", HISTORY_BYTES)
     whole = row(run_dir)
     assert not whole.is_done()
-    crashes = passes_of(tmp_path, STEPS, whole.work)
-    assert crashes
+    effects = effects_of(whole.work)
+    assert effects
     assert whole.is_done()
     whole.close()
-    for point, nth_pass in crashes:
-        print(f"{row.__name__}: {point}, pass {nth_pass}")
+    for nth, effect in enumerate(effects, 1):
+        print(f"{row.__name__}: dies at {nth}, {effect}")
         own = RunDir.create()
         torn = row(own)
         try:
-            assert dies_at(tmp_path, point, torn.work, nth_pass)
+            assert dies_at(nth, torn.work)
             if not torn.is_done():
                 torn.work()
             assert torn.is_done()

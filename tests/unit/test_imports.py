@@ -51,7 +51,7 @@ FOLDERS_MAY_IMPORT = {
         "worker": frozenset({"breaking", "common", "faults", "records"}),
         "client": frozenset({"breaking", "common", "faults", "records"}),
         "cluster": frozenset({
-            "breaking", "client", "common", "faults", "forking", "nimbus", "records", "supervisor",
+            "client", "common", "faults", "forking", "nimbus", "records", "supervisor",
         }),
     },
 }

@@ -166,7 +166,6 @@ MAY_SIGNAL_BY_NUMBER = {
     "scheduler/forking/parent.py": "its own child, which nobody else reaps",
     "scheduler/forking/module.py": "its own child, which nobody else reaps",
     "squall/cli/load_child.py": "the group of its own child, which nobody else reaps",
-    "scheduler/common/fault_points.py": "itself",
     "squall/testing/fixed_spout.py": "itself",
 }
 

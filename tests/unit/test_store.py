@@ -24,7 +24,7 @@ from squall.scheduler.common.messages import (
     TopologyRecord,
 )
 from squall.scheduler.nimbus.store import RESTARTS_KEPT, SCHEMA_VERSION, Store
-from tests.unit.dying import dies_at
+from tests.effects import dies_at, effects_of
 
 
 def record(name: str, number: int = 1) -> TopologyRecord:
@@ -158,28 +158,29 @@ def test_a_store_that_nobody_closed_is_whole(path: Path) -> None:
         assert [stored.record for stored in again.topologies()] == [record("one")]
 
 
-DEATHS = ("store.changed", "store.torn", "store.prepared", "store.committed", "store.sealed")
-
-
-@pytest.mark.parametrize(
-    ("point", "known"), [*((point, known) for point in DEATHS for known in (0, 1)), ("store.sealing", 0)]
-)
-def test_a_store_whose_writer_dies_again_and_again_at_the_same_step_is_whole(
-    path: Path, tmp_path: Path, point: str, known: int
-) -> None:
-    def submit(number: int) -> None:
+@pytest.mark.parametrize("known", [0, 1])
+def test_a_store_whose_writer_dies_again_and_again_at_the_same_effect_is_whole(tmp_path: Path, known: int) -> None:
+    def submit(path: Path, number: int) -> None:
         with Store(path) as store:
             store.put_topology(record(f"t{number}", number))
 
-    for number in range(1, known + 1):
-        submit(number)
-    for number in range(2, 5):
-        assert dies_at(tmp_path / "points", point, partial(submit, number))
-    kept = ["t2", "t3", "t4"] if point in ("store.committed", "store.sealed") else []
-    with Store(path) as store:
-        names = [stored.record.name for stored in store.topologies()]
-    assert names == ["t1"][:known] + kept
-    assert {file.name for file in tmp_path.iterdir()} <= {"nimbus.db", "nimbus.db-journal", "nimbus.seal", "points"}
+    def begun(name: str) -> Path:
+        directory = tmp_path / name
+        directory.mkdir()
+        for number in range(1, known + 1):
+            submit(directory / "nimbus.db", number)
+        return directory / "nimbus.db"
+
+    effects = effects_of(partial(submit, begun("whole"), 2))
+    for nth, effect in enumerate(effects, 1):
+        print(f"dies at {nth}, {effect}")
+        path = begun(str(nth))
+        returned = [f"t{number}" for number in (2, 3, 4) if not dies_at(nth, partial(submit, path, number))]
+        with Store(path) as store:
+            names = [stored.record.name for stored in store.topologies()]
+        assert names[:known] == ["t1"][:known]
+        assert set(returned) <= set(names[known:]) <= {"t2", "t3", "t4"}
+        assert {file.name for file in path.parent.iterdir()} <= {"nimbus.db", "nimbus.db-journal", "nimbus.seal"}
 
 
 @pytest.mark.parametrize("damage", ["noise", "empty", "bytes", "lost", "foreign"])

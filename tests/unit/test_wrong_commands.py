@@ -87,23 +87,6 @@ def test_a_file_in_place_of_a_directory_or_a_topology(tmp_path: Path, capsys: py
     assert refusal(capsys, "run", str(pipe), "--name", "x") == f"topology file {pipe} is not a regular file"
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "said"),
-    [
-        ("SQUALL_FAULT_POINTS", "nix", "SQUALL_FAULT_POINTS: fault point 'nix' is not understood; write point:n or"),
-        ("SQUALL_FAULT_POINTS", "worker.send:" + "9" * 5000, "SQUALL_FAULT_POINTS: fault point 'worker.send:999"),
-        ("SQUALL_LINK_FAULTS", "drop:2", "SQUALL_LINK_FAULTS: probability of link fault drop is 2.0; allowed: 0 to 1"),
-        ("SQUALL_LINK_FAULTS", "nix", "SQUALL_LINK_FAULTS: link fault 'nix' is not understood; write action:"),
-        ("SQUALL_LINK_SEED", "x", "SQUALL_LINK_SEED is 'x'; allowed: an integer"),
-    ],
-)
-def test_faults_in_the_environment_are_refused_before_a_start(
-    variable: str, value: str, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(variable, value)
-    assert refusal(capsys, "run", NAMES, "--quiet").startswith(said)
-
-
 class Vanished:
     """A topology that another command removes between two steps of this one."""
 

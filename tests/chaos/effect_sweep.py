@@ -1,10 +1,10 @@
-"""The crash-point sweep on a real cluster: a process dies at a step of an operation, and everything goes on.
+"""The sweep over effects on a real cluster: a process dies at an effect of an operation, and everything goes on.
 
-A row names the point, the pass, and the operation that comes by it. Rows share a cluster, on which numbers flow all the
-time. `tests/unit/nimbus_crashes.py` and `tests/unit/file_crashes.py` are the rows that need no process but one.
+A row names the operation, the kind of process, and the effect. Rows share a cluster, on which numbers flow all the
+time. `tests/unit/nimbus_crashes.py` and `tests/unit/file_crashes.py` kill one process at all its effects.
 
-Guarantees of `run_row`: the point was hit; what a client was told has happened; what it was
-not told can be requested again; then every daemon is back, every slot has one worker, and nobody else lives.
+Guarantees of `run_row`: what a client was told has happened; what it was not told can be requested again; then every
+daemon is back, every slot has one worker, and nobody else lives.
 Of `Scene.finish`: every number was acked and had been seen; the slots' history obeys its rules; nothing is left.
 """
 
@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -21,11 +23,12 @@ from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.control import NoAnswer
-from squall.ipc.fault_point import ENVIRONMENT, arm, disarm, hit_by
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.client.topology_code import pack, submit
 from squall.scheduler.common.mark import processes_of
 from squall.scheduler.common.process import parent_of
+from squall.scheduler.common.process_title import Kind
+from tests.chaos.dying_python import dying_interpreter
 from tests.process.history_check import broken_rules
 from tests.process.standing_tools import Standing
 from tests.process.waiting import wait_for
@@ -39,15 +42,21 @@ ANSWER_SECS = 1.0
 AWAY_SECS = 20.0
 
 
-class Row(NamedTuple):
-    """Die at the n-th pass of a point while the operation is done."""
+SETTLE_SECS = 1.0
+"""Until a keeper that has just begun has done what it begins with: nobody waits for that."""
+DIE_SECS = 5.0
+"""Longest wait for a death: the effect may have been the last one of another time."""
 
-    point: str
+
+class Row(NamedTuple):
+    """Die at the n-th effect while the operation is done."""
+
     operation: str
-    nth_pass: int = 1
+    kind: Kind
+    nth: int
 
     def __str__(self) -> str:
-        return f"{self.operation}-{self.point}-{self.nth_pass}"
+        return f"{self.operation}: {self.kind} at effect {self.nth}"
 
 
 class Scene:
@@ -57,15 +66,21 @@ class Scene:
         self.cluster = cluster
         self.run_dir = cluster.run_dir
         self.out = out
-        self.points = out / "points"
-        self.points.mkdir()
-        self.also = ""
-        """The point at which somebody dies after the next death, or nobody."""
+        self.interpreter, self.book = dying_interpreter(out)
+        self.also: tuple[Kind, int] | None = None
+        """The kind and the effect of a second death, after the next one."""
+        self.when_down: dict[Kind, int] = {}
+        """What was counted when the cluster had ended, by the operation that ends it."""
+        self.deaths = 0
         self._names = 0
 
     def up(self) -> None:
         arguments = ("--nodes", "1", "--slots", str(SLOTS), "--detach")
-        self.cluster.ok("up", *arguments, **{ENVIRONMENT: str(self.points)})
+        genuine, sys.executable = sys.executable, self.interpreter
+        try:
+            self.cluster.ok("up", *arguments)
+        finally:
+            sys.executable = genuine
 
     def begin(self) -> None:
         self.up()
@@ -120,16 +135,24 @@ class Scene:
 
     # ---- dying ----
 
-    def die(self, row: Row, trigger: Callable[[], object]) -> None:
-        """Arm the row's point, begin the operation, and wait until a process has died there."""
-        arm(self.points, row.point, row.nth_pass)
+    def die(self, row: Row | None, trigger: Callable[[], object]) -> int:
+        """Begin the operation, and wait until a process has died of the row's effect; its pid, 0 if none came so
+        far."""
+        if row is None:
+            trigger()
+            return 0
+        self.book.arm(row.kind, row.nth)
         try:
             trigger()
-            wait_for(f"a death at {row}", lambda: hit_by(self.points, row.point))
+            deadline = time.monotonic() + DIE_SECS
+            while not self.book.died(row.kind) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            self.deaths += self.book.died(row.kind) != 0
+            return self.book.died(row.kind)
         finally:
-            disarm(self.points, row.point)
-        if self.also:
-            arm(self.points, self.also)
+            self.book.arm(row.kind, 0)
+            if self.also is not None:
+                self.book.arm(*self.also)
 
     def nimbus(self) -> int:
         return self.cluster.nimbus().pid
@@ -197,7 +220,7 @@ class Scene:
 # ---- operations ----
 
 
-def submit_it(scene: Scene, row: Row) -> None:
+def submit_it(scene: Scene, row: Row | None) -> None:
     name, answers = scene.new_name(), [False]
     scene.die(row, lambda: answers.append(scene.told(scene.submit_small(name))))
     if answers[-1]:
@@ -218,7 +241,7 @@ def ask_again(scene: Scene, ask: Callable[[NimbusClient], object]) -> None:
         return
 
 
-def kill_it(scene: Scene, row: Row) -> None:
+def kill_it(scene: Scene, row: Row | None) -> None:
     name, answers = scene.new_name(), [False]
     ask_again(scene, scene.submit_small(name))
     scene.running(name, 1)
@@ -228,7 +251,7 @@ def kill_it(scene: Scene, row: Row) -> None:
     scene.await_gone(name)
 
 
-def rebalance_it(scene: Scene, row: Row) -> None:
+def rebalance_it(scene: Scene, row: Row | None) -> None:
     name, answers = scene.new_name(), [False]
 
     def move(client: NimbusClient) -> object:
@@ -244,34 +267,34 @@ def rebalance_it(scene: Scene, row: Row) -> None:
     scene.await_gone(name)
 
 
-def kill_a(victim: Callable[[Scene], int]) -> Callable[[Scene, Row], None]:
-    def operation(scene: Scene, row: Row) -> None:
+def kill_a(victim: Callable[[Scene], int]) -> Callable[[Scene, Row | None], None]:
+    def operation(scene: Scene, row: Row | None) -> None:
         pid = victim(scene)
-        scene.die(row, lambda: os.kill(pid, signal.SIGKILL))
-        assert hit_by(scene.points, row.point) != pid
+        assert scene.die(row, lambda: os.kill(pid, signal.SIGKILL)) != pid
 
     return operation
 
 
-def kill_all_workers(scene: Scene, row: Row) -> None:
+def kill_all_workers(scene: Scene, row: Row | None) -> None:
     """Their spout keeps a journal from then on."""
     pids = scene.running("numbers", WORKERS).values()
     scene.die(row, lambda: [os.kill(pid, signal.SIGKILL) for pid in pids])
 
 
-def raise_an_exception(scene: Scene, row: Row) -> None:
+def raise_an_exception(scene: Scene, row: Row | None) -> None:
     scene.die(row, (scene.out / topologies.RAISE).touch)
 
 
-def end_and_begin(scene: Scene, row: Row) -> None:
+def end_and_begin(scene: Scene, row: Row | None) -> None:
     """What ran goes on when the cluster is started again."""
     scene.die(row, lambda: scene.cluster.ok("down", "-w", "0"))
+    scene.when_down = scene.book.counted()
     assert processes_of(scene.run_dir) == []
     assert scene.sockets() == []
     scene.up()
 
 
-OPERATIONS: dict[str, Callable[[Scene, Row], None]] = {
+OPERATIONS: dict[str, Callable[[Scene, Row | None], None]] = {
     "submit": submit_it,
     "kill": kill_it,
     "rebalance": rebalance_it,
@@ -284,54 +307,40 @@ OPERATIONS: dict[str, Callable[[Scene, Row], None]] = {
     "down": end_and_begin,
 }
 
-TABLE = [
-    *(Row(f"nimbus.{step}", "nimbus") for step in ("begun", "opened", "tidied", "mended", "serving", "asked")),
-    *(Row(f"nimbus.{step}", "submit") for step in ("accepted", "told", "done", "answered")),
-    *(Row(f"store.{step}", "submit") for step in ("changed", "prepared", "committed", "stored")),
-    *(Row(f"supervisor.{step}", "submit") for step in ("assigned", "board", "asked", "forked", "noted", "recorded")),
-    Row("board.written", "submit"),
-    Row("board.placed", "submit"),
-    *(Row(f"forking.{step}", "submit") for step in ("asked", "forked", "told")),
-    *(Row("store.committed", "kill", nth_pass) for nth_pass in (1, 2)),
-    *(Row(f"nimbus.{step}", "kill") for step in ("told", "removed")),
-    *(Row(f"supervisor.{step}", "kill") for step in ("assigned", "stopped", "lost", "reaped", "recorded", "told")),
-    *(Row("store.stored", "rebalance", nth_pass) for nth_pass in (1, 2)),
-    *(Row("nimbus.told", "rebalance", nth_pass) for nth_pass in (2, 4)),
-    Row("board.placed", "rebalance"),
-    *(Row(f"supervisor.{step}", "rebalance") for step in ("assigned", "stopped", "forked", "ready")),
-    *(
-        Row(f"supervisor.{step}", "worker")
-        for step in (
-            "lost", "board", "signalled", "reaped", "recorded", "told", "asked", "forked", "noted", "ready",
-        )
-    ),
-    *(Row(f"ledger.{step}", "worker") for step in ("written", "placed")),
-    *(Row(f"forking.{step}", "worker") for step in ("reaped", "asked", "forked", "told")),
-    *(Row(f"journal.{step}", "workers", 2) for step in ("torn", "written")),
-    *(Row(f"journal.{step}", "workers") for step in ("torn", "rewritten", "replaced")),
-    Row("failures.written", "exception"),
-    *(Row(f"words.{step}", "exception") for step in ("written", "placed")),
-    *(Row(f"line.{step}", "worker") for step in ("torn", "written")),
-    *(Row(f"supervisor.{step}", "supervisor") for step in ("begun", "adopted", "registered", "assigned")),
-    *(Row(f"record.{step}", "supervisor") for step in ("opened", "begun")),
-    Row("keeper.ended", "nimbus"),
-    Row("keeper.started", "nimbus"),
-    Row("keeper.ended", "supervisor"),
-    *(Row(f"keeper.{step}", "keeper") for step in ("locked", "succeeded", "begun", "adopted")),
-    *(Row(f"record.{step}", "keeper") for step in ("opened", "begun")),
-    *(Row(point, "down") for point in ("nimbus.leaving", "supervisor.stopped", "supervisor.lost", "record.ended")),
-]  # fmt: skip
+SHOWN_BY = {
+    "submit": (Kind.NIMBUS, Kind.SUPERVISOR, Kind.FORKING_PARENT),
+    "kill": (Kind.NIMBUS, Kind.SUPERVISOR),
+    "rebalance": (Kind.NIMBUS, Kind.SUPERVISOR, Kind.FORKING_PARENT),
+    "worker": (Kind.NIMBUS, Kind.SUPERVISOR, Kind.FORKING_PARENT, Kind.WORKER),
+    "workers": (Kind.WORKER,),
+    "exception": (Kind.WORKER, Kind.SUPERVISOR),
+    "supervisor": (Kind.SUPERVISOR, Kind.KEEPER),
+    "nimbus": (Kind.NIMBUS, Kind.KEEPER),
+    "keeper": (Kind.KEEPER, Kind.NIMBUS, Kind.SUPERVISOR),
+    "down": (Kind.NIMBUS, Kind.SUPERVISOR, Kind.KEEPER),
+}
+"""Operation -> the kinds of processes that have much to do in it."""
 
 
-def run_row(scene: Scene, row: Row, also: str = "") -> bool:
-    """Do the operation, have the process die, and wait until everything is as it was. `also`: the point at which
-    somebody dies after that; returns whether somebody came by it."""
+def effects_of(scene: Scene, operation: str) -> dict[Kind, int]:
+    """Do the operation, with nobody dying of it; how many effects each kind of process had."""
+    before = scene.book.counted()
+    scene.when_down.clear()
+    OPERATIONS[operation](scene, None)
+    scene.await_whole()
+    time.sleep(SETTLE_SECS)
+    after = scene.when_down or scene.book.counted()
+    return {kind: after[kind] - before[kind] for kind in SHOWN_BY[operation]}
+
+
+def run_row(scene: Scene, row: Row, also: tuple[Kind, int] | None = None) -> None:
+    """Do the operation, have the process die, and wait until everything is as it was. `also`: who dies after that."""
     scene.also = also
-    OPERATIONS[row.operation](scene, row)
+    try:
+        OPERATIONS[row.operation](scene, row)
+        scene.await_whole()
+    finally:
+        if also is not None:
+            scene.deaths += scene.book.died(also[0]) != 0
+            scene.book.arm(also[0], 0)
     scene.await_whole()
-    if not also:
-        return False
-    hit = hit_by(scene.points, also) != 0
-    disarm(scene.points, also)
-    scene.await_whole()
-    return hit
