@@ -3,7 +3,6 @@
 Guarantees
     * `recv`, `call` and `recv_event` return only frames that were signed with the cluster's key and are no repeats
       (`ipc.envelope`); any other is dropped and counted in `refused`, and never decoded.
-    * A server takes no message from a connection that has not given the password derived from the key (`ipc.door`).
     * A reply answers its own request: late replies of a request that timed out are dropped.
     * No call waits longer than it was told, or for a server that its caller knows to be gone; every queue is bounded.
     * A process that died and came back under the same name is reached by its new connection; late frames of the old one
@@ -21,18 +20,18 @@ from __future__ import annotations
 import math
 import os
 import socket as unix
+import struct
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 import zmq
 
 from squall.engine.errors import ClusterError, ProtocolError, UsageError
-from squall.ipc.door import CONTROL_PLANE, Context, Door, knock, password_of
 from squall.ipc.envelope import MAX_FRAME_BYTES, MAX_SESSIONS, NO_NONCE, Envelope, Kind, Nonce, Opener, Sealer
 from squall.ipc.rundir import check_socket_path
 
@@ -42,8 +41,6 @@ MAX_KEPT_EVENTS = 10_000
 """Events stored for `recv_event` while a call waits for its reply: as many as a queue holds."""
 REFUSALS_PER_RECV = 100
 """Bad frames that one `recv` skips before it returns to its caller, which has other work."""
-HANDSHAKE_MS = 5_000
-"""Milliseconds until a connection that was not let in is closed: enough for a busy server to look at its door."""
 RECONNECT_MS, RECONNECT_MAX_MS = 20, 500
 """Milliseconds between attempts to connect, at first and at most: a daemon that restarts is found again this soon."""
 CLIENT_LINGER_SECS = 0.5
@@ -55,6 +52,11 @@ GONE_LOOK_SECS = 0.05
 _LAST_WORDS_MS = 100
 """Longest wait for an answer that a server gave right before its end, and that is still under way in this process."""
 
+_CONNECTION_EVENT = struct.Struct("=H")
+"""Beginning of a monitor's message. Parsed here because `zmq.utils.monitor` imports asyncio, which costs every daemon
+and command 20 ms."""
+
+Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
 ErrorKind = Literal["UsageError", "ClusterError"]
 M = TypeVar("M", bound=msgspec.Struct)
 
@@ -106,9 +108,9 @@ class ControlServer:
     """The serving end (ROUTER) of Nimbus or a supervisor. Thread: the daemon's loop."""
 
     def __init__(self, path: str | os.PathLike[str], key: bytes, name: str, context: Context | None = None) -> None:
-        """At most one server per context."""
         self.path = check_socket_path(Path(path))
-        self._refused = 0
+        self.refused = 0
+        """Frames that were dropped unverified."""
         self._sealer = Sealer(key, name)
         self._opener = Opener(key, self._sealer.session)
         self._routes: OrderedDict[str, _Route] = OrderedDict()
@@ -116,7 +118,6 @@ class ControlServer:
         self._owns_context = context is None
         self._context = zmq.Context() if context is None else context
         self.socket = _socket(self._context, zmq.ROUTER)
-        self._door = Door(self._context, self.socket, password_of(key, CONTROL_PLANE), HANDSHAKE_MS)
         try:
             self.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
             self.socket.bind(f"ipc://{self.path}")
@@ -125,19 +126,9 @@ class ControlServer:
             raise ClusterError(f"cannot listen on {self.path}: {error}") from None
         self._bound = self.path.stat()
 
-    @property
-    def sources(self) -> tuple[zmq.Socket[bytes], ...]:
-        """Sockets to poll: when one is readable, call `recv` until it returns None."""
-        return self.socket, self._door.knocks
-
-    @property
-    def refused(self) -> int:
-        """Frames that were dropped unverified, and connections that were not let in."""
-        return self._refused + self._door.refused
-
     def recv(self) -> Incoming | None:
-        """The next verified frame; None if there is none now. Does not wait. Also lets in waiting connections."""
-        self._door.take()
+        """The next verified frame; None if there is none now. Does not wait. Call it when `socket` is readable, until
+        it returns None."""
         for _ in range(REFUSALS_PER_RECV):
             try:
                 identity, *parts = self.socket.recv_multipart(zmq.NOBLOCK)
@@ -148,7 +139,7 @@ class ControlServer:
                 if envelope.kind not in ("request", "event"):
                     raise ProtocolError(f"{envelope.kind} frame from {envelope.sender}: nothing was asked of it")
             except ProtocolError:
-                self._refused += 1
+                self.refused += 1
                 continue
             self._learn_route(envelope, identity)
             return _incoming(envelope, identity)
@@ -202,7 +193,6 @@ class ControlServer:
             self._routes.popitem(last=False)
 
     def _close_zmq(self, linger_secs: float) -> None:
-        self._door.close()
         self.socket.close(linger=math.ceil(linger_secs * 1000))
         if self._owns_context:
             self._context.term()
@@ -228,7 +218,6 @@ class ControlClient:
         self._owns_context = context is None
         self._context = zmq.Context() if context is None else context
         self.socket = _socket(self._context, zmq.DEALER)
-        knock(self.socket, password_of(key, CONTROL_PLANE), HANDSHAKE_MS)
         self.socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
         self.socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
         self.socket.connect(f"ipc://{self.path}")
@@ -310,6 +299,28 @@ class ControlClient:
         if len(self._events) >= MAX_KEPT_EVENTS:
             raise ClusterError(f"more than {MAX_KEPT_EVENTS} events came on {self.path}, the owner does not read them")
         self._events.append(event)
+
+
+class ConnectionWatch:
+    """Tells when the connection of one connecting socket is made and lost. Close it before the socket.
+
+    Thread: the socket's.
+    """
+
+    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+        self._socket = socket
+        self.source = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        """What to poll."""
+
+    def changes(self) -> Iterator[bool]:
+        """Changes since the last call: True for connected, False for lost."""
+        while self.source.poll(0):
+            (event,) = _CONNECTION_EVENT.unpack_from(self.source.recv_multipart()[0])
+            yield event == zmq.EVENT_HANDSHAKE_SUCCEEDED
+
+    def close(self) -> None:
+        self._socket.disable_monitor()
+        self.source.close(linger=0)
 
 
 def _answer(incoming: Incoming, reply_type: type[M]) -> M:

@@ -10,11 +10,9 @@
     core.tracking ─► tell_acks ─► ring in shared memory ─► take_acks ─► core.tracking    (see `ipc.ack_rings`)
 
 Guarantees: see `ipc.link`; a send never blocks (the credit window bounds what ZeroMQ queues); a bad frame is counted
-and dropped, it never raises. What a lost frame held comes back to its sender (`take_lost`), once. A frame without the
-secret of this version of the topology's assignment changes nothing but that count, and takes no memory while it is
-read. A connection that has not given a password derived from that secret is not read (`ipc.door`); one that announces a
-part longer than `PART_BYTES` is closed. The path of a socket holds topology, version, node, port and incarnation, so a
-frame can only reach the incarnation that it was meant for.
+and dropped, it never raises. What a lost frame held comes back to its sender (`take_lost`), once. A frame of another
+topology, or of another version of its assignment, changes nothing but that count. The path of a socket holds topology,
+version, node, port and incarnation, so a frame can only reach the incarnation that it was meant for.
 
 Thread: the worker's loop, in a process that was forked before any ZeroMQ context existed.
 """
@@ -41,10 +39,8 @@ from squall.engine.flow.parcel import Parcel
 from squall.engine.foreign.text import text_of_error
 from squall.ipc import codec
 from squall.ipc.ack_rings import AckRings
-from squall.ipc.door import DATA_PLANE, Context, Door, knock, password_of
-from squall.ipc.frame import CREDIT, DATA, HEADER_BYTES, HELLO, KINDS, KNOWN, LOST, Header, is_ours, seal, unseal
+from squall.ipc.frame import CREDIT, DATA, HEADER_BYTES, HELLO, KINDS, KNOWN, LOST, Header, seal, unseal
 from squall.ipc.link import LinkReceiver, LinkSender, Missed
-from squall.ipc.parts import PART_BYTES, cut, join
 from squall.ipc.payloads import Payloads
 from squall.ipc.shim import Frame, LinkRule, LinkShim
 
@@ -61,15 +57,13 @@ class DataPlane:
     """Links of one worker; an `engine.core.transport.Transport`."""
 
     def __init__(
-        self, context: Context, opening: bytes, me: int, incarnation: int, path: Path | str,
+        self, context: zmq.Context[zmq.Socket[bytes]], opening: bytes, me: int, incarnation: int, path: Path | str,
         window_bytes: int, arena_bytes: int, shim: LinkShim | None = None, rings: AckRings | None = None,
-        max_frame_bytes: int = 1 << 30, door: Callable[[Context, zmq.Socket[bytes], bytes], Door] = Door,
-        payloads: Callable[[int, Counter[str]], Payloads] = Payloads,
+        max_frame_bytes: int = 1 << 30, payloads: Callable[[int, Counter[str]], Payloads] = Payloads,
         sender: Callable[[int], LinkSender] = LinkSender, receiver: Callable[[int, int], LinkReceiver] = LinkReceiver,
     ) -> None:
-        """`opening`: see `ipc.frame.opening_of`. Without `rings`, acks travel in frames only. One plane per context."""
+        """`opening`: see `ipc.frame.opening_of`. Without `rings`, acks travel in frames only."""
         self._opening = opening
-        self._password = password_of(opening, DATA_PLANE)
         self._max_frame_bytes = max_frame_bytes
         self._new_sender = sender
         self._new_receiver = receiver
@@ -90,14 +84,9 @@ class DataPlane:
         """Tasks that read long values in place (`zero_copy`)."""
         self._context = context
         self.inbound: zmq.Socket[bytes] = self._socket(zmq.PULL)
-        # The limit is per part. ZeroMQ compares a part's announced length before it allocates, and hangs up. It also
-        # bounds the handshake.
-        self.inbound.setsockopt(zmq.MAXMSGSIZE, min(max_frame_bytes, PART_BYTES))
-        self._door = door(context, self.inbound, self._password)
         try:
             self.inbound.bind(f"ipc://{self._path}")
         except zmq.ZMQError as error:
-            self._door.close()
             self.inbound.close()
             raise ClusterError(f"cannot listen on {self._path}: {error}") from error
         self._news = select.poll()
@@ -124,7 +113,6 @@ class DataPlane:
         """Open the link to a peer that is ready. Call it once per incarnation: frames are numbered from 1 again."""
         self.disconnect(worker)
         socket = self._socket(zmq.PUSH)
-        knock(socket, self._password)
         socket.connect(f"ipc://{path}")
         self._outbound[worker] = (socket, self._new_sender(self._window_bytes), incarnation)
         self._put(worker, HELLO, 0, [])
@@ -167,15 +155,6 @@ class DataPlane:
         return any(sender.under_way_bytes for _, sender, _ in self._outbound.values()) or any(
             receiver.has_gaps for receiver in self._receivers.values()
         )
-
-    @property
-    def knocks(self) -> zmq.Socket[bytes]:
-        """Socket to poll beside `inbound`: when it is readable, call `answer_door`."""
-        return self._door.knocks
-
-    def answer_door(self) -> None:
-        """Let in the peers that have connected, and count the strangers. Call it now and then too, for the count."""
-        self._door.take()
 
     def take_heard(self) -> set[int]:
         """Peers that have sent data since the last call."""
@@ -227,16 +206,16 @@ class DataPlane:
         if self._shim is not None:
             body = self._shim.garbled(worker, kind, body)
         head = seal(self._opening, header, body)
-        # Header and first part travel as one message part: ZeroMQ's cost is per part, copying 64 bytes is nothing.
+        # Header and first part travel as one message part: ZeroMQ's cost is per part, copying 48 bytes is nothing.
         first = head + body[0] if body else head
         self.counts["frames sent"] += 1
         if self._shim is not None:
             for other in self._shim.apply(worker, kind, [bytes(part) for part in (first, *body[1:])]):
-                socket.send_multipart(cut(other), _NOBLOCK)
-        elif len(body) < 2 and len(first) < PART_BYTES:
+                socket.send_multipart(other, _NOBLOCK)
+        elif len(body) < 2:
             socket.send(first, _NOBLOCK)
         else:
-            socket.send_multipart(cut([first, *body[1:]]), _NOBLOCK, copy=True)
+            socket.send_multipart([first, *body[1:]], _NOBLOCK, copy=True)
 
     def break_links(self, rules: list[LinkRule], seed: int) -> None:
         """Break what is sent from now on by these rules; none: send as ever. What was held back leaves now."""
@@ -259,7 +238,7 @@ class DataPlane:
         for worker, frame in frames:
             link = self._outbound.get(worker)
             if link is not None:
-                link[0].send_multipart(cut(frame), _NOBLOCK)
+                link[0].send_multipart(frame, _NOBLOCK)
 
     def _owed(self, worker: int, incarnation: int) -> LinkReceiver | None:
         """The receiving end that owes credit to this incarnation of a peer; None if that one has sent nothing. It may
@@ -354,8 +333,8 @@ class DataPlane:
 
     @property
     def refused(self) -> int:
-        """Frames, acks and connections that were refused."""
-        return self.counts["frames refused"] + self._door.refused
+        """Frames and acks that were refused."""
+        return self.counts["frames refused"]
 
     @property
     def lost(self) -> int:
@@ -392,31 +371,17 @@ class DataPlane:
         return came
 
     def _receive_frame(self) -> list[bytes]:
-        """The next frame. ProtocolError if it is refused, or there is no memory for it."""
+        """The next frame. ProtocolError if there is no memory for it."""
         socket = self.inbound
         try:
             parts = [socket.recv(_NOBLOCK)]
-            if socket.getsockopt(_RCVMORE):
-                self._receive_rest(parts)
-                parts = join(parts)
+            while socket.getsockopt(_RCVMORE):
+                parts.append(socket.recv(_NOBLOCK))
         except MemoryError as error:
             while socket.getsockopt(_RCVMORE):
                 socket.recv(_NOBLOCK, copy=False)
             raise ProtocolError("no memory for a frame: it is lost") from error
         return parts
-
-    def _receive_rest(self, parts: list[bytes]) -> None:
-        """Read a frame to its end. Do not store one of strangers, or one that is too long."""
-        socket = self.inbound
-        room = self._max_frame_bytes - len(parts[0]) if is_ours(self._opening, parts[0]) else -1
-        while socket.getsockopt(_RCVMORE):
-            part = socket.recv(_NOBLOCK)
-            room -= len(part)
-            if room >= 0:
-                parts.append(part)
-        if room < 0 and is_ours(self._opening, parts[0]):
-            most = self._max_frame_bytes
-            raise ProtocolError(f"frame of {most - room} bytes; at most {most} may be")
 
     def _take(self, parts: list[bytes], deliver: Deliver) -> None:
         first = memoryview(parts[0])
@@ -571,7 +536,6 @@ class DataPlane:
         self._outbound.clear()
         if self._rings is not None:
             self._rings.close()
-        self._door.close()
         self.inbound.close(linger=0)
         self._payloads.close()
         with contextlib.suppress(FileNotFoundError):  # ZeroMQ removes it too, in its own time

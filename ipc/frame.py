@@ -1,18 +1,17 @@
 """Frames of the data plane: a fixed header, then bytes. See PROTOCOL.md for the table.
 
 Guarantees
-    * A frame that does not begin with the opening of this topology's assignment, which holds a secret, is refused
-      before anything else of it is read. The comparison takes constant time.
+    * A frame that does not begin with the opening of this topology's assignment is refused before anything else is
+      read of it.
     * A frame that is too short, of an unknown kind, or whose checksum does not match its content, is refused before
       anything of it is decoded.
 
-Relies on: the run's key being known to its owner only (`ipc.rundir`).
+Relies on: the run directory being its owner's alone (`ipc.rundir`), so that only workers write to each other.
 """
 
 from __future__ import annotations
 
 import hashlib
-import hmac
 import struct
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,13 +20,12 @@ from squall.engine.errors import ProtocolError
 from squall.ipc.checksum import checksum
 
 MAGIC = b"SQ"
-VERSION = 8
+VERSION = 9
 HELLO, DATA, CREDIT, LOST, KNOWN = 1, 2, 3, 4, 5
 KINDS = {HELLO: "hello", DATA: "data", CREDIT: "credit", LOST: "lost", KNOWN: "known"}
 
-SECRET_BYTES = 16
 _BELONGING = struct.Struct("<3sI8s")
-OPENING_BYTES = _BELONGING.size + SECRET_BYTES
+OPENING_BYTES = _BELONGING.size
 _FIELDS = struct.Struct(f"<{OPENING_BYTES}sBHHIIQQ")
 _CHECKSUM = struct.Struct("<I")
 _PROTOCOL = MAGIC + bytes([VERSION])
@@ -56,15 +54,9 @@ def topology_tag(topology_id: str) -> bytes:
     return hashlib.sha256(topology_id.encode()).digest()[:8]
 
 
-def opening_of(key: bytes, topology_id: str, version: int) -> bytes:
-    """The beginning of every frame between workers of one version of an assignment, and of no other frame.
-
-    Its secret is derived from the run's key, and each version has another. Its workers alone hold it: it is never
-    stored, told to clients or logged.
-    """
-    said = b"data plane\0" + topology_id.encode() + b"\0" + str(version).encode()
-    secret = hmac.digest(key, said, "sha256")[:SECRET_BYTES]
-    return _BELONGING.pack(_PROTOCOL, version, topology_tag(topology_id)) + secret
+def opening_of(topology_id: str, version: int) -> bytes:
+    """The beginning of every frame between workers of one version of a topology's assignment, and of no other frame."""
+    return _BELONGING.pack(_PROTOCOL, version, topology_tag(topology_id))
 
 
 def seal(opening: bytes, header: Header, body: Sequence[bytes | memoryview]) -> bytes:
@@ -76,14 +68,9 @@ def seal(opening: bytes, header: Header, body: Sequence[bytes | memoryview]) -> 
     return fields + _CHECKSUM.pack(proof)
 
 
-def is_ours(opening: bytes, head: bytes | memoryview) -> bool:
-    """Whether a frame begins as those of this assignment do."""
-    return hmac.compare_digest(head[:OPENING_BYTES], opening)
-
-
 def unseal(opening: bytes, head: bytes | memoryview, body: Sequence[bytes | memoryview]) -> Header:
     """The header, after checking opening and length, then it and the body against the checksum."""
-    if not is_ours(opening, head) or len(head) != HEADER_BYTES:
+    if head[:OPENING_BYTES] != opening or len(head) != HEADER_BYTES:
         raise _not_ours(opening, bytes(head))
     _, *fields = _FIELDS.unpack_from(head)
     kind = fields[0]
@@ -110,6 +97,4 @@ def _not_ours(opening: bytes, head: bytes) -> ProtocolError:
         )
     if tag != expected_tag:
         return ProtocolError(f"frame of another topology ({tag.hex()}; this one is {expected_tag.hex()})")
-    if version != expected_version:
-        return ProtocolError(f"frame of version {version} of the topology's assignment; this is {expected_version}")
-    return ProtocolError("frame without the secret of its topology")
+    return ProtocolError(f"frame of version {version} of the topology's assignment; this is {expected_version}")

@@ -143,18 +143,6 @@ _REST = (
         lasts_secs=LASTING_SECS,
     ),
     Kind(
-        "hostile-bytes", "clients", "strangers connect to its socket and talk as no peer would",
-        ActsOn.LISTENERS, Carrier.SUPERVISOR, "they hang up", "hostile-bytes nimbus sends=oversized for 5s",
-        (
-            Parameter(
-                "sends", "text", "what they say", "all",
-                choices=("all", "garbage", "truncated", "oversized", "half-open", "slow", "wrong-key", "forged"),
-            ),
-            Parameter("per_sec", "number", "new connections each second", 50, 1, 1000),
-        ),
-        lasts_secs=LASTING_SECS,
-    ),
-    Kind(
         "store-locked", "store", "another process holds the lock of Nimbus's database", ActsOn.CLUSTER,
         Carrier.SUPERVISOR, "the lock is given back", "store-locked for 2s", lasts_secs=LASTING_SECS,
     ),

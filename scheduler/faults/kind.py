@@ -16,8 +16,6 @@ class ActsOn(StrEnum):
     PROCESSES = "processes"
     """Workers and daemons: for a component, the workers that run it; for a node, its workers."""
     WORKERS = "workers"
-    LISTENERS = "listening processes"
-    """Workers, Nimbus and supervisors."""
     TASKS = "tasks"
     """For a worker or a node, all tasks that run there."""
     LINKS = "links"
@@ -155,7 +153,6 @@ class Kind:
 TARGETS = {
     ActsOn.PROCESSES: "a worker, a component, a task or a node (their workers), or a daemon",
     ActsOn.WORKERS: "a worker, or a component, a task or a node (their workers)",
-    ActsOn.LISTENERS: "a worker, a component, a task or a node (their workers), nimbus or a supervisor",
     ActsOn.TASKS: "a component or a task, or a worker or a node (all that runs there)",
     ActsOn.LINKS: "A -> B or A <-> B, each a node, a worker, a component or a task; A B is A <-> B; A: to and from it; "
     "nothing: all links",

@@ -228,8 +228,7 @@ def _tasks_of_worker(target: Target, view: View) -> tuple[Place, ...]:
 def _processes(kind: Kind, target: Target, view: View) -> list[Process]:
     if target.sort not in DAEMONS:
         return [Process(Sort.WORKER, worker) for worker in _workers(target, view)]
-    listens = target.sort in (Sort.NIMBUS, Sort.SUPERVISOR)
-    if kind.acts_on is not ActsOn.PROCESSES and not (kind.acts_on is ActsOn.LISTENERS and listens):
+    if kind.acts_on is not ActsOn.PROCESSES:
         raise UsageError(f"{kind.name} takes no {target}; it takes {kind.targets}")
     if target.which:
         return [Process(candidate.sort, candidate.name) for candidate in _candidates(target, view)]

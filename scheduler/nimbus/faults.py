@@ -26,12 +26,10 @@ from msgspec.structs import replace
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.board import HEADER_FAULTS
-from squall.ipc.door import CONTROL_PLANE, password_of
 from squall.ipc.rundir import RunDir
 from squall.scheduler.breaking.fault_record import BEGIN, END, note_begin, note_end, read_record
 from squall.scheduler.breaking.faults_file import KEPT_SECS, read_faults, write_faults
 from squall.scheduler.breaking.process_faults import LIMITS, ProcessFaults, limit_of
-from squall.scheduler.breaking.strangers import Address, Strangers
 from squall.scheduler.common import process
 from squall.scheduler.common.messages import FaultsChanged
 from squall.scheduler.faults.check import field_mistakes, kind_of, mistakes_of
@@ -72,7 +70,6 @@ class NimbusFaults:
         self._allowed = allowed
         self._victims = Victims(run_dir, files, nimbus.assigned)
         self._mine = ProcessFaults(NIMBUS)
-        self._strangers = Strangers(NIMBUS, self._address_of)
         self._faults = self._found()
         record = self._recorded()
         self._ended = {event["id"] for event in record if event["event"] == END}
@@ -80,7 +77,6 @@ class NimbusFaults:
         self._next_id = 1 + max((event["id"] for event in record if event["event"] == BEGIN), default=0)
         self._own_end_at: float | None = None
         self._mine.take(self._faults, 0.0)
-        self._strangers.take(self._faults, 0.0)
 
     def _found(self) -> list[FaultInForce]:
         """The faults that an earlier Nimbus has begun."""
@@ -136,7 +132,6 @@ class NimbusFaults:
         if self._own_end_at is not None and now >= self._own_end_at:
             process.kill_myself()
         self._mine.tick(now)
-        self._strangers.tick(now)
         self.break_store(now)
         for fault in self._faults:
             if now >= fault.ends_secs:
@@ -165,7 +160,7 @@ class NimbusFaults:
     def next_deadline(self, now: float) -> float | None:
         ends = [fault.ends_secs for fault in self._faults if fault.id not in self._ended]
         forgets = [fault.ends_secs + KEPT_SECS for fault in self._faults]
-        others = (self._own_end_at, self._mine.next_deadline(now), self._strangers.next_deadline())
+        others = (self._own_end_at, self._mine.next_deadline(now))
         return min([*ends, *forgets, *(at for at in others if at is not None)], default=None)
 
     def end(self, now: float) -> None:
@@ -176,7 +171,6 @@ class NimbusFaults:
         except ClusterError as error:
             log.warning("%s", error)
         self._mine.end(now)
-        self._strangers.end()
 
     # ---- parts ----
 
@@ -310,7 +304,6 @@ class NimbusFaults:
         write_faults(self._run_dir, faults)
         self._faults = faults
         self._mine.take(faults, now)
-        self._strangers.take(faults, now)
         self.break_store(now)
         for record, assignment in self._nimbus.assigned():
             if assignment is None:
@@ -322,11 +315,6 @@ class NimbusFaults:
                 log.warning("%s does not hear of a fault: %s", record.name, error)
         for node in self._nimbus.cluster().supervisors:
             self._tell(node, FaultsChanged())
-
-    def _address_of(self, name: str) -> Address:
-        """The socket of a supervisor."""
-        node = name.partition(" ")[2]
-        return Address(self._run_dir.node_socket(node), password_of(self._run_dir.key(), CONTROL_PLANE), False)
 
     def _note_end(self, fault: FaultInForce, now: float, *, healed: bool) -> None:
         if fault.id in self._ended:

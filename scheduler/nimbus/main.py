@@ -78,8 +78,7 @@ class NimbusProcess:
         check_store_is_there(self._run_dir)
         self._store = Store(self._run_dir.nimbus_db)
         self._server = ControlServer(self._run_dir.nimbus_socket, self._run_dir.key(), "nimbus")
-        for source in self._server.sources:
-            self._poller.register(source, zmq.POLLIN)
+        self._poller.register(self._server.socket, zmq.POLLIN)
         self._keeper = KeeperWatch(run_dir, self._poller, options.lifeline, random.Random())
         self._service = NimbusService(
             self._run_dir, self._store, self._server, self._leave, faults_allowed=not options.no_faults
@@ -188,7 +187,7 @@ class NimbusProcess:
     def _log_refusals(self) -> None:
         now = time.monotonic()
         if self._server.refused > self._refused and now >= self._refused_log_at:
-            log.warning("%d control frames and connections were refused so far", self._server.refused)
+            log.warning("%d control frames were refused so far", self._server.refused)
             self._refused = self._server.refused
             self._refused_log_at = now + REFUSALS_LOG_SECS
 

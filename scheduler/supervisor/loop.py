@@ -72,7 +72,7 @@ class SupervisorLoop:
         self._sweep_at = 0.0
         self._leave_at: float | None = None
         self._departure: Departure | None = None
-        for source in (*parts.server.sources, *parts.nimbus.sources):
+        for source in (parts.server.socket, *parts.nimbus.sources):
             poller.register(source, zmq.POLLIN)
 
     def adopt(self) -> None:

@@ -114,7 +114,7 @@ class SupervisorProcess:
             watch=WorkerWatch(self._poller),
             ledger=WorkerLedger(run_dir, node),
             history=history,
-            faults=NodeFaults(run_dir, node, slots),
+            faults=NodeFaults(run_dir, node),
             run_dir=run_dir,
         )
         self._loop = SupervisorLoop(parts, self._poller)

@@ -22,8 +22,7 @@ import msgspec
 import zmq
 
 from squall.engine.errors import ClusterError
-from squall.ipc.connection_watch import ConnectionWatch
-from squall.ipc.control import ControlClient, Incoming
+from squall.ipc.control import ConnectionWatch, ControlClient, Incoming
 from squall.ipc.envelope import NO_NONCE
 from squall.scheduler.common.messages import AssignNode, RegisterSupervisor, SlotChanged, SupervisorHeartbeat
 from squall.scheduler.supervisor.departure import Departure

@@ -39,8 +39,7 @@ from squall.engine.foreign.text import text_of_error
 from squall.engine.tracking.peers import Peers
 from squall.ipc.ack_rings import AckRings
 from squall.ipc.board import Board
-from squall.ipc.connection_watch import ConnectionWatch
-from squall.ipc.control import ControlClient
+from squall.ipc.control import ConnectionWatch, ControlClient
 from squall.ipc.data_plane import DataPlane
 from squall.ipc.frame import opening_of
 from squall.ipc.line_file import append_line
@@ -101,22 +100,20 @@ class Worker:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         rings = AckRings(self._board.rings, self._board.n_slots, boot.slot_index, boot.incarnation)
-        key = self._run_dir.key()
         self._plane = DataPlane(
-            self._context, opening_of(key, boot.topology.id, boot.assignment.version), boot.slot_index,
+            self._context, opening_of(boot.topology.id, boot.assignment.version), boot.slot_index,
             boot.incarnation, socket_path(self._run_dir, boot, boot.node, boot.port, boot.incarnation),
             self._config.link_window_bytes, self._config.arena_bytes, rings=rings,
             max_frame_bytes=self._config.max_frame_bytes,
         )
         self._control = ControlClient(
-            self._run_dir.node_socket(boot.node), key,
-            boot.sender, self._context,
+            self._run_dir.node_socket(boot.node), self._run_dir.key(), boot.sender, self._context,
         )
         self._poller = zmq.Poller()
         self._supervisor = ConnectionWatch(self._control.socket)
         self._supervisor_gone = False
         plane, control = self._plane, self._control
-        for source in (plane.inbound, plane.knocks, control.socket, self._supervisor.source, self._wake_fd):
+        for source in (plane.inbound, control.socket, self._supervisor.source, self._wake_fd):
             self._poller.register(source, zmq.POLLIN)
         self._bounded = self._config.max_crashes is not None or self._config.max_attempts is not None
         self._files = WorkerFiles(self._run_dir, boot, self._plan, self._report_error)
@@ -225,7 +222,6 @@ class Worker:
         due = now_ns >= self._samples_at_ns
         if due:
             self._lease.check()
-            self._plane.answer_door()
         self._threads.look(now_ns / 1e9)
         self._opening.look()
         if due or not (worked or self._rests):
@@ -250,8 +246,6 @@ class Worker:
                 self._take_control()
             elif source is self._supervisor.source:
                 self._follow_supervisor()
-            elif source is self._plane.knocks:
-                self._plane.answer_door()
 
     def _follow_supervisor(self) -> None:
         """Introduce the worker to a new supervisor, which can only send to workers that it has heard of."""

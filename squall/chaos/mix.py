@@ -86,7 +86,6 @@ _DRAWN = {
     "torn-write": Drawn("torn-write", Whom.CLUSTER, _LONG, deaths=1),
     "disk-full": Drawn("disk-full", Whom.PROCESS, _LONG, deaths=1),
     "clock-jump": Drawn("clock-jump", Whom.WORKER, _LONG),
-    "hostile-bytes": Drawn("hostile-bytes", Whom.PROCESS, _LONG),
     "shared-memory-exhausted": Drawn("shared-memory-exhausted", Whom.WORKER, _LONG),
 }
 """Name in a mix -> how it is drawn."""
@@ -101,7 +100,6 @@ GROUPS = {
     "code": ("bad-code", "bad-config"),
     "store": ("store-locked", "store-full", "torn-write"),
     "machine": ("disk-full", "clock-jump", "shared-memory-exhausted"),
-    "clients": ("hostile-bytes",),
 }
 """Name of a group -> its names in a mix."""
 ALL = "all"

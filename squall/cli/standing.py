@@ -162,7 +162,7 @@ def tell_refused(run_dir: RunDir, cluster: ClusterState) -> bool:
     """Whether no supervisor reaches Nimbus because its messages are refused; if so, tell it on stderr."""
     if cluster.supervisors or not cluster.refused_frames:
         return False
-    refused = plural(cluster.refused_frames, "frame or connection", "frames or connections")
+    refused = plural(cluster.refused_frames, "frame")
     note(
         f"no supervisor is registered, and Nimbus has refused {refused}: is "
         f"{plain(run_dir.key_file)} the key that the supervisors were started with? With the old one back, kill Nimbus"

@@ -17,9 +17,8 @@ import zmq
 
 from squall.engine.flow.parcel import Parcel
 from squall.ipc.arena import MEMFD_NAME
-from squall.ipc.door import knock, password_of
 from tests.parcels import batch_of, parcel_of
-from tests.process.planes import OPENING, Endpoint, settled, size_on_link
+from tests.process.planes import Endpoint, settled, size_on_link
 
 DEADLINE_SECS = 100.0
 
@@ -103,7 +102,6 @@ class Server:
                     return
                 self.pipe.send(getattr(self, command)(*arguments))
             self.plane.polled()
-            self.plane.answer_door()
             came = self.plane.receive(self.take_in, 64)
             sent = sum(self.send_one(worker) for worker in list(self.to_send))
             self.plane.send_credit(at_least=1)
@@ -166,7 +164,6 @@ class Server:
     def raw(self, path: str, message: list[bytes]) -> None:
         """Say something to a path that this plane has no link to any more."""
         socket = self.endpoint.context.socket(zmq.PUSH)
-        knock(socket, password_of(OPENING, b"data plane"))
         socket.connect(f"ipc://{path}")
         socket.send_multipart(message)
         socket.close()

@@ -21,7 +21,6 @@ from squall.ipc.ack_rings import AckRings
 from squall.ipc.arena import MEMFD_NAME
 from squall.ipc.codec import Buffers
 from squall.ipc.data_plane import DataPlane
-from squall.ipc.door import Context, Door, knock, password_of
 from squall.ipc.frame import DATA, Header, opening_of, seal
 from squall.ipc.patience import ASK_EVERY_NS
 from squall.ipc.payloads import Payloads
@@ -31,7 +30,7 @@ from tests.parcels import batch_of, parcel_of
 DEADLINE_SECS = 100.0
 MIB = 1 << 20
 WINDOW_BYTES = MIB
-OPENING = opening_of(b"k" * 32, "t-1-00000000", 1)
+OPENING = opening_of("t-1-00000000", 1)
 _FRAMES_PER_TURN = 64
 
 Make = Callable[..., "Endpoint"]
@@ -62,13 +61,9 @@ class WatchedPayloads(Payloads):
 class WatchedPlane(DataPlane):
     """Knows why it refused something last, and which of its parts are worth a look."""
 
-    def __init__(self, context: Context, *arguments: Any) -> None:
+    def __init__(self, *arguments: Any) -> None:
         self.refusals: list[str] = []
-        super().__init__(context, *arguments, door=self._make_door, payloads=self._make_payloads)
-
-    def _make_door(self, context: Context, socket: zmq.Socket[bytes], password: bytes) -> Door:
-        self.door = Door(context, socket, password)
-        return self.door
+        super().__init__(*arguments, payloads=self._make_payloads)
 
     def _make_payloads(self, arena_bytes: int, counts: Counter[str]) -> Payloads:
         self.payloads = WatchedPayloads(arena_bytes, counts)
@@ -113,7 +108,6 @@ class Endpoint:
             self.at_work.append(done)
 
     def turn(self) -> int:
-        self.plane.answer_door()
         came = self.plane.receive(self.take_in, _FRAMES_PER_TURN)
         self.plane.send_credit(at_least=1)
         self.plane.confirm()
@@ -125,22 +119,19 @@ class Endpoint:
         while len(self.parcels) < count:
             assert poller.poll(round(DEADLINE_SECS * 1000)), f"{len(self.parcels)} of {count} parcels"
             self.plane.polled()
-            self.plane.answer_door()
             self.plane.receive(self.take_in, _FRAMES_PER_TURN)
 
     def await_input(self) -> None:
-        """Let in whoever knocks until a frame is there."""
+        """Wait until a frame is there."""
         poller = self.poller()
         while not self.plane.has_input:
             assert poller.poll(round(DEADLINE_SECS * 1000)), "no frame"
             self.plane.polled()
-            self.plane.answer_door()
 
     def poller(self, poller: zmq.Poller | None = None) -> zmq.Poller:
         """One that tells when there is something to do, or this one after telling it to."""
         poller = zmq.Poller() if poller is None else poller
-        for source in (self.plane.inbound, self.plane.knocks):
-            poller.register(source, zmq.POLLIN)
+        poller.register(self.plane.inbound, zmq.POLLIN)
         return poller
 
     def probe(self) -> None:
@@ -262,11 +253,10 @@ def frame(
 
 
 def attack(at: Endpoint, *messages: list[bytes]) -> None:
-    """Send these by a connection of their own, that is let in: whether it knows the secret is in the messages."""
+    """Send these by a connection of their own."""
     with at.context.socket(zmq.PUSH) as attacker:
         attacker.set_hwm(0)
         attacker.setsockopt(zmq.LINGER, round(DEADLINE_SECS * 1000))
-        knock(attacker, password_of(OPENING, b"data plane"))
         attacker.connect(f"ipc://{at.path}")
         for message in messages:
             attacker.send_multipart(message)

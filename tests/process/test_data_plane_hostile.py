@@ -32,8 +32,8 @@ def descriptors(*rows: Any) -> bytes:
 
 
 BAD_FRAMES: dict[str, tuple[list[bytes], str]] = {
-    "nothing": ([b""], "frame header of 0 bytes; it must have 64"),
-    "short": ([b"SQ\x01"], "frame header of 3 bytes; it must have 64"),
+    "nothing": ([b""], "frame header of 0 bytes; it must have 48"),
+    "short": ([b"SQ\x01"], "frame header of 3 bytes; it must have 48"),
     "noise": ([random.Random(1).randbytes(500), b"more"], "frame of protocol"),
     "checksum": ([frame([GOOD])[0][:-1] + b"x"], "checksum"),
     "missing part": (frame([GOOD, b"two"])[:1], "checksum"),

@@ -12,10 +12,7 @@ import pytest
 import zmq
 
 from squall.engine.errors import ClusterError, ComponentError
-from squall.ipc import codec
 from squall.ipc.data_plane import DataPlane
-from squall.ipc.frame import HEADER_BYTES
-from squall.ipc.parts import PART_BYTES
 from squall.ipc.shim import LinkRule, LinkShim
 from tests.parcels import content, random_parcel, same
 from tests.process.planes import (
@@ -24,7 +21,6 @@ from tests.process.planes import (
     WINDOW_BYTES,
     Make,
     arena_mappings,
-    attack,
     endpoints,
     pair,
     parcel,
@@ -549,36 +545,3 @@ def test_last_words_are_heard(make: Make) -> None:
     one.plane.close()
     turn_until(lambda: len(other.parcels) == 50, [other])
     assert [n for n, _ in other.values] == list(range(50))
-
-
-
-
-@pytest.mark.parametrize("wrap", [bytes, bytearray, bytes.hex], ids=["buffer", "writable buffer", "in the pickle"])
-@pytest.mark.parametrize("beyond", [-1, 0, 1, PART_BYTES])
-def test_values_longer_than_a_part_arrive(make: Make, wrap: Any, beyond: int) -> None:
-    one, other = pair(make, arena_bytes=0)
-    data = random.Random(beyond).randbytes(PART_BYTES + beyond)
-    value = wrap(data)
-    one.plane.send(1, parcel(value, "beside"))
-    one.plane.send(1, parcel("next"))
-    turn_until(lambda: len(other.parcels) == 2 and settled(one), [one, other])
-    assert other.values == [value, "beside", "next"]
-    assert type(other.values[0]) is type(value)
-    assert (other.plane.lost, other.plane.refused) == (0, 0)
-
-
-@pytest.mark.parametrize("beyond", [-1, 0, 1])
-def test_a_first_part_about_as_long_as_a_part_may_be_arrives(make: Make, beyond: int) -> None:
-    one, other = pair(make)
-    most = PART_BYTES - HEADER_BYTES - (len(codec.encode(parcel("x" * PART_BYTES))[0]) - PART_BYTES)
-    value = "x" * (most + beyond)
-    assert HEADER_BYTES + len(codec.encode(parcel(value))[0]) == PART_BYTES + beyond
-    one.plane.send(1, parcel(value))
-    turn_until(lambda: other.values == [value] and settled(one), [one, other])
-
-
-def test_a_frame_that_ends_in_the_middle_of_a_part_is_refused(make: Make) -> None:
-    one, other = pair(make)
-    attack(other, [OPENING.ljust(HEADER_BYTES), bytes(PART_BYTES)])
-    turn_until(lambda: other.plane.refused == 1, [one, other])
-    assert other.plane.refusals[-1] == f"frame that ends in the middle of a part, after {PART_BYTES} bytes of it"

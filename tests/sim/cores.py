@@ -48,12 +48,12 @@ from tests.sim.invariants import (
     unwrapped,
 )
 from tests.sim.parts import PARTS, Parts
-from tests.sim.wire import Context, OpenDoor, Wire
+from tests.sim.wire import Context, Wire
 from tests.unit.ledger import IN_BATCHES, Ledger, topology_of
 from tests.unit.net import scatter
 from tests.unit.rig import copy_component
 
-OPENING = opening_of(b"k" * 32, "sim-1-00000000", 1)
+OPENING = opening_of("sim-1-00000000", 1)
 TIMEOUT_SECS = 10
 MESSAGES = 24
 _NO_LIMIT = 1_000
@@ -221,8 +221,8 @@ class Worker:
         self.context = Context(cluster.wire)
         self.plane = cluster.new_plane(
             self.context, OPENING, me, incarnation, cluster.path(me, incarnation), 4096, 0, self.shim,  # type: ignore[arg-type]
-            cluster.rings_of(me, incarnation), door=OpenDoor,  # type: ignore[arg-type]
-            sender=cluster.parts.sender, receiver=cluster.parts.receiver,
+            cluster.rings_of(me, incarnation), sender=cluster.parts.sender,
+            receiver=cluster.parts.receiver,
         )
         self.plane.cluster = cluster
         around = Surroundings(

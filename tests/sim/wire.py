@@ -115,14 +115,3 @@ class Socket:
             self.wire.queues.pop(self.address, None)
         else:
             self.context.sending.remove(self)
-
-
-class OpenDoor:
-    """Stands in for `ipc.door.Door`: there are no strangers here."""
-
-    def __init__(self, *_: Any) -> None:
-        self.refused = 0
-        self.knocks = None
-
-    def close(self) -> None:
-        """Nothing to close."""

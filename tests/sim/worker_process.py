@@ -29,13 +29,12 @@ from squall.scheduler.worker.trial_permit import BoardTrialPermit
 from tests.sim.book import Book, topology_of
 from tests.sim.invariants import unwrapped
 from tests.sim.machine import Process
-from tests.sim.wire import Context, OpenDoor
+from tests.sim.wire import Context
 from tests.unit.rig import copy_component
 
 if TYPE_CHECKING:
     from tests.sim.joined_machine import JoinedMachine
 
-KEY = b"k" * 32
 _TURN_SECS = (0.001, 0.05)
 """On a busy machine: what a worker waits for its turn on a processor."""
 _LATE_SECS = (0.0005, 0.02)
@@ -107,10 +106,10 @@ class Inside:
         path = socket_path(machine.run_dir, boot, boot.node, boot.port, incarnation)
         self.address = f"ipc://{path}"
         self.plane = MortalPlane(
-            self.context, opening_of(KEY, boot.topology.id, boot.assignment.version), me, incarnation,  # type: ignore[arg-type]
+            self.context, opening_of(boot.topology.id, boot.assignment.version), me, incarnation,  # type: ignore[arg-type]
             path, config.link_window_bytes, 0, None,
-            parts.rings(self.board.rings, self.board.n_slots, me, incarnation), door=OpenDoor,  # type: ignore[arg-type]
-            sender=parts.sender, receiver=parts.receiver,
+            parts.rings(self.board.rings, self.board.n_slots, me, incarnation), sender=parts.sender,
+            receiver=parts.receiver,
         )
         self.plane.passes = process.passes
         if machine.rules:

@@ -125,7 +125,6 @@ def test_who_is_drawn_is_among_those_meant_and_by_seed(targets: str, among: set[
         ("kill", "", "kill needs a target: a worker"),
         ("kill", "x y", "nodes are node-1, node-2; there is no worker, node or component 'y'"),
         ("segfault", "nimbus", "segfault takes no nimbus; it takes a worker, or"),
-        ("hostile-bytes", "forking-parent node-1", "hostile-bytes takes no forking-parent node-1; it takes"),
         ("slow", "nimbus", "nimbus runs no tasks"),
         ("drop", "nimbus -> node-1", "nimbus has no links; links are between workers"),
         ("drop", f"{A} -> {A}", "is the way from a worker to itself, which is no link"),

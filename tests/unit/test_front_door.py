@@ -138,10 +138,10 @@ def test_what_an_example_may_use_passes(text: str) -> None:
         "Worker.__new__(Worker)",
         "object.__new__(Worker)",
         "monkeypatch.setattr(door, '_welcome', 1)",
-        "monkeypatch.setattr('squall.ipc.door._welcome', 1)",
+        "monkeypatch.setattr('squall.ipc.link._welcome', 1)",
         "getattr(door, '_welcome')",
-        "from squall.ipc.door import _count",
-        "import squall.ipc.door\nsquall.ipc.door._count()",
+        "from squall.ipc.link import _count",
+        "import squall.ipc.link\nsquall.ipc.link._count()",
     ],
 )
 def test_planted_violation_is_reported(text: str) -> None:

@@ -380,7 +380,7 @@ def test_a_torn_write_that_was_healed_or_is_over_or_is_anothers_tears_nothing(
 def test_a_locked_store_is_the_supervisors(nimbus: NimbusHere, run_dir: RunDir) -> None:
     [told] = inject(nimbus, "store-locked", for_secs=5.0)
     assert told["carrier"] == "node-1"
-    faults = NodeFaults(run_dir, "node-1", ())
+    faults = NodeFaults(run_dir, "node-1")
     faults.look(told["began_secs"])
     other = sqlite3.connect(run_dir.nimbus_db, timeout=0)
     with pytest.raises(sqlite3.OperationalError, match="locked"):

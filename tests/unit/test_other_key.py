@@ -27,7 +27,7 @@ def test_a_client_asks_whether_the_key_is_the_right_one(run_dir: RunDir) -> None
             with pytest.raises(NoAnswer, match=f"does not answer .* {run_dir.key_file} is not the key that it"):
                 request()
             assert server.recv() is None
-    wait_for("its connection is refused", lambda: server.recv() is None and server.refused == 1)
+    wait_for("both are refused", lambda: server.recv() is None and server.refused == 2)
     server.close()
     lock.release()
 

@@ -14,7 +14,7 @@ from squall.ipc.shim import ACTIONS, GARBLE, Frame, LinkRule, LinkShim
 PEER = 1
 
 
-OPENING = opening_of(b"k" * 32, "t-1-00000000", 1)
+OPENING = opening_of("t-1-00000000", 1)
 
 
 def frames(count: int, n_parts: int = 1) -> list[Frame]:
