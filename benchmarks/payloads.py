@@ -2,8 +2,8 @@
 
 One spout emits values of one size, one bolt in another worker looks at the first and the last byte of each; every tuple
 is tracked, 64 are open at most. GB/s are those of acked values, once warm. Besides sizes, it varies what carries them
-(an arena of 64 MiB, a tiny one, none), what they are (bytes, numpy, Arrow), whether the bolt takes views of them
-(`zero_copy`) or values of its own, and how many read each: with `all`, four bolts in four workers.
+(an arena of 64 MiB, a tiny one, none), what they are (bytes, numpy, Arrow), and how many read each: with `all`, four
+bolts in four workers.
 
     python -m benchmarks.payloads [--quick] [--secs 1.5] [--sizes 65536,1048576] [--only CASE]
 """
@@ -101,10 +101,6 @@ class Looks(BasicBolt):
             raise ValueError("not what was sent")
 
 
-class LooksAtViews(Looks):
-    zero_copy = True
-
-
 class LooksAtArrow(BasicBolt):
     def execute(self, tup: Tuple, collector: BasicCollector) -> None:
         value = tup[0]
@@ -112,28 +108,24 @@ class LooksAtArrow(BasicBolt):
             raise ValueError("not what was sent")
 
 
-class LooksAtArrowViews(LooksAtArrow):
-    zero_copy = True
-
-
-def passing(spout: Values, views: bool, readers: int) -> Topology:
-    bolts = (LooksAtArrow, LooksAtArrowViews) if spout.kind == "arrow" else (Looks, LooksAtViews)
+def passing(spout: Values, readers: int) -> Topology:
+    bolt = LooksAtArrow() if spout.kind == "arrow" else Looks()
     builder = TopologyBuilder()
     builder.set_spout("values", spout)
-    declarer = builder.set_bolt("looks", bolts[views](), parallelism=readers)
+    declarer = builder.set_bolt("looks", bolt, parallelism=readers)
     declarer.all_grouping("values") if readers > 1 else declarer.shuffle_grouping("values")
     return builder.build()
 
 
 def payload_run(
-    cluster: LocalCluster, kind: str, size: int, secs: float, arena_bytes: int = 64 << 20, views: bool = False,
-    readers: int = 1, **settings: Any,
+    cluster: LocalCluster, kind: str, size: int, secs: float, arena_bytes: int = 64 << 20, readers: int = 1,
+    **settings: Any,
 ) -> float:
     """Bytes per second that readers have got and acked, on a cluster with nothing else to do."""
     with tempfile.TemporaryDirectory(prefix="squall-bench-") as name:
         result = Path(name) / "result.json"
         config = Config(workers=1 + readers, max_spout_pending=PENDING, arena_bytes=arena_bytes, **settings)
-        topology = passing(Values(kind, size, secs, str(result)), views, readers)
+        topology = passing(Values(kind, size, secs, str(result)), readers)
         job = cluster.submit("payloads", topology, config, fresh=True)
         report = job.wait_until_drained(timeout=secs + 60)
         job.kill(wait_secs=0)
@@ -160,17 +152,13 @@ def copy_rate(size: int, secs: float = 0.2) -> float:
 
 CASES: dict[str, dict[str, Any]] = {
     "bytes": {"kind": "bytes"},
-    "bytes, views": {"kind": "bytes", "views": True},
-    "bytes, views, arena of 1 MiB": {"kind": "bytes", "views": True, "arena_bytes": 1 << 20},
+    "bytes, arena of 1 MiB": {"kind": "bytes", "arena_bytes": 1 << 20},
     "bytes, no arena": {"kind": "bytes", "arena_bytes": 0},
     "numpy": {"kind": "numpy"},
-    "numpy, views": {"kind": "numpy", "views": True},
     "Arrow": {"kind": "arrow"},
-    "Arrow, views": {"kind": "arrow", "views": True},
     "bytes, `all` to 4": {"kind": "bytes", "readers": _MOST_READERS},
-    "bytes, views, `all` to 4": {"kind": "bytes", "views": True, "readers": _MOST_READERS},
 }
-QUICK_CASES = ("bytes", "bytes, views", "bytes, no arena", "numpy, views", "bytes, views, `all` to 4")
+QUICK_CASES = ("bytes", "bytes, no arena", "numpy", "bytes, `all` to 4")
 
 
 def table(sizes: tuple[int, ...], cases: list[str], secs: float) -> Iterator[str]:
@@ -195,7 +183,7 @@ def _named(size: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.payloads", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="three sizes, five cases")
+    parser.add_argument("--quick", action="store_true", help="three sizes, four cases")
     parser.add_argument("--secs", type=float, default=1.5, help="time measured for each cell (default 1.5)")
     parser.add_argument("--sizes", help="bytes, comma between them")
     parser.add_argument("--only", action="append", choices=CASES, help="this case alone; may be repeated")

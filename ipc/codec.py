@@ -9,10 +9,8 @@ the stream and travel beside it, so that they are copied once and never through 
 wherever they are, `bytes` and `bytearray` that are values of a tuple themselves (inside other objects pickle offers no
 way to take them out).
 
-Tuples for tasks that view values in place are encoded apart, because their buffers go another way, and are never
-writable. Their `bytes` come out as read-only memoryviews if they went out of band; a memoryview is sent as `bytes`.
-
-A value whose class raises while it is rebuilt costs its own tuple only: see `ipc.rescue`.
+A memoryview is sent as `bytes`. A value whose class raises while it is rebuilt costs its own tuple only: see
+`ipc.rescue`.
 
 Relies on: decoding only what a worker of the same topology sent (pickle executes what it is told to; see PROTOCOL.md).
 """
@@ -21,8 +19,7 @@ from __future__ import annotations
 
 import pickle
 from array import array
-from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple
 from typing import Any
 
@@ -33,9 +30,9 @@ from squall.engine.flow.batch import Batch
 from squall.engine.flow.blocks import Block, BlockAcks, BlockBatch, ByMember
 from squall.engine.flow.parcel import Parcel
 from squall.engine.flow.row_counts import RowCounts
-from squall.engine.foreign.buffers import why_no_bytes
+from squall.engine.foreign.picklable import why_no_bytes
 from squall.engine.foreign.text import text_of_error, type_name
-from squall.ipc.rescue import Broken, Unread, rescue
+from squall.ipc.rescue import Broken, rescue
 
 OUT_OF_BAND_BYTES = 64 * 1024
 """Smaller buffers stay in the stream: a descriptor and a second copy would cost more (measured: D4)."""
@@ -62,27 +59,23 @@ class _Bytes:
         return self.kind, (pickle.PickleBuffer(self.value),)
 
 
-def encode(
-    parcel: Parcel, viewers: Collection[int] = (), to_view: list[pickle.PickleBuffer] | None = None
-) -> tuple[bytes, list[pickle.PickleBuffer]]:
-    """The parcel as one byte string, and the big buffers that travel beside it. Those of tuples for `viewers`, tasks
-    that view values in place, go to `to_view`.
+def encode(parcel: Parcel) -> tuple[bytes, list[pickle.PickleBuffer]]:
+    """The parcel as one byte string, and the big buffers that travel beside it.
 
     Raises ComponentError if a value cannot be pickled, MemoryError if there is no room for it.
     """
     buffers: list[pickle.PickleBuffer] = []
     wrapped: Wrapped = {}
+
+    def keep_in_band(buffer: pickle.PickleBuffer) -> bool:
+        if buffer.raw().nbytes < OUT_OF_BAND_BYTES:
+            return True
+        buffers.append(buffer)
+        return False
+
     try:
-        viewed = None
-        ordinary = parcel.batches
-        if viewers and to_view is not None:
-            chosen = [batch for batch in parcel.batches if batch.target in viewers]
-            if chosen:
-                ordinary = deque(batch for batch in parcel.batches if batch.target not in viewers)
-                viewed = _dump([_pack_batch(batch, wrapped, _view) for batch in chosen], to_view)
-                wrapped = {}
         content = (
-            [_pack_batch(batch, wrapped, None) for batch in ordinary],
+            [_pack_batch(batch, wrapped) for batch in parcel.batches],
             _pack_ids(parcel.acks.keys()) if parcel.acks else b"",
             _pack_ids(parcel.acks.values()) if parcel.acks else b"",
             parcel.masks,
@@ -91,64 +84,39 @@ def encode(
             parcel.resets,
             [(root, _pack_failure(failure)) for root, failure in parcel.fails],
             [(task, root, failure and _pack_failure(failure)) for task, root, failure in parcel.answers],
-            viewed,
         )
-        return _dump(content, buffers), buffers
+        return pickle.dumps(content, 5, buffer_callback=keep_in_band), buffers
     except MemoryError:
         raise  # unchanged: looking for the value by pickling each one would take more memory
     except BaseException as error:  # a value's own code
         raise _blame(parcel, error) from error
 
 
-def _dump(content: Any, big: list[pickle.PickleBuffer]) -> bytes:
-    def keep_in_band(buffer: pickle.PickleBuffer) -> bool:
-        if buffer.raw().nbytes < OUT_OF_BAND_BYTES:
-            return True
-        big.append(buffer)
-        return False
-
-    return pickle.dumps(content, 5, buffer_callback=keep_in_band)
-
-
-def _view(buffer: Any) -> memoryview:
-    """Long bytes, read in place."""
-    return memoryview(buffer).toreadonly()
-
-
-def decode(data: bytes | memoryview, buffers: Sequence[Any] = (), to_view: Sequence[Any] = ()) -> Parcel:
+def decode(data: bytes | memoryview, buffers: Sequence[Any] = ()) -> Parcel:
     """The parcel that `encode` was given. Tuples with values that cannot be rebuilt here are in its `unread` instead.
 
     Raises the decoder's own error if the parcel as a whole cannot be read.
     """
-    content, unread = _load(data, buffers)
-    batches, *tracking, viewed = content
     parcel = Parcel()
-    _unpack_batches(parcel, batches, unread)
-    if viewed is not None:
-        _unpack_batches(parcel, *_load(viewed, to_view))
-    _unpack_tracking(parcel, *tracking)
-    return parcel
-
-
-def _load(data: bytes | memoryview, buffers: Sequence[Any]) -> tuple[Any, Unread | None]:
     try:
-        return pickle.loads(data, buffers=buffers), None
+        batches, *tracking = pickle.loads(data, buffers=buffers)
+        is_whole = True
     except BaseException as error:  # a value's own code, or damaged bytes
         try:
-            return rescue(data, buffers)
+            batches, *tracking = rescue(data, buffers)
         except BaseException as worse:
             raise error from worse
-
-
-def _unpack_batches(parcel: Parcel, packed_batches: list[tuple[Any, ...]], unread: Unread | None) -> None:
-    for packed in packed_batches:
+        is_whole = False
+    for packed in batches:
         batch = _unpack_batch(packed)
-        if unread is not None:
-            _take_out_unread(batch, unread, parcel)
+        if not is_whole:
+            _take_out_unread(batch, parcel)
             if not batch.rows:
                 continue
         parcel.batches.append(batch)
         parcel.rows += len(batch.rows)
+    _unpack_tracking(parcel, *tracking)
+    return parcel
 
 
 def _unpack_tracking(
@@ -168,13 +136,12 @@ def _unpack_tracking(
         parcel.answers = [(task, root, failure and Failure(*failure)) for task, root, failure in answers]
 
 
-def _take_out_unread(batch: Batch, unread: Unread, parcel: Parcel) -> None:
+def _take_out_unread(batch: Batch, parcel: Parcel) -> None:
     bad: dict[int, tuple[int, str]] = {}
     for index, row in enumerate(batch.rows):
         for position, value in enumerate(row):
-            why = unread.why(value)
-            if why is not None:
-                bad.setdefault(index, (position, why))
+            if type(value) is Broken:
+                bad.setdefault(index, (position, value.why))
     if bad:
         parcel.unread += [(one, *bad[index]) for index, one in batch.take_out(bad).items()]
 
@@ -193,14 +160,14 @@ def _unpack_ids(data: bytes) -> array[int]:
     return ids
 
 
-def _pack_batch(batch: Batch, wrapped: Wrapped, view: Callable[[Any], Any] | None) -> tuple[Any, ...]:
+def _pack_batch(batch: Batch, wrapped: Wrapped) -> tuple[Any, ...]:
     rows = batch.rows
     columns: Any
     if rows.__class__ is Columns:
-        columns = len(rows), [_pack_whole(rows, position, wrapped, view) for position in range(len(rows.columns))]
+        columns = len(rows), [_pack_whole(rows, position, wrapped) for position in range(len(rows.columns))]
     else:
         # Rows without values have no columns to count them by.
-        columns = [_pack_column(column, wrapped, view) for column in zip(*rows, strict=True)] or len(rows)
+        columns = [_pack_column(column, wrapped) for column in zip(*rows, strict=True)] or len(rows)
     return batch.source, batch.stream, batch.target, *_pack_runs(batch), batch.others, columns
 
 
@@ -261,7 +228,7 @@ def _unpack_starts(packed: Any) -> list[int]:
     return starts.tolist()
 
 
-def _pack_whole(rows: Columns, position: int, wrapped: Wrapped, view: Callable[[Any], Any] | None) -> Any:
+def _pack_whole(rows: Columns, position: int, wrapped: Wrapped) -> Any:
     """A column of rows that are kept as columns; any but a list as the only part of a tuple."""
     column = rows.columns[position]
     if type(column) is not list:
@@ -269,7 +236,7 @@ def _pack_whole(rows: Columns, position: int, wrapped: Wrapped, view: Callable[[
     if rows.is_text(position):
         text = _pack_text(column)
         return column if text is None else text
-    return _pack_column(column, wrapped, view)
+    return _pack_column(column, wrapped)
 
 
 def _pack_text(column: Sequence[str]) -> bytes | None:
@@ -286,23 +253,18 @@ def _unpack_whole(packed: Any, length: int) -> Any:
     return _unpack_column(packed)
 
 
-def _pack_column(
-    column: Sequence[Any], wrapped: Wrapped, view: Callable[[Any], Any] | None
-) -> bytes | list[Any]:
+def _pack_column(column: Sequence[Any], wrapped: Wrapped) -> bytes | list[Any]:
     types = set(map(type, column))
     if types == _TEXT_ONLY:
         text = _pack_text(column)
         if text is not None:
             return text
     elif not types.isdisjoint(_BUFFERS):
-        return [_pack_buffer(value, wrapped, view) if type(value) in _BUFFERS else value for value in column]
+        return [_pack_buffer(value, wrapped) if type(value) in _BUFFERS else value for value in column]
     return column if type(column) is list else list(column)
 
 
-def _pack_buffer(
-    value: bytes | bytearray | memoryview, wrapped: Wrapped, view: Callable[[Any], Any] | None
-) -> _Bytes | bytes | bytearray | memoryview:
-    """`view`: makes what the receiver gets of long bytes; None: they stay what they are."""
+def _pack_buffer(value: bytes | bytearray | memoryview, wrapped: Wrapped) -> _Bytes | bytes | bytearray:
     if type(value) is memoryview:
         why = why_no_bytes(value)
         if why is not None:
@@ -318,7 +280,7 @@ def _pack_buffer(
         kind = type(value)
     known = wrapped.get(id(value))
     if known is None:
-        known = wrapped[id(value)] = _Bytes(value, view or kind)
+        known = wrapped[id(value)] = _Bytes(value, kind)
     return known
 
 

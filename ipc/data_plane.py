@@ -25,9 +25,8 @@ import os
 import select
 from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from pickle import PickleBuffer
 from typing import Any
 
 import zmq
@@ -80,8 +79,6 @@ class DataPlane:
         self.counts: Counter[str] = Counter()
         """Frames sent, received, repeated, refused; buffers by way."""
         self._payloads = payloads(arena_bytes, self.counts)
-        self.viewers: Collection[int] = ()
-        """Tasks that read long values in place (`zero_copy`)."""
         self._context = context
         self.inbound: zmq.Socket[bytes] = self._socket(zmq.PULL)
         try:
@@ -134,7 +131,6 @@ class DataPlane:
             sender.close()
             socket.close(linger=0)
             self._to_confirm.pop(worker, None)
-            self._payloads.receiver_gone(worker)
 
     def is_connected(self, worker: int) -> bool:
         return worker in self._outbound
@@ -169,28 +165,25 @@ class DataPlane:
         value that cannot be encoded or is too big, MemoryError if there is no memory for it; nothing of it has left
         then."""
         _, sender, _ = self._outbound[worker]
-        to_view: list[PickleBuffer] = []
-        data, buffers = codec.encode(parcel, self.viewers, to_view)
-        size = len(data) + sum(buffer.raw().nbytes for buffer in (*to_view, *buffers))
+        data, buffers = codec.encode(parcel)
+        size = len(data) + sum(buffer.raw().nbytes for buffer in buffers)
         if most_bytes is not None and size > most_bytes and parcel.rows > 1:
             return size
         body: list[Any] = [data]
         release = None
-        if buffers or to_view:
-            parts, release = self._payloads.attach(buffers, to_view, worker, sender.sequence + 1)
+        if buffers:
+            parts, release = self._payloads.attach(buffers)
             body += parts
         in_frame = HEADER_BYTES + sum(map(len, body)) if size > self._surely_fits_bytes else 0
         if in_frame > self._max_frame_bytes:
             if release is not None:
                 release()
-            self._payloads.frames_lost(worker, sender.sequence + 1, sender.sequence + 1)
             raise ComponentError(f"frame of {in_frame} bytes; max_frame_bytes allows {self._max_frame_bytes}")
         number = sender.send(size, release, parcel)
         try:
             self._put(worker, DATA, number, body)
         except BaseException as error:
             sender.not_sent()
-            self._payloads.frames_lost(worker, number, number)
             if isinstance(error, zmq.ZMQError) and error.errno == errno.ENOMEM:
                 raise MemoryError(f"ZeroMQ has none for a frame of {size} bytes") from error
             raise
@@ -307,9 +300,6 @@ class DataPlane:
         if link is None or link[2] != header.sender_incarnation:
             return
         self._lost += ((header.sender, parcel, damaged) for parcel, damaged in link[1].lost(missed))
-        for first, last, damaged in missed:
-            if not damaged:  # else it was taken in, and may be viewed
-                self._payloads.frames_lost(header.sender, first, last)
         self._to_confirm[header.sender] = max(missed[-1].last, self._to_confirm.get(header.sender, 0))
 
     def take_lost(self) -> list[tuple[int, Parcel, bool]]:
@@ -433,8 +423,8 @@ class DataPlane:
             self.counts["frames repeated"] += 1
             return
         try:
-            buffers, to_view = ((), ()) if len(body) == 1 else self._payloads.collect(header.sender, body[1:])
-            parcel = codec.decode(body[0], buffers, to_view)
+            buffers = () if len(body) == 1 else self._payloads.collect(header.sender, body[1:])
+            parcel = codec.decode(body[0], buffers)
         except BaseException as error:
             # User code rebuilds values, and an arena ends with its process: the frame is lost, the link lives on.
             link.spoil(sequence)

@@ -1,226 +1,127 @@
-"""Reads the sound values of a frame in which others cannot be rebuilt.
+"""Reads a frame in which some values cannot be rebuilt: each value by itself, and without those that raise.
 
-Guarantees
-    * If users' code raises while a value is rebuilt (its class's module, `__new__`, `__setstate__`, `__hash__` of a
-      key, whatever a reduction calls), that value is spoilt, and every value that holds it; all others come out as
-      `pickle.loads` would make them. BaseException and MemoryError included.
-    * A stream that is damaged itself is not repaired: the error is raised.
+The frame is read once more, with *sketches* instead of the objects that users' code makes, so that none of that code
+runs. Then each value of each row is written and read alone, now for real. A class whose module is missing here, or
+whose `__setstate__` raises, so costs the rows that hold its objects, and no others.
 
-Slow: it is pickle's unpickler written in Python, some ten times slower than the one in C. Use it only when that one has
-failed; values are then rebuilt a second time.
+Guarantees: values that can be rebuilt come out as `pickle.loads` would make them, except that an object which several
+values hold becomes several objects. A stream that is itself damaged is not repaired: the error is raised.
+
+Slow: use it only when `pickle.loads` has failed.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from squall.engine.foreign.text import text_of_error
 
 
 class Broken:
-    """Stands for an object that could not be made."""
+    """Stands for a value that could not be made, and says why."""
 
-    __slots__ = ()
+    __slots__ = ("why",)
 
-
-class Unread:
-    """Which of the rebuilt objects differ from what was sent, and why."""
-
-    def __init__(self) -> None:
-        self._why: dict[int, tuple[Any, str]] = {}
-        """By identity; holds the object, so that no other gets its address."""
-
-    def why(self, value: Any) -> str | None:
-        """Why the value is spoilt; None if it is whole."""
-        found = self._why.get(id(value))
-        return None if found is None else found[1]
-
-    def spoil(self, value: Any, why: str) -> None:
-        """Mark a value as spoilt."""
-        self._why.setdefault(id(value), (value, why))
-
-    def spread(self, value: Any, parts: Iterable[Any]) -> bool:
-        """Mark a value as spoilt if one of its parts is; whether one is."""
-        for part in parts:
-            why = self.why(part)
-            if why is not None:
-                self.spoil(value, why)
-                return True
-        return False
-
-    def broken(self, why: str) -> Broken:
-        """A new stand-in."""
-        value = Broken()
-        self.spoil(value, why)
-        return value
+    def __init__(self, why: str) -> None:
+        self.why = why
 
 
-def rescue(data: bytes | memoryview, buffers: Sequence[Any]) -> tuple[Any, Unread]:
-    """The stream's content, and which parts of it are spoilt. Raises if the stream cannot be read to its end."""
-    unpickler = _Tolerant(io.BytesIO(data), buffers=buffers)
-    return unpickler.load(), unpickler.unread
+def rescue(data: bytes | memoryview, buffers: Sequence[Any]) -> list[Any]:
+    """A frame's content, with a `Broken` in place of each value that cannot be rebuilt. Raises if the stream cannot be
+    read to its end."""
+    batches, *tracking = _Sketcher(io.BytesIO(data), buffers=buffers).load()
+    return [[_batch(*packed) for packed in batches], *_rebuilt(tracking)]
 
 
-_SHARED = frozenset({type(None), bool, int, str, bytes, float, tuple})
-"""Types whose objects many values may share."""
-_Python: Any = pickle._Unpickler
-"""The unpickler in Python, whose operations have the same names in 3.11 to 3.14."""
+def _batch(*packed: Any) -> tuple[Any, ...]:
+    *rest, columns = packed
+    if isinstance(columns, tuple):
+        length, columns = columns
+        return *rest, (length, list(map(_column, columns)))
+    return *rest, list(map(_column, columns)) if isinstance(columns, list) else columns
 
 
-class _Tolerant(_Python):  # type: ignore[misc]
-    """Guards each operation that can reach users' code; each that puts parts together passes on what is spoilt."""
+def _column(column: Any) -> Any:
+    """Its values, each by itself. An array is the only value of its tuple."""
+    return type(column)(map(_value, column)) if isinstance(column, list | tuple) else column
 
-    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = dict(_Python.dispatch)
 
-    def __init__(self, file: io.BytesIO, buffers: Sequence[Any]) -> None:
-        super().__init__(file, buffers=buffers)
-        self.unread = Unread()
+def _value(value: Any) -> Any:
+    try:
+        return _rebuilt(value)
+    except BaseException as error:  # whatever users' code raises
+        return Broken(text_of_error(error))
 
-    def _make(self, make: Callable[[], Any], parts: Iterable[Any]) -> Any:
-        """Make a value of parts; a stand-in if a part is spoilt, or users' code raises."""
-        for part in parts:
-            why = self.unread.why(part)
-            if why is not None:
-                return self.unread.broken(why)
-        try:
-            return make()
-        except BaseException as error:
-            return self.unread.broken(text_of_error(error))
 
-    def _change(self, value: Any, parts: Sequence[Any], change: Callable[[], Any]) -> None:
-        """Put parts into an existing value; spoil it if a part is spoilt, or if it does not take them."""
-        self.unread.spread(value, parts)
-        if isinstance(value, Broken):
-            return
-        try:
-            change()
-        except BaseException as error:
-            self.unread.spoil(value, text_of_error(error))
+def _rebuilt(value: Any) -> Any:
+    stream = io.BytesIO()
+    _Writer(stream, 5).dump(value)
+    stream.seek(0)
+    return _Reader(stream).load()
 
-    # ---- classes and functions ----
 
+class _Sketched(type):
+    """Stands for a class or function of users' code; a call makes a sketch of what it would return."""
+
+    target: tuple[str, str]
+    """Module and name."""
+
+    def __call__(cls, *args: Any) -> Any:
+        return _sketch(cls, cls, args)
+
+
+class _Sketch(metaclass=_Sketched):
+    """Stands for an object: keeps what a stream does to it, and has that written again."""
+
+    made: tuple[Any, tuple[Any, ...]]
+    state: Any = None
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        return _sketch(cls, _new, (cls, args, kwargs))
+
+    def __call__(self, *args: Any) -> Any:
+        return _sketch(_Sketch, self, args)
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def append(self, item: Any) -> None:
+        self.extend((item,))
+
+    def extend(self, items: Iterable[Any]) -> None:
+        self.items = [*getattr(self, "items", ()), *items]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.pairs = [*getattr(self, "pairs", ()), (key, value)]
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        items, pairs = getattr(self, "items", None), getattr(self, "pairs", None)
+        return *self.made, self.state, items and iter(items), pairs and iter(pairs)
+
+
+def _sketch(kind: type[Any], make: Any, args: tuple[Any, ...]) -> _Sketch:
+    sketch: _Sketch = object.__new__(kind)
+    sketch.made = make, args
+    return sketch
+
+
+def _new(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return cls.__new__(cls, *args, **kwargs)
+
+
+class _Sketcher(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        return self._make(lambda: super(_Tolerant, self).find_class(module, name), ())
-
-    # ---- what is called ----
-
-    def load_reduce(self) -> None:
-        args = self.stack.pop()
-        func = self.stack[-1]
-        self.stack[-1] = self._make(lambda: func(*args), (func, args))
-
-    def load_newobj(self) -> None:
-        args = self.stack.pop()
-        kind = self.stack[-1]
-        self.stack[-1] = self._make(lambda: kind.__new__(kind, *args), (kind, args))
-
-    def load_newobj_ex(self) -> None:
-        kwargs = self.stack.pop()
-        args = self.stack.pop()
-        kind = self.stack[-1]
-        self.stack[-1] = self._make(lambda: kind.__new__(kind, *args, **kwargs), (kind, args, kwargs))
-
-    def load_build(self) -> None:
-        state, value, depth = self.stack[-1], self.stack[-2], len(self.stack)
-        why = self.unread.why(state)
-        if why is None and not isinstance(value, Broken):
-            try:
-                super().load_build()
-            except BaseException as error:
-                why = text_of_error(error)
-        del self.stack[depth - 1 :]
-        if why is not None and type(value) in _SHARED:
-            self.stack[-1] = self.unread.broken(why)
-        elif why is not None:
-            self.unread.spoil(value, why)
-
-    # ---- what is put together ----
-
-    def _load_tuple(self, count: int) -> None:
-        parts = tuple(self.stack[len(self.stack) - count :])
-        del self.stack[len(self.stack) - count :]
-        self._push_tuple(parts)
-
-    def _push_tuple(self, parts: tuple[Any, ...]) -> None:
-        self.unread.spread(parts, parts)
-        self.stack.append(parts)
-
-    def load_tuple(self) -> None:
-        self._push_tuple(tuple(self.pop_mark()))
-
-    def load_tuple1(self) -> None:
-        self._load_tuple(1)
-
-    def load_tuple2(self) -> None:
-        self._load_tuple(2)
-
-    def load_tuple3(self) -> None:
-        self._load_tuple(3)
-
-    def load_append(self) -> None:
-        part = self.stack.pop()
-        value = self.stack[-1]
-        self._change(value, (part,), lambda: value.append(part))
-
-    def load_appends(self) -> None:
-        parts = self.pop_mark()
-        value = self.stack[-1]
-
-        def extend() -> None:
-            if hasattr(value, "extend"):
-                value.extend(parts)
-            else:
-                for part in parts:
-                    value.append(part)
-
-        self._change(value, parts, extend)
-
-    def load_setitem(self) -> None:
-        part = self.stack.pop()
-        key = self.stack.pop()
-        value = self.stack[-1]
-        self._change(value, (key, part), lambda: value.__setitem__(key, part))
-
-    def load_setitems(self) -> None:
-        items = self.pop_mark()
-        value = self.stack[-1]
-
-        def put() -> None:
-            for key, part in zip(items[::2], items[1::2], strict=True):
-                value[key] = part
-
-        self._change(value, items, put)
-
-    def load_additems(self) -> None:
-        parts = self.pop_mark()
-        value = self.stack[-1]
-
-        def add() -> None:
-            if isinstance(value, set):
-                value.update(parts)
-            else:
-                for part in parts:
-                    value.add(part)
-
-        self._change(value, parts, add)
-
-    def load_frozenset(self) -> None:
-        parts = self.pop_mark()
-        self.stack.append(self._make(lambda: frozenset(parts), parts))
+        return _Sketched("_Sketch", (_Sketch,), {"target": (module, name)})
 
 
-_Tolerant.dispatch |= {
-    opcode[0]: load
-    for opcode, load in (
-        (pickle.REDUCE, _Tolerant.load_reduce), (pickle.NEWOBJ, _Tolerant.load_newobj),
-        (pickle.NEWOBJ_EX, _Tolerant.load_newobj_ex), (pickle.BUILD, _Tolerant.load_build),
-        (pickle.TUPLE, _Tolerant.load_tuple), (pickle.TUPLE1, _Tolerant.load_tuple1),
-        (pickle.TUPLE2, _Tolerant.load_tuple2), (pickle.TUPLE3, _Tolerant.load_tuple3),
-        (pickle.APPEND, _Tolerant.load_append), (pickle.APPENDS, _Tolerant.load_appends),
-        (pickle.SETITEM, _Tolerant.load_setitem), (pickle.SETITEMS, _Tolerant.load_setitems),
-        (pickle.ADDITEMS, _Tolerant.load_additems), (pickle.FROZENSET, _Tolerant.load_frozenset),
-    )
-}
+class _Writer(pickle.Pickler):
+    def persistent_id(self, value: Any) -> tuple[str, str] | None:
+        return value.target if isinstance(value, _Sketched) else None
+
+
+class _Reader(pickle.Unpickler):
+    def persistent_load(self, target: tuple[str, str]) -> Any:
+        return super().find_class(*target)

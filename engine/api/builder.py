@@ -176,8 +176,6 @@ def _check_component(declarer: Declarer, mistakes: list[str]) -> ComponentSpec:
             )
         elif isinstance(component, AsyncBolt | AsyncSpout) and not blocking:
             mistakes.append(f"component {id_!r} is asynchronous and has blocking = False; allowed: True")
-        if not isinstance(component, Spout) and not isinstance(zero_copy := component.zero_copy, bool):
-            mistakes.append(f"component {id_!r} has zero_copy = {repr_of(zero_copy)}; allowed: True or False")
         if isinstance(component, AsyncBolt):
             in_flight = component.max_in_flight
             if not isinstance(in_flight, int) or isinstance(in_flight, bool) or in_flight < 1:

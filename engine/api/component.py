@@ -116,10 +116,6 @@ class Bolt(Component):
     """True: each of this bolt's executors gets its own thread, so that blocking in `execute` holds up no other
     executor. The setting `execute_timeout_secs` limits the time for one tuple."""
 
-    zero_copy: bool = False
-    """True: long values from other workers are read where the sender has put them: `bytes` arrive as read-only
-    memoryviews (see `Tuple.view`), arrays as read-only arrays, from 64 KiB on."""
-
     needed_fields: Sequence[str] = ()
     """Fields without which it cannot use a tuple: `build()` refuses an input that does not declare them."""
 
@@ -141,9 +137,6 @@ class BasicBolt(Component):
     blocking: bool = False
     """As in `Bolt`."""
 
-    zero_copy: bool = False
-    """As in `Bolt`."""
-
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         """Called once before anything else, in the worker."""
 
@@ -162,9 +155,6 @@ class BatchBolt(Component):
 
     blocking: bool = False
     """Must be False: batches are executed by the worker's loop."""
-
-    zero_copy: bool = False
-    """As in `Bolt`: long columns of numpy and Arrow are then read where the sender has put them, and read-only."""
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         """Called once before anything else, in the worker."""

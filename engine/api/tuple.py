@@ -14,8 +14,7 @@ from typing import Any
 
 from squall.engine.api.stream import SYSTEM_COMPONENT, TICK_STREAM, Stream
 from squall.engine.errors import ComponentError
-from squall.engine.foreign.buffers import view_of
-from squall.engine.foreign.text import repr_of, type_name
+from squall.engine.foreign.text import repr_of
 
 
 class Source:
@@ -121,19 +120,6 @@ class Tuple:
     def select(self, *fields: str) -> tuple[Any, ...]:
         """Values of some fields, in the given order."""
         return tuple(self[name] for name in fields)
-
-    def view(self, key: int | str) -> memoryview:
-        """The bytes of a value (`bytes`, an array, whatever has a buffer), read-only and not copied. With `zero_copy`
-        they may lie in another worker's memory, and stay there as long as the view, or anything made of it, exists."""
-        value = self[key]
-        try:
-            return view_of(value)
-        except TypeError:
-            raise ComponentError(
-                f"value {repr_of(key)} of a tuple of {self._source.component} has no buffer to view: it is "
-                f"{type_name(value)}; allowed: bytes, bytearray, memoryview, arrays (not of "
-                "objects)"
-            ) from None
 
     def __repr__(self) -> str:
         source = self._source

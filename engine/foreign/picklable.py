@@ -13,12 +13,12 @@ from __future__ import annotations
 import datetime
 import decimal
 import pickle
+import re
 import uuid
 from collections.abc import Sequence
 from typing import Any
 
 from squall.engine.errors import ComponentError
-from squall.engine.foreign.buffers import why_no_bytes
 from squall.engine.foreign.text import text_of_error, type_name
 
 _PLAIN = frozenset({
@@ -27,6 +27,18 @@ _PLAIN = frozenset({
 })
 _REMEMBERED = 1024
 """Most combinations of types remembered per stream. Only code that makes classes as it runs has many."""
+
+_FIELD_NAME = re.compile(":[^:]*:")
+"""In the format of a structure."""
+
+
+def why_no_bytes(view: memoryview) -> str | None:
+    """Why the memory of a view means nothing to another process; None if it does."""
+    try:
+        kinds = view.format
+    except ValueError as error:  # it was released
+        return str(error)
+    return "its memory holds Python objects, not bytes" if "O" in _FIELD_NAME.sub("", kinds) else None
 
 
 class _Nowhere:

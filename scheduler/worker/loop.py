@@ -169,11 +169,6 @@ class Worker:
             time.sleep(_LEASE_LOOK_SECS)
         self._core = Assembler(topology, self._plan, self._config, boot.slot_index, self._peers, around).build()
         self._opening.ended(self._core)
-        self._plane.viewers = frozenset(
-            task
-            for bolt in topology.bolts if getattr(bolt.component, "zero_copy", False)
-            for task in self._plan.tasks_of(bolt.id)
-        )
         self._threads = ExecutorWatch(self._core)
         self._shared = WorkerBoard(self._board, self._core, self._plane, self._run_dir, boot)
         self._turn = Turn(

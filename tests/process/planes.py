@@ -43,10 +43,8 @@ class WatchedPayloads(Payloads):
         super().__init__(arena_bytes, counts)
         self.frames_in_arena = 0
 
-    def attach(
-        self, buffers: Buffers, to_view: Buffers = (), receiver: int = -1, frame: int = 0
-    ) -> tuple[list[Any], Callable[[], None] | None]:
-        parts, release = super().attach(buffers, to_view, receiver, frame)
+    def attach(self, buffers: Buffers) -> tuple[list[Any], Callable[[], None] | None]:
+        parts, release = super().attach(buffers)
         if release is None:
             return parts, None
         self.frames_in_arena += 1

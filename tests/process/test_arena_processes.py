@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import mmap
 import multiprocessing
 import os
 import platform
@@ -16,7 +15,7 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 
@@ -170,25 +169,21 @@ def reuse_when_told(pipe: Connection) -> None:
 
 
 def test_whenever_a_block_is_reused_its_reader_hears_of_it(
-    start: Callable[[Body], tuple[BaseProcess, Connection]], reader: ArenaReader, monkeypatch: pytest.MonkeyPatch
+    start: Callable[[Body], tuple[BaseProcess, Connection]], reader: ArenaReader
 ) -> None:
-    meanwhile: list[Callable[[], None]] = []
     torn: list[bytes] = []
 
-    class SlowMemory(mmap.mmap):
-        """A mapping that takes so long to copy that something else happens in the midst of it."""
+    class Slow(bytes):
+        """Takes so long to copy that the block is reused in the midst of it."""
 
-        def __getitem__(self, window: Any) -> Any:
-            if not meanwhile:
-                return super().__getitem__(window)
-            middle = (window.start + window.stop) // 2
-            first = super().__getitem__(slice(window.start, middle))
-            meanwhile.pop()()
-            torn.append(first + super().__getitem__(slice(middle, window.stop)))
-            return torn[-1]
+        def __new__(cls, block: memoryview) -> Slow:
+            middle = len(block) // 2
+            first = bytes(block[:middle])
+            reuse()
+            torn.append(first + bytes(block[middle:]))
+            return super().__new__(cls, torn[-1])
 
     _, pipe = start(reuse_when_told)
-    monkeypatch.setattr(mmap, "mmap", SlowMemory)
 
     def next_block() -> BlockRef:
         pipe.send("next")
@@ -205,9 +200,8 @@ def test_whenever_a_block_is_reused_its_reader_hears_of_it(
     with pytest.raises(ProtocolError, match=before):
         reader.copy(ref)
     ref = next_block()
-    meanwhile.append(reuse)
     with pytest.raises(ProtocolError, match=during):
-        reader.copy(ref)
+        reader.copy(ref, Slow)
     assert torn[0].count(0) == ref.length // 2, "torn: what the error is good for"
 
 

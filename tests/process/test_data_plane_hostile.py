@@ -24,11 +24,11 @@ def make() -> Iterator[Make]:
 
 
 GOOD, _ = codec.encode(parcel("good"))
-REF = (os.getpid(), 1, 5, 4096, 100_000, 1)
+REF = (os.getpid(), 1, 5, 4096, 100_000, 1, 0)
 
 
 def descriptors(*rows: Any) -> bytes:
-    return msgspec.msgpack.encode((0, rows))
+    return msgspec.msgpack.encode(rows)
 
 
 BAD_FRAMES: dict[str, tuple[list[bytes], str]] = {

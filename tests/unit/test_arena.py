@@ -327,11 +327,11 @@ def test_descriptor_just_past_an_arena_whose_table_has_no_slack_is_refused(reade
 def test_descriptor_number_that_is_something_else_by_now_is_refused(reader: ArenaReader) -> None:
     read_end, write_end = os.pipe()  # opening a pipe for reading would wait for ever
     with pytest.raises(ProtocolError, match=rf"descriptor {read_end} of process \d+ is pipe:.*, not an arena"):
-        reader.copy(BlockRef(os.getpid(), read_end, 1, GRAIN_BYTES, 1, 1))
+        reader.copy(BlockRef(os.getpid(), read_end, 1, GRAIN_BYTES, 1, 1, 0))
     os.close(read_end)
     os.close(write_end)
     with pytest.raises(ClusterError, match="No such file or directory"):
-        reader.copy(BlockRef(os.getpid(), read_end, 1, GRAIN_BYTES, 1, 1))
+        reader.copy(BlockRef(os.getpid(), read_end, 1, GRAIN_BYTES, 1, 1, 0))
 
 
 @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ def test_memfd_that_is_no_proper_arena_is_refused(reader: ArenaReader, seals: in
     os.ftruncate(fd, size)
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
     with pytest.raises(ProtocolError, match=reason):
-        reader.copy(BlockRef(os.getpid(), fd, 1, GRAIN_BYTES, 1, 1))
+        reader.copy(BlockRef(os.getpid(), fd, 1, GRAIN_BYTES, 1, 1, 0))
     os.close(fd)
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from squall.engine.errors import ProtocolError
 from squall.ipc import frame
-from squall.ipc.checksum import checksum
 from squall.ipc.frame import (
     CREDIT,
     DATA,
@@ -20,6 +19,7 @@ from squall.ipc.frame import (
     KINDS,
     OPENING_BYTES,
     Header,
+    checksum,
     opening_of,
     seal,
     topology_tag,

@@ -168,10 +168,8 @@ def test_it_reads_whatever_pickle_reads(seed: int) -> None:
     parcel = random_parcel(random.Random(seed))
     data, buffers = encode(parcel)
     raws = [bytes(buffer.raw()) for buffer in buffers]
-    read, unread = rescue(data, raws)
-    assert same(read, pickle.loads(data, buffers=raws))
+    assert same(rescue(data, raws), list(pickle.loads(data, buffers=raws)))
     assert content(decode(data, raws))["unread"] == []
-    assert unread.why(read) is None
 
 
 @pytest.mark.parametrize("cut", range(1, 60, 7))
