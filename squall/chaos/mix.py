@@ -13,7 +13,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
+from itertools import permutations
 
 from squall.engine.errors import UsageError
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
@@ -23,27 +23,13 @@ from squall.scheduler.faults.kind import ActsOn
 from squall.scheduler.faults.words import name_text
 
 
-class Whom(Enum):
-    """What a fault of a mix hits."""
-
-    WORKER = auto()
-    DAEMON = auto()
-    """Nimbus, the keeper, a supervisor or a forking parent."""
-    PROCESS = auto()
-    """A worker, or now and then Nimbus or a supervisor."""
-    NODE = auto()
-    COMPONENT = auto()
-    BOLT = auto()
-    LINK = auto()
-    CLUSTER = auto()
-
-
 @dataclass(frozen=True)
 class Drawn:
     """A way in which a kind of the catalogue is drawn."""
 
     kind: str
-    whom: Whom
+    whom: str
+    """What it hits: see `Places.of`."""
     lasts_secs: tuple[float, float] | None = None
     """Range of its duration; None: it is over at once."""
     deaths: int = 0
@@ -55,60 +41,61 @@ _POISON_DEATHS = 6
 """A poison kills as often as its victim can be started again in its time."""
 _START_DEATHS = 7
 """The kill, and starts that fail in that time."""
-_DRAWN = {
-    "kill": Drawn("kill", Whom.WORKER, deaths=1),
-    "stop": Drawn("stop", Whom.WORKER, _SHORT),
-    "throttle": Drawn("throttle", Whom.WORKER, _LONG),
-    "segfault": Drawn("segfault", Whom.WORKER, deaths=1),
-    "exit": Drawn("exit", Whom.WORKER, deaths=1),
-    "exception": Drawn("exception", Whom.COMPONENT, (0.02, 0.2), deaths=1),
-    "hang": Drawn("hang", Whom.COMPONENT, (0.05, 1.0)),
-    "slow": Drawn("slow", Whom.COMPONENT, _LONG),
-    "poison": Drawn("poison", Whom.BOLT, (0.5, 2.0), deaths=_POISON_DEATHS),
-    "drop": Drawn("drop", Whom.LINK, _LONG),
-    "duplicate": Drawn("duplicate", Whom.LINK, _LONG),
-    "delay": Drawn("delay", Whom.LINK, _LONG),
-    "reorder": Drawn("reorder", Whom.LINK, _LONG),
-    "corrupt": Drawn("corrupt", Whom.LINK, _LONG),
-    "truncate": Drawn("truncate", Whom.LINK, _LONG),
-    "garble": Drawn("garble", Whom.LINK, _LONG),
-    "partition": Drawn("partition", Whom.LINK, (0.1, 1.5)),
-    "slow-link": Drawn("slow-link", Whom.LINK, _LONG),
-    "kill-daemon": Drawn("kill", Whom.DAEMON, deaths=1),
-    "stop-daemon": Drawn("stop", Whom.DAEMON, _SHORT),
-    "memory-limit": Drawn("memory-limit", Whom.WORKER, _LONG, deaths=1),
-    "descriptor-limit": Drawn("descriptor-limit", Whom.PROCESS, _LONG, deaths=1),
-    "fork-refused": Drawn("fork-refused", Whom.NODE, (0.2, 1.5)),
-    "bad-code": Drawn("bad-code", Whom.WORKER, _SHORT, deaths=_START_DEATHS),
-    "bad-config": Drawn("bad-config", Whom.WORKER, _SHORT, deaths=_START_DEATHS),
-    "store-locked": Drawn("store-locked", Whom.CLUSTER, _LONG, deaths=1),
-    "store-full": Drawn("store-full", Whom.CLUSTER, _SHORT, deaths=3),
-    "torn-write": Drawn("torn-write", Whom.CLUSTER, _LONG, deaths=1),
-    "disk-full": Drawn("disk-full", Whom.PROCESS, _LONG, deaths=1),
-    "clock-jump": Drawn("clock-jump", Whom.WORKER, _LONG),
-    "shared-memory-exhausted": Drawn("shared-memory-exhausted", Whom.WORKER, _LONG),
+_GROUPS = {
+    "process": {
+        "kill": Drawn("kill", "worker", deaths=1),
+        "stop": Drawn("stop", "worker", _SHORT),
+        "throttle": Drawn("throttle", "worker", _LONG),
+        "segfault": Drawn("segfault", "worker", deaths=1),
+        "exit": Drawn("exit", "worker", deaths=1),
+    },
+    "executor": {
+        "exception": Drawn("exception", "component", (0.02, 0.2), deaths=1),
+        "hang": Drawn("hang", "component", (0.05, 1.0)),
+        "slow": Drawn("slow", "component", _LONG),
+    },
+    "tuple": {"poison": Drawn("poison", "bolt", (0.5, 2.0), deaths=_POISON_DEATHS)},
+    "link": {
+        **{
+            kind: Drawn(kind, "link", _LONG)
+            for kind in ("drop", "duplicate", "delay", "reorder", "corrupt", "truncate", "garble")
+        },
+        "partition": Drawn("partition", "link", (0.1, 1.5)),
+        "slow-link": Drawn("slow-link", "link", _LONG),
+    },
+    "daemons": {
+        "kill-daemon": Drawn("kill", "daemon", deaths=1),
+        "stop-daemon": Drawn("stop", "daemon", _SHORT),
+    },
+    "limits": {
+        "memory-limit": Drawn("memory-limit", "worker", _LONG, deaths=1),
+        "descriptor-limit": Drawn("descriptor-limit", "process", _LONG, deaths=1),
+        "fork-refused": Drawn("fork-refused", "node", (0.2, 1.5)),
+    },
+    "code": {
+        "bad-code": Drawn("bad-code", "worker", _SHORT, deaths=_START_DEATHS),
+        "bad-config": Drawn("bad-config", "worker", _SHORT, deaths=_START_DEATHS),
+    },
+    "store": {
+        "store-locked": Drawn("store-locked", "cluster", _LONG, deaths=1),
+        "store-full": Drawn("store-full", "cluster", _SHORT, deaths=3),
+        "torn-write": Drawn("torn-write", "cluster", _LONG, deaths=1),
+    },
+    "machine": {
+        "disk-full": Drawn("disk-full", "process", _LONG, deaths=1),
+        "clock-jump": Drawn("clock-jump", "worker", _LONG),
+        "shared-memory-exhausted": Drawn("shared-memory-exhausted", "worker", _LONG),
+    },
 }
-"""Name in a mix -> how it is drawn."""
-
-GROUPS = {
-    "process": ("kill", "stop", "throttle", "segfault", "exit"),
-    "executor": ("exception", "hang", "slow"),
-    "tuple": ("poison",),
-    "link": ("drop", "duplicate", "delay", "reorder", "corrupt", "truncate", "garble", "partition", "slow-link"),
-    "daemons": ("kill-daemon", "stop-daemon"),
-    "limits": ("memory-limit", "descriptor-limit", "fork-refused"),
-    "code": ("bad-code", "bad-config"),
-    "store": ("store-locked", "store-full", "torn-write"),
-    "machine": ("disk-full", "clock-jump", "shared-memory-exhausted"),
-}
+"""Group -> name in a mix -> how it is drawn."""
+_DRAWN = {name: drawn for group in _GROUPS.values() for name, drawn in group.items()}
+GROUPS = {group: tuple(names) for group, names in _GROUPS.items()}
 """Name of a group -> its names in a mix."""
 ALL = "all"
 _GAP_SECS = (0.2, 2.0)
 """Range of the mean time between two faults; each seed draws its own."""
 _FRAMES_HIT, _CALLS_HIT = (0.01, 0.3), (0.001, 0.05)
 """Ranges of the share of frames hit, and of calls of `execute` hit: fewer, as these may end their worker."""
-_DAEMONS_HIT = 0.3
-"""Share of the faults of a worker or daemon that hit Nimbus or a supervisor."""
 _JUMP_SECS = 100_000.0
 """Farthest that a clock jumps, either way: more than a day."""
 _KEY_DIGITS = (2, 3)
@@ -148,39 +135,25 @@ class Places:
     key_field: str = ""
     """The field of every bolt's input in which the taps keep the key of its message."""
 
-    @property
-    def nodes(self) -> list[str]:
-        return sorted({worker.rpartition(":")[0] for worker in self.workers})
-
-    def of(self, whom: Whom) -> list[str]:
-        """The targets of a sort; empty if there are none, or if it takes none."""
-        nodes = [name_text(node) for node in self.nodes]
+    def of(self, whom: str) -> list[tuple[str, ...]]:
+        """What a fault may hit: the targets of each such fault. Empty if there is nothing."""
+        nodes = sorted({name_text(worker.rpartition(":")[0]) for worker in self.workers})
         served = ["nimbus", *(f"supervisor {node}" for node in nodes)]
-        match whom:
-            case Whom.WORKER | Whom.PROCESS:
-                return sorted(self.workers)
-            case Whom.DAEMON:
-                return ["keeper", *served, *(f"forking-parent {node}" for node in nodes)]
-            case Whom.NODE:
-                return nodes
-            case Whom.COMPONENT:
-                return [f"component {name_text(name)}" for name in sorted(self.components)]
-            case Whom.BOLT:
-                return [f"component {name_text(name)}" for name in sorted(self.bolts)]
-            case _:
-                return []
-
-    def can_take(self, whom: Whom) -> bool:
-        """Whether there is something for a fault to hit; one worker has no links."""
-        if whom is Whom.LINK:
-            return len(self.workers) > 1
-        return whom is Whom.CLUSTER or bool(self.of(whom))
+        found: dict[str, Sequence[str]] = {
+            "worker": sorted(self.workers),
+            "daemon": ["keeper", *served, *(f"forking-parent {node}" for node in nodes)],
+            "process": [*sorted(self.workers), *served],
+            "node": nodes,
+            "component": [f"component {name_text(name)}" for name in sorted(self.components)],
+            "bolt": [f"component {name_text(name)}" for name in sorted(self.bolts)],
+            "link": [f" {way} ".join(ends) for ends in permutations(sorted(self.workers), 2) for way in ("->", "<->")],
+        }
+        return [()] if whom == "cluster" else [(target,) for target in found[whom]]
 
 
 def kinds_of(mix: str) -> tuple[str, ...]:
     """The names from which a mix is drawn: groups or names, joined by commas. UsageError names an unknown one."""
-    known = {ALL: tuple(name for names in GROUPS.values() for name in names), **GROUPS}
-    known |= {name: (name,) for names in GROUPS.values() for name in names}
+    known = {ALL: tuple(_DRAWN), **GROUPS, **{name: (name,) for name in _DRAWN}}
     found: dict[str, None] = {}
     for name in mix.split(","):
         if (kinds := known.get(name.strip())) is None:
@@ -192,7 +165,7 @@ def kinds_of(mix: str) -> tuple[str, ...]:
 def draw(seed: int, mix: Sequence[str], places: Places, for_secs: float) -> list[Fault]:
     """Draw the faults of a seed, in order of time; at least one. UsageError if none is possible."""
     rng = random.Random(f"squall chaos {seed}")
-    names = [name for name in mix if places.can_take(_DRAWN[name].whom)]
+    names = [name for name in mix if places.of(_DRAWN[name].whom)]
     if not names:
         lacks = "a topology of one worker has no links" if len(places.workers) == 1 else "this topology has no bolt"
         raise UsageError(f"no fault of the mix ({', '.join(mix)}) is possible: {lacks}")
@@ -226,17 +199,7 @@ def _fault(rng: random.Random, drawn: Drawn, places: Places, at_secs: float) -> 
         probability = round(rng.uniform(*(_FRAMES_HIT if on_frames else _CALLS_HIT)), 4)
     make = _PARAMETERS.get(drawn.kind)
     return Fault(
-        drawn.kind, _targets(rng, drawn.whom, places), AfterSecs(round(at_secs, 3)),
+        drawn.kind, rng.choice(places.of(drawn.whom)), AfterSecs(round(at_secs, 3)),
         for_secs=None if drawn.lasts_secs is None else round(rng.uniform(*drawn.lasts_secs), 3),
         probability=probability, params={} if make is None else make(rng, places), seed=rng.getrandbits(32),
     )  # fmt: skip
-
-
-def _targets(rng: random.Random, whom: Whom, places: Places) -> tuple[str, ...]:
-    if whom is Whom.CLUSTER:
-        return ()
-    if whom is Whom.LINK:
-        return (f" {rng.choice(('->', '<->'))} ".join(rng.sample(sorted(places.workers), 2)),)
-    if whom is Whom.PROCESS and rng.random() < _DAEMONS_HIT:
-        return (rng.choice([name for name in places.of(Whom.DAEMON) if name.startswith(("nimbus", "supervisor"))]),)
-    return (rng.choice(places.of(whom)),)

@@ -1,20 +1,19 @@
 """The tap around a bolt, whether it takes tuples, acks them itself or takes batches: takes the keys of messages off its
 input, adds them to its output, and writes the sink ledger.
 
-Guarantees: see `squall.chaos.taps`. What runs for every tuple is a function made in `prepare`.
+Guarantees: see `squall.chaos.taps`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, repeat
 from typing import Any
 
 from squall.chaos.line_log import LineLog, digest, quoted
 from squall.chaos.tapping import ACKED_BY, BY_CLOCK, STEMS_FROM, Around, Keys, Tapping, new_log, with_keys
 from squall.engine.api.async_component import AsyncBolt
-from squall.engine.api.collectors import BasicCollector, BatchCollector
 from squall.engine.api.columns import ColumnBatch, Columns
 from squall.engine.api.component import BatchBolt
 from squall.engine.api.context import TopologyContext
@@ -43,7 +42,6 @@ class TappedBolt(Around):
         self._labels: dict[Source, str] = {}
         """The way into the sink, as JSON."""
         self._log: LineLog | None = None
-        self.execute: Callable[..., Any]
 
     def __reduce__(self) -> Any:
         return TappedBolt, (self._inner, self._component, self._tapping, self._placed)
@@ -52,85 +50,43 @@ class TappedBolt(Around):
         if self._component in self._tapping.sinks:
             self._log = new_log(self._tapping, "sink")
             self._log.append("task", context.task_index, self._placed)
-        if not collector:
+        if collector:
+            # As a part of a JSON text, like keys.
+            self._out: Any = _AnchoredOut(collector[0], (quoted(ACKED_BY + self._component)[1:-1],))
+            self._inner.prepare(conf, context, self._out)
+        else:
+            self._out = _BatchOut() if isinstance(self._inner, BatchBolt) else _BasicOut()
             self._inner.prepare(conf, context)
-            if isinstance(self._inner, BatchBolt):
-                self.execute_batch = self._executing_batches()
-            else:
-                self.execute = self._executing_basic()
-            return
-        # As a part of a JSON text, like keys.
-        out = _AnchoredOut(collector[0], (quoted(ACKED_BY + self._component)[1:-1],))
-        self._inner.prepare(conf, context, out)
-        self.execute = self._executing(out)
 
     def cleanup(self) -> None:
         self._inner.cleanup()
         if self._log is not None:
             self._log.close()
 
-    # ---- its calls, by its kind ----
-
-    def _executing_basic(self) -> Callable[[Tuple, BasicCollector], Any]:
-        take, out, execute = self._taking(), _BasicOut(None), self._inner.execute
-
-        def tapped(tup: Tuple, collector: BasicCollector) -> Any:
-            out._inner = collector
-            out.keys = take(tup)
-            return execute(tup, out)
-
-        return tapped
-
-    def _executing(self, out: _AnchoredOut) -> Callable[[Tuple], Any]:
-        take, keys_of, execute = self._taking(), out.keys, self._inner.execute
+    def execute(self, tup: Tuple, *collector: Any) -> Any:
+        keys: Keys = BY_CLOCK
+        source = self._without_field(tup._source)
+        if source is not None:
+            keys = tup.values[-1]
+            tup.values, tup._source = tup.values[:-1], source
+            self._record(source, (tup.values,), (keys,))
+        if collector:
+            self._out.begin(keys, collector[0])
+            return self._inner.execute(tup, self._out)
         # Which of several tuples in flight an asynchronous bolt is about is not known.
-        one_at_a_time = not isinstance(self._inner, AsyncBolt)
+        self._out.begin(keys, tup, one_at_a_time=not isinstance(self._inner, AsyncBolt))
+        return self._inner.execute(tup)
 
-        def tapped(tup: Tuple) -> Any:
-            keys = keys_of[id(tup)] = take(tup)
-            by_clock = keys is BY_CLOCK
-            out.unanchored, out.current = BY_CLOCK if by_clock else (), None
-            if one_at_a_time and not by_clock:
-                out.current = tup
-            return execute(tup)
-
-        return tapped
-
-    def _executing_batches(self) -> Callable[[ColumnBatch, BatchCollector], Any]:
-        out, execute = _BatchOut(None), self._inner.execute_batch
-
-        def tapped(batch: ColumnBatch, collector: BatchCollector) -> Any:
-            out._inner, plain = collector, self._without_field(batch.source)
-            if plain is None:
-                out.keys = [BY_CLOCK] * len(batch)
-                return execute(batch, out)
-            *columns, out.keys = batch.columns
+    def execute_batch(self, batch: ColumnBatch, collector: Any) -> Any:
+        keys: list[Keys] = [BY_CLOCK] * len(batch)
+        source = self._without_field(batch.source)
+        if source is not None:
+            *columns, keys = batch.columns
             rows = Columns(tuple(columns), len(batch))
-            self._record(plain, rows, out.keys)
-            return execute(ColumnBatch(rows, plain), out)
-
-        return tapped
-
-    # ---- its input ----
-
-    def _taking(self) -> Callable[[Tuple], Keys]:
-        """A function that takes the keys off a tuple, records it, and returns the keys."""
-        plain_of, learn, but_last = self._plain.get, self._without_field, slice(-1)
-        record = None if self._log is None else self._record
-
-        def take(tup: Tuple) -> Keys:
-            # Nearly always known; None also stands for ticks.
-            plain = plain_of(tup._source) or learn(tup._source)
-            if plain is None:
-                return BY_CLOCK
-            values = tup.values
-            keys: Keys = values[-1]
-            tup.values, tup._source = values[but_last], plain
-            if record is not None:
-                record(plain, (tup.values,), (keys,))
-            return keys
-
-        return take
+            self._record(source, rows, keys)
+            batch = ColumnBatch(rows, source)
+        self._out.begin(keys, collector)
+        return self._inner.execute_batch(batch, self._out)
 
     def _without_field(self, source: Source) -> Source | None:
         """The source without the taps' field; None for ticks."""
@@ -158,14 +114,19 @@ class TappedBolt(Around):
 
 
 class _BasicOut(Around):
-    keys: Keys = ()
-    """Of the tuple being executed."""
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    def begin(self, keys: Any, collector: Any) -> None:
+        """Begin with a tuple or a batch: its keys, and its collector."""
+        self._keys: Any = keys
+        self._inner = collector
 
     def emit(self, values: Any, stream: str = DEFAULT_STREAM) -> Any:
-        return self._inner.emit(with_keys(values, self.keys), stream)
+        return self._inner.emit(with_keys(values, self._keys), stream)
 
     def emit_direct(self, task: int, values: Any, stream: str = DEFAULT_STREAM) -> Any:
-        return self._inner.emit_direct(task, with_keys(values, self.keys), stream)
+        return self._inner.emit_direct(task, with_keys(values, self._keys), stream)
 
 
 class _AnchoredOut(Around):
@@ -173,12 +134,17 @@ class _AnchoredOut(Around):
         """`after_ack`: the keys of a tuple without anchors that is emitted after the ack of the one being executed."""
         super().__init__(collector)
         self._after_ack = after_ack
-        self.current: Tuple | None = None
+        self._current: Tuple | None = None
         """The tuple being executed, if it is known."""
-        self.keys: dict[int, Keys] = {}
+        self._keys: dict[int, Keys] = {}
         """Keys by the `id` of their tuple, until its answer; an entry is overwritten when another gets that `id`."""
-        self.unanchored: Keys = ()
+        self._unanchored: Keys = ()
         """The keys of a tuple without anchors."""
+
+    def begin(self, keys: Keys, tup: Tuple, *, one_at_a_time: bool) -> None:
+        self._keys[id(tup)] = keys
+        self._unanchored = BY_CLOCK if keys is BY_CLOCK else ()
+        self._current = tup if one_at_a_time and keys is not BY_CLOCK else None
 
     def emit(self, values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM) -> Any:
         anchors = _listed(anchors)
@@ -190,20 +156,20 @@ class _AnchoredOut(Around):
 
     def ack(self, tup: Tuple) -> None:
         self._inner.ack(tup)
-        self.keys.pop(id(tup), None)
-        if tup is self.current:
-            self.unanchored = self._after_ack
+        self._keys.pop(id(tup), None)
+        if tup is self._current:
+            self._unanchored = self._after_ack
 
     def fail(self, tup: Tuple) -> None:
         self._inner.fail(tup)
-        self.keys.pop(id(tup), None)
+        self._keys.pop(id(tup), None)
 
     def _keys_of(self, anchors: Anchors) -> Keys:
         if isinstance(anchors, Tuple):
-            return self.keys.get(id(anchors), ())
+            return self._keys.get(id(anchors), ())
         if not anchors or not isinstance(anchors, Iterable):
-            return self.unanchored
-        several: dict[Keys, None] = dict.fromkeys(map(self.keys.get, map(id, anchors), repeat(())))
+            return self._unanchored
+        several: dict[Keys, None] = dict.fromkeys(map(self._keys.get, map(id, anchors), repeat(())))
         if len(several) == 1:
             return next(iter(several))
         return tuple(dict.fromkeys(chain.from_iterable([keys] if isinstance(keys, str) else keys for keys in several)))
@@ -216,9 +182,8 @@ def _listed(anchors: Anchors) -> Anchors:
     return list(anchors)
 
 
-class _BatchOut(Around):
-    keys: list[Keys]
-    """Of the input rows."""
+class _BatchOut(_BasicOut):
+    """Its keys are a list, of the input rows."""
 
     def emit_batch(
         self, columns: Any, counts: Any = None, parents: Any = None, stream: str = DEFAULT_STREAM
@@ -236,17 +201,17 @@ class _BatchOut(Around):
             length = len(columns[0])
         except (IndexError, KeyError, TypeError):
             return columns
-        keys = self._keys(length, counts, parents)
+        keys = self._of_rows(length, counts, parents)
         # As long as the other columns, so that the engine tells what is wrong with the counts and not with this column.
         return (*columns, keys if len(keys) == length else [()] * length)
 
-    def _keys(self, length: int, counts: Any, parents: Any) -> list[Keys]:
+    def _of_rows(self, length: int, counts: Any, parents: Any) -> list[Keys]:
         try:
             if parents is not None:
-                return list(map(self.keys.__getitem__, values_of(parents)))
+                return list(map(self._keys.__getitem__, values_of(parents)))
             if counts is None:
-                return list(self.keys)
+                return list(self._keys)
             numbers = values_of(counts)
-            return list(chain.from_iterable(map(repeat, self.keys, numbers))) if sum(numbers) == length else []
+            return list(chain.from_iterable(map(repeat, self._keys, numbers))) if sum(numbers) == length else []
         except (AttributeError, IndexError, TypeError, OverflowError):
             return []

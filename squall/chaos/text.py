@@ -14,7 +14,8 @@ _SHOWN_FINDINGS = 10
 
 def parameters_text(parameters: Mapping[str, Any]) -> str:
     """The first and last line: all parameters of a run."""
-    return "squall chaos: " + plain(", ".join(f"{name}={value}" for name, value in parameters.items()))
+    given = (f"{name}={value}" for name, value in parameters.items() if value != "")
+    return "squall chaos: " + plain(", ".join(given))
 
 
 def expected_text(expected: Mapping[str, Any]) -> str:

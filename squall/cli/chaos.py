@@ -31,32 +31,32 @@ from squall.cli.loader import load_topology
 from squall.cli.output import note, reserve_stdout, say, say_json
 from squall.cli.settings import layers_of, settings_option
 from squall.cli.target import target_options
-from squall.engine.errors import UsageError
 from squall.engine.report.schema import with_schema
 from squall.scheduler.cluster.size import check_workers, this_machine
 from squall.scheduler.common.duration import parse_duration_secs
 
 EXIT_OK, EXIT_FAILURE = 0, 1
 _MIX_HELP = f"Which faults, joined by commas: {ALL}, groups ({', '.join(GROUPS)}), or names from them."
-_MAX_SEED, _MOST = 2**63, 1_000_000
+_NUMBER, _COUNT = click.IntRange(0, 2**63), click.IntRange(1, 1_000_000)
 
 
 @click.command("chaos")
 @target_options
-@click.option("--seed", required=True, metavar="N", help="Decides what the faults are, what they hit and when.")
-@click.option("--seeds", type=int, default=1, show_default=True, help="Number of seeds to try, from --seed on.")
+@click.option("--seed", type=_NUMBER, required=True, help="Decides what the faults are, what they hit and when.")
+@click.option("--seeds", type=_COUNT, default=1, show_default=True, help="Number of seeds to try, from --seed on.")
 @click.option("--for", "duration", default="30s", show_default=True, help="Time with faults, for each seed.")
 @click.option("--mix", default=ALL, show_default=True, help=_MIX_HELP)
 @click.option("--sink", "sinks", multiple=True, metavar="BOLT",
               help="A sink to compare (default: each bolt that no other reads from).")
 @settings_option
-@click.option("--only", metavar="N,N", help="Only these faults of the seed, by their numbers.")
-@click.option("--jobs", type=int, default=1, show_default=True, help="Seeds tried side by side, each on a cluster.")
+@click.option("--only", type=_NUMBER, multiple=True, metavar="N",
+              help="A fault of the seed, by its number: only those named are injected; 0: none.")
+@click.option("--jobs", type=_COUNT, default=1, show_default=True, help="Seeds tried side by side, each on a cluster.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
 def chaos_command(
-    target: str, app_dir: str | None, seed: str, seeds: int, duration: str, mix: str, sinks: tuple[str, ...],
-    settings: tuple[str, ...], only: str | None, jobs: int, as_json: bool, arguments: tuple[str, ...],
+    target: str, app_dir: str | None, seed: int, seeds: int, duration: str, mix: str, sinks: tuple[str, ...],
+    settings: tuple[str, ...], only: tuple[int, ...], jobs: int, as_json: bool, arguments: tuple[str, ...],
 ) -> None:
     """Run the topology in FILE under random faults, and prove that nothing was lost.
 
@@ -66,13 +66,8 @@ def chaos_command(
     is left behind; 1: one of these does not hold; 2: wrong use, or a topology of which
     nothing could be proved; 130: interrupted.
     """
-    first = _number("--seed", seed, 0, _MAX_SEED)
-    for option, value in (("--seeds", seeds), ("--jobs", jobs)):
-        _number(option, str(value), 1, _MOST)
-    numbers = None if only is None else [_number("--only", part, 0, _MOST) for part in only.split(",")]
     for_secs, kinds = parse_duration_secs(duration), kinds_of(mix)
     layers = layers_of(settings, SETTINGS)
-    check_workers(layers.config().workers, 1, this_machine())
     # From here on, users' code runs in this process and may print.
     out = reserve_stdout() if as_json else None
     loaded = load_topology(target, list(arguments), app_dir)
@@ -81,20 +76,17 @@ def chaos_command(
     check_workers(config.workers, 1, this_machine())
     subject = Subject(topology, loaded.script, config, sinks or sinks_of(topology))
     tap(topology, Tapping("", subject.sinks))
-    asked = {
-        "file": target, "seed": first, "seeds": seeds, "for": duration, "mix": mix,
-        "sink": list(subject.sinks), "set": [f"{name}={value}" for name, value in config.explicit().items()],
-        "jobs": jobs,
-        **({} if only is None else {"only": only}), **({} if app_dir is None else {"app-dir": app_dir}),
-        "arguments": list(arguments),
-    }  # fmt: skip
-    session = _Session(asked, note if as_json else say)
+    session = _Session(note if as_json else say, {
+        "file": target, "seed": seed, "seeds": seeds, "for": duration, "mix": mix, "sink": list(subject.sinks),
+        "set": [f"{name}={value}" for name, value in config.explicit().items()], "jobs": jobs, "only": list(only),
+        "app-dir": [] if app_dir is None else [app_dir], "arguments": list(arguments),
+    })  # fmt: skip
     directory = Path(tempfile.mkdtemp(prefix="squall-chaos-"))
     try:
         with Interrupts() as interrupts:
             proof = Proof(subject, kinds, for_secs, directory, lambda: interrupts.count > 0, jobs)
-            campaign = Campaign(proof, jobs, lambda: interrupts.count > 0)
-            session.run(campaign, range(first, first + seeds), numbers)
+            with Campaign(proof, jobs, lambda: interrupts.count > 0) as campaign:
+                session.run(campaign, range(seed, seed + seeds), only or None)
     except Stopped:
         raise click.exceptions.Exit(interrupts.exit_code) from None
     finally:
@@ -108,16 +100,17 @@ def chaos_command(
 class _Session:
     """Runs the seeds, reports each, and collects the results."""
 
-    def __init__(self, asked: dict[str, Any], tell: Callable[[str], None]) -> None:
+    def __init__(self, tell: Callable[[str], None], asked: dict[str, Any]) -> None:
+        """`asked`: option -> value, or list of values."""
         self._tell = tell
         self._asked = asked
-        parameters = {name: " ".join(value) if isinstance(value, list) else value for name, value in asked.items()}
+        shown = {name: " ".join(map(str, value)) if isinstance(value, list) else value for name, value in asked.items()}
         self.document: dict[str, Any] = {
-            "parameters": {**parameters, "version": __version__}, "command": self._command(), "seeds": [],
+            "parameters": {**shown, "version": __version__}, "command": self._command(), "seeds": [],
         }  # fmt: skip
         tell(parameters_text(self.document["parameters"]))
 
-    def _command(self, **other: str) -> str:
+    def _command(self, **other: Any) -> str:
         """The command that repeats this run, with some options changed."""
         words = ["squall", "chaos", self._asked["file"]]
         for name, value in {**self._asked, **other}.items():
@@ -154,7 +147,7 @@ class _Session:
         self._tell(f"looking for the fewest faults with which seed {result.seed} still fails")
 
         def tried(numbers: Sequence[int], good: bool) -> None:
-            self._tell(f"  faults {', '.join(map(str, numbers)) or 'none'}: {'good' if good else 'fails'}")
+            self._tell(f"  faults {', '.join(map(str, numbers))}: {'good' if good else 'fails'}")
 
         smallest = campaign.shrink(result, expected, tried)
         if smallest is None:
@@ -162,8 +155,7 @@ class _Session:
             return
         (row,) = (row for row in self.document["seeds"] if row["seed"] == result.seed)
         row["smallest"] = smallest
-        only = ",".join(map(str, smallest)) or "0"
-        self.document["command_smallest"] = self._command(seed=str(result.seed), seeds="1", only=only)
+        self.document["command_smallest"] = self._command(seed=result.seed, seeds=1, only=smallest)
         for number in smallest:
             self._tell(f"  fault {number}: {when_text(row['faults'][number - 1])}")
         self._tell(f"the fewest faults that still fail: {self.document['command_smallest']}")
@@ -173,12 +165,6 @@ class _Session:
         self._tell(verdict_text(self.document))
         self._tell(f"to repeat it: {self.document['command']}")
         self._tell(parameters_text(self.document["parameters"]))
-
-
-def _number(option: str, text: str, least: int, most: int) -> int:
-    if not text.isascii() or not text.isdecimal() or len(text) > 30 or not least <= int(text) <= most:
-        raise UsageError(f"{option} is {text[:80]!r}; allowed: an integer from {least} to {most}")
-    return int(text)
 
 
 def _tidy(directory: Path, document: dict[str, Any]) -> None:

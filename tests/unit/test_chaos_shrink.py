@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from squall.chaos.shrink import smallest
+from squall.chaos.campaign import smallest
 
 
 @pytest.mark.parametrize("needed", [{5}, {0, 9}, {2, 3, 7}, set(range(10)), {9}])
