@@ -1,8 +1,8 @@
 """Hashes values: the same in every process, interpreter and run, in agreement with `==`.
 
 Guarantees: `a == b` implies `stable_hash(a) == stable_hash(b)` for the types below, across numeric types too
-(1, 1.0, True and Decimal(1) are one key) and across times and spans without a zone, numpy's of any unit down to the
-nanosecond too. Python's own `hash` gives neither: it salts text per process.
+(1, 1.0, True and Decimal(1) are one key) and across times and spans without a zone: those of numpy, in any unit down to
+nanoseconds, that Python can represent. Python's own `hash` gives neither: it salts text per process.
 
 Relies on: CPython's numeric hash, which is specified (modulus 2**61 - 1) and not salted.
 
@@ -20,7 +20,6 @@ import decimal
 import enum
 import fractions
 import numbers
-import sys
 import types
 import uuid
 import zlib
@@ -33,11 +32,6 @@ from squall.engine.foreign.text import repr_of, type_name
 _MASK = (1 << 64) - 1
 _NAN = 0x7FF8
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
-_NANOSECONDS = {
-    "W": 7 * 86400 * 10**9, "D": 86400 * 10**9, "h": 3600 * 10**9, "m": 60 * 10**9, "s": 10**9, "ms": 10**6, "us": 1000,
-    "ns": 1,
-}
-"""In one of numpy's units. Finer ones, months and those without unit stand for their number, as they do in a batch."""
 
 
 def _mix(state: int, value: int) -> int:
@@ -88,19 +82,6 @@ def _of_span(span: datetime.timedelta) -> int:
     return stable_hash(((span.days * 86400 + span.seconds) * 10**6 + span.microseconds) * 1000)
 
 
-def _of_numpy_time(value: Any) -> int:
-    """Of a datetime64 or timedelta64. Those of one time are equal whatever their units are."""
-    numpy = sys.modules["numpy"]
-    if numpy.isnat(value):
-        return stable_hash(None)  # as which it stands in a row
-    is_date = value.dtype.kind == "M"
-    unit, step = numpy.datetime_data(value.dtype)
-    if is_date and unit in ("Y", "M"):
-        value, unit, step = value.astype("datetime64[D]"), "D", 1
-    count = int(value.astype("int64")) * step
-    return stable_hash(count * _NANOSECONDS.get(unit, 12 if unit == "Y" else 1))
-
-
 _EXACT = frozenset({
     str, int, float, bool, complex, bytes, bytearray, memoryview, type(None), tuple, list, set, frozenset, dict,
     datetime.datetime, datetime.date, datetime.time, datetime.timedelta, uuid.UUID, decimal.Decimal, fractions.Fraction,
@@ -109,11 +90,9 @@ _EXACT = frozenset({
 """Classes whose equality is known to agree with the hash here, as for those that define it in C."""
 
 
-@dataclasses.dataclass
-class _Sample:
-    """Shows how an equality made by `@dataclass` looks."""
-
-    field: int
+_MADE = dataclasses.make_dataclass("_Made", ["field"]).__eq__
+"""What `@dataclass` makes. Such a function has no source file."""
+_OF_NUMPY = frozenset({"datetime64", "timedelta64"})
 
 
 def _equality_owner(kind: type) -> type:
@@ -121,23 +100,13 @@ def _equality_owner(kind: type) -> type:
     return next(base for base in kind.__mro__ if "__eq__" in vars(base))
 
 
-def _is_generated(equality: Any) -> bool:
-    """Whether `@dataclass` made this function: such a function has no source file."""
-    made = _Sample.__eq__
-    return (
-        isinstance(equality, types.FunctionType)
-        and equality.__code__.co_filename == made.__code__.co_filename
-        and equality.__code__.co_name == made.__code__.co_name
-    )
-
-
 def _check_equality(kind: type) -> None:
     """ComponentError for a class that defines equality in its own code."""
     owner = _equality_owner(kind)
     equality = vars(owner)["__eq__"]
-    if owner in _EXACT or owner is enum.Enum or not isinstance(equality, types.FunctionType):
+    if owner in _EXACT or not isinstance(equality, types.FunctionType):
         return
-    if dataclasses.is_dataclass(owner) and _is_generated(equality):
+    if dataclasses.is_dataclass(owner) and equality.__code__.co_filename == _MADE.__code__.co_filename:
         return
     raise ComponentError(
         f"fields grouping cannot use a value of type {kind.__qualname__} as a key: {owner.__qualname__} defines __eq__ "
@@ -170,17 +139,14 @@ def stable_hash(value: Any) -> int:
 
 def _of_number(value: Any) -> int:
     if _is_numpy_time(value):
-        return _of_numpy_time(value)
-    if isinstance(value, decimal.Decimal) and value.is_snan():
-        return _NAN  # it may not be compared
-    if value != value:
+        return stable_hash(value.tolist())
+    if (isinstance(value, decimal.Decimal) and value.is_snan()) or value != value:
         return _NAN  # NaN never equals itself: any constant will do, if it is the same everywhere
     return _mix(2, hash(value) & _MASK)
 
 
 def _is_numpy_time(value: Any) -> bool:
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.datetime64 | numpy.timedelta64)
+    return type(value).__module__ == "numpy" and type(value).__name__ in _OF_NUMPY
 
 
 def _of_rarer(value: Any) -> int:
@@ -194,8 +160,6 @@ def _of_rarer(value: Any) -> int:
         return _of_span(value)
     if isinstance(value, datetime.date):
         return _of_span(datetime.timedelta(value.toordinal() - _EPOCH))
-    if _is_numpy_time(value):
-        return _of_numpy_time(value)
     if isinstance(value, uuid.UUID):
         return _mix(11, stable_hash(value.int))
     if isinstance(value, enum.Enum):

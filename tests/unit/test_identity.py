@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -92,7 +90,7 @@ IDS: dict[str, Callable[[int], Any]] = {
 @pytest.mark.parametrize("make", IDS.values(), ids=IDS)
 def test_a_message_is_recognised_when_it_is_read_again(make: Callable[[int], Any]) -> None:
     """The source makes a new object each time; the value is in the record, too."""
-    assert key_of(make(1), ("v", 1)) == key_of(make(1), ("v", 1)) or make is IDS["function"]
+    assert key_of(make(1), ("v", 1)) == key_of(make(1), ("v", 1))
     assert key_of(make(1), ("v", 1)) != key_of(make(2), ("v", 2))
     same = make(1)
     assert key_of(same, ("v", 1)) == key_of(same, ("v", 1))
@@ -119,23 +117,6 @@ def test_ids_that_their_class_calls_equal_are_one_message() -> None:
     assert key_of(SameInAnyCase("A")) != key_of(SameInAnyCase("b"))
 
 
-class RefusesOthers:
-    """Can be compared with itself only."""
-
-    def __hash__(self) -> int:
-        return 7
-
-    def __eq__(self, other: object) -> bool:
-        if other is not self:
-            raise SystemExit("not of this kind")
-        return True
-
-
-def test_ids_that_cannot_be_compared_are_different_messages() -> None:
-    ids = [RefusesOthers(), RefusesOthers()]
-    assert len({key_of(each): each for each in ids}) == 2
-
-
 @pytest.mark.parametrize("make", IDS.values(), ids=IDS)
 def test_a_key_survives_its_worker(make: Callable[[int], Any]) -> None:
     key = key_of(make(1), ("v", 1))
@@ -159,20 +140,13 @@ def test_attempts_count_for_any_id(make: Callable[[int], Any]) -> None:
     assert not attempts.tries
 
 
-@pytest.mark.parametrize("hooked", [False, True])
 @pytest.mark.parametrize("make", IDS.values(), ids=IDS)
-def test_a_replaying_spout_ends_each_record_once(make: Callable[[int], Any], hooked: bool) -> None:
+def test_a_replaying_spout_ends_each_record_once(make: Callable[[int], Any]) -> None:
     ids = [make(n) for n in range(6)]
     told: list[tuple[str, Any]] = []
 
     class Source(ReplayingSpout):
         outputs = ("n",)
-
-        def start(self, conf: Any, context: Any) -> None:
-            if hooked:
-                from squall.engine.api.hooks import TaskHook
-
-                context.add_hook(TaskHook())
 
         def read(self) -> Any:
             yield from ((ids[n], (n,)) for n in range(6))
@@ -196,18 +170,6 @@ def test_a_replaying_spout_ends_each_record_once(make: Callable[[int], Any], hoo
     assert [(letter[3], letter[4].attempt) for letter in rig.dead_letters] == [((3,), 4)]
     assert rig.pending == 0
     assert rig.user("spout").exhausted
-
-
-def test_a_digest_is_the_same_in_every_process() -> None:
-    code = (
-        "from squall.engine.foreign.identity import digest_of\nimport decimal, uuid\n"
-        "print(digest_of(({'b', 'a', 'c'}, {'x': 1, 'y': {2.5}}, decimal.Decimal(3), uuid.UUID(int=4), b'5')).hex())"
-    )
-    found = {
-        subprocess.run([sys.executable, "-c", code], env={"PYTHONHASHSEED": str(seed)}, capture_output=True, check=True)
-        .stdout for seed in range(1, 4)
-    }
-    assert len(found) == 1
 
 
 def test_a_digest_says_what_the_values_are_not_how_they_are_kept() -> None:
