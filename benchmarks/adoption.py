@@ -28,8 +28,8 @@ from squall.scheduler.client.job import Job
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.client.topology_code import pack, submit
 from squall.scheduler.cluster.keeper import OPTIONS
-from squall.scheduler.cluster.keeper_process import start_with_keeper
-from squall.scheduler.cluster.standing import stop_cluster
+from squall.scheduler.cluster.starting import start_cluster
+from squall.scheduler.cluster.stopping import stop_cluster
 from squall.scheduler.supervisor.history import BEGIN, read_history
 
 WORKERS = 4
@@ -94,7 +94,7 @@ class Nothing(BasicBolt):
 @contextlib.contextmanager
 def standing(path: Path) -> Iterator[RunDir]:
     """A cluster with a keeper, and a slot for each worker."""
-    run_dir = start_with_keeper(path, nodes=1, slots=WORKERS)
+    run_dir = start_cluster(path, nodes=1, slots=WORKERS, is_bound=False).run_dir
     try:
         yield run_dir
     finally:

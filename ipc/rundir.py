@@ -11,7 +11,7 @@ Relies on: `ipc.run_parent` for anonymous directories and their sweep; flock, wh
 Layout::
 
     RUN/key  creator  starting  nimbus.sock  nimbus.words
-    RUN/keeper  keeper.lock  daemons/<name>           which process keeper and daemons are, and how they ended
+    RUN/keeper.lock  daemons/<name>                   which process a daemon is
     RUN/lock  nimbus.db  nimbus.seal  text.seed
     RUN/faults.json  faults.jsonl                     what is broken on purpose now, and what was
     RUN/code/<sha256>                                 topology blobs
@@ -187,7 +187,7 @@ class RunDir:
             self._creator_fd = -1
 
     def remove(self) -> None:
-        """Delete the directory and its content. Called by its creator or by Nimbus, when every process has stopped."""
+        """Delete the directory and its content. When every process has stopped."""
         self.close()
         remove_tree(self.path)
 
@@ -279,17 +279,12 @@ class RunDir:
         return self.path / "nimbus.words"
 
     @property
-    def keeper_record(self) -> Path:
-        """Which process keeps the daemons (see `scheduler.common.process_record`)."""
-        return self.path / "keeper"
-
-    @property
     def keeper_lock(self) -> Path:
-        """Held by the one keeper, or by who is starting it."""
+        """Held by the one keeper; left behind by one that was killed."""
         return self.path / "keeper.lock"
 
     def daemon_record(self, name: str) -> Path:
-        """Which process a daemon is, and how it ended."""
+        """Which process a daemon is."""
         return self.path / "daemons" / _file_name(name)
 
     @property

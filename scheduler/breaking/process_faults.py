@@ -3,8 +3,7 @@
 Guarantees
     * A signal goes to the process that the fault names, by pid and start time, or to none.
     * When its fault ends, every victim is continued and gets its limits back, even if the carrier has died: its
-      successor finds the fault in the file, and looks at the process. A keeper that stands still starts no successor:
-      it is continued by every daemon that carries faults out.
+      successor finds the fault in the file, and looks at the process.
 
 Relies on: `tick` being called at `next_deadline`. Thread: the loop of the daemon that carries the fault out.
 """
@@ -20,11 +19,9 @@ from collections.abc import Callable, Iterable
 
 from squall.engine.errors import ClusterError
 from squall.scheduler.common import process
-from squall.scheduler.faults.in_force import KEEPER, FaultInForce, Victim
+from squall.scheduler.faults.in_force import FaultInForce, Victim
 
 _STOPPING = frozenset({"stop", "throttle"})
-_LATE_SECS = 0.2
-"""Time after the end of a keeper's stop in which its carrier alone continues it: more than a daemon's turn."""
 _STATM_SIZE = 0
 """Position of the size, in pages, in /proc/PID/statm."""
 
@@ -81,8 +78,6 @@ class ProcessFaults:
     def __init__(self, carrier: str) -> None:
         self._carrier = carrier
         self._faults: list[FaultInForce] = []
-        self._keepers: list[FaultInForce] = []
-        """Stops of the keeper that other daemons carry out, until it was seen to be continued."""
         self._stopped: dict[Victim, bool] = {}
         """Victim -> whether it is stopped; missing if it has not been looked at yet."""
         self._lowered: dict[int, bool] = {}
@@ -90,14 +85,9 @@ class ProcessFaults:
 
     def take(self, faults: Iterable[FaultInForce], now: float) -> None:
         """Take over the faults that are in the file now."""
-        faults = list(faults)
         self._faults = [
             fault for fault in faults
             if fault.carrier == self._carrier and (fault.kind in _STOPPING or fault.kind in LIMITS)
-        ]
-        self._keepers = [
-            fault for fault in faults
-            if fault.carrier != self._carrier and fault.kind in _STOPPING and any(map(_is_keeper, fault.victims))
         ]
         known = {victim for fault in self._faults for victim in fault.victims}
         for victim in self._stopped.keys() - known:
@@ -120,18 +110,6 @@ class ProcessFaults:
             if stop != self._stopped[victim]:
                 self._signal(victim, signal.SIGSTOP if stop else signal.SIGCONT)
                 self._stopped[victim] = stop
-        self._continue_keepers(now)
-
-    def _continue_keepers(self, now: float) -> None:
-        """Continue a keeper whose stop is over and whose carrier has not done it: that is dead, perhaps."""
-        over = [fault for fault in self._keepers if now >= fault.ends_secs + _LATE_SECS]
-        if not over:
-            return
-        self._keepers = [fault for fault in self._keepers if fault not in over]
-        stays = {victim for fault in (*self._faults, *self._keepers) if fault.stops(now) for victim in fault.victims}
-        for victim in {victim for fault in over for victim in filter(_is_keeper, fault.victims)} - stays:
-            if process.is_stopped(victim.pid):
-                self._signal(victim, signal.SIGCONT)
 
     def next_deadline(self, now: float) -> float | None:
         """When `tick` is due next."""
@@ -140,8 +118,7 @@ class ProcessFaults:
             for fault in self._faults
             if now < fault.ends_secs
         )
-        late = (fault.ends_secs + _LATE_SECS for fault in self._keepers)
-        return min((at for at in (*changes, *late) if at is not None), default=None)
+        return min((at for at in changes if at is not None), default=None)
 
     def end(self, now: float) -> None:
         """Continue all victims and restore their limits: the carrier is about to end."""
@@ -190,7 +167,3 @@ class ProcessFaults:
     def _signal(victim: Victim, signum: int) -> None:
         if not process.send_signal_proven(victim.pid, victim.started_ticks, signum):
             log.info("%s (pid %d) has ended: it gets no %s", victim.name, victim.pid, process.signal_name(signum))
-
-
-def _is_keeper(victim: Victim) -> bool:
-    return victim.name == KEEPER

@@ -1,7 +1,7 @@
 """Ends the faults in force, and tells whether one of them has stopped Nimbus.
 
-Guarantees: `heal` continues a Nimbus that a fault has stopped before it asks it to end the other faults; and a keeper,
-which starts a Nimbus that is dead. No other process: the file of faults in force names both by pid and start time.
+Guarantees: `heal` continues a Nimbus that a fault has stopped before it asks it to end the other faults. No other
+process: the file of faults in force names it by pid and start time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.breaking.faults_file import faults_now
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.common.process import send_signal_proven
-from squall.scheduler.faults.in_force import KEEPER, NIMBUS, FaultInForce
+from squall.scheduler.faults.in_force import NIMBUS, FaultInForce
 
 _MOMENT_SECS = 0.2
 """More than Nimbus leaves between its answer to the request and the stop."""
@@ -35,6 +35,6 @@ def heal(client: NimbusClient, targets: Sequence[str] = ()) -> list[FaultInForce
     for fault in faults_now(client.run_dir, time.monotonic()):
         if not targets or list(targets) == fault.targets:
             for victim in fault.victims:
-                if victim.name in (NIMBUS, KEEPER):
+                if victim.name == NIMBUS:
                     send_signal_proven(victim.pid, victim.started_ticks, signal.SIGCONT)
     return client.heal(targets)

@@ -22,7 +22,7 @@ from squall.ipc.control import NoAnswer
 from squall.scheduler.client.healing import heal, nimbus_is_stopped
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.nimbus_client import NimbusClient
-from squall.scheduler.cluster.daemons import FIRST_PORT
+from squall.scheduler.cluster.size import FIRST_PORT
 from squall.scheduler.faults.fault import AT_ONCE, Fault
 from squall.scheduler.faults.plan import Plan
 from squall.scheduler.faults.schedule import Begin, Schedule

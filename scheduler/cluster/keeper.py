@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from squall.engine.errors import ClusterError
 from squall.scheduler.cluster.daemons import Daemons, Ended
-from squall.scheduler.common.process_record import EXIT_WRONG_USE
+from squall.scheduler.common.daemon import EXIT_WRONG_USE
 from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions
 
 OPTIONS = RestartPolicyOptions(max_delay_secs=2.0, max_deaths=60, period_secs=300.0)
@@ -100,6 +100,6 @@ class Keeper:
     def _start(self, name: str, now: float) -> None:
         self._started_at[name] = now
         try:
-            self._daemons.start_again(name)
+            self._daemons.start_one(name)
         except ClusterError as error:
             self._died(name, str(error), now)

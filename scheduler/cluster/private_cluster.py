@@ -1,7 +1,7 @@
-"""PrivateCluster: a standing cluster for the life of one program, in an anonymous run directory.
+"""PrivateCluster: a cluster for the life of one program, in an anonymous run directory.
 
 Guarantees
-    * A keeper replaces every daemon that dies, and a daemon replaces the keeper, as after `squall up`.
+    * A keeper replaces every daemon that dies, as after `squall up`.
     * When `close` returns, the cluster has ended: by itself, or by force, and then it says why. When the program dies
       in any way, the cluster ends.
     * The directory stays until `remove`, so that what the cluster left in it can be examined.
@@ -21,8 +21,9 @@ from squall.scheduler.client.healing import heal
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient
 from squall.scheduler.client.topology_code import pack, submit
-from squall.scheduler.cluster.keeper_process import BoundKeeper
-from squall.scheduler.cluster.standing import STOP_GRACE_SECS
+from squall.scheduler.cluster.keeper_process import KeeperProcess
+from squall.scheduler.cluster.size import check_cluster, this_machine
+from squall.scheduler.cluster.stopping import STOP_GRACE_SECS, stop_bound
 from squall.scheduler.faults.fault import Fault
 from squall.scheduler.faults.in_force import FaultInForce
 
@@ -31,14 +32,17 @@ class PrivateCluster:
     """Keeper, Nimbus and supervisors."""
 
     def __init__(self, nodes: int, slots_per_node: int) -> None:
-        self._keeper = BoundKeeper(None, nodes, slots_per_node)
+        check_cluster(nodes, slots_per_node, this_machine())
+        self._keeper = KeeperProcess(keep_dir=True)
         self.run_dir: RunDir = self._keeper.run_dir
         self._jobs: list[Job] = []
         self._closed = False
         try:
+            self._keeper.start(nodes, slots_per_node)
             self.client = NimbusClient(self.run_dir, patience_secs=AWAY_PATIENCE_SECS, is_own=True)
         except BaseException:
             self._keeper.close()
+            self.run_dir.remove()
             raise
 
     def submit(self, name: str, topology: Topology, config: Config, by_value: ModuleType | None = None) -> Job:
@@ -68,7 +72,7 @@ class PrivateCluster:
         self._closed = True
         for job in self._jobs:
             job.close()
-        return self._keeper.stop(self.client, grace_secs)
+        return stop_bound(self._keeper, self.client, grace_secs)
 
     def remove(self) -> None:
         """Remove the directory. After `close`."""

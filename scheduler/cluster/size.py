@@ -19,10 +19,9 @@ from typing import NamedTuple
 import psutil
 
 from squall.engine.errors import UsageError
-from squall.scheduler.cluster.daemons import FIRST_PORT
 
 SMALLEST_SLOTS = 4
-LAST_PORT = 65535
+FIRST_PORT, LAST_PORT = 6700, 65535
 NODE_BYTES, WORKER_BYTES = 64 << 20, 32 << 20
 """A supervisor with its forking parent occupies 30 to 60 MB, a worker without components 10 to 30, depending on the
 part that is shared."""

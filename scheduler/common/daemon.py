@@ -1,6 +1,9 @@
-"""The common parts of Nimbus and supervisors as processes: signals, the lifeline, the descriptor limit.
+"""The shell around Nimbus and supervisors: options, log, signals, lifeline, exit code.
 
-Guarantees: a signal or the launcher's death wakes the poller at once; signal handlers do nothing.
+Guarantees
+    * A signal or the launcher's death wakes the poller at once; signal handlers do nothing.
+    * An error that a user can mend is one line on stderr: code 2 for wrong use, 1 for others.
+    * A log message is one line; a traceback keeps its lines. Neither holds a control character, whatever it quotes.
 
 Relies on: Linux, which sends POLLHUP to every reader of a pipe when all write ends are closed, also by a kill. Thread:
 main, where Python handles signals.
@@ -8,13 +11,93 @@ main, where Python handles signals.
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import logging
 import os
 import resource
 import select
 import signal
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
+import msgspec
 import zmq
+
+from squall.engine.errors import SquallError, UsageError
+from squall.engine.foreign.plain_text import plain, plain_lines
+from squall.ipc.private import UMASK, make_levels, naming, opener
+from squall.scheduler.common import process
+from squall.scheduler.common.process_title import MODULES, Kind, Role, show_role
+
+EXIT_WRONG_USE = 2
+"""Exit code of a daemon that refused its arguments or its directory: it would refuse them again."""
+
+log = logging.getLogger(__name__)
+
+
+def daemon_parser(kind: Kind, description: str) -> argparse.ArgumentParser:
+    """A parser of the options that all daemons have."""
+    parser = argparse.ArgumentParser(prog=f"python -m {MODULES[kind]}", description=description)
+    parser.add_argument("--dir", required=True, help="run directory")
+    parser.add_argument("--lifeline", type=int, help="descriptor whose end of file means: stop everything")
+    parser.add_argument("--ready-fd", type=int, help="descriptor that gets one byte when the daemon is ready")
+    return parser
+
+
+def run_daemon(
+    kind: Kind, parse: Callable[[], argparse.Namespace], work: Callable[[argparse.Namespace], None]
+) -> int:
+    """Run a daemon's work; returns its exit code. `parse` gives its options; a supervisor's have its node."""
+    log_to_stderr()
+    os.umask(UMASK)
+    try:
+        options = parse()
+        show_role(Role(kind, getattr(options, "node", "")))
+        # ZeroMQ aborts a process that runs out of descriptors on ipc.
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        work(options)
+    except SquallError as error:
+        sys.stderr.write(f"{kind}: {plain(error)}\n")
+        return EXIT_WRONG_USE if isinstance(error, UsageError) else 1
+    return 0
+
+
+def tell_ready(fd: int | None) -> None:
+    """Tell the launcher, if it waits, that this daemon is ready."""
+    if fd is not None:
+        # If the launcher has gone, the lifeline tells.
+        with contextlib.suppress(BrokenPipeError):
+            os.write(fd, b"+")
+        os.close(fd)
+
+
+class DaemonRecord(msgspec.Struct, frozen=True):
+    """Which process a daemon is, for those who watch it from outside."""
+
+    pid: int
+    started_ticks: int
+
+
+def write_record(path: Path) -> None:
+    """Make the record this process's; on a full disk the daemon goes on without."""
+    record = DaemonRecord(os.getpid(), process.start_time_ticks(os.getpid()))
+    try:
+        make_levels(path.parent, 1)
+        with naming(path), open(path, "wb", opener=opener) as file:
+            file.write(msgspec.json.encode(record))
+    except OSError as error:
+        log.warning("cannot write %s: %s", path, error.strerror)
+
+
+def read_record(path: Path) -> DaemonRecord | None:
+    """The record; None if there is none, or it cannot be read."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=DaemonRecord)
+    except (OSError, msgspec.MsgspecError):
+        return None
 
 
 class SignalInbox:
@@ -63,7 +146,19 @@ class SignalInbox:
         os.close(self._write_fd)
 
 
-def raise_descriptor_limit() -> None:
-    """Raise the soft limit to the hard one: ZeroMQ aborts a process that runs out of descriptors on ipc."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+class PlainFormatter(logging.Formatter):
+    """Makes messages plain, because they quote users' code."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's own name
+        record.message = plain(record.message)
+        return super().formatMessage(record)
+
+    def format(self, record: logging.LogRecord) -> str:
+        return plain_lines(super().format(record))
+
+
+def log_to_stderr() -> None:
+    """Log to stderr. Called once, by the daemon's main."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(PlainFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.INFO)

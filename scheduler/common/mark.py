@@ -2,7 +2,7 @@
 
 Guarantees: a process carries the mark when it is signalled here; another one with a reused pid is never hit.
 
-Relies on: every process of a cluster having the name of its run directory in its environment.
+Relies on: every process of a cluster being executed with `daemon_environment`, or forked from such a process.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import psutil
 
 from squall.engine.errors import ClusterError
+from squall.ipc import text_seed
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.process import open_pidfd, send_signal
 from squall.scheduler.common.process_title import Role, role_in
@@ -56,3 +57,8 @@ def role_of(process: psutil.Process) -> Role | None:
         return role_in(process.cmdline())
     except psutil.Error:
         return None
+
+
+def daemon_environment(run_dir: RunDir) -> dict[str, str]:
+    """A daemon's environment: that of this process, the mark, and the seed of its cluster."""
+    return {**os.environ, RUN_DIR_MARK: str(run_dir.path), **text_seed.environment(run_dir.text_seed())}

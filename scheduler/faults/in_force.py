@@ -13,7 +13,7 @@ import msgspec
 
 from squall.scheduler.faults.resolution import ANYBODY, LinkEnds
 
-WORKERS, NIMBUS, KEEPER = "", "nimbus", "keeper"
+WORKERS, NIMBUS = "", "nimbus"
 """Values of `carrier`: the workers themselves, and Nimbus. Every other one names a node, whose supervisor carries."""
 PERIOD_SECS = 0.05
 """Period of a throttled process, of which it runs for a share: shorter than any wait for a sign of life, longer than

@@ -15,7 +15,7 @@ from typing import TypeVar
 from squall.engine.errors import ClusterError, UsageError
 from squall.scheduler.faults.fault import shown
 from squall.scheduler.faults.kind import ActsOn, Carrier, Kind
-from squall.scheduler.faults.target import ALL, DAEMONS, OF_NODES, RANDOM, SINGLE, AnyTarget, LinkTarget, Sort, Target
+from squall.scheduler.faults.target import ALL, DAEMONS, OF_NODES, RANDOM, AnyTarget, LinkTarget, Sort, Target
 from squall.scheduler.faults.view import Place, View, listed
 
 _T = TypeVar("_T")
@@ -30,7 +30,7 @@ class Process:
 
     sort: Sort
     name: str = ""
-    """For a worker its slot, for a supervisor or forking parent its node; empty for Nimbus and the keeper."""
+    """For a worker its slot, for a supervisor or forking parent its node; empty for Nimbus."""
 
     def __str__(self) -> str:
         return self.name if self.sort is Sort.WORKER else f"{self.sort} {self.name}".rstrip()
@@ -84,11 +84,9 @@ def locate(kind: Kind, targets: Sequence[AnyTarget], view: View) -> Resolved:
 
 
 def _refuse_for_want_of_a_keeper(kind: Kind, targets: Sequence[AnyTarget]) -> None:
-    """UsageError for what hits the keeper, or ends a daemon that only a keeper starts again."""
-    who = "; clusters of `squall up`, runs with faults and LocalCluster(keeper=True) have one"
+    """UsageError for what ends a daemon that only a keeper starts again."""
+    who = "; clusters of `squall up`, `squall run` and LocalCluster have one"
     sorts = {target.sort for target in targets if isinstance(target, Target)}
-    if Sort.KEEPER in sorts:
-        raise UsageError(f"there is no keeper{who}")
     if kind.carrier is Carrier.NIMBUS or (kind.name == "kill" and sorts & {Sort.NIMBUS, Sort.SUPERVISOR}):
         raise UsageError(f"{kind.name} ends a daemon, which only a keeper starts again, and there is no keeper{who}")
 
@@ -232,7 +230,7 @@ def _processes(kind: Kind, target: Target, view: View) -> list[Process]:
         raise UsageError(f"{kind.name} takes no {target}; it takes {kind.targets}")
     if target.which:
         return [Process(candidate.sort, candidate.name) for candidate in _candidates(target, view)]
-    if target.sort not in SINGLE:
+    if target.sort is not Sort.NIMBUS:
         view.check_node(target.name)
     return [Process(target.sort, target.name)]
 
@@ -286,7 +284,7 @@ def _is_to_itself(link: LinkEnds) -> bool:
 def _ends(target: Target, view: View) -> list[str]:
     """The ends of links that a target means. A node stays a node, so that later workers belong to it too."""
     target = _meant(target, view)
-    if target.sort in (Sort.NIMBUS, Sort.KEEPER, Sort.SUPERVISOR, Sort.FORKING_PARENT):
+    if target.sort in (Sort.NIMBUS, Sort.SUPERVISOR, Sort.FORKING_PARENT):
         raise UsageError(f"{target} has no links; links are between workers")
     if target.which == ALL:
         return [ANYBODY]

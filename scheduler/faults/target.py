@@ -6,7 +6,7 @@
     count         component count                                          components, in all workers that run them
     count[0]      task count[0]                                            tasks, by their place among the component's
     node-1        node node-1                                              nodes
-    nimbus   keeper   supervisor node-1   forking-parent node-1            daemons
+    nimbus   supervisor node-1   forking-parent node-1                     daemons
     random worker   random worker of count   random worker of node-1      one that is drawn: also node, task, component,
                                                                           supervisor, forking-parent
     all workers                                                            also nodes, supervisors, ...
@@ -38,14 +38,11 @@ class Sort(StrEnum):
     TASK = "task"
     NODE = "node"
     NIMBUS = "nimbus"
-    KEEPER = "keeper"
     SUPERVISOR = "supervisor"
     FORKING_PARENT = "forking-parent"
 
 
-SINGLE = (Sort.NIMBUS, Sort.KEEPER)
-"""Daemons of which a cluster has one."""
-DAEMONS = (*SINGLE, Sort.SUPERVISOR, Sort.FORKING_PARENT)
+DAEMONS = (Sort.NIMBUS, Sort.SUPERVISOR, Sort.FORKING_PARENT)
 OF_NODES = (Sort.NODE, Sort.SUPERVISOR, Sort.FORKING_PARENT)
 NAMED = (Sort.WORKER, Sort.COMPONENT, Sort.TASK, *OF_NODES)
 RANDOM, ALL = "random", "all"
@@ -65,7 +62,7 @@ class Target:
     """RANDOM, ALL, or empty: the one of that name."""
 
     def __str__(self) -> str:
-        if self.sort in SINGLE:
+        if self.sort is Sort.NIMBUS:
             return str(self.sort)
         place = "" if self.index is None else f"[{self.index}]"
         name = name_text(self.name) + place if self.name else ""
@@ -141,7 +138,7 @@ class _Reader:
             return self._all()
         if word == "forking" and self.skip("parent"):
             word = Sort.FORKING_PARENT
-        if word in SINGLE:
+        if word == Sort.NIMBUS:
             return Target(Sort(word))
         if word in NAMED:
             return _named(Sort(word), *name_of(self.take()))

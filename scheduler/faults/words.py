@@ -14,7 +14,7 @@ MAX_CHARS = 4000
 """Length of a line: no one writes a longer one by hand."""
 RESERVED = frozenset(
     {
-        "after", "all", "at", "component", "every", "for", "forking", "forking-parent", "in", "keeper", "nimbus",
+        "after", "all", "at", "component", "every", "for", "forking", "forking-parent", "in", "nimbus",
         "node", "of", "on", "parent", "probability", "random", "seed", "supervisor", "task", "times", "with",
         "worker",
     }

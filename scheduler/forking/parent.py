@@ -32,7 +32,7 @@ from typing import Any
 from squall.engine.errors import ClusterError
 from squall.ipc.private import UMASK
 from squall.scheduler.common import process
-from squall.scheduler.common.daemon_log import log_to_stderr
+from squall.scheduler.common.daemon import log_to_stderr
 from squall.scheduler.common.messages import WorkerBoot
 from squall.scheduler.common.process_title import MODULES, Kind, Role, show_role
 from squall.scheduler.forking.child import fork

@@ -6,7 +6,7 @@ Guarantees
     * A cluster that was started with `--no-faults` refuses every fault.
     * Ids rise for the life of the run directory.
 
-The carriers: Nimbus kills, and stops supervisors, forking parents and keeper; a supervisor stops its workers, and
+The carriers: Nimbus kills, and stops supervisors and forking parents; a supervisor stops its workers, and
 Nimbus; workers break their own links and tasks.
 
 Thread: Nimbus's loop.
@@ -255,8 +255,6 @@ class NimbusFaults:
         match daemon.sort:
             case Sort.NIMBUS:
                 return self._victims.nimbus()
-            case Sort.KEEPER:
-                return self._victims.keeper()
             case Sort.SUPERVISOR:
                 return self._victims.supervisor(daemon.name)
             case _:

@@ -4,7 +4,7 @@ Guarantees
     * One Nimbus per run directory: a second one is refused with the pid of the first.
     * On a shutdown request, on SIGTERM, when the lifeline's other end closes (the launcher died, in whatever way), and
       within seconds after the run directory was removed, Nimbus tells every supervisor to leave, waits for it, and
-      ends; it removes the run directory if told to.
+      ends.
     * If it fails or refuses to serve, it says why on its stderr, and where waiting commands look (`nimbus_words`).
     * If Nimbus fails or is killed, nothing else is stopped or removed: workers go on, and the next Nimbus continues
       from the files on disk. The same holds for SIGTERM and SIGINT if it was started with `--alone`.
@@ -15,11 +15,9 @@ Relies on: the run directory being there. Thread: main.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import logging
 import math
 import os
-import random
 import signal
 import sys
 import time
@@ -27,17 +25,12 @@ from collections.abc import Sequence
 
 import zmq
 
-from squall.engine.errors import ClusterError, SquallError
-from squall.engine.foreign.plain_text import plain
+from squall.engine.errors import ClusterError
 from squall.ipc.control import ControlServer
-from squall.ipc.private import UMASK
 from squall.ipc.rundir import Presence, RunDir, RunLock
-from squall.scheduler.common.daemon import SignalInbox, raise_descriptor_limit
-from squall.scheduler.common.daemon_log import log_to_stderr
-from squall.scheduler.common.keeper_watch import KeeperWatch
+from squall.scheduler.common.daemon import SignalInbox, daemon_parser, run_daemon, tell_ready, write_record
 from squall.scheduler.common.process import open_pidfd
-from squall.scheduler.common.process_record import ending, exit_code, note_begin
-from squall.scheduler.common.process_title import MODULES, Kind, Role, show_role
+from squall.scheduler.common.process_title import Kind
 from squall.scheduler.nimbus.leftovers import check_store_is_there
 from squall.scheduler.nimbus.service import NimbusService
 from squall.scheduler.nimbus.store import Store
@@ -63,7 +56,6 @@ class NimbusProcess:
     def __init__(self, run_dir: RunDir, lock: RunLock, options: argparse.Namespace) -> None:
         self._run_dir = run_dir
         self._lock = lock
-        self._remove_dir: bool = options.remove_dir
         self._presence = Presence(self._run_dir.path)
         self._look_at = 0.0
         self._leave_at: float | None = None
@@ -79,13 +71,11 @@ class NimbusProcess:
         self._store = Store(self._run_dir.nimbus_db)
         self._server = ControlServer(self._run_dir.nimbus_socket, self._run_dir.key(), "nimbus")
         self._poller.register(self._server.socket, zmq.POLLIN)
-        self._keeper = KeeperWatch(run_dir, self._poller, options.lifeline, random.Random())
         self._service = NimbusService(
             self._run_dir, self._store, self._server, self._leave, faults_allowed=not options.no_faults
         )
         forget_words(self._run_dir)
-        if options.ready_fd is not None:
-            _tell_ready(options.ready_fd)
+        tell_ready(options.ready_fd)
 
     def run(self) -> None:
         """Run until told to leave."""
@@ -97,8 +87,6 @@ class NimbusProcess:
                 log.warning("the supervisor of %s has not ended in time", node)
         finally:
             self._close()
-        if self._remove_dir:
-            self._run_dir.remove()
         self._lock.release()
 
     def _turn(self) -> None:
@@ -117,12 +105,11 @@ class NimbusProcess:
         if self._service.serve():
             self._service.tick(time.monotonic())
         self._look_for_directory()
-        self._keeper.look(time.monotonic())
         self._log_refusals()
         self._reap_awaited()
 
     def _timeout_ms(self) -> int:
-        found = (self._service.next_deadline(), self._leave_at, self._look_at, self._keeper.look_at)
+        found = (self._service.next_deadline(), self._leave_at, self._look_at)
         return max(0, math.ceil((min(at for at in found if at is not None) - time.monotonic()) * 1000))
 
     # ---- the end ----
@@ -130,7 +117,6 @@ class NimbusProcess:
     def _leave(self, grace_secs: float) -> None:
         """Begin to end, or end sooner."""
         leave_at = time.monotonic() + grace_secs + LEAVE_PATIENCE_SECS
-        self._keeper.close()
         if self._leave_at is None:
             self._await_supervisors()
         elif leave_at >= self._leave_at:
@@ -167,7 +153,6 @@ class NimbusProcess:
     def _close(self) -> None:
         for pidfd in list(self._awaited):
             self._forget(pidfd)
-        self._keeper.close()
         self._server.close(REPLY_LINGER_SECS)
         self._store.close()
         self._inbox.close()
@@ -192,42 +177,23 @@ class NimbusProcess:
             self._refused_log_at = now + REFUSALS_LOG_SECS
 
 
-def _tell_ready(fd: int) -> None:
-    # If the launcher has gone, the lifeline tells.
-    with contextlib.suppress(BrokenPipeError):
-        os.write(fd, b"+")
-    os.close(fd)
-
-
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog=f"python -m {MODULES[Kind.NIMBUS]}", description="the cluster's Nimbus")
-    parser.add_argument("--dir", required=True, help="run directory")
-    parser.add_argument("--lifeline", type=int, help="descriptor whose end of file means: stop everything")
-    parser.add_argument("--ready-fd", type=int, help="descriptor that gets one byte when requests are taken")
+    parser = daemon_parser(Kind.NIMBUS, "the cluster's Nimbus")
     parser.add_argument("--alone", action="store_true", help="signals end Nimbus only; supervisors and workers run on")
     parser.add_argument("--no-faults", action="store_true", help="refuse to break anything on purpose")
-    parser.add_argument("--remove-dir", action="store_true", help="remove the run directory at the end")
     return parser.parse_args(arguments)
 
 
+def _work(options: argparse.Namespace) -> None:
+    run_dir = RunDir.open(options.dir)
+    lock = run_dir.lock()
+    write_record(run_dir.daemon_record("nimbus"))
+    with leaving_words(run_dir):
+        NimbusProcess(run_dir, lock, options).run()
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    log_to_stderr()
-    os.umask(UMASK)
-    try:
-        options = parse(arguments)
-        show_role(Role(Kind.NIMBUS))
-        raise_descriptor_limit()
-        run_dir = RunDir.open(options.dir)
-        lock = run_dir.lock()
-        # It goes with the run directory, if that is removed at the end.
-        record = run_dir.daemon_record("nimbus")
-        note_begin(record)
-        with ending(record), leaving_words(run_dir):
-            NimbusProcess(run_dir, lock, options).run()
-    except SquallError as error:
-        sys.stderr.write(f"nimbus: {plain(error)}\n")
-        return exit_code(error)
-    return 0
+    return run_daemon(Kind.NIMBUS, lambda: parse(arguments), _work)
 
 
 if __name__ == "__main__":

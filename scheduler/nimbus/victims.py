@@ -19,9 +19,8 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.common.mark import processes_of, role_of
 from squall.scheduler.common.messages import Assignment, TopologyRecord
 from squall.scheduler.common.process import lives, start_time_ticks
-from squall.scheduler.common.process_record import present_record
 from squall.scheduler.common.process_title import Kind, Role
-from squall.scheduler.faults.in_force import KEEPER, NIMBUS, Victim
+from squall.scheduler.faults.in_force import NIMBUS, Victim
 from squall.scheduler.nimbus.files import NimbusFiles
 
 Topologies = Iterable[tuple[TopologyRecord, Assignment | None]]
@@ -58,15 +57,8 @@ class Victims:
         return _victim(NIMBUS, os.getpid())
 
     def has_keeper(self) -> bool:
-        """Whether this cluster has a keeper, alive or about to be replaced."""
-        return present_record(self._run_dir.keeper_record) is not None
-
-    def keeper(self) -> Victim:
-        """The keeper. ClusterError if there is none now."""
-        for process in processes_of(self._run_dir):
-            if role_of(process) == Role(Kind.KEEPER):
-                return _victim(KEEPER, process.pid)
-        raise ClusterError("the keeper is dead, its replacement is not there yet")
+        """Whether this cluster has a keeper, which starts daemons again."""
+        return self._run_dir.keeper_lock.exists()
 
     def supervisor(self, node: str) -> Victim:
         """A node's supervisor. ClusterError if there is none now."""

@@ -6,7 +6,6 @@ Guarantees
     * With `--drain-secs` the first SIGTERM or SIGINT makes Nimbus move the work away, drained, in that time, if it
       answers; then it goes on as above. Otherwise SIGINT has no effect.
     * Killed by SIGKILL, it leaves its workers running, and the next supervisor of the node adopts them.
-    * Errors that a user can mend are one line on stderr: code 2 for wrong use, 1 for others.
 
 Relies on: a launcher to make the run directory and to start Nimbus, before the supervisor or after it.
 """
@@ -25,19 +24,14 @@ from collections.abc import Sequence
 
 import zmq
 
-from squall.engine.errors import SquallError, UsageError
-from squall.engine.foreign.plain_text import plain
+from squall.engine.errors import UsageError
 from squall.ipc.control import ControlClient, ControlServer
-from squall.ipc.private import UMASK
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
-from squall.scheduler.common.daemon import SignalInbox, raise_descriptor_limit
-from squall.scheduler.common.daemon_log import log_to_stderr
-from squall.scheduler.common.keeper_watch import KeeperWatch
+from squall.scheduler.common.daemon import SignalInbox, daemon_parser, run_daemon, tell_ready, write_record
 from squall.scheduler.common.messages import RegisterSupervisor
 from squall.scheduler.common.node_name import check_node_name
-from squall.scheduler.common.process_record import ending, exit_code, note_begin
-from squall.scheduler.common.process_title import MODULES, Kind, Role, show_role
+from squall.scheduler.common.process_title import Kind
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
 from squall.scheduler.forking.client import WORKER_ENTRY
 from squall.scheduler.records.worker_ledger import WorkerLedger
@@ -95,9 +89,7 @@ class SupervisorProcess:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._server = ControlServer(run_dir.node_socket(node), key, f"supervisor:{node}", self._context)
         client = ControlClient(run_dir.nimbus_socket, key, f"supervisor:{node}", self._context)
-        self.record = run_dir.daemon_record(f"supervisor-{node}")
-        note_begin(self.record)
-        self._keeper = KeeperWatch(run_dir, self._poller, options.lifeline, rng)
+        write_record(run_dir.daemon_record(f"supervisor-{node}"))
         started_ticks = process.start_time_ticks(os.getpid())
         registration = RegisterSupervisor(node, options.ports, os.getpid(), started_ticks=started_ticks)
         self._nimbus = NimbusLink(client, registration)
@@ -131,7 +123,6 @@ class SupervisorProcess:
         signals = self._inbox.take()
         if signal.SIGCHLD in signals:
             self._loop.reap_strays()
-        self._keeper.look(time.monotonic())
         for _ in filter(self._stop_signals.__contains__, signals):
             self._take_stop()
         if self._inbox.lifeline_cut():
@@ -148,15 +139,10 @@ class SupervisorProcess:
         self._asked_to_leave = True
 
     def _tell_ready(self) -> None:
-        if self._ready_fd is not None:
-            # If the launcher has gone, the lifeline tells.
-            with contextlib.suppress(BrokenPipeError):
-                os.write(self._ready_fd, b"+")
-            os.close(self._ready_fd)
-            self._ready_fd = None
+        tell_ready(self._ready_fd)
+        self._ready_fd = None
 
     def _close(self) -> None:
-        self._keeper.close()
         self._loop.close()
         self._forking_parent.close()
         self._nimbus.close()
@@ -167,13 +153,9 @@ class SupervisorProcess:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    prog = f"python -m {MODULES[Kind.SUPERVISOR]}"
-    parser = argparse.ArgumentParser(prog=prog, description="one node's supervisor")
-    parser.add_argument("--dir", required=True, help="run directory")
+    parser = daemon_parser(Kind.SUPERVISOR, "one node's supervisor")
     parser.add_argument("--node", required=True, help="name of this node")
     parser.add_argument("--ports", required=True, help="slots: port numbers, separated by commas")
-    parser.add_argument("--lifeline", type=int, help="descriptor whose end of file means: stop everything")
-    parser.add_argument("--ready-fd", type=int, help="descriptor that gets one byte when the node is registered")
     parser.add_argument("--drain-secs", type=float, help="a signal drains the node for so long; SIGINT is one, too")
     parser.add_argument("--max-deaths", type=int, default=RestartPolicyOptions.max_deaths, help="see squall supervisor")
     parser.add_argument("--entry", default=WORKER_ENTRY, help="module:function that a worker runs")
@@ -192,24 +174,16 @@ def parse_ports(text: str) -> list[int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    log_to_stderr()
-    os.umask(UMASK)
     if os.getsid(0) != os.getpid():
         # A process group's leader cannot found a session; its group is its own already.
         with contextlib.suppress(PermissionError):
             os.setsid()
-    try:
-        options = parse(arguments)
-        show_role(Role(Kind.SUPERVISOR, options.node))
-        raise_descriptor_limit()
-        process.become_subreaper()
-        supervisor = SupervisorProcess(options)
-        with ending(supervisor.record):
-            supervisor.run()
-    except SquallError as error:
-        sys.stderr.write(f"supervisor: {plain(error)}\n")
-        return exit_code(error)
-    return 0
+    return run_daemon(Kind.SUPERVISOR, lambda: parse(arguments), _work)
+
+
+def _work(options: argparse.Namespace) -> None:
+    process.become_subreaper()
+    SupervisorProcess(options).run()
 
 
 if __name__ == "__main__":

@@ -21,9 +21,9 @@ import psutil
 from squall.engine.errors import ClusterError
 from squall.ipc.rundir import RunDir
 from squall.scheduler.breaking.fault_record import BEGIN, HIT, read_record
+from squall.scheduler.common import daemon
 from squall.scheduler.common.mark import role_of
 from squall.scheduler.common.process import lives, start_time_ticks
-from squall.scheduler.common.process_record import read_record as read_process
 from squall.scheduler.common.process_title import Kind, Role
 from squall.scheduler.faults.catalogue import CATALOGUE
 from squall.scheduler.faults.in_force import NIMBUS
@@ -139,12 +139,12 @@ class _Process:
 
 
 class DaemonWatch:
-    """Looks at the processes of keeper, Nimbus, supervisors and forking parents."""
+    """Looks at the processes of Nimbus, supervisors and forking parents."""
 
     def __init__(self, run_dir: RunDir, nodes: int) -> None:
         names = [f"node-{number}" for number in range(1, nodes + 1)]
         self._records: dict[str, Path] = {
-            "keeper": run_dir.keeper_record, NIMBUS: run_dir.daemon_record(NIMBUS),
+            NIMBUS: run_dir.daemon_record(NIMBUS),
             **{f"supervisor {name}": run_dir.daemon_record(f"supervisor-{name}") for name in names},
         }  # fmt: skip
         self._nodes = names
@@ -156,7 +156,7 @@ class DaemonWatch:
     def look(self, now: float) -> None:
         """Note deaths and returns."""
         for name, path in self._records.items():
-            record = read_process(path)
+            record = daemon.read_record(path)
             if record is not None:
                 self._see(name, record.pid, record.started_ticks, now)
         for node in self._nodes:

@@ -141,7 +141,7 @@ class Places:
         served = ["nimbus", *(f"supervisor {node}" for node in nodes)]
         found: dict[str, Sequence[str]] = {
             "worker": sorted(self.workers),
-            "daemon": ["keeper", *served, *(f"forking-parent {node}" for node in nodes)],
+            "daemon": [*served, *(f"forking-parent {node}" for node in nodes)],
             "process": [*sorted(self.workers), *served],
             "node": nodes,
             "component": [f"component {name_text(name)}" for name in sorted(self.components)],

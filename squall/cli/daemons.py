@@ -11,12 +11,14 @@ from squall.cli.checks import seconds
 from squall.cli.standing import directory_option, no_faults_option
 from squall.cli.up import DEFAULT_SLOTS, DRAIN_SECS
 from squall.scheduler.client.standing import cluster_path
-from squall.scheduler.cluster.daemon_environment import daemon_environment
-from squall.scheduler.cluster.daemons import daemon_command, ports_of, take_directory
+from squall.scheduler.cluster.daemons import ports_of
 from squall.scheduler.cluster.size import check_cluster, this_machine
+from squall.scheduler.cluster.starting import take_directory
+from squall.scheduler.common.mark import daemon_environment
 from squall.scheduler.common.node_name import check_node_name
-from squall.scheduler.common.process_title import Kind
+from squall.scheduler.common.process_title import MODULES, Kind
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
+from squall.scheduler.forking.interpreter import interpreter
 
 
 @click.command("nimbus")
@@ -52,5 +54,5 @@ def supervisor_command(
 
 def _become(kind: Kind, directory: str | None, *arguments: str) -> NoReturn:
     run_dir = take_directory(cluster_path(directory))
-    command = daemon_command(kind, run_dir, *arguments)
+    command = [*interpreter(MODULES[kind]), "--dir", str(run_dir.path), *arguments]
     os.execve(command[0], command, daemon_environment(run_dir))

@@ -15,7 +15,7 @@ from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.standing import cluster_path, open_cluster
-from squall.scheduler.cluster.standing import end_lost, stop_cluster
+from squall.scheduler.cluster.stopping import end_lost, stop_cluster
 
 
 @click.command("down")

@@ -25,9 +25,9 @@ def inject_command(
 ) -> None:
     """Break something in a running cluster on purpose, now. `squall faults` lists what can be broken.
 
-    TARGET is a worker (node-1:6700), a component (count), a task (count[0]), a node (node-1), nimbus, keeper,
-    supervisor NODE or forking-parent NODE; `random worker` draws one. A lasting fault ends by itself, or by
-    squall heal.
+    TARGET is a worker (node-1:6700), a component (count), a task (count[0]), a node (node-1), nimbus,
+    supervisor NODE or forking-parent NODE; `random worker` draws one. A lasting fault ends by itself, or by squall
+    heal.
     """
     lasts_words = ("for", duration) if duration is not None else ()
     chance_words = ("with", "probability", probability) if probability is not None else ()

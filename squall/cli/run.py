@@ -1,7 +1,7 @@
 """`squall run`: one topology on a cluster of its own, in the foreground.
 
-Another process imports what the cluster needs (`scheduler.cluster.starter`), while this one imports what runs the
-topology (`squall.cli.run_job`), and the topology itself.
+The cluster's keeper (`scheduler.cluster.keeper_process`) imports what the daemons need, while this process imports what
+runs the topology (`squall.cli.run_job`), and the topology itself.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ def run_command(
     first of 130, 1, 3, 4 that applies. SIGTERM cuts and drains as --for does; a second one does not wait (143).
     """
     with contextlib.ExitStack() as stack:
-        starter = None
-        if not (local or engine or directory or faults or fault_plans):
-            from squall.scheduler.cluster.starter import Starter
+        keeper = None
+        if not (local or engine or directory):
+            from squall.scheduler.cluster.keeper_process import KeeperProcess
 
-            starter = stack.enter_context(Starter())
+            keeper = stack.enter_context(KeeperProcess())
         from squall.cli.run_job import run_job
 
         code = run_job(
-            starter, local=local, engine=engine, directory=directory, faults=faults, fault_plans=fault_plans, **options
+            keeper, local=local, engine=engine, directory=directory, faults=faults, fault_plans=fault_plans, **options
         )
     raise click.exceptions.Exit(code)
 

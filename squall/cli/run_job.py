@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from squall.engine.api.failure import Failure
     from squall.engine.api.topology import Topology
     from squall.scheduler.cluster.fault_driver import FaultDriver
-    from squall.scheduler.cluster.starter import Starter
+    from squall.scheduler.cluster.keeper_process import KeeperProcess
     from squall.scheduler.faults.plan import Plan
 
 
@@ -43,13 +43,13 @@ _LETTERS_SHOWN, _LETTER_CHARS = 20, 100
 
 
 def run_job(
-    starter: Starter | None, target: str, app_dir: str | None, workers: int | None, nodes: int, name: str | None,
+    keeper: KeeperProcess | None, target: str, app_dir: str | None, workers: int | None, nodes: int, name: str | None,
     settings: tuple[str, ...], duration: str | None, drain_secs: float, interval: float | None, directory: str | None,
     faults: tuple[str, ...], fault_plans: tuple[str, ...],
     local: bool, engine: str | None, quiet: bool, as_json: bool, arguments: tuple[str, ...], **on_spark: Any,
 ) -> int:
-    """Run a topology as the options of `squall run` say; returns the exit code. `starter`: of its cluster, if it is to
-    have one that is anonymous."""
+    """Run a topology as the options of `squall run` say; returns the exit code. `keeper`: of its cluster, if that is to
+    have an anonymous directory."""
     name = _name_of(target, name)
     layers = layers_of(settings, workers=workers)
     if nodes < 1:
@@ -87,8 +87,7 @@ def run_job(
             slots = -(-config.workers // nodes)
             names = [f"node-{number}" for number in range(1, nodes + 1)]
             plan = _plan(faults, fault_plans, name, loaded.topology, names, slots, for_secs)
-            # A plan may kill daemons: with a keeper they come back.
-            with LocalCluster(nodes, slots, directory, keeper=plan is not None, starter=starter) as cluster:
+            with LocalCluster(nodes, slots, directory, keeper=keeper) as cluster:
                 progress = Progress(name, interval, quiet or as_json)
                 try:
                     # With a plan, the driver activates it, so that faults at 0 s begin before the first tuple.

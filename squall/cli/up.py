@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -26,9 +27,10 @@ from squall.engine.plural import plural
 from squall.ipc.run_parent import other_durables
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.standing import cluster_path, patient_client
-from squall.scheduler.cluster.keeper_process import BoundKeeper, start_with_keeper
+from squall.scheduler.cluster.keeper_process import KeeperProcess
 from squall.scheduler.cluster.size import SMALLEST_SLOTS, check_cluster, this_machine
-from squall.scheduler.cluster.standing import Stopped, stop_cluster
+from squall.scheduler.cluster.starting import start_cluster
+from squall.scheduler.cluster.stopping import Stopped, stop_cluster
 
 DEFAULT_SLOTS = SMALLEST_SLOTS
 """Slots per node: as many as in Storm's supervisor.slots.ports."""
@@ -63,8 +65,14 @@ def up_command(
         return
     with Interrupts() as interrupts:
         path = cluster_path(directory)
-        keeper = None if detach else BoundKeeper(path, nodes, slots, faults=not no_faults)
-        run_dir = start_with_keeper(path, nodes, slots, faults=not no_faults) if keeper is None else keeper.run_dir
+
+        def start() -> KeeperProcess:
+            return start_cluster(
+                path, nodes, slots, adopts=True, is_bound=not detach, faults=not no_faults, to_log=detach
+            )
+
+        keeper = start()
+        run_dir = keeper.run_dir
         with patient_client(run_dir, tell_away) as client:
             cluster = client.get_cluster()
         kept = [record.name for record in cluster.topologies]
@@ -79,8 +87,8 @@ def up_command(
         tell_displaced(run_dir)
         tell_unknown(cluster.unknown)
         tell_ready()
-        if keeper is not None:
-            raise click.exceptions.Exit(interrupts.code_after_drain(_follow(keeper, drain_secs, interrupts)))
+        if not detach:
+            raise click.exceptions.Exit(interrupts.code_after_drain(_follow(keeper, start, drain_secs, interrupts)))
         if interrupts.count:
             stop_cluster(run_dir, 0.0)
             raise click.exceptions.Exit(interrupts.exit_code)
@@ -96,24 +104,27 @@ def _print_unit(
     show(as_json, {"unit": text}, text.rstrip())
 
 
-def _follow(keeper: BoundKeeper, drain_secs: float, interrupts: Interrupts) -> int:
+def _follow(
+    keeper: KeeperProcess, start: Callable[[], KeeperProcess], drain_secs: float, interrupts: Interrupts
+) -> int:
     """Wait until interrupted, or until another command has stopped the cluster. Returns 1 if its end was forced."""
     code = None
     while not interrupts.count and code is None:
         code = keeper.await_end(_POLL_SECS)
-        if code and keeper.find_successor():
-            note("the cluster's keeper was killed, and replaced; its log is keeper.log from now on")
-            code = None
-    if code:
-        note("the cluster's keeper was killed, and there is no other: what still runs is stopped")
-    if interrupts.count and code != 0:
+        if code:
+            note("the cluster's keeper was killed: another one takes over")
+            # The killed one's daemons live until the next one replaces them.
+            killed, keeper, code = keeper, start(), None
+            killed.close()
+    forced = False
+    if code is None:
         note(f"draining for up to {drain_secs:g} s; interrupt again to stop at once")
         began = time.monotonic()
         stopped = stop_cluster(keeper.run_dir, drain_secs, lambda: interrupts.count > 1)
         tell(stopped, drain_secs, time.monotonic() - began)
-        code = int(not stopped.by_nimbus)
+        forced = not stopped.by_nimbus
     keeper.close()
-    return int(bool(code))
+    return int(forced)
 
 
 def tell_displaced(run_dir: RunDir) -> None:

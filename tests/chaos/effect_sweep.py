@@ -25,9 +25,9 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.control import NoAnswer
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.client.topology_code import pack, submit
-from squall.scheduler.common.mark import processes_of
+from squall.scheduler.common.mark import processes_of, role_of
 from squall.scheduler.common.process import parent_of
-from squall.scheduler.common.process_title import Kind
+from squall.scheduler.common.process_title import Kind, Role
 from tests.chaos.dying_python import dying_interpreter
 from tests.process.history_check import broken_rules
 from tests.process.standing_tools import Standing
@@ -160,9 +160,6 @@ class Scene:
     def supervisor(self) -> int:
         return self.cluster.supervisor(NODE).pid
 
-    def keeper(self) -> int:
-        return self.cluster.keeper().pid
-
     def worker(self) -> int:
         """Of the numbers, and forked by the present forking parent: that of an adopted one has died."""
         pids = self.running("numbers", WORKERS).values()
@@ -182,6 +179,9 @@ class Scene:
 
     def await_whole(self) -> None:
         """Every daemon is back, one worker is in each slot of the numbers, nobody else lives, numbers flow."""
+        if not any(role_of(each) == Role(Kind.KEEPER) for each in processes_of(self.run_dir)):
+            # It was killed: nobody but the next `up` brings back what has died since.
+            self.up()
         wait_for("the node", self._registered)
         self.running("numbers", WORKERS)
         wait_for("as many processes as there should be", lambda: len(processes_of(self.run_dir)) == DAEMONS + WORKERS)
@@ -303,7 +303,6 @@ OPERATIONS: dict[str, Callable[[Scene, Row | None], None]] = {
     "exception": raise_an_exception,
     "supervisor": kill_a(Scene.supervisor),
     "nimbus": kill_a(Scene.nimbus),
-    "keeper": kill_a(Scene.keeper),
     "down": end_and_begin,
 }
 
@@ -316,7 +315,6 @@ SHOWN_BY = {
     "exception": (Kind.WORKER, Kind.SUPERVISOR),
     "supervisor": (Kind.SUPERVISOR, Kind.KEEPER),
     "nimbus": (Kind.NIMBUS, Kind.KEEPER),
-    "keeper": (Kind.KEEPER, Kind.NIMBUS, Kind.SUPERVISOR),
     "down": (Kind.NIMBUS, Kind.SUPERVISOR, Kind.KEEPER),
 }
 """Operation -> the kinds of processes that have much to do in it."""

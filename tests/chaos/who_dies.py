@@ -5,7 +5,7 @@ while numbers were under way; the history of all slots, since the cluster was st
 whole again. What a row promises beyond that (same pids, what the report says) it checks itself. So a cluster may live
 through any number of rows. `lose_node` is the last that it lives through.
 
-Relies on: the keeper that `squall up --detach` leaves behind, and those that take its place.
+Relies on: the keeper that `squall up --detach` leaves behind.
 """
 
 from __future__ import annotations
@@ -135,14 +135,6 @@ def kill_hard(pid: int) -> None:
         return
 
 
-def children_of(supervisor: psutil.Process) -> list[psutil.Process]:
-    """Not the other daemons: a supervisor may have started the keeper, and so be the ancestor of what that starts."""
-    daemons = (Kind.NIMBUS, Kind.SUPERVISOR, Kind.KEEPER)
-    return [
-        child for child in supervisor.children() if (role := role_of(child)) is None or role.kind not in daemons
-    ]
-
-
 def raise_in_executor(scene: Scene) -> None:
     (scene.out / "raise").touch()
     wait_for("an executor to raise", lambda: not (scene.out / "raise").exists())
@@ -165,15 +157,11 @@ def kill_nimbus(scene: Scene) -> None:
     kill_hard(scene.cluster.nimbus().pid)
 
 
-def kill_keeper(scene: Scene) -> None:
-    kill_hard(scene.cluster.keeper().pid)
-
-
 def kill_node(scene: Scene, node: str = "") -> None:
     """Supervisor, forking parent and worker of a node; the keeper brings the node back."""
     node = node or scene.some_node()
     supervisor = wait_for("the supervisor", lambda: scene.supervisor(node))
-    below = [process for child in children_of(supervisor) for process in (child, *child.children(recursive=True))]
+    below = [process for child in supervisor.children() for process in (child, *child.children(recursive=True))]
     victims = [supervisor.pid, *(process.pid for process in below)]
     victims += [pid for slot, pid in scene.workers().items() if slot.startswith(node)]
     for pid in victims:
@@ -198,7 +186,6 @@ FAULTS: dict[str, Callable[[Scene], None]] = {
     "forking parent": kill_forking_parent,
     "supervisor": kill_supervisor,
     "nimbus": kill_nimbus,
-    "keeper": kill_keeper,
     "node": kill_node,
     "stopped": stop_worker,
     "hung": hang_worker,
@@ -209,7 +196,7 @@ REASONS = {
     "hung": "no progress for",
 }
 """What the report says of the one death of a row."""
-RUN_ON = ("forking parent", "supervisor", "nimbus", "keeper")
+RUN_ON = ("forking parent", "supervisor", "nimbus")
 """Rows in which no worker dies."""
 
 

@@ -19,7 +19,6 @@ from squall.cli.standing import job_of
 from squall.cli.status import Readings, describe
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.mark import processes_of, role_of
-from squall.scheduler.common.process_record import end_record, read_record
 from squall.scheduler.common.process_title import Kind, Role
 from tests.process.cli import ROOT, squall
 from tests.process.waiting import wait_for
@@ -99,17 +98,19 @@ class Standing:
         return done.stderr.removeprefix("squall: ").rstrip()
 
     def keeper(self) -> psutil.Process:
-        """The process that starts the daemons again, or the next one."""
+        """The process that starts the daemons again."""
         return wait_for("the keeper", self._keeper)
 
     def _keeper(self) -> psutil.Process | None:
-        record = read_record(self.run_dir.keeper_record)
-        return psutil.Process(record.pid) if record is not None and record.lives else None
+        found = processes_of(self.run_dir)
+        return next((process for process in found if role_of(process) == Role(Kind.KEEPER)), None)
 
     def lose_keeper(self) -> None:
         """From now on nobody brings daemons back, as where they were started singly."""
-        end_record(self.run_dir.keeper_record, 0)
-        self.keeper().kill()
+        keeper = self.keeper()
+        keeper.kill()
+        keeper.wait()
+        self.run_dir.keeper_lock.unlink()
 
     @contextlib.contextmanager
     def keeper_held(self) -> Iterator[psutil.Process]:

@@ -49,7 +49,7 @@ def test_daemons_die_and_come_back_and_nothing_is_lost(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     (row,) = json.loads(done.stdout)["seeds"]
     deaths = row["run"]["deaths"]
-    assert {"nimbus", "keeper"} <= {death["worker"] for death in deaths}
+    assert "nimbus" in {death["worker"] for death in deaths}
     assert not any(":" in death["worker"] for death in deaths), "no worker dies with a daemon"
     odd = [death for death in deaths if death["claimed_by"] != "kill" or death["ready_after_secs"] is None]
     assert odd == [], row["run"]["injected"]

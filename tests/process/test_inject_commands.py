@@ -87,16 +87,6 @@ def test_it_goes_on_though_nimbus_was_killed(cluster: Standing) -> None:
     ] == ["begin", "end"])
 
 
-def test_a_killed_keeper_is_on_record(cluster: Standing) -> None:
-    keeper = cluster.keeper()
-    [told] = cluster.json("inject", "kill", "keeper")["faults"]
-    assert told["victims"][0]["pid"] == keeper.pid
-    wait_for("its end", lambda: not keeper.is_running())
-    wait_for("another", lambda: any(
-        role_of(each) == Role(Kind.KEEPER) for each in processes_of(cluster.run_dir)
-    ))
-
-
 def test_every_command_of_the_page(cluster: Standing) -> None:
     assert "squall inject kill nimbus" in LIVE
     killed = cluster.nimbus().pid

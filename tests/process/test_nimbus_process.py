@@ -404,8 +404,8 @@ def test_a_killed_nimbus_is_taken_over_by_the_next(run_dir: RunDir) -> None:
     second.close()
 
 
-def test_the_launchers_death_ends_everything_and_leaves_nothing(run_dir: RunDir) -> None:
-    nimbus = NimbusDaemon(run_dir, "--remove-dir")
+def test_the_launchers_death_ends_everything(run_dir: RunDir) -> None:
+    nimbus = NimbusDaemon(run_dir)
     supervisor = FakeSupervisor(run_dir)
     supervisor.register()
     nimbus.cut_lifeline()
@@ -415,7 +415,6 @@ def test_the_launchers_death_ends_everything_and_leaves_nothing(run_dir: RunDir)
     assert nimbus.process.poll() is None
     supervisor.leave()
     assert nimbus.end() == 0
-    assert not run_dir.path.exists()
     supervisor.close()
     nimbus.close()
 
@@ -450,7 +449,7 @@ def test_supervisors_that_do_not_leave_are_not_waited_for_for_ever(nimbus: Nimbu
 
 def test_a_damaged_store_is_refused(run_dir: RunDir) -> None:
     run_dir.nimbus_db.write_bytes(b"")
-    nimbus = NimbusDaemon(run_dir, "--remove-dir")
+    nimbus = NimbusDaemon(run_dir)
     assert nimbus.end() == 1
     assert "nimbus.db is damaged" in nimbus.words()
     assert run_dir.nimbus_db.exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import socket
 import time
@@ -11,16 +10,11 @@ from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
-import zmq
 
 from squall.cli.standing import job_of
 from squall.ipc.run_parent import try_flock
-from squall.ipc.rundir import RunDir
-from squall.scheduler.cluster import standing
-from squall.scheduler.common.keeper_watch import KeeperWatch
 from squall.scheduler.common.mark import processes_of, role_of
-from squall.scheduler.common.process_record import read_record
-from squall.scheduler.common.process_title import Kind, Role
+from squall.scheduler.common.process_title import Kind
 from squall.scheduler.supervisor.history import read_history
 from tests.process.cli import start
 from tests.process.history_check import broken_rules
@@ -90,26 +84,6 @@ def test_a_killed_supervisors_workers_are_adopted_and_can_be_told_things(
     assert broken_rules(cluster.run_dir) == []
 
 
-def test_down_waits_for_the_next_keeper(cluster: Standing, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keeper and Nimbus are dead, and the supervisor that starts the next keeper has not done so yet."""
-    cluster.up()
-    supervisor, killed = cluster.supervisor("node-1"), [cluster.keeper(), cluster.nimbus()]
-    supervisor.suspend()
-    for process in killed:
-        process.kill()
-    psutil.wait_procs(killed, timeout=60)
-
-    def look(run_dir: RunDir) -> list[psutil.Process]:
-        found = processes_of(run_dir)
-        supervisor.resume()
-        return found
-
-    monkeypatch.setattr(standing, "processes_of", look)
-    done = cluster.run("down")
-    assert done.returncode == 0
-    assert "undrained" not in done.stderr, done.stderr
-
-
 def test_in_the_foreground_the_command_replaces_them(cluster: Standing) -> None:
     address = str(cluster.path.parent / "n")
     with (
@@ -130,9 +104,10 @@ def test_in_the_foreground_the_command_replaces_them(cluster: Standing) -> None:
             wait_for("the node", lambda: cluster.json("status")["nodes"])
             assert cluster.supervisor("node-1").pid != supervisor.pid
             assert workers(cluster) == before
-            keeper = cluster.keeper()
-            keeper.kill()
-            replaced = next_keeper(cluster, keeper)
+            cluster.keeper().kill()
+            wait_for("the next keeper's daemons", lambda: len(others := daemons(cluster)) == 2 and all(
+                each.ppid() == cluster.keeper().pid for each in others))
+            assert workers(cluster) == before
             process.send_signal(signal.SIGINT)
             _, err = process.communicate(timeout=100)
         finally:
@@ -142,77 +117,51 @@ def test_in_the_foreground_the_command_replaces_them(cluster: Standing) -> None:
     assert "nimbus was killed by SIGKILL" in err
     assert "supervisor-node-1 was killed by SIGKILL" in err
     assert "it is started again at once" in err
-    wait_for("the end of the keeper that took over", lambda: not psutil.pid_exists(replaced.pid))
+    assert "the cluster's keeper was killed: another one takes over\n" in err
+    assert processes_of(cluster.run_dir) == []
     assert broken_rules(cluster.run_dir) == []
 
 
-def keepers(cluster: Standing) -> list[int]:
-    return [process.pid for process in processes_of(cluster.run_dir) if role_of(process) == Role(Kind.KEEPER)]
+def daemons(cluster: Standing) -> set[psutil.Process]:
+    kinds = (Kind.NIMBUS, Kind.SUPERVISOR)
+    found = processes_of(cluster.run_dir)
+    return {process for process in found if (role := role_of(process)) is not None and role.kind in kinds}
 
 
-def next_keeper(cluster: Standing, *killed: psutil.Process) -> psutil.Process:
-    """The one that has said that it is the keeper."""
-    pids = {process.pid for process in killed}
-
-    def found() -> psutil.Process | None:
-        record = read_record(cluster.run_dir.keeper_record)
-        return psutil.Process(record.pid) if record is not None and record.lives and record.pid not in pids else None
-
-    return wait_for("another keeper", found)
-
-
-def test_a_killed_keeper_is_replaced_and_the_next_one_keeps_what_runs(cluster: Standing) -> None:
+def test_what_a_killed_keeper_kept_runs_on_and_the_next_up_adopts_it(cluster: Standing) -> None:
     cluster.up(nodes=2, slots=2)
     before = submit_two_workers(cluster)
-    daemons = {cluster.nimbus().pid, *(cluster.supervisor(node).pid for node in ("node-1", "node-2"))}
-    killed = []
-    for _ in range(2):
-        killed.append(cluster.keeper())
-        killed[-1].kill()
-        assert next_keeper(cluster, *killed).pid in keepers(cluster)
-        wait_for("the end of those that were not needed", lambda: len(keepers(cluster)) == 1)
-    assert {cluster.nimbus().pid, *(cluster.supervisor(node).pid for node in ("node-1", "node-2"))} == daemons
-    assert workers(cluster) == before
-    # It keeps what it did not start.
-    first, supervisor = cluster.nimbus(), cluster.supervisor("node-2")
-    first.kill()
-    supervisor.kill()
-    wait_for("another Nimbus", lambda: cluster.nimbus().pid != first.pid)
+    first = daemons(cluster)
+    keeper = cluster.keeper()
+    keeper.kill()
+    wait_for("its end", lambda: not keeper.is_running())
+    acked = cluster.described("one")["acked"]
+    wait_for("more acks", lambda: cluster.described("one")["acked"] > acked)
+    # Nobody brings back what dies now.
+    killed = cluster.supervisor("node-2")
+    killed.kill()
+    wait_for("its end", lambda: not killed.is_running())
+    assert daemons(cluster) == first - {killed}
+    cluster.up(nodes=2, slots=2)
+    assert len(daemons(cluster)) == 3
+    assert not daemons(cluster) & first
     wait_for("both nodes", lambda: len(cluster.json("status")["nodes"]) == 2)
-    assert cluster.supervisor("node-2").pid != supervisor.pid
+    assert workers(cluster) == before
+    # Its keeper keeps them.
+    nimbus = cluster.nimbus()
+    nimbus.kill()
+    wait_for("another Nimbus", lambda: cluster.nimbus().pid != nimbus.pid)
     assert cluster.json("down")["pending"] == {"one": 0}
     assert processes_of(cluster.run_dir) == []
-    assert "Traceback" not in cluster.run_dir.daemon_log("keeper").read_text()
-
-
-def test_keeper_and_nimbus_killed_together_both_come_back(cluster: Standing) -> None:
-    cluster.up(slots=2)
-    before = submit_two_workers(cluster)
-    keeper, first = cluster.keeper(), cluster.nimbus()
-    with cluster.keeper_held():
-        first.kill()
-        keeper.kill()
-    next_keeper(cluster, keeper)
-    wait_for("another Nimbus", lambda: cluster.nimbus().pid != first.pid)
-    assert workers(cluster) == before
-    # One that is told to end stays away, also under a keeper that is not its parent.
-    cluster.supervisor("node-1").terminate()
-    # Not only until it is off the list, where a new Nimbus has none at first: `down` kills what is still ending.
-    wait_for("keeper and Nimbus alone", lambda: len(processes_of(cluster.run_dir)) == 2)
-    wait_for("the node to leave", lambda: not cluster.json("status")["nodes"])
-    assert cluster.json("down", "-w", "0")["killed"] == 0
+    assert not cluster.run_dir.keeper_lock.exists()
+    assert broken_rules(cluster.run_dir) == []
 
 
 def test_a_second_keeper_is_impossible(cluster: Standing) -> None:
     cluster.up(slots=1)
-    record = read_record(cluster.run_dir.keeper_record)
-    assert record is not None
     assert try_flock(cluster.run_dir.keeper_lock) is None
-    # As a daemon would start it that takes the keeper for dead by mistake: without the lock there is no way to.
-    watch = KeeperWatch(cluster.run_dir, zmq.Poller(), None, random.Random(1))
-    watch.look(time.monotonic())
-    assert keepers(cluster) == [record.pid]
-    watch.close()
+    for detached in ([], ["--detach"]):
+        assert "a cluster runs in" in cluster.refused(2, "up", *detached)
 
 
 def test_who_ends_a_cluster_without_nimbus_ends_the_keeper_for_good(cluster: Standing) -> None:

@@ -63,8 +63,6 @@ def test_every_worker_hashes_text_alike(cluster: Standing, tmp_path: Path) -> No
     cluster.ok("inject", "kill", "forking-parent", "node-1")
     os.kill(next(int(pid) for worker, pid, _ in reversed(lines()) if worker.startswith("node-1")), signal.SIGKILL)
     await_lines(4)
-    # A keeper that a daemon has executed.
-    cluster.ok("inject", "kill", "keeper")
     cluster.ok("inject", "kill", "supervisor", "node-2")
     os.kill(next(int(pid) for worker, pid, _ in reversed(lines()) if worker.startswith("node-2")), signal.SIGKILL)
     await_lines(5)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 
 from squall.engine.api.failure import Failure
 from squall.engine.tracking.attempts import Changes, Tries
@@ -16,7 +15,6 @@ from squall.ipc.line_file import append_line, read_lines
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.code_store import CodeStore
 from squall.scheduler.common.messages import Assignment, TopologyRecord, WorkerBoot
-from squall.scheduler.common.process_record import begin_record, end_record, read_record
 from squall.scheduler.records.attempt_journal import AttemptJournal
 from squall.scheduler.records.dead_letters import LINE_BYTES, DeadLetters
 from squall.scheduler.records.failure_file import FailureFile, read_failures
@@ -202,35 +200,6 @@ class Ledger(Row):
         return entry.boot.incarnation == 2
 
 
-class FirstRecord(Row):
-    """A daemon's record of itself."""
-
-    @property
-    def path(self) -> Path:
-        return self.run_dir.daemon_record("nimbus")
-
-    def work(self) -> None:
-        begin_record(self.path, ("new",))
-        end_record(self.path, 3)
-
-    def is_done(self) -> bool:
-        record = read_record(self.path)
-        assert record is None or (record.command == ("new",) and record.end_code in (None, 3))
-        return record is not None and record.end_code == 3
-
-
-class NextRecord(FirstRecord):
-    def prepare(self) -> None:
-        begin_record(self.path, ("old",))
-        end_record(self.path, 0)
-
-    def is_done(self) -> bool:
-        record = read_record(self.path)
-        assert record is not None
-        assert (record.command, record.end_code) in ((("old",), 0), (("new",), None), (("new",), 3))
-        return record.end_code == 3
-
-
 class Lines(Row):
     def prepare(self) -> None:
         for word in (b"one", b"two"):
@@ -266,6 +235,5 @@ class FullHistory(Row):
 
 
 ROWS: list[type[Row]] = [
-    Code, Journal, LongLetter, GivenBack, Refused, Failures, LastWords, Ledger, FirstRecord, NextRecord, Lines,
-    FullHistory,
+    Code, Journal, LongLetter, GivenBack, Refused, Failures, LastWords, Ledger, Lines, FullHistory,
 ]  # fmt: skip

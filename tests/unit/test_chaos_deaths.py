@@ -12,7 +12,8 @@ from squall.chaos import deaths
 from squall.chaos.deaths import Claims, DaemonWatch
 from squall.ipc.rundir import RunDir
 from squall.scheduler.breaking.fault_record import note_begin, note_hit
-from squall.scheduler.common.process_record import ProcessRecord, begin_record
+from squall.scheduler.common import daemon as daemon_module
+from squall.scheduler.common.daemon import DaemonRecord
 from squall.scheduler.faults.in_force import FaultInForce, Victim
 from squall.scheduler.nimbus.store import BUSY_TIMEOUT_SECS
 
@@ -95,8 +96,8 @@ def daemon(run_dir: RunDir) -> Iterator[Child]:
     """A process that writes Nimbus's record when it is told to, and stays."""
     path = run_dir.daemon_record("nimbus")
     program = (
-        "import pathlib; from squall.scheduler.common.process_record import begin_record; input(); "
-        f"begin_record(pathlib.Path({str(path)!r})); print(flush=True); input()"
+        "import pathlib; from squall.scheduler.common.daemon import write_record; input(); "
+        f"write_record(pathlib.Path({str(path)!r})); print(flush=True); input()"
     )
     made = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     yield made
@@ -115,7 +116,6 @@ def begin(child: Child) -> None:
 def test_a_daemon_that_dies_and_comes_back_is_seen(run_dir: RunDir, nimbus: Child, successor: Child) -> None:
     watch = DaemonWatch(run_dir, 1)
     begin(nimbus)
-    begin_record(run_dir.keeper_record)
     watch.look(1.0)
     assert (watch.deaths, watch.away()) == ([], [])
     nimbus.kill()
@@ -147,7 +147,7 @@ def test_a_forking_parent_that_is_seen_dead_just_before_its_supervisor_is_back_w
     children = {1: (11, 0), 2: (22, 0)}
     path = run_dir.daemon_record("supervisor-node-1")
     monkeypatch.setattr(
-        deaths, "read_process", lambda asked: ProcessRecord(supervisor[0], 0) if asked == path else None
+        daemon_module, "read_record", lambda asked: DaemonRecord(supervisor[0], 0) if asked == path else None
     )
     monkeypatch.setattr(deaths, "lives", lambda pid, started: pid in living)
     monkeypatch.setattr(

@@ -68,7 +68,7 @@ def test_no_worker_accepts_the_settings_of_a_bad_configuration() -> None:
 def test_every_daemon_is_killed() -> None:
     drawn = {fault.targets for seed in range(50) for fault in draw(seed, ("kill-daemon",), PLACES, 30.0)}
     assert drawn == set(PLACES.of("daemon"))
-    assert {name for (name,) in drawn} >= {"nimbus", "keeper", "supervisor node-1", "forking-parent node-2"}
+    assert {name for (name,) in drawn} >= {"nimbus", "supervisor node-1", "forking-parent node-2"}
 
 
 def test_no_seed_kills_more_than_a_slot_is_forgiven() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from squall.engine.errors import UsageError
-from squall.scheduler.cluster.keeper_process import BoundKeeper, start_with_keeper
 from squall.scheduler.cluster.local_cluster import LocalCluster
 from squall.scheduler.cluster.size import Machine, check_cluster, check_workers, node_limit, slot_limit, this_machine
+from squall.scheduler.cluster.starting import start_cluster
 
 GB = 1 << 30
 ROOMY = Machine(16 * GB, 100_000, 100_000)
@@ -96,7 +96,5 @@ def test_whatever_starts_a_cluster_asks_first(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=r"nodes|slots"):
             LocalCluster(nodes, slots, tmp_path / "run")
         with pytest.raises(UsageError, match=r"nodes|slots"):
-            BoundKeeper(tmp_path / "run", nodes, slots)
-        with pytest.raises(UsageError, match=r"nodes|slots"):
-            start_with_keeper(tmp_path / "run", nodes, slots)
+            start_cluster(tmp_path / "run", nodes, slots)
     assert list(tmp_path.iterdir()) == []

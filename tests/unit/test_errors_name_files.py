@@ -15,7 +15,7 @@ from squall.engine.errors import ClusterError
 from squall.ipc.line_file import append_line
 from squall.ipc.private import naming
 from squall.ipc.rundir import RunDir
-from squall.scheduler.cluster import local_cluster as cluster_module
+from squall.scheduler.cluster import keeper_process
 from squall.scheduler.cluster.daemons import last_line
 from squall.scheduler.cluster.local_cluster import LocalCluster
 
@@ -72,7 +72,7 @@ def test_a_line_without_room_names_its_file(tmp_path: Path, monkeypatch: pytest.
 def test_a_command_names_the_directory_of_its_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(up_module, "start_with_keeper", full)
+    monkeypatch.setattr(up_module, "start_cluster", full)
     with pytest.raises(SystemExit) as end:
         main(["up", "--detach", "--dir", str(tmp_path / "run")])
     assert end.value.code == 1
@@ -80,7 +80,7 @@ def test_a_command_names_the_directory_of_its_cluster(
 
 
 def test_a_cluster_of_one_program_names_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_module.Daemons, "start", full)
+    monkeypatch.setattr(keeper_process.KeeperProcess, "start", full)
     with pytest.raises(OSError, match="No space left on device: ") as caught:
         LocalCluster(1, 1, tmp_path / "run")
     assert caught.value.filename == str(tmp_path / "run")

@@ -12,7 +12,6 @@ from squall.scheduler.faults.target import (
     DAEMONS,
     NAMED,
     RANDOM,
-    SINGLE,
     LinkTarget,
     Sort,
     Target,
@@ -28,7 +27,7 @@ names = st.one_of(
 )
 indices = st.integers(0, 999_999_999)
 targets = st.one_of(
-    st.builds(Target, st.sampled_from(SINGLE)),
+    st.builds(Target, st.just(Sort.NIMBUS)),
     st.builds(Target, st.sampled_from([*set(NAMED) - {Sort.TASK}, Sort.NAME]), names),
     st.builds(Target, st.sampled_from([Sort.TASK, Sort.WORKER]), names, indices),
     st.builds(Target, st.sampled_from(NAMED), which=st.just(ALL)),
@@ -111,6 +110,6 @@ def test_what_is_no_target_is_refused(text: str, said: str) -> None:
 
 
 def test_daemons_have_a_form_each() -> None:
-    assert {parse_target(f"{sort} node-1" if sort not in SINGLE else sort) for sort in DAEMONS} == {
-        Target(sort, "" if sort in SINGLE else "node-1") for sort in DAEMONS
+    assert {parse_target(f"{sort} node-1" if sort is not Sort.NIMBUS else sort) for sort in DAEMONS} == {
+        Target(sort, "" if sort is Sort.NIMBUS else "node-1") for sort in DAEMONS
     }

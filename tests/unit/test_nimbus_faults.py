@@ -29,7 +29,6 @@ from squall.scheduler.common.messages import (
     Shutdown,
     TopologyRecord,
 )
-from squall.scheduler.common.process_record import begin_record, end_record
 from squall.scheduler.faults.in_force import WORKERS, FaultInForce, Victim
 from squall.scheduler.nimbus import faults as nimbus_faults
 from squall.scheduler.nimbus.store import Store, StoreError
@@ -57,7 +56,7 @@ def topology(run_dir: RunDir, child: subprocess.Popen[bytes]) -> TopologyRecord:
 
 @pytest.fixture
 def nimbus(run_dir: RunDir, topology: TopologyRecord) -> Iterator[NimbusHere]:
-    begin_record(run_dir.keeper_record)
+    run_dir.keeper_lock.touch()
     with nimbus_in(run_dir.path) as service:
         service.call("register_supervisor", RegisterSupervisor("node-1", [6700], 1, {6700: topology.id}))
         service.sent.clear()
@@ -299,7 +298,7 @@ def test_a_victim_is_a_worker_by_name_pid_and_start(nimbus: NimbusHere, child: s
 
 
 def test_a_store_that_may_not_grow_refuses_and_then_takes_again(run_dir: RunDir, topology: TopologyRecord) -> None:
-    begin_record(run_dir.keeper_record)
+    run_dir.keeper_lock.touch()
     with nimbus_in(run_dir.path) as nimbus:
         [told] = inject(nimbus, "store-full", for_secs=5.0)
         assert told["carrier"] == "nimbus"
@@ -320,18 +319,10 @@ def test_a_store_that_nimbus_stood_still_beside_is_whole_in_time(
     nimbus.call("deactivate", NamedTopology("one"))
 
 
-def test_a_keeper_that_is_being_replaced_is_dead_and_not_unknown(nimbus: NimbusHere, run_dir: RunDir) -> None:
-    with pytest.raises(ClusterError, match="the keeper is dead, its replacement is not there yet"):
-        inject(nimbus, "kill", "keeper")
-    end_record(run_dir.keeper_record, 0)
-    with pytest.raises(UsageError, match="there is no keeper"):
-        inject(nimbus, "kill", "keeper")
-
-
 def test_a_node_of_a_topology_is_known_before_its_supervisor_has_registered(
     run_dir: RunDir, topology: TopologyRecord
 ) -> None:
-    begin_record(run_dir.keeper_record)
+    run_dir.keeper_lock.touch()
     with nimbus_in(run_dir.path) as started_again:
         with pytest.raises(ClusterError, match="the supervisor of node-1 is dead, its replacement is not there yet"):
             inject(started_again, "kill", "supervisor node-1")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import signal
 from collections.abc import Iterator
 
 import pytest
@@ -67,36 +66,6 @@ def test_of_two_stops_the_longer_counts(child: Victim) -> None:
     faults.tick(25.0)
     wait_for("the stop", lambda: stands_still(child))
     faults.tick(30.0)
-    wait_for("it to go on", lambda: not stands_still(child))
-
-
-@pytest.mark.parametrize("kind", ["stop", "throttle"])
-def test_a_keeper_whose_stopper_died_is_continued_by_others(child: Victim, kind: str) -> None:
-    keeper = Victim("keeper", child.pid, child.started_ticks)
-    stop = fault(kind, keeper, share=0.01)
-    other = ProcessFaults("node-2")
-    other.take([stop], 10.0)
-    os.kill(child.pid, signal.SIGSTOP)
-    wait_for("the stop", lambda: stands_still(child))
-    due = other.next_deadline(10.0)
-    assert due is not None
-    assert due > stop.ends_secs
-    other.tick(stop.ends_secs)
-    assert stands_still(child)
-    other.tick(due)
-    wait_for("it to go on", lambda: not stands_still(child))
-    assert other.next_deadline(due) is None
-
-
-def test_a_keeper_that_another_fault_stops_stays_stopped(child: Victim) -> None:
-    keeper = Victim("keeper", child.pid, child.started_ticks)
-    other = ProcessFaults("node-2")
-    other.take([fault("stop", keeper), fault("stop", keeper, number=2, ends=40.0)], 10.0)
-    os.kill(child.pid, signal.SIGSTOP)
-    wait_for("the stop", lambda: stands_still(child))
-    other.tick(30.0)
-    assert stands_still(child)
-    other.tick(41.0)
     wait_for("it to go on", lambda: not stands_still(child))
 
 

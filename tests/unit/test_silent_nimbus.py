@@ -17,11 +17,10 @@ from squall.ipc.control import NoAnswer
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client import nimbus_client
 from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient, NimbusGone, NoCluster
-from squall.scheduler.cluster import standing
-from squall.scheduler.cluster.daemon_environment import daemon_environment
+from squall.scheduler.cluster import stopping
 from squall.scheduler.cluster.keeper import LOOK_SECS, OPTIONS, STOPPED_SECS, Keeper
-from squall.scheduler.cluster.standing import Stopped, stop_cluster
-from squall.scheduler.common.mark import processes_of
+from squall.scheduler.cluster.stopping import Stopped, stop_cluster
+from squall.scheduler.common.mark import daemon_environment, processes_of
 from squall.scheduler.faults.in_force import FaultInForce
 
 HANGS = """
@@ -156,7 +155,7 @@ def test_what_may_be_done_twice_is_asked_of_the_next_one(run_dir: RunDir) -> Non
 def test_down_ends_the_cluster_without_it(
     run_dir: RunDir, hung: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(standing, "ANSWER_SECS", 0.1)
+    monkeypatch.setattr(stopping, "ANSWER_SECS", 0.1)
     stopped = stop_cluster(run_dir, 1.0)
     assert stopped == Stopped(killed=1, is_silent=True, by_nimbus=False)
     assert processes_of(run_dir) == []

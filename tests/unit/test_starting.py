@@ -9,14 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from squall.engine.errors import ClusterError, UsageError
+from squall.engine.errors import UsageError
 from squall.ipc.rundir import RunDir
-from squall.scheduler.cluster.daemon_environment import daemon_environment
-from squall.scheduler.cluster.daemons import Daemons
-from squall.scheduler.cluster.keeper_process import BoundKeeper, start_with_keeper
 from squall.scheduler.cluster.local_cluster import LocalCluster
-from squall.scheduler.cluster.starting import InUse, Starting
-from squall.scheduler.common.mark import processes_of
+from squall.scheduler.cluster.starting import InUse, Starting, start_cluster
+from squall.scheduler.common.mark import daemon_environment, processes_of
 from tests.unit.run_dirs import files_of
 
 
@@ -30,21 +27,13 @@ def test_whoever_comes_second_starts_and_touches_nothing(run_dir: RunDir) -> Non
     before = files_of(run_dir.path)
     by_another = rf"^a cluster is being started in {run_dir.path} by another command \(pid {os.getpid()}\)$"
     with pytest.raises(UsageError, match=by_another):
-        BoundKeeper(run_dir.path, 1, 1)
+        start_cluster(run_dir.path, 1, 1)
     with pytest.raises(UsageError, match=rf"^run directory {run_dir.path} is in use by pid {os.getpid()}$"):
         LocalCluster(1, 1, run_dir.path)
     first.release()
     assert processes_of(run_dir) == []
     assert files_of(run_dir.path) == before
     Starting.take(run_dir).release()
-
-
-def test_a_detached_start_is_refused_too(run_dir: RunDir) -> None:
-    first = Starting.take(run_dir)
-    with pytest.raises(InUse, match="is being started"):
-        start_with_keeper(run_dir.path, 1, 1)
-    first.release()
-    assert processes_of(run_dir) == []
 
 
 def test_a_nimbus_that_runs_is_named_and_its_sockets_stay(run_dir: RunDir) -> None:
@@ -67,24 +56,6 @@ def test_one_process_that_was_left_is_one(run_dir: RunDir) -> None:
         left.kill()
         left.wait()
     Starting.take(run_dir).release()
-
-
-def test_a_start_that_failed_ends_nothing_of_a_nimbus_that_runs(run_dir: RunDir) -> None:
-    """`squall nimbus` was quicker: the start has nothing to end but its own."""
-    others = marked(run_dir)
-    lock = run_dir.lock()
-    try:
-        with pytest.raises(UsageError, match="in use by pid"):
-            run_dir.lock()
-        daemons = Daemons(run_dir, lambda launch: subprocess.Popen([sys.executable, "-c", "raise SystemExit(2)"]))
-        with pytest.raises(ClusterError, match="exited with code 2"):
-            daemons.start(1, 1)
-        daemons.reap(deadline=0.0)
-        assert others.poll() is None
-    finally:
-        lock.release()
-        others.kill()
-        others.wait()
 
 
 @pytest.mark.parametrize("name", ["key.0a1b2c3d", "durable"])

@@ -36,7 +36,7 @@ from squall.pipeline.side import Side
 from squall.pipeline.tolerance import Tolerance
 from squall.pipeline.verify import Check, Verdict
 from squall.scheduler.cluster.local_cluster import echo
-from squall.scheduler.common.daemon_log import PlainFormatter
+from squall.scheduler.common.daemon import PlainFormatter
 from squall.scheduler.records.dead_letters import DeadLetter
 from tests.unit.source import PRODUCT, Source, sources_of
 from tests.unit.test_plain_text import TEXT, dangerous

@@ -11,8 +11,8 @@ import pytest
 
 from squall.engine.errors import UsageError
 from squall.ipc.rundir import RunDir
-from squall.scheduler.cluster import daemons
-from squall.scheduler.cluster.daemons import take_directory
+from squall.scheduler.cluster import starting
+from squall.scheduler.cluster.starting import take_directory
 
 
 def test_all_of_many_make_the_same_directory(tmp_path: Path) -> None:
@@ -43,12 +43,12 @@ def test_a_daemon_that_is_started_at_the_same_time_is_no_lost_one(
         RunDir.create(run_dir.path)
         return [psutil.Process()]
 
-    monkeypatch.setattr(daemons, "processes_of", processes_of)
+    monkeypatch.setattr(starting, "processes_of", processes_of)
     assert take_directory(tmp_path / "run").key_file.exists()
 
 
 def test_without_any_key_a_process_is_of_a_lost_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daemons, "processes_of", lambda _: [psutil.Process()])
+    monkeypatch.setattr(starting, "processes_of", lambda _: [psutil.Process()])
     with pytest.raises(UsageError, match="1 process of a cluster still runs whose directory"):
         take_directory(tmp_path / "run")
 

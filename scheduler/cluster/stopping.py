@@ -1,14 +1,13 @@
-"""Starts and stops a cluster that outlives the program that starts it.
+"""Stops clusters.
 
 Guarantees
-    * A start that fails leaves no process behind.
     * A stop drains first: it stops the spouts and waits until nothing is pending, or for the limit. Topologies are
       kept, and go on when a cluster is started in the directory again.
     * Several stops at once all return when the cluster has ended; the least patient one limits the drain.
     * A cluster whose Nimbus is gone, is stopped or hangs can be stopped as well, without a drain. A Nimbus that is
       being restarted is waited for.
 
-Relies on: `scheduler.cluster.starting` for one cluster per directory; `ipc.rundir` for the lock that Nimbus holds.
+Relies on: `ipc.rundir` for the lock that Nimbus holds.
 Thread: the caller's.
 """
 
@@ -27,6 +26,7 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.engine.report.account import Unfinished
 from squall.ipc.control import NoAnswer
 from squall.ipc.rundir import RunDir
+from squall.scheduler.client.healing import heal
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.nimbus_client import (
     AWAY_PATIENCE_SECS,
@@ -37,11 +37,11 @@ from squall.scheduler.client.nimbus_client import (
     NoCluster,
     NotEnded,
 )
-from squall.scheduler.cluster.daemons import Daemons, fork
+from squall.scheduler.client.why_away import room_error
+from squall.scheduler.cluster.keeper_process import KeeperProcess
 from squall.scheduler.common.mark import processes_of, role_of, signal_marked
 from squall.scheduler.common.messages import TopologyRecord
 from squall.scheduler.common.process import is_stopped
-from squall.scheduler.common.process_record import end_record, present_record
 from squall.scheduler.common.process_title import Kind
 from squall.scheduler.records.topology_view import TopologyView
 
@@ -71,32 +71,6 @@ class Stopped:
     """Whether Nimbus stopped the cluster, after the drain or at its limit. Otherwise nothing was drained."""
 
 
-def start_cluster(
-    run_dir: RunDir, nodes: int, slots: int, lifeline: int | None, *, faults: bool = True
-) -> Daemons:
-    """Fork Nimbus and supervisors, bound to the holder of `lifeline`'s other end, if given. Called by the keeper, which
-    has the right to start (`scheduler.cluster.starting`)."""
-    daemons = Daemons(run_dir, fork)
-    if lifeline is not None:
-        daemons.bind(lifeline)
-    try:
-        daemons.start(nodes, slots, faults=faults)
-    except BaseException:
-        daemons.terminate()
-        daemons.reap(time.monotonic() + STOP_GRACE_SECS)
-        raise
-    return daemons
-
-
-def adopt_cluster(run_dir: RunDir, nodes: int, slots: int, lifeline: int | None, *, faults: bool = True) -> Daemons:
-    """Take over a cluster whose keeper is dead. Called by the next keeper, which holds the keeper's lock."""
-    daemons = Daemons(run_dir, fork)
-    if lifeline is not None:
-        daemons.bind(lifeline)
-    daemons.adopt(nodes, slots, faults=faults)
-    return daemons
-
-
 def stop_cluster(run_dir: RunDir, drain_secs: float, on_wait: Callable[[], bool | None] | None = None) -> Stopped:
     """Drain for at most `drain_secs`, then end the cluster. When `on_wait` returns True, the drain ends early."""
     if not (math.isfinite(drain_secs) and drain_secs >= 0):
@@ -117,6 +91,29 @@ def stop_cluster(run_dir: RunDir, drain_secs: float, on_wait: Callable[[], bool 
         # A forking parent ends a moment after its supervisor.
         _await_none(run_dir, _STOP_MARGIN_SECS)
     return Stopped(pending, _end_processes(run_dir))
+
+
+def stop_bound(keeper: KeeperProcess, client: NimbusClient, grace_secs: float) -> str:
+    """Stop this process's own cluster: workers, by force after `grace_secs`, and daemons; and wait for its keeper's
+    end. Closes the client. Returns the reason why that took force; "" if none."""
+    run_dir = keeper.run_dir
+    try:
+        if full := room_error(run_dir):
+            # Nimbus cannot store the end of its topologies: it would be waited for again and again.
+            end_lost(run_dir)
+            return full
+        if run_dir.faults_in_force.exists():
+            # Otherwise a process that a fault has stopped would be waited for.
+            heal(client)
+        client.shutdown(grace_secs)
+        client.await_end(grace_secs + _STOP_MARGIN_SECS)
+    except ClusterError as error:
+        stop_cluster(run_dir, 0.0)
+        return str(error)
+    finally:
+        client.close()
+        keeper.close()
+    return ""
 
 
 def _end_without_nimbus(run_dir: RunDir) -> Stopped:
@@ -172,18 +169,10 @@ def _await_kept_nimbus(run_dir: RunDir) -> bool:
     """Whether there is a Nimbus; waits for a keeper to restart it."""
     deadline = time.monotonic() + AWAY_PATIENCE_SECS
     while run_dir.lock_holder() is None:
-        if not _has_keeper(run_dir) or time.monotonic() >= deadline:
+        if not _of_kind(processes_of(run_dir), Kind.KEEPER) or time.monotonic() >= deadline:
             return False
         time.sleep(_POLL_SECS)
     return True
-
-
-def _has_keeper(run_dir: RunDir) -> bool:
-    """Whether there is a keeper, or a supervisor that starts the next one because the keeper was killed."""
-    found = processes_of(run_dir)
-    if _of_kind(found, Kind.KEEPER):
-        return True
-    return bool(_of_kind(found, Kind.SUPERVISOR)) and present_record(run_dir.keeper_record) is not None
 
 
 def _await_going_nimbus(run_dir: RunDir) -> None:
@@ -219,8 +208,7 @@ def _end_processes(run_dir: RunDir) -> int:
 
 def _end_keeper(run_dir: RunDir) -> None:
     """Kill the keeper and wait for its end. Call it first: the keeper restarts daemons."""
-    # Before the kill: a daemon that sees the keeper end would start the next.
-    end_record(run_dir.keeper_record, 0)
+    run_dir.keeper_lock.unlink(missing_ok=True)
     deadline = time.monotonic() + _STOP_MARGIN_SECS
     while keepers := _of_kind(processes_of(run_dir), Kind.KEEPER):
         for process in keepers:

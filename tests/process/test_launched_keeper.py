@@ -1,4 +1,4 @@
-"""`squall run` starts its cluster with a process that imports while the topology is loaded: whoever dies meanwhile."""
+"""`squall run` launches its cluster's keeper, which imports while the topology is loaded: whoever dies meanwhile."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from squall.scheduler.common.process_title import Kind
 from tests.process.cli import squall, start
 from tests.process.waiting import wait_for
 
-FINDS_STARTER = """
+FINDS_KEEPER = """
 import os, signal, time
 import psutil
 from squall import TopologyBuilder, bolt, spout
 
-[starter] = psutil.Process().children()
+[keeper] = psutil.Process().children()
 with open(os.environ["NOTE"], "w") as file:
-    file.write(starter.environ()["SQUALL_RUN_DIR"])
+    file.write(keeper.environ()["SQUALL_RUN_DIR"])
 {then}
 
 @spout("n")
@@ -38,8 +38,8 @@ topology = builder.build()
 
 def run(tmp_path: Path, then: str) -> tuple[subprocess.CompletedProcess[str], RunDir]:
     """`squall run` of a file that does something while it is loaded, and the run directory."""
-    file, noted = tmp_path / "finds_starter.py", tmp_path / "run_dir"
-    file.write_text(FINDS_STARTER.format(then=then))
+    file, noted = tmp_path / "finds_keeper.py", tmp_path / "run_dir"
+    file.write_text(FINDS_KEEPER.format(then=then))
     done = squall("run", file, NOTE=str(noted))
     return done, RunDir(noted.read_text())
 
@@ -48,32 +48,32 @@ def await_nothing(run_dir: RunDir) -> None:
     wait_for("the end of all", lambda: not processes_of(run_dir) and not run_dir.path.exists())
 
 
-def test_the_daemons_are_the_commands_own_children() -> None:
+def test_daemons_that_die_are_started_again_and_all_end_with_the_run() -> None:
     with start("run", "tests/process/standing_topologies.py", "--interval", "0.1") as process:
         try:
             assert process.stderr is not None
             while "acked" not in process.stderr.readline():
                 pass
-            children = psutil.Process(process.pid).children()
-            roles = {role.kind for child in children if (role := role_of(child)) is not None}
-            assert roles == {Kind.NIMBUS, Kind.SUPERVISOR}
-            assert len(children) == 2
-            run_dir = RunDir(children[0].environ()[RUN_DIR_MARK])
+            [keeper] = psutil.Process(process.pid).children()
+            daemons = keeper.children()
+            assert {role.kind for each in daemons if (role := role_of(each)) is not None} == {
+                Kind.NIMBUS, Kind.SUPERVISOR,
+            }
+            run_dir = RunDir(keeper.environ()[RUN_DIR_MARK])
+            for each in daemons:
+                each.kill()
+            wait_for("others", lambda: len(keeper.children()) == 2 and not {*keeper.children()} & {*daemons})
         finally:
             process.send_signal(signal.SIGTERM)
-            process.communicate(timeout=100)
-    assert process.returncode == 0
+            _, err = process.communicate(timeout=100)
+    assert process.returncode == 0, err
     await_nothing(run_dir)
 
 
-@pytest.mark.parametrize(
-    "then",
-    ["starter.kill(); starter.wait()", "starter.kill()", pytest.param("starter.suspend()", marks=pytest.mark.slow)],
-)
-def test_without_it_the_daemons_are_started_all_the_same(tmp_path: Path, then: str) -> None:
-    done, run_dir = run(tmp_path, then)
-    assert done.returncode == 0, done.stderr
-    assert "10 acked" in done.stdout
+def test_a_keeper_that_dies_ends_the_run(tmp_path: Path) -> None:
+    done, run_dir = run(tmp_path, "keeper.kill()")
+    assert done.returncode == 1
+    assert done.stderr == "squall: the cluster's keeper exited with code -9\n"
     await_nothing(run_dir)
 
 
@@ -96,7 +96,7 @@ def test_what_the_file_sets_reaches_the_workers(tmp_path: Path) -> None:
     file = tmp_path / "sets.py"
     then = f"os.environ['SET_BY_FILE'] = 'so'; os.chdir({str(tmp_path)!r})"
     says = "bolt(lambda tup: print(os.environ['SET_BY_FILE'], os.getcwd()))"
-    file.write_text(FINDS_STARTER.format(then=then).replace("bolt(print)", says))
+    file.write_text(FINDS_KEEPER.format(then=then).replace("bolt(print)", says))
     done = squall("run", file, NOTE=str(tmp_path / "run_dir"))
     assert done.returncode == 0, done.stderr
     assert f"so {tmp_path}" in done.stderr
