@@ -12,8 +12,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 
 from squall.engine.plural import plural
-from squall.pipeline.prepare import ChangedMeanwhile, NothingYet, Prepared
-from squall.pipeline.progress import Progress
+from squall.pipeline.prepare import ChangedMeanwhile, NothingYet, Prepared, Progress
 
 LOOK_SECS = 1.0
 #: How soon a request to stop is seen.
@@ -39,8 +38,6 @@ def follow(
                 progress(f"{error.what}; trying again")
                 seen = None
             else:
-                for line in made.nothing_of:
-                    progress(line)
                 if made.added_files:
                     progress(f"added {plural(made.added_rows, 'row')} of {plural(made.added_files, 'file')}")
                 last = made if last is None else replace(

@@ -7,38 +7,27 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from msgspec.structs import replace
 
 from squall.engine.errors import UsageError
 from squall.pipeline.manifest import Increment, Manifest, PartFile, Partition
 from squall.pipeline.written import Place, Written
 
 
-@dataclass(frozen=True)
-class Numbered:
-    """An increment that is being made. Its files have names that no other feed at this place ever had, because a reader
-    keeps its position by them."""
-
-    number: int
-    token: str
-
-    @classmethod
-    def after(cls, former: Manifest | None) -> Numbered:
-        return cls(len(former.increments) + 1 if former else 1, secrets.token_hex(4))
-
-    def stem(self, partition: int | None = None) -> str:
-        """The name of its files, without suffix."""
-        middle = "" if partition is None else f"-{partition:04d}"
-        return f"{self.number:05d}{middle}-{self.token}"
+def new_stem(former: Manifest, partition: int | None = None) -> str:
+    """A name for a file of the next increment, without suffix. No other feed at this place ever had it, because a
+    reader keeps its position by names."""
+    middle = "" if partition is None else f"-{partition:04d}"
+    return f"{len(former.increments) + 1:05d}{middle}-{secrets.token_hex(4)}"
 
 
-def places(former: Manifest | None, partitions: int, increment: Numbered, directory: str) -> list[Place]:
+def places(former: Manifest, directory: str) -> list[Place]:
     """A place for each task. The first, which may be the only one, gets the partition with the fewest rows."""
-    rows = {entry.partition: entry.rows for entry in former.partitions} if former else {}
-    by_rows = sorted(range(partitions), key=lambda partition: (rows.get(partition, 0), partition))
-    return [Place(directory, number, rows.get(number, 0), increment.stem(number)) for number in by_rows]
+    by_rows = sorted(former.partitions, key=lambda entry: (entry.rows, entry.partition))
+    return [Place(directory, one.partition, one.rows, new_stem(former, one.partition)) for one in by_rows]
 
 
 def first_manifest(input_: str, partitions: int, recipe: Mapping[str, Any], *, is_plain: bool) -> Manifest:
@@ -60,21 +49,15 @@ def with_schema(manifest: Manifest, schema: Mapping[str, str], source_schema: st
 
 
 def grown(
-    former: Manifest, written: Iterable[Written], sources: PartFile, new_files: int, skipped_binary: int
+    former: Manifest, written: Sequence[Written], sources: PartFile, new_files: int, skipped_binary: int
 ) -> Manifest:
     """The manifest with an increment. `sources`: the list of its source files; `new_files`: those among them of which
     the feed had nothing."""
-    written = list(written)
-    by_partition = {one.partition: one.rows for one in written if one.rows}
-    reasons = Counter(former.quarantine_reasons)
-    dropped = Counter(former.dropped)
-    for one in written:
-        reasons.update(one.reasons)
-        dropped.update(one.dropped)
-    refused = sum(sum(one.reasons.values()) for one in written)
+    new = {one.partition: one.rows for one in written if one.rows}
+    reasons = sum((one.reasons for one in written), Counter[str]())
     partitions = tuple(
         replace(entry, rows=entry.rows + more.rows, files=(*entry.files, more))
-        if (more := by_partition.get(entry.partition)) else entry
+        if (more := new.get(entry.partition)) else entry
         for entry in former.partitions
     )
     return replace(
@@ -82,11 +65,10 @@ def grown(
         partitions=partitions,
         words=None if former.words is None else former.words + sum(one.words for one in written),
         bytes=None if former.bytes is None else former.bytes + sum(one.bytes for one in written),
-        quarantined=former.quarantined + refused,
-        quarantine_reasons=dict(sorted(reasons.items())),
-        dropped=dict(sorted(dropped.items())),
+        quarantined=former.quarantined + reasons.total(),
+        quarantine_reasons=dict(sorted((reasons + Counter(former.quarantine_reasons)).items())),
         skipped_binary=skipped_binary,
         files=former.files + new_files,
-        increments=(*former.increments, Increment(sources, sum(more.rows for more in by_partition.values()), refused)),
+        increments=(*former.increments, Increment(sources, sum(file.rows for file in new.values()), reasons.total())),
         quarantine=(*former.quarantine, *(one.quarantine for one in written if one.quarantine)),
     )

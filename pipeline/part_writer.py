@@ -7,7 +7,6 @@ Runs in Spark's Python workers, in one pass, so nothing has to be kept or read t
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from pyarrow import parquet
 
 from squall.pipeline.inputs import sha256_of
 from squall.pipeline.manifest import PLACE_COLUMNS, QUARANTINE_NAME, ROWS_NAME, PartFile
-from squall.pipeline.staging import PROGRESS_NAME
 from squall.pipeline.written import Place, Refused, Written
 
 #: Bytes of a row group, the unit that a spout starting in the middle can skip; Parquet's default of 128 MiB is coarse.
@@ -89,7 +87,6 @@ class PartWriter:
         self._quarantine = TableFile(
             place.directory, f"{QUARANTINE_NAME}/{place.stem}.parquet", QUARANTINE_SCHEMA
         )
-        self._progress = Path(place.directory, PROGRESS_NAME, place.stem)
 
     def add(self, columns: Sequence[pyarrow.Array]) -> None:
         """Add rows, in the columns of the schema that follow partition and offset."""
@@ -98,7 +95,6 @@ class PartWriter:
         offsets = pyarrow.array(numpy.arange(self._next, self._next + count))
         self._rows.append(pyarrow.RecordBatch.from_arrays([partitions, offsets, *columns], schema=self.schema))
         self._next += count
-        self._tell()
 
     def refuse(self, rows: Sequence[tuple[str, int, str, bytes]]) -> None:
         """Quarantine rows: (path, line_no, reason, raw); line_no 0 if it is not known."""
@@ -109,14 +105,8 @@ class PartWriter:
         arrays = [pyarrow.array(values, one.type) for values, one in zip(columns, QUARANTINE_SCHEMA, strict=True)]
         self._quarantine.append(pyarrow.RecordBatch.from_arrays(arrays, schema=QUARANTINE_SCHEMA))
         self.written.reasons.update(reasons)
-        for path, reason in zip(paths, reasons, strict=True):
-            self.written.refused_of.setdefault(path, Counter())[reason] += 1
         for path, line_no, reason, _ in rows[: SHOWN - len(self.written.shown)]:
             self.written.shown.append(Refused(path, line_no, reason))
-
-    def _tell(self) -> None:
-        """Let the driver see how far this task is."""
-        self._progress.write_text(str(self._next - self._place.offset))
 
     def close(self) -> Written:
         self.written.rows = self._rows.close()

@@ -13,24 +13,25 @@ is refused. No row passes through this process: Spark's Python workers write the
 
 ::
 
-    find_files ─► what is new ─► balance ─► one Spark task per partition: read ─┬─ text ────► FEED/rows
-                                                                               └─ refused ──► FEED/quarantine
+    find_files ─► what is new ─► Spark's job (`pipeline.prepare_job`) ─► staging directory ─► FEED
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from squall.engine.errors import UsageError
 from squall.engine.plural import plural
 from squall.pipeline.corpus import Corpus, InputFile, find_files, without_open_line
-from squall.pipeline.csv_quotes import check_quotes, quoting
-from squall.pipeline.increment import Numbered, first_manifest, grown, places
+from squall.pipeline.increment import first_manifest, grown, new_stem
 from squall.pipeline.inputs import (
     Change,
     SourceFile,
@@ -52,16 +53,19 @@ from squall.pipeline.manifest import (
     load_manifest,
 )
 from squall.pipeline.prepare_job import run_job
-from squall.pipeline.progress import Progress, rows_so_far, told_rows
+from squall.pipeline.read.frame import TEXT, check_schemas
 from squall.pipeline.recipe import Recipe, recipe_of
 from squall.pipeline.session import spark_session
-from squall.pipeline.spark_input import TEXT, check_files
-from squall.pipeline.staging import PROGRESS_NAME, clear_orphans, siblings, staged
-from squall.pipeline.written import Written, nothing_of
+from squall.pipeline.staging import clear_orphans, siblings, staged
+from squall.pipeline.written import Written
 
 DEFAULT_PARTITIONS = 4
 #: Most partitions: each is a task and a file, so more are a mistake on one machine.
 MAX_PARTITIONS = 1024
+#: Time between two lines about a job.
+TELL_SECS = 3.0
+#: Called with one line about the present step; by a thread of its own while rows are written.
+Progress: TypeAlias = Callable[[str], None]
 #: Quarantined lines, skipped and vanished files shown by name: enough for examples.
 SHOWN = 10
 
@@ -90,8 +94,6 @@ class Prepared:
     added_rows: int = 0
     vanished: tuple[str, ...] = ()
     """Files of the feed that are gone from the input; their rows stay."""
-    nothing_of: tuple[str, ...] = ()
-    """A line about each new file of which all rows were refused alike."""
     left_out: tuple[str, ...] = ()
     """Directories of the input that Squall wrote."""
 
@@ -106,23 +108,22 @@ def prepare(
     format_: str = TEXT,
     options: Mapping[str, str] | None = None,
     schema: str | None = None,
-    columns: Sequence[str] = (),
-    rules: Path | None = None,
+    sql: Path | None = None,
     clean: str | None = None,
     growing: bool = False,
     progress: Progress = lambda line: None,
 ) -> Prepared:
-    """Make `feed` from the files in `source`, or add those that are new. Wrong use is refused before the JVM starts.
+    """Make `feed` from the files in `source`, or add those that are new.
 
     `partitions`: of a new feed; DEFAULT_PARTITIONS if None. `format_`, `options`, `schema`: as Spark's readers take
-    them. `columns`: those of the source that are read. `clean`: FILE:FUNCTION, which comes before the rules.
-    `growing`: the last line of a text file waits until it has an end. NothingYet if there is nothing for a feed."""
+    them. `sql`: a file with a SELECT; `clean`: FILE:FUNCTION. `growing`: the last line of a text file waits until it
+    has an end. NothingYet if there is nothing for a feed."""
     if partitions is not None and not 1 <= partitions <= MAX_PARTITIONS:
         raise UsageError(f"partitions is {partitions}; allowed: 1 to {MAX_PARTITIONS}")
     target = feed.resolve()
     if target in (source.resolve(), *source.resolve().parents):
         raise UsageError(f"feed {feed} would replace its own input {source}; choose another directory")
-    recipe = recipe_of(source, format_, pattern, options or {}, schema, columns, rules, clean)
+    recipe = recipe_of(source, format_, pattern, options or {}, schema, sql, clean)
     progress(f"looking for {format_} files in {source}")
     corpus = find_files(source, pattern, exclude=[target, *siblings(target)], is_text=recipe.is_text)
     with staged(target, overwrite) as staging:
@@ -180,53 +181,75 @@ def _add(
     feed: Path, recipe: Recipe, base: Manifest, corpus: Corpus, change: Change, staging: Path, progress: Progress
 ) -> Prepared:
     """Write an increment and the manifest with it."""
-    increment = Numbered.after(base)
-    spots = places(base, len(base.partitions), increment, str(staging))
-    for name in (ROWS_NAME, QUARANTINE_NAME, SOURCES_NAME, PROGRESS_NAME):
+    for name in (ROWS_NAME, QUARANTINE_NAME, SOURCES_NAME):
         (staging / name).mkdir()
     new = f"{len(change.new):,} {'new ' if base.increments else ''}{'file' if len(change.new) == 1 else 'files'}"
     if not recipe.is_text:
-        names = check_files(recipe.format, corpus.root, change.new, recipe.options)
-        recipe.check_columns(names)
+        _check_readable(recipe, change.new)
+
     progress(f"found {new}, starting Spark")
     with ThreadPoolExecutor(1) as thread:
         # Spark reads other files than text itself, so their checksums are computed meanwhile.
-        checked = thread.submit(_sources_of, recipe, corpus.root, change.new)
+        checked = thread.submit(_sources_of, corpus.root, () if recipe.is_text else change.new)
         with spark_session("squall prepare") as spark:
-            progress(f"reading {new} into {plural(len(spots), 'partition')}")
-            with told_rows(lambda: rows_so_far(staging), progress):
-                base, written = run_job(spark, recipe, base, corpus.root, change.new, spots)
+            progress(f"reading {new} into {plural(len(base.partitions), 'partition')}")
+            with _told_bytes(staging, progress):
+                done, written = run_job(spark, recipe, base, corpus.root, change.new, staging)
         sources = [*checked.result(), *(source for one in written for source in one.sources)]
     _check_unchanged(change.new, may_grow=recipe.is_text)
     new_files = sum(not file.start_bytes for file in change.new)
-    manifest = grown(base, written, _list_sources(staging, increment, sources), new_files, len(corpus.skipped_binary))
+    listed = _list_sources(staging / SOURCES_NAME / f"{new_stem(base)}.jsonl", sources)
+    manifest = grown(done, written, listed, new_files, len(corpus.skipped_binary))
     if manifest.rows == 0:
         raise NothingYet(_nothing_left(corpus, recipe, manifest, new))
     _write_manifest(staging, manifest)
     return Prepared(
         feed, manifest, _first_refused(written), corpus.skipped_binary[:SHOWN], len(change.new),
-        manifest.increments[-1].rows, tuple(change.vanished), nothing_of(written, recipe.hint), corpus.left_out,
+        manifest.increments[-1].rows, tuple(change.vanished), corpus.left_out,
     )
+
+
+def _check_readable(recipe: Recipe, files: Sequence[InputFile]) -> None:
+    for file in files:
+        if file.problem:
+            raise UsageError(f"{file.location} {file.problem}")
+    if recipe.format in ("parquet", "orc"):
+        check_schemas(recipe.format, files)
+
+
+@contextmanager
+def _told_bytes(staging: Path, progress: Progress) -> Iterator[None]:
+    """Say now and then how much is written, until the block ends."""
+    done = threading.Event()
+
+    def tell() -> None:
+        told = 0
+        while not done.wait(TELL_SECS):
+            written = sum(path.stat().st_size for path in (staging / ROWS_NAME).iterdir())
+            if written > told:
+                told = written
+                progress(f"{written >> 20:,} MiB written so far")
+
+    thread = threading.Thread(target=tell, name="squall-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def _nothing_left(corpus: Corpus, recipe: Recipe, manifest: Manifest, read: str) -> str:
     what = "line of text" if recipe.is_plain else "good row"
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in manifest.quarantine_reasons.items())
-    hint = recipe.hint if "malformed" in reasons else ""
-    dropped = f", {plural(sum(manifest.dropped.values()), 'row')} dropped by rules" if manifest.dropped else ""
     return (
         f"input {corpus.root} has no {what}: {read} read, {plural(manifest.quarantined, 'line')} quarantined"
-        f"{f' ({reasons}{hint})' if reasons else ''}{dropped}{_skipped_note(corpus)}"
+        f"{f' ({reasons})' if reasons else ''}{_skipped_note(corpus)}"
     )
 
 
-def _sources_of(recipe: Recipe, root: str, files: Sequence[InputFile]) -> list[SourceFile]:
-    """The files that no task of the job notes itself. UsageError if one has a quote that nothing closes."""
-    if recipe.is_text:
-        return []
-    if recipe.format == "csv" and (how := quoting(recipe.options)):
-        for file in files:
-            check_quotes(file, how)
+def _sources_of(root: str, files: Sequence[InputFile]) -> list[SourceFile]:
+    """The files that no task of the job notes itself."""
     return [
         SourceFile(path_in(root, file), file.size_bytes, file.mtime_ns, sha256_of(file.location)) for file in files
     ]
@@ -243,12 +266,11 @@ def _first_refused(written: Iterable[Written]) -> tuple[str, ...]:
     return tuple(str(refused) for refused in sorted(refused for one in written for refused in one.shown)[:SHOWN])
 
 
-def _list_sources(staging: Path, increment: Numbered, sources: list[SourceFile]) -> PartFile:
+def _list_sources(path: Path, sources: list[SourceFile]) -> PartFile:
     """Write the list of the files that an increment was made from."""
-    name = f"{SOURCES_NAME}/{increment.stem()}.jsonl"
     data = sources_bytes(sorted(sources, key=lambda source: source.path))
-    (staging / name).write_bytes(data)
-    return PartFile(name, len(sources), len(data), hashlib.sha256(data).hexdigest())
+    path.write_bytes(data)
+    return PartFile(f"{SOURCES_NAME}/{path.name}", len(sources), len(data), hashlib.sha256(data).hexdigest())
 
 
 def _write_manifest(staging: Path, manifest: Manifest) -> None:

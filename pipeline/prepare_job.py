@@ -1,37 +1,40 @@
 """What Spark does in a run of prepare: from files to an increment of a feed.
 
-Guarantees that mistakes in rules, columns and the cleaning function are told before the first row is read.
+::
+
+    text ─► lines ─┬──────────────────────────────┐
+                   └─► Parquet ─┐                 ├─► one task for each partition ─┬─ good ────► FEED/rows
+    csv, json, parquet, orc ────┴─► SQL, function ┘                                └─ refused ─► FEED/quarantine
+
+Guarantees that mistakes in SQL, columns and the cleaning function are told before the first row of the feed is written.
 """
 
 from __future__ import annotations
 
 import os
-import re
+import shutil
 from collections.abc import Sequence
-from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from squall.engine.errors import UsageError
-from squall.pipeline.cleaning import FATE, INTERNALS, clean_by_rules, columns_of, quoted
 from squall.pipeline.corpus import InputFile
-from squall.pipeline.folders import folder_columns
-from squall.pipeline.increment import with_schema
-from squall.pipeline.manifest import Manifest
+from squall.pipeline.increment import places, with_schema
+from squall.pipeline.manifest import PLACE_COLUMNS, Manifest
+from squall.pipeline.read.clean import clean, with_refused
+from squall.pipeline.read.frame import check_columns, columns_of, read_frame
+from squall.pipeline.read.json_lines import can_check, check_records, is_document, tree_of
 from squall.pipeline.recipe import Recipe
-from squall.pipeline.spark_errors import InputTrouble, data_errors
-from squall.pipeline.spark_input import check_names, read_frame, why_refused
-from squall.pipeline.table_job import text_frame, write_frame
+from squall.pipeline.staging import LINES_NAME
+from squall.pipeline.table_job import write_frame
 from squall.pipeline.text_job import LINE_COLUMNS, write_lines
-from squall.pipeline.written import Place, Written
+from squall.pipeline.written import Written
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 _LINE_SCHEMA = {"path": "string", "line_no": "int", "text": "string"}
 #: Columns that say where a line is from: rows have them, spouts emit them only if asked.
 _PLACE_OF_LINE = LINE_COLUMNS[:2]
-#: What Spark says of CSV with more columns than its option allows.
-_TOO_WIDE = re.compile(r"Index (\d+) out of bounds for length \1")
 
 
 class Done(NamedTuple):
@@ -42,63 +45,68 @@ class Done(NamedTuple):
 
 
 def run_job(
-    spark: SparkSession, recipe: Recipe, base: Manifest, root: str, files: Sequence[InputFile], places: Sequence[Place]
+    spark: SparkSession, recipe: Recipe, base: Manifest, root: str, files: Sequence[InputFile], staging: Path
 ) -> Done:
     # Tasks may have another working directory.
     root = os.path.abspath(root)
     if recipe.is_plain:
         base = with_schema(base, _LINE_SCHEMA, "", LINE_COLUMNS[2:])
-        return Done(base, write_lines(spark, root, files, places))
-    with data_errors(partial(_told, root)):
-        return _write_rows(spark, recipe, base, root, files, places)
+        return Done(base, write_lines(spark, root, files, places(base, str(staging))))
+    lines = staging / LINES_NAME
+    lines.mkdir()
+    try:
+        if recipe.is_text:
+            return _write_clean_lines(spark, recipe, base, root, files, staging)
+        return _write_records(spark, recipe, base, root, files, staging)
+    finally:
+        shutil.rmtree(lines)
 
 
-def _write_rows(
-    spark: SparkSession, recipe: Recipe, base: Manifest, root: str, files: Sequence[InputFile], places: Sequence[Place]
+def _write_clean_lines(
+    spark: SparkSession, recipe: Recipe, base: Manifest, root: str, files: Sequence[InputFile], staging: Path
 ) -> Done:
-    source_schema = ""
-    if recipe.is_text:
-        frame = text_frame(spark, root, files, len(places))
-    else:
-        frame, source_schema = read_frame(
-            spark, recipe.format, root, files, recipe.options, recipe.schema, recipe.columns, base.source_schema
-        )
-    if recipe.clean:
-        frame = _called(recipe, frame)
-    if recipe.rules:
-        frame = clean_by_rules(frame, recipe.rules)
+    lines = staging / LINES_NAME
+    read = write_lines(spark, root, files, places(base, str(lines)))
+    rows = [str(lines / one.rows.name) for one in read if one.rows]
+    refused = _only_refused(read, lines, staging)
+    if not rows or recipe.cleaner is None:
+        return Done(base, refused)
+    cleaned = clean(spark.read.parquet(*rows).select(*LINE_COLUMNS), recipe.cleaner)
+    columns = columns_of(cleaned)
+    check_columns(columns, PLACE_COLUMNS)
+    schema = {field.name: field.dataType.simpleString() for field in cleaned.schema if field.name in columns}
+    base = with_schema(base, schema, "", [name for name in columns if name not in _PLACE_OF_LINE])
+    return Done(base, [*refused, *write_frame(cleaned, root, places(base, str(staging)))])
+
+
+def _write_records(
+    spark: SparkSession, recipe: Recipe, base: Manifest, root: str, files: Sequence[InputFile], staging: Path
+) -> Done:
+    lines = staging / LINES_NAME
+    refused: list[Written] = []
+    root = root if os.path.isdir(root) else os.path.dirname(root)
+    tree, locations = root, [file.location for file in files]
+    if recipe.format == "json" and can_check(recipe.options):
+        found = check_records(spark, root, files, places(base, str(lines)), by_line=not is_document(recipe.options))
+        refused = _only_refused(found, lines, staging)
+        if copied := [location for one in found for location in one.copied]:
+            tree, locations = tree_of(root, files, copied, str(lines))
+    frame, source_schema = read_frame(
+        spark, recipe.format, tree, locations, recipe.options, recipe.schema, base.source_schema
+    )
+    if recipe.cleaner:
+        frame = with_refused(clean(frame, recipe.cleaner), frame)
     columns = columns_of(frame)
-    check_names(columns)
-    fields = [name for name in columns if not (recipe.is_text and name in _PLACE_OF_LINE)]
-    if not fields:
-        raise UsageError("the rows have no column left; a feed needs one at least")
-    types = {field.name: field.dataType for field in frame.schema}
-    schema = {name: types[name].simpleString() for name in columns}
-    grown = with_schema(base, schema, source_schema, fields)
-
-    def told(trouble: InputTrouble) -> str:
-        wanted_by = "--schema" if recipe.schema else "the feed" if base.increments else "another file"
-        folders = folder_columns(root, files)
-        why = why_refused(spark, recipe.format, trouble, recipe.options, source_schema, wanted_by, folders)
-        return why or _told(root, trouble)
-
-    with data_errors(told):
-        return Done(grown, write_frame(frame, root, places))
+    check_columns(columns, PLACE_COLUMNS)
+    schema = {field.name: field.dataType.simpleString() for field in frame.schema if field.name in columns}
+    base = with_schema(base, schema, source_schema, columns)
+    return Done(base, [*refused, *write_frame(frame, tree, places(base, str(staging)))])
 
 
-def _told(root: str, trouble: InputTrouble) -> str:
-    if wide := _TOO_WIDE.fullmatch(trouble.why):
-        most = int(wide[1])
-        return f"{trouble.file or root} has more than {most:,} columns; allowed: so many, or --option maxColumns=NUMBER"
-    return f"{trouble.file} cannot be read: {trouble.why}" if trouble.file else f"input {root}: {trouble.why}"
-
-
-def _called(recipe: Recipe, frame: DataFrame) -> DataFrame:
-    """The frame after the cleaning function, which sees good rows only. The others are read a second time."""
-    from pyspark.sql import functions as f
-
-    assert recipe.clean
-    cleaned = recipe.clean(frame.where(f.col(FATE).isNull()))
-    ended = frame.where(f.col(FATE).isNotNull())
-    own = [f.lit(None).cast(cleaned.schema[name].dataType).alias(name) for name in columns_of(cleaned)]
-    return cleaned.unionByName(ended.select(*own, *(quoted(name) for name in INTERNALS)))
+def _only_refused(written: list[Written], lines: Path, staging: Path) -> list[Written]:
+    """What a first pass has refused becomes part of the increment; its rows do not."""
+    for one in written:
+        if one.quarantine:
+            (lines / one.quarantine.name).rename(staging / one.quarantine.name)
+        one.rows, one.words, one.bytes = None, 0, 0
+    return written

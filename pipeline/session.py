@@ -12,8 +12,6 @@ is active already (a notebook, a test run) it is used as it is and left running.
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import importlib.util
 import logging
 import os
@@ -24,13 +22,12 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from squall.engine.errors import UsageError
-from squall.pipeline.java import check_java, launched
+from squall.pipeline.java import check_java
 from squall.pipeline.spark_errors import one_line_errors
 
 if TYPE_CHECKING:
@@ -66,16 +63,10 @@ def spark_session(app_name: str, master: str | None = None) -> Iterator[SparkSes
     check_java()
     with tempfile.TemporaryDirectory(prefix="squall-spark-", ignore_cleanup_errors=True) as scratch:
         log = Path(scratch) / "spark.log"
-        with _signals(), _environment(is_here(master)), _quiet_py4j(), _quiet_queries():
+        with _signals(), _environment(is_here(master)), _quiet():
             with one_line_errors(log):
-                # While the JVM starts, as this process only waits for it.
-                importing = threading.Thread(target=_import_ahead, name="squall-imports", daemon=True)
-                importing.start()
-                try:
-                    context, process = _start(_settings(app_name, Path(scratch), master), log)
-                    _quieten_accumulators(context)
-                finally:
-                    importing.join()
+                context, process = _start(_settings(app_name, Path(scratch), master), log)
+                _quieten_accumulators(context)
             try:
                 with one_line_errors(log):
                     yield session_class(context)
@@ -97,13 +88,6 @@ def _import_session_class() -> type[SparkSession]:
         if importlib.util.find_spec(name) is None:
             raise UsageError(f'this command needs {name}: pip install "squall[spark]"')
     return SparkSession
-
-
-def _import_ahead() -> None:
-    """Import those packages. What is broken is PySpark's to tell."""
-    for name in _NEEDED:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
 
 
 def is_here(master: str | None) -> bool:
@@ -146,7 +130,7 @@ def _start(settings: Mapping[str, str], log: Path) -> tuple[SparkContext, subpro
         return SparkContext(conf=conf), None
     with log.open("ab") as output:
         try:
-            gateway: Any = launched(partial(launch_gateway, conf, {"stdout": output, "stderr": output}))
+            gateway: Any = launch_gateway(conf, {"stdout": output, "stderr": output})
         except OSError as error:
             raise UsageError(f"Spark's launcher does not run ({error}); is SPARK_HOME right?") from error
     process: subprocess.Popen[bytes] | None = gateway.proc
@@ -201,27 +185,19 @@ def _end_gateway(gateway: Any, process: subprocess.Popen[bytes] | None) -> None:
 @contextmanager
 def _environment(here: bool) -> Iterator[None]:
     """Set the variables that Spark's launcher and its Python side read, and restore them after the block."""
-    wanted: dict[str, str | None] = {
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        **({"SPARK_LOCAL_IP": "127.0.0.1"} if here else {}),
-        # The session must be on this machine, even if the shell names a Spark Connect server.
-        "SPARK_REMOTE": None,
-    }
-    before = {name: os.environ.get(name) for name in wanted}
-    _set_environment(wanted)
+    before = dict(os.environ)
+    os.environ.update(PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable)
+    if here:
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    # The session must be on this machine, even if the shell names a Spark Connect server.
+    os.environ.pop("SPARK_REMOTE", None)
     try:
         yield
     finally:
-        _set_environment(before)
-
-
-def _set_environment(values: Mapping[str, str | None]) -> None:
-    for name, value in values.items():
-        if value is None:
+        for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP", "SPARK_REMOTE"):
             os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
+            if name in before:
+                os.environ[name] = before[name]
 
 
 @contextmanager
@@ -255,22 +231,6 @@ def _terminate(signum: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + signum)
 
 
-@contextmanager
-def _quiet_queries() -> Iterator[None]:
-    """Silence what PySpark logs of an error in SQL, with all of Java's stack: the error is told in a line."""
-    from pyspark.logger import PySparkLogger
-
-    loggers = [PySparkLogger.getLogger(name) for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger")]
-    before = [logger.disabled for logger in loggers]
-    for logger in loggers:
-        logger.disabled = True
-    try:
-        yield
-    finally:
-        for logger, was in zip(loggers, before, strict=True):
-            logger.disabled = was
-
-
 def _quieten_accumulators(context: SparkContext) -> None:
     """Have PySpark's server of accumulators print no traceback if the JVM's connection ends: the error says what became
     of the JVM."""
@@ -285,15 +245,21 @@ def _quieten_accumulators(context: SparkContext) -> None:
 
 
 @contextmanager
-def _quiet_py4j() -> Iterator[None]:
-    """Silence py4j: it logs a lost JVM to the root logger, which prints a traceback if it has no handler yet."""
-    root = logging.getLogger()
-    handler = logging.NullHandler()
-    if root.handlers:
-        yield
-        return
+def _quiet() -> Iterator[None]:
+    """Silence what PySpark logs of an error in SQL, with all of Java's stack, and py4j of a lost JVM, to the root: the
+    error is told in a line."""
+    from pyspark.logger import PySparkLogger
+
+    root, handler = logging.getLogger(), logging.NullHandler()
+    loggers = [PySparkLogger.getLogger(name) for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger")]
+    before = [logger.disabled for logger in loggers]
+    # Without any handler, Python prints what is logged to the root.
     root.addHandler(handler)
+    for logger in loggers:
+        logger.disabled = True
     try:
         yield
     finally:
         root.removeHandler(handler)
+        for logger, was in zip(loggers, before, strict=True):
+            logger.disabled = was

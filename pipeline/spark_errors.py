@@ -1,8 +1,7 @@
 """Reduces Spark's pages of error text to one line.
 
 Guarantees a ClusterError with the Python exception of a task, Java's last cause, or the fate and last words of a dead
-JVM; where data are read, a UsageError for what is wrong with them. No name of a Java class is shown, as users can do
-nothing with it. Relies on the form of Spark 4's texts: if it has changed, the first line is shown, never nothing.
+JVM, without Java's stack. Relies on the form of Spark 4's texts: if it has changed, its begin is shown, never nothing.
 """
 
 from __future__ import annotations
@@ -24,24 +23,10 @@ MAX_ERROR_CHARS = 400
 FATE_TIMEOUT_SECS = 20.0
 
 _EXCEPTION_LINE = re.compile(r"^(?:[\w.]+\.)?[A-Z]\w*(?::\s.*|\s*)$")
-#: Codes of the SQL standard, by their first two characters, that tell of the data and of what was asked for, not of the
-#: machine: what is not supported (0A), values (21, 22, 23, 2B), names and syntax (42), limits (54), codecs (56), and
-#: Spark's own of sources (KD).
-_INPUT_STATE = re.compile(r"\bSQLSTATE: (?:0A|21|22|23|2B|42|54|56|KD)\w{3}\b")
-#: Conditions from before Spark used these codes.
-_INPUT_CONDITION = re.compile(r"\[_LEGACY_ERROR_TEMP")
-#: What PySpark makes of Java's exceptions, by name, as each version has others: of analysis, options and values.
-_INPUT_ERRORS = (
-    "AnalysisException", "IllegalArgumentException", "ArithmeticException", "ArrayIndexOutOfBoundsException",
-    "DateTimeException", "NumberFormatException", "SparkNoSuchElementException", "SparkUpgradeException",
-    "UnsupportedOperationException",
-)
 _READ_FILE = re.compile(r"Encountered error while reading file (?:file:/*(?=/))?([^\n]*?)\.\s")
-_CLASS = re.compile(r"^(?:\w+[.$])+(\w+?)(?:Exception|Error)(?:: |$)")
-_CLASS_INSIDE = re.compile(r"(?<![\w./-])(?:org|com|java|javax|scala|py4j)\.(?:[\w$]+\.)+([\w$]+)")
-_CODES = re.compile(r"^\[[A-Z_.0-9]+\] |^requirement failed: | ?SQLSTATE: \w+$")
-_WORD_INSIDE = re.compile(r"(?<=[a-z])(?=[A-Z])")
-_SQL_NOISE = re.compile(r" ?SQLSTATE: .*|`_squall_\w+`(, )?|^\[[A-Z_.0-9]+\] ")
+_PACKAGE = re.compile(r"(?<![\w./-])(?:org|com|java|javax|scala|py4j)\.(?:[\w$]+\.)+(?=[\w$]+)")
+_NOISE = re.compile(r"^: |^Spark\w*Exception: |\[[A-Z][A-Z_.0-9]+\] | ?SQLSTATE: \w+|`_squall_\w+`(?:, )?")
+_END_OF_CAUSE = re.compile(r"\n\s*at |\n\s*\.\.\. \d+ more|\n\nJVM stacktrace")
 _FRAME = re.compile(r'^File "(.+)", line (\d+), in (.+)$')
 #: Files in which an error of a user's function passes by, but does not begin.
 _NOT_USERS = re.compile(r"/(site-packages|dist-packages|pyspark|python3\.\d+)/|/pipeline/\w+\.py$|^<frozen")
@@ -80,56 +65,27 @@ def one_line_errors(log: Path | None) -> Iterator[None]:
         if _SILENT_MASTER in _log_of(log):
             raise ClusterError("Spark's master does not answer: it took connections, and no application") from error
         # The cause is a copy: the original cannot be printed once its JVM is dead.
-        raise ClusterError(f"Spark failed: {_one_line(text)}") from RuntimeError(text)
+        raise ClusterError(f"Spark failed: {one_line(text)}") from RuntimeError(text)
     except (Py4JError, ConnectionError) as error:
         raise ClusterError(f"Spark's JVM {_fate()}: {_last_words(log) or 'it left no message'}") from error
 
 
-class InputTrouble(NamedTuple):
-    """What Spark finds wrong with what it reads, or how it was told to."""
-
-    file: str
-    """Empty if Spark does not say which."""
-    why: str
-
-    def __str__(self) -> str:
-        return f"{self.file}: {self.why}" if self.file else self.why
-
-
-def input_trouble(error: Exception) -> InputTrouble | None:
-    """What an error of Spark says about its input; None if it is about something else, such as a user's function."""
-    text = str(error)
-    lines = _lines(text)
-    if _python_cause(lines) or _SILENT_DEATH.search(text) or "JAVA_GATEWAY_EXITED" in text:
-        return None
-    is_kind = any(kind.__name__ in _INPUT_ERRORS for kind in type(error).__mro__)
-    if not (is_kind or _INPUT_STATE.search(text) or _INPUT_CONDITION.search(text)):
-        return None
-    file = _READ_FILE.search(text)
-    return InputTrouble(unquote(file[1]) if file else "", _one_line(text))
-
-
 @contextmanager
-def data_errors(told: Callable[[InputTrouble], str]) -> Iterator[None]:
-    """Raise as a UsageError what Spark finds wrong with the data that it reads in the block; other errors stay. `told`
-    makes the line; Spark can be asked meanwhile."""
+def data_errors(told: Callable[[str], str]) -> Iterator[None]:
+    """Raise errors of Spark in the block as a UsageError. `told` makes the line."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        trouble = input_trouble(error)
-        if trouble is None:
-            raise
-        raise UsageError(told(trouble)) from RuntimeError(str(error))
+        raise UsageError(told(one_line(str(error)))) from RuntimeError(str(error))
 
 
 def mistake_of(error: Exception) -> str:
     """What Spark says about wrong SQL: its first line, without its codes and our own columns."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = _SQL_NOISE.sub("", lines[0] if lines else type(error).__name__)
-    return text.replace(", ]", "]")[:MAX_ERROR_CHARS]
+    lines = _lines(str(error))
+    return one_line(lines[0] if lines else type(error).__name__).replace(", ]", "]")
 
 
 def _fate() -> str:
@@ -151,33 +107,21 @@ def _fate() -> str:
 def _last_words(log: Path | None) -> str:
     """The last line of the JVM's log that names an error; empty if there is none."""
     words = [line.strip() for line in _log_of(log).splitlines() if _TROUBLE.search(line)]
-    return _in_words(words[-1].removeprefix("Caused by: "))[:MAX_ERROR_CHARS] if words else ""
+    return one_line(words[-1]) if words else ""
 
 
 def _log_of(log: Path | None) -> str:
     return log.read_text(encoding="utf-8", errors="replace") if log is not None and log.exists() else ""
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """The cause of an error of Spark: the Python exception inside a task if there is one, else Java's last cause."""
-    lines = _lines(text)
-    cause = _python_cause(lines) or _java_cause(lines) or (_in_words(lines[0]) if lines else "it left no message")
+    cause = _python_cause(_lines(text)) or _java_cause(text) or "it left no message"
     return cause if len(cause) <= MAX_ERROR_CHARS else cause[:MAX_ERROR_CHARS] + " ..."
 
 
 def _lines(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]
-
-
-def _in_words(cause: str) -> str:
-    """A line of Java's without the names of its classes, and without Spark's codes."""
-    text = _CLASS_INSIDE.sub(r"\1", _CODES.sub("", _CODES.sub("", _CLASS.sub("", cause))))
-    found = _CLASS.match(cause)
-    # A message that is no sentence says something only with its class: `UnknownHostException: db`.
-    if found is None or (" " in text and "Memory" not in found[1]):
-        return text
-    kind = _WORD_INSIDE.sub(" ", found[1]).lower()
-    return f"{kind}: {text}" if text else kind
 
 
 def _python_cause(lines: list[str]) -> str | None:
@@ -194,11 +138,14 @@ def _python_cause(lines: list[str]) -> str | None:
     return None
 
 
-def _java_cause(lines: list[str]) -> str | None:
-    if any("Python worker exited unexpectedly" in line for line in lines):
+def _java_cause(text: str) -> str:
+    if "Python worker exited unexpectedly" in text:
         # The causes below are about the connection that broke at the worker's death.
         return "a Python worker died without a message (killed, or out of memory?)"
-    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     # Without a cause, Java's own words are in the line after py4j's.
-    causes = causes or [line.removeprefix(": ") for line in lines[1:2] if line.startswith(": ")]
-    return _in_words(causes[-1]) if causes else None
+    _, _, own = text.partition("\n: ")
+    cause = text.rsplit("Caused by: ", maxsplit=1)[-1] if "Caused by: " in text else own or text
+    cause = " ".join(_END_OF_CAUSE.split(cause)[0].split())
+    cause = _NOISE.sub("", _NOISE.sub("", _PACKAGE.sub("", cause)))
+    file = _READ_FILE.search(text)
+    return f"{unquote(file[1])}: {cause}" if file and unquote(file[1]) not in cause else cause

@@ -23,16 +23,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from squall.engine.errors import UsageError
-from squall.pipeline.folder_lock import locked
 from squall.pipeline.manifest import MANIFEST_NAME, QUARANTINE_NAME, ROWS_NAME, SOURCES_NAME
 
-#: Folder of a staging directory in which tasks tell how far they are.
-PROGRESS_NAME = "progress"
+#: Folder of a staging directory for what is read before it is cleaned. Format 1 of a feed had one.
+LINES_NAME = "lines"
 _FOLDERS = (ROWS_NAME, QUARANTINE_NAME, SOURCES_NAME)
-#: Names in a feed, of this version and of format 1.
-_IN_FEED = frozenset({*_FOLDERS, MANIFEST_NAME, "lines"})
+_IN_FEED = frozenset({*_FOLDERS, MANIFEST_NAME, LINES_NAME})
 #: Names in a staging directory: one beside the target counts as a dead run's only if it holds nothing else.
-_OURS = _IN_FEED | {f"{MANIFEST_NAME}.tmp", PROGRESS_NAME}
+_OURS = _IN_FEED | {f"{MANIFEST_NAME}.tmp"}
 #: Files that an increment adds.
 _ADDED = re.compile(r"\d{5}(-\d{4})?-[0-9a-f]{8}\.(parquet|jsonl)")
 _AT_FDCWD = -100
@@ -68,6 +66,17 @@ def siblings(target: Path) -> list[Path]:
     return sorted(path for path in found if _OURS.issuperset(os.listdir(path)))
 
 
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Wait for the lock of a folder, and hold it meanwhile."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _check_target(target: Path) -> None:
     if not target.exists():
         return
@@ -88,7 +97,7 @@ def _check_target(target: Path) -> None:
 
 def _claim(target: Path) -> tuple[Path, int]:
     """Make a staging directory. Returns it and its lock's descriptor: a dead run's directory is not locked."""
-    with locked(target.parent):
+    with _locked(target.parent):
         for leftover in siblings(target):
             _clear(leftover, target)
         _check_target(target)
@@ -115,8 +124,7 @@ def _clear(leftover: Path, target: Path) -> None:
 
 
 def _publish(staging: Path, target: Path, overwrite: bool) -> None:
-    shutil.rmtree(staging / PROGRESS_NAME, ignore_errors=True)
-    with locked(target.parent):
+    with _locked(target.parent):
         # Minutes may have passed since the first check.
         _check_target(target)
         try:

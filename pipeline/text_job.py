@@ -45,7 +45,6 @@ def _write(root: str, files: Sequence[InputFile], place: Place) -> Written:
             if chunk.texts:
                 texts = pyarrow.array(chunk.texts, types["text"])
                 paths = pyarrow.repeat(file.name, len(texts))
-                writer.written.used.add(file.name)
                 writer.add([paths, pyarrow.array(chunk.line_nos, types["line_no"]), texts])
                 joined = "\n".join(chunk.texts)
                 writer.written.words += len(joined.split())

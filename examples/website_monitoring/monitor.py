@@ -2,7 +2,7 @@
 
     squall run examples/website_monitoring/monitor.py --workers 2 -- build/web
 
-reads build/web/feed (which `squall prepare` made by access.yaml) and writes build/web/windows and build/web/alarms,
+reads build/web/feed (which `squall prepare` made by access.sql) and writes build/web/windows and build/web/alarms,
 in Parquet.
 
 ::

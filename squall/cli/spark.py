@@ -21,7 +21,6 @@ from squall.engine.report.schema import with_schema
 if TYPE_CHECKING:
     from squall.pipeline.prepare import Prepared
 
-EXIT_USAGE = 2
 SHOWN_NAMES = 10
 
 
@@ -56,30 +55,29 @@ def _path(context: click.Context, parameter: click.Parameter, text: str | None) 
 @click.option("--option", "options", metavar="KEY=VALUE", multiple=True,
               help="An option of Spark's reader, such as sep=; or multiLine=true.")
 @click.option("--schema", metavar="COLUMNS", help="Columns of the files, such as 'host string, status int'.")
-@click.option("--columns", metavar="NAMES", help="Only these columns of the files, with commas between.")
-@click.option("--rules", metavar="FILE.yaml", type=click.Path(), callback=_path, help="Cleaning rules: docs/spark.md.")
-@click.option("--clean", metavar="FILE:FUNCTION", help="A function from DataFrame to DataFrame, before rules.")
+@click.option("--sql", metavar="FILE", type=click.Path(), callback=_path,
+              help="A SELECT from `input`; rows with a _reason are quarantined.")
+@click.option("--clean", metavar="FILE:FUNCTION", help="A function from DataFrame to DataFrame instead.")
 @click.option("--overwrite", is_flag=True, help="Make FEED anew if it is a feed already.")
 @click.option("--follow", "follows", is_flag=True, help="Go on with what arrives, until SIGINT or SIGTERM.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as one JSON document on stdout.")
 def prepare(
     source: Path | None, feed: Path, partitions: int | None, pattern: str | None, format_: str,
-    options: tuple[str, ...], schema: str | None, columns: str | None, rules: Path | None, clean: str | None,
-    overwrite: bool, follows: bool, as_json: bool,
+    options: tuple[str, ...], schema: str | None, sql: Path | None, clean: str | None, overwrite: bool, follows: bool,
+    as_json: bool,
 ) -> None:
     """Make a feed from files, or add what is new to one, with Spark.
 
     INPUT is a file or a directory (default: the source of Python's standard library). In a directory, hidden and binary
     files, __pycache__, site-packages, links to directories and directories that Squall wrote, such as feeds, are left
     out. A line that is no text (not UTF-8, with a NUL, longer than 1 MiB) goes to FEED/quarantine, as does a malformed
-    record, or a row that a rule refuses.
+    record, or a row to which --sql or --clean gives a _reason.
 
     Run again, it reads only files that are new, and new lines of text files. --overwrite makes the feed anew.
     """
     from squall.pipeline.corpus import default_input
     from squall.pipeline.prepare import Prepared, nothing_yet
     from squall.pipeline.prepare import prepare as prepare_feed
-    from squall.pipeline.rules import RuleMistakes
 
     if follows and overwrite:
         raise UsageError("--follow and --overwrite exclude each other: prepare the feed anew first, then follow")
@@ -90,14 +88,9 @@ def prepare(
     stages = Stages()
     once = partial(
         prepare_feed, source, feed, partitions=partitions, pattern=pattern, overwrite=overwrite, format_=format_,
-        options=_options(options), schema=schema, columns=_columns(columns), rules=rules, clean=clean, progress=stages,
+        options=_options(options), schema=schema, sql=sql, clean=clean, progress=stages,
     )
-    try:
-        prepared = _follow(once, source, feed, pattern, format_, stages) if follows else once()
-    except RuleMistakes as error:
-        for mistake in error.mistakes:
-            note(f"squall: {plain(mistake)}")
-        raise click.exceptions.Exit(EXIT_USAGE) from None
+    prepared = _follow(once, source, feed, pattern, format_, stages) if follows else once()
     if prepared is None:
         note("nothing was prepared")
     if as_json:
@@ -109,7 +102,6 @@ def prepare(
             **manifest,
             "feed": str(feed),
             "quarantine_shown": prepared.quarantine_shown,
-            "nothing_of": prepared.nothing_of,
             "skipped_shown": prepared.skipped_shown,
             "added_files": prepared.added_files,
             "added_rows": prepared.added_rows,
@@ -128,8 +120,8 @@ def _follow(
     """Prepare again and again, in one session of Spark."""
     from squall.pipeline.corpus import find_files
     from squall.pipeline.follow import follow
+    from squall.pipeline.read.frame import TEXT
     from squall.pipeline.session import spark_session
-    from squall.pipeline.spark_input import TEXT
     from squall.pipeline.staging import siblings
 
     target = feed.resolve()
@@ -156,13 +148,6 @@ def _options(given: Sequence[str]) -> dict[str, str]:
     return options
 
 
-def _columns(given: str | None) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in given.split(",")) if given is not None else ()
-    if "" in names:
-        raise UsageError(f"--columns is {given!r}; allowed: names with commas between")
-    return names
-
-
 def _print_prepared(prepared: Prepared, elapsed_secs: float) -> None:
     manifest = prepared.manifest
     source = f"{plural(manifest.files, 'file')} of {plain(manifest.input)}"
@@ -179,11 +164,6 @@ def _print_prepared(prepared: Prepared, elapsed_secs: float) -> None:
     reasons = "; ".join(f"{count:,} {plain(reason)}" for reason, count in manifest.quarantine_reasons.items())
     say(f"quarantined {manifest.quarantined:,}" + (f" ({reasons})" if reasons else ""))
     _print_names(prepared.quarantine_shown, manifest.quarantined, f"{plain(prepared.feed)}/quarantine")
-    for line in prepared.nothing_of[:SHOWN_NAMES]:
-        say(f"            {plain(line)}")
-    if manifest.dropped:
-        rules = "; ".join(f"{count:,} {plain(rule)}" for rule, count in manifest.dropped.items())
-        say(f"dropped     {sum(manifest.dropped.values()):,} ({rules})")
     say(f"skipped     {plural(manifest.skipped_binary, 'binary file')}")
     _print_names(prepared.skipped_shown, manifest.skipped_binary, "")
     if prepared.left_out:

@@ -190,15 +190,15 @@ def test_a_second_run_adds_what_is_new_and_nothing_twice(spark: SparkSession, so
         assert (feed / name).is_file()
 
 
-@pytest.mark.parametrize("rules", [False, True])
+@pytest.mark.parametrize("cleans", [False, True])
 def test_new_lines_of_a_longer_file_are_added_once(
-    spark: SparkSession, source: Path, tmp_path: Path, rules: bool
+    spark: SparkSession, source: Path, tmp_path: Path, cleans: bool
 ) -> None:
-    feed, steps = tmp_path / "feed", tmp_path / "rules.yaml"
-    steps.write_text("rules:\n  - trim: [text]\n")
+    feed, sql = tmp_path / "feed", tmp_path / "rows.sql"
+    sql.write_text("SELECT * FROM input")
 
     def again() -> Prepared:
-        return prepare(source, feed, partitions=2, rules=steps if rules else None)
+        return prepare(source, feed, partitions=2, sql=sql if cleans else None)
 
     write(source / "a.txt", b"a1\n\xff\n")
     write(source / "b.txt.gz", gzip.compress(b"b1\n"))
@@ -215,6 +215,26 @@ def test_new_lines_of_a_longer_file_are_added_once(
         file.write(b"more\n")
     with pytest.raises(UsageError, match="its last line had no end when it was read"):
         again()
+
+
+def test_any_run_adds_exactly_what_is_new(spark: SparkSession, source: Path, tmp_path: Path, seed: int) -> None:
+    randomness = random.Random(seed)
+    texts: dict[str, bytes] = {}
+    rows, names = 0, (f"{number}.txt" for number in range(100))
+    for _ in range(4):
+        for name in randomness.sample(sorted(texts), len(texts) // 2):
+            texts[name] += b"".join(b"%d\n" % randomness.randrange(10) for _ in range(randomness.randrange(5)))
+        for _ in range(randomness.randrange(1, 4)):
+            texts[next(names)] = b"".join(b"%d\n" % randomness.randrange(10) for _ in range(randomness.randrange(9)))
+        for name, text in texts.items():
+            write(source / name, text)
+        wanted = sum(text.count(b"\n") for text in texts.values())
+        if wanted:
+            assert prepare(source, tmp_path / "feed", partitions=3).added_rows == wanted - rows
+            rows = wanted
+            found = {name: [text for _, text in sorted(lines)] for name, lines in texts_of(tmp_path / "feed").items()}
+            assert found == {name: text.decode().split() for name, text in texts.items() if text}
+            assert prepare(source, tmp_path / "feed").added_files == 0
 
 
 def test_checksums_are_those_of_the_files(spark: SparkSession, source: Path, tmp_path: Path) -> None:

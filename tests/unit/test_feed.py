@@ -111,23 +111,6 @@ def test_what_is_no_manifest_is_refused(feed: Path, text: str) -> None:
         Feed.open(feed)
 
 
-def test_a_manifest_that_contradicts_itself_is_refused(feed: Path) -> None:
-    file = PartFile("lines/a.parquet", 1).to_dict()
-    write_manifest(feed, partitions=[{"partition": 0, "rows": 2, "files": [file]}])
-    with pytest.raises(UsageError, match="the files of partition 0 do not hold its 2 rows"):
-        Feed.open(feed)
-    # Nobody would miss the rows of a partition that is not there.
-    write_manifest(feed, partitions=[])
-    with pytest.raises(UsageError, match=rf"its partitions hold 0 rows, and not its {ROWS}"):
-        Feed.open(feed)
-    write_manifest(feed, rows=2, partitions=[{"partition": 0, "rows": 2, "files": [file, file]}])
-    with pytest.raises(UsageError, match=r"it names 'lines/a\.parquet' twice"):
-        Feed.open(feed)
-    write_manifest(feed, fields="text")
-    with pytest.raises(UsageError, match="its fields are 'text', and no list"):
-        Feed.open(feed)
-
-
 def test_damage_is_noticed(feed: Path) -> None:
     opened = Feed.open(feed)
     (feed / "lines/b.parquet").write_bytes(b"no parquet")
@@ -139,7 +122,7 @@ def test_damage_is_noticed(feed: Path) -> None:
     (feed / "lines/b.parquet").unlink()
     with pytest.raises(UsageError, match=r"was replaced while it was read: lines/b\.parquet is missing"):
         list(opened.read(1))
-    with pytest.raises(UsageError, match=r"is damaged: lines/b\.parquet is missing"):
+    with pytest.raises(UsageError, match=r"is damaged: lines/b\.parquet cannot be read: No such file"):
         Feed.open(feed)
 
 
@@ -182,7 +165,7 @@ def test_every_file_of_a_feed_is_compared_with_the_manifest(tmp_path: Path, name
     assert f"{name} was changed after squall prepare wrote it: its SHA-256 is another" in said(
         lambda: check_content(feed, manifest)
     )
-    for data, what in ((b"x" * 7, "has 7 bytes instead of 100"), (None, "is missing")):
+    for data, what in ((b"x" * 7, "has 7 bytes instead of 100"), (None, "cannot be read: No such file or directory")):
         path.unlink() if data is None else path.write_bytes(data)
         assert f"{name} {what}; squall prepare --overwrite" in said(lambda: Feed.open(feed))
         # The next run would add to a feed that is none.

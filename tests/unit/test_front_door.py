@@ -20,7 +20,6 @@ from tests.unit.source import PRODUCT, ROOT, Source, sources_of
 ALLOWED = {
     ("tests/held.py", "_run"): "the run of a tuple: users hold tuples, so what acks go by has no public name",
     ("tests/leaks.py", "_target"): "of `threading.Thread`: nothing else tells whose a thread is",
-    ("tests/spark/test_prepare_wrong_input.py", "_jvm"): "of PySpark: only Java knows the options of Spark's readers",
 }
 """(file, name): why it has to be."""
 OF_NAMED_TUPLES = frozenset({"_asdict", "_fields", "_make", "_replace"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from squall.pipeline.spark_errors import InputTrouble, SilentTask, input_trouble, silent_task
+from squall.pipeline.spark_errors import SilentTask, one_line, silent_task
 
 ABORTED = (
     "org.apache.spark.SparkException: Job aborted due to stage failure: Task 2 in stage 17.0 failed 4 times, most "
@@ -30,35 +30,24 @@ def test_an_error_without_a_task_is_none() -> None:
 
 CALL = "An error occurred while calling o174.collectToPython.\n: org.apache.spark.SparkException: "
 READ = f"{CALL}[FAILED_READ_FILE.X] Encountered error while reading file file:///in/b%20c.csv.  SQLSTATE: KD001\n"
-FILE = "/in/b c.csv"
-
-
-class AnalysisException(Exception):
-    """As PySpark's class, which is known by its name."""
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("text", "said"),
     [
-        (
-            Exception(f"{READ}\tat a.b.X\nCaused by: java.lang.IllegalArgumentException: Delimiter cannot be empty\n"),
-            InputTrouble(FILE, "Delimiter cannot be empty"),
-        ),
-        (
-            Exception(f"{CALL}[DIVIDE_BY_ZERO] Division by zero. Use `try_divide`. SQLSTATE: 22012\n"),
-            InputTrouble("", "Division by zero. Use `try_divide`."),
-        ),
-        (AnalysisException("Option 'x' not found in org.apache.y.Z"), InputTrouble("", "Option 'x' not found in Z")),
-        (Exception(f"{READ}Caused by: java.net.UnknownHostException: db\n"), InputTrouble(FILE, "unknown host: db")),
-        (Exception(f"{READ}Caused by: java.lang.NullPointerException\n"), InputTrouble(FILE, "null pointer")),
+        (f"{READ}\tat a.X\nCaused by: org.a.SparkIllegalArgumentException: No\n header\n\tat a.Y(Z)\n\t... 1 more\n",
+         "/in/b c.csv: No header"),
+        (f"{CALL}[DIVIDE_BY_ZERO] Division by zero. Use `try_divide`. SQLSTATE: 22012\n\tat a.B\n",
+         "Division by zero. Use `try_divide`."),
+        ("Option 'x' not found in org.apache.y.Z", "Option 'x' not found in Z"),
+        (f"{CALL}x\nCaused by: java.net.UnknownHostException: db\n", "UnknownHostException: db"),
         # The path is no class.
-        (Exception(f"{READ}Caused by: a.B$CError: no /org.x.y/com.d.e here\n"),
-         InputTrouble(FILE, "no /org.x.y/com.d.e here")),
-        (Exception(f"{CALL}[X] no memory SQLSTATE: 53200\n"), None),
-        (Exception(f"{CALL}Job aborted.\nTraceback (most recent call last):\nValueError: x SQLSTATE: 22012\n"), None),
-        (AnalysisException(ABORTED + "Python worker exited unexpectedly"), None),
-        (Exception("x"), None),
+        ("no /org.x.y/com.d.e here", "no /org.x.y/com.d.e here"),
+        (f'{CALL}X.\nTraceback (most recent call last):\n  File "/a/own.py", line 3, in f\nValueError: x\n\n\tat b',
+         "ValueError: x (/a/own.py, line 3, in f)"),
+        (f"{CALL}Python worker exited unexpectedly\nCaused by: java.io.EOFException\n",
+         "a Python worker died without a message (killed, or out of memory?)"),
     ],
 )
-def test_what_is_wrong_with_the_input_is_told_without_java(error: Exception, said: InputTrouble | None) -> None:
-    assert input_trouble(error) == said
+def test_the_cause_is_told_without_a_stack(text: str, said: str) -> None:
+    assert one_line(text) == said

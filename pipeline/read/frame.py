@@ -1,0 +1,201 @@
+"""Reads files into a DataFrame of Spark's, by Spark's own readers.
+
+Guarantees that each record of the files is in the frame: as a row, or as a refused one, with the reason and the record
+itself; and that all files have the columns of the feed, or a UsageError. What else is wrong with a file, an option or a
+schema is Spark's to tell.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+from squall.engine.errors import UsageError
+from squall.pipeline.corpus import InputFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+TEXT = "text"
+FORMATS = (TEXT, "csv", "json", "parquet", "orc")
+#: Columns of prepare's own begin so.
+INTERNAL = "_squall_"
+#: Why a row is refused (null: it is good), and of refused rows their file, line (0: not known) and content.
+INTERNALS = REASON, PATH, LINE_NO, RAW = tuple(INTERNAL + name for name in ("reason", "path", "line_no", "raw"))
+#: Set by prepare, which decides what is read and leaves nothing out without a word.
+OURS = (
+    "mode", "columnNameOfCorruptRecord", "columnPruning", "path", "paths", "basePath", "recursiveFileLookup",
+    "pathGlobFilter", "modifiedBefore", "modifiedAfter", "ignoreCorruptFiles", "ignoreMissingFiles",
+)
+_CSV_OPTIONS: Mapping[str, str] = {
+    "header": "true",
+    # The names in the header count, not the order of the schema.
+    "enforceSchema": "false",
+    # A line break in quotes belongs to the value.
+    "multiLine": "true",
+    # As RFC 4180 has it; Spark's default is a backslash.
+    "escape": '"',
+    # What an empty field is read as: a text that nobody writes, or "" in quotes would be null too.
+    "nullValue": "\ufdd0",
+    # If nothing closes a quote, the rest of the file would be one value: Spark refuses it at this length.
+    "maxCharsPerColumn": str(1 << 20),
+}
+_CORRUPT = INTERNAL + "corrupt"
+#: What Spark's reader of CSV puts in place of bytes that are not text.
+_REPLACEMENT = "\ufffd"
+_PATTERN_CHARACTERS = re.compile(r"[\\*?{}\[\]]")
+
+
+def check_format(format_: str, options: Mapping[str, str], schema: str | None) -> None:
+    """Refuse what Spark would not tell."""
+    if format_ not in FORMATS:
+        raise UsageError(f"--format is {format_!r}; allowed: {', '.join(FORMATS)}")
+    if format_ == TEXT and (options or schema):
+        given = "--option" if options else "--schema"
+        raise UsageError(f"{given} is given, but --format is text, whose columns are path, line_no and text")
+    if format_ in ("parquet", "orc") and schema:
+        raise UsageError(f"--schema is given, but {format_} files have their own; --sql can cast")
+    ours = {name.casefold() for name in OURS}
+    for name in options:
+        if name.casefold() in ours:
+            raise UsageError(f"--option {name} is set by prepare; remove it")
+
+
+def check_schemas(format_: str, files: Sequence[InputFile]) -> None:
+    """Refuse Parquet and ORC files whose columns differ: Spark reads all by one schema, and nulls for the rest."""
+    import pyarrow
+    from pyarrow import orc, parquet
+
+    first: dict[str, str] = {}
+    for file in files:
+        try:
+            schema = parquet.read_schema(file.location) if format_ == "parquet" else orc.ORCFile(file.location).schema
+        except (pyarrow.ArrowException, OSError) as error:
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise UsageError(f"{file.location} is no {format_} file, or damaged: {reason}") from error
+        found = {field.name: str(field.type) for field in schema}
+        first = first or found
+        for name in (*first, *found):
+            if first.get(name) != found.get(name):
+                raise UsageError(
+                    f"the files differ in their schema: column {name!r} is {found.get(name, 'not there')} in "
+                    f"{file.location}, and {first.get(name, 'not there')} in {files[0].location}"
+                )
+
+
+def read_frame(
+    spark: SparkSession, format_: str, root: str, locations: Sequence[str], options: Mapping[str, str],
+    schema: str | None, former_schema: str,
+) -> tuple[DataFrame, str]:
+    """The records of files inside `root`, with INTERNALS, and the schema of the source in JSON. `former_schema`: the
+    one that the feed was made with, or nothing."""
+    from pyspark.sql import functions as f
+
+    given = {name.casefold() for name in options}
+    defaults = _CSV_OPTIONS if format_ == "csv" else {}
+    options = {**{name: value for name, value in defaults.items() if name.casefold() not in given}, **options}
+    # Folders such as day=2026-11-22 are columns.
+    options["basePath"] = f"file://{root}"
+    has_records = format_ in ("csv", "json")
+    if has_records:
+        # A record is malformed whether or not a column of it is wanted.
+        options |= {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, "columnPruning": "false"}
+    # Spark takes paths for patterns. Its option not to (`__globPaths__`) reads the last of several files twice.
+    paths = ["file://" + _PATTERN_CHARACTERS.sub(r"\\\g<0>", path) for path in locations]
+    known = _schema(_inferred(spark, format_, options, paths) if schema is None else _parsed(schema))
+    if former_schema:
+        known = _as_before(known, former_schema, may_lack=format_ == "json" and schema is None)
+    reader = spark.read.format(format_).options(**options)
+    frame = (reader.schema(known.add(_CORRUPT, "string")) if has_records else reader).load(paths)
+    columns = _schema(frame.schema)
+    whole = f.encode(f.to_json(f.struct(*map(quoted, columns.names))), "utf-8")
+    if has_records:
+        is_malformed = f.col(_CORRUPT).isNotNull()
+        reason = f.when(is_malformed, f.lit(f"malformed {format_.upper()}"))
+        if format_ == "csv" and not {"encoding", "charset"} & given:
+            reason = reason.when(_has_replacement(columns), f.lit("not UTF-8"))
+        whole = f.coalesce(f.encode(f.col(_CORRUPT), "utf-8"), whole)
+    else:
+        reason = _not_utf8(columns)
+    raw = f.when(f.col(REASON).isNotNull(), whole)
+    frame = frame.withColumns({REASON: reason, PATH: f.col("_metadata.file_path"), LINE_NO: f.lit(0)})
+    return frame.withColumn(RAW, raw).drop(_CORRUPT), columns.json()
+
+
+def _schema(found: StructType) -> StructType:
+    from pyspark.sql.types import StructType
+
+    return StructType([field for field in found if field.name != _CORRUPT])
+
+
+def _inferred(spark: SparkSession, format_: str, options: Mapping[str, str], paths: list[str]) -> StructType:
+    if format_ == "csv" and "\\" in "".join(paths):
+        # By lines, the reader takes no name of a file for a pattern. Its header is a line.
+        options = {**options, "multiLine": "false"}
+    return spark.read.format(format_).options(**options).load(paths).schema
+
+
+def _parsed(schema: str) -> StructType:
+    from pyspark.sql.types import StructType
+
+    return cast("StructType", StructType.fromDDL(schema))
+
+
+def _as_before(found: StructType, former_schema: str, may_lack: bool) -> StructType:
+    """The schema of the feed, if that of the new files fits. `may_lack`: the new files need not have each column."""
+    from pyspark.sql.types import StructType
+
+    former = StructType.fromJson(json.loads(former_schema))
+    before = {field.name: field.dataType.simpleString() for field in former}
+    now = {field.name: field.dataType.simpleString() for field in found}
+    # Files without a record have no column.
+    for name in (*before, *now) if now else ():
+        if before.get(name) != now.get(name) and (name in now or not may_lack):
+            raise UsageError(
+                f"the source changed its schema: column {name!r} is {now.get(name, 'not there')} in the new files, and "
+                f"{before.get(name, 'not there')} in those of the feed; --overwrite makes the feed anew"
+            )
+    return former
+
+
+def _texts(columns: StructType) -> list[str]:
+    return [quoted(field.name) for field in columns if field.dataType.simpleString() == "string"]
+
+
+def _has_replacement(columns: StructType) -> Column:
+    """Whether a text holds the character that Spark's reader of CSV puts in place of any wrong byte."""
+    from pyspark.sql import functions as f
+
+    return f.contains(f.concat_ws("", *_texts(columns)), f.lit(_REPLACEMENT))
+
+
+def _not_utf8(columns: StructType) -> Column:
+    """The reason to refuse a row with a text that is not UTF-8, which neither Parquet's writers check nor Spark."""
+    from pyspark.sql import functions as f
+
+    reason = f.lit(None).cast("string")
+    for name in _texts(columns):
+        reason = f.coalesce(reason, f.when(~f.is_valid_utf8(name), f.lit(f"{name.strip('`')} is not UTF-8")))
+    return reason
+
+
+def check_columns(names: Sequence[str], reserved: Sequence[str]) -> None:
+    """Refuse columns that a feed cannot have."""
+    if not names:
+        raise UsageError("the rows have no column left; a feed needs one at least")
+    for name in names:
+        if name in reserved or name.startswith(INTERNAL):
+            raise UsageError(f"the rows have a column {name!r}, which is the feed's own; give it another name")
+
+
+def quoted(name: str) -> str:
+    """A name of a column as SQL has it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def columns_of(frame: DataFrame) -> list[str]:
+    """The columns that are not prepare's own."""
+    return [name for name in frame.columns if not name.startswith(INTERNAL)]
