@@ -2,7 +2,7 @@
 
 Guarantees
     * FEED is either what it was before or a complete feed with all that is new, whenever this process is killed
-      (`pipeline.staging`). A reader of the former feed can go on reading it.
+      (`write.staging`). A reader of the former feed can go on reading it.
     * Each file of the input is in the feed once. A second run reads only files that are new, and new lines at the end
       of text files; a file that changed in another way is refused, as its old rows are in the feed.
     * No line is left out silently: one that is not text is in the quarantine table with the reason.
@@ -30,19 +30,7 @@ from typing import TypeAlias
 
 from squall.engine.errors import UsageError
 from squall.engine.plural import plural
-from squall.pipeline.corpus import Corpus, InputFile, find_files, without_open_line
-from squall.pipeline.increment import first_manifest, grown, new_stem
-from squall.pipeline.inputs import (
-    Change,
-    SourceFile,
-    changed_since,
-    compare,
-    load_sources,
-    path_in,
-    sha256_of,
-    sources_bytes,
-)
-from squall.pipeline.manifest import (
+from squall.pipeline.feed.manifest import (
     MANIFEST_NAME,
     QUARANTINE_NAME,
     ROWS_NAME,
@@ -53,11 +41,23 @@ from squall.pipeline.manifest import (
     load_manifest,
 )
 from squall.pipeline.prepare_job import run_job
+from squall.pipeline.read.corpus import Corpus, InputFile, find_files, without_open_line
 from squall.pipeline.read.frame import TEXT, check_schemas
-from squall.pipeline.recipe import Recipe, recipe_of
+from squall.pipeline.read.inputs import (
+    Change,
+    SourceFile,
+    changed_since,
+    compare,
+    load_sources,
+    path_in,
+    sha256_of,
+    sources_bytes,
+)
+from squall.pipeline.read.recipe import Recipe, recipe_of
 from squall.pipeline.session import spark_session
-from squall.pipeline.staging import clear_orphans, siblings, staged
-from squall.pipeline.written import Written
+from squall.pipeline.write.increment import first_manifest, grown, new_stem
+from squall.pipeline.write.staging import clear_orphans, siblings, staged
+from squall.pipeline.write.written import Written
 
 DEFAULT_PARTITIONS = 4
 #: Most partitions: each is a task and a file, so more are a mistake on one machine.

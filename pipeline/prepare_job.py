@@ -17,17 +17,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from squall.pipeline.corpus import InputFile
-from squall.pipeline.increment import places, with_schema
-from squall.pipeline.manifest import PLACE_COLUMNS, Manifest
+from squall.pipeline.feed.manifest import PLACE_COLUMNS, Manifest
 from squall.pipeline.read.clean import clean, with_refused
+from squall.pipeline.read.corpus import InputFile
 from squall.pipeline.read.frame import check_columns, columns_of, read_frame
 from squall.pipeline.read.json_lines import can_check, check_records, is_document, tree_of
-from squall.pipeline.recipe import Recipe
-from squall.pipeline.staging import LINES_NAME
-from squall.pipeline.table_job import write_frame
-from squall.pipeline.text_job import LINE_COLUMNS, write_lines
-from squall.pipeline.written import Written
+from squall.pipeline.read.recipe import Recipe
+from squall.pipeline.write.increment import places, with_schema
+from squall.pipeline.write.staging import LINES_NAME
+from squall.pipeline.write.table_job import write_frame
+from squall.pipeline.write.text_job import LINE_COLUMNS, write_lines
+from squall.pipeline.write.written import Written
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,7 +22,8 @@ from urllib.parse import unquote
 
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import message_of, repr_of
-from squall.pipeline.manifest import MANIFEST_NAME, check_content, load_manifest
+from squall.pipeline.feed.manifest import MANIFEST_NAME, check_content, load_manifest
+from squall.pipeline.feed.sources import SPARK_LOG_NAME, open_feed
 from squall.pipeline.nanoseconds import ADVICE, columns_of_nanoseconds
 from squall.pipeline.number_texts import with_number_texts
 from squall.pipeline.records import (
@@ -36,7 +37,6 @@ from squall.pipeline.records import (
 )
 from squall.pipeline.result_tables import checked_result
 from squall.pipeline.results import ROW_TYPES
-from squall.pipeline.sources import SPARK_LOG_NAME, open_feed
 from squall.pipeline.spark_errors import data_errors
 from squall.pipeline.unread_types import unread_column
 

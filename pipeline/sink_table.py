@@ -14,7 +14,7 @@ import msgspec
 
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import repr_of, text_of_error
-from squall.pipeline.feed_spout import ORIGIN
+from squall.pipeline.feed.feed_spout import ORIGIN
 from squall.pipeline.sink_columns import Misfit, infer, make_column, schema_of
 
 if TYPE_CHECKING:

@@ -26,9 +26,9 @@ import pyarrow
 from pyarrow import parquet
 
 from squall.engine.errors import UsageError
-from squall.pipeline.corpus import InputFile
 from squall.pipeline.feed import Feed
-from squall.pipeline.part_reader import named_errors
+from squall.pipeline.feed.part_reader import named_errors
+from squall.pipeline.read.corpus import InputFile
 from squall.pipeline.results import read_rows
 
 #: The bucket of what is wrong with files.

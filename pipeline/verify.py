@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from squall.engine.errors import UsageError
 from squall.pipeline.feed import Feed
-from squall.pipeline.manifest import check_content
+from squall.pipeline.feed.manifest import check_content
 from squall.pipeline.result_tables import check_readable
 from squall.pipeline.results import find_results, pieces_of
 from squall.pipeline.session import spark_session, usable_cores

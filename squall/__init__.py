@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from squall.engine.report.run_report import RunReport
-    from squall.pipeline.feed_spout import FeedSpout
+    from squall.pipeline.feed.feed_spout import FeedSpout
     from squall.pipeline.parquet_sink import ParquetSink
     from squall.pipeline.tail_spout import TailSpout
     from squall.scheduler.client.cluster import Cluster
@@ -74,7 +74,7 @@ _HOMES = {
     "engine.errors":
         "ClusterError ComponentError ConfigError FailedTuple ProtocolError SquallError TopologyError UsageError",
     "engine.report.run_report": "RunReport",
-    "pipeline.feed_spout": "FeedSpout",
+    "pipeline.feed.feed_spout": "FeedSpout",
     "pipeline.parquet_sink": "ParquetSink",
     "pipeline.tail_spout": "TailSpout",
     "scheduler.client.cluster": "Cluster",

@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from squall.pipeline.corpus import MAX_RAW_BYTES, InputFile, balance
-from squall.pipeline.opened import whole
-from squall.pipeline.written import Place, Written
+from squall.pipeline.read.corpus import MAX_RAW_BYTES, InputFile, balance
+from squall.pipeline.read.opened import whole
+from squall.pipeline.write.written import Place, Written
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,7 +86,7 @@ def check_records(
 
 
 def _check(root: str, files: Sequence[InputFile], place: Place, by_line: bool) -> Written:
-    from squall.pipeline.part_writer import PartWriter
+    from squall.pipeline.write.part_writer import PartWriter
 
     writer = PartWriter(place, {})
     for file in files:

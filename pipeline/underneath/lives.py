@@ -20,8 +20,8 @@ from squall.engine.api.hooks import Hooks
 from squall.engine.api.replaying import Record, ReplayingSpout
 from squall.engine.errors import ClusterError
 from squall.engine.foreign.stable_hash import stable_hash
-from squall.pipeline.feed_spout import FeedSpout
-from squall.pipeline.shares import Claim
+from squall.pipeline.feed.feed_spout import FeedSpout
+from squall.pipeline.feed.shares import Claim
 from squall.pipeline.underneath.baseline import Baseline, Look, look_at_classes, store
 from squall.pipeline.underneath.snapshot import Engine, Stored, can_be_stored_whole, open_descriptors, restore
 

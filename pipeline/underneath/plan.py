@@ -30,7 +30,7 @@ from squall.engine.api.topology import (
     Subscription,
     Topology,
 )
-from squall.pipeline.feed_spout import FeedSpout
+from squall.pipeline.feed.feed_spout import FeedSpout
 from squall.pipeline.parquet_sink import ParquetSink
 from squall.pipeline.tail_spout import TailSpout
 

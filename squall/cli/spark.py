@@ -75,9 +75,9 @@ def prepare(
 
     Run again, it reads only files that are new, and new lines of text files. --overwrite makes the feed anew.
     """
-    from squall.pipeline.corpus import default_input
     from squall.pipeline.prepare import Prepared, nothing_yet
     from squall.pipeline.prepare import prepare as prepare_feed
+    from squall.pipeline.read.corpus import default_input
 
     if follows and overwrite:
         raise UsageError("--follow and --overwrite exclude each other: prepare the feed anew first, then follow")
@@ -118,11 +118,11 @@ def _follow(
     once: Callable[..., Prepared], source: Path, feed: Path, pattern: str | None, format_: str, stages: Stages
 ) -> Prepared | None:
     """Prepare again and again, in one session of Spark."""
-    from squall.pipeline.corpus import find_files
     from squall.pipeline.follow import follow
+    from squall.pipeline.read.corpus import find_files
     from squall.pipeline.read.frame import TEXT
     from squall.pipeline.session import spark_session
-    from squall.pipeline.staging import siblings
+    from squall.pipeline.write.staging import siblings
 
     target = feed.resolve()
 

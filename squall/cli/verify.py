@@ -228,7 +228,7 @@ def _short(text: str) -> str:
 
 
 def _check_word_count(feed: Path, result: Path, as_json: bool) -> None:
-    from squall.pipeline.manifest import MANIFEST_NAME
+    from squall.pipeline.feed.manifest import MANIFEST_NAME
     from squall.pipeline.verify import verify as verify_result
 
     if not (feed / MANIFEST_NAME).exists():

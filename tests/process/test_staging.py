@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from squall.engine.errors import UsageError
-from squall.pipeline.manifest import Manifest, Partition
-from squall.pipeline.staging import clear_orphans, siblings, staged
+from squall.pipeline.feed.manifest import Manifest, Partition
+from squall.pipeline.write.staging import clear_orphans, siblings, staged
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,7 +42,7 @@ def names(path: Path) -> list[str]:
 CHILD = """
 import os, sys
 from pathlib import Path
-from squall.pipeline.staging import staged
+from squall.pipeline.write.staging import staged
 with staged(Path(sys.argv[1]), True) as staging:
     (staging / "rows").mkdir()
     print(staging.name, flush=True)

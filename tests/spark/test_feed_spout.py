@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from squall import FeedSpout, TopologyBuilder
+from squall.pipeline.feed.sources import open_feed
 from squall.pipeline.prepare import prepare
-from squall.pipeline.sources import open_feed
 from squall.testing import complete_topology
 from tests.process.cli import ROOT, start
 from tests.process.waiting import wait_for

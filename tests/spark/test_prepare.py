@@ -19,10 +19,10 @@ from click.testing import CliRunner
 
 from squall.cli.spark import prepare as prepare_command
 from squall.engine.errors import UsageError
-from squall.pipeline.corpus import MAX_LINE_BYTES, MAX_RAW_BYTES
 from squall.pipeline.feed import Feed
+from squall.pipeline.feed.sources import open_feed
 from squall.pipeline.prepare import MAX_PARTITIONS, Prepared, prepare
-from squall.pipeline.sources import open_feed
+from squall.pipeline.read.corpus import MAX_LINE_BYTES, MAX_RAW_BYTES
 from tests.schemas import mistakes
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from squall.pipeline.sources import Source, open_feed
+from squall.pipeline.feed.sources import Source, open_feed
 from tests.process.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]

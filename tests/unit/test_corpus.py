@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.engine.errors import UsageError
-from squall.pipeline.corpus import (
+from squall.pipeline.read.corpus import (
     BINARY_PROBE_BYTES,
     MAX_LINE_BYTES,
     MAX_RAW_BYTES,

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from squall.engine.errors import UsageError
-from squall.pipeline.feed import Feed, Row
-from squall.pipeline.manifest import Increment, Manifest, PartFile, Partition, check_content, load_manifest
-from squall.pipeline.part_reader import CHUNK_ROWS
+from squall.pipeline.feed.lines import Feed, Row
+from squall.pipeline.feed.manifest import Increment, Manifest, PartFile, Partition, check_content, load_manifest
+from squall.pipeline.feed.part_reader import CHUNK_ROWS
 from squall.pipeline.prepare import prepare
 
 pyarrow = pytest.importorskip("pyarrow")

@@ -15,9 +15,9 @@ import pytest
 
 from squall import Bolt, BoltCollector, Config, FeedSpout, TopologyBuilder, Tuple, UsageError
 from squall.engine.core.executor import TaskCrashed
-from squall.pipeline.claims import Claims
-from squall.pipeline.manifest import Manifest, PartFile, Partition
-from squall.pipeline.shares import Claim
+from squall.pipeline.feed.claims import Claims
+from squall.pipeline.feed.manifest import Manifest, PartFile, Partition
+from squall.pipeline.feed.shares import Claim
 from squall.testing.simulated import SimulatedCluster
 from tests.unit.rig import chain
 

@@ -14,8 +14,8 @@ from squall.cli import spark as command
 from squall.engine.errors import UsageError
 from squall.pipeline import follow as module
 from squall.pipeline.follow import follow
-from squall.pipeline.increment import first_manifest
 from squall.pipeline.prepare import ChangedMeanwhile, NothingYet, Prepared
+from squall.pipeline.write.increment import first_manifest
 from tests.schemas import mistakes
 
 

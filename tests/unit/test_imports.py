@@ -81,9 +81,9 @@ WALL_CLOCK_ALLOWED = {
 READS_FEEDS = frozenset(
     f"pipeline/{name}.py"
     for name in (
-        "claims", "feed", "feed_spout", "generations", "log_reader", "manifest",
-        "parquet_sink", "part_reader", "rotation", "shares", "sink_columns", "sink_dir", "sink_pace",
-        "sink_table", "sources", "tail_spout", "text_source",
+        "feed/__init__", "feed/claims", "feed/feed_spout", "feed/lines", "feed/manifest", "feed/part_reader",
+        "feed/shares", "feed/sources", "feed/text_source", "generations", "log_reader", "parquet_sink", "rotation",
+        "sink_columns", "sink_dir", "sink_pace", "sink_table", "tail_spout",
     )
 )
 
@@ -292,8 +292,8 @@ LONG_FILE = "x = 1\n" * (MAX_FILE_LINES + 1)
         (spark_only_in_pipeline, "squall/x.py", "def f():\n    import pyspark.sql", 2),
         (spark_only_in_pipeline, "squall/x.py", "from squall.pipeline import prepare", 1),
         (spark_only_in_pipeline, "scheduler/x.py", "__import__('pyspark')", 1),
-        (spark_only_in_pipeline, "pipeline/feed.py", "import pyspark", 1),
-        (spark_only_in_pipeline, "pipeline/feed_spout.py", "import os\nfrom pyarrow import parquet", 2),
+        (spark_only_in_pipeline, "pipeline/feed/lines.py", "import pyspark", 1),
+        (spark_only_in_pipeline, "pipeline/feed/feed_spout.py", "import os\nfrom pyarrow import parquet", 2),
         (monotonic_clock_only, "ipc/x.py", "import time\n\ntime.time()", 3),
         (monotonic_clock_only, "ipc/x.py", "import time as t\nclock = t.time_ns", 2),
         (monotonic_clock_only, "ipc/x.py", "from time import time\ntime()", 2),
@@ -328,7 +328,7 @@ def test_planted_violation_is_reported(rule: Rule, path: str, text: str, line: i
         (layering, "examples/x.py", "from squall.pipeline.feed import Feed"),
         (spark_only_in_pipeline, "pipeline/x.py", "import pyspark"),
         (spark_only_in_pipeline, "squall/x.py", "def f():\n    from squall.pipeline import prepare"),
-        (spark_only_in_pipeline, "pipeline/feed.py", "def f():\n    import pyspark"),
+        (spark_only_in_pipeline, "pipeline/feed/lines.py", "def f():\n    import pyspark"),
         (monotonic_clock_only, "ipc/x.py", "import time\ntime.monotonic()\nrow.time.time\n'time.time()'"),
         (no_swallowed_errors, "ipc/x.py", "try:\n    f()\nexcept OSError:\n    pass"),
         (no_swallowed_errors, "ipc/x.py", "try:\n    f()\nexcept Exception:\n    log()"),

@@ -6,8 +6,8 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from squall.pipeline.corpus import find_files, read_file, without_open_line
-from squall.pipeline.inputs import Change, SourceFile, changed_since, compare, path_in, sha256_of
+from squall.pipeline.read.corpus import find_files, read_file, without_open_line
+from squall.pipeline.read.inputs import Change, SourceFile, changed_since, compare, path_in, sha256_of
 
 
 def read(root: Path) -> dict[str, SourceFile]:

@@ -18,8 +18,8 @@ import pytest
 
 from squall import Config, ParquetSink, Spout, TopologyBuilder, TopologyError, UsageError
 from squall.engine.core.executor import TaskCrashed
-from squall.pipeline.part_reader import PartReader
-from squall.pipeline.sources import open_feed
+from squall.pipeline.feed.part_reader import PartReader
+from squall.pipeline.feed.sources import open_feed
 from squall.testing.simulated import SimulatedCluster
 
 pyarrow = pytest.importorskip("pyarrow")

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from squall.engine.errors import UsageError
-from squall.pipeline.part_reader import PartReader
-from squall.pipeline.written import Place
+from squall.pipeline.feed.part_reader import PartReader
+from squall.pipeline.write.written import Place
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
-from squall.pipeline.part_writer import QUARANTINE_SCHEMA, ROW_GROUP_BYTES, PartWriter  # noqa: E402
+from squall.pipeline.write.part_writer import QUARANTINE_SCHEMA, ROW_GROUP_BYTES, PartWriter  # noqa: E402
 
 
 @pytest.fixture

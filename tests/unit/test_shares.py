@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.pipeline.shares import Claim, Origin, Part, Range, RowId, Shares
+from squall.pipeline.feed.shares import Claim, Origin, Part, Range, RowId, Shares
 
 PARTS = [Part("a", 0, 0, 7), Part("b", 0, 7, 4), Part("empty", 1, 0, 0), Part("c", 2, 0, 1)]
 MORE = [Part("d", 1, 0, 5), Part("e", "e", 0, 3)]

@@ -12,7 +12,7 @@ import pytest
 
 from squall import FeedSpout
 from squall.engine.errors import UsageError
-from squall.pipeline.manifest import Manifest, PartFile, Partition
+from squall.pipeline.feed.manifest import Manifest, PartFile, Partition
 from squall.pipeline.side import find_side
 
 pyarrow = pytest.importorskip("pyarrow")

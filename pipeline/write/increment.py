@@ -13,8 +13,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from squall.engine.errors import UsageError
-from squall.pipeline.manifest import Increment, Manifest, PartFile, Partition
-from squall.pipeline.written import Place, Written
+from squall.pipeline.feed.manifest import Increment, Manifest, PartFile, Partition
+from squall.pipeline.write.written import Place, Written
 
 
 def new_stem(former: Manifest, partition: int | None = None) -> str:

@@ -6,8 +6,8 @@
 
 Guarantees that `read` gives every line of a partition from an offset on, once, in order of offset, or raises: it is for
 feeds of lines, with the columns path, line_no and text; `FeedSpout` reads others too. Relies on files of a feed never
-changing (`pipeline.manifest`): rows that come later are not seen until it is opened again. A Feed holds no file open
-and can be pickled, so it may be opened before a fork and read after it. Thread: of each `read`, the one that iterates.
+changing (`feed.manifest`): rows that come later are not seen until it is opened again. A Feed holds no file open and
+can be pickled, so it may be opened before a fork and read after it. Thread: of each `read`, the one that iterates.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from squall.engine.errors import UsageError
-from squall.pipeline.manifest import Manifest, PartFile, Partition, check_sizes, damaged, load_manifest
-from squall.pipeline.part_reader import PartReader
+from squall.pipeline.feed.manifest import Manifest, PartFile, Partition, check_sizes, damaged, load_manifest
+from squall.pipeline.feed.part_reader import PartReader
 
 #: (offset, path, line_no, text)
 Row = tuple[int, str, int, str]

@@ -15,9 +15,9 @@ import numpy
 import pyarrow
 from pyarrow import parquet
 
-from squall.pipeline.inputs import sha256_of
-from squall.pipeline.manifest import PLACE_COLUMNS, QUARANTINE_NAME, ROWS_NAME, PartFile
-from squall.pipeline.written import Place, Refused, Written
+from squall.pipeline.feed.manifest import PLACE_COLUMNS, QUARANTINE_NAME, ROWS_NAME, PartFile
+from squall.pipeline.read.inputs import sha256_of
+from squall.pipeline.write.written import Place, Refused, Written
 
 #: Bytes of a row group, the unit that a spout starting in the middle can skip; Parquet's default of 128 MiB is coarse.
 ROW_GROUP_BYTES = 4 << 20

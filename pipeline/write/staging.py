@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from squall.engine.errors import UsageError
-from squall.pipeline.manifest import MANIFEST_NAME, QUARANTINE_NAME, ROWS_NAME, SOURCES_NAME
+from squall.pipeline.feed.manifest import MANIFEST_NAME, QUARANTINE_NAME, ROWS_NAME, SOURCES_NAME
 
 #: Folder of a staging directory for what is read before it is cleaned. Format 1 of a feed had one.
 LINES_NAME = "lines"

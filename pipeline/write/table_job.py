@@ -11,10 +11,10 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from squall.pipeline.corpus import MAX_RAW_BYTES
+from squall.pipeline.read.corpus import MAX_RAW_BYTES
 from squall.pipeline.read.frame import INTERNALS, LINE_NO, PATH, RAW, REASON
 from squall.pipeline.read.json_lines import COPY
-from squall.pipeline.written import Place, Written
+from squall.pipeline.write.written import Place, Written
 
 if TYPE_CHECKING:
     import pyarrow
@@ -43,7 +43,7 @@ def write_frame(frame: DataFrame, root: str, places: Sequence[Place]) -> list[Wr
 
 
 def _write(root: str, place: Place, batches: Iterator[pyarrow.RecordBatch]) -> Written:
-    from squall.pipeline.part_writer import PartWriter
+    from squall.pipeline.write.part_writer import PartWriter
 
     writer: PartWriter | None = None
     for batch in batches:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from squall.engine.errors import UsageError
-from squall.pipeline.part_reader import CHUNK_ROWS
-from squall.pipeline.shares import Part
+from squall.pipeline.feed.part_reader import CHUNK_ROWS
+from squall.pipeline.feed.shares import Part
 
 FIELDS = ("partition", "offset", "path", "line_no", "text")
 

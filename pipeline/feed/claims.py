@@ -21,7 +21,7 @@ from pathlib import Path
 from squall.engine.api.position_file import position_line
 from squall.engine.errors import ClusterError
 from squall.engine.foreign.text import text_of_error
-from squall.pipeline.shares import Claim
+from squall.pipeline.feed.shares import Claim
 
 SUFFIX = ".claim"
 #: Times that a position is read before it counts as damaged.

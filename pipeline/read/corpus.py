@@ -11,17 +11,17 @@ from __future__ import annotations
 import fnmatch
 import heapq
 import os
+import re
 import stat
 import sysconfig
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from squall.engine.errors import UsageError
-from squall.pipeline.manifest import ROWS_NAME
-from squall.pipeline.opened import first_bytes, is_compressed, opened
-from squall.pipeline.own_directories import FEED, kind_of
+from squall.pipeline.feed.manifest import MANIFEST_NAME, ROWS_NAME
+from squall.pipeline.read.opened import first_bytes, is_compressed, opened
 
 #: Bytes of a line; longer ones are quarantined: such a tuple is a blob, not a line, and would hold up a whole batch.
 MAX_LINE_BYTES = 1 << 20
@@ -38,6 +38,16 @@ _BOM = b"\xef\xbb\xbf"
 #: Bytes read at a time: what is longer than a line may be is looked at line by line.
 _BLOCK_BYTES = MAX_LINE_BYTES // 2
 _SKIPPED_DIRECTORIES = frozenset({"__pycache__", "site-packages"})
+_FEED = "a feed"
+#: What a run of prepare holds beside a feed.
+_STAGING = re.compile(r".+\.(tmp|old)-prepare-\d+")
+#: Directories that Squall writes, by names that only such a directory holds together.
+_MARKS = {
+    _FEED: {MANIFEST_NAME},
+    "a result of word_count.py": {"ledger", "counts"},
+    "a checkpoint of --on spark": {"topology.json", "control.pickle"},
+    "a run directory": {"nimbus.db", "lock"},
+}
 
 
 @dataclass(frozen=True)
@@ -107,10 +117,10 @@ def find_files(
     if not stat.S_ISDIR(mode):
         raise UsageError(f"input {source} is neither a directory nor a regular file")
     try:
-        kind = kind_of("", os.listdir(source))
+        kind = _kind_of("", os.listdir(source))
     except OSError as error:
         raise UsageError(f"cannot read input directory {source}: {error.strerror}") from error
-    if kind == FEED:
+    if kind == _FEED:
         raise UsageError(
             f"input {source} is a feed itself, which FeedSpout reads; to prepare its rows, give {source / ROWS_NAME} "
             "with --format parquet"
@@ -263,7 +273,7 @@ def _walk(source: Path, pattern: str | None, excluded: set[str], left_out: list[
     unreadable: list[OSError] = []
     root = str(source.absolute())
     for folder, folders, names in os.walk(root, onerror=unreadable.append):
-        if folder != root and (kind := kind_of(os.path.basename(folder), {*folders, *names})):
+        if folder != root and (kind := _kind_of(os.path.basename(folder), {*folders, *names})):
             left_out.append(f"{_unicode(os.path.relpath(folder, root))} ({kind})")
             folders.clear()
             continue
@@ -279,6 +289,13 @@ def _walk(source: Path, pattern: str | None, excluded: set[str], left_out: list[
         location = str(error.filename)
         relative = os.path.relpath(location, root)
         yield InputFile(_unicode(relative), location, problem=f"directory cannot be read: {error.strerror}")
+
+
+def _kind_of(name: str, entries: Collection[str]) -> str:
+    """What a directory is, if it is one of Squall's; else empty. `entries`: the names in it."""
+    if _STAGING.fullmatch(name):
+        return _FEED
+    return next((kind for kind, marks in _MARKS.items() if marks.issubset(entries)), "")
 
 
 def _wanted_folder(parent: str, name: str, excluded: set[str]) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import repr_of
-from squall.pipeline.manifest import Manifest
+from squall.pipeline.feed.manifest import Manifest
 from squall.pipeline.read.clean import Cleaner, cleaner_of
 from squall.pipeline.read.frame import TEXT, check_format
 

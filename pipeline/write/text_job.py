@@ -1,7 +1,7 @@
 """The Spark job for plain lines of text: each task reads its files and writes its part of the feed, in one pass.
 
 Guarantees that each line of the files is in the feed or in the quarantine, in order of file name and line, and that
-only the outcomes come back to the driver: names, counts and checksums. Relies on `pipeline.corpus` for what a line is.
+only the outcomes come back to the driver: names, counts and checksums. Relies on `read.corpus` for what a line is.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from squall.pipeline.corpus import InputFile, balance, last_line, read_chunks
-from squall.pipeline.inputs import SourceFile, path_in
-from squall.pipeline.written import Place, Written
+from squall.pipeline.read.corpus import InputFile, balance, last_line, read_chunks
+from squall.pipeline.read.inputs import SourceFile, path_in
+from squall.pipeline.write.written import Place, Written
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +34,7 @@ def write_lines(spark: SparkSession, root: str, files: Sequence[InputFile], plac
 def _write(root: str, files: Sequence[InputFile], place: Place) -> Written:
     import pyarrow
 
-    from squall.pipeline.part_writer import PartWriter
+    from squall.pipeline.write.part_writer import PartWriter
 
     types = {"path": pyarrow.string(), "line_no": pyarrow.int32(), "text": pyarrow.string()}
     writer = PartWriter(place, types)

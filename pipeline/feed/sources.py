@@ -25,9 +25,9 @@ from urllib.parse import unquote, urlsplit
 
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import text_of_error
-from squall.pipeline.manifest import MANIFEST_NAME, load_manifest
-from squall.pipeline.part_reader import PartReader
-from squall.pipeline.shares import Part
+from squall.pipeline.feed.manifest import MANIFEST_NAME, load_manifest
+from squall.pipeline.feed.part_reader import PartReader
+from squall.pipeline.feed.shares import Part
 
 SPARK_LOG_NAME = "_spark_metadata"
 

@@ -20,9 +20,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from squall.engine.foreign.text import text_of_error
-from squall.pipeline.corpus import InputFile
-from squall.pipeline.manifest import Manifest, damaged
-from squall.pipeline.opened import is_compressed
+from squall.pipeline.feed.manifest import Manifest, damaged
+from squall.pipeline.read.corpus import InputFile
+from squall.pipeline.read.opened import is_compressed
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ Guarantees
     * Ranges are taken by the tasks as they become free, so no task waits while another has rows left.
     * The message id is (partition, offset). In a directory of Parquet files, a file is a partition.
 
-Relies on `pipeline.shares` for every decision, on `pipeline.claims` and `pipeline.sources` for the files. Imports
-pyarrow when a feed of Parquet files is opened. Thread: the task's.
+Relies on `feed.shares` for every decision, on `feed.claims` and `feed.sources` for the files. Imports pyarrow when a
+feed of Parquet files is opened. Thread: the task's.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from squall.engine.api.replaying import Record, ReplayingSpout
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import repr_of
-from squall.pipeline.claims import Claims
-from squall.pipeline.shares import Claim, Part, Range, RowId, Shares
-from squall.pipeline.sources import Reader, Source, declared_fields, open_feed
-from squall.pipeline.text_source import TextSource
+from squall.pipeline.feed.claims import Claims
+from squall.pipeline.feed.shares import Claim, Part, Range, RowId, Shares
+from squall.pipeline.feed.sources import Reader, Source, declared_fields, open_feed
+from squall.pipeline.feed.text_source import TextSource
 
 if TYPE_CHECKING:
     from squall.engine.api.context import TopologyContext

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from squall.pipeline.inputs import SourceFile
-from squall.pipeline.manifest import PartFile
+from squall.pipeline.feed.manifest import PartFile
+from squall.pipeline.read.inputs import SourceFile
 
 
 class Place(NamedTuple):
