@@ -21,12 +21,12 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, Unpack
 
 from squall.engine.errors import UsageError
 from squall.engine.plural import plural
@@ -41,8 +41,8 @@ from squall.pipeline.feed.manifest import (
     load_manifest,
 )
 from squall.pipeline.prepare_job import run_job
-from squall.pipeline.read.corpus import Corpus, InputFile, find_files, without_open_line
-from squall.pipeline.read.frame import TEXT, check_schemas
+from squall.pipeline.read.files import Corpus, InputFile, find_files
+from squall.pipeline.read.frame import check_schemas
 from squall.pipeline.read.inputs import (
     Change,
     SourceFile,
@@ -53,10 +53,11 @@ from squall.pipeline.read.inputs import (
     sha256_of,
     sources_bytes,
 )
-from squall.pipeline.read.recipe import Recipe, recipe_of
+from squall.pipeline.read.lines import without_open_line
+from squall.pipeline.read.recipe import How, Recipe, recipe_of
 from squall.pipeline.session import spark_session
 from squall.pipeline.write.increment import first_manifest, grown, new_stem
-from squall.pipeline.write.staging import clear_orphans, siblings, staged
+from squall.pipeline.write.staging import clear_orphans, staged
 from squall.pipeline.write.written import Written
 
 DEFAULT_PARTITIONS = 4
@@ -103,29 +104,23 @@ def prepare(
     feed: Path,
     *,
     partitions: int | None = None,
-    pattern: str | None = None,
     overwrite: bool = False,
-    format_: str = TEXT,
-    options: Mapping[str, str] | None = None,
-    schema: str | None = None,
-    sql: Path | None = None,
-    clean: str | None = None,
     growing: bool = False,
     progress: Progress = lambda line: None,
+    **how: Unpack[How],
 ) -> Prepared:
     """Make `feed` from the files in `source`, or add those that are new.
 
-    `partitions`: of a new feed; DEFAULT_PARTITIONS if None. `format_`, `options`, `schema`: as Spark's readers take
-    them. `sql`: a file with a SELECT; `clean`: FILE:FUNCTION. `growing`: the last line of a text file waits until it
-    has an end. NothingYet if there is nothing for a feed."""
+    `partitions`: of a new feed; DEFAULT_PARTITIONS if None. `growing`: the last line of a text file waits until it has
+    an end. NothingYet if there is nothing for a feed."""
     if partitions is not None and not 1 <= partitions <= MAX_PARTITIONS:
         raise UsageError(f"partitions is {partitions}; allowed: 1 to {MAX_PARTITIONS}")
     target = feed.resolve()
     if target in (source.resolve(), *source.resolve().parents):
         raise UsageError(f"feed {feed} would replace its own input {source}; choose another directory")
-    recipe = recipe_of(source, format_, pattern, options or {}, schema, sql, clean)
-    progress(f"looking for {format_} files in {source}")
-    corpus = find_files(source, pattern, exclude=[target, *siblings(target)], is_text=recipe.is_text)
+    recipe = recipe_of(source, **how)
+    progress(f"looking for {recipe.format} files in {source}")
+    corpus = find_files(source, recipe.pattern, is_text=recipe.is_text)
     with staged(target, overwrite) as staging:
         former = None if overwrite else _former(target)
         if former:
@@ -137,8 +132,8 @@ def prepare(
         _check_change(source, target, change)
         if not change.new:
             if former is None:
-                matching = f" matching {pattern}" if pattern else ""
-                raise NothingYet(f"input {source} has no {format_} file{matching}{_skipped_note(corpus)}")
+                matching = f" matching {recipe.pattern}" if recipe.pattern else ""
+                raise NothingYet(f"input {source} has no {recipe.format} file{matching}{_skipped_note(corpus)}")
             progress(f"nothing new among {plural(change.known, 'file')}")
             return Prepared(
                 feed, former, (), corpus.skipped_binary[:SHOWN], vanished=tuple(change.vanished),

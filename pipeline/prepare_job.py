@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from squall.pipeline.feed.manifest import PLACE_COLUMNS, Manifest
 from squall.pipeline.read.clean import clean, with_refused
-from squall.pipeline.read.corpus import InputFile
+from squall.pipeline.read.files import InputFile
 from squall.pipeline.read.frame import check_columns, columns_of, read_frame
 from squall.pipeline.read.json_lines import can_check, check_records, is_document, tree_of
 from squall.pipeline.read.recipe import Recipe

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from squall.engine.errors import UsageError
-from squall.pipeline.read.corpus import InputFile, balance
+from squall.pipeline.read.files import InputFile, balance
 from squall.pipeline.results import SCHEMAS, find_results, pieces_of, row_batches
 from squall.pipeline.session import usable_cores
 

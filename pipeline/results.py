@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from squall.engine.errors import UsageError
-from squall.pipeline.read.corpus import InputFile
+from squall.pipeline.read.files import InputFile
 
 if TYPE_CHECKING:
     import pyarrow

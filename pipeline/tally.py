@@ -28,7 +28,7 @@ from pyarrow import parquet
 from squall.engine.errors import UsageError
 from squall.pipeline.feed import Feed
 from squall.pipeline.feed.part_reader import named_errors
-from squall.pipeline.read.corpus import InputFile
+from squall.pipeline.read.files import InputFile
 from squall.pipeline.results import read_rows
 
 #: The bucket of what is wrong with files.

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from squall.engine.errors import UsageError
-from squall.pipeline.read.corpus import InputFile
+from squall.pipeline.read.files import InputFile
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

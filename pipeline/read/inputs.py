@@ -15,13 +15,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from squall.engine.foreign.text import text_of_error
 from squall.pipeline.feed.manifest import Manifest, damaged
-from squall.pipeline.read.corpus import InputFile
+from squall.pipeline.read.files import InputFile
 from squall.pipeline.read.opened import is_compressed
 
 
@@ -58,71 +58,48 @@ def path_in(root: str, file: InputFile) -> str:
 
 
 def compare(
-    root: str, found: Iterable[InputFile], known: Mapping[str, SourceFile],
-    checksum: Callable[[str, int], str] | None = None, *, may_grow: bool = False,
+    root: str, found: Iterable[InputFile], known: Mapping[str, SourceFile], *, may_grow: bool = False
 ) -> Change:
     """Compare the files of an input with the sources of a feed. Reads those whose time of change is another one.
     `may_grow`: whether files are text, of which the new lines may be taken alone."""
-    checksum = checksum or sha256_of
     change = Change()
     seen = set()
     for file in found:
         path = path_in(root, file)
         seen.add(path)
         before = known.get(path)
-        if before is None or _is_worth_another_try(before, file):
+        if before is None or (before.problem and not before.lines and before.problem != file.problem):
             change.new.append(file)
         elif _is_as_before(before, file):
             change.known += 1
-        elif file.problem:
-            change.changed.append(f"{file.name} ({file.problem})")
-        elif file.size_bytes != before.size_bytes:
-            why = _why_not_longer(before, file, checksum) if may_grow else ""
-            if why is None:
-                change.new.append(
-                    replace(
-                        file, start_bytes=before.size_bytes, start_line=before.lines, start_sha256=before.sha256
-                    )
-                )
-            else:
-                sizes = f"it had {before.size_bytes:,} bytes, and has {file.size_bytes:,}"
-                change.changed.append(f"{file.name} ({sizes}{why})")
-        elif checksum(file.location, file.size_bytes) != before.sha256:
-            change.changed.append(f"{file.name} (other content of the same size)")
+        elif not (may_grow and _is_longer(before, file)):
+            change.changed.append(file.name)
+        elif before.size_bytes and not _is_end_of_line(file.location, before.size_bytes - 1):
+            change.changed.append(f"{file.name} (its last line had no end when it was read)")
         else:
-            change.known += 1
+            begin, line, sha256 = before.size_bytes, before.lines, before.sha256
+            change.new.append(replace(file, start_bytes=begin, start_line=line, start_sha256=sha256))
     change.vanished = sorted(os.fsencode(path).decode("utf-8", "backslashreplace") for path in known.keys() - seen)
     return change
 
 
-def _why_not_longer(before: SourceFile, file: InputFile, checksum: Callable[[str, int], str]) -> str | None:
-    """None if a file is as it was, with more lines after that; else why not, to be added to its sizes."""
-    if file.size_bytes < before.size_bytes or before.problem or is_compressed(file.location):
-        return ""
-    if checksum(file.location, before.size_bytes) != before.sha256:
-        return ", and begins with other content"
-    if before.size_bytes and not _is_end_of_line(file.location, before.size_bytes - 1):
-        return ", and its last line had no end when it was read"
-    return None
+def _is_as_before(before: SourceFile, file: InputFile) -> bool:
+    if file.problem or file.size_bytes != before.size_bytes:
+        return file.problem != "" and file.problem == before.problem
+    return file.mtime_ns == before.mtime_ns or sha256_of(file.location) == before.sha256
+
+
+def _is_longer(before: SourceFile, file: InputFile) -> bool:
+    """Whether a file is as it was, with more after that."""
+    if file.size_bytes <= before.size_bytes or before.problem or file.problem or is_compressed(file.location):
+        return False
+    return sha256_of(file.location, before.size_bytes) == before.sha256
 
 
 def _is_end_of_line(path: str, at: int) -> bool:
-    try:
-        with open(path, "rb") as file:
-            file.seek(at)
-            return file.read(1) == b"\n"
-    except OSError:
-        return False
-
-
-def _is_worth_another_try(before: SourceFile, file: InputFile) -> bool:
-    return before.problem != "" and before.lines == 0 and before.problem != file.problem
-
-
-def _is_as_before(before: SourceFile, file: InputFile) -> bool:
-    if file.problem and file.problem == before.problem:
-        return True
-    return (file.size_bytes, file.mtime_ns) == (before.size_bytes, before.mtime_ns)
+    with open(path, "rb") as file:
+        file.seek(at)
+        return file.read(1) == b"\n"
 
 
 def sha256_of(path: str | Path, size_bytes: int | None = None) -> str:

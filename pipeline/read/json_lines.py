@@ -16,7 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from squall.pipeline.read.corpus import MAX_RAW_BYTES, InputFile, balance
+from squall.pipeline.read.files import InputFile, balance
+from squall.pipeline.read.lines import MAX_RAW_BYTES
 from squall.pipeline.read.opened import whole
 from squall.pipeline.write.written import Place, Written
 

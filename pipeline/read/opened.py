@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from squall.engine.foreign.text import text_of_error
 
 if TYPE_CHECKING:
-    from squall.pipeline.read.corpus import InputFile
+    from squall.pipeline.read.files import InputFile
 
 #: Bytes that are read at a time where they are only counted in.
 _PIECE_BYTES = 1 << 20

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import repr_of
@@ -20,7 +20,7 @@ from squall.pipeline.read.frame import TEXT, check_format
 
 @dataclass(frozen=True)
 class Recipe:
-    """`pattern`: of the names of files."""
+    """What is the same for all increments of a feed."""
 
     source: Path
     format: str = TEXT
@@ -63,10 +63,21 @@ def _shown(value: Any) -> str:
     return "not given" if value in (None, [], {}) else value if isinstance(value, str) else repr_of(value)
 
 
-def recipe_of(
-    source: Path, format_: str, pattern: str | None, options: Mapping[str, str], schema: str | None,
-    sql: Path | None, clean: str | None,
-) -> Recipe:
+class How(TypedDict, total=False):
+    """What a user asks for. `format_`, `options`, `schema`: as Spark's readers take them. `pattern`: of the names of
+    files. `sql`: a file with a SELECT; `clean`: FILE:FUNCTION."""
+
+    format_: str
+    pattern: str | None
+    options: Mapping[str, str]
+    schema: str | None
+    sql: Path | None
+    clean: str | None
+
+
+def recipe_of(source: Path, **how: Unpack[How]) -> Recipe:
     """What a user asks for, checked as far as that goes without Spark."""
+    format_, options, schema = how.get("format_", TEXT), how.get("options", {}), how.get("schema")
     check_format(format_, options, schema)
-    return Recipe(source, format_, pattern, options, schema, cleaner_of(sql, clean))
+    cleaner = cleaner_of(how.get("sql"), how.get("clean"))
+    return Recipe(source, format_, how.get("pattern"), options, schema, cleaner)

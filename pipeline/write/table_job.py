@@ -11,9 +11,9 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from squall.pipeline.read.corpus import MAX_RAW_BYTES
 from squall.pipeline.read.frame import INTERNALS, LINE_NO, PATH, RAW, REASON
 from squall.pipeline.read.json_lines import COPY
+from squall.pipeline.read.lines import MAX_RAW_BYTES
 from squall.pipeline.write.written import Place, Written
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """The Spark job for plain lines of text: each task reads its files and writes its part of the feed, in one pass.
 
 Guarantees that each line of the files is in the feed or in the quarantine, in order of file name and line, and that
-only the outcomes come back to the driver: names, counts and checksums. Relies on `read.corpus` for what a line is.
+only the outcomes come back to the driver: names, counts and checksums. Relies on `read.lines` for what a line is.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from squall.pipeline.read.corpus import InputFile, balance, last_line, read_chunks
+from squall.pipeline.read.files import InputFile, balance
 from squall.pipeline.read.inputs import SourceFile, path_in
+from squall.pipeline.read.lines import last_line, read_chunks
 from squall.pipeline.write.written import Place, Written
 
 if TYPE_CHECKING:

@@ -77,7 +77,7 @@ def prepare(
     """
     from squall.pipeline.prepare import Prepared, nothing_yet
     from squall.pipeline.prepare import prepare as prepare_feed
-    from squall.pipeline.read.corpus import default_input
+    from squall.pipeline.read.files import default_input
 
     if follows and overwrite:
         raise UsageError("--follow and --overwrite exclude each other: prepare the feed anew first, then follow")
@@ -90,7 +90,7 @@ def prepare(
         prepare_feed, source, feed, partitions=partitions, pattern=pattern, overwrite=overwrite, format_=format_,
         options=_options(options), schema=schema, sql=sql, clean=clean, progress=stages,
     )
-    prepared = _follow(once, source, feed, pattern, format_, stages) if follows else once()
+    prepared = _follow(once, source, pattern, format_, stages) if follows else once()
     if prepared is None:
         note("nothing was prepared")
     if as_json:
@@ -115,19 +115,16 @@ def prepare(
 
 
 def _follow(
-    once: Callable[..., Prepared], source: Path, feed: Path, pattern: str | None, format_: str, stages: Stages
+    once: Callable[..., Prepared], source: Path, pattern: str | None, format_: str, stages: Stages
 ) -> Prepared | None:
     """Prepare again and again, in one session of Spark."""
     from squall.pipeline.follow import follow
-    from squall.pipeline.read.corpus import find_files
+    from squall.pipeline.read.files import find_files
     from squall.pipeline.read.frame import TEXT
     from squall.pipeline.session import spark_session
-    from squall.pipeline.write.staging import siblings
-
-    target = feed.resolve()
 
     def look() -> Hashable:
-        return find_files(source, pattern, exclude=[target, *siblings(target)], is_text=format_ == TEXT)
+        return find_files(source, pattern, is_text=format_ == TEXT)
 
     look()
     with Interrupts() as interrupts, spark_session("squall prepare"):

@@ -22,7 +22,7 @@ from squall.engine.errors import UsageError
 from squall.pipeline.feed import Feed
 from squall.pipeline.feed.sources import open_feed
 from squall.pipeline.prepare import MAX_PARTITIONS, Prepared, prepare
-from squall.pipeline.read.corpus import MAX_LINE_BYTES, MAX_RAW_BYTES
+from squall.pipeline.read.lines import MAX_LINE_BYTES, MAX_RAW_BYTES
 from tests.schemas import mistakes
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def test_a_feed_is_made_anew_only_when_asked(spark: SparkSession, source: Path, 
     write(source / "a.txt", b"old\n")
     prepare(source, tmp_path / "feed")
     write(source / "a.txt", b"new\n")
-    refusal = r"^1 file of .* changed after .* took in the rows: a\.txt \(other content of the same size\); --overwrite"
+    refusal = r"^1 file of .* changed after .* took in the rows: a\.txt; --overwrite"
     with pytest.raises(UsageError, match=refusal):
         prepare(source, tmp_path / "feed")
     assert texts_of(tmp_path / "feed") == {"a.txt": [(1, "old")]}

@@ -15,18 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.engine.errors import UsageError
-from squall.pipeline.read.corpus import (
-    BINARY_PROBE_BYTES,
+from squall.pipeline.read.files import BINARY_PROBE_BYTES, InputFile, balance, default_input, find_files
+from squall.pipeline.read.lines import (
     MAX_LINE_BYTES,
     MAX_RAW_BYTES,
     REASON_NOT_UTF8,
     REASON_NUL,
     REASON_TOO_LONG,
-    InputFile,
     Line,
-    balance,
-    default_input,
-    find_files,
     read_chunks,
     read_file,
     without_open_line,
@@ -178,13 +174,6 @@ def test_patterns(tmp_path: Path, pattern: str, names: list[str]) -> None:
     assert names_of(tmp_path, pattern) == names
 
 
-def test_what_is_excluded_is_not_entered(tmp_path: Path) -> None:
-    write(tmp_path / "feed" / "_feed.json")
-    write(tmp_path / "kept")
-    os.symlink(tmp_path / "feed", tmp_path / "link")
-    assert [file.name for file in find_files(tmp_path, exclude=[tmp_path / "link"]).files] == ["kept"]
-
-
 def test_links_to_files_are_followed_and_broken_ones_are_read_as_problems(tmp_path: Path) -> None:
     outside = write(tmp_path / "outside" / "file")
     source = tmp_path / "source"
@@ -241,7 +230,7 @@ def test_unreadable_directories_are_problems_and_an_unreadable_input_is_refused(
     write(tmp_path / "open")
     closed.chmod(0)
     try:
-        with pytest.raises(UsageError, match=r"cannot read input directory .*: Permission denied"):
+        with pytest.raises(UsageError, match=r"cannot read input .*: Permission denied"):
             find_files(closed)
         found = {file.name: file.problem for file in find_files(tmp_path).files}
     finally:

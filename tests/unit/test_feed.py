@@ -21,7 +21,7 @@ pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
 #: More than a chunk and several row groups, in two files.
-FILES = {"lines/a.parquet": 5000, "lines/b.parquet": 130}
+FILES = {"rows/a.parquet": 5000, "rows/b.parquet": 130}
 ROWS = sum(FILES.values())
 #: More brackets than Python's parser of JSON goes down.
 DEEP = "[" * 100_000
@@ -47,7 +47,7 @@ def write_manifest(path: Path, **changes: object) -> None:
 
 @pytest.fixture
 def feed(tmp_path: Path) -> Path:
-    (tmp_path / "lines").mkdir()
+    (tmp_path / "rows").mkdir()
     first = 0
     for name, rows in FILES.items():
         write_part(tmp_path / name, first, rows)
@@ -96,9 +96,9 @@ def test_what_is_no_feed_is_refused(feed: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not a feed: it does not exist; squall prepare makes one"):
         Feed.open(tmp_path / "missing")
     with pytest.raises(UsageError, match=r"is not a feed: it has no _feed\.json"):
-        Feed.open(tmp_path / "lines")
+        Feed.open(tmp_path / "rows")
     with pytest.raises(UsageError, match=r"is not a feed: it has no _feed\.json"):
-        Feed.open(tmp_path / "lines" / "a.parquet")
+        Feed.open(tmp_path / "rows" / "a.parquet")
     write_manifest(tmp_path, format=1)
     with pytest.raises(UsageError, match=r"has format 1; this version of Squall reads format 2; .* makes it anew"):
         Feed.open(tmp_path)
@@ -113,16 +113,16 @@ def test_what_is_no_manifest_is_refused(feed: Path, text: str) -> None:
 
 def test_damage_is_noticed(feed: Path) -> None:
     opened = Feed.open(feed)
-    (feed / "lines/b.parquet").write_bytes(b"no parquet")
-    with pytest.raises(UsageError, match=r"is damaged: lines/b\.parquet: "):
+    (feed / "rows/b.parquet").write_bytes(b"no parquet")
+    with pytest.raises(UsageError, match=r"is damaged: rows/b\.parquet: "):
         list(opened.read(1))
-    write_part(feed / "lines/b.parquet", 7, 130)
-    with pytest.raises(UsageError, match=r"lines/b\.parquet has offset 7 where 5000 belongs"):
+    write_part(feed / "rows/b.parquet", 7, 130)
+    with pytest.raises(UsageError, match=r"rows/b\.parquet has offset 7 where 5000 belongs"):
         list(opened.read(1))
-    (feed / "lines/b.parquet").unlink()
-    with pytest.raises(UsageError, match=r"was replaced while it was read: lines/b\.parquet is missing"):
+    (feed / "rows/b.parquet").unlink()
+    with pytest.raises(UsageError, match=r"was replaced while it was read: rows/b\.parquet is missing"):
         list(opened.read(1))
-    with pytest.raises(UsageError, match=r"is damaged: lines/b\.parquet cannot be read: No such file"):
+    with pytest.raises(UsageError, match=r"is damaged: rows/b\.parquet cannot be read: No such file"):
         Feed.open(feed)
 
 
@@ -138,11 +138,11 @@ def test_a_reader_that_is_dropped_halfway_leaves_no_file_open(feed: Path) -> Non
     next(reader)
 
 
-@pytest.mark.parametrize("name", ["lines/a.parquet", "quarantine/a.parquet", "sources/a.jsonl"])
+@pytest.mark.parametrize("name", ["rows/a.parquet", "quarantine/a.parquet", "sources/a.jsonl"])
 def test_every_file_of_a_feed_is_compared_with_the_manifest(tmp_path: Path, name: str) -> None:
     feed = tmp_path / "feed"
     files = {}
-    for number, path in enumerate(("lines/a.parquet", "quarantine/a.parquet", "sources/a.jsonl")):
+    for number, path in enumerate(("rows/a.parquet", "quarantine/a.parquet", "sources/a.jsonl")):
         (feed / path).parent.mkdir(parents=True)
         data = b"%d" % number * 100
         (feed / path).write_bytes(data)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from squall.engine.errors import UsageError
-from squall.pipeline.read.corpus import InputFile
+from squall.pipeline.read.files import InputFile
 from squall.pipeline.results import BULK_BYTES, find_results, row_batches
 
 pytest.importorskip("pyarrow")

@@ -1,0 +1,182 @@
+"""Finds the files of an input, and deals them out to tasks.
+
+Guarantees every regular file once, in order of name, and with a problem if it cannot be read. What Squall wrote itself
+is no input. Relies on nothing of Spark. Thread: the driver's.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import heapq
+import os
+import re
+import stat
+import sysconfig
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from squall.engine.errors import UsageError
+from squall.pipeline.feed.manifest import MANIFEST_NAME, ROWS_NAME
+from squall.pipeline.read.opened import first_bytes
+
+#: Bytes of a file searched for a NUL before it counts as text; as many as git and grep search.
+BINARY_PROBE_BYTES = 8 << 10
+_SKIPPED_DIRECTORIES = frozenset({"__pycache__", "site-packages"})
+_FEED = "a feed"
+#: What a run of prepare holds beside a feed.
+_STAGING = re.compile(r".+\.tmp-prepare-\d+")
+#: Directories that Squall writes, by names that only such a directory holds together.
+_MARKS = {
+    _FEED: {MANIFEST_NAME},
+    "a result of word_count.py": {"ledger", "counts"},
+    "a checkpoint of --on spark": {"topology.json", "control.pickle"},
+    "a run directory": {"nimbus.db", "lock"},
+}
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """One file to read: `name` is relative to the input and always valid Unicode, `location` is the path for open().
+
+    A file or directory that could not be examined has a `problem`, for which it is quarantined.
+    """
+
+    name: str
+    location: str
+    size_bytes: int = 0
+    problem: str = ""
+    mtime_ns: int = 0
+    start_bytes: int = 0
+    """Where to begin: what is before has been read."""
+    start_line: int = 0
+    """The lines before."""
+    start_sha256: str = ""
+    """Checksum of what is before."""
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The content of an input: the files to read and the names of those skipped as binary, both in order of name."""
+
+    root: str
+    files: tuple[InputFile, ...]
+    skipped_binary: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """Directories that Squall wrote, each with its kind."""
+
+
+def default_input() -> tuple[Path, str]:
+    """The default input and pattern: the source of this interpreter's standard library."""
+    return Path(sysconfig.get_path("stdlib")), "*.py"
+
+
+def find_files(source: Path, pattern: str | None = None, *, is_text: bool = True) -> Corpus:
+    """Find every regular file of `source`, a directory or one file. Reads the first bytes of each.
+
+    In a directory, hidden files and folders, __pycache__, site-packages, directories that Squall wrote and files with a
+    NUL in their first 8 KiB, decompressed if need be, are left out. Of other files than text, those with a NUL stay,
+    and what begins with an underscore is left out, as Spark does. `pattern` is a shell pattern on the file name, or on
+    the relative path if it has a slash. UsageError if `source` is a feed itself.
+    """
+    try:
+        mode = source.stat().st_mode
+        entries = os.listdir(source) if stat.S_ISDIR(mode) else ()
+    except OSError as error:
+        raise UsageError(f"cannot read input {source}: {error.strerror}") from error
+    if stat.S_ISREG(mode):
+        if pattern is not None:
+            raise UsageError(f"a pattern ({pattern}) needs a directory as input; {source} is a file")
+        file = _look_at(str(source.absolute()), _unicode(source.name))
+        return Corpus(str(source), (file,) if file else ())
+    if not stat.S_ISDIR(mode):
+        raise UsageError(f"input {source} is neither a directory nor a regular file")
+    if _kind_of("", entries) == _FEED:
+        raise UsageError(
+            f"input {source} is a feed itself, which FeedSpout reads; to prepare its rows, give {source / ROWS_NAME} "
+            "with --format parquet"
+        )
+    files: list[InputFile] = []
+    skipped: list[str] = []
+    left_out: list[str] = []
+    for file in _walk(str(source.absolute()), pattern, left_out):
+        if not is_text:
+            if not any(name.startswith("_") for name in file.name.split("/")):
+                files.append(file)
+        elif probed := _probed(file):
+            files.append(probed)
+        else:
+            skipped.append(file.name)
+    files.sort(key=lambda file: file.name)
+    return Corpus(str(source), tuple(files), tuple(sorted(skipped)), tuple(sorted(left_out)))
+
+
+def balance(files: Sequence[InputFile], partitions: int) -> list[list[InputFile]]:
+    """Deal the files out so that partitions hold about the same number of bytes; each partition is in order of name.
+
+    Largest first, always to the partition with the least so far: the same files always end up in the same partition.
+    """
+    dealt: list[list[InputFile]] = [[] for _ in range(partitions)]
+    loads = [(0, index) for index in range(partitions)]
+    for file in sorted(files, key=lambda file: (file.start_bytes - file.size_bytes, file.name)):
+        load_bytes, index = loads[0]
+        dealt[index].append(file)
+        # Empty and vanished files still cost a little, so spread them too.
+        heapq.heapreplace(loads, (load_bytes + max(file.size_bytes - file.start_bytes, 1), index))
+    for chosen in dealt:
+        chosen.sort(key=lambda file: file.name)
+    return dealt
+
+
+def _walk(root: str, pattern: str | None, left_out: list[str]) -> Iterator[InputFile]:
+    """`left_out`: gets the directories that Squall wrote."""
+    unreadable: list[OSError] = []
+    for folder, folders, names in os.walk(root, onerror=unreadable.append):
+        if folder != root and (kind := _kind_of(os.path.basename(folder), {*folders, *names})):
+            left_out.append(f"{_unicode(os.path.relpath(folder, root))} ({kind})")
+            folders.clear()
+            continue
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in _SKIPPED_DIRECTORIES]
+        for name in names:
+            location = os.path.join(folder, name)
+            relative = os.path.relpath(location, root)
+            matched = relative if pattern is not None and "/" in pattern else name
+            if not name.startswith(".") and (pattern is None or fnmatch.fnmatchcase(matched, pattern)):
+                file = _look_at(location, _unicode(relative))
+                if file is not None:
+                    yield file
+    for error in unreadable:
+        location = str(error.filename)
+        name = _unicode(os.path.relpath(location, root))
+        yield InputFile(name, location, problem=f"directory cannot be read: {error.strerror}")
+
+
+def _kind_of(name: str, entries: Collection[str]) -> str:
+    """What a directory is, if it is one of Squall's; else empty. `entries`: the names in it."""
+    if _STAGING.fullmatch(name):
+        return _FEED
+    return next((kind for kind, marks in _MARKS.items() if marks.issubset(entries)), "")
+
+
+def _look_at(location: str, name: str) -> InputFile | None:
+    """The file, or None for a socket, pipe or device: those hold no lines."""
+    try:
+        status = os.stat(location)
+    except OSError as error:
+        return InputFile(name, location, problem=f"cannot be read: {error.strerror}")
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return InputFile(name, location, status.st_size, mtime_ns=status.st_mtime_ns)
+
+
+def _probed(file: InputFile) -> InputFile | None:
+    """The file, with a problem if it cannot be read; None if it looks binary."""
+    try:
+        return None if not file.problem and b"\0" in first_bytes(file, BINARY_PROBE_BYTES) else file
+    except OSError as error:
+        return replace(file, problem=f"cannot be read: {error.strerror or error}")
+
+
+def _unicode(name: str) -> str:
+    """A file name that UTF-8 can carry: bytes that are not UTF-8 are shown as \\xNN."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
