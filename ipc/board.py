@@ -31,7 +31,7 @@ from squall.engine.errors import ClusterError
 from squall.engine.report.account import ACCOUNT_COLUMNS
 from squall.engine.report.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
 from squall.ipc.ack_rings import rings_words
-from squall.ipc.temporary_file import gone_if_failed
+from squall.ipc.private import gone_if_failed
 
 MAGIC = 0x5351_5541_4C4C_0001
 VERSION = 10

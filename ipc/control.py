@@ -1,8 +1,8 @@
 """Requests, replies and events between the cluster's processes, over Unix sockets.
 
 Guarantees
-    * `recv`, `call` and `recv_event` return only frames that were signed with the cluster's key and are no repeats
-      (`ipc.envelope`); any other is dropped and counted in `refused`, and never decoded.
+    * `recv`, `call` and `recv_event` return only frames that were signed with the cluster's key (`ipc.envelope`); any
+      other is dropped and counted in `refused`, and never decoded.
     * A reply answers its own request: late replies of a request that timed out are dropped.
     * No call waits longer than it was told, or for a server that its caller knows to be gone; every queue is bounded.
     * A process that died and came back under the same name is reached by its new connection; late frames of the old one
@@ -32,7 +32,7 @@ import msgspec
 import zmq
 
 from squall.engine.errors import ClusterError, ProtocolError, UsageError
-from squall.ipc.envelope import MAX_FRAME_BYTES, MAX_SESSIONS, NO_NONCE, Envelope, Kind, Nonce, Opener, Sealer
+from squall.ipc.envelope import NO_NONCE, Envelope, Kind, Nonce, Sealer, open_envelope
 from squall.ipc.rundir import check_socket_path
 
 QUEUE_FRAMES = 10_000
@@ -41,6 +41,8 @@ MAX_KEPT_EVENTS = 10_000
 """Events stored for `recv_event` while a call waits for its reply: as many as a queue holds."""
 REFUSALS_PER_RECV = 100
 """Bad frames that one `recv` skips before it returns to its caller, which has other work."""
+MOST_PEERS = 4096
+"""Peers that a server remembers the way to; beyond, the one heard from longest ago is forgotten."""
 RECONNECT_MS, RECONNECT_MAX_MS = 20, 500
 """Milliseconds between attempts to connect, at first and at most: a daemon that restarts is found again this soon."""
 CLIENT_LINGER_SECS = 0.5
@@ -112,7 +114,7 @@ class ControlServer:
         self.refused = 0
         """Frames that were dropped unverified."""
         self._sealer = Sealer(key, name)
-        self._opener = Opener(key, self._sealer.session)
+        self._key = key
         self._routes: OrderedDict[str, _Route] = OrderedDict()
         _check_nobody_listens(self.path)
         self._owns_context = context is None
@@ -135,7 +137,7 @@ class ControlServer:
             except zmq.Again:
                 return None
             try:
-                envelope = self._opener.open(parts)
+                envelope = open_envelope(self._key, parts)
                 if envelope.kind not in ("request", "event"):
                     raise ProtocolError(f"{envelope.kind} frame from {envelope.sender}: nothing was asked of it")
             except ProtocolError:
@@ -189,7 +191,7 @@ class ControlServer:
         elif identity != known.identity:
             self._routes[envelope.sender] = known._replace(identity=identity)
         self._routes.move_to_end(envelope.sender)
-        if len(self._routes) > MAX_SESSIONS:
+        if len(self._routes) > MOST_PEERS:
             self._routes.popitem(last=False)
 
     def _close_zmq(self, linger_secs: float) -> None:
@@ -212,7 +214,7 @@ class ControlClient:
         self.answered_by = NO_NONCE
         """Of the frame that answered the last call."""
         self._sealer = Sealer(key, name)
-        self._opener = Opener(key, self._sealer.session)
+        self._key = key
         self._last_id = 0
         self._events: deque[Incoming] = deque()
         self._owns_context = context is None
@@ -286,7 +288,7 @@ class ControlClient:
             except zmq.Again:
                 return None
             try:
-                envelope = self._opener.open(parts)
+                envelope = open_envelope(self._key, parts)
                 if envelope.kind == "request":
                     raise ProtocolError(f"request {envelope.method} from {envelope.sender}: clients answer none")
             except ProtocolError:
@@ -337,7 +339,6 @@ def _incoming(envelope: Envelope, route: bytes) -> Incoming:
 def _socket(context: Context, socket_type: int) -> zmq.Socket[bytes]:
     socket = context.socket(socket_type)
     socket.setsockopt(zmq.LINGER, 0)
-    socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
     socket.set_hwm(QUEUE_FRAMES)
     return socket
 

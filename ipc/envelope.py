@@ -1,11 +1,6 @@
 """Signed envelopes of the control plane: their form on the wire, and which frames are accepted.
 
-Guarantees
-    * A frame is decoded, and anything of it remembered, only after its signature was verified, in constant time.
-    * A frame is accepted once: within a sender's session the sequence number must rise. Gaps are allowed (frames may be
-      lost), repeats and steps back are refused.
-    * Memory is bounded: beyond MAX_SESSIONS sessions, the one heard from longest ago is forgotten. A repeat in a
-      forgotten session would be accepted, so the limit is far above the number of processes that can be talking.
+Guarantees: a frame is decoded, and anything of it remembered, only after its signature was verified.
 
 Relies on: the key being known to the cluster's own processes only (a 0600 file in a 0700 directory).
 
@@ -17,7 +12,6 @@ from __future__ import annotations
 
 import hmac
 import os
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple
 
@@ -25,12 +19,7 @@ import msgspec
 
 from squall.engine.errors import ProtocolError, UsageError
 
-SIGNATURE_BYTES = 32
 SESSION_BYTES = 16
-MAX_FRAME_BYTES = 16 * 1024 * 1024
-"""Bytes. A topology of 65,536 tasks fits several times; a longer frame is an accident or an attack."""
-MAX_SESSIONS = 4096
-"""Sessions remembered against repeats, one per process that talks to this one. Each takes about 200 bytes."""
 
 Kind = Literal["request", "reply", "error", "event"]
 
@@ -64,6 +53,9 @@ class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nonce: Nonce
 
 
+_DECODER = msgspec.msgpack.Decoder(Envelope)
+
+
 class Sealer:
     """Makes the signed frames of one sender. Thread: its owner's. Use it on one side of a fork only."""
 
@@ -75,8 +67,7 @@ class Sealer:
         self.session = os.urandom(SESSION_BYTES)
 
     def seal(self, kind: Kind, id: int, method: str, body: msgspec.Struct) -> list[bytes]:
-        """The two parts of a frame. UsageError if a value cannot be sent, or the message is larger than receivers
-        accept."""
+        """The two parts of a frame. UsageError if a value cannot be sent."""
         try:
             content = self._encoder.encode(body)
         except (OverflowError, TypeError, ValueError, RecursionError) as error:
@@ -86,46 +77,17 @@ class Sealer:
         envelope = self._encoder.encode(
             Envelope(kind, id, method, content, self._sender, Nonce(self.session, self._sequence))
         )
-        if len(envelope) > MAX_FRAME_BYTES:
-            raise UsageError(f"control message {method} has {len(envelope)} bytes; allowed: at most {MAX_FRAME_BYTES}")
         return [sign(self._key, envelope), envelope]
 
 
-class Opener:
-    """Verifies frames and refuses repeats. Thread: its owner's."""
-
-    def __init__(self, key: bytes, own_session: bytes = b"") -> None:
-        self._key = key
-        self._own_session = own_session
-        self._decoder = msgspec.msgpack.Decoder(Envelope)
-        self._last_sequence: OrderedDict[bytes, int] = OrderedDict()
-
-    def open(self, parts: Sequence[bytes]) -> Envelope:
-        """The envelope in `parts`; ProtocolError if it is refused."""
-        if len(parts) != 2 or len(parts[0]) != SIGNATURE_BYTES:
-            raise ProtocolError(f"a control frame has a signature of {SIGNATURE_BYTES} bytes and an envelope, not this")
-        if not hmac.compare_digest(sign(self._key, parts[1]), parts[0]):
-            raise ProtocolError("control frame with a wrong signature: the sender does not have this cluster's key")
-        try:
-            envelope = self._decoder.decode(parts[1])
-        except msgspec.DecodeError as error:
-            raise ProtocolError(f"signed control frame that is no envelope: {error}") from None
-        self._check_fresh(envelope)
-        return envelope
-
-    def _check_fresh(self, envelope: Envelope) -> None:
-        session, sequence = envelope.nonce
-        if session == self._own_session:
-            raise ProtocolError(f"control frame {envelope.method} came back to its sender")
-        last = self._last_sequence.get(session, 0)
-        if sequence <= last:
-            raise ProtocolError(
-                f"control frame {envelope.method} from {envelope.sender} repeats: number {sequence} after {last}"
-            )
-        self._last_sequence[session] = sequence
-        self._last_sequence.move_to_end(session)
-        if len(self._last_sequence) > MAX_SESSIONS:
-            self._last_sequence.popitem(last=False)
+def open_envelope(key: bytes, parts: Sequence[bytes]) -> Envelope:
+    """The envelope in `parts`; ProtocolError if it is refused."""
+    if len(parts) != 2 or not hmac.compare_digest(sign(key, parts[1]), parts[0]):
+        raise ProtocolError("control frame with a wrong signature: the sender does not have this cluster's key")
+    try:
+        return _DECODER.decode(parts[1])
+    except msgspec.DecodeError as error:
+        raise ProtocolError(f"signed control frame that is no envelope: {error}") from None
 
 
 def sign(key: bytes, envelope: bytes) -> bytes:

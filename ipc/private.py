@@ -1,4 +1,5 @@
-"""Files and directories that only their owner can enter, whatever the umask is; and errors that name them.
+"""Files and directories that only their owner can enter, whatever the umask is; errors that name them; files that are
+written beside their place and then put there.
 
 For processes whose umask is not ours to set, the user's own program above all; daemons and workers have a umask of 077.
 Process: any.
@@ -53,3 +54,15 @@ def sync_directory(path: str | os.PathLike[str]) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+@contextlib.contextmanager
+def gone_if_failed(temporary: str | os.PathLike[str]) -> Iterator[None]:
+    """Remove a temporary file if the block, which writes it and puts it in place, raises. Raises that. The file of a
+    process that dies in between is written over by the next."""
+    try:
+        yield
+    except Exception:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise

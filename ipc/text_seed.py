@@ -17,8 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from squall.engine.errors import ClusterError, UsageError
-from squall.ipc.private import naming
-from squall.ipc.temporary_file import gone_if_failed
+from squall.ipc.private import gone_if_failed, naming
 
 VARIABLE = "PYTHONHASHSEED"
 FILE_NAME = "text.seed"

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 import msgspec
 
 from squall.engine.errors import ClusterError
+from squall.ipc.private import gone_if_failed
 from squall.ipc.rundir import RunDir
-from squall.ipc.temporary_file import gone_if_failed
 from squall.scheduler.faults.in_force import FaultInForce
 
 KEPT_SECS = 30.0

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from squall.engine.errors import ClusterError
-from squall.ipc.temporary_file import gone_if_failed
+from squall.ipc.private import gone_if_failed
 from squall.scheduler.common import process
 from squall.scheduler.common.messages import Assignment, RestartRecord, TopologyRecord
 from squall.scheduler.nimbus.store_seal import Seal, SealDamaged, SealFile, read_seal

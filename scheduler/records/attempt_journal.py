@@ -20,8 +20,7 @@ from typing import Any
 from squall.engine.flow.blocks import Block
 from squall.engine.foreign.text import text_of_error
 from squall.engine.tracking.attempts import Changes, Remembered
-from squall.ipc.private import make_levels
-from squall.ipc.temporary_file import gone_if_failed
+from squall.ipc.private import gone_if_failed, make_levels
 from squall.scheduler.common import unpickler
 
 _REWRITE_MIN_BYTES = 256 * 1024

@@ -43,9 +43,8 @@ from squall.engine.flow.routed import Routed
 from squall.engine.foreign.text import repr_of, text_of_error
 from squall.engine.tracking.instruction import Letter
 from squall.ipc.line_file import append_line, read_lines_and_tail
-from squall.ipc.private import make_directory, naming, opener
+from squall.ipc.private import gone_if_failed, make_directory, naming, opener
 from squall.ipc.rundir import LETTER_REQUESTS
-from squall.ipc.temporary_file import gone_if_failed
 from squall.scheduler.common import unpickler
 
 LEDGER = "dead-letters.jsonl"

@@ -17,9 +17,8 @@ from typing import Any
 
 from squall.engine.errors import ClusterError
 from squall.engine.report.failure_log import ComponentFailures, FailureLog, FailureRecord, Failures, merge_failures
-from squall.ipc.private import make_levels
+from squall.ipc.private import gone_if_failed, make_levels
 from squall.ipc.rundir import RunDir
-from squall.ipc.temporary_file import gone_if_failed
 
 _PAUSE_NS = 50_000_000
 """Shortest time between two writes: a death fails thousands of trees at once."""

@@ -14,9 +14,8 @@ from collections.abc import Mapping
 from dataclasses import astuple
 
 from squall.engine.api.failure import Failure
-from squall.ipc.private import make_levels
+from squall.ipc.private import gone_if_failed, make_levels
 from squall.ipc.rundir import RunDir
-from squall.ipc.temporary_file import gone_if_failed
 
 
 def write_last_words(

@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 
 from squall.engine.errors import ClusterError
+from squall.ipc.private import gone_if_failed
 from squall.ipc.rundir import RunDir
-from squall.ipc.temporary_file import gone_if_failed
 from squall.scheduler.common import process
 from squall.scheduler.common.messages import Wire, WorkerBoot
 

@@ -22,7 +22,7 @@ from squall.ipc.arena import MEMFD_NAME
 from squall.ipc.codec import Buffers
 from squall.ipc.data_plane import DataPlane
 from squall.ipc.frame import DATA, Header, opening_of, seal
-from squall.ipc.patience import ASK_EVERY_NS
+from squall.ipc.link import ASK_EVERY_NS
 from squall.ipc.payloads import Payloads
 from squall.ipc.shim import LinkShim
 from tests.parcels import batch_of, parcel_of
