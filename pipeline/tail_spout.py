@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from squall.engine.api.position_file import PositionFile
+from squall.engine.api.prefix import PositionFile
 from squall.engine.api.replaying import Record, ReplayingSpout
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ClusterError, UsageError

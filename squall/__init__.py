@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from squall.engine.api.component import BasicBolt, BatchBolt, BatchSpout, Bolt, CustomGrouping, Spout
     from squall.engine.api.config import Config
     from squall.engine.api.context import TopologyContext
-    from squall.engine.api.emit import Emit
     from squall.engine.api.failure import Failure
-    from squall.engine.api.functions import bolt, spout
+    from squall.engine.api.function_bolt import bolt
+    from squall.engine.api.function_spout import spout
     from squall.engine.api.hooks import (
         BoltAckInfo,
         BoltExecuteInfo,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     )
     from squall.engine.api.prefix import AckedPrefix
     from squall.engine.api.replaying import ReplayingSpout
-    from squall.engine.api.stream import Stream
+    from squall.engine.api.stream import Emit, Stream
     from squall.engine.api.topology import Topology
     from squall.engine.api.tuple import Tuple
     from squall.engine.errors import (
@@ -62,13 +62,13 @@ _HOMES = {
     "engine.api.component": "BasicBolt BatchBolt BatchSpout Bolt CustomGrouping Spout",
     "engine.api.config": "Config",
     "engine.api.context": "TopologyContext",
-    "engine.api.emit": "Emit",
     "engine.api.failure": "Failure",
-    "engine.api.functions": "bolt spout",
+    "engine.api.function_bolt": "bolt",
+    "engine.api.function_spout": "spout",
     "engine.api.hooks": "BoltAckInfo BoltExecuteInfo BoltFailInfo EmitInfo SpoutAckInfo SpoutFailInfo TaskHook",
     "engine.api.prefix": "AckedPrefix",
     "engine.api.replaying": "ReplayingSpout",
-    "engine.api.stream": "Stream",
+    "engine.api.stream": "Emit Stream",
     "engine.api.topology": "Topology",
     "engine.api.tuple": "Tuple",
     "engine.errors":

@@ -34,9 +34,7 @@ from squall.engine.errors import TopologyError
 from squall.engine.foreign.methods import (
     BOLT_METHODS,
     GROUPING_METHODS,
-    REPLAYING_METHODS,
     SPOUT_METHODS,
-    call_mistake,
     deferred_kind,
 )
 from squall.engine.foreign.names import name_mistake
@@ -165,8 +163,6 @@ def _check_component(declarer: Declarer, mistakes: list[str]) -> ComponentSpec:
     else:
         who = f"component {id_!r:.80}"
         _check_methods(who, component, BOLT_METHODS if wants_bolt else SPOUT_METHODS, mistakes)
-        method, arguments = _hot_method(component)
-        _check_call(who, component, method, arguments, mistakes)
         if not isinstance(blocking := component.blocking, bool):
             mistakes.append(f"component {id_!r} has blocking = {repr_of(blocking)}; allowed: True or False")
         elif blocking and isinstance(component, BatchSpout | BatchBolt):
@@ -210,15 +206,7 @@ def _check_id(id_: Any, mistakes: list[str]) -> None:
 
 
 def _check_methods(who: str, found: Any, methods: Iterable[str], mistakes: list[str]) -> None:
-    """Refuse methods that would do nothing when called (coroutines and generators), and attributes in their place."""
-    own = REPLAYING_METHODS if isinstance(found, ReplayingSpout) else ()
-    for method in (*methods, *own):
-        value = getattr(found, method, _absent)
-        if not callable(value):
-            mistakes.append(
-                f"{who} ({type(found).__name__}) defines {method} as {repr_of(value)}, which cannot be called; "
-                "allowed: a method, and another name for the attribute"
-            )
+    """Refuse methods that would do nothing when called: coroutines and generators."""
     for method in methods:
         kind = deferred_kind(getattr(found, method, None))
         if kind is not None:
@@ -234,26 +222,6 @@ def _check_methods(who: str, found: Any, methods: Iterable[str], mistakes: list[
             for method, kind in kinds.items()
             if kind is not None and (method != "read" or kind.startswith("async"))
         )
-
-
-def _absent() -> None:
-    """In the place of a method that is not there."""
-
-
-def _hot_method(component: Component) -> tuple[str, int]:
-    """The method that the engine calls for tuples, and with how many arguments."""
-    if isinstance(component, Spout):
-        return ("next_batch", 1) if isinstance(component, BatchSpout) else ("next_tuple", 0)
-    if isinstance(component, BatchBolt):
-        return "execute_batch", 2
-    return "execute", 2 if isinstance(component, BasicBolt) else 1
-
-
-def _check_call(who: str, found: Any, method: str, arguments: int, mistakes: list[str]) -> None:
-    """Check the signature of the method that handles every tuple."""
-    value = getattr(found, method, _absent)
-    if callable(value) and (mistake := call_mistake(value, arguments)):
-        mistakes.append(f"{who} ({type(found).__name__}) defines {method} {mistake}")
 
 
 def _check_parallelism(id_: Any, executors: Any, tasks: Any, mistakes: list[str]) -> tuple[int, int]:

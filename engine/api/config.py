@@ -26,33 +26,32 @@ class Setting:
     help: str
 
 
-def _integer(low: int, high: int | None = None, none: str = "") -> Callable[[Any], int | None]:
-    allowed = f"an integer from {low}" + (f" to {high}" if high is not None else " up")
-    return _number(int, low, high, allowed, none)
-
-
-def _seconds(low: float, high: float | None = None, none: str = "") -> Callable[[Any], float | None]:
-    allowed = f"a number of seconds from {low:g}" + (f" to {high:g}" if high is not None else " up")
-    return _number(float, low, high, allowed, none)
-
-
-def _number(kind: type, low: float, high: float | None, allowed: str, none: str) -> Callable[[Any], Any]:
-    if none:
-        allowed += f", or None ({none})"
+def _number(kind: type, low: float, high: float | None, none: str, word: Any) -> Callable[[Any], Any]:
+    """A check for numbers. `none`: what None means, if it is allowed; `word`: another allowed value."""
+    allowed = f"{'an integer' if kind is int else 'a number of seconds'} from {low}"
+    allowed += " up" if high is None else f" to {high}"
+    allowed += f", or None ({none})" if none else ""
+    allowed += "" if word is None else f", or {word!r}"
 
     def check(value: Any) -> Any:
-        if value is None:
-            if none:
-                return None
+        if (value is None and none) or (word is not None and type(value) is type(word) and value == word):
+            return value
+        if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(allowed)
-        if isinstance(value, bool) or not isinstance(value, int | float) or (kind is int and value % 1):
-            # Also refuses infinity and NaN: their remainder is NaN, which is true.
-            raise ValueError(allowed)
-        if value != value or value < low or (high is not None and value > high):
+        # Also refuses infinity and NaN as integers: their remainder is NaN, which is true.
+        if not value >= low or (high is not None and value > high) or (kind is int and value % 1):
             raise ValueError(allowed)
         return kind(value)
 
     return check
+
+
+def _integer(low: int, high: int | None = None, none: str = "", word: Any = None) -> Callable[[Any], Any]:
+    return _number(int, low, high, none, word)
+
+
+def _seconds(low: float, none: str = "", word: Any = None) -> Callable[[Any], Any]:
+    return _number(float, low, 86400, none, word)
 
 
 def _flag(value: Any) -> bool:
@@ -61,61 +60,19 @@ def _flag(value: Any) -> bool:
     return value
 
 
-def _choice(*allowed: str) -> Callable[[Any], str]:
-    def check(value: Any) -> str:
-        if value not in allowed:
-            raise ValueError(" or ".join(repr(choice) for choice in allowed))
-        return str(value)
+def _choice(*allowed: str, none: str = "") -> Callable[[Any], str | None]:
+    def check(value: Any) -> str | None:
+        if none and value is None:
+            return None
+        if not isinstance(value, str) or value.lower() not in allowed:
+            raise ValueError(" or ".join([*map(repr, allowed), *([f"None ({none})"] if none else [])]))
+        return value.lower()
 
     return check
 
 
-_LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
-
-
-def _log_level(value: Any) -> str | None:
-    if value is None:
-        return None
-    if not isinstance(value, str) or value.lower() not in _LOG_LEVELS:
-        raise ValueError(f"{', '.join(_LOG_LEVELS)}, or None (the program's own)")
-    return value.lower()
-
-
 AS_MESSAGE_TIMEOUT = "message_timeout_secs"
-
-
-def _execute_timeout(value: Any) -> float | str | None:
-    if value == AS_MESSAGE_TIMEOUT:
-        return AS_MESSAGE_TIMEOUT
-    try:
-        limit: float | None = _seconds(0.05, 86400, none="never")(value)
-    except ValueError as allowed:
-        raise ValueError(f"{allowed}, or {AS_MESSAGE_TIMEOUT!r} (as long as that)") from None
-    return limit
-
-
 ADAPTIVE = "adaptive"
-
-
-def _most_pending(value: Any) -> int | str | None:
-    if value == ADAPTIVE:
-        return ADAPTIVE
-    try:
-        limit: int | None = _integer(1, none="no limit")(value)
-    except ValueError as allowed:
-        raise ValueError(f"{allowed}, or {ADAPTIVE!r}") from None
-    return limit
-
-
-_ARENA_MIN_BYTES, _ARENA_MAX_BYTES = 64 * 1024, 4 << 30
-
-
-def _arena_bytes(value: Any) -> int:
-    allowed = f"0 (none), or an integer from {_ARENA_MIN_BYTES} to {_ARENA_MAX_BYTES}"
-    if value == 0 and not isinstance(value, bool):
-        return 0
-    checked: int = _number(int, _ARENA_MIN_BYTES, _ARENA_MAX_BYTES, allowed, "")(value)
-    return checked
 
 
 def _setting(default: Any, storm_key: str, check: Callable[[Any], Any], help_text: str) -> Any:
@@ -139,19 +96,19 @@ class Config:
     message_timeout_secs: float = _setting(
         30.0,
         "topology.message.timeout.secs",
-        _seconds(0.05, 86400),
+        _seconds(0.05),
         "time after its emit at which an unfinished tuple tree fails (a safety net: deaths are noticed at once)",
     )
     worker_timeout_secs: float | None = _setting(
         30.0,
         "topology.worker.timeout.secs",
-        _seconds(1, 86400, none="never"),
+        _seconds(1, none="never"),
         "time without a turn of its loop after which a living worker (stopped, or hung in user code) is replaced",
     )
     execute_timeout_secs: float | str | None = _setting(
         AS_MESSAGE_TIMEOUT,
         "squall.execute.timeout.secs",
-        _execute_timeout,
+        _seconds(0.05, none="never", word=AS_MESSAGE_TIMEOUT),
         "longest time of one tuple in `execute` of a blocking bolt, counted anew from each `reset_timeout`; then its "
         "worker is replaced and the tuple fails as 'hung'; by default message_timeout_secs, when its tree has failed "
         "anyway; may be set per component",
@@ -159,7 +116,7 @@ class Config:
     max_spout_pending: int | str | None = _setting(
         ADAPTIVE,
         "topology.max.spout.pending",
-        _most_pending,
+        _integer(1, none="no limit", word=ADAPTIVE),
         "trees a spout task may have open; bounds memory and the time a tuple waits in queues; by default as many as "
         "full speed takes, which is found out while the topology runs",
     )
@@ -172,7 +129,7 @@ class Config:
     tick_tuple_freq_secs: float | None = _setting(
         None,
         "topology.tick.tuple.freq.secs",
-        _seconds(0.001, 86400, none="no ticks"),
+        _seconds(0.001, none="no ticks"),
         "time between two tick tuples for each bolt task; may be set per component",
     )
     max_attempts: int | None = _setting(
@@ -199,7 +156,7 @@ class Config:
     log_level: str | None = _setting(
         None,
         "squall.log.level",
-        _log_level,
+        _choice("debug", "info", "warning", "error", "critical", none="the program's own"),
         "level of the root logger in workers and with --local, whatever the program has set",
     )
     log_format: str = _setting(
@@ -232,7 +189,7 @@ class Config:
     arena_bytes: int = _setting(
         64 * 1024 * 1024,
         "squall.arena.bytes",
-        _arena_bytes,
+        _integer(64 * 1024, 4 << 30, word=0),
         "shared memory for payloads of 64 KiB and more; 0 = send them through the socket",
     )
     seed: int | None = _setting(

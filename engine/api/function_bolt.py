@@ -10,12 +10,21 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from squall.engine.api.component import BasicBolt
-from squall.engine.api.emit import Emit
-from squall.engine.api.of_function import Function, OfFunction, is_named, is_needed, name_of, shown, yields
-from squall.engine.api.stream import Outputs
+from squall.engine.api.of_function import (
+    Function,
+    OfFunction,
+    Streams,
+    is_named,
+    is_needed,
+    name_of,
+    outputs_of,
+    shown,
+    yields,
+)
+from squall.engine.api.stream import Emit, Outputs
 from squall.engine.errors import ComponentError, UsageError
 from squall.engine.foreign.text import type_name
 
@@ -109,3 +118,17 @@ def _refuse(call: Function, made: Any) -> None:
         f"@bolt function {name_of(call)} returned a {type_name(made)}, and nothing runs it; allowed: what to emit, or "
         "the base class AsyncBolt"
     )
+
+
+@overload
+def bolt(function: Function, /) -> FunctionBolt: ...
+@overload
+def bolt(
+    *fields: str, streams: Streams | None = None, blocking: bool = False
+) -> Callable[[Function], FunctionBolt]: ...
+def bolt(*fields: Any, streams: Streams | None = None, blocking: bool = False) -> Any:
+    """Make a bolt of a function of one tuple; without fields and streams, a sink. Arguments as for `spout`."""
+    if len(fields) == 1 and not isinstance(fields[0], str):
+        return FunctionBolt(fields[0], outputs_of("bolt", (), streams), blocking)
+    outputs = outputs_of("bolt", fields, streams)
+    return lambda function: FunctionBolt(function, outputs, blocking)

@@ -16,15 +16,13 @@ from __future__ import annotations
 import inspect
 import itertools
 import os
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from squall.engine.api.emit import Emit
-from squall.engine.api.of_function import Function, OfFunction, is_named, is_needed, name_of, shown
-from squall.engine.api.position_file import PositionFile
-from squall.engine.api.prefix import AckedPrefix
+from squall.engine.api.of_function import Function, OfFunction, Streams, is_named, is_needed, name_of, outputs_of, shown
+from squall.engine.api.prefix import AckedPrefix, PositionFile
 from squall.engine.api.replaying import Record, ReplayingSpout
-from squall.engine.api.stream import Outputs
+from squall.engine.api.stream import Emit, Outputs
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ClusterError, ComponentError, UsageError
 from squall.engine.foreign.text import message_of, repr_of
@@ -116,3 +114,12 @@ class FunctionSpout(OfFunction, ReplayingSpout):
                 ClusterError(f"position {position} cannot be stored in {file.path}: {message_of(error)}; records go on")
             )
         self._store_at_ns = now_ns + round(again_secs * NS_PER_SEC)
+
+
+def spout(*fields: str, streams: Streams | None = None, blocking: bool = False) -> Callable[[Function], FunctionSpout]:
+    """Make a spout of a generator function, or of one that returns an iterable. `fields` are those of the default
+    stream; `streams`: further ones, as in `outputs`; `blocking`: it may wait, in a thread of its own."""
+    if len(fields) == 1 and callable(fields[0]):
+        raise UsageError(f'@spout on {name_of(fields[0])} names no field to emit; allowed: @spout("field", ...)')
+    outputs = outputs_of("spout", fields, streams)
+    return lambda function: FunctionSpout(function, outputs, blocking)

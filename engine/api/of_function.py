@@ -1,8 +1,26 @@
-"""What a spout and a bolt of a function have in common: the function, its checks, and how it travels.
+"""`@spout` and `@bolt`: functions as components, for what needs neither state nor a life cycle.
 
-Guarantees: the function of a module travels to workers by name, as a class does; that of a topology file, of `__main__`
-or of a notebook, and one inside of another function, travels by value, which needs cloudpickle. What is unpickled or
-copied is a component of its own, for one task.
+::
+
+    @spout("n")
+    def numbers(start):
+        yield from range(start, 1000)
+
+    @bolt("square")
+    def square(tup):
+        yield tup["n"] ** 2
+
+Guarantees
+    * The decorated name is a spout or a bolt like one made of a class.
+    * What a function yields is emitted, and so is what one without yield returns. A plain tuple is a row; for a default
+      stream of one field, anything else is its value. `Emit` names another stream. None is nothing.
+    * A parameter `context` receives the `TopologyContext`, `start` the number of the record to begin with.
+    * Wrong use is one UsageError, where the function is decorated.
+    * The function of a module travels to workers by name, as a class does; that of a topology file, of `__main__` or of
+      a notebook, and one inside of another function, travels by value, which needs cloudpickle. What is unpickled or
+      copied is a component of its own, for one task.
+
+This module holds what both have in common: the function, its checks, and how it travels.
 """
 
 from __future__ import annotations
@@ -20,6 +38,7 @@ from squall.engine.foreign.methods import deferred_kind
 from squall.engine.foreign.text import repr_of, type_name
 
 Function = Callable[..., Any]
+Streams = Mapping[str, Sequence[str] | Stream]
 
 
 class OfFunction:
@@ -132,3 +151,15 @@ def _by_name(module: str, name: str) -> Any:
     if not isinstance(found, OfFunction):
         raise ComponentError(f"{module}.{name} is {repr_of(found)}; when it was sent, @spout or @bolt had made it")
     return type(found)(found.function, found.outputs, found.blocking)
+
+
+def outputs_of(kind: str, fields: tuple[Any, ...], streams: Streams | None) -> Outputs:
+    """What `@spout` or `@bolt` with these arguments declares."""
+    for name in fields:
+        if not isinstance(name, str):
+            raise UsageError(f"@{kind} is given the field {repr_of(name)}; allowed: a name (streams={{name: fields}})")
+    if streams is None:
+        return fields
+    if not isinstance(streams, Mapping):
+        raise UsageError(f"@{kind} is given streams={repr_of(streams)}; allowed: a dict of stream name -> fields")
+    return {DEFAULT_STREAM: fields, **streams} if fields else dict(streams)

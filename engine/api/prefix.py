@@ -1,4 +1,4 @@
-"""The contiguous acked prefix of a source: the position up to which it may be committed.
+"""The contiguous acked prefix of a source: the position up to which it may be committed, and a file that keeps it.
 
 Acks arrive out of order. If the highest acked position were committed, the earlier ones still pending would be lost
 when the worker dies; so only the prefix without holes may be (hazard H32; Storm's Kafka spout does the same).
@@ -9,10 +9,12 @@ series ends at the next number. Of other positions, such as byte offsets, the ca
 
 from __future__ import annotations
 
+import os
+import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from squall.engine.errors import UsageError
+from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import repr_of
 
 
@@ -72,3 +74,53 @@ class AckedPrefix:
     def spans(self) -> dict[Any, Any]:
         """The same with the end of each record, where that is not the next number."""
         return {position: self._ends[position] for position in self.beyond}
+
+
+READS = 10
+"""Times that a position is read before it counts as damaged."""
+
+
+def position_line(position: int) -> bytes:
+    """A position as it is written; always of the same length."""
+    digits = b"%020d" % position
+    return b"%s %08x\n" % (digits, zlib.crc32(digits))
+
+
+class PositionFile:
+    """A file with a position, one number and its checksum, which one process writes::
+
+        00000000000000012288 5d1f3a09
+
+    What is read was stored whole, or reading raises. Storing is one write in place: a new file under the old name took
+    milliseconds of the worker's loop on ext4. A stored position survives every process, though not a power loss. Relies
+    on a write of 30 bytes at the begin of a file not being cut by a kill.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def load(self) -> int:
+        """The position; 0 if none was stored. ClusterError if the file is damaged."""
+        line = b""
+        for _ in range(READS):  # an earlier life of the task may be writing still
+            try:
+                with open(self.path, "rb") as file:
+                    line = file.read(64)
+            except FileNotFoundError:
+                return 0
+            digits = line.partition(b" ")[0]
+            if not line:  # killed between its making and the first write
+                return 0
+            if digits.isdigit() and line == position_line(int(digits)):
+                return int(digits)
+        raise ClusterError(
+            f"{self.path} holds {line!r}, which is no position; without this file, the source is read from its begin"
+        )
+
+    def store(self, position: int) -> None:
+        """Store a position. Raises OSError."""
+        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.pwrite(fd, position_line(position), 0)
+        finally:
+            os.close(fd)

@@ -6,7 +6,7 @@ all retries at once.
 
 Not guaranteed: replay after the death of this spout's worker. A source that can be re-read from a position should store
 that position in `context.state_dir`; see `unacked` and `AckedPrefix`. `FeedSpout` does it for files, and functions with
-a parameter `start` have it done for them (`engine.api.functions`).
+a parameter `start` have it done for them (`engine.api.function_spout`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from squall.engine.api.component import Spout
-from squall.engine.api.emit import Emit
+from squall.engine.api.stream import Emit
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ComponentError
 from squall.engine.foreign.identity import key_of

@@ -18,22 +18,8 @@ SPOUT_METHODS = (
     "open", "next_tuple", "ack", "fail", "on_failure", "on_dead_letter", "activate", "deactivate", "close",
     "next_batch", "ack_batch", "fail_batch",
 )
-REPLAYING_METHODS = ("read", "start", "idle", "replace")
 BOLT_METHODS = ("prepare", "execute", "execute_batch", "cleanup")
 GROUPING_METHODS = ("prepare", "choose_tasks")
-
-
-def call_mistake(function: Callable[..., Any], arguments: int) -> str | None:
-    """Why it cannot be called with so many arguments, as far as its signature shows; None if it can."""
-    try:
-        signature = inspect.signature(function)
-    except Exception:  # written in C, or with an odd __signature__: the call itself will show
-        return None
-    try:
-        signature.bind(*[None] * arguments)
-    except TypeError:
-        return f"with the parameters {str(signature)[:80]}; it is called with {arguments}"
-    return None
 
 
 def deferred_kind(function: Any) -> str | None:

@@ -18,7 +18,7 @@ import json
 import os
 from pathlib import Path
 
-from squall.engine.api.position_file import position_line
+from squall.engine.api.prefix import position_line
 from squall.engine.errors import ClusterError
 from squall.engine.foreign.text import text_of_error
 from squall.pipeline.feed.shares import Claim

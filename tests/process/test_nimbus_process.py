@@ -6,7 +6,6 @@ import contextlib
 import os
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,7 +20,7 @@ import zmq
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.board import Board
 from squall.ipc.control import ControlClient
-from squall.ipc.envelope import MAX_FRAME_BYTES, Sealer
+from squall.ipc.envelope import Sealer
 from squall.ipc.rundir import RunDir, sweep_stale
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.common.code_store import CodeStore
@@ -328,19 +327,6 @@ def test_hostile_frames_are_dropped_counted_and_harmless(
     raw.send_multipart([b"part"] * 20)
     wait_for("4 refusals", lambda: client.get_cluster().refused_frames == 4)
     assert client.get_topology("x").topology.status == "ACTIVE"
-
-
-def test_noise_and_floods_on_the_socket_do_not_disturb(
-    client: NimbusClient, run_dir: RunDir, raw: zmq.Socket[bytes]
-) -> None:
-    with contextlib.ExitStack() as stack:
-        for _ in range(50):
-            connection = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-            connection.connect(str(run_dir.nimbus_socket))
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                connection.sendall(os.urandom(4096))
-        raw.send_multipart([b"s" * 32, b"x" * (MAX_FRAME_BYTES + 1)])
-        assert client.get_cluster().topologies == []
 
 
 def test_signed_nonsense_is_answered(nimbus: NimbusDaemon, run_dir: RunDir) -> None:

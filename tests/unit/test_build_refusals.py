@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from squall.engine.api.builder import TopologyBuilder
-from squall.engine.api.component import BasicBolt, Bolt, Spout
+from squall.engine.api.component import BasicBolt
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import TopologyError
 from tests.unit.rig import Does, Feeder, Rig, acks, chain
@@ -34,31 +34,6 @@ def test_blank_names_are_refused(name: str) -> None:
     assert "a component id is blank" in text
     for outputs in ({name: ("x",)}, (name,)):
         assert any("name is blank" in text for text in mistakes(Does(acks, outputs)))
-
-
-@pytest.mark.parametrize(("base", "execute", "said"), [
-    (Bolt, None, "defines execute as None, which cannot be called"),
-    (BasicBolt, 5, "defines execute as 5, which cannot be called"),
-    (Bolt, lambda self: None, "defines execute with the parameters (); it is called with 1"),
-    (BasicBolt, lambda self, tup: None, "defines execute with the parameters (tup); it is called with 2"),
-    (Bolt, lambda self, tup, collector: None, "parameters (tup, collector); it is called with 1"),
-])
-def test_an_execute_that_cannot_be_called_is_refused(base: type, execute: Any, said: str) -> None:
-    (text,) = mistakes(bolt_with(base, execute=execute))
-    assert said in text
-    assert text.startswith("component 'bolt' (Mine)")
-
-
-@pytest.mark.parametrize(("base", "execute"), [
-    (Bolt, lambda self, *all: None), (BasicBolt, lambda self, t, c, more=1: None), (Bolt, print),
-])
-def test_whatever_can_be_called_is_accepted(base: type, execute: Any) -> None:
-    assert mistakes(bolt_with(base, execute=execute)) == []
-
-
-def test_a_next_tuple_that_cannot_be_called_is_refused() -> None:
-    (text,) = mistakes(spout=bolt_with(Spout, outputs=("x",), next_tuple=lambda self, more: None))
-    assert "defines next_tuple with the parameters (more); it is called with 0" in text
 
 
 @pytest.mark.parametrize("outputs", [5, {"default": 5}, {"default": None}])

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from squall.engine.api.builder import TopologyBuilder
-from squall.engine.api.emit import Emit
 from squall.engine.api.failure import Failure
 from squall.engine.api.replaying import Record, ReplayingSpout
-from squall.engine.api.stream import DEFAULT_STREAM
+from squall.engine.api.stream import DEFAULT_STREAM, Emit
 from squall.engine.api.tuple import Tuple
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.core.executor import TaskCrashed
-from squall.engine.errors import ComponentError, TopologyError
+from squall.engine.errors import ComponentError
 from tests.unit.rig import STREAMS, Does, Rig, acks, chain, keeps
 
 
@@ -263,19 +262,6 @@ def test_with_a_seed_delays_are_the_same_each_time() -> None:
     assert order(7) == order(7)
     assert order(7) != order(8)
     assert order(None) != order(None)
-
-
-@pytest.mark.parametrize("name", ["start", "idle", "read", "replace", "ack", "close"])
-def test_an_attribute_in_the_place_of_a_method_is_refused(name: str) -> None:
-    spout = Reads()
-    setattr(spout, name, 5)
-    with pytest.raises(TopologyError) as refused:
-        chain(spout, Does(acks)).build()
-    (mistake,) = refused.value.mistakes
-    assert mistake == (
-        f"component 'spout' (Reads) defines {name} as 5, which cannot be called; allowed: a method, and another name "
-        "for the attribute"
-    )
 
 
 def test_an_attribute_in_the_place_of_kept_is_refused() -> None:
