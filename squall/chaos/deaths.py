@@ -117,87 +117,75 @@ def _last_effect_secs(event: Mapping[str, Any], stops: Sequence[tuple[str, float
 
 
 @dataclass
-class DaemonDeath:
-    """The death of one process of a daemon."""
+class Daemon:
+    """One process of a daemon."""
 
     name: str
     pid: int
-    at_secs: float
-    """Times are of the monotonic clock."""
-    back_secs: float | None = None
-    of: tuple[str, int] | None = None
-    """Of a forking parent: name and pid of its supervisor."""
-
-
-@dataclass
-class _Process:
-    """The present process of a daemon, or its last one."""
-
-    pid: int
     started_ticks: int
-    death: DaemonDeath | None = None
+    supervisor: Daemon | None = None
+    """Of a forking parent."""
+    at_secs: float | None = None
+    """Time of its death, on the monotonic clock; None: it lives."""
+    back_secs: float | None = None
+    """Time when the next one was there."""
 
 
 class DaemonWatch:
     """Looks at the processes of Nimbus, supervisors and forking parents."""
 
     def __init__(self, run_dir: RunDir, nodes: int) -> None:
-        names = [f"node-{number}" for number in range(1, nodes + 1)]
+        self._nodes = [f"node-{number}" for number in range(1, nodes + 1)]
         self._records: dict[str, Path] = {
             NIMBUS: run_dir.daemon_record(NIMBUS),
-            **{f"supervisor {name}": run_dir.daemon_record(f"supervisor-{name}") for name in names},
+            **{f"supervisor {name}": run_dir.daemon_record(f"supervisor-{name}") for name in self._nodes},
         }  # fmt: skip
-        self._nodes = names
-        self._present: dict[str, _Process] = {}
-        self._parents: dict[str, int] = {}
-        """Forking parent -> pid of its supervisor."""
-        self.deaths: list[DaemonDeath] = []
+        self._present: dict[str, Daemon] = {}
+        """The process that each daemon is, or was last."""
+        self.deaths: list[Daemon] = []
 
     def look(self, now: float) -> None:
         """Note deaths and returns."""
         for name, path in self._records.items():
             record = daemon.read_record(path)
             if record is not None:
-                self._see(name, record.pid, record.started_ticks, now)
+                self._see(Daemon(name, record.pid, record.started_ticks), now)
         for node in self._nodes:
-            if f"supervisor {node}" in self._present:
-                self._look_at_forking_parent(node, now)
+            if supervisor := self._present.get(f"supervisor {node}"):
+                self._look_at_forking_parent(node, supervisor, now)
 
-    def _look_at_forking_parent(self, node: str, now: float) -> None:
-        supervisor, name = self._present[f"supervisor {node}"], f"forking parent {node}"
-        if self._parents.get(name) != supervisor.pid:
-            self._parents[name] = supervisor.pid
-            # One whose supervisor has died ends by itself. If it was seen dead before that, the next one replaces it.
-            if name in self._present and self._present[name].death is None:
-                del self._present[name]
+    def _look_at_forking_parent(self, node: str, supervisor: Daemon, now: float) -> None:
+        name = f"forking parent {node}"
         known = self._present.get(name)
+        if known is not None and known.supervisor is not supervisor and known.at_secs is None:
+            # One whose supervisor has died ends by itself. If it was seen dead before that, the next one replaces it.
+            known = None
+            del self._present[name]
         found = forking_parent_of(supervisor.pid, node)
         if found is None and known is not None:
             found = known.pid, known.started_ticks
         if found is not None and lives(supervisor.pid, supervisor.started_ticks):
-            self._see(name, *found, now, (f"supervisor {node}", supervisor.pid))
+            self._see(Daemon(name, *found, supervisor), now)
 
     def away(self) -> list[str]:
         """The daemons that were dead at the last look."""
-        return [name for name, process in self._present.items() if process.death is not None]
+        return [name for name, process in self._present.items() if process.at_secs is not None]
 
-    def _see(
-        self, name: str, pid: int, started_ticks: int, now: float, of: tuple[str, int] | None = None
-    ) -> None:
+    def _see(self, seen: Daemon, now: float) -> None:
         """Take in which process a daemon is."""
-        known = self._present.get(name)
-        if known is None or (known.pid, known.started_ticks) != (pid, started_ticks):
+        known = self._present.get(seen.name)
+        if known is None or (known.pid, known.started_ticks) != (seen.pid, seen.started_ticks):
             if known is not None:
-                self._died(name, known, now, of).back_secs = now
-            known = self._present[name] = _Process(pid, started_ticks)
-        if known.death is None and not lives(pid, started_ticks):
-            self._died(name, known, now, of)
+                self._died(known, now)
+                known.back_secs = now
+            known = self._present[seen.name] = seen
+        if not lives(known.pid, known.started_ticks):
+            self._died(known, now)
 
-    def _died(self, name: str, process: _Process, now: float, of: tuple[str, int] | None) -> DaemonDeath:
-        if process.death is None:
-            process.death = DaemonDeath(name, process.pid, now, of=of)
-            self.deaths.append(process.death)
-        return process.death
+    def _died(self, process: Daemon, now: float) -> None:
+        if process.at_secs is None:
+            process.at_secs = now
+            self.deaths.append(process)
 
 
 def forking_parent_of(supervisor: int, node: str) -> tuple[int, int] | None:

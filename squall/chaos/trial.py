@@ -40,11 +40,8 @@ SETTINGS: dict[str, Any] = {"workers": 2, "message_timeout_secs": 5}
 READY_SECS = 60.0
 _BACK_SECS = 10.0
 """Longest wait for daemons to be back at the end: five times a keeper's longest pause before it starts one."""
-_LOOK_SECS = 0.02
-_ROOM_SECS = 0.5
-"""Between two looks whether Nimbus is away because its disk is full."""
-_DAEMONS_SECS = 0.1
-"""Between two looks at the daemons, which take half a millisecond: a dead one is away for longer."""
+_LOOK_SECS = 0.05
+"""Between two looks at faults and daemons, which take a millisecond: a dead daemon is away for longer."""
 
 
 class Stopped(Exception):
@@ -87,9 +84,6 @@ class Outcome:
     left: list[str] = field(default_factory=list)
     emitted_by_task: dict[str, int] = field(default_factory=dict)
     """Spout -> most emits of one of its tasks."""
-    emitted: int = 0
-    acked: int = 0
-    failed: int = 0
 
     def now(self) -> float:
         """Seconds since the start."""
@@ -127,14 +121,9 @@ def _keep_logs(run_dir: RunDir, directory: Path) -> str:
     """Copy the cluster's logs. Returns why that failed, or ""."""
     try:
         shutil.copytree(run_dir.logs, directory / "logs", dirs_exist_ok=True)
-    except shutil.Error as error:
-        # It lists every file, with the reason in words.
-        why = error.args[0][0][2]
     except OSError as error:
-        why = str(error)
-    else:
-        return ""
-    return f"cannot keep the logs of a run: {why}"
+        return f"cannot keep the logs of a run: {error}"[:400]
+    return ""
 
 
 def _observe(
@@ -150,8 +139,16 @@ def _observe(
     injector = Injector(cluster, NAME, faults, outcome.started_secs)
     outcome.injected = injector.injected
     daemons = DaemonWatch(cluster.run_dir, subject.nodes)
-    watch = _Watch(job, outcome, injector, daemons, OpenMessages(tapping.directory), should_stop)
-    watch.every(_ROOM_SECS, lambda: _check_room(cluster.run_dir) if cluster.run_dir.lock_holder() is None else None)
+
+    def look() -> None:
+        if should_stop():
+            raise Stopped
+        injector.turn()
+        daemons.look(time.monotonic())
+        if cluster.run_dir.lock_holder() is None:
+            _check_room(cluster.run_dir)
+
+    watch = _Watch(job, outcome, look, OpenMessages(tapping.directory))
     try:
         try:
             outcome.exhausted = watch.until(for_secs, lambda: not faults and job.is_drained())
@@ -190,8 +187,6 @@ def _places(workers: list[str], topology: Topology) -> Places:
 
 
 def _count(job: Job, outcome: Outcome) -> None:
-    report = job.stats()
-    outcome.emitted, outcome.acked, outcome.failed = report.emitted, report.acked, report.failed
     for reading in job.readings():
         if reading.kind == "spout":
             most = max(reading.counters["emitted"], outcome.emitted_by_task.get(reading.component, 0))
@@ -213,9 +208,11 @@ def _deaths(cluster: PrivateCluster, job: Job, daemons: DaemonWatch, outcome: Ou
             at_secs, by = round(step.at_secs - outcome.started_secs, 6), claims.of(step.slot, step.pid, step.at_secs)
             deaths.append(Death(step.slot, at_secs, step.reason, by, ready, working))
     for one in daemons.deaths:
-        at_secs, by = round(one.at_secs - outcome.started_secs, 6), claims.of(one.name, one.pid, one.at_secs)
-        by = by or ("" if one.of is None else claims.of(*one.of, one.at_secs))
+        assert one.at_secs is not None, "it is dead"
+        its = [one, *([] if one.supervisor is None else [one.supervisor])]
+        by = next(filter(None, (claims.of(each.name, each.pid, one.at_secs) for each in its)), "")
         back = None if one.back_secs is None else round(one.back_secs - one.at_secs, 6)
+        at_secs = round(one.at_secs - outcome.started_secs, 6)
         deaths.append(Death(one.name, at_secs, f"pid {one.pid} ended", by, back, back))
     return sorted(deaths, key=lambda death: death.at_secs)
 
@@ -223,34 +220,17 @@ def _deaths(cluster: PrivateCluster, job: Job, daemons: DaemonWatch, outcome: Ou
 class _Watch:
     """Waits, and looks around while it does."""
 
-    def __init__(
-        self, job: Job, outcome: Outcome, injector: Injector, daemons: DaemonWatch, open_messages: OpenMessages,
-        should_stop: Callable[[], bool],
-    ) -> None:
+    def __init__(self, job: Job, outcome: Outcome, look: Callable[[], None], open_messages: OpenMessages) -> None:
         self._job = job
         self._outcome = outcome
-        self._injector = injector
+        self._look = look
         self._open = open_messages
-        self._should_stop = should_stop
-        self._actions: list[tuple[float, float, Callable[[], None]]] = []
-        """When each is due next, and how often."""
-        self.every(_DAEMONS_SECS, lambda: daemons.look(time.monotonic()))
-
-    def every(self, secs: float, action: Callable[[], None]) -> None:
-        """Do this at once, and from time to time while it waits."""
-        self._actions.append((0.0, secs, action))
 
     def until(self, end_secs: float, done: Callable[[], bool]) -> bool:
         """Wait until `end_secs` after the start, or until `done`. Returns whether it is done. Raises Stopped."""
         while True:
-            if self._should_stop():
-                raise Stopped
-            self._injector.turn()
             now = self._outcome.now()
-            for number, (due_secs, every_secs, action) in enumerate(self._actions):
-                if now >= due_secs:
-                    self._actions[number] = now + every_secs, every_secs, action
-                    action()
+            self._look()
             if done():
                 return True
             if now >= end_secs:
