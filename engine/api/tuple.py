@@ -49,6 +49,10 @@ class Run:
         """Workers to which those tuples were sent, one bit per incarnation."""
         self.failed = False
 
+    def trees(self) -> tuple[int, ...]:
+        """Roots of its trees; 0 stands for none."""
+        return (self.root, *(other for other, _ in self.others))
+
 
 class Tuple:
     """One tuple. Read its values by position (`tup[0]`), by field (`tup["word"]`), by iteration, or as `values`.

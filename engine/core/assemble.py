@@ -209,7 +209,7 @@ class Assembler:
             partial(around.dead_letter, spec.id, task), fate, around.trial_permit, around.journal(spec.id, index),
             partial(around.note_failures, spec.id, task),
         )
-        if acker is not None and isinstance(spec.component, BatchSpout):
+        if acker is not None:
             made.init_block = tracking.init_block_for(acker)
         made.resume(around.worker)
         return made

@@ -23,7 +23,7 @@ import contextlib
 import inspect
 import io
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar
 from functools import partial
@@ -113,11 +113,11 @@ class AsyncExecutor(BlockingExecutor):
         """A number that changes while the event loop turns; 0 = no tuple is in `execute`."""
         return self._calls + 1 if self._in_flight else 0
 
-    def _at_hand_now(self) -> tuple[BoltTask, Run] | None:
+    def _at_hand_now(self) -> tuple[BoltTask, Sequence[int]] | None:
         loop = self._loop
         current = None if loop is None else asyncio.current_task(loop)
         found = None if current is None else self._in_flight.get(current)
-        return None if found is None else (found[0], found[1]._run)
+        return None if found is None else (found[0], found[1]._run.trees())
 
     # ---- any thread ----
 

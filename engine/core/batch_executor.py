@@ -18,10 +18,8 @@ from squall.engine.api.failure import EXCEPTION, FAILED
 from squall.engine.api.stream import TICK_STREAM
 from squall.engine.core.executor import BoltExecutor, BoltTask
 from squall.engine.errors import FailedTuple
-from squall.engine.flow.anchoring import BlockAnchoring
 from squall.engine.flow.batch import Batch
 from squall.engine.flow.batch_collector import BatchCollector
-from squall.engine.flow.blocks import BlockBatch
 from squall.engine.foreign.text import line_of_error, text_of_error
 
 
@@ -76,15 +74,6 @@ def _ack(
     executor: BoltExecutor, task: BoltTask, batch: Batch, collector: BatchCollector, failed: Collection[int]
 ) -> None:
     """Ack all runs but the failed ones, whose trees wait for nothing any more."""
-    anchoring = collector.anchoring
-    if isinstance(anchoring, BlockAnchoring):
-        _ack_block(executor, batch, anchoring, failed)
-        return
-    executor.outbox.ack_runs(batch, anchoring.children, anchoring.masks, failed)
-    if 0 in batch.roots and batch.stream != TICK_STREAM:
+    executor.outbox.ack_batch(batch, collector.anchoring, failed)
+    if batch.stream != TICK_STREAM:
         task.stats.untracked_executed += batch.untracked_rows()
-
-
-def _ack_block(executor: BoltExecutor, batch: Batch, anchoring: BlockAnchoring, failed: Collection[int]) -> None:
-    assert isinstance(batch, BlockBatch)
-    executor.outbox.ack_block(anchoring.block, anchoring.acks_of(batch, failed), anchoring.flags())

@@ -19,15 +19,16 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
 from squall.engine.api.failure import HUNG
-from squall.engine.api.tuple import Run, Tuple
+from squall.engine.api.tuple import Tuple
 from squall.engine.core.executor import BoltExecutor, BoltTask, TaskCrashed, TaskHung
 from squall.engine.flow.batch import Batch
+from squall.engine.flow.collectors import BasicCollector
 from squall.engine.flow.outbox import Outbox
 
 Work = tuple[BoltTask, Batch, Callable[[], None] | None]
@@ -40,13 +41,14 @@ JOIN_SECS = 4.0
 class Handover:
     """The output of the thread since the last handover."""
 
-    __slots__ = ("acks", "bytes", "crash", "done", "fails", "here", "masks", "rows", "there")
+    __slots__ = ("acks", "blocks", "bytes", "crash", "done", "fails", "here", "masks", "rows", "there")
 
     def __init__(self, outbox: Outbox, done: list[Callable[[], None]], crash: TaskCrashed | None) -> None:
         self.here, self.there = outbox.take_here(), outbox.take_there()
         self.bytes = sum(batch.weigh() for batch in self.here + self.there)
         self.rows = sum(len(batch.rows) for batch in self.here + self.there)
         self.acks, self.masks = outbox.take_acks()
+        self.blocks = outbox.take_block_acks()
         self.fails = outbox.take_fails()
         self.done = done
         self.crash = crash
@@ -79,7 +81,8 @@ class BlockingExecutor:
         self.execute_timeout_secs = execute_timeout_secs
         """Longest that one tuple may be in `execute` without a `reset_timeout`; None = for ever."""
         self._calls = 0
-        self._doing: tuple[BoltTask, Run] | None = None
+        self._doing: tuple[BoltTask, Sequence[int]] | None = None
+        """The task in whose `execute` the thread is, and the roots of the trees of its tuple."""
         self.end_error: TaskCrashed | None = None
         """The error of what the thread did at its orderly end."""
 
@@ -94,9 +97,9 @@ class BlockingExecutor:
     def _noted(self, task: BoltTask, execute: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap `execute` so that it notes the tuple at hand."""
 
-        def noted(tup: Tuple, *collector: object) -> Any:
+        def noted(tup: Tuple, *collector: BasicCollector) -> Any:
             self._calls += 1
-            self._doing = task, tup._run
+            self._doing = task, collector[0].trees() if collector else tup._run.trees()
             value = execute(tup, *collector)
             # A tuple that raises stays at hand until the next call or the end of the slice: asking its error for a text
             # calls users' code, which may hang as well.
@@ -122,15 +125,15 @@ class BlockingExecutor:
         frame = sys._current_frames().get(self._thread.ident or 0)
         if doing is None or frame is None or self.execute_timeout_secs is None:
             return None
-        task, run = doing
+        task, trees = doing
         stack = f"Thread {self._thread.name} (most recent call last):\n" + "".join(traceback.format_stack(frame))
         hung = TaskHung(task.component, task.task, secs, self.execute_timeout_secs, stack)
-        outbox.fail_run(run, self.executor.failure(task, HUNG, hung.error_text))
+        outbox.fail_roots(trees, self.executor.failure(task, HUNG, hung.error_text))
         task.stats.errors += 1
         return hung
 
-    def _at_hand_now(self) -> tuple[BoltTask, Run] | None:
-        """The task and the run of the tuple in the present call. Thread: the worker's loop."""
+    def _at_hand_now(self) -> tuple[BoltTask, Sequence[int]] | None:
+        """The task and the trees of the tuple in the present call. Thread: the worker's loop."""
         return self._doing
 
     def put(self, task: BoltTask, batch: Batch, done: Callable[[], None] | None) -> None:

@@ -87,9 +87,9 @@ class BlockingSpoutExecutor(SpoutExecutor):
             gate.looked()
             crash, taken = gate.crash, None
             if any(task.taken != task.own.emitted for task in gate.tasks):
-                taken = Handover(self._outbox, [], None)
                 for task in gate.tasks:
                     task.take()
+                taken = Handover(self._outbox, [], None)
         if taken is not None:
             # Of all tasks that share the thread, together.
             self.tasks[0].see_size(taken.bytes // (taken.rows or 1), self._bytes_a_turn)

@@ -89,26 +89,35 @@ def fast_emit(collector: AnyCollector) -> Emit | None:
 
 
 def _fast_spout(collector: SpoutCollector, out: StreamOut, batch_for: BatchFor) -> Emit:
-    plain, refuse, run, roots = collector.plain_emit, collector.refuse, collector.run, collector.roots
-    check, width, start_run = out.check, len(out.shape.fields), out.outbox.start_run
-    held_back, add = collector.held_back, collector.pending.add
+    plain, refuse, put_new, held_back = collector.plain_emit, collector.refuse, collector.put_new, collector.held_back
+    check, width, note, noted = out.check, len(out.shape.fields), out.outbox.note, collector.noted
+    ids, add_id, add_values = collector.new_ids, collector.new_ids.append, collector.new_values.append
 
     def emit(values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
-        if message_id is None or held_back or (stream is not DEFAULT_STREAM and stream != DEFAULT_STREAM):
+        if (
+            message_id is None or held_back or collector.gathers_since_ns is None
+            or (stream is not DEFAULT_STREAM and stream != DEFAULT_STREAM)
+        ):
             return plain(values, message_id, stream)
         if values.__class__ is not tuple or len(values) != width:
             values = check(values)
+        number = len(ids)
+        if not number and noted:
+            put_new()
         collector.emitted += 1
-        run.root = root = next(roots)  # type: ignore[arg-type]
-        run.children = run.mask = 0
+        add_id(message_id)
+        add_values(values)
         try:
             batch = batch_for(values)
-            start_run(batch, root, run, values)
+            if not batch.owners:
+                note(batch, number, values, noted)
+            else:  # `note` without the call
+                batch.starts.append(len(batch.rows))
+                batch.owners.append(number)
         except BaseException as error:
-            refuse(message_id, values, error)
+            refuse(number, error)
             raise
         batch.rows.append(values)
-        add(root, message_id, values, run.children, run.mask)
         return [batch.target]
 
     return emit
@@ -161,7 +170,8 @@ def _fast_bolt_by_field(collector: BoltCollector, out: StreamOut, keys: Keys[Ope
 
 
 def _fast_basic(collector: BasicCollector, out: StreamOut, batch_for: BatchFor) -> Emit:
-    plain, check, width, start_run = collector.plain_emit, out.check, len(out.shape.fields), out.outbox.start_run
+    plain, check, width = collector.plain_emit, out.check, len(out.shape.fields)
+    note, noted = out.outbox.note, collector.noted
 
     def emit(values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
         if stream is not DEFAULT_STREAM and stream != DEFAULT_STREAM:
@@ -171,7 +181,7 @@ def _fast_basic(collector: BasicCollector, out: StreamOut, batch_for: BatchFor) 
         batch = batch_for(values)
         key = collector.key
         if batch.last is not key:
-            start_run(batch, key, collector.run, values)
+            note(batch, key, values, noted)
         batch.rows.append(values)
         return [batch.target]
 
@@ -179,7 +189,8 @@ def _fast_basic(collector: BasicCollector, out: StreamOut, batch_for: BatchFor) 
 
 
 def _fast_basic_by_field(collector: BasicCollector, out: StreamOut, keys: Keys[OpenBatch], at: int) -> Emit:
-    plain, check, width, start_run = collector.plain_emit, out.check, len(out.shape.fields), out.outbox.start_run
+    plain, check, width = collector.plain_emit, out.check, len(out.shape.fields)
+    note, noted = out.outbox.note, collector.noted
     only, batches, n_batches, text_hash, of = keys.only, keys.targets, keys.n_targets, keys.text_hash, keys.of
 
     def emit(values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
@@ -191,7 +202,12 @@ def _fast_basic_by_field(collector: BasicCollector, out: StreamOut, keys: Keys[O
         batch = (only or batches[text_hash(key) % n_batches]) if key.__class__ is str else of(key)
         run_key = collector.key
         if batch.last is not run_key:
-            start_run(batch, run_key, collector.run, values)
+            if not batch.owners:
+                note(batch, run_key, values, noted)
+            else:  # `note` without the call
+                batch.last = run_key
+                batch.starts.append(len(batch.rows))
+                batch.owners.append(run_key)
         batch.rows.append(values)
         return [batch.target]
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, MutableSequence
 from functools import partial
-from itertools import islice
 from sys import getrefcount
 from typing import Any
 
@@ -38,6 +37,8 @@ def _refcount_of_unshared() -> int:
 
 
 _NO_SOURCE = Source("", 0, "", Stream())
+_NO_RUN = Run(0, 0, 0)
+"""Of the tuples of basic bolts, which cannot ack or anchor by themselves: their collector knows their trees."""
 _UNSHARED = _refcount_of_unshared()
 SourceOf = Callable[[int, str], Source]
 AnyBolt = Bolt | BasicBolt | BatchBolt
@@ -240,69 +241,55 @@ class BoltExecutor:
         return 0 if self._emitted_bytes is None else self._emitted_bytes(task)
 
     def _process_basic(self, task: BoltTask, batch: Batch) -> None:
-        acks, masks = self.outbox.open_acks()
+        collector: BasicCollector = self.collectors[task.task]
+        source, failed = self.source_of(batch.source, batch.stream), set()
         # As locals: read for each tuple.
         execute, refcount, unshared = task.execute, getrefcount, _UNSHARED
-        others = batch.others
-        collector: BasicCollector = self.collectors[task.task]
-        run = collector.run
-        run.others = ()
-        tup = Tuple((), self.source_of(batch.source, batch.stream), run)
+        tup = Tuple((), source, _NO_RUN)
         rows = iter(batch.rows)
-        ends = batch.starts[1:]
-        ends.append(len(batch.rows))
-        runs = zip(batch.roots, batch.edges, batch.starts, ends, strict=True)
-        index = -1
-        for root, edge, begin, end in runs:
-            # One Run serves all: a basic bolt cannot ack or anchor by itself, so none outlives its turn.
-            collector.key = run.root = root
-            run.children = run.mask = 0
-            if others is not None:
-                index += 1
-                self._join(collector, others.get(index, ()))
-            values = islice(rows, end - begin)
+        owners = collector.begin(batch)
+        try:
             while True:
                 try:
-                    for tup.values in values:
-                        if (value := execute(tup, collector)) is not None:
-                            task.returned(value)
-                        if refcount(tup) != unshared:
-                            # The bolt kept it: the next one gets an object of its own.
-                            tup = Tuple((), tup._source, run)
+                    if owners is None:
+                        for tup.values in rows:
+                            if (value := execute(tup, collector)) is not None:
+                                task.returned(value)
+                            if refcount(tup) != unshared:
+                                # The bolt kept it: the next one gets an object of its own.
+                                tup = Tuple((), source, _NO_RUN)
+                    else:
+                        for collector.key, tup.values in zip(owners, rows, strict=True):
+                            if (value := execute(tup, collector)) is not None:
+                                task.returned(value)
+                            if refcount(tup) != unshared:
+                                tup = Tuple((), source, _NO_RUN)
                     break
                 except BaseException as error:
                     # Also `sys.exit`: it must not end the worker by itself, without a report.
-                    self._raised_basic(task, batch, run, error)
+                    failed.add(collector.key)
+                    self._raised_basic(task, batch, collector, error)
                 # The bolt may have kept this one before it raised.
-                tup = Tuple((), tup._source, run)
-            if not root:
-                if batch.stream != TICK_STREAM:
-                    task.stats.untracked_executed += end - begin
-            elif run.failed or others is not None:
-                run.edge = edge
-                self.outbox.ack_run(run)
-                run.failed = False
-            else:
-                acks[root] = acks.get(root, 0) ^ edge ^ run.children
-                if run.mask:
-                    masks[root] = masks.get(root, 0) | run.mask
+                tup = Tuple((), source, _NO_RUN)
+        except TaskCrashed:
+            # What was executed before is acked, the rest dies with the worker.
+            failed.update(range(collector.key, batch.run_count))
+            raise
+        finally:
+            collector.end()
+            self.outbox.ack_batch(batch, collector.anchoring, failed)
+            if batch.stream != TICK_STREAM:
+                task.stats.untracked_executed += batch.untracked_rows()
 
-    def _raised_basic(self, task: BoltTask, batch: Batch, run: Run, error: BaseException) -> None:
+    def _raised_basic(self, task: BoltTask, batch: Batch, collector: BasicCollector, error: BaseException) -> None:
         if batch.stream != TICK_STREAM:
             task.stats.failed += 1
         if issubclass(type(error), FailedTuple):
             # The tree has failed, but its other tuples are executed all the same, as in Storm.
-            self.outbox.fail_run(run, self.failure(task, FAILED, line_of_error(error)))
+            self.outbox.fail_roots(collector.trees(), self.failure(task, FAILED, line_of_error(error)))
         else:
-            self._raised(task, run, error)
-
-    @staticmethod
-    def _join(collector: BasicCollector, others: tuple[tuple[int, int], ...]) -> None:
-        """Runs of several trees: emits continue a run only if they are anchored to the very same input."""
-        run = collector.run
-        run.others = others
-        if others:
-            collector.key = object()
+            self.outbox.fail_roots(collector.trees(), self.failure(task, EXCEPTION, text_of_error(error)))
+            self.end_or_go_on(task, error)
 
     def _process_plain(self, task: BoltTask, batch: Batch) -> None:
         execute = task.execute
@@ -330,8 +317,8 @@ class BoltExecutor:
         if issubclass(type(error), FailedTuple):
             self.fail_plain(task, tup, self.failure(task, FAILED, line_of_error(error)))
         else:
-            self._finish(task, tup)
-            self._raised(task, tup._run, error)
+            self.fail_plain(task, tup, self.failure(task, EXCEPTION, text_of_error(error)))
+            self.end_or_go_on(task, error)
 
     def fail_plain(self, task: BoltTask, tup: Tuple, failure: Failure) -> None:
         """Fail a tuple whose `execute` did not end as it should."""
@@ -346,11 +333,6 @@ class BoltExecutor:
             tup._run.remaining -= 1
             if not tup.is_tick:
                 task.stats.failed += 1
-
-    def _raised(self, task: BoltTask, run: Run, error: BaseException) -> None:
-        """Fail the trees at hand by an exception of user code. Raises TaskCrashed if the worker shall end."""
-        self.outbox.fail_run(run, self.failure(task, EXCEPTION, text_of_error(error)))
-        self.end_or_go_on(task, error)
 
     def end_or_go_on(self, task: BoltTask, error: BaseException) -> None:
         """Handle an exception of user code, once the trees at hand have failed: end or go on, as configured."""

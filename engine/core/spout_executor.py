@@ -310,6 +310,20 @@ class SpoutExecutor:
         """Ask for up to `emits` tuples; whether there were any."""
         collector, now_ns = task.collector, task.pending.now_ns
         before = collector.emitted
+        collector.gathers_since_ns = now_ns()
+        try:
+            self._emit_some(task, emits)
+        finally:
+            # Also what was emitted before an error.
+            collector.put_new()
+            collector.gathers_since_ns = None
+        if collector.emitted == before:
+            return False
+        task.finished = False
+        return True
+
+    def _emit_some(self, task: SpoutTask, emits: int) -> None:
+        collector, now_ns = task.collector, task.pending.now_ns
         # Ever longer series, so that the clock is read early and yet seldom; one tuple first, to see its size.
         series, began_ns = 1, 0
         ends_ns = None
@@ -337,10 +351,6 @@ class SpoutExecutor:
             raise task.crashed("next_tuple", error) from error
         if began_ns and now_ns() - began_ns > SLOW_NS:
             self._took_long(task, now_ns() - began_ns)
-        if collector.emitted == before:
-            return False
-        task.finished = False
-        return True
 
     def _took_long(self, task: SpoutTask, ns: int) -> None:
         """Report a slow turn, but not the first: that may be the machine, or a pause of the whole process."""
@@ -353,26 +363,26 @@ class SpoutExecutor:
         """How many trees may be opened still."""
         if task.max_pending is None:
             return math.inf
-        return task.max_pending - len(task.pending)
+        return task.max_pending - len(task.pending) - len(task.collector.new_ids)
 
-    @staticmethod
-    def _emit_series(task: SpoutTask, count: int) -> bool:
+    def _emit_series(self, task: SpoutTask, count: int) -> bool:
         """Ask for `count` tuples; False if one did not come, or there is no room for it."""
         next_tuple = task.ask if task.may_wait else task.asks or task.user.next_tuple
         pending, collector = task.pending, task.collector
-        trees, quarantine = pending.trees, pending.fate.quarantine
-        held = quarantine.held
-        limit = None if task.max_pending is None else task.max_pending - len(quarantine.waiting)
-        before = collector.emitted
+        before = began = collector.emitted
+        room = self._room(task)
         for _ in range(count):
-            if limit is not None and len(trees) + len(held) >= limit:
-                task.waits_for = PENDING_LIMIT
-                return False
+            if before - began >= room:
+                # Not every emit has opened a tree.
+                began, room = before, self._room(task)
+                if room <= 0:
+                    task.waits_for = PENDING_LIMIT
+                    return False
             if (value := next_tuple()) is not None:
                 task.returned(value)
             after = collector.emitted
             if after == before:
-                task.finished = not (trees or pending) and task.exhausted
+                task.finished = not (collector.new_ids or len(pending)) and task.exhausted
                 task.waits_for = RETRY if task.held_for_retry else INPUT
                 return False
             before = after

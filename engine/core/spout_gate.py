@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from squall.engine.api.component import Spout
 from squall.engine.api.failure import Failure
 from squall.engine.core.spout_executor import SpoutTask
-from squall.engine.flow.collectors import SpoutCollector
+from squall.engine.flow.collectors import AddBlock, SpoutCollector
 from squall.engine.tracking.open_messages import OpenMessages
 
 
@@ -29,27 +29,29 @@ class Stopped(BaseException):
 
 
 class Emits:
-    """Stands for the open messages on the spout's thread: collects emits until the loop takes and enters them."""
+    """Stands for the open messages on the spout's thread; the loop enters what was emitted when it takes it."""
 
     def __init__(self, messages: OpenMessages) -> None:
         self.messages = messages
         self.attempts = messages.attempts
         self.spout = messages.spout
         """Told of answers, by the thread: the user's object, or a wrapper around it (see `engine.core.watching`)."""
-        self.added: list[tuple[int, Any, Any, int, int]] = []
+        self.emitted: Sequence[Any] = ()
+        """Message ids of the trees that are not entered yet."""
         self.held: list[tuple[Any, Any]] = []
         self.buried: list[tuple[Any, Any, Failure]] = []
         self.untracked: list[Any] = []
         """Message ids that are acked at once, because there are no ackers."""
 
     def __len__(self) -> int:
-        return len(self.messages) + len(self.added) + len(self.held) + len(self.buried)
+        return len(self.messages) + len(self.emitted) + len(self.held) + len(self.buried)
 
     def add(self, root: int, message_id: Any, values: Any, xor: int, mask: int) -> None:
-        self.added.append((root, message_id, values, xor, mask))
+        self.messages.add(root, message_id, values, xor, mask)
 
-    add_block = None
-    """A spout with a thread of its own emits no batches."""
+    @property
+    def add_block(self) -> AddBlock | None:
+        return self.messages.add_block
 
     def hold(self, message_id: Any, values: Any) -> None:
         self.held.append((message_id, values))
@@ -66,14 +68,11 @@ class Emits:
             self.spout.ack(self.untracked.pop(0))
 
     def enter(self) -> None:
-        """Enter the emits. Thread: the worker's loop, with the lock."""
-        for tree in self.added:
-            self.messages.add(*tree)
+        """Enter what was held and given up. Thread: the worker's loop, with the lock."""
         for message in self.held:
             self.messages.hold(*message)
         for given_up in self.buried:
             self.messages.bury(*given_up)
-        self.added.clear()
         self.held.clear()
         self.buried.clear()
 
@@ -106,10 +105,13 @@ class BlockingSpoutTask(SpoutTask):
         """Connect the two sides, at set-up."""
         self.gate, self.own, self.emits, self.taken, self.taken_untracked, self.waiting = gate, own, emits, 0, 0, 0
         self.pending.spout = Answers(gate, self)
+        emits.emitted = own.new_ids
+        own.gathers_since_ns = 0
 
     def take(self) -> None:
         """Enter the emits. Thread: the worker's loop, with the lock."""
         self.taken, self.taken_untracked = self.own.emitted, self.own.untracked
+        self.own.put_new()
         self.emits.enter()
 
     @property

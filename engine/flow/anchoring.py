@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Collection, Mapping, Sequence
-from itertools import compress
-from operator import xor
+from itertools import compress, repeat
+from operator import sub, xor
 from typing import Any
 
 from squall.engine.flow.batch import Batch, OpenBatch
 from squall.engine.flow.blocks import (
+    MIN_MEMBERS,
     WORD_BITS,
     WORD_BYTES,
     Block,
@@ -49,6 +50,21 @@ class Owned:
         self.runs = runs
         self.rows = rows
 
+    @classmethod
+    def noted(cls, owners: Sequence[int], starts: Sequence[int], rows: int, runs: int) -> Owned:
+        """The same of series that were noted one after the other: rows from `starts[i]` on belong to run `owners[i]`,
+        which rises. With a series for each of the `runs` if most of them have rows."""
+        count = len(owners)
+        if count * _MOST_EMPTY < runs:
+            return cls(owners, RowCounts(ends=[*starts[1:], rows]))
+        if rows == runs == count:
+            return cls(range(runs), RowCounts.single(runs))
+        ends = [*starts[1:], rows]
+        if count == runs:
+            return cls(range(runs), RowCounts(ends=ends))
+        counts = dict(zip(owners, map(sub, ends, starts), strict=True))
+        return cls(range(runs), RowCounts(list(map(counts.get, range(runs), repeat(0)))))
+
     def where(self, wanted: bytes) -> Owned:
         """The same for those of the rows that are wanted."""
         return Owned(self.runs, self.rows.where(wanted))
@@ -80,10 +96,24 @@ class Anchoring:
         """Make a batch for the task of an open batch."""
         return instead_of.closed(instead_of.source, instead_of.stream, instead_of.target)
 
+    def settle(self, batch: OpenBatch, ids: EdgeIds) -> Batch | None:
+        """Give the runs of an open batch that have no edge one each. Returns a batch of their own if they must have it;
+        they have left the open one."""
+        roots, owners = self.roots, batch.owners
+        if len(owners) == 1 and batch.roots and not (batch.roots[-1] or roots[owners[0]]):
+            batch.starts.pop()  # it goes on with the tuples of no tree before it
+        else:
+            self._extend(batch, owners, batch.mask, ids)
+        return None
+
     def enter(self, batch: Any, owned: Owned, mask: int, ids: EdgeIds) -> None:
         """Give the rows of a batch their runs and edges. `mask`: the bit of the worker that it goes to."""
         runs, batch.starts = owned.filled()
-        batch.edges = edges = ids.take(len(runs))
+        self._extend(batch, runs, mask, ids)
+
+    def _extend(self, batch: Batch, runs: Sequence[int], mask: int, ids: EdgeIds) -> None:
+        """Add these runs to those that a batch has, with an edge each."""
+        edges = ids.take(len(runs))
         self._name_trees(batch, runs, edges)
         children = self.children
         if runs.__class__ is range and len(runs) == len(children):
@@ -95,19 +125,24 @@ class Anchoring:
             self._sent.setdefault(mask, []).append(runs)
 
     def _name_trees(self, batch: Batch, runs: Sequence[int], edges: list[int]) -> None:
-        """Set the trees of the runs of a batch, and no edge where there is no tree."""
-        batch.roots = roots = list(map(self.roots.__getitem__, runs))
+        """Add the trees and edges of runs to those that a batch has: no edge where there is no tree."""
+        roots = list(map(self.roots.__getitem__, runs))
         if 0 in roots:
             batch.loose = True
             for number, root in enumerate(roots):
                 if not root:
                     edges[number] = 0
         if self.others:
-            belongs = {number: self.others[run] for number, run in enumerate(runs) if run in self.others}
-            if belongs:
-                batch.others = {
-                    number: tuple((other, edges[number]) for other, _ in pairs) for number, pairs in belongs.items()
-                }
+            for number, (run, edge) in enumerate(zip(runs, edges, strict=True), len(batch.roots)):
+                if run in self.others:
+                    batch.others = batch.others or {}
+                    batch.others[number] = tuple((other, edge) for other, _ in self.others[run])
+        batch.roots += roots
+        batch.edges += edges
+
+    def leave_open(self, run: int, ids: EdgeIds) -> None:
+        """Add an edge that no tuple has, so that a tree without any tuple does not count as processed."""
+        self.children[run] ^= ids.next()
 
     def trees_of(self, run: int) -> Sequence[int]:
         """Roots of the trees that a run belongs to; 0 stands for none."""
@@ -140,8 +175,21 @@ class BlockAnchoring(Anchoring):
         self._flags: dict[int, Flags] = {}
         """Bit of a worker -> the runs with new tuples for it, as flags."""
 
-    def new_batch(self, instead_of: OpenBatch) -> Batch:
+    def new_batch(self, instead_of: OpenBatch) -> BlockBatch:
         return BlockBatch(instead_of.source, instead_of.stream, instead_of.target)
+
+    def settle(self, batch: OpenBatch, ids: EdgeIds) -> Batch | None:
+        owners, mask = batch.owners, batch.mask
+        if len(owners) >= MIN_MEMBERS:
+            made = self.new_batch(batch)
+            made.rows, starts = batch.take_owned()
+            self.enter(made, Owned.noted(owners, starts, len(made.rows), self._count), mask, ids)
+            return made
+        edges = ids.take(len(owners))
+        batch.roots += [root for run in owners for root in self.trees_of(run)]
+        batch.edges += edges
+        self._add_words(owners, edges, mask)
+        return None
 
     def enter(self, batch: Any, owned: Owned, mask: int, ids: EdgeIds) -> None:
         if self._members is None and owned.runs.__class__ is range and len(owned.runs) == self._count:
@@ -156,6 +204,9 @@ class BlockAnchoring(Anchoring):
         batch.belongs_to(
             self.block, [self._first + run for run in runs] if members is None else list(map(members.__getitem__, runs))
         )
+        self._add_words(runs, edges, mask)
+
+    def _add_words(self, runs: Sequence[int], edges: list[int], mask: int) -> None:
         words = array("Q", bytes(WORD_BYTES * self._count))
         for run, edge in zip(runs, edges, strict=True):
             words[run] ^= edge
@@ -178,6 +229,9 @@ class BlockAnchoring(Anchoring):
         self._xors ^= xors
         if mask:
             self._flags[mask] = self._flags.get(mask, 0) | flags
+
+    def leave_open(self, run: int, ids: EdgeIds) -> None:
+        self._xors ^= ids.next() << WORD_BITS * run
 
     def trees_of(self, run: int) -> Sequence[int]:
         return self.block.roots((self._first + run if self._members is None else self._members[run],))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 if TYPE_CHECKING:
     from squall.engine.foreign.picklable import PickleCheck
 
+from squall.engine.flow.row_counts import RowCounts
 from squall.engine.foreign.sizes import columns_bytes, estimate, rows_bytes
 
 _new_batch = object.__new__
@@ -60,8 +61,15 @@ class Batch:
         """Roots of the trees of its runs, others excepted, which outlive its rows."""
         return self.roots
 
+    @property
+    def run_rows(self) -> RowCounts:
+        """How many of its rows each run has."""
+        return RowCounts(ends=[*self.starts[1:], len(self.rows)])
+
     def untracked_rows(self) -> int:
         """Count the tuples that belong to no tree."""
+        if 0 not in self.roots:
+            return 0
         ends = [*self.starts[1:], len(self.rows)]
         return sum(end - begin for root, begin, end in zip(self.roots, self.starts, ends, strict=True) if not root)
 
@@ -176,7 +184,7 @@ class OpenBatch(Batch):
     the square of the tasks, and few hold a tuple at any moment.
     """
 
-    __slots__ = ("bits", "check", "last", "mask")
+    __slots__ = ("bits", "check", "last", "mask", "owners")
 
     closed: ClassVar[type[Batch]] = Batch
     """The class of the batches that `take` returns."""
@@ -196,6 +204,20 @@ class OpenBatch(Batch):
         """The target's bit when the batch was begun."""
         self.last: object = None
         """Marks the anchor of the last run: more tuples anchored to it continue the run. None while empty."""
+        self.owners: Any = _NOTHING
+        """Of its last runs, those that have no edge yet: the number of the run that each is anchored to."""
+
+    def take_owned(self) -> tuple[Any, list[int]]:
+        """Take out the rows of the runs without an edge, and where each of these runs begins."""
+        kept = len(self.starts) - len(self.owners)
+        if not kept:
+            rows, starts = self.rows, self.starts
+            self.rows = self.starts = self.roots = self.edges = _NOTHING
+            return rows, starts
+        first = self.starts[kept]
+        rows, starts = self.rows[first:], [start - first for start in self.starts[kept:]]
+        del self.rows[first:], self.starts[kept:]
+        return rows, starts
 
     def take(self) -> Batch:
         """Move the content to a batch; this one is empty afterwards."""

@@ -19,7 +19,6 @@ from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.errors import ComponentError
 from squall.engine.flow.anchoring import Owned, anchoring_of
 from squall.engine.flow.batch import Batch
-from squall.engine.flow.blocks import BlockBatch
 from squall.engine.flow.emitter import UNNAMED, Emitter
 from squall.engine.flow.row_counts import RowCounts
 from squall.engine.flow.spread import series_of
@@ -85,7 +84,7 @@ class BatchCollector:
         """Start the message timeout of the trees of the batch at hand afresh."""
         at_hand = self._batch
         others = (root for pairs in (at_hand.others or {}).values() for root, _ in pairs)
-        self.emitter.outbox.reset_roots(root for root in (*at_hand.roots, *others) if root)
+        self.emitter.outbox.reset_roots((*at_hand.roots, *others))
 
     def report_error(self, error: BaseException) -> None:
         """Tell the operator; nothing else happens."""
@@ -104,9 +103,7 @@ class BatchCollector:
     def runs(self) -> RowCounts:
         """How many of the input rows each run of the anchoring has."""
         if self._runs is None:
-            batch = self._batch
-            columns = batch.by_member if isinstance(batch, BlockBatch) else None
-            self._runs = RowCounts(ends=[*batch.starts[1:], self._count]) if columns is None else columns.rows
+            self._runs = self._batch.run_rows
         return self._runs
 
     def run_of(self, row: int) -> int:
@@ -154,7 +151,8 @@ class BatchCollector:
             raise ComponentError(
                 f"{who} got parents from {min(numbers)} to {max(numbers)}; allowed: 0 to {self._count - 1}"
             )
-        series = list(series_of(numbers if self.runs.is_single else list(map(self.runs.owners.__getitem__, numbers))))
+        runs = numbers if self.runs.is_single else list(map(list(self.runs.owners()).__getitem__, numbers))
+        series = list(series_of(runs))
         return Owned([run for run, _ in series], RowCounts(ends=[end for _, end in series]))
 
 

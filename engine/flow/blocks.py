@@ -1,4 +1,4 @@
-"""Blocks: the trees of one batch of a spout, which are tracked together for as long as they fare alike.
+"""Blocks: the trees that a spout emits in one turn, which are tracked together for as long as they fare alike.
 
 Roots are a counter, so a block is its first root and their number; its trees, the *members*, are numbered from 0. What
 acks say of a block is a column with a word for each member, and one XOR of two columns acks all of its trees. Each tree
@@ -138,7 +138,7 @@ class ByMember:
         rest = words[cut] ^ edge
         counts[cut] -= over
         words[cut] = edge
-        head = self._part(RowCounts(counts), words, 0, cut + 1)
+        head = self._part(RowCounts(counts[: cut + 1]), words, 0, cut + 1)
         counts[cut] = over
         words[cut] = rest
         return head, self._part(RowCounts(counts), words, cut, len(words))
@@ -251,6 +251,13 @@ class BlockBatch(Batch):
     def roots(self, roots: list[int]) -> None:
         self._leave_columns()
         self._roots, self._members = roots, None
+
+    @property
+    def run_rows(self) -> RowCounts:
+        return super().run_rows if self._by_member is None else self._by_member.rows
+
+    def untracked_rows(self) -> int:
+        return 0
 
     @property
     def run_count(self) -> int:

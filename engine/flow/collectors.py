@@ -12,6 +12,7 @@ Thread: the task's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import compress, islice
 from typing import Any, NamedTuple, Protocol
 
@@ -20,7 +21,8 @@ from squall.engine.api.failure import EXCEPTION, FAILED, Failure
 from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.api.tuple import Anchors, Run, Tuple
 from squall.engine.errors import ComponentError
-from squall.engine.flow.anchoring import Anchoring, BlockAnchoring, Owned
+from squall.engine.flow.anchoring import Anchoring, BlockAnchoring, Owned, anchoring_of
+from squall.engine.flow.batch import Batch, OpenBatch
 from squall.engine.flow.blocks import Block, Flags, block_of
 from squall.engine.flow.emitter import UNNAMED, Emitter, Places, StreamOut
 from squall.engine.flow.gathered import Gathered
@@ -56,8 +58,8 @@ class BoltPaths(NamedTuple):
     fail: Callable[[Tuple], None]
 
 
-AddBlock = Callable[[Block, Sequence[Any], Columns, str, int, dict[int, Flags]], None]
-"""(block, message ids, rows, stream, XOR of each tree's first edges, masks) -> None."""
+AddBlock = Callable[[Block, Sequence[Any], Sequence[Any], str, int, dict[int, Flags], int], None]
+"""(block, message ids, rows, stream, XOR of each tree's first edges, masks, time of the first emit or 0) -> None."""
 
 
 class HeldBack(Protocol):
@@ -103,8 +105,16 @@ class SpoutCollector:
         self.roots = roots
         """The source of roots; None without ackers."""
         self.held_back = pending.attempts.held_back
-        self.run = Run(0, 0, 0)
-        """The anchor of the tree being emitted; one object serves all, its fields are read before the next emit."""
+        self.noted: list[OpenBatch] = []
+        """The batches that hold tuples of the trees that are emitted and not entered, or tuples of no tree."""
+        self.new_ids: list[Any] = []
+        self.new_values: list[Any] = []
+        """Message ids and values of these trees; the same lists for life."""
+        self._refused: list[tuple[int, Failure]] = []
+        """Those of them that fail at once, by their place in the lists."""
+        self.gathers_since_ns: int | None = None
+        """Since when trees are gathered, to be entered together by `put_new`; None: each is entered at once."""
+        self._note = partial(emitter.outbox.note, noted=self.noted)
         self.emitted = 0
         self.untracked = 0
         """The emits without a tree."""
@@ -152,7 +162,11 @@ class SpoutCollector:
         self.emitted += 1
         if message_id is None or self.roots is None:
             self.untracked += 1
-            tasks = out.append(values, 0, UNTRACKED, task)
+            if self.new_ids:
+                self.put_new()
+            tasks = out.append(values, 0, self._note, task)
+            if self.gathers_since_ns is None:
+                self.put_new()
             if message_id is not None:
                 self.pending.answer_untracked(message_id)
             return tasks
@@ -162,10 +176,46 @@ class SpoutCollector:
         if self.held_back and key_of(message_id, values) in self.held_back:
             self.pending.hold(message_id, routed)
             return []
-        tasks, error = self._begin_tree(next(self.roots), out, values, message_id, routed, task)
-        if error is not None:
-            raise error
-        return tasks
+        if self.noted and not self.new_ids:
+            self.put_new()
+        number = len(self.new_ids)
+        self.new_ids.append(message_id)
+        self.new_values.append(routed)
+        try:
+            return out.append(values, number, self._note, task)
+        except BaseException as error:
+            self.refuse(number, error)
+            raise
+        finally:
+            if self.gathers_since_ns is None:
+                self.put_new()
+
+    def refuse(self, number: int, error: BaseException) -> None:
+        """Fail a tree at hand because a key's own code, or a grouping, raised when it was begun: that counts against
+        its message."""
+        emitter = self.emitter
+        failure = Failure(EXCEPTION, emitter.component, emitter.task, error=text_of_error(error))
+        self._refused.append((number, failure))
+
+    def put_new(self) -> list[int]:
+        """Enter the trees that were emitted since the last time; returns their roots."""
+        outbox, ids = self.emitter.outbox, self.new_ids
+        if self.roots is None or not ids:
+            outbox.anchor(self.noted, Anchoring((0,)))
+            return []
+        roots = list(islice(self.roots, len(ids)))
+        anchoring = self._new_trees(roots)
+        outbox.anchor(self.noted, anchoring)
+        refused, self._refused = self._refused, []
+        for number, _ in refused:
+            anchoring.leave_open(number, outbox.edges)
+        ids, values = ids[:], self.new_values[:]
+        self.new_ids.clear()
+        self.new_values.clear()
+        self._enter(anchoring, ids, values, DEFAULT_STREAM)
+        for number, failure in refused:
+            outbox.fail_root(roots[number], failure)
+        return roots
 
     def emit_batch(
         self, columns: Sequence[Any], message_ids: Sequence[Any] | None = None, stream: str = DEFAULT_STREAM
@@ -182,6 +232,7 @@ class SpoutCollector:
         ids = None if message_ids is None else self._ids(out.who, message_ids, len(rows))
         if not rows:
             return
+        self.put_new()
         out.newest_bytes = row_bytes(rows[-1])
         if ids is not None and self.note_ids is not None:
             self.note_ids(ids)
@@ -226,23 +277,28 @@ class SpoutCollector:
     ) -> None:
         """Put rows where they go, each the first of a new tree."""
         count = len(rows)
-        roots = list(islice(source, count))
-        owned = Owned(range(count), RowCounts.single(count))
         self.emitted += count
-        add_block = self.pending.add_block
-        block = None if add_block is None else block_of(roots)
-        if add_block is not None and block is not None:
-            in_block = BlockAnchoring(block, 0, count)
-            out.append_batch(rows, places, owned, in_block)
-            add_block(block, ids, rows, stream, in_block.new_edges(), in_block.flags())
+        anchoring = self._new_trees(list(islice(source, count)))
+        out.append_batch(rows, places, Owned(range(count), RowCounts.single(count)), anchoring)
+        self._enter(anchoring, ids, rows, stream)
+
+    def _new_trees(self, roots: list[int]) -> Anchoring:
+        """The anchoring of the first tuples of new trees: as a block where these can be one."""
+        block = None if self.pending.add_block is None else block_of(roots)
+        return Anchoring(roots) if block is None else BlockAnchoring(block, 0, len(roots))
+
+    def _enter(self, anchoring: Anchoring, ids: Sequence[Any], rows: Sequence[Any], stream: str) -> None:
+        """Enter new trees, whose first tuples are in their batches. `stream`: of rows, or the default one if they are
+        `Routed`."""
+        add_block, add = self.pending.add_block, self.pending.add
+        if isinstance(anchoring, BlockAnchoring) and add_block is not None:
+            edges, since_ns = anchoring.new_edges(), self.gathers_since_ns or 0
+            add_block(anchoring.block, ids, rows, stream, edges, anchoring.flags(), since_ns)
             return
-        anchoring = Anchoring(roots)
-        out.append_batch(rows, places, owned, anchoring)
-        add = self.pending.add
         values: Iterable[Any] = rows
         if stream != DEFAULT_STREAM:
             values = (Routed.on(stream, None, row) for row in rows)
-        for tree in zip(roots, ids, values, anchoring.children, anchoring.masks, strict=True):
+        for tree in zip(anchoring.roots, ids, values, anchoring.children, anchoring.masks, strict=True):
             add(*tree)
 
     def _ids(self, who: str, message_ids: Any, rows: int) -> Sequence[Any]:
@@ -295,34 +351,14 @@ class SpoutCollector:
             task = UNNAMED
         out = self.emitter.stream(stream)
         row = out.check(tuple(values), task)
-        root = next(self.roots)
-        self._begin_tree(root, out, row, message_id, values, task)
-        return root
-
-    def _begin_tree(
-        self, root: int, out: StreamOut, values: tuple[Any, ...], message_id: Any, routed: Any, task: Any
-    ) -> tuple[list[int], BaseException | None]:
-        """Append the first tuple of a new tree; returns its tasks, and the error if it goes to none."""
-        run = self.run
-        run.root = root
-        run.children = run.mask = 0
+        self.put_new()
+        self.new_ids.append(message_id)
+        self.new_values.append(values)
         try:
-            tasks = out.append(values, root, run, task)
+            out.append(row, 0, self._note, task)
         except BaseException as error:
-            self.refuse(message_id, routed, error)
-            return [], error
-        self.pending.add(root, message_id, routed, run.children, run.mask)
-        return tasks, None
-
-    def refuse(self, message_id: Any, values: Any, error: BaseException) -> None:
-        """Fail the tree at hand because a key's own code, or a grouping, raised when it was begun: that counts against
-        this message."""
-        emitter, run = self.emitter, self.run
-        # With an edge that no tuple has: a tree without any tuple would count as processed.
-        xor = run.children ^ emitter.outbox.edges.next()
-        self.pending.add(run.root, message_id, values, xor, run.mask)
-        failure = Failure(EXCEPTION, emitter.component, emitter.task, error=text_of_error(error))
-        emitter.outbox.fail_root(run.root, failure)
+            self.refuse(0, error)
+        return self.put_new()[0]
 
     def report_error(self, error: BaseException) -> None:
         """Tell the operator; nothing else happens."""
@@ -378,10 +414,12 @@ class BoltCollector:
         out = self.emitter.stream(stream)
         values = out.check(values, task)
         runs = [anchors._run] if anchors.__class__ is Tuple and not anchors._done else self._runs(anchors)
+        outbox = self._outbox
         if len(runs) > 1:
-            return out.append(values, runs, runs, task)
+            return out.append(values, runs, lambda batch, _, row: outbox.start_joined_run(batch, runs, row), task)
         [run] = runs
-        return out.append(values, run if run.others else run.root, run, task)
+        key = run if run.others else run.root
+        return out.append(values, key, lambda batch, key, row: outbox.start_run(batch, key, run, row), task)
 
     def plain_ack(self, tup: Tuple) -> None:
         """See `ack`."""
@@ -458,10 +496,28 @@ class BasicCollector:
     def __init__(self, emitter: Emitter, report: Report) -> None:
         self.emitter = emitter
         self._report = report
-        self.run = Run(0, 0, 0)
-        """The run at hand, and the key of tuples anchored to it. Set by the executor before each run."""
-        self.key: object = 0
+        self.anchoring = Anchoring((0,))
+        """Of the runs of the batch at hand."""
+        self.key = 0
+        """The run at hand, by its number. Set by the executor before each tuple."""
+        self.noted: list[OpenBatch] = []
+        """The batches that hold emits since `begin`."""
+        self._note = partial(emitter.outbox.note, noted=self.noted)
         self.use(EmitPaths(self.plain_emit, self.plain_emit_direct))
+
+    def begin(self, batch: Batch) -> Iterator[int] | None:
+        """Take up the batch that is about to be executed; returns the run of each row, None if all are of one."""
+        self.anchoring = anchoring_of(batch)
+        self.key = 0
+        return None if batch.run_count == 1 else iter(batch.run_rows.owners())
+
+    def end(self) -> None:
+        """Anchor what was emitted since `begin`."""
+        self.emitter.outbox.anchor(self.noted, self.anchoring)
+
+    def trees(self) -> Sequence[int]:
+        """Roots of the trees of the tuple at hand; 0 stands for none."""
+        return self.anchoring.trees_of(self.key)
 
     def use(self, paths: EmitPaths) -> None:
         """Set the functions that the component calls, at set-up."""
@@ -470,16 +526,16 @@ class BasicCollector:
     def plain_emit(self, values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
         """See `emit`."""
         out = self.emitter.stream(stream)
-        return out.append(out.check(values), self.key, self.run)
+        return out.append(out.check(values), self.key, self._note)
 
     def plain_emit_direct(self, task: int, values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
         """See `emit_direct`."""
         out = self.emitter.stream(stream)
-        return out.append(out.check(values, task), self.key, self.run, task)
+        return out.append(out.check(values, task), self.key, self._note, task)
 
     def reset_timeout(self, tup: Tuple) -> None:
         """Start the message timeout of this tuple's trees afresh."""
-        self.emitter.outbox.reset_run(tup._run)
+        self.emitter.outbox.reset_roots(self.trees())
 
     def report_error(self, error: BaseException) -> None:
         """Tell the operator; nothing else happens."""

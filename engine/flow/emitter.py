@@ -22,7 +22,6 @@ from squall.engine.api.columns import Columns
 from squall.engine.api.plan import Plan
 from squall.engine.api.stream import Stream
 from squall.engine.api.topology import FIELDS, Subscription, Topology
-from squall.engine.api.tuple import Run
 from squall.engine.errors import ComponentError
 from squall.engine.flow.anchoring import Anchoring, Owned
 from squall.engine.flow.batch import OpenBatch
@@ -51,6 +50,7 @@ UNNAMED: Any = object()
 """In place of a task: the grouping chooses."""
 _LISTS = {list}
 BatchFor = ChooseOne[OpenBatch]
+Start = Callable[[OpenBatch, Any, Values], None]
 Choosers = Callable[[OpenBatches], tuple[BatchFor | None, ChooseMany[OpenBatch] | None]]
 """The function that chooses among the open batches of a route, for one target or any number."""
 
@@ -163,18 +163,14 @@ class StreamOut:
         """The route to a task that the sender named."""
         return [route for route in self.routes if route.leads_to(task)][:1]
 
-    def append(self, values: Values, key: object, anchor: Run | list[Run], task: Any = UNNAMED) -> list[int]:
-        """Append checked values to their batches; returns the ids of the tasks. `anchor`: the run that they belong to,
-        or several; `key` marks tuples with the same anchor."""
-        outbox = self.outbox
+    def append(self, values: Values, key: object, start: Start, task: Any = UNNAMED) -> list[int]:
+        """Append checked values to their batches; returns the ids of the tasks. `key` marks tuples with the same
+        anchor; `start(batch, key, values)` opens a run of such tuples."""
         tasks: list[int] = []
         for route in self.routes if task is UNNAMED else self._routes_to(task):
             for batch in route.choose(values, task):
                 if batch.last is not key:
-                    if anchor.__class__ is list:
-                        outbox.start_joined_run(batch, anchor, values)
-                    else:
-                        outbox.start_run(batch, key, anchor, values)  # type: ignore[arg-type]
+                    start(batch, key, values)
                 batch.rows.append(values)
                 tasks.append(batch.target)
         if not self.counted_by_batch:

@@ -8,7 +8,7 @@ Thread: its owner's. The worker's loop has one outbox, each executor with a thre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import chain
 from types import MappingProxyType
 from typing import Any
@@ -16,14 +16,14 @@ from typing import Any
 from squall.engine.api.failure import Failure
 from squall.engine.api.tuple import Run
 from squall.engine.flow.acks import merge_acks
+from squall.engine.flow.anchoring import Anchoring, BlockAnchoring
 from squall.engine.flow.batch import Batch, OpenBatch
-from squall.engine.flow.blocks import Block, BlockAcks, Flags
+from squall.engine.flow.blocks import BlockAcks, BlockBatch
 from squall.engine.flow.ids import EdgeIds
 
 
 class Outbox:
-    """Filled by emitters and executors, emptied by the worker core. No other code touches its content, except through
-    `open_acks`."""
+    """Filled by emitters and executors, emptied by the worker core. No other code touches its content."""
 
     __slots__ = (
         "_acks", "_blocks", "_fails", "_here", "_made", "_masks", "_pool", "_reset", "_resets", "_there", "edges",
@@ -50,12 +50,41 @@ class Outbox:
 
     # ---- filled by emitters and executors ----
 
-    def _begin(self, batch: OpenBatch, values: tuple[Any, ...]) -> None:
+    @staticmethod
+    def _empty(batch: OpenBatch, values: tuple[Any, ...]) -> None:
         if batch.check is not None:
             batch.check.look(values)
         batch.rows, batch.starts, batch.roots, batch.edges = [], [], [], []
         batch.mask = batch.bits[batch.target]
+
+    def _begin(self, batch: OpenBatch, values: tuple[Any, ...]) -> None:
+        self._empty(batch, values)
         (self._there if batch.mask else self._here).append(batch)
+
+    def note(self, batch: OpenBatch, key: int, values: tuple[Any, ...], noted: list[OpenBatch]) -> None:
+        """Open a new run in `batch`, anchored to run `key` of what is at hand. It gets its edge by `anchor`, as all in
+        `noted` do. `values` are about to be appended. Raises ComponentError, and changes nothing, if they cannot be
+        pickled."""
+        if not batch.owners:
+            if not batch.starts:
+                self._empty(batch, values)
+            batch.owners = []
+            noted.append(batch)
+        batch.last = key
+        batch.starts.append(len(batch.rows))
+        batch.owners.append(key)
+
+    def anchor(self, noted: list[OpenBatch], anchoring: Anchoring) -> None:
+        """Give the runs that were noted their edges."""
+        for batch in noted:
+            begun = len(batch.starts) > len(batch.owners)
+            made = anchoring.settle(batch, self.edges)
+            batch.owners, batch.last = (), None
+            if made is not None:
+                self.put(batch, made)
+            elif not begun:
+                (self._there if batch.mask else self._here).append(batch)
+        noted.clear()
 
     def start_run(self, batch: OpenBatch, key: object, run: Run, values: tuple[Any, ...] = ()) -> None:
         """Open a new run in `batch`, anchored to `run`; `key` identifies further tuples of it. `values` are about to be
@@ -95,7 +124,7 @@ class Outbox:
             edge = self.edges.next()
             run.children ^= edge
             run.mask |= batch.mask
-            for root in (run.root, *(other for other, _ in run.others)):
+            for root in run.trees():
                 edges[root] = edges.get(root, 0) ^ edge
         batch.starts.append(len(batch.rows))
         batch.last = None
@@ -134,11 +163,16 @@ class Outbox:
             if mask:
                 self._masks[other] = self._masks.get(other, 0) | mask
 
-    def ack_runs(self, batch: Batch, children: Sequence[int], masks: Sequence[int], but: Collection[int]) -> None:
-        """Ack the tracked runs of a batch, those in `but` excepted. `children` and `masks`: of each run, the XOR of the
-        edges of its new tuples, and the workers these were sent to."""
+    def ack_batch(self, batch: Batch, anchoring: Anchoring, but: Collection[int] = ()) -> None:
+        """Ack the tracked runs of a batch, those in `but` excepted."""
+        if isinstance(anchoring, BlockAnchoring) and isinstance(batch, BlockBatch):
+            block = anchoring.block
+            acked = self._blocks.setdefault(block.base, BlockAcks(block.members))
+            acked.merge(anchoring.acks_of(batch, but), anchoring.flags())
+            return
         acks, their_masks, others = self._acks, self._masks, batch.others
-        for run, (root, edge, xor, mask) in enumerate(zip(batch.roots, batch.edges, children, masks, strict=True)):
+        runs = zip(batch.roots, batch.edges, anchoring.children, anchoring.masks, strict=True)
+        for run, (root, edge, xor, mask) in enumerate(runs):
             if not root or (but and run in but):
                 continue
             acks[root] = acks.get(root, 0) ^ edge ^ xor
@@ -149,13 +183,6 @@ class Outbox:
                 if mask:
                     their_masks[other] = their_masks.get(other, 0) | mask
 
-    def ack_block(self, block: Block, xors: int, masks: dict[int, Flags]) -> None:
-        """Ack runs of trees of one block: `xors` has a word for each tree."""
-        acks = self._blocks.get(block.base)
-        if acks is None:
-            acks = self._blocks[block.base] = BlockAcks(block.members)
-        acks.merge(xors, masks)
-
     def take_block_acks(self) -> dict[int, BlockAcks]:
         """Take the acks of blocks, by first root."""
         if not self._blocks:
@@ -163,18 +190,12 @@ class Outbox:
         taken, self._blocks = self._blocks, {}
         return taken
 
-    def open_acks(self) -> tuple[dict[int, int], dict[int, int]]:
-        """The maps that `ack_run` adds to, root -> XOR and root -> mask; valid until `take_acks`. Only for the loop of
-        basic bolts, which inlines `ack_run`: the call, or a note of each run for later, costs 1 to 3 % of word
-        count."""
-        return self._acks, self._masks
-
     def fail_run(self, run: Run, failure: Failure) -> None:
         """Fail every tree this run belongs to."""
         if not run.root:
             return
         run.failed = True
-        for root in (run.root, *(other for other, _ in run.others)):
+        for root in run.trees():
             self._fails.setdefault(root, failure)
 
     def fail_root(self, root: int, failure: Failure) -> None:
@@ -189,12 +210,11 @@ class Outbox:
 
     def reset_run(self, run: Run) -> None:
         """Start the message timeout of the run's trees afresh."""
-        if run.root:
-            self._reset((run.root, *(other for other, _ in run.others)))
+        self.reset_roots(run.trees())
 
     def reset_roots(self, roots: Iterable[int]) -> None:
-        """Start the message timeout of these trees afresh."""
-        self._resets.update(roots)
+        """Start the message timeout of these trees afresh; 0 stands for none."""
+        self._reset(filter(None, roots))
 
     def pass_resets_to(self, reset: Callable[[Iterable[int]], None]) -> None:
         """Pass resets to `reset` at once: a thread hands over only when a call of `execute` has returned, which may be
@@ -203,9 +223,14 @@ class Outbox:
 
     # ---- emptied by the worker core ----
 
-    def merge(self, acks: Mapping[int, int], masks: Mapping[int, int], fails: Mapping[int, Failure]) -> None:
+    def merge(
+        self, acks: Mapping[int, int], masks: Mapping[int, int], blocks: Mapping[int, BlockAcks],
+        fails: Mapping[int, Failure],
+    ) -> None:
         """Add the acks and failures of another outbox."""
         merge_acks(self._acks, self._masks, acks, masks)
+        for base, acked in blocks.items():
+            self._blocks.setdefault(base, BlockAcks(acked.members)).merge(acked.xors, acked.masks)
         for root, failure in fails.items():
             self._fails.setdefault(root, failure)
 

@@ -9,8 +9,8 @@ Pure. Thread: one at a time, its owner's.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
-from itertools import accumulate, chain, repeat
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, chain, count, repeat
 from operator import sub
 
 _FLAGS = b"\0" + b"\1" * 255
@@ -68,10 +68,9 @@ class RowCounts:
         except ValueError:  # one has more rows than fit in a byte
             return bytes(map(bool, counts))
 
-    @property
-    def owners(self) -> list[int]:
+    def owners(self) -> Iterable[int]:
         """The series of each row."""
-        return list(chain.from_iterable(map(repeat, range(len(self)), self.counts)))
+        return range(len(self)) if self.is_single else chain.from_iterable(map(repeat, count(), self.counts))
 
     def where(self, wanted: bytes) -> RowCounts:
         """The same series with those of their rows only for which `wanted` has 1 and not 0."""

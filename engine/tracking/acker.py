@@ -95,11 +95,11 @@ class Acker:
 
     def ack_many(self, acks: Iterable[tuple[int, int]], masks: Mapping[int, int]) -> None:
         """XOR each (root, value) into its tree; `masks` has the roots with new tuples for other workers."""
-        live = self._live
+        live, elsewhere = self._live, []
         for root, value in acks:
             state = live.get(root)
             if state is None:
-                self._early_ack(root, value, masks.get(root, 0))
+                elsewhere.append((root, value))
                 continue
             state ^= value
             if not state & _XOR:
@@ -107,19 +107,31 @@ class Acker:
                 self.answers.append((state >> _TASK_SHIFT & _TASK_MASK, root, None))
             else:
                 live[root] = state
+        if elsewhere:
+            self._ack_elsewhere(elsewhere, masks)
         if masks:
             self._add_masks(masks)
+
+    def _ack_elsewhere(self, acks: list[tuple[int, int]], masks: Mapping[int, int]) -> None:
+        """The same for trees that are in blocks, or that have not begun."""
+        in_blocks, unknown = self._blocks.share_out(acks)
+        for root, value in unknown:
+            self._early_ack(root, value, masks.get(root, 0))
+        for tracked, values in in_blocks:
+            self._answer(tracked, tracked.ack_some(values))
 
     def _add_masks(self, masks: Mapping[int, int]) -> None:
         live, dead = self._live, self._dead
         for root, mask in masks.items():
             state = live.get(root)
-            if state is None:
+            if state is not None:
+                live[root] = state | mask << _MASK_SHIFT
+            elif (found := self._blocks.find(root)) is not None:
+                found[0].add_mask(found[1], mask)
+            else:
                 continue
             if mask & dead:
                 self.fail(root, _died())
-            else:
-                live[root] = state | mask << _MASK_SHIFT
 
     def init_block(self, block: Block, xors: int, spout_task: int, masks: dict[int, Flags]) -> None:
         """Begin the trees of a block that a spout of this worker emitted: the XOR of the first edges of each, and the
@@ -156,25 +168,7 @@ class Acker:
             self._blocks.drop_if_done(tracked)
             self.block_answers.append((tracked.spout_task, tracked.block.base, touched, failure or _died()))
 
-    def _ack_in_block(self, tracked: TrackedBlock, member: int, value: int, mask: int) -> None:
-        """XOR a value into one tree of a block."""
-        if tracked.ack_one(member, value):
-            self._answer(tracked, [member])
-            return
-        if mask:
-            flag = 1 << 8 * member
-            bit = 1
-            while bit <= mask:
-                if mask & bit:
-                    tracked.masks[bit] = tracked.masks.get(bit, 0) | flag
-                bit <<= 1
-            if mask & self._dead:
-                self.fail(tracked.block.roots((member,))[0], _died())
-
     def _early_ack(self, root: int, value: int, mask: int) -> None:
-        if self._blocks and (found := self._blocks.find(root)):
-            self._ack_in_block(*found, value, mask)
-            return
         state = self._early.get(root)
         if state is None:
             state = self._early_old.pop(root, 0)

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
 
 from squall.engine.flow.blocks import WORD_BYTES, Block, Flags, column_of, flagged, words_of
+from squall.engine.flow.ids import ACKER_BITS
 
 _IS_ZERO = b"\1" + bytes(255)
 _MOST_ROTATIONS = 3
@@ -24,7 +25,7 @@ _MOST_ROTATIONS = 3
 class TrackedBlock:
     """One block."""
 
-    __slots__ = ("_left", "_open", "_words", "_xors", "age", "block", "masks", "spout_task")
+    __slots__ = ("_left", "_words", "_xors", "age", "block", "is_open", "masks", "spout_task")
 
     def __init__(self, block: Block, xors: int, spout_task: int, masks: dict[int, Flags]) -> None:
         self.block = block
@@ -33,7 +34,7 @@ class TrackedBlock:
         """The XOR of each member, a word each; what it is of those that are gone says nothing."""
         self._words: array[int] | None = None
         """The same as an array, in place of `_xors`, while members are looked at one by one."""
-        self._open = bytearray(b"\1" * block.members)
+        self.is_open = bytearray(b"\1" * block.members)
         """1 for each member that is tracked, 0 for those that are gone: answered, or given up."""
         self._left = block.members
         self.masks = masks
@@ -45,11 +46,11 @@ class TrackedBlock:
 
     def __contains__(self, member: int) -> bool:
         """Whether this member is tracked, and not gone."""
-        return 0 <= member < self.block.members and bool(self._open[member])
+        return 0 <= member < self.block.members and bool(self.is_open[member])
 
     def __iter__(self) -> Iterator[int]:
         """The members that are tracked."""
-        return compress(range(self.block.members), bytes(self._open))
+        return compress(range(self.block.members), bytes(self.is_open))
 
     def ack(self, xors: int) -> Sequence[int]:
         """XOR a word into each member; returns the members that are processed by it."""
@@ -65,7 +66,7 @@ class TrackedBlock:
         if not self._xors:
             found: Sequence[int] = range(members) if self._left == members else list(self)
         else:
-            done = _zero_words(self._xors, members) & int.from_bytes(self._open, "little")
+            done = _zero_words(self._xors, members) & int.from_bytes(self.is_open, "little")
             if not done:
                 return ()
             found = flagged(done, members)
@@ -76,25 +77,35 @@ class TrackedBlock:
         """Members that are tracked are gone from now on."""
         self._left -= len(members)
         if self._left:
-            open_ = self._open
+            open_ = self.is_open
             for member in members:
                 open_[member] = 0
         else:
-            self._open = bytearray(self.block.members)
+            self.is_open = bytearray(self.block.members)
 
     def _as_array(self) -> array[int]:
         if self._words is None:
             self._words = words_of(self._xors, self.block.members)
         return self._words
 
-    def ack_one(self, member: int, value: int) -> bool:
-        """XOR a value into a member that is tracked; whether it is processed by it. It is gone then."""
-        words = self._as_array()
-        words[member] ^= value
-        if words[member]:
-            return False
-        self.give_up(member)
-        return True
+    def ack_some(self, values: Iterable[tuple[int, int]]) -> list[int]:
+        """XOR values into some members, (member, value); returns those that are processed by it. They are gone then."""
+        words, members = self._as_array(), set()
+        for member, value in values:
+            words[member] ^= value
+            members.add(member)
+        finished = [member for member in sorted(members) if not words[member] and self.is_open[member]]
+        if finished:
+            self.give_up_many(finished)
+        return finished
+
+    def add_mask(self, member: int, mask: int) -> None:
+        """Note the workers that hold a part of a member."""
+        bit = 1
+        while bit <= mask:
+            if mask & bit:
+                self.masks[bit] = self.masks.get(bit, 0) | 1 << 8 * member
+            bit <<= 1
 
     def give_up(self, member: int) -> None:
         """A tree that is tracked is gone."""
@@ -117,7 +128,7 @@ class TrackedBlock:
         for bit, its in self.masks.items():
             if bit & mask:
                 flags |= its
-        return list(filter(self._open.__getitem__, flagged(flags, self.block.members))) if flags else []
+        return list(filter(self.is_open.__getitem__, flagged(flags, self.block.members))) if flags else []
 
     def mask_of(self, member: int) -> int:
         """The workers that hold a part of a tree."""
@@ -157,12 +168,39 @@ class Blocks:
 
     def find(self, root: int) -> tuple[TrackedBlock, int] | None:
         """The block and the member of a tree that is tracked."""
+        tracked = self._around(root)
+        member = -1 if tracked is None else tracked.block.member_of(root)
+        return None if tracked is None or member not in tracked else (tracked, member)
+
+    def _around(self, root: int) -> TrackedBlock | None:
+        """The last block that begins before this root."""
         at = bisect_right(self._bases, root) - 1
-        if at < 0:
-            return None
-        tracked = self._by_base[self._bases[at]]
-        member = tracked.block.member_of(root)
-        return (tracked, member) if member in tracked else None
+        return None if at < 0 else self._by_base[self._bases[at]]
+
+    def share_out(
+        self, acks: Iterable[tuple[int, int]]
+    ) -> tuple[list[tuple[TrackedBlock, list[tuple[int, int]]]], list[tuple[int, int]]]:
+        """Share out (root, value) among the blocks, as (member, value); the rest are of no tree that is tracked in
+        one."""
+        shares: list[tuple[TrackedBlock, list[tuple[int, int]]]] = []
+        rest: list[tuple[int, int]] = []
+        base = end = 0
+        for root, value in acks:
+            if not base <= root < end:
+                tracked = self._around(root)
+                if tracked is None:
+                    rest.append((root, value))
+                    continue
+                base, is_open = tracked.block.base, tracked.is_open
+                end = base + (len(is_open) << ACKER_BITS)
+                its: list[tuple[int, int]] = []
+                shares.append((tracked, its))
+            member = root - base >> ACKER_BITS
+            if member < len(is_open) and is_open[member]:
+                its.append((member, value))
+            else:
+                rest.append((root, value))
+        return shares, rest
 
     def drop_if_done(self, tracked: TrackedBlock) -> None:
         """Forget a block none of whose trees is tracked any more."""

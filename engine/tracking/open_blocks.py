@@ -13,7 +13,6 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import compress
 from typing import Any
 
-from squall.engine.api.columns import Columns
 from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.flow.blocks import Block
 from squall.engine.flow.routed import Routed
@@ -28,7 +27,7 @@ class OpenBlock:
 
     __slots__ = ("_ids", "_keys", "_open", "_rows", "_stream", "block", "count", "emitted_ns")
 
-    def __init__(self, block: Block, ids: Sequence[Any], rows: Columns, stream: str, now_ns: int) -> None:
+    def __init__(self, block: Block, ids: Sequence[Any], rows: Sequence[Any], stream: str, now_ns: int) -> None:
         self.block = block
         self.emitted_ns = now_ns
         self.count = block.members

@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import chain
 from typing import Any
 
-from squall.engine.api.columns import Columns
 from squall.engine.api.component import Spout
 from squall.engine.api.failure import FAILED as REFUSED
 from squall.engine.api.failure import WORKER_DIED, Failure
@@ -122,14 +121,14 @@ class OpenMessages:
 
     @property
     def add_block(self) -> AddBlock | None:
-        """Enters the trees of a block, as `add` does that of one emit. None unless their acker is in this worker, and
-        their spout is told of answers by the batch."""
+        """Enters the trees of a block, as `add` does that of one emit. None unless their acker is in this worker."""
         return None if self.init_block is None else self._add_block
 
     def _add_block(
-        self, block: Block, ids: Sequence[Any], rows: Columns, stream: str, xors: int, masks: dict[int, Flags]
+        self, block: Block, ids: Sequence[Any], rows: Sequence[Any], stream: str, xors: int, masks: dict[int, Flags],
+        since_ns: int = 0,
     ) -> None:
-        opened = OpenBlock(block, ids, rows, stream, self.now_ns())
+        opened = OpenBlock(block, ids, rows, stream, since_ns or self.now_ns())
         self.table.blocks.add(opened)
         if self.attempts.alert:
             self._stats.replayed += self.fate.emitted_block(opened)
@@ -178,7 +177,7 @@ class OpenMessages:
             raise
 
     def acked_block(self, base: int, members: Sequence[int]) -> None:
-        """Ack the messages of processed trees of one block. The spout is told by the batch."""
+        """Ack the messages of processed trees of one block."""
         opened = self.table.blocks.get(base)
         if opened is None:
             return
@@ -192,8 +191,13 @@ class OpenMessages:
         if isinstance(self.spout, BatchAnswers):
             self.spout.add_acked(ids)
             return
-        for message_id in ids:
-            self.spout.ack(message_id)
+        ack, told = self.spout.ack, iter(ids)
+        try:
+            for message_id in told:
+                ack(message_id)
+        except BaseException:
+            self.not_taken(1 + len(list(told)))
+            raise
 
     def not_taken(self, acks: int) -> None:
         """The spout raised and did not take the answers: its successor will emit the messages again. If they counted, a
@@ -208,7 +212,7 @@ class OpenMessages:
             self._carry_out(self.fate.failed(root, tree[0], tree[3], failure, self.now_ns()))
 
     def failed_block(self, base: int, members: Sequence[int], failure: Failure) -> None:
-        """Fail trees of one block together. Their spout is told by the batch."""
+        """Fail trees of one block together."""
         opened = self.table.blocks.get(base)
         if opened is None:
             return

@@ -18,8 +18,7 @@ from squall.engine.api.failure import Failure
 from squall.engine.api.hooks import SpoutAckInfo, SpoutFailInfo, TaskHook
 from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.api.topology import Topology
-from squall.engine.api.tuple import Run
-from squall.engine.flow.emitter import UNNAMED, Emitter, Route, StreamOut
+from squall.engine.flow.emitter import UNNAMED, Emitter, Route, Start, StreamOut
 from squall.engine.flow.groupings import Values
 from squall.engine.foreign.identity import key_of
 
@@ -67,8 +66,8 @@ class _RecordedStream(StreamOut):
         super().__init__(stream.who, stream.shape, stream.routes, stream.outbox)
         self._record = record
 
-    def append(self, values: Values, key: object, anchor: Run | list[Run], task: Any = UNNAMED) -> list[int]:
-        tasks = super().append(values, key, anchor, task)
+    def append(self, values: Values, key: object, start: Start, task: Any = UNNAMED) -> list[int]:
+        tasks = super().append(values, key, start, task)
         self._record(values)
         return tasks
 

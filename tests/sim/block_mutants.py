@@ -3,6 +3,7 @@ take batches."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from squall.engine.api.failure import Failure
@@ -54,9 +55,8 @@ class DeafBlocks(Acker):
 
     __slots__ = ()
 
-    def _early_ack(self, root: int, value: int, mask: int) -> None:
-        if self._blocks.find(root) is None:
-            super()._early_ack(root, value, mask)
+    def _ack_elsewhere(self, acks: list[tuple[int, int]], masks: Mapping[int, int]) -> None:
+        super()._ack_elsewhere([ack for ack in acks if self._blocks.find(ack[0]) is None], masks)
 
 
 class CoarseBlocks(Acker):

@@ -8,8 +8,9 @@ from typing import Any
 
 from squall.engine.core.emit_paths import AnyCollector, fast_emit
 from squall.engine.core.parts import Parts as CoreParts
+from squall.engine.flow.anchoring import Anchoring
 from squall.engine.flow.batch import Batch, OpenBatch
-from squall.engine.flow.collectors import UNTRACKED, BasicCollector, Emit
+from squall.engine.flow.collectors import BasicCollector, Emit
 from tests.sim import invariants
 from tests.sim.block_mutants import (
     CoarseBlocks,
@@ -103,12 +104,14 @@ def careless_emit(collector: AnyCollector) -> Emit | None:
         return emit
 
     def emits(*given: Any, **named: Any) -> list[int]:
-        key, run = collector.key, collector.run
-        collector.key, collector.run = 0, UNTRACKED
+        key, anchoring = collector.key, collector.anchoring
+        collector.end()
+        collector.key, collector.anchoring = 0, Anchoring((0,))
         try:
             return emit(*given, **named)
         finally:
-            collector.key, collector.run = key, run
+            collector.end()
+            collector.key, collector.anchoring = key, anchoring
 
     return emits
 

@@ -9,7 +9,7 @@ import pytest
 
 from squall.engine.flow.anchoring import BlockAnchoring, Owned, anchoring_of
 from squall.engine.flow.batch import OpenBatch
-from squall.engine.flow.blocks import Block, BlockBatch, column_of, words_of
+from squall.engine.flow.blocks import Block, BlockBatch, ByMember, column_of, words_of
 from squall.engine.flow.ids import ACKER_BITS, EdgeIds
 from squall.engine.flow.parcel import Parcel
 from squall.engine.flow.row_counts import RowCounts
@@ -94,6 +94,7 @@ def test_parts_of_a_batch_are_acked_as_the_whole(seed: int) -> None:
         for begin, end in pairwise([0, *cuts]):
             parts.append(rest.split(end - begin, ids.next))
         parts.append(rest)
+        assert [len(list(part.run_rows.owners())) for part in parts] == [len(part.rows) for part in parts]
         assert [row for part in parts for row in part.rows] == [(number,) for number in range(total)]
         owners = [root for root, _ in (each for part in parts for each in said(part).values())]
         assert owners == batch.block.roots(member for member, count in enumerate(counts) for _ in range(count))
@@ -105,6 +106,11 @@ def test_parts_of_a_batch_are_acked_as_the_whole(seed: int) -> None:
         words = words_of(acked, len(counts))
         assert list(words) == [whole.get(root, 0) for root in batch.block.roots(range(len(counts)))]
         assert acked == anchoring.new_edges()
+
+
+def test_a_cut_in_the_last_run_leaves_each_part_its_rows() -> None:
+    head, rest = ByMember(0, RowCounts([1, 5]), bytes(16)).cut(3, lambda: 7)
+    assert (head.rows.counts, rest.rows.counts) == ([1, 2], [3])
 
 
 def test_only_failed_runs_are_not_acked(seed: int) -> None:
@@ -162,5 +168,5 @@ def test_each_row_has_an_owner_whichever_way_the_rows_were_counted(seed: int) ->
     for _ in range(50):
         counts = counts_of(rng, rng.randint(4, 40))
         owners = [member for member, count in enumerate(counts) for _ in range(count)]
-        assert RowCounts(counts).owners == RowCounts(ends=list(accumulate(counts))).owners == owners
-    assert RowCounts.single(3).owners == [0, 1, 2]
+        assert list(RowCounts(counts).owners()) == list(RowCounts(ends=list(accumulate(counts))).owners()) == owners
+    assert list(RowCounts.single(3).owners()) == [0, 1, 2]

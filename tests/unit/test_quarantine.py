@@ -37,7 +37,7 @@ class Lab(Rig):
     def die(self) -> None:
         """A worker that held everything under way dies, and the spout emits all of it again."""
         self.spout.failures.clear()
-        for root in list(self.table.trees):
+        for root, _ in self.open_trees():
             self.table.failed(root, DIED)
         for message_id, _ in self.spout.failures:
             self.spout.feed(message_id, id=message_id)
@@ -50,7 +50,10 @@ class Lab(Rig):
 
     @property
     def under_way(self) -> list[Any]:
-        return [tree[0] for tree in self.table.trees.values()]
+        return [tree[0] for _, tree in self.open_trees()]
+
+    def open_trees(self) -> list[tuple[int, Any]]:
+        return [*self.table.table.blocks, *self.table.trees.items()]
 
 
 def test_suspects_go_out_one_at_a_time_and_the_rest_flows() -> None:

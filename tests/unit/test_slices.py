@@ -194,13 +194,13 @@ def test_quick_bolts_are_given_whole_batches(monkeypatch: pytest.MonkeyPatch) ->
     rig = Rig(chain(spout, slow(1e-6, True, done)), threads=True)
     rig.user("bolt-1").clock = rig.clock
     splits = []
-    split = Batch.split
+    cut_rows = Batch.cut_rows
 
-    def counted(batch: Batch, count: int, new_edge: Callable[[], int]) -> Batch:
+    def counted(batch: Batch, count: int) -> Batch:
         splits.append(count)
-        return split(batch, count, new_edge)
+        return cut_rows(batch, count)
 
-    monkeypatch.setattr(Batch, "split", counted)
+    monkeypatch.setattr(Batch, "cut_rows", counted)
     for number in range(5000):
         spout.feed(number, id=number)
     rig.settle()

@@ -40,7 +40,7 @@ def test_each_member_is_answered_when_its_own_edges_are(seed: int) -> None:
         expected += now
         if chance.random() < 0.2:
             # Also of trees that were given up: what comes late for them changes nothing.
-            answered += [member for member in chosen if member in tracked and tracked.ack_one(member, acks[member])]
+            answered += tracked.ack_some([(member, acks[member]) for member in chosen if member in tracked])
         else:
             answered += tracked.ack(column(acks))
         assert answered == expected
