@@ -76,7 +76,7 @@ def chaos_command(
     check_workers(config.workers, 1, this_machine())
     subject = Subject(topology, loaded.script, config, sinks or sinks_of(topology))
     tap(topology, Tapping("", subject.sinks))
-    session = _Session(note if as_json else say, {
+    session = _Session(lambda text: (note if as_json else say)(*text.split("\n")), {
         "file": target, "seed": seed, "seeds": seeds, "for": duration, "mix": mix, "sink": list(subject.sinks),
         "set": [f"{name}={value}" for name, value in config.explicit().items()], "jobs": jobs, "only": list(only),
         "app-dir": [] if app_dir is None else [app_dir], "arguments": list(arguments),

@@ -1,4 +1,4 @@
-"""`squall clean`: lists what topologies that are gone have left on disk, and removes it."""
+"""The commands on files: `clean` lists and removes what topologies that are gone have left, `repair` mends a store."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ import click
 from click.core import ParameterSource
 
 from squall.cli.output import note
-from squall.cli.screen import Block, alarm_cell
-from squall.cli.standing import directory_option, json_option, show, tell_away
-from squall.cli.tables import Grid
+from squall.cli.screen import Block, Grid, alarm_cell, show
+from squall.cli.standing import directory_option, json_option, tell_away
 from squall.engine.errors import SquallError, UsageError
-from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.nimbus_client import NoCluster
@@ -22,6 +20,7 @@ from squall.scheduler.client.standing import cluster_path, open_cluster, patient
 from squall.scheduler.common.code_store import CodeStore
 from squall.scheduler.common.duration import parse_duration_secs
 from squall.scheduler.common.messages import TopologyRecord
+from squall.scheduler.nimbus import store_repair
 from squall.scheduler.nimbus.store_repair import kept_topologies
 from squall.scheduler.records.remains import Remains, copies, remains
 
@@ -50,7 +49,7 @@ def clean_command(
     with _left(directory) as (every, unknown):
         if remove and unknown:
             raise UsageError(
-                f"the store does not know {plain(', '.join(unknown))}, so nothing is known to be gone; "
+                f"the store does not know {', '.join(unknown)}, so nothing is known to be gone; "
                 "`squall repair` or `squall kill --unknown` comes first"
             )
         now = time.time()
@@ -138,3 +137,32 @@ def _text(found: list[Remains], now: float, remove: bool, kept: int) -> list[Blo
     ]
     did = f"{len(found) - kept} of {plural(len(found), 'directory', 'directories')} removed"
     return [Grid(head, rows), did if remove else "squall clean --remove removes them"]
+
+
+@click.command("repair")
+@click.option("--believe", is_flag=True, help="Go on with what can be read, whatever its seal says.")
+@click.option("--empty", is_flag=True, help="Go on with an empty store; the old one is moved aside.")
+@directory_option
+@json_option
+def repair_command(believe: bool, empty: bool, directory: str | None, as_json: bool) -> None:
+    """Examine the store of a cluster whose Nimbus does not run, and say what is wrong; exit code 1 if something is.
+
+    Nothing is ever deleted. Workers and files of topologies that the store does not know are left alone by Nimbus:
+    squall list names them, squall kill --unknown ends and removes them.
+    """
+    if believe and empty:
+        raise UsageError("--believe and --empty exclude each other")
+    run_dir = open_cluster(directory)
+    if empty:
+        aside = store_repair.begin_empty(run_dir)
+        text = f"the store is empty; the files of the old one are in {aside}"
+        show(as_json, {"dir": str(run_dir.path), "topologies": [], "set_aside": str(aside)}, text)
+        return
+    if believe:
+        names, aside = store_repair.believe(run_dir)
+        text = f"the store is believed; a copy of its files is in {aside}; topologies: {', '.join(names) or 'none'}"
+        show(as_json, {"dir": str(run_dir.path), "topologies": names, "set_aside": str(aside)}, text)
+        return
+    names = store_repair.examine(run_dir)
+    text = f"the store is whole; topologies: {', '.join(names) or 'none'}"
+    show(as_json, {"dir": str(run_dir.path), "topologies": names, "set_aside": None}, text)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import os
 import sys
-import textwrap
 import traceback
 from pathlib import Path
 
@@ -20,26 +19,25 @@ from squall import __version__
 from squall.cli.lazy_group import Home, LazyGroup
 from squall.cli.output import note
 from squall.engine.errors import SquallError, UsageError
-from squall.engine.foreign.plain_text import plain
 
 EXIT_FAILURE, EXIT_USAGE = 1, 2
 
 STANDING = {
-    "up": Home("up:up_command", "Start a standing cluster."),
-    "down": Home("down:down_command", "Drain and stop a standing cluster."),
-    "nimbus": Home("daemons:nimbus_command", "Run Nimbus alone."),
-    "supervisor": Home("daemons:supervisor_command", "Run the supervisor of one node alone."),
+    "up": Home("cluster:up_command", "Start a standing cluster."),
+    "down": Home("cluster:down_command", "Drain and stop a standing cluster."),
+    "nimbus": Home("cluster:nimbus_command", "Run Nimbus alone."),
+    "supervisor": Home("cluster:supervisor_command", "Run the supervisor of one node alone."),
     "submit": Home("submit:submit_command", "Run a topology on the standing cluster."),
     "list": Home("topologies:list_command", "List the topologies of the cluster."),
     "status": Home("status:status_command", "Show the cluster, or a topology with its workers and counts."),
     "ps": Home("ps:ps_command", "List the processes of the cluster."),
-    "activate": Home("activate:activate_command", "Let a topology's spouts emit again."),
-    "deactivate": Home("activate:deactivate_command", "Stop a topology's spouts."),
-    "rebalance": Home("rebalance:rebalance_command", "Drain a topology and spread it anew."),
-    "reset": Home("reset:reset_command", "Start the FAILED slots of a topology anew."),
-    "kill": Home("kill:kill_command", "Drain a topology and remove it."),
+    "activate": Home("topologies:activate_command", "Let a topology's spouts emit again."),
+    "deactivate": Home("topologies:deactivate_command", "Stop a topology's spouts."),
+    "rebalance": Home("topologies:rebalance_command", "Drain a topology and spread it anew."),
+    "reset": Home("topologies:reset_command", "Start the FAILED slots of a topology anew."),
+    "kill": Home("topologies:kill_command", "Drain a topology and remove it."),
     "logs": Home("logs:logs_command", "Show the output of a topology's workers."),
-    "repair": Home("repair:repair_command", "Examine the store of a cluster that is down."),
+    "repair": Home("clean:repair_command", "Examine the store of a cluster that is down."),
     "clean": Home("clean:clean_command", "List or remove what topologies that are gone have left."),
     "inject": Home("inject:inject_command", "Break something in a running cluster on purpose."),
     "heal": Home("inject:heal_command", "End faults that are in force."),
@@ -119,7 +117,7 @@ def _tell(error: Exception, arguments: list[str], text: str | None = None) -> No
     """Print the text, or else the error's own."""
     if "--debug" in arguments:
         _note_traceback()
-    note(f"squall: {plain(text or error)}{_without_directory()}")
+    note(f"squall: {text or error}{_without_directory()}")
 
 
 def _without_directory() -> str:
@@ -133,7 +131,7 @@ def _without_directory() -> str:
 
 def _note_traceback() -> None:
     """Print the traceback, indented: exception texts in it may have lines that must not look like ours."""
-    note(textwrap.indent(traceback.format_exc().rstrip("\n"), "  "))
+    note(*(f"  {line}" for line in traceback.format_exc().rstrip("\n").split("\n")))
 
 
 def _show(error: click.ClickException) -> int:
@@ -145,8 +143,8 @@ def _show(error: click.ClickException) -> int:
 
         said += place_of(error)
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        note(said)
+        note(*said.split("\n"))
     else:
         where = f" (see `{context.command_path} --help`)" if context is not None else ""
-        note(f"squall: {plain(said[:1].lower() + said[1:])}{where}")
+        note(f"squall: {said[:1].lower()}{said[1:]}{where}")
     return error.exit_code

@@ -10,7 +10,6 @@ from squall.cli.loader import load_topology
 from squall.cli.output import reserve_stdout, say, say_json
 from squall.cli.settings import layers_of, settings_option
 from squall.cli.target import app_dir_option, use_settings_beside
-from squall.engine.foreign.plain_text import plain
 
 
 @click.command("config")
@@ -44,6 +43,8 @@ def config_command(
         say_json(document, out=out)
         return
     for name, row in document.items():
-        meaning = f"{row['storm_key']}: {row['help']}" if "storm_key" in row else row["help"]
-        more = f"    # {plain(row['origin'])}" if show_origin else f"\n    {meaning}"
-        say(f"{plain(name)} = {row['value']!r}{more}")
+        if show_origin:
+            say(f"{name} = {row['value']!r}    # {row['origin']}")
+        else:
+            meaning = f"{row['storm_key']}: {row['help']}" if "storm_key" in row else row["help"]
+            say(f"{name} = {row['value']!r}", f"    {meaning}")

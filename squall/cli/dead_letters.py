@@ -9,12 +9,9 @@ from pathlib import Path
 import click
 
 from squall.cli.checks import some_path
-from squall.cli.output import note, say_json
-from squall.cli.screen import print_blocks
-from squall.cli.standing import closed_pipe_is_no_error
-from squall.cli.tables import Grid
+from squall.cli.output import note
+from squall.cli.screen import Grid, show
 from squall.engine.errors import UsageError
-from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.standing import DIRECTORY_VARIABLE
@@ -23,11 +20,8 @@ from squall.scheduler.records.dead_letters import DeadLetter, DeadLetters
 from squall.scheduler.records.kept_state import find_dead_letters, names_with_dead_letters
 
 _EXIT_DAMAGED = 1
-_PLAIN_WIDTH = 160
-_SHOWN_CHARACTERS = 32
-"""Most characters shown of a message id, and of values: leaves room for the error."""
-_LEAST_ERROR = 40
-"""Fewest characters shown of an error, even if the window is so narrow that lines wrap."""
+_VALUES_SHOWN, _ERROR_SHOWN = 32, 80
+"""Most characters shown of a message id and of values, and of an error; --json has all of them."""
 
 
 @click.command("dead-letters")
@@ -49,22 +43,16 @@ def dead_letters(topology: str, directory: str | None, replay: bool, ids: tuple[
     ledger = DeadLetters(run_dir.topology_state(topology))
     found, damage = ledger.look()
     letters = ledger.give_back(ids) if replay else ledger.chosen(found, ids)
-    if as_json:
-        document = {
-            "topology": topology, "dir": str(run_dir.path), "given_back": replay,
-            "letters": [letter.public() for letter in letters], "damaged": damage,
-        }
-        say_json(document)
-    else:
-        did = f"{len(letters)} given back to" if replay else f"{plural(len(letters), 'dead letter')} of"
-        said = f"{did} {plain(topology)} in {plain(run_dir.path)}"
-        with closed_pipe_is_no_error():
-            print_blocks([grid_of(letters), said] if letters else [said])
+    document = {
+        "topology": topology, "dir": str(run_dir.path), "given_back": replay,
+        "letters": [letter.public() for letter in letters], "damaged": damage,
+    }
+    did = f"{len(letters)} given back to" if replay else f"{plural(len(letters), 'dead letter')} of"
+    show(as_json, document, [*([grid_of(letters)] if letters else []), f"{did} {topology} in {run_dir.path}"])
     if replay and not ids:
         tell_why_they_stay((letter.id, ledger.why_not(letter)) for letter in ledger.read())
-    for line in damage:
-        note(plain(line))
     if damage:
+        note(*damage)
         click.get_current_context().exit(_EXIT_DAMAGED)
 
 
@@ -87,33 +75,29 @@ def _run_dir(topology: str, directory: str | None) -> RunDir:
 
 
 def grid_of(letters: list[DeadLetter]) -> Grid:
-    rows = [_cells(letter) for letter in letters]
-    head = ("id", "when", "spout", "message id", "values")
-    before = sum(max(map(len, column)) + 2 for column in zip(head, *(cells for cells, _, _, _ in rows), strict=True))
-    shown = []
-    for cells, where, error, attempt in rows:
-        left = max(_LEAST_ERROR, _PLAIN_WIDTH - before - len(where) - len(attempt))
-        shown.append([*cells, where + _short(error, left) + attempt])
+    """A table of letters."""
     # An id that is cut cannot be given to a command.
-    return Grid((*head, "last failure"), shown, whole=(0, 1))
+    return Grid(("id", "when", "spout", "message id", "values", "last failure"), [
+        [
+            letter.id, letter.at[:19], f"{letter.spout}[{letter.task_index}]",
+            _short(letter.message_id, _VALUES_SHOWN), _short(letter.values, _VALUES_SHOWN), _failure(letter),
+        ]
+        for letter in letters
+    ], whole=(0, 1))
 
 
-def _cells(letter: DeadLetter) -> tuple[tuple[str, ...], str, str, str]:
-    """The short columns, and the parts of the long one: place, error and attempt."""
+def _failure(letter: DeadLetter) -> str:
     where = f" in {letter.component}[{letter.task}]" if letter.component else ""
     on = f" on {letter.worker}" if letter.worker else ""
-    spout = plain(f"{letter.spout}[{letter.task_index}]")
-    cells = (letter.id, letter.at[:19], spout, _short(letter.message_id), _short(letter.values))
-    colon = ": " if letter.error else ""
-    return cells, plain(f"{letter.reason}{where}{on}{colon}"), letter.error, f" (attempt {letter.attempt})"
+    error = f": {_short(letter.error, _ERROR_SHOWN)}" if letter.error else ""
+    return f"{letter.reason}{where}{on}{error} (attempt {letter.attempt})"
 
 
-def _short(text: str, limit: int = _SHOWN_CHARACTERS) -> str:
-    text = plain(text)
+def _short(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def tell_why_they_stay(letters: Iterable[tuple[str, str]]) -> None:
     for letter_id, why_not in letters:
         if why_not:
-            note(plain(f"{letter_id} cannot be given back: {why_not}"))
+            note(f"{letter_id} cannot be given back: {why_not}")

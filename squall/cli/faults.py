@@ -26,10 +26,9 @@ def faults_command(as_json: bool) -> None:
     group = ""
     for kind in CATALOGUE.values():
         if kind.group != group:
-            say(("\n" if group else "") + kind.group.upper())
+            say(*([""] if group else []), kind.group.upper())
             group = kind.group
-        say(f"\n{kind.name}: {kind.meaning}")
-        say(f"    {kind.example}")
+        say("", f"{kind.name}: {kind.meaning}", f"    {kind.example}")
         say(f"    takes {kind.targets}")
         for parameter in kind.parameters:
             say(f"    {parameter_text(parameter)}")

@@ -1,15 +1,11 @@
-"""Makes SIGINT, SIGTERM and SIGHUP states to check, instead of exceptions at any point of the code.
-
-Also tells the operator's interrupt from a KeyboardInterrupt that users' code raised itself.
-"""
+"""Makes SIGINT, SIGTERM and SIGHUP states to check, instead of exceptions at any point of the code."""
 
 from __future__ import annotations
 
 import os
 import signal
-import threading
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 EXIT_INTERRUPTED, EXIT_TERMINATED = 130, 143
 _EXIT_CODES = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: EXIT_TERMINATED, signal.SIGHUP: 129}
@@ -66,27 +62,3 @@ def ctrl_c_reaches_us() -> bool:
         return os.tcgetpgrp(terminal) == os.getpgrp()
     finally:
         os.close(terminal)
-
-
-class NotedInterrupt:
-    """Notes a SIGINT inside its block, which still raises KeyboardInterrupt."""
-
-    def __init__(self) -> None:
-        self.came = False
-        self._before: Any = None
-
-    def _caught(self, signum: int, frame: FrameType | None) -> NoReturn:
-        self.came = True
-        raise KeyboardInterrupt
-
-    def __enter__(self) -> NotedInterrupt:
-        # If Python's own handler is not in place, other code decides what SIGINT does.
-        ours = threading.current_thread() is threading.main_thread()
-        if ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            self._before = signal.signal(signal.SIGINT, self._caught)
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        # The code inside may have set its own handler, which stays.
-        if self._before is not None and signal.getsignal(signal.SIGINT) == self._caught:
-            signal.signal(signal.SIGINT, self._before)

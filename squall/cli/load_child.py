@@ -14,7 +14,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
@@ -57,14 +56,13 @@ def load_apart(
 ) -> tuple[TopologyCode, Config]:
     """Import `target` in a process of its own. UsageError (its note is the user's traceback) if that fails."""
     command = [*interpreter("squall.cli.load_child"), target, app_dir or "", *arguments]
-    with tempfile.TemporaryFile() as request, tempfile.TemporaryFile() as answer:
-        request.write(msgspec.msgpack.encode((layers.below, layers.above)))
-        request.seek(0)
-        child = subprocess.Popen(
-            command, stdin=request, stdout=answer, env={**os.environ, **(environment or {})}, start_new_session=True
-        )
+    request = msgspec.msgpack.encode((layers.below, layers.above))
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **(environment or {})},
+        start_new_session=True,
+    ) as child:
         try:
-            status = child.wait(limit_secs)
+            said, _ = child.communicate(request, limit_secs)
         except subprocess.TimeoutExpired:
             raise UsageError(
                 f"importing {target} took longer than {limit_secs:g} s; start what takes long in open()"
@@ -72,9 +70,7 @@ def load_apart(
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-        answer.seek(0)
-        said = answer.read()
+    status = child.returncode
     if not said:
         ended = process.describe_status(-status if status < 0 else status << 8)
         raise UsageError(f"importing {target} ended its process: {ended}; a topology file must run to its end")

@@ -11,10 +11,10 @@ from pathlib import Path
 import click
 
 from squall.cli.interrupts import Interrupts
-from squall.cli.output import note, reader_has_gone, say
-from squall.cli.standing import closed_pipe_is_no_error, directory_option, json_option, show
+from squall.cli.output import closed_pipe_is_no_error, note, reader_has_gone, say
+from squall.cli.screen import show
+from squall.cli.standing import directory_option, json_option
 from squall.engine.errors import ClusterError, UsageError
-from squall.engine.foreign.plain_text import plain
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.log_tail import LogTail, log_line
 from squall.scheduler.client.nimbus_client import NimbusClient
@@ -29,40 +29,32 @@ _ANSWER_SECS = 1.0
 @click.command("logs")
 @click.argument("name")
 @click.option("--worker", metavar="NODE:PORT", help="Only the log of this worker.")
-@click.option("--grep", metavar="RE", help="Only lines that match this regular expression somewhere.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with new lines, until Ctrl-C.")
 @directory_option
 @json_option
-def logs_command(
-    name: str, worker: str | None, grep: str | None, follow: bool, directory: str | None, as_json: bool
-) -> None:
+def logs_command(name: str, worker: str | None, follow: bool, directory: str | None, as_json: bool) -> None:
     """Show the logs of a topology's workers, per worker in order; also of one that is gone. With --follow also of one
     whose workers have not started yet."""
     if follow and as_json:
         raise UsageError("--follow has no end and --json is one document: choose one")
-    try:
-        pattern = re.compile(grep or "")
-    except re.error as error:
-        raise UsageError(f"--grep {grep!r} is no regular expression: {error}") from None
     tail = LogTail(_logs_of(open_cluster(directory), name), from_start=True)
     workers = tail.workers
     if worker is not None and workers and worker not in workers:
         raise UsageError(f"{name} has no worker {worker!r}; workers with logs: {', '.join(workers)}")
 
     def new() -> list[tuple[str, str]]:
-        return [(who, line) for who, line in tail.poll() if worker in (None, who) and pattern.search(line)]
+        return [(who, line) for who, line in tail.poll() if worker in (None, who)]
 
     if not workers:
-        status = f"squall status {shlex.quote(name)}"
-        note(plain(f"no worker of {name} has written yet; {status} shows whether it runs"))
+        note(f"no worker of {name} has written yet; squall status {shlex.quote(name)} shows whether it runs")
     if follow:
         raise click.exceptions.Exit(_follow(new))
     lines = new()
     if lines or as_json:
-        text = "\n".join(log_line(who, line) for who, line in lines)
-        show(as_json, [{"worker": who, "line": line} for who, line in lines], text)
+        shown = [log_line(who, line) for who, line in lines]
+        show(as_json, [{"worker": who, "line": line} for who, line in lines], [shown])
     elif workers:
-        note(_nothing(name, worker, grep))
+        note(f"nothing is printed by {f'worker {worker}' if worker else 'the workers'} of {name}")
 
 
 def _follow(new: Callable[[], list[tuple[str, str]]]) -> int:
@@ -75,13 +67,6 @@ def _follow(new: Callable[[], list[tuple[str, str]]]) -> int:
                 raise BrokenPipeError
             time.sleep(_POLL_SECS)
     return interrupts.exit_code if interrupts.count else 0
-
-
-def _nothing(name: str, worker: str | None, grep: str | None) -> str:
-    who = f"worker {worker} of {name}" if worker else f"the workers of {name}"
-    if grep:
-        return plain(f"no line that {who} printed matches {grep!r}")
-    return plain(f"{who} {'has' if worker else 'have'} printed nothing")
 
 
 def _logs_of(run_dir: RunDir, name: str) -> Path:

@@ -1,7 +1,7 @@
-"""Prints the commands' output: every line goes through here, or through `squall.cli.plain_console`.
+"""Prints the commands' output: every line goes through here, or through `squall.cli.screen`.
 
-Guarantees: printed text holds no control character but line feeds and tabs. A foreign text that must stay on its line
-has been through `engine.foreign.plain_text.plain` before, as its line feeds cannot be told from ours here.
+Guarantees: each text printed is one line, in which control characters and other dangers of foreign text are visible as
+escapes (`engine.foreign.plain_text`): whoever makes a text need not see to that. JSON is ASCII, and escapes by itself.
 
 Output of users' code in this process (a topology file imported by `squall run`, components with `--local`) does not go
 through here: it goes where they send it.
@@ -13,40 +13,34 @@ import contextlib
 import os
 import select
 import sys
+from collections.abc import Iterator
 from typing import Any, TextIO
 
-from squall.engine.foreign.plain_text import plain_lines
+from squall.engine.foreign.plain_text import plain
 from squall.engine.report.strict_json import strict_json
 from squall.ipc.private import naming
 
 
-def say(text: str) -> None:
-    """Print a text on stdout, if there is one. An error names it."""
+def say(*lines: object) -> None:
+    """Print lines on stdout, if there is one. An error names it."""
     if sys.stdout is not None:
         with naming("stdout"):
-            sys.stdout.write(plain_lines(text) + "\n")
-            sys.stdout.flush()
+            _write(sys.stdout, lines)
 
 
-def reader_has_gone() -> bool:
-    """Whether stdout is a pipe that nobody reads any more."""
-    if sys.stdout is None:
-        return False
-    poll = select.poll()
-    try:
-        poll.register(sys.stdout, 0)
-    except (OSError, ValueError):
-        # A program has replaced it by something that is no file.
-        return False
-    return any(event & select.POLLERR for _, event in poll.poll(0))
-
-
-def note(text: str) -> None:
-    """Print a text on stderr, if it can be written: the exit code is all that tells otherwise, and must stay right."""
+def note(*lines: object) -> None:
+    """Print lines on stderr, if it can be written: the exit code is all that tells otherwise, and must stay right."""
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
-            sys.stderr.write(plain_lines(text) + "\n")
-            sys.stderr.flush()
+            _write(sys.stderr, lines)
+
+
+def _write(stream: TextIO, lines: tuple[object, ...]) -> None:
+    stream.write("".join(f"{plain(line, keep=TAB)}\n" for line in lines))
+    stream.flush()
+
+
+TAB = "\t"
 
 
 def say_json(document: Any, *, out: TextIO | None = None) -> None:
@@ -72,3 +66,26 @@ def reserve_stdout() -> TextIO:
     own = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2 if sys.stderr is not None else os.open(os.devnull, os.O_WRONLY), 1)
     return own
+
+
+def reader_has_gone() -> bool:
+    """Whether stdout is a pipe that nobody reads any more."""
+    if sys.stdout is None:
+        return False
+    poll = select.poll()
+    try:
+        poll.register(sys.stdout, 0)
+    except (OSError, ValueError):
+        # A program has replaced it by something that is no file.
+        return False
+    return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+@contextlib.contextmanager
+def closed_pipe_is_no_error(out: TextIO | None = None) -> Iterator[None]:
+    """Print inside on stdout, or `out`; if nobody reads it (`| head`), the rest is dropped."""
+    try:
+        yield
+    except BrokenPipeError:
+        # The interpreter's flush at exit would fail, too.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), (out or sys.stdout).fileno())

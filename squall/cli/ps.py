@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 import click
 import psutil
 
-from squall.cli.screen import Block
-from squall.cli.standing import directory_option, json_option, show
-from squall.cli.tables import Grid, plain_number
+from squall.cli.screen import Block, Grid, plain_number, show
+from squall.cli.standing import directory_option, json_option
 from squall.engine.errors import UsageError
 from squall.engine.report.schema import with_schema
 from squall.scheduler.client.standing import open_cluster, start_hint

@@ -9,16 +9,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from squall.cli.interrupts import Interrupts
+from squall.cli.live import Progress
 from squall.cli.loader import load_topology
-from squall.cli.output import note, reserve_stdout, say_json
-from squall.cli.progress import Progress
+from squall.cli.output import closed_pipe_is_no_error, note, reserve_stdout, say_json
+from squall.cli.report_text import print_summary
 from squall.cli.run import exit_code
 from squall.cli.settings import layers_of
-from squall.cli.standing import closed_pipe_is_no_error, emitted_again
-from squall.cli.summary import print_summary
+from squall.cli.standing import emitted_again
 from squall.engine.api.config import Config
 from squall.engine.errors import UsageError
-from squall.engine.foreign.plain_text import plain
 from squall.engine.foreign.text import repr_of
 from squall.engine.plural import plural
 from squall.engine.report.run_report import RunReport
@@ -93,13 +92,12 @@ def run_job(
                     # With a plan, the driver activates it, so that faults at 0 s begin before the first tuple.
                     job = cluster.submit(name, loaded.topology, config, loaded.script, active=plan is None, fresh=False)
                     if job.takes_up_state:
-                        note(plain(f"it goes on from the state that an earlier {name} left in {cluster.run_dir.path}"))
+                        note(f"it goes on from the state that an earlier {name} left in {cluster.run_dir.path}")
                     driver = _driver(plan, cluster, job, names, progress) if plan else None
                     report = _follow(cluster, job, progress, interrupts, for_secs, drain_secs, driver)
                 finally:
                     progress.close()
-    for error in report.close_errors:
-        note(plain(error))
+    note(*report.close_errors)
     if text := _unfinished_text(report):
         note(text)
     with closed_pipe_is_no_error(out):
@@ -126,7 +124,7 @@ def _plan(
 def _driver(plan: Plan, cluster: LocalCluster, job: Job, nodes: list[str], progress: Progress) -> FaultDriver:
     from squall.scheduler.cluster.fault_driver import FaultDriver
 
-    return FaultDriver(plan, cluster.client, job, nodes, lambda text: progress.print(f"fault: {plain(text)}"))
+    return FaultDriver(plan, cluster.client, job, nodes, lambda text: progress.print(f"fault: {text}"))
 
 
 def _name_of(target: str, name: str | None) -> str:
@@ -168,7 +166,7 @@ def _tell_letters(letters: Sequence[tuple[str, int, Any, Any, Failure]]) -> None
     """Nobody else answers for these messages: a run in this process leaves no ledger."""
     for spout, _, message_id, values, failure in letters[:_LETTERS_SHOWN]:
         what = f"message {repr_of(message_id, _LETTER_CHARS)} of {spout}, {repr_of(values, _LETTER_CHARS)}"
-        note(plain(f"dead letter, not kept by --local: {what}: {failure}"))
+        note(f"dead letter, not kept by --local: {what}: {failure}")
     if len(letters) > _LETTERS_SHOWN:
         note(f"and {plural(len(letters) - _LETTERS_SHOWN, 'more dead letter')}; a run on workers keeps them")
 

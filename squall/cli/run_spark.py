@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from squall.cli.interrupts import Interrupts
+from squall.cli.live import Progress
 from squall.cli.loader import Loaded
-from squall.cli.progress import Progress
 from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
 from squall.engine.errors import UsageError

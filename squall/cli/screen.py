@@ -1,27 +1,24 @@
-"""Shows blocks of text and tables to people: plainly in a file or a pipe; on a terminal in colour, and in its width.
+"""Shows lines and tables to people: whole in a file or a pipe; on a terminal by Rich, in colour and within its width.
 
-Guarantees: what is shown in a file or a pipe is complete, and does not depend on any terminal. On a terminal no line of
-a table is wider than the window (Rich's own tables would cut numbers). Rich, which takes a while to import, is
-imported for a terminal only.
+Guarantees: each text is made plain here, whatever it holds: one line, no markup, no control character. In a table each
+row is one line in a pipe; on a terminal numbers are not cut as long as there is room for them, and texts are folded.
+Rich, which takes a while to import, is imported for a terminal only.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TextIO
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from squall.cli.output import say
-from squall.cli.tables import Cell, Grid
-from squall.engine.foreign.plain_text import plain_lines
+from squall.cli.output import TAB, closed_pipe_is_no_error, say, say_json
+from squall.engine.foreign.plain_text import plain
+from squall.ipc.private import naming
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.text import Text
-
-Block = str | Grid | Cell
-"""A text of one or more lines, a table, or a text with a style."""
+    from rich.console import Console, Group
+    from rich.table import Table
 
 STATE_STYLES = {
     "ACTIVE": "green", "FINISHED": "cyan", "INACTIVE": "yellow", "REBALANCING": "yellow", "KILLED": "yellow",
@@ -29,8 +26,62 @@ STATE_STYLES = {
 }
 SCREEN_INTERVAL_SECS, LINE_INTERVAL_SECS = 1.0, 5.0
 """Between two looks at something that changes: what eyes can follow, and what a log can hold."""
-_GAP = 1
-_LEAST_ROWS = 3
+
+
+class Cell(NamedTuple):
+    """A value with a style of Rich, such as "red"; or a block of lines with a style."""
+
+    value: object
+    style: str = ""
+    shown: str = ""
+    """The text, if it is not the usual one of the value."""
+
+    def __str__(self) -> str:
+        if self.shown or self.value is None:
+            return self.shown or "-"
+        if isinstance(self.value, int):
+            return f"{self.value:,}"
+        return f"{self.value:,.2f}" if isinstance(self.value, float) else plain(self.value)
+
+
+class Grid:
+    """A table. `whole`: columns of text that are never folded, because people copy them."""
+
+    def __init__(self, head: Sequence[str], rows: Sequence[Sequence[object]], whole: Collection[int] = ()) -> None:
+        self._head = [plain(cell) for cell in head]
+        self._rows = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
+        self._whole = whole
+        values = zip(*([cell.value for cell in row] for row in self._rows), strict=True)
+        right = [all(isinstance(value, int | float | None) for value in column) for column in values]
+        self._right = right or [False] * len(head)
+
+    def __str__(self) -> str:
+        """The whole table as plain text."""
+        texts = [self._head, *([str(cell) for cell in row] for row in self._rows)]
+        widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+        return "\n".join(
+            "  ".join(
+                cell.rjust(width) if right else cell.ljust(width)
+                for cell, width, right in zip(line, widths, self._right, strict=True)
+            ).rstrip()
+            for line in texts
+        )
+
+    def __rich__(self) -> Table:
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+        for at, (name, right) in enumerate(zip(self._head, self._right, strict=True)):
+            kept = right or at in self._whole
+            table.add_column(Text(name), justify="right" if right else "left", no_wrap=kept, overflow="fold")
+        for row in self._rows:
+            table.add_row(*(Text(str(cell), cell.style) for cell in row))
+        return table
+
+
+Block = str | Sequence[str] | Grid | Cell
+"""A line, several, a table, or lines with a style."""
 
 
 def state_cell(state: str) -> Cell:
@@ -41,6 +92,16 @@ def state_cell(state: str) -> Cell:
 def alarm_cell(count: int | None) -> Cell:
     """A count that should be 0."""
     return Cell(count, "red" if count else "")
+
+
+def plain_number(number: int | None) -> Cell:
+    """A number that names something, such as a pid: without commas."""
+    return Cell(number, shown="" if number is None else str(number))
+
+
+def millis(ms: float | None) -> Cell:
+    """Milliseconds, to a tenth of a microsecond."""
+    return Cell(ms, shown="" if ms is None else f"{ms:,.4f}")
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -55,89 +116,81 @@ def interval_or_default(interval_secs: float | None, stream: TextIO | None) -> f
     return SCREEN_INTERVAL_SECS if is_terminal(stream) else LINE_INTERVAL_SECS
 
 
-def plain_text(blocks: Sequence[Block]) -> str:
-    return "\n\n".join(_plain(block) for block in blocks)
+def show(as_json: bool, document: Any, blocks: Block | Sequence[Block]) -> None:
+    """Print the outcome of a command on stdout: the document, or the blocks with an empty line between two of them."""
+    with closed_pipe_is_no_error():
+        if as_json:
+            say_json(document)
+        else:
+            print_blocks([blocks] if isinstance(blocks, str | Grid | Cell) else blocks)
 
 
 def print_blocks(blocks: Sequence[Block]) -> None:
     """Print on stdout, with an empty line between two blocks."""
-    if not is_terminal(sys.stdout):
-        say(plain_text(blocks))
+    if is_terminal(sys.stdout):
+        with naming("stdout"):
+            _console(sys.stdout).print(_rendered(blocks))
         return
-    from squall.cli.plain_console import PlainConsole
-
-    console = PlainConsole()
-    console.print(rendered(blocks, console.width), soft_wrap=False)
+    parts = [str(block).split("\n") if isinstance(block, Grid) else _lines(block) for block in blocks]
+    say(*(line for at, part in enumerate(parts) for line in ([""] if at else []) + part))
 
 
-def rendered(blocks: Sequence[Block], width: int) -> RenderableType:
-    """Blocks for a console of this width."""
+class Screen:
+    """What changes: a part of a terminal that is drawn anew; elsewhere one more line, by `tell`.
+
+    `stays`: whether the last state is to stay on a terminal.
+    """
+
+    def __init__(self, stream: TextIO | None, tell: Callable[[str], None], *, stays: bool) -> None:
+        self._tell = tell
+        self._live = None
+        if stream is not None and is_terminal(stream):
+            from rich.live import Live
+
+            self._live = Live(
+                console=_console(stream), auto_refresh=False, transient=not stays, vertical_overflow="ellipsis"
+            )
+            self._live.start()
+
+    def show(self, blocks: Sequence[Block], line: str) -> None:
+        """Show a state: blocks on a terminal, a line elsewhere."""
+        if self._live is None:
+            self._tell(line)
+        else:
+            self._live.update(_rendered(blocks), refresh=True)
+
+    def tell(self, line: str, style: str = "") -> None:
+        """Print a line, above the state."""
+        if self._live is None:
+            self._tell(line)
+        else:
+            self._live.console.print(_rendered([Cell(line, style)]))
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        if self._live is not None:
+            self._live.stop()
+
+
+def _console(stream: TextIO) -> Console:
+    from rich.console import Console
+
+    return Console(file=stream, markup=False, emoji=False, highlight=False)
+
+
+def _rendered(blocks: Sequence[Block]) -> Group:
     from rich.console import Group
+    from rich.text import Text
 
-    parts: list[Any] = []
+    parts: list[Text | Grid] = []
     for block in blocks:
-        parts += [*([""] if parts else []), _rendered(block, width)]
+        style = block.style if isinstance(block, Cell) else ""
+        text = [block] if isinstance(block, Grid) else [Text(line, style, overflow="fold") for line in _lines(block)]
+        parts += [*([Text()] if parts else []), *text]
     return Group(*parts)
 
 
-def lines_of(block: Block, width: int) -> int:
-    """Lines that a block takes at this width."""
-    if isinstance(block, Grid):
-        return len(block.rows) + (2 if block.more else 1)
-    return sum(-(-len(line) // width) or 1 for line in _plain(block).split("\n"))
-
-
-def cut_to_window(blocks: Sequence[Block], width: int, height: int) -> list[Block]:
-    """The blocks with fewer rows in the longest tables, so that they fit a window if that is possible."""
-    cut = list(blocks)
-    grids = [at for at, block in enumerate(cut) if isinstance(block, Grid)]
-    while grids:
-        excess = sum(lines_of(block, width) for block in cut) + len(cut) - 1 - height
-        if excess <= 0:
-            break
-        longest = max(grids, key=lambda at: lines_of(cut[at], width))
-        grid = cut[longest]
-        assert isinstance(grid, Grid)
-        # Not below the second longest at once: tables are cut to the same length.
-        others = [lines_of(cut[at], width) for at in grids if at != longest]
-        step = max(1, min(excess, lines_of(grid, width) - max(others, default=0)))
-        rows = max(_LEAST_ROWS, len(grid.rows) - step - (not grid.more))
-        if rows >= len(grid.rows):
-            break
-        cut[longest] = grid.cut_to(rows)
-    return cut
-
-
-def _plain(block: Block) -> str:
-    return str(block.value) if isinstance(block, Cell) else str(block)
-
-
-def _rendered(block: Block, width: int) -> Text:
-    from rich.text import Text
-
-    if isinstance(block, Grid):
-        return _table(block, width)
-    style = block.style if isinstance(block, Cell) else ""
-    return Text(plain_lines(_plain(block)), style, no_wrap=False, overflow="fold")
-
-
-def _table(grid: Grid, width: int) -> Text:
-    from rich.cells import cell_len
-    from rich.text import Text
-
-    texts = grid.fitted(width, _GAP)
-    widths = [max(map(cell_len, column)) for column in zip(*texts, strict=True)]
-    styles = [["bold"] * len(grid.head), *([cell.style for cell in row] for row in grid.rows)]
-    lines = []
-    for line, line_styles in zip(texts, styles, strict=True):
-        text = Text(no_wrap=True, overflow="crop")
-        for at, (cell, style) in enumerate(zip(line, line_styles, strict=True)):
-            blanks = " " * (widths[at] - cell_len(cell))
-            text.append(blanks + cell if grid.right[at] else cell + blanks, style)
-            text.append(" " * _GAP if at + 1 < len(line) else "")
-        text.rstrip()
-        text.truncate(width, overflow="ellipsis")
-        lines.append(text)
-    if grid.more:
-        lines.append(Text(grid.more, "dim"))
-    return Text("\n").join(lines)
+def _lines(block: str | Sequence[str] | Cell) -> list[str]:
+    """The lines of a block, made plain."""
+    lines: Any = block.value if isinstance(block, Cell) else block
+    return [plain(line, keep=TAB) for line in ([lines] if isinstance(lines, str) else lines)]

@@ -8,9 +8,8 @@ import click
 
 from squall.cli.loader import load_topology
 from squall.cli.output import reserve_stdout, say_json
-from squall.cli.screen import Block, print_blocks
+from squall.cli.screen import Block, Cell, Grid, print_blocks
 from squall.cli.settings import layers_of, settings_option
-from squall.cli.tables import Cell, Grid
 from squall.cli.target import target_options
 from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
@@ -74,4 +73,4 @@ def plan_text(plan: SparkPlan) -> list[Block]:
         lines.append(f"{plural(approx, 'finding')} APPROX: squall run --on spark needs --accept-approx")
     else:
         lines.append("all is EXACT: squall run --on spark")
-    return [*blocks, "\n".join(lines)]
+    return [*blocks, lines]

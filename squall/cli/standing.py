@@ -1,21 +1,17 @@
-"""The common parts of the commands for a standing cluster: its directory, its Nimbus, JSON, times."""
+"""The common parts of the commands for a standing cluster: its directory, its Nimbus, what was left pending."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TextIO, TypeVar, cast
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, cast
 
 import click
 
 from squall.cli.checks import seconds, some_path
-from squall.cli.output import note, say_json
-from squall.cli.screen import Block, print_blocks
+from squall.cli.output import note
 from squall.engine.errors import ClusterError
-from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
 from squall.engine.report.account import Unfinished
 from squall.ipc.private import naming
@@ -126,34 +122,11 @@ def left_document(left: Unfinished) -> dict[str, int]:
     return {"pending": left, "waiting": left.waiting, "untracked_unexecuted": left.untracked}
 
 
-def show(as_json: bool, document: Any, shown: str | Sequence[Block]) -> None:
-    """Print the outcome on stdout. A closed pipe (`| head`) is no error."""
-    with closed_pipe_is_no_error():
-        if as_json:
-            say_json(document)
-        else:
-            print_blocks([shown] if isinstance(shown, str) else shown)
-
-
-@contextlib.contextmanager
-def closed_pipe_is_no_error(out: TextIO | None = None) -> Iterator[None]:
-    """Print inside on stdout, or `out`; if nobody reads it, the rest is dropped."""
-    try:
-        yield
-    except BrokenPipeError:
-        drop_stdout(out)
-
-
-def drop_stdout(out: TextIO | None = None) -> None:
-    """Let nothing more be written to a closed pipe: the interpreter's flush at exit would fail, too."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), (out or sys.stdout).fileno())
-
-
 def tell_unknown(ids: list[str]) -> None:
     """Name on stderr the topologies that Nimbus found and does not know."""
     for topology_id in ids:
         note(
-            f"unknown: {plain(topology_id)} is not in the store; its workers and files are left alone, "
+            f"unknown: {topology_id} is not in the store; its workers and files are left alone, "
             f"`squall kill --unknown` ends and removes them"
         )
 
@@ -165,6 +138,6 @@ def tell_refused(run_dir: RunDir, cluster: ClusterState) -> bool:
     refused = plural(cluster.refused_frames, "frame")
     note(
         f"no supervisor is registered, and Nimbus has refused {refused}: is "
-        f"{plain(run_dir.key_file)} the key that the supervisors were started with? With the old one back, kill Nimbus"
+        f"{run_dir.key_file} the key that the supervisors were started with? With the old one back, kill Nimbus"
     )
     return True

@@ -10,23 +10,20 @@ from typing import Any, NamedTuple
 import click
 
 from squall.cli.checks import seconds
-from squall.cli.death_news import DeathNews
 from squall.cli.fault_text import faults_in_force
-from squall.cli.screen import LINE_INTERVAL_SECS, SCREEN_INTERVAL_SECS, interval_or_default
+from squall.cli.live import DeathNews, Look, watch
+from squall.cli.screen import LINE_INTERVAL_SECS, SCREEN_INTERVAL_SECS, interval_or_default, show
 from squall.cli.standing import (
     directory_option,
     job_of,
     json_option,
     nimbus_of,
-    show,
     status_of,
     tell_refused,
     tell_unknown,
 )
 from squall.cli.status_text import cluster_line, cluster_text, topology_line, topology_text
-from squall.cli.watch import Look, watch
 from squall.engine.errors import UsageError
-from squall.engine.foreign.plain_text import plain
 from squall.engine.report.run_report import TaskReading
 from squall.engine.report.schema import with_schema
 from squall.ipc.board import SLOT_HELD_BYTES, STATE_NAMES, SlotCell
@@ -39,33 +36,29 @@ from squall.scheduler.common.messages import ClusterState, RestartRecord, Topolo
 
 ERRORS_SHOWN = 10
 FAILED = "FAILED"
-_FIRST_SECS = 0.2
-"""Time over which the first rates of --watch are measured: the screen should not stay empty."""
+_RATES_SECS, _FIRST_SECS = 0.5, 0.2
+"""Time over which rates are measured, and the first ones of --watch: its screen should not stay empty."""
 
 
 @click.command("status")
 @click.argument("name", required=False)
-@click.option("--over", "over_secs", type=float, default=0.5, show_default=True, metavar="SECS",
-              callback=seconds(0.05, 3600), help="Time over which rates are measured.")
 @click.option("--watch", "watching", is_flag=True, help="Show it again and again, and deaths as they happen.")
-@click.option("--interval", "interval_secs", type=float, metavar="SECS", callback=seconds(above=True),
-              help=f"With --watch: time between two looks (default: {SCREEN_INTERVAL_SECS:g}; "
-                   f"{LINE_INTERVAL_SECS:g}, and one line each, if stdout is no terminal).")
+@click.option("--interval", "interval_secs", type=float, metavar="SECS", callback=seconds(0.05, 3600),
+              help=f"Time over which rates are measured (default: {_RATES_SECS:g}), and between two looks of --watch "
+                   f"({SCREEN_INTERVAL_SECS:g}; {LINE_INTERVAL_SECS:g}, and one line each, if stdout is no terminal).")
 @directory_option
 @json_option
 def status_command(
-    name: str | None, over_secs: float, watching: bool, interval_secs: float | None, directory: str | None,
-    as_json: bool,
+    name: str | None, watching: bool, interval_secs: float | None, directory: str | None, as_json: bool
 ) -> None:
     """Show a topology: components, executors, workers, deaths, rates. Without NAME: the cluster."""
     if watching and as_json:
         raise UsageError("--watch has no end and --json is one document: choose one")
-    if interval_secs is not None and not watching:
-        raise UsageError(f"--interval {interval_secs:g} is the time between two looks of --watch, which is not given")
+    looks_secs = interval_or_default(interval_secs, sys.stdout)
     if name is None:
         with nimbus_of(directory) as (run_dir, client):
             if watching:
-                _watch_cluster(run_dir, client, interval_or_default(interval_secs, sys.stdout))
+                _watch_cluster(run_dir, client, looks_secs)
                 return
             cluster = client.get_cluster()
             document = _cluster(run_dir, client, cluster)
@@ -77,10 +70,10 @@ def status_command(
     with job_of(directory, name) as job:
         run_dir = open_cluster(directory)
         if watching:
-            _watch_topology(run_dir, job, interval_or_default(interval_secs, sys.stdout))
+            _watch_topology(run_dir, job, looks_secs)
             return
         before = Readings.of(job)
-        time.sleep(over_secs)
+        time.sleep(_RATES_SECS if interval_secs is None else interval_secs)
         document = describe(run_dir, job, before)
     show(as_json, with_schema("status", document), topology_text(document))
 
@@ -117,7 +110,7 @@ def _watch_cluster(run_dir: RunDir, client: NimbusClient, interval_secs: float) 
         document = _cluster(run_dir, client, client.get_cluster())
         # Once per look: it takes a request for each topology.
         for name, deaths in _deaths(client).items():
-            new.extend(f"{plain(name)}: {line}" for line in told.setdefault(name, DeathNews()).lines(deaths))
+            new.extend(f"{name}: {line}" for line in told.setdefault(name, DeathNews()).lines(deaths))
         return Look(cluster_text(document), cluster_line(document))
 
     def news() -> list[str]:
@@ -195,7 +188,7 @@ def describe(run_dir: RunDir, job: Job, before: Readings) -> dict[str, Any]:
         "workers": _workers(job, state),
         "restarts_total": state.restarts_total,
         "given_up": [str(slot) for slot in state.topology.given_up],
-        "deaths": [_death(restart) for restart in state.restarts][-ERRORS_SHOWN:],
+        "deaths": [_death(restart) for restart in state.restarts[-ERRORS_SHOWN:]],
         "errors": [_error(restart) for restart in state.restarts if restart.error][-ERRORS_SHOWN:],
         "faults": faults_in_force(run_dir),
     }

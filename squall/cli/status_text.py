@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import starmap
 from typing import Any
 
-from squall.cli.account_text import detail_blocks, emitted_text, latency_text
 from squall.cli.fault_text import fault_lines
-from squall.cli.screen import Block, alarm_cell, state_cell
-from squall.cli.tables import Cell, Grid, millis, plain_number
-from squall.engine.foreign.plain_text import plain_values
+from squall.cli.report_text import detail_blocks, emitted_text, latency_text
+from squall.cli.screen import Block, Cell, Grid, alarm_cell, millis, plain_number, state_cell
 from squall.engine.plural import plural
 
 _LONG_OPENING_SECS = 1.0
@@ -16,60 +15,57 @@ _LONG_OPENING_SECS = 1.0
 
 
 def cluster_text(document: dict[str, Any]) -> list[Block]:
-    document = plain_values(document)
-    slots = sum(map(len, document["nodes"].values()))
-    nodes, free = plural(len(document["nodes"]), "node"), len(document["free_slots"])
-    lines = [f"cluster in {document['dir']}: {nodes}, {plural(slots, 'slot')}, {free} free"]
-    lines += [f"node {node} is gone: it has been silent for some seconds" for node in document["gone"]]
-    lines += [f"node {node} is leaving: it gets no more work" for node in document["leaving"]]
-    blocks: list[Block] = ["\n".join(lines)]
+    """Show a cluster as described by `squall status`."""
+    blocks: list[Block] = [f"cluster in {document['dir']}: {'; '.join(_cluster(document))}"]
     if document["topologies"]:
         rows = [[name, state_cell(status)] for name, status in document["topologies"].items()]
         blocks.append(Grid(["topology", "status"], rows))
     if document["replaced_by"]:
-        blocks.append("\n".join(replaced_text(name, by) for name, by in document["replaced_by"].items()))
+        blocks.append(list(starmap(replaced_text, document["replaced_by"].items())))
     if broken := fault_lines(document["faults"]):
-        blocks.append(Cell("\n".join(broken), "magenta"))
+        blocks.append(Cell(broken, "magenta"))
     return blocks
 
 
 def cluster_line(document: dict[str, Any]) -> str:
     """A cluster on one short line."""
-    document = plain_values(document)
-    parts = [f"{plural(len(document['nodes']), 'node')}, {len(document['free_slots'])} slots free"]
-    parts += [f"node {node} is gone" for node in document["gone"]]
-    parts += [f"node {node} is leaving" for node in document["leaving"]]
-    parts += [f"{name} {status}" for name, status in document["topologies"].items()]
-    return "; ".join([*parts, *(f"{name} gives way to {by}" for name, by in document["replaced_by"].items())])
+    topologies = [f"{name} {status}" for name, status in document["topologies"].items()]
+    return "; ".join([*_cluster(document), *topologies, *starmap(replaced_text, document["replaced_by"].items())])
+
+
+def _cluster(document: dict[str, Any]) -> list[str]:
+    slots, nodes = sum(map(len, document["nodes"].values())), plural(len(document["nodes"]), "node")
+    return [
+        f"{nodes}, {plural(slots, 'slot')}, {len(document['free_slots'])} free",
+        *(f"node {node} is gone: it has been silent for some seconds" for node in document["gone"]),
+        *(f"node {node} is leaving: it gets no more work" for node in document["leaving"]),
+    ]
 
 
 def topology_text(document: dict[str, Any]) -> list[Block]:
     """Show a topology as described by `describe`."""
-    document = plain_values(document)
     broken = fault_lines(document["faults"])
     if not document["workers"]:
-        return ["\n".join([f"{document['name']} is {document['status']} and waits for a free slot", *broken])]
+        return [[f"{document['name']} is {document['status']} and waits for a free slot", *broken]]
     blocks: list[Block] = [_headline(document)]
     if document["replaced_by"]:
-        blocks.append(replaced_text(document["name"], _described(document["replaced_by"])))
+        blocks.append(replaced_text(document["name"], document["replaced_by"]["id"]))
     blocks += [_components(document), _workers(document)]
     if opening := opening_lines(document):
-        blocks.append(Cell("\n".join(opening), "yellow"))
-    blocks += ["\n".join(lines) for lines in detail_blocks(document) if lines]
-    deaths = [_death(row) for row in document["deaths"]]
-    if deaths:
-        blocks.append("\n".join(["last deaths:", *deaths]))
+        blocks.append(Cell(opening, "yellow"))
+    blocks += [lines for lines in detail_blocks(document) if lines]
+    if document["deaths"]:
+        blocks.append(["last deaths:", *map(_death, document["deaths"])])
     if document["given_up"]:
         slots = ", ".join(document["given_up"])
         blocks.append(Cell(f"given up: {slots}; `squall reset {document['name']}` tries again", "bold red"))
     if broken:
-        blocks.append(Cell("\n".join(broken), "magenta"))
+        blocks.append(Cell(broken, "magenta"))
     return blocks
 
 
 def topology_line(document: dict[str, Any]) -> str:
     """A topology on one short line."""
-    document = plain_values(document)
     parts = [f"{document['name']} {document['status']}"]
     parts += [f"gives way to {document['replaced_by']['id']}"] if document["replaced_by"] else []
     if document["workers"]:
@@ -91,14 +87,6 @@ def replaced_text(name: str, successor: str) -> str:
     return f"{name} is being replaced by {successor}, which begins when it has drained"
 
 
-def _described(successor: dict[str, Any]) -> str:
-    """ "words-2-0a1b2c3d (2 workers, INACTIVE, without the state kept)"."""
-    words = [plural(successor["workers_wanted"], "worker")]
-    words += [successor["status"]] if successor["status"] != "ACTIVE" else []
-    words += ["without the state kept"] if successor["fresh"] else []
-    return f"{successor['id']} ({', '.join(words)})"
-
-
 def _death(row: dict[str, Any]) -> str:
     """ "node-1:6700 incarnation 3: killed by SIGSEGV, 31 MiB: Fatal Python error: Segmentation fault"."""
     memory = f", {row['rss_bytes'] >> 20} MiB" if row["rss_bytes"] else ""
@@ -106,16 +94,17 @@ def _death(row: dict[str, Any]) -> str:
     return f"{row['worker']} incarnation {row['incarnation']}: {row['reason']}{memory}{error}"
 
 
-def _headline(document: dict[str, Any]) -> str:
+def _headline(document: dict[str, Any]) -> list[str]:
     rates = document["rates"]
     workers = f"{len(document['workers'])} of {plural(document['workers_wanted'], 'worker')}"
     drained = "; drained: its spouts have nothing more to emit" if document["drained"] else ""
-    return (
-        f"{document['name']} is {document['status']}, up {document['uptime_secs']:.0f} s, {workers}{drained}\n"
-        f"{emitted_text(document)}\n"
-        f"{rates['emitted_per_sec']:,.0f} emitted/s, {rates['acked_per_sec']:,.0f} acked/s; "
-        f"emit to ack: {latency_text(document['latency_ms'], ('p50', 'p99', 'max'))}"
-    )
+    latency = latency_text(document["latency_ms"], ("p50", "p99", "max"))
+    speed = f"{rates['emitted_per_sec']:,.0f} emitted/s, {rates['acked_per_sec']:,.0f} acked/s"
+    return [
+        f"{document['name']} is {document['status']}, up {document['uptime_secs']:.0f} s, {workers}{drained}",
+        emitted_text(document),
+        f"{speed}; emit to ack: {latency}",
+    ]
 
 
 def _components(document: dict[str, Any]) -> Grid:

@@ -10,17 +10,17 @@ from typing import NoReturn
 
 import click
 
-from squall.cli.death_news import DeathNews
 from squall.cli.interrupts import Interrupts
+from squall.cli.live import DeathNews
 from squall.cli.load_child import load_apart
 from squall.cli.output import note, say_json
+from squall.cli.report_text import print_summary
 from squall.cli.run import exit_code
+from squall.cli.screen import show
 from squall.cli.settings import OneText, layers_of, settings_option
-from squall.cli.standing import directory_option, emitted_again, json_option, nimbus_of, show, wait_option
-from squall.cli.summary import print_summary
+from squall.cli.standing import directory_option, emitted_again, json_option, nimbus_of, wait_option
 from squall.cli.target import target_options
 from squall.engine.errors import UsageError
-from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
 from squall.engine.report.schema import with_schema
 from squall.ipc.rundir import RunDir
@@ -92,20 +92,20 @@ def submit_command(
         record = _in_place_of(client, run_dir, name, ask, wait_secs, interrupts) if replace else ask()
         if until_drained:
             with contextlib.suppress(UsageError):  # it may have finished and left by now
-                note(_words(client, client.get_topology(name)))
+                note(*_words(client, client.get_topology(name)))
             _follow(Job(client, record, run_dir), interrupts, as_json)
         state = client.get_topology(name)
-        text = _words(client, state)
+        lines = _words(client, state)
         if takes_up:
-            where = plain(run_dir.topology_state(name))
-            text += f"\nit takes up the state that an earlier {name} left in {where}; --fresh would have begun anew"
+            where = run_dir.topology_state(name)
+            lines.append(f"it takes up the state that an earlier {name} left in {where}; --fresh would have begun anew")
     assignment = state.assignment
     document = {
         "name": name, "id": state.topology.id, "status": state.topology.status, "workers_wanted": config.workers,
         "takes_up_state": takes_up,
         "workers": [] if assignment is None else [str(slot) for slot in assignment.workers],
     }
-    show(as_json, document, text)
+    show(as_json, document, [lines])
 
 
 def _variable(text: str) -> tuple[str, str]:
@@ -137,11 +137,11 @@ def _in_place_of(
     try:
         record, left = replace_named(client, run_dir, name, ask, wait_secs, lambda: interrupts.count > 0)
     except Interrupted as interrupted:
-        note(f"{plain(interrupted)}: squall status {plain(name)} shows it")
+        note(f"{interrupted}: squall status {name} shows it")
         raise click.exceptions.Exit(interrupts.exit_code) from None
     if left is not None and left + left.waiting:
         count = plural(left + left.waiting, "message")
-        note(f"the {plain(name)} that was there left {count}: {emitted_again(left + left.waiting)}")
+        note(f"the {name} that was there left {count}: {emitted_again(left + left.waiting)}")
     return record
 
 
@@ -150,14 +150,13 @@ def _follow(job: Job, interrupts: Interrupts, as_json: bool) -> NoReturn:
     told = DeathNews()
 
     def on_wait() -> bool:
-        for line in told.lines(job.known_deaths()):
-            note(line)
+        note(*told.lines(job.known_deaths()))
         return interrupts.count > 0
 
     try:
         report = job.wait_until_drained(on_wait=on_wait)
         if not report.drained:
-            note(f"{plain(job.name)} runs on; squall status {plain(job.name)} shows it")
+            note(f"{job.name} runs on; squall status {job.name} shows it")
             raise click.exceptions.Exit(interrupts.exit_code)
         if as_json:
             say_json(with_schema("run", report.to_dict()))
@@ -170,21 +169,18 @@ def _follow(job: Job, interrupts: Interrupts, as_json: bool) -> NoReturn:
     raise click.exceptions.Exit(exit_code(report))
 
 
-def _words(client: NimbusClient, state: TopologyState) -> str:
+def _words(client: NimbusClient, state: TopologyState) -> list[str]:
     """Say what happens next, and when."""
     name, wanted = state.topology.name, state.topology.conf["workers"]
     if state.assignment is None:
         slots = sum(len(ports) for ports in client.get_cluster().supervisors.values())
-        return (
-            f"{name} waits: none of the cluster's {plural(slots, 'slot')} is free; "
-            f"it starts by itself when a topology is killed or a supervisor joins"
-        )
-    slots_text = ", ".join(str(slot) for slot in state.assignment.workers)
-    text = f"{name} runs on {plural(len(state.assignment.workers), 'worker')}: {slots_text}"
+        waits = f"{name} waits: none of the cluster's {plural(slots, 'slot')} is free"
+        return [f"{waits}; it starts by itself when a topology is killed or a supervisor joins"]
     fewer = len(state.assignment.workers)
+    lines = [f"{name} runs on {plural(fewer, 'worker')}: {', '.join(map(str, state.assignment.workers))}"]
     executors = sum(len(worker) for worker in state.assignment.executors)
     if fewer < min(wanted, executors):
-        text += f"\n{wanted} were asked for: it spreads out by itself when there are more slots"
+        lines.append(f"{wanted} were asked for: it spreads out by itself when there are more slots")
     elif fewer < wanted:
-        text += f"\n{wanted} were asked for, but it has only {plural(executors, 'executor')}"
-    return text
+        lines.append(f"{wanted} were asked for, but it has only {plural(executors, 'executor')}")
+    return lines

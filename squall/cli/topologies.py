@@ -1,19 +1,39 @@
-"""`squall list`: the topologies of a standing cluster."""
+"""The commands on a topology of the standing cluster: list, activate, deactivate, rebalance, reset, kill."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import click
 
-from squall.cli.screen import Block, state_cell
-from squall.cli.standing import directory_option, json_option, nimbus_of, show, status_of, tell_refused, tell_unknown
+from squall.cli.checks import whole
+from squall.cli.interrupts import Interrupts
+from squall.cli.output import note
+from squall.cli.screen import Block, Grid, show, state_cell
+from squall.cli.standing import (
+    directory_option,
+    job_of,
+    json_option,
+    left_document,
+    left_pending,
+    limit_secs,
+    nimbus_of,
+    status_of,
+    tell_refused,
+    tell_unknown,
+    wait_option,
+)
 from squall.cli.status_text import replaced_text
-from squall.cli.tables import Grid
 from squall.engine.errors import UsageError
-from squall.engine.foreign.plain_text import plain
+from squall.engine.plural import plural
 from squall.engine.report.schema import with_schema
+from squall.scheduler.client.job import Gone
 from squall.scheduler.client.standing import uptime_secs
+from squall.scheduler.nimbus.submission import WORKERS_MAX
+
+_MOST_DIGITS = 9
+"""Of a number of executors: Nimbus knows the limit, but a message holds no integer of more than 64 bits."""
 
 
 @click.command("list")
@@ -46,10 +66,125 @@ def list_command(directory: str | None, as_json: bool) -> None:
         for row in rows
     ]
     head = ["topology", "status", "tasks", "executors", "workers", "uptime s"]
-    replaced = [plain(replaced_text(row["name"], row["replaced_by"])) for row in rows if row["replaced_by"]]
+    replaced = [replaced_text(row["name"], row["replaced_by"]) for row in rows if row["replaced_by"]]
     blocks: list[Block] = [Grid(head, shown), *replaced] if rows else ["no topologies"]
     show(as_json, with_schema("list", {"topologies": rows}), blocks)
     refused = tell_refused(run_dir, cluster)
     if refused or (cluster.unknown and not rows):
         # The store was lost: a script that asks whether anything runs must not read that nothing does.
         raise click.exceptions.Exit(1)
+
+
+@click.command("activate")
+@click.argument("name")
+@directory_option
+@json_option
+def activate_command(name: str, directory: str | None, as_json: bool) -> None:
+    """Let a topology's spouts emit again."""
+    with nimbus_of(directory) as (_, client):
+        record = client.activate(name)
+    show(as_json, {"name": name, "status": record.status}, f"{name} is {record.status}")
+
+
+@click.command("deactivate")
+@click.argument("name")
+@directory_option
+@json_option
+def deactivate_command(name: str, directory: str | None, as_json: bool) -> None:
+    """Stop a topology's spouts; what is under way is processed."""
+    with nimbus_of(directory) as (_, client):
+        record = client.deactivate(name)
+    show(as_json, {"name": name, "status": record.status}, f"{name} is {record.status}")
+
+
+@click.command("reset")
+@click.argument("name")
+@directory_option
+@json_option
+def reset_command(name: str, directory: str | None, as_json: bool) -> None:
+    """Start the FAILED slots of a topology anew; slots that gave it up may run it again.
+
+    Workers that run are not touched; their earlier deaths no longer count against them.
+    """
+    with nimbus_of(directory) as (_, client):
+        given_up = [str(slot) for slot in client.get_topology(name).topology.given_up]
+        client.reset(name)
+    tried = f"{', '.join(given_up)} may be used again" if given_up else "no slot had given it up"
+    show(as_json, {"name": name, "slots": given_up}, f"{name} is reset: {tried}")
+
+
+@click.command("rebalance")
+@click.argument("name")
+@click.option("-n", "--workers", type=int, callback=whole(1, WORKERS_MAX), help="Worker processes.")
+@click.option("-e", "--executors", multiple=True, metavar="COMPONENT=N",
+              help="Executors of a component, at most one per task.")
+@wait_option
+@directory_option
+@json_option
+def rebalance_command(
+    name: str, workers: int | None, executors: tuple[str, ...], wait_secs: float | None, directory: str | None,
+    as_json: bool,
+) -> None:
+    """Spread a topology anew: drain it, then replace its workers. Tasks keep their state; spouts go on where they were.
+
+    Without -n and -e it is spread over as many workers as it asked for, on the slots that are free now.
+    """
+    parallelism = dict(_pair(text) for text in executors)
+    with job_of(directory, name) as job:
+        limit, began = limit_secs(wait_secs, job.record), time.monotonic()
+        wanted = job.record.conf["workers"] if workers is None else workers
+        pending = job.rebalance(wanted, parallelism, limit)
+        view = job.view()
+        slots = [] if view is None else [str(slot) for slot in view.assignment.workers]
+        left = left_pending(pending, limit, time.monotonic() - began)
+    lines = [f"{name} runs on {plural(len(slots), 'worker')}: {', '.join(slots)}; {left}"]
+    if len(slots) < wanted:
+        lines.append(f"{plural(wanted, 'worker')} were asked for: there are no more slots, or no more executors")
+    show(as_json, {"name": name, "workers": slots, "workers_wanted": wanted, **left_document(pending)}, [lines])
+
+
+def _pair(text: str) -> tuple[str, int]:
+    component, equals, number = text.rpartition("=")
+    if not equals or not component or not number.isdecimal() or len(number) > _MOST_DIGITS:
+        raise UsageError(f"-e {text!r} is not understood; write COMPONENT=N, e.g. -e count=2")
+    return component, int(number)
+
+
+@click.command("kill")
+@click.argument("name", required=False)
+@click.option("--unknown", is_flag=True,
+              help="Stop the workers and remove the files of topologies that the store does not know.")
+@wait_option
+@directory_option
+@json_option
+def kill_command(
+    name: str | None, unknown: bool, wait_secs: float | None, directory: str | None, as_json: bool
+) -> None:
+    """Stop a topology's spouts, wait until nothing is pending, then remove it. Ctrl-C ends the wait. A topology that
+    was to replace it is dropped.
+
+    With --unknown instead of NAME: topologies that squall list calls unknown. They are not drained; their dead letters
+    and their tasks' state stay.
+    """
+    if unknown == (name is not None):
+        raise UsageError("give either the NAME of a topology or --unknown")
+    if name is None:
+        with nimbus_of(directory) as (_, client):
+            ids = client.forget_unknown()
+        show(as_json, {"unknown": ids}, f"removed: {', '.join(ids)}" if ids else "nothing is unknown")
+        return
+    with Interrupts() as interrupts, job_of(directory, name) as job:
+        limit, began = limit_secs(wait_secs, job.record), time.monotonic()
+        try:
+            pending = job.kill(limit, lambda: interrupts.count > 0)
+        except Gone:
+            # What it left, the command that removed it has told.
+            gone = {"name": name, "id": job.id, "pending": None, "waiting": None, "untracked_unexecuted": None}
+            show(as_json, gone, f"{name} is gone: another command has removed it, or it has left by itself")
+            return
+    if job.record.successor is not None:
+        note(f"{job.record.successor.topology.id}, which was to take its place, is dropped")
+    document = {"name": name, "id": job.id, **left_document(pending)}
+    show(as_json, document, f"{name} is gone; {left_pending(pending, limit, time.monotonic() - began)}")
+    if interrupts.count:
+        raise click.exceptions.Exit(interrupts.exit_code)

@@ -15,9 +15,8 @@ import click
 
 from squall.cli.checks import some_path
 from squall.cli.output import say_json
-from squall.cli.screen import Block, alarm_cell, print_blocks
+from squall.cli.screen import Block, Cell, Grid, alarm_cell, print_blocks
 from squall.cli.spark import Stages
-from squall.cli.tables import Cell, Grid
 from squall.engine.errors import UsageError
 from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
@@ -162,7 +161,7 @@ def print_comparison(outcome: Comparison, elapsed_secs: float) -> None:
         more = f", {repeated:,} of them repeated" if repeated else ""
         lines.append(plain(f"{name}  {side.path}: {_source(side)}, {plural(rows, 'row')}{more}"))
     numbers = [outcome.keys[EQUAL], *(alarm_cell(outcome.keys[kind]) for kind in KINDS)]
-    blocks: list[Block] = ["\n".join(lines), Grid(("keys", EQUAL, *KINDS), [[sum(outcome.keys.values()), *numbers]])]
+    blocks: list[Block] = [lines, Grid(("keys", EQUAL, *KINDS), [[sum(outcome.keys.values()), *numbers]])]
     blocks += _column_grid(outcome.columns)
     lines = []
     for kind in KINDS:
@@ -179,7 +178,7 @@ def print_comparison(outcome: Comparison, elapsed_secs: float) -> None:
 
 def _show(blocks: list[Block], lines: list[str], passed: bool, elapsed_secs: float, said: str) -> None:
     last = f"{'passed' if passed else 'FAILED'} in {elapsed_secs:.1f} s: {said}"
-    print_blocks([*blocks, *(["\n".join(lines)] if lines else []), Cell(last, "green" if passed else "bold red")])
+    print_blocks([*blocks, *([lines] if lines else []), Cell(last, "green" if passed else "bold red")])
 
 
 def _source(side: Side) -> str:

@@ -50,7 +50,7 @@ def test_a_day_of_two_topologies(cluster: Standing) -> None:
     rates: dict[str, Any] = {}
 
     def acks_in_between() -> bool:
-        rates.update(cluster.json("status", "one", "--over", "0.2"))
+        rates.update(cluster.json("status", "one", "--interval", "0.2"))
         return bool(rates["rates"]["acked_per_sec"] > 0)
 
     wait_for("acks of one", acks_in_between)
@@ -92,8 +92,8 @@ def test_rebalance_and_logs(cluster: Standing) -> None:
     # Two tasks of the bolt, opened three times.
     assert Counter(row["line"] for row in lines) == {"prepared nothing 0": 3, "prepared nothing 1": 3}
     assert {row["worker"] for row in lines} <= {"node-1:6700", "node-1:6701", "node-1:6702"}
-    here = cluster.ok("logs", "one", "--worker", "node-1:6700", "--grep", "nothing [1]").splitlines()
-    assert set(here) == {"[node-1:6700] prepared nothing 1"}
+    here = cluster.ok("logs", "one", "--worker", "node-1:6700").splitlines()
+    assert set(here) <= {f"[node-1:6700] prepared nothing {task}" for task in (0, 1)}
     with start("logs", "one", "--follow", SQUALL_DIR=str(cluster.path)) as process:
         assert process.stdout is not None
         first = [process.stdout.readline() for _ in lines]
@@ -115,7 +115,6 @@ def test_rebalance_and_logs(cluster: Standing) -> None:
     assert [restart["reason"] for restart in status["restarts"]] == ["killed by SIGKILL"]
     wrong = cluster.refused(2, "logs", "one", "--worker", "node-9:1")
     assert wrong.startswith("one has no worker 'node-9:1'; workers with logs: node-1:6700")
-    assert "no regular expression" in cluster.refused(2, "logs", "one", "--grep", "(")
     assert "choose one" in cluster.refused(2, "logs", "one", "--json", "-f")
     cluster.ok("kill", "one", "-w", "0")
     assert cluster.json("logs", "one")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from squall.cli.dead_letters import dead_letters, grid_of
+from squall.cli.dead_letters import dead_letters
 from squall.engine.api.failure import Failure
 from squall.engine.errors import UsageError
 from squall.ipc.rundir import RunDir
@@ -17,11 +17,7 @@ from squall.scheduler.records.dead_letters import DeadLetters
 LONG = "ValueError: " + "cannot digest this " * 25
 
 
-@pytest.mark.parametrize("columns", ["80", "160", "300"])
-def test_a_long_error_takes_no_room_from_the_others(
-    tmp_path: Path, columns: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", columns)
+def test_a_long_error_takes_no_room_from_the_others(tmp_path: Path) -> None:
     run_dir = RunDir.create(tmp_path / "run")
     ledger = DeadLetters(run_dir.topology_state("poison"))
     ledger.add("numbers", 0, 333, (333, "x" * 1000), Failure("exception", "bad", 3, "node-1:6700", LONG, 5))
@@ -32,23 +28,11 @@ def test_a_long_error_takes_no_room_from_the_others(
     long, other = (next(line for line in lines if letter.id in line) for letter in ledger.read())
     assert long.split()[2:4] == ["numbers[0]", "333"]
     assert "exception in bad[3] on node-1:6700: ValueError: cannot digest" in long
-    assert "... (attempt 5)" in long
+    assert long.endswith("... (attempt 5)")
     assert "(334, 'y')" in other
-    assert "worker died (attempt 2)" in other
-    assert "…" not in shown.output
-    assert len(long.rstrip()) <= 160
+    assert other.endswith("worker died (attempt 2)")
     as_json = CliRunner().invoke(dead_letters, ["poison", "--dir", str(run_dir.path), "--json"])
     assert json.loads(as_json.output)["letters"][0]["error"] == LONG
-
-
-def test_on_a_terminal_it_fits_the_window_with_whole_ids(tmp_path: Path) -> None:
-    ledger = DeadLetters(RunDir.create(tmp_path / "run").topology_state("poison"))
-    ledger.add("numbers", 0, 333, (333, "x" * 1000), Failure("exception", "bad", 3, "node-1:6700", LONG, 5))
-    [letter] = ledger.read()
-    for width in (70, 80):
-        lines = grid_of([letter]).fitted(width, 1)
-        assert max(sum(map(len, line)) + len(line) - 1 for line in lines) <= width
-        assert lines[1][0] == letter.id
 
 
 def test_the_directory_of_the_environment_is_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from squall.cli.up import tell_displaced
+from squall.cli.cluster import tell_displaced
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc import run_parent
 from squall.ipc.run_parent import CREATOR_FILE, durable_parents, make_anonymous, try_flock

@@ -1,71 +1,70 @@
-"""What a terminal shows: within its window, in colour, and no more of foreign text than its letters."""
+"""What people see: whole in a pipe; on a terminal within its window and in colour; progress in short lines, seldom."""
 
 from __future__ import annotations
 
 import io
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
-from rich.console import Console
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.text import Text
 
-from squall.cli.screen import Block, alarm_cell, cut_to_window, rendered, state_cell
+from squall.cli.live import DeathNews, Look, Progress, watch
+from squall.cli.screen import Block, Grid, alarm_cell, print_blocks, state_cell
 from squall.cli.status_text import topology_line, topology_text
-from squall.cli.tables import Cell, Grid
-
-WIDTH, HEIGHT = 80, 24
-
-
-def shown(blocks: list[Block], colours: Literal["standard"] | None = None) -> str:
-    out = io.StringIO()
-    console = Console(file=out, force_terminal=True, width=WIDTH, color_system=colours)
-    console.print(rendered(blocks, WIDTH))
-    return out.getvalue()
+from squall.engine.report.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
+from squall.engine.report.run_report import FLOW_COUNTERS, TaskReading
+from squall.scheduler.common.messages import RestartRecord
+from tests.unit.test_plain_text import TEXT
 
 
-def big_grid(rows: int) -> Grid:
-    body = [[f"node-{n}:6700", state_cell("ready" if n % 50 else "dead"), n, alarm_cell(0)] for n in range(rows)]
-    return Grid(["worker", "state", "pid", "restarts"], body)
+class Window(io.StringIO):
+    """A terminal."""
+
+    def isatty(self) -> bool:
+        return True
 
 
-def test_three_hundred_workers_fit_a_window_and_the_dead_are_shown_first() -> None:
-    blocks: list[Block] = ["one line", big_grid(300), "another", big_grid(4)]
-    lines = shown(cut_to_window(blocks, WIDTH, HEIGHT)).splitlines()
-    assert len(lines) <= HEIGHT
-    assert sum("dead" in line for line in lines) >= 6
-    assert any(f"... and {300 - n} more" in "\n".join(lines) for n in range(1, HEIGHT))
-    # What fits is left as it is.
-    assert cut_to_window(blocks[2:], WIDTH, HEIGHT) == blocks[2:]
+def shown(blocks: Sequence[Block], width: int = 80) -> str:
+    """What a terminal gets, with its colours."""
+    window = Window()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdout", window)
+        for name, value in {"COLUMNS": str(width), "LINES": "24", "TERM": "xterm"}.items():
+            patch.setenv(name, value)
+        patch.delenv("NO_COLOR", raising=False)
+        print_blocks(blocks)
+    return window.getvalue()
 
 
-def test_two_long_tables_share_a_window() -> None:
-    blocks: list[Block] = [big_grid(300), big_grid(200)]
-    cut = cut_to_window(blocks, WIDTH, HEIGHT)
-    lengths = [len(grid.rows) for grid in cut if isinstance(grid, Grid)]
-    assert len(shown(cut).splitlines()) <= HEIGHT
-    assert abs(lengths[0] - lengths[1]) <= 1
+def test_columns_are_aligned_and_numbers_stand_right() -> None:
+    assert str(Grid(["name", "count", "ms"], [["a", 1, 0.5], ["longer", 12_345, None]])).splitlines() == [
+        "name     count    ms",
+        "a            1  0.50",
+        "longer  12,345     -",
+    ]
+    assert str(Grid(["name", "state"], [])) == "name  state"
 
 
-def test_a_window_of_no_height_ends() -> None:
-    cut_to_window([big_grid(300), "x" * 10_000], WIDTH, 1)
+@given(TEXT, st.integers(-(2**63), 2**63), st.integers(40, 120))
+def test_a_table_fits_the_window_and_numbers_stay_whole(name: str, number: int, width: int) -> None:
+    grid = Grid(["component", "executed"], [[name, number], ["x", 1]])
+    lines = Text.from_ansi(shown([grid], width)).plain.splitlines()
+    assert max(map(cell_len, lines)) <= width
+    assert f"{number:,}" in "\n".join(lines)
+    assert f"{number:,}" in str(grid)
 
 
 def test_states_have_colours() -> None:
-    assert "\x1b[32mready" in shown([big_grid(2)], "standard")
-    assert "\x1b[3" not in shown([big_grid(2)])
-
-
-@pytest.mark.parametrize("block", [
-    Grid(["\x1b[2Jx"], [["\x1b]0;owned\x07"]]), "\x1b]0;owned\x07", Cell("\x1b]0;owned\x07[bold]", "red"),
-])
-def test_foreign_text_is_harmless(block: Block) -> None:
-    text = shown([block])
-    assert "\x1b]" not in text
-    assert "\\x1b]0;owned" in text
+    assert "\x1b[32mready" in shown([Grid(["state", "n"], [[state_cell("ready"), alarm_cell(1)]])])
 
 
 def status(name: str, workers: int) -> dict[str, Any]:
     component = {
-        "kind": "bolt", "tasks": workers, "executors": workers, "executed": 10**10, "emitted": 10**10, "acked": 10**10,
+        "kind": "bolt", "tasks": workers, "executors": workers, "executed": 10**6, "emitted": 10**6, "acked": 10**6,
         "failed": 0, "execute_latency_ms": 0.01, "capacity": 0.5, "untracked": {"sent": 0}, "waits": {},
         "max_pending": None,
     }
@@ -91,8 +90,52 @@ def status(name: str, workers: int) -> dict[str, Any]:
     "name", ["words", "n" * 200, "字" * 100, "\x1b[31m\u202e\n" * 20], ids=["short", "long", "wide", "hostile"]
 )
 def test_no_line_of_a_status_is_wider_than_the_window(name: str) -> None:
-    from rich.cells import cell_len
+    lines = Text.from_ansi(shown(topology_text(status(name, 3)))).plain.splitlines()
+    assert max(map(cell_len, lines)) <= 80
+    assert topology_line(status("words", 3)).startswith("words ACTIVE, gives way to words-2-0a0b0c0d, 3 of 3 workers")
 
-    document = status(name, 3)
-    assert max(map(cell_len, shown(topology_text(document)).splitlines())) <= WIDTH
-    assert "\n" not in topology_line(document)
+
+def spout(**counts: int) -> TaskReading:
+    counters = {**dict.fromkeys((*TASK_COUNTERS, *FLOW_COUNTERS), 0), **counts}
+    return TaskReading(1, "numbers", "spout", "node-1:6700", counters, [0] * HISTOGRAM_BUCKETS)
+
+
+def test_progress_is_a_short_line_and_names_failures_only_if_there_are_any(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    progress = Progress("words")
+    assert not progress.due
+    progress.update([spout(emitted=123_456_789, tracked=123_456_789, acked=123_456_700, pending=89)])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert len(line) <= 100
+    assert ("emitted 123,456,789" in line, "acked 123,456,700" in line, "failed" in line) == (True, True, False)
+    progress.update([spout(emitted=10, tracked=10, acked=7, failed=2, dead_letters=1)])
+    assert "1 dead letter" in capsys.readouterr().err
+    quiet = Progress("words", 0.0, quiet=True)
+    quiet.tell_deaths([death(1)])
+    assert (quiet.due, capsys.readouterr().err) == (False, "")
+
+
+def death(incarnation: int, ready_after_secs: float | None = None) -> RestartRecord:
+    return RestartRecord("node-1:6700", incarnation, "killed", "boom\nTraceback ...", 5.0, ready_after_secs)
+
+
+def test_each_death_and_each_replacement_is_told_once() -> None:
+    died, back = "worker node-1:6700 died: killed: boom", "worker node-1:6700 is back, ready after 28.0 ms"
+    news = DeathNews([death(0, 0.028), death(1)])
+    assert news.lines([death(0, 0.028), death(1)]) == []
+    assert news.lines([death(1, 0.028), death(2, 0.028)]) == [back, died, back]
+    assert news.lines([death(1, 0.028), death(2, 0.028)]) == []
+
+
+def gone_after(looks: int) -> Callable[[], Look | str]:
+    left = iter([*[Look([], "a line")] * looks, "it is gone"])
+    return lambda: next(left)
+
+
+def test_why_there_is_nothing_more_to_see_is_told_once_although_news_had_none(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As if it went between the look for news and the look."""
+    watch(gone_after(2), list, 0.0)
+    assert capsys.readouterr().out.splitlines() == ["a line", "a line", "it is gone"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from squall.cli.up import tell
+from squall.cli.cluster import tell_stopped
 from squall.ipc.control import NoAnswer
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client import nimbus_client
@@ -159,7 +159,7 @@ def test_down_ends_the_cluster_without_it(
     stopped = stop_cluster(run_dir, 1.0)
     assert stopped == Stopped(killed=1, is_silent=True, by_nimbus=False)
     assert processes_of(run_dir) == []
-    tell(stopped, 1.0, 1.1)
+    tell_stopped(stopped, 1.0, 1.1)
     assert capsys.readouterr().err == "Nimbus does not answer; ended 1 process without draining\n"
 
 

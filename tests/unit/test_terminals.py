@@ -20,14 +20,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from squall.cli import commands, dead_letters, spark, verify
-from squall.cli.account_text import failure_lines, metric_lines
+from squall.cli.live import Progress
 from squall.cli.output import note, say, say_json
-from squall.cli.plain_console import PlainConsole
-from squall.cli.progress import Progress
-from squall.cli.standing import show
+from squall.cli.report_text import failure_lines, metric_lines, print_summary
+from squall.cli.screen import Grid, print_blocks, show
 from squall.cli.status_text import cluster_text, topology_text
-from squall.cli.summary import print_summary
-from squall.cli.tables import table
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.report.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
 from squall.engine.report.run_report import Restart, RunReport, TaskReading, build_report
@@ -156,11 +153,12 @@ def comparison_of(text: str) -> Comparison:
 
 
 LINES: dict[str, Callable[[str], object]] = {
-    "table": lambda text: say(table([text, "b"], [[text, 1], [text, 2]])),
+    "table": lambda text: print_blocks([Grid([text, "b"], [[text, 1], [text, 2]])]),
     "summary": lambda text: print_summary(report_of(text)),
     "status": lambda text: show(False, None, topology_text(status_of(text))),
     "cluster": lambda text: show(False, None, cluster_text(cluster_of(text))),
-    "console": lambda text: PlainConsole().print(text),
+    "say": say,
+    "note": note,
     "progress": progress_of,
     "echo": lambda text: echo([("node-1:6700", text)]),
     "dead letters": lambda text: show(False, None, [dead_letters.grid_of([letter_of(text)])]),
@@ -179,8 +177,6 @@ FREE: dict[str, Callable[[str], object]] = {
     "click's error": lambda text: error_of(click.UsageError(text)),
     "click's bad option": lambda text: commands.main([f"--no-{text}"]),
     "click's bad command": lambda text: commands.main([f"no-{text}"]),
-    "say": say,
-    "note": note,
 }
 """Those whose line breaks may be meant: tracebacks, click's pages."""
 
@@ -227,14 +223,14 @@ def test_json_is_in_full_and_does_nothing(text: str) -> None:
 
 @given(text=TEXT)
 def test_lines_of_an_account_are_made_plain_by_whoever_shows_them(text: str) -> None:
-    for line in (*failure_lines(account_of(text)), *metric_lines(account_of(text))):
-        assert dangerous(printed(lambda shown=line: PlainConsole().print(shown)), but="\n\t") == []
+    lines = [*failure_lines(account_of(text)), *metric_lines(account_of(text))]
+    assert dangerous(printed(lambda: print_blocks([lines])), but="\n\t") == []
 
 
 # ---- the rule ----
 
 PRINTERS = {"say", "note", "say_json", "plain", "plain_lines", "log_line"}
-MAY_PRINT = {"squall/cli/output.py", "squall/cli/plain_console.py"}
+MAY_PRINT = {"squall/cli/output.py", "squall/cli/screen.py"}
 
 
 def raw_prints(source: Source) -> Iterator[str]:

@@ -52,7 +52,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (("run", f"{NAMES}:"), f"no name follows the colon in {NAMES}:; write FILE or FILE:NAME"),
         (("up", "--wait", "nan"), f"--wait is nan; allowed: {SECS} from 0 to 1000000000"),
         (("kill", "x", "-w", "inf"), f"--wait is inf; allowed: {SECS} from 0 to 1000000000"),
-        (("status", "x", "--over", "0"), f"--over is 0; allowed: {SECS} from 0.05 to 3600"),
+        (("status", "x", "--interval", "0"), f"--interval is 0; allowed: {SECS} from 0.05 to 3600"),
         (("up", "--slots", "0"), "slots is 0; allowed: an integer from 1 up"),
         (("rebalance", "x", "-e", "a=" + "9" * 5000), "-e 'a=999"),
         (("rebalance", "x", "-n", "9" * 25), f"--workers is {'9' * 25}; allowed: an integer from 1 to 1024"),
@@ -99,7 +99,7 @@ class Vanished:
 def test_a_topology_that_another_command_kills_is_gone(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("squall.cli.kill.job_of", lambda *_: contextlib.nullcontext(Vanished()))
+    monkeypatch.setattr("squall.cli.topologies.job_of", lambda *_: contextlib.nullcontext(Vanished()))
     with pytest.raises(SystemExit) as ended:
         main(["kill", "x"])
     assert ended.value.code == 0

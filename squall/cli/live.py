@@ -1,18 +1,21 @@
-"""Shows progress of `squall run` on stderr: a screen on a terminal, one short line per interval elsewhere."""
+"""Shows what goes on: progress of `squall run` on stderr, and `squall status --watch` on stdout.
+
+On a terminal a screen is drawn anew; elsewhere it is one short line each time.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from squall.cli.account_text import latency_text
-from squall.cli.death_news import DeathNews
-from squall.cli.output import note
-from squall.cli.screen import Block, alarm_cell, cut_to_window, interval_or_default, is_terminal, rendered
-from squall.cli.tables import Cell, Grid, millis
-from squall.engine.foreign.plain_text import plain
+import click
+
+from squall.cli.interrupts import Interrupts
+from squall.cli.output import closed_pipe_is_no_error, note, say
+from squall.cli.report_text import latency_text
+from squall.cli.screen import Block, Cell, Grid, Screen, alarm_cell, interval_or_default, millis
 from squall.engine.plural import plural
 from squall.engine.report.metrics import merge
 from squall.engine.report.run_report import TaskReading, latency_of, total_account
@@ -20,9 +23,60 @@ from squall.engine.report.run_report import TaskReading, latency_of, total_accou
 if TYPE_CHECKING:
     from squall.scheduler.common.messages import RestartRecord
 
+_NEWS_SECS = 0.2
+"""Between two looks for news, which are shown at once."""
 
-def _sum(readings: Sequence[TaskReading], name: str) -> int:
-    return sum(reading.counters[name] for reading in readings)
+
+class DeathNews:
+    """The deaths of one topology that people have been told of."""
+
+    def __init__(self, known: Iterable[RestartRecord] = ()) -> None:
+        """`known`: deaths of before, which are not news."""
+        self._replaced: dict[tuple[str, int], bool] = {}
+        self.lines(known)
+
+    def lines(self, deaths: Iterable[RestartRecord]) -> list[str]:
+        """One line for each death and each replacement since the last call."""
+        told = []
+        for death in deaths:
+            worker = death.slot, death.incarnation
+            if worker not in self._replaced:
+                self._replaced[worker] = False
+                error = death.error.partition("\n")[0]
+                told.append(f"worker {death.slot} died: {death.reason}{f': {error}' if error else ''}")
+            if death.ready_after_secs is not None and not self._replaced[worker]:
+                self._replaced[worker] = True
+                told.append(f"worker {death.slot} is back, ready after {death.ready_after_secs * 1000:.1f} ms")
+        return told
+
+
+class Look(NamedTuple):
+    """Something at one moment."""
+
+    blocks: Sequence[Block]
+    line: str
+
+
+def watch(look: Callable[[], Look | str], news: Callable[[], list[str]], interval_secs: float) -> None:
+    """Show looks until one is a text, which tells why there is nothing more to see. Exit code 130 at Ctrl-C."""
+    next_look = 0.0
+    with Interrupts() as interrupts, closed_pipe_is_no_error():
+        screen = Screen(sys.stdout, say, stays=True)
+        try:
+            while not interrupts.count:
+                for line in news():
+                    screen.tell(line, "yellow")
+                if time.monotonic() >= next_look:
+                    seen = look()
+                    if isinstance(seen, str):
+                        screen.tell(seen)
+                        return
+                    screen.show(*seen)
+                    next_look = time.monotonic() + interval_secs
+                time.sleep(max(0.0, min(_NEWS_SECS, next_look - time.monotonic())))
+        finally:
+            screen.close()
+    raise click.exceptions.Exit(interrupts.exit_code if interrupts.count else 0)
 
 
 class Progress:
@@ -36,9 +90,9 @@ class Progress:
         self._began = self._shown = time.monotonic()
         self._before: dict[int, TaskReading] = {}
         self._deaths = DeathNews()
-        self._screen: _Screen | None = None
-        if not quiet and is_terminal(sys.stderr):
-            self._screen = _Screen()
+        self._screen = Screen(None if quiet else sys.stderr, note, stays=False)
+        self.close = self._screen.close
+        self.print = self._screen.tell
 
     @property
     def due(self) -> bool:
@@ -50,53 +104,17 @@ class Progress:
         elapsed_secs, self._shown = now - self._shown, now
         before, self._before = self._before, {reading.task: reading for reading in readings}
         changes = [_difference(reading, before.get(reading.task)) for reading in readings]
-        parts = _headline(readings, changes, elapsed_secs)
-        if self._screen is not None:
-            head = f"{plain(self._topology)} {now - self._began:.0f} s: {', '.join(parts)}"
-            self._screen.show([head, *_grids(readings, changes, elapsed_secs)])
-        else:
-            note(f"{now - self._began:.0f} s: {', '.join(parts)}")
+        line = f"{now - self._began:.0f} s: {', '.join(_headline(readings, changes, elapsed_secs))}"
+        self._screen.show([f"{self._topology} {line}", *_grids(readings, changes, elapsed_secs)], line)
 
     def tell_deaths(self, deaths: Iterable[RestartRecord]) -> None:
         """Print the deaths and replacements that are new among these."""
         for line in [] if self._quiet else self._deaths.lines(deaths):
             self.print(line, "yellow")
 
-    def print(self, line: str, style: str = "") -> None:
-        """Print a line, such as a worker's, above the screen."""
-        if self._screen is not None:
-            self._screen.print(line, style)
-        else:
-            note(plain(line, keep="\t"))
 
-    def close(self) -> None:
-        if self._screen is not None:
-            self._screen.close()
-            self._screen = None
-
-
-class _Screen:
-    """A part of the terminal that is drawn anew."""
-
-    def __init__(self) -> None:
-        from rich.live import Live
-
-        from squall.cli.plain_console import PlainConsole
-
-        self._console = PlainConsole(stderr=True)
-        self._live = Live(console=self._console, auto_refresh=False, transient=True)
-        self._live.start()
-
-    def show(self, blocks: Sequence[Block]) -> None:
-        # One line stays free for the cursor.
-        width, height = self._console.width, self._console.height - 1
-        self._live.update(rendered(cut_to_window(blocks, width, height), width), refresh=True)
-
-    def print(self, line: str, style: str) -> None:
-        self._console.print(line, style=style or None)
-
-    def close(self) -> None:
-        self._live.stop()
+def _sum(readings: Sequence[TaskReading], name: str) -> int:
+    return sum(reading.counters[name] for reading in readings)
 
 
 def _headline(readings: list[TaskReading], changes: list[TaskReading], secs: float) -> list[str]:
