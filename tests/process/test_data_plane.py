@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -190,47 +189,6 @@ def test_frames_for_a_dead_incarnation_are_refused_by_the_next(start: Start) -> 
     assert state["refusals"] == ["frame for worker 1 incarnation 1"] * 3
     assert state["wrong"] == state["twice"] == []
     assert set(state["numbers"][0]) <= set(range(10, 20))
-
-
-@pytest.mark.parametrize("action", ["drop", "duplicate", "corrupt", "truncate", "reorder", "delay"])
-def test_faulty_links_between_processes(start: Start, action: str, seed: int) -> None:
-    """Every kind of frame suffers, in both directions, and each fault is found where it belongs."""
-    n_parcels = 1500
-    shims = [LinkShim([LinkRule(action, 0.05)], seed + worker) for worker in range(2)]
-    one, other = (start(worker, window_bytes=512 << 10, shim=shims[worker]) for worker in range(2))
-    connect_all(one, other)
-    one.ask("send", 1, 0, n_parcels)
-    other.ask("send", 0, 0, n_parcels)
-
-    def is_over() -> bool:
-        for process in (one, other):
-            process.ask("probe")
-        return is_done(one) and is_done(other)
-
-    def all_found() -> bool:
-        """The last one, an answer to a probe, may still be under way."""
-        broken = [process.state()["faults"].get(action, 0) for process in (other, one)]
-        return broken == [process.state()["counts"].get("frames refused", 0) for process in (one, other)]
-
-    wait_for("the end of it", is_over, DEADLINE_SECS)
-    if action in ("corrupt", "truncate"):
-        wait_for("every broken frame to be refused", all_found, DEADLINE_SECS)
-    states = [one.state(), other.state()]
-    for me, state in enumerate(states):
-        numbers = state["numbers"][1 - me]
-        assert numbers == sorted(numbers)
-        assert state["wrong"] == state["twice"] == []
-        assert state["arena"] == 0
-        assert len(numbers) + state["lost"] == n_parcels
-        assert len(numbers) > n_parcels // 2
-        counts = Counter(state["counts"])
-        if action in ("corrupt", "truncate"):
-            assert state["lost"] > 0
-        else:
-            assert counts["frames refused"] == 0
-        if action == "duplicate":
-            assert counts["frames repeated"] > 0
-            assert state["lost"] == 0
 
 
 def test_blocks_are_used_again_and_again(start: Start) -> None:

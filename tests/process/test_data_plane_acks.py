@@ -88,18 +88,6 @@ def test_a_peer_that_has_done_all_is_heard_by_its_acks(rings: Rings) -> None:
     assert one.plane.take_heard() == {1}
 
 
-@pytest.mark.parametrize("why", ["asleep", "not connected", "no rings", "no room"])
-def test_what_only_a_frame_can_bring(rings: Rings, why: str) -> None:
-    one, other = rings.pair((lambda *_: None) if why == "no rings" else AckRings)
-    if why == "asleep":
-        other.plane.set_awake(False)
-    elif why == "not connected":
-        one.plane.disconnect(1)
-    many = dict.fromkeys(range(5000), 1) if why == "no room" else {1: 1}
-    assert not one.plane.tell_acks(1, many, {})
-    assert rings.take(other) == 0
-
-
 def test_who_falls_asleep_while_it_is_told_is_woken(rings: Rings) -> None:
     class DozesOff(AckRings):
         """Tells somebody who looked at its rings for the last time just before."""
@@ -132,27 +120,3 @@ def test_acks_of_the_dead_are_refused(rings: Rings) -> None:
     other.plane.disconnect(0)
     other.plane.fence(0, 2)
     assert_refused(rings, other, "acks of worker 0's dead incarnation 1")
-
-
-def test_acks_with_credit_for_what_was_never_sent_are_refused(rings: Rings) -> None:
-    one, other = rings.pair()
-    other.plane.send(0, parcel("x"))
-    turn_until(lambda: one.parcels, [one])
-    assert one.plane.tell_acks(1, {1: 1}, {})
-    other.connect(one)  # a link that has sent nothing yet
-    assert_refused(rings, other, "credit for frame 1; only 0 were sent")
-
-
-def test_a_ring_that_is_stuck_is_given_up_when_two_timeouts_have_passed(rings: Rings) -> None:
-    one, other = rings.pair()
-    assert one.plane.tell_acks(1, {1: 1}, {})
-    at = 2 + 2 * 4 + 2 * 2048  # the first word of the ring from 0 to 1
-    rings.words[at + 1] ^= 1
-    assert rings.take(other) == 0
-    other.plane.pass_over()
-    assert other.plane.counts["frames refused"] == 0
-    other.plane.pass_over()
-    assert other.plane.refusals[-1] == "acks of worker 0 that did not become whole in a message timeout"
-    assert one.plane.tell_acks(1, {2: 2}, {})
-    assert rings.take(other) == 1
-    assert rings.told == [({2: 2}, {})]

@@ -5,19 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from copy import copy
-from pathlib import Path
-from typing import Any
 
 import pytest
-import zmq
 
-from squall.engine.errors import ClusterError, ComponentError
-from squall.ipc.data_plane import DataPlane
+from squall.engine.errors import ComponentError
 from squall.ipc.shim import LinkRule, LinkShim
 from tests.parcels import content, random_parcel, same
 from tests.process.planes import (
     MIB,
-    OPENING,
     WINDOW_BYTES,
     Make,
     arena_mappings,
@@ -36,17 +31,6 @@ BIG = 100_000
 def make() -> Iterator[Make]:
     with endpoints() as make:
         yield make
-
-
-class Explodes:
-    """Can be sent, cannot be received."""
-
-    def __reduce__(self) -> tuple[Any, tuple[str]]:
-        return (_explode, ("cannot be rebuilt",))
-
-
-def _explode(text: str) -> None:
-    raise RuntimeError(text)
 
 
 # What is delivered
@@ -82,15 +66,6 @@ def test_big_buffers_go_by_the_arena_until_it_is_full(make: Make) -> None:
     assert one.frames_in_arena == 0
 
 
-def test_without_an_arena_nothing_is_shared(make: Make) -> None:
-    one, other = pair(make, arena_bytes=0)
-    one.plane.send(1, parcel(b"x" * BIG, bytearray(BIG)))
-    turn_until(lambda: other.parcels, [one, other])
-    assert same(other.values, [b"x" * BIG, bytearray(BIG)])
-    assert one.plane.counts == {"frames sent": 2, "buffers inline": 2}
-    assert arena_mappings() == 0
-
-
 def test_a_parcel_of_many_tuples_that_is_too_big_is_not_sent_and_one_tuple_is(make: Make) -> None:
     one, other = pair(make)
     many = parcel("x" * 1000, "y" * 1000)
@@ -108,20 +83,6 @@ def test_value_that_cannot_be_sent_is_refused_and_the_link_lives(make: Make) -> 
     one.plane.send(1, parcel("fine"))
     turn_until(lambda: other.values == ["fine"], [one, other])
     turn_until(lambda: settled(one), [one, other])
-
-
-def test_value_that_cannot_be_received_is_one_tuple_and_credited(make: Make) -> None:
-    one, other = pair(make)
-    one.plane.send(1, parcel(Explodes(), b"x" * BIG))
-    one.plane.send(1, parcel("fine"))
-    turn_until(lambda: settled(one), [one, other])
-    assert same(other.values, [b"x" * BIG, "fine"])
-    [(_, position, why)] = [unread for received in other.parcels for unread in received.unread]
-    assert (position, why) == (0, "RuntimeError: cannot be rebuilt")
-    assert other.plane.counts["frames refused"] == 0
-    assert other.plane.counts["frames received"] == 2
-    other.parcels.clear()
-    assert one.frames_in_arena == 0
 
 
 # Credit
@@ -145,27 +106,6 @@ def test_receiver_that_does_not_keep_up_stops_its_sender(make: Make, size: int, 
         other.finish_work()
         turn_until(lambda: one.plane.has_credit(1) and settled(one), [one, other])
         assert one.frames_in_arena == 0
-
-
-def test_credit_comes_for_what_is_processed_and_no_more(make: Make) -> None:
-    one, other = pair(make)
-    other.works = False
-    for n in range(4):
-        one.plane.send(1, parcel(n))
-    turn_until(lambda: len(other.parcels) == 4, [one, other])
-
-    def processed() -> int:
-        """As the sender's peer tells it."""
-        return {peer: number for peer, _, _, number in other.plane.positions()}[0]
-
-    other.at_work[2]()
-    other.at_work[0]()
-    turn_until(lambda: processed() == 1, [one, other])
-    other.at_work[1]()
-    turn_until(lambda: processed() == 3, [one, other])
-    assert not settled(one)
-    other.at_work[3]()
-    turn_until(lambda: settled(one), [one, other])
 
 
 def test_credit_waits_until_it_is_worth_a_frame(make: Make) -> None:
@@ -193,25 +133,6 @@ def test_credit_travels_on_frames_that_go_the_other_way(make: Make) -> None:
     other.plane.send_credit(at_least=1)
     assert other.plane.counts["frames sent"] == sent  # it is not said twice
     turn_until(lambda: settled(other), [one, other])
-
-
-def test_much_data_is_credited_before_many_frames_have_come(make: Make) -> None:
-    one, other = pair(make)
-    one.plane.send(1, parcel("x" * (WINDOW_BYTES // 3)))
-    other.await_parcels(1)
-    other.plane.send_credit(at_least=1000)
-    turn_until(lambda: settled(one), [one])
-
-
-def test_no_more_frames_are_taken_than_asked_for(make: Make) -> None:
-    one, other = pair(make)
-    turn_until(lambda: not one.plane.has_input and other.turn() == 0, [one])
-    for n in range(10):
-        one.plane.send(1, parcel(n))
-    other.await_input()
-    assert other.plane.receive(other.take_in, 0) == 0
-    assert other.plane.receive(other.take_in, 3) <= 3
-    turn_until(lambda: other.values == list(range(10)), [one, other])
 
 
 def test_peer_may_send_before_it_is_connected_to(make: Make) -> None:
@@ -313,21 +234,6 @@ def test_one_way_partition_is_made_good_when_it_ends(make: Make) -> None:
     drops[0].rules = drops[1].rules = []
     turn_until(lambda: settled(one) or (one.probe(), other.probe()) == 0, [one, other])
     assert (len(one.plane.take_lost()), other.plane.lost, other.values) == (1, 1, ["a"])
-
-
-def test_probing_a_healthy_link_changes_nothing(make: Make) -> None:
-    one, other = pair(make)
-    other.works = False
-    one.probe()
-    assert one.plane.counts["frames sent"] == 1  # nothing is under way: nothing to ask
-    for n in range(5):
-        one.plane.send(1, parcel(n))
-        one.probe()
-    turn_until(lambda: other.turn() == 0 and len(other.parcels) == 5, [one, other])
-    assert other.plane.lost == 0
-    assert not settled(one)
-    other.finish_work()
-    turn_until(lambda: settled(one), [one, other])
 
 
 ACTIONS = ["drop", "duplicate", "delay", "reorder", "corrupt", "truncate", "garble"]
@@ -442,16 +348,6 @@ def test_stragglers_of_a_dead_incarnation_are_refused(make: Make) -> None:
     turn_until(lambda: settled(newer), [newer, other])
 
 
-def test_fence_is_never_lowered(make: Make) -> None:
-    one, other = make(0), make(1)
-    one.connect(other)
-    other.plane.fence(0, 3)
-    other.plane.fence(0, 1)
-    one.plane.send(1, parcel("old"))
-    turn_until(lambda: other.plane.counts["frames refused"] == 2, [other])
-    assert not other.parcels
-
-
 def test_credit_of_a_former_life_is_not_given_to_the_next(make: Make) -> None:
     """The peer died and its successor is connected to before any frame of it came: what is owed is owed to the dead."""
     one, other = pair(make)
@@ -485,18 +381,6 @@ def test_disconnecting_frees_the_arena(make: Make) -> None:
     assert one.frames_in_arena == 0
 
 
-def test_positions_tell_what_is_under_way(make: Make) -> None:
-    one, other = pair(make)
-    other.works = False
-    for _ in range(3):
-        one.plane.send(1, parcel("x"))
-    turn_until(lambda: len(other.parcels) == 3, [one, other])
-    assert list(one.plane.positions()) == [(1, 1, 3, 0)]
-    assert list(other.plane.positions()) == [(0, 1, 0, 0)]
-    other.finish_work()
-    assert list(other.plane.positions()) == [(0, 1, 0, 3)]
-
-
 # Beginning and end
 
 
@@ -519,13 +403,6 @@ def test_arena_of_a_dead_sender_is_unmapped(make: Make) -> None:
     newest.plane.send(1, parcel("x"))
     turn_until(lambda: len(other.parcels) == 3, [other])
     assert arena_mappings() == 1
-
-
-def test_path_that_cannot_be_bound(tmp_path: Path) -> None:
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    with pytest.raises(ClusterError, match=r"cannot listen on .*/no/0-1: "):
-        DataPlane(context, OPENING, 0, 1, tmp_path / "no" / "0-1", MIB, 0)
-    context.term()  # which would wait for a socket that was left open
 
 
 def test_closing_removes_the_path_and_may_be_repeated(make: Make) -> None:

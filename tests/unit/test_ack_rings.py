@@ -27,19 +27,6 @@ def rings(words: memoryview, me: int, incarnation: int = 1, n_workers: int = 3) 
     return made
 
 
-def test_what_is_told_is_taken_once_and_in_order(words: memoryview) -> None:
-    one, other, third = (rings(words, me, incarnation=me + 5) for me in range(3))
-    assert one.tell(1, 6, 17, {BIG: 1, 2: BIG}, {})
-    assert one.tell(1, 6, 18, {3: 4}, {})
-    assert third.tell(1, 6, 0, {9: 9}, {})
-    assert other.waiting
-    assert other.take() == [(0, 5, 17, {BIG: 1, 2: BIG}, {}), (0, 5, 18, {3: 4}, {}), (2, 7, 0, {9: 9}, {})]
-    assert not other.waiting
-    assert other.take() == []
-    assert not one.waiting
-    assert not third.waiting
-
-
 def test_acks_of_blocks_keep_every_word_and_mask(words: memoryview) -> None:
     one, other = rings(words, 0, incarnation=5), rings(words, 1, incarnation=6)
     told = [
@@ -69,12 +56,6 @@ def test_a_block_for_which_there_is_no_room_or_nobody_awake_is_refused(words: me
     assert not one.tell_block(1, 1, 0, 1, BlockAcks(4))
 
 
-def test_a_block_for_another_life_is_not_taken(words: memoryview) -> None:
-    one, other = rings(words, 0), rings(words, 1, incarnation=2)
-    assert one.tell_block(1, 1, 0, 1, BlockAcks(4))
-    assert (other.take(), other.take_blocks()) == ([], [])
-
-
 @pytest.mark.parametrize(
     "masks", [{7: 0}, {7: 1}, {7: BIG}, {7: 1 << 64, 8: 3}, {1: (1 << 400) - 1, 2: 1, BIG: 1 << 399}]
 )
@@ -83,22 +64,6 @@ def test_masks_have_as_many_bits_as_they_need(words: memoryview, masks: dict[int
     assert one.tell(1, 1, 0, {7: 7, 8: 8}, masks)
     assert one.tell(1, 1, 0, {}, masks)
     assert other.take() == [(0, 1, 0, {7: 7, 8: 8}, masks), (0, 1, 0, {}, masks)]
-
-
-def test_a_sleeper_is_told_nothing(words: memoryview) -> None:
-    one, other = rings(words, 0), rings(words, 1)
-    other.set_awake(False)
-    assert not one.tell(1, 1, 0, {1: 1}, {})
-    assert not other.waiting
-    other.set_awake(True)
-    assert one.tell(1, 1, 0, {1: 1}, {})
-
-
-def test_nobody_who_has_not_begun_is_told_anything(words: memoryview) -> None:
-    one = rings(words, 0)
-    AckRings(words[:], 3, 1, 1)
-    assert not one.tell(1, 1, 0, {1: 1}, {})
-    assert not one.tell(2, 1, 0, {1: 1}, {})
 
 
 def test_a_full_ring_refuses_until_something_was_taken(words: memoryview) -> None:
@@ -111,14 +76,6 @@ def test_a_full_ring_refuses_until_something_was_taken(words: memoryview) -> Non
     assert not one.tell(1, 1, 0, {1: 1}, {})
     other.confirm()
     assert one.tell(1, 1, 0, {1: 1}, {})
-
-
-def test_more_than_a_ring_holds_is_refused(words: memoryview) -> None:
-    one, other = rings(words, 0), rings(words, 1)
-    most = (ring_words(3) - 4) // 2
-    assert not one.tell(1, 1, 0, dict.fromkeys(range(most + 1), 1), {})
-    assert one.tell(1, 1, 0, dict.fromkeys(range(most), 1), {})
-    assert other.take() == [(0, 1, 0, dict.fromkeys(range(most), 1), {})]
 
 
 def test_any_sizes_in_any_turns(seed: int) -> None:
@@ -186,15 +143,6 @@ def test_a_chunk_that_fits_an_empty_ring_passes_wherever_the_last_one_ended(word
     assert [chunk[2] for chunk in other.take()] == [3]
 
 
-def test_very_many_workers_have_no_rings() -> None:
-    words = memory(129)
-    one, other = rings(words, 0, 1, 129), rings(words, 128, 1, 129)
-    assert not one.tell(128, 1, 0, {1: 1}, {})
-    assert other.take() == []
-    assert other.pass_over() == []
-    assert untaken(words, 129) == []
-
-
 # Deaths
 
 
@@ -208,14 +156,6 @@ def test_a_new_life_does_not_take_what_the_former_was_told(words: memoryview) ->
     assert one.tell(1, 1, 0, {3: 3}, {})  # one that has not looked at the board yet
     assert one.tell(1, 2, 0, {4: 4}, {})
     assert after.take() == [(0, 1, 0, {4: 4}, {})]
-
-
-def test_a_new_life_tells_after_what_the_former_has_told(words: memoryview) -> None:
-    before, other = rings(words, 0), rings(words, 1)
-    assert before.tell(1, 1, 0, {1: 1}, {})
-    after = rings(words, 0, incarnation=2)
-    assert after.tell(1, 1, 0, {2: 2}, {})
-    assert other.take() == [(0, 1, 0, {1: 1}, {}), (0, 2, 0, {2: 2}, {})]
 
 
 def test_who_dies_while_writing_has_told_nothing(words: memoryview) -> None:
@@ -289,14 +229,6 @@ def test_a_chunk_that_never_comes_whole_stops_its_ring_until_it_is_passed_over(w
     assert other.pass_over() == []
     assert one.tell(1, 1, 9, {1: 1}, {})
     assert [chunk[2] for chunk in other.take()] == [9]
-
-
-def test_only_what_was_there_the_last_time_too_is_passed_over(words: memoryview) -> None:
-    one, other = rings(words, 0), rings(words, 1)
-    for number in range(5):
-        assert one.tell(1, 1, number, {1: 1}, {})
-        assert other.pass_over() == []
-        assert [chunk[2] for chunk in other.take()] == [number]
 
 
 @pytest.mark.parametrize(

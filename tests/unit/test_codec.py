@@ -14,7 +14,6 @@ import pytest
 from squall.engine.errors import ComponentError
 from squall.engine.flow.batch import Batch
 from squall.engine.flow.parcel import Parcel
-from squall.ipc import codec
 from squall.ipc.codec import OUT_OF_BAND_BYTES, decode, encode
 from tests.parcels import HAS_NUMPY, NESTED, SCALARS, Row, batch_of, content, parcel_of, random_parcel, same
 
@@ -75,19 +74,6 @@ def test_random_parcels(seed: int) -> None:
 # Corners
 
 
-def test_empty_parcel() -> None:
-    back = travel(Parcel())
-    assert not back
-    assert content(back) == content(Parcel())
-
-
-@pytest.mark.parametrize("n_rows", [0, 1, 1000])
-def test_rows_without_values(n_rows: int) -> None:
-    back = travel(parcel_of(batch_of([()] * n_rows)))
-    assert back.batches[0].rows == [()] * n_rows
-    assert back.rows == n_rows
-
-
 @pytest.mark.parametrize("texts", [[""], ["", ""], ["", "", ""], ["\x00"], ["", "\x00"], ["\x00", ""], ["a\x00", "b"]])
 def test_empty_texts_and_separators(texts: list[str]) -> None:
     rows = [(text,) for text in texts]
@@ -99,15 +85,6 @@ def test_column_of_text_is_not_pickled_value_by_value() -> None:
     data, buffers = encode(parcel_of(batch_of(rows)))
     assert b"word 0\x00word 1\x00word 2" in data
     assert not buffers
-
-
-def test_order_of_rows_batches_and_acks_is_kept() -> None:
-    parcel = parcel_of(*(batch_of([(n, str(n)) for n in range(5)], source=source) for source in range(9)))
-    parcel.acks = {root: root ^ 5 for root in (9, 3, 7, 1)}
-    back = travel(parcel)
-    assert [batch.source for batch in back.batches] == list(range(9))
-    assert list(back.acks) == [9, 3, 7, 1]
-    assert back.rows == 45
 
 
 def test_run_that_belongs_to_several_trees() -> None:
@@ -165,24 +142,6 @@ def test_arrays(order: Any, shape: tuple[int, ...]) -> None:
 
 
 @needs_numpy
-def test_array_that_is_read_only_stays_so() -> None:
-    for length in (10, OUT_OF_BAND_BYTES):
-        array = np.zeros(length, dtype=np.uint8)
-        array.flags.writeable = False
-        [(back,)] = rows_back([(array,)])
-        assert same(back, array)
-
-
-@needs_numpy
-def test_array_with_strides_and_array_of_objects() -> None:
-    strided = np.arange(200_000, dtype=np.int64)[::3]
-    objects = np.array([None, "a", {"b": 1}], dtype=object)
-    [(back, other)] = rows_back([(strided, objects)])
-    assert back.tolist() == strided.tolist()
-    assert other.tolist() == objects.tolist()
-
-
-@needs_numpy
 def test_arrays_inside_other_values_travel_beside_the_stream() -> None:
     array = np.ones(OUT_OF_BAND_BYTES, dtype=np.uint8)
     _, buffers = encode(parcel_of(batch_of([({"image": [array]},)])))
@@ -222,27 +181,6 @@ def test_value_that_cannot_be_pickled_is_named(value: Any, kind: str, why: str) 
     assert why in text
     assert "\n" not in text
     assert error.__cause__ is not None
-
-
-def test_class_that_no_other_process_can_find_is_named() -> None:
-    class Local:
-        pass
-
-    text = str(refusal([(Local(),)]))
-    assert "value 0 (tests.unit.test_codec.test_class_that_no_other_process_can_find_is_named.<locals>.Local)" in text
-
-
-def test_value_that_is_refused_only_now_and_then() -> None:
-    """Nobody's value in particular can be named any more, yet the error is clear and of the right kind."""
-    error = refusal([(Moody(),)])
-    assert str(error) == "a parcel with tuples of tasks 1, 8 cannot be sent to another worker: RuntimeError: not now"
-    assert error.__cause__ is not None
-    assert error.__cause__ is not error
-
-
-def test_unpicklable_says_why_or_nothing() -> None:
-    assert codec.unpicklable([1, "a"]) is None
-    assert codec.unpicklable(threading.Lock()) == "TypeError: cannot pickle '_thread.lock' object"
 
 
 class Exits:

@@ -9,7 +9,6 @@ import pickle
 import subprocess
 import sys
 import textwrap
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +21,7 @@ from squall.chaos.taps import tap
 from squall.engine.api.topology import Topology
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.local import LocalRunner
-from squall.engine.errors import ClusterError, TopologyError
+from squall.engine.errors import ClusterError
 from squall.scheduler.common import blob
 from squall.testing import complete_topology
 from squall.testing.simulated import SimulatedCluster
@@ -296,25 +295,6 @@ def test_finally_of_a_generator_runs_at_an_orderly_end() -> None:
     assert ended == ["closed"]
 
 
-def test_a_component_is_shown_and_called_as_its_function() -> None:
-    assert list(square({"n": 3})) == [9]
-    assert list(numbers()) == [0, 1, 2, 3, 4]
-    assert (numbers.__name__, numbers.__doc__) == ("numbers", "Counts.")
-    assert bolt(print).__name__ == "print"
-
-
-def test_arguments_may_be_given_before() -> None:
-    def power(tup: Any, *, exponent: int) -> int:
-        return int(tup["n"]) ** exponent
-
-    assert emitted(numbers, bolt("cube")(functools.partial(power, exponent=3)))["bolt-1"][-1] == (64,)
-
-
-def test_blocking_is_taken_over() -> None:
-    assert bolt("x", blocking=True)(lambda tup: tup[0]).blocking
-    assert not square.blocking
-
-
 # Travelling
 
 
@@ -397,25 +377,6 @@ def test_functions_of_main_travel_by_value(tmp_path: Path) -> None:
     assert elsewhere(made.stdout) == "15 [0, 1, 2]\n" * 2
 
 
-def test_a_variable_that_cannot_travel_is_named() -> None:
-    lock = threading.Lock()
-
-    @bolt
-    def locked(tup: Any) -> None:
-        with lock:
-            pass
-
-    with pytest.raises(UsageError, match=r"bolt-1\.function's variable lock is a lock, which cannot be pickled"):
-        blob.dump(chain(numbers, locked))
-
-
-def test_a_module_that_changed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = pickle.dumps(square)
-    monkeypatch.setattr(sys.modules[__name__], "square", 5)
-    with pytest.raises(UsageError, match=r"test_functions\.square is 5; when it was sent"):
-        pickle.loads(data)
-
-
 def test_taps_of_a_chaos_run_fit_around_functions(tmp_path: Path) -> None:
     tapped = tap(chain(numbers, square, bolt(print)), Tapping(str(tmp_path), ("bolt-2",)))
     with SimulatedCluster(tapped) as cluster:
@@ -434,11 +395,6 @@ def yields(tup: Any) -> Iterator[int]:
 
 
 def positional(tup: Any, context: Any, /) -> None: ...
-
-
-class OfItsOwn:
-    def __call__(self, tup: Any) -> int:
-        return int(tup["n"])
 
 
 @pytest.mark.parametrize(
@@ -469,32 +425,3 @@ def test_wrong_use_is_one_line(decorate: Callable[[], Any], text: str) -> None:
         decorate()
     assert str(caught.value).startswith(text)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("made", ["text", b"bytes", 5, None])
-def test_a_spout_function_that_returns_nothing_to_emit(made: Any) -> None:
-    with pytest.raises(TaskCrashed) as crashed:
-        emitted(spout("n")(lambda: made))
-    assert f"@spout function <lambda> returned {made!r}; allowed: yields, or an iterable to emit" in str(crashed.value)
-
-
-def test_a_callable_object_is_a_function_too() -> None:
-    assert emitted(numbers, bolt("n")(OfItsOwn()))["bolt-1"] == [(0,), (1,), (2,), (3,), (4,)]
-
-
-def test_a_plain_function_is_refused_by_the_builder_with_what_to_do() -> None:
-    builder = TopologyBuilder()
-    builder.set_spout("source", sequence)  # type: ignore[arg-type]
-    builder.set_bolt("two", two).shuffle_grouping("source")  # type: ignore[arg-type]
-    builder.set_bolt("bad fields", bolt("a", "a")(lambda tup: tup)).shuffle_grouping("source")
-    with pytest.raises(TopologyError) as refused:
-        builder.build()
-    text = str(refused.value)
-    assert "component 'source' must be a Spout, not function; decorate it with @spout" in text
-    assert "component 'two' must be a Bolt, BasicBolt or BatchBolt, not function; decorate it with @bolt" in text
-    assert "component 'bad fields' declares bad outputs: field names must differ, got a, a" in text
-
-
-def test_a_wrong_number_of_values_names_component_and_stream() -> None:
-    with pytest.raises(TaskCrashed, match="source"):
-        emitted(spout("a", "b")(lambda: [(1, 2, 3)]))

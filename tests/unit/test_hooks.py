@@ -169,23 +169,6 @@ def test_ticks_are_nobodys_tuples() -> None:
     assert log.seen == [("prepare", "bolt")]
 
 
-def test_hooks_are_called_in_the_order_they_were_added() -> None:
-    order: list[str] = []
-
-    class Named(TaskHook):
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        def emit(self, info: EmitInfo) -> None:
-            order.append(self.name)
-
-    feeder = HookedFeeder(Named("first"), Named("second"))
-    made = rig(feeder, Does(acks))
-    feeder.feed("x", id=1)
-    made.settle()
-    assert order == ["first", "second"]
-
-
 def test_hook_that_raises_counts_as_its_component() -> None:
     class Broken(TaskHook):
         def bolt_execute(self, info: BoltExecuteInfo) -> None:

@@ -25,11 +25,6 @@ def test_what_was_written_is_read_in_order(path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_separators_of_other_kinds_do_not_end_a_line(path: Path) -> None:
-    append_line(path, "a\x0bb\x0cc\x1cd\x85e\u2028f\rg")
-    assert len(read_lines(path)) == 1
-
-
 @pytest.mark.parametrize("torn", [b"half", b"x" * 10_000])
 @pytest.mark.parametrize("before", [b"", b"whole\n"])
 def test_a_line_that_a_death_has_torn_is_neither_read_nor_continued(path: Path, before: bytes, torn: bytes) -> None:

@@ -24,47 +24,6 @@ def receiver(window_bytes: int = WINDOW_BYTES) -> LinkReceiver:
 # The receiving end
 
 
-def test_frames_in_order_are_accepted_once() -> None:
-    link = receiver()
-    assert [link.accept(n) for n in (1, 2, 3)] == [True, True, True]
-    assert [link.accept(n) for n in (1, 3, 2, 0)] == [False] * 4
-    assert (link.received, link.repeats, link.lost) == (3, 4, 0)
-    assert link.accept(4)
-
-
-def test_nothing_is_owed_for_frames_that_are_not_processed() -> None:
-    link = receiver()
-    link.accept(1)
-    assert (link.processed, link.owed) == (0, 0)
-    link.done(1)
-    assert (link.processed, link.owed) == (1, 1)
-    link.credited = link.processed
-    assert link.owed == 0
-
-
-def test_frames_done_out_of_order_are_credited_in_order() -> None:
-    link = receiver()
-    for n in range(1, 6):
-        link.accept(n)
-    seen = []
-    for n in (3, 5, 1, 2, 4):
-        link.done(n)
-        seen.append(link.processed)
-    assert seen == [0, 0, 1, 3, 5]
-
-
-def test_gap_is_counted_and_credited_with_what_came_before_it() -> None:
-    link = receiver()
-    link.accept(1)
-    link.accept(5)
-    assert (link.lost, link.processed) == (3, 0)
-    link.done(5)
-    link.known(4)
-    assert link.processed == 0  # frame 1 is still at work
-    link.done(1)
-    assert link.processed == 5
-
-
 def test_gap_is_credited_when_its_sender_knows_of_it_and_not_before() -> None:
     """Or the sender would have forgotten what the frames held when it hears that they are lost."""
     link = receiver()
@@ -151,14 +110,6 @@ def test_patience_ends_sooner_at_first_and_never_for_who_gets_what_it_waits_for(
     assert not any(link.asks(ms * NS_PER_MS) for ms in range(200, 9000, 10))
 
 
-def test_frame_that_comes_after_its_gap_was_counted_is_dropped() -> None:
-    link = receiver()
-    link.accept(1)
-    link.accept(3)
-    assert not link.accept(2)
-    assert (link.lost, link.repeats) == (1, 1)
-
-
 def test_what_was_parked_is_credited_once() -> None:
     link = receiver()
     for sequence in (1, 2, 4):
@@ -175,22 +126,6 @@ def test_what_was_parked_is_credited_once() -> None:
     link.done(5)
     assert link.credit() == 5
     assert held(link) == 0
-
-
-def test_skip_to_counts_what_never_came() -> None:
-    link = receiver()
-    link.accept(1)
-    link.accept(2)
-    link.done(1)
-    link.skip_to(5)
-    link.known(5)
-    assert (link.received, link.lost, link.processed) == (5, 3, 1)
-    link.done(2)
-    assert link.processed == 5
-    link.skip_to(5)
-    link.skip_to(3)
-    assert (link.received, link.lost, link.repeats) == (5, 3, 0)
-    assert link.accept(6)
 
 
 @pytest.mark.parametrize("sequence", [1 << 63, (1 << 64) - 1, WINDOW_BYTES + 3])
@@ -249,41 +184,6 @@ def test_random_losses_repeats_and_order_of_work(seed: int) -> None:
 
 
 # The sending end
-
-
-def test_frames_are_numbered_from_one() -> None:
-    link = LinkSender(WINDOW_BYTES)
-    assert [link.send(1) for _ in range(3)] == [1, 2, 3]
-
-
-def test_window_closes_and_opens() -> None:
-    link = LinkSender(WINDOW_BYTES)
-    link.send(WINDOW_BYTES - 1)
-    assert link.has_credit
-    link.send(5000)  # one frame may overshoot
-    assert not link.has_credit
-    link.credit(1)
-    assert not link.has_credit
-    link.credit(2)
-    assert link.has_credit
-    assert link.under_way_bytes == 0
-
-
-def test_credit_is_cumulative_and_may_repeat_or_come_late() -> None:
-    link = LinkSender(WINDOW_BYTES)
-    released: list[int] = []
-    for n in range(1, 6):
-        link.send(10, lambda n=n: released.append(n))  # type: ignore[misc]
-    link.credit(3)  # credit for 1 and 2 was lost
-    link.credit(3)
-    link.credit(1)
-    link.credit(0)
-    assert released == [1, 2, 3]
-    assert link.under_way_bytes == 20
-    link.close()
-    link.close()
-    assert released == [1, 2, 3, 4, 5]
-    assert link.under_way_bytes == 0
 
 
 def test_credit_for_frames_that_were_never_sent_is_refused() -> None:

@@ -12,7 +12,6 @@ import pytest
 from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.collectors import BasicCollector
 from squall.engine.api.component import BasicBolt, Bolt, CustomGrouping, Spout
-from squall.engine.api.hooks import BoltAckInfo, TaskHook
 from squall.engine.api.replaying import ReplayingSpout
 from squall.engine.api.tuple import Tuple
 from squall.engine.core.executor import TaskCrashed
@@ -67,13 +66,6 @@ def test_so_is_a_spout(name: str) -> None:
     spout = type("Lazy", (Feeder,), {name: coroutine})()
     with pytest.raises(TopologyError, match=rf"component 'spout' \(Lazy\) defines {name} as async def"):
         chain(spout, Does(acks)).build()
-
-
-def test_a_method_given_to_the_object_itself_is_looked_at_too() -> None:
-    bolt = Does(acks)
-    bolt.execute = coroutine  # type: ignore[method-assign,assignment]
-    with pytest.raises(TopologyError, match="defines execute as async def"):
-        chain(Feeder(), bolt).build()
 
 
 def test_read_may_be_a_generator_but_not_an_async_one() -> None:
@@ -153,23 +145,6 @@ def test_what_would_do_something_later_is_an_error_at_once(
     assert spout.acked == []
 
 
-def test_a_plain_bolt_and_a_spout_may_not_either() -> None:
-    class Returns(Bolt):
-        def execute(self, tup: Tuple) -> Any:
-            return coroutine()
-
-    class Asks(Feeder):
-        def next_tuple(self) -> Any:
-            return generator()
-
-    spout = Feeder()
-    spout.feed(1, id=1)
-    with pytest.raises(TaskCrashed, match=r"bolt-1\[2\] returned a coroutine from execute"):
-        Rig(chain(spout, Returns())).settle()
-    with pytest.raises(TaskCrashed, match=r"spout\[3\] returned a generator from next_tuple"):
-        Rig(chain(Asks(), Does(acks))).settle()
-
-
 def test_any_other_value_is_a_warning_once_per_component() -> None:
     class Returns(DoesBasic):
         def execute(self, tup: Tuple, collector: BasicCollector) -> Any:
@@ -193,27 +168,6 @@ def test_any_other_value_is_a_warning_once_per_component() -> None:
         ("bolt", "ComponentError: bolt[2] returned a value of type list from execute, where it is ignored"),
         ("spout", "ComponentError: spout[6] returned a value of type bool from next_tuple, where it is ignored"),
     ]
-
-
-def test_no_hook_is_told_that_it_was_acked() -> None:
-    told: list[Tuple] = []
-
-    class Notes(TaskHook):
-        def bolt_ack(self, info: BoltAckInfo) -> None:
-            told.append(info.tup)
-
-    class Returns(DoesBasic):
-        def prepare(self, conf: Any, context: Any) -> None:
-            context.add_hook(Notes())
-
-        def execute(self, tup: Tuple, collector: BasicCollector) -> Any:
-            return generator()
-
-    spout = Feeder()
-    spout.feed(1, id=1)
-    with pytest.raises(TaskCrashed, match="returned a generator"):
-        Rig(chain(spout, Returns(lambda *arguments: None))).settle()
-    assert told == []
 
 
 def test_a_spout_that_takes_long_again_and_again_is_named_once() -> None:

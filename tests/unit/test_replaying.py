@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +11,6 @@ from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.failure import Failure
 from squall.engine.api.replaying import Record, ReplayingSpout
 from squall.engine.api.stream import DEFAULT_STREAM, Emit
-from squall.engine.api.tuple import Tuple
-from squall.engine.clock import NS_PER_SEC
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import ComponentError
 from tests.unit.rig import STREAMS, Does, Rig, acks, chain, keeps
@@ -78,14 +74,6 @@ def test_an_unfinished_record_keeps_the_spout_from_being_exhausted() -> None:
     assert lab.finished
 
 
-def test_an_endless_source_is_never_exhausted() -> None:
-    lab = Lab(Reads((1, ("a",)), endless=True), Does(acks))
-    assert not lab.finished
-    lab.spout.records.append((2, ("b",)))
-    lab.settle()
-    assert lab.bolt.seen == [("a",), ("b",)]
-
-
 def test_a_failed_record_comes_again_after_a_delay_that_doubles() -> None:
     lab = Lab(Reads((1, ("a",))), Does(keeps))
     lab.spout.first_delay_secs = 1.0
@@ -103,26 +91,6 @@ def test_a_failed_record_comes_again_after_a_delay_that_doubles() -> None:
     assert lab.finished
 
 
-def test_more_than_a_hundred_thousand_records_may_wait_for_a_replay() -> None:
-    count = 120_000
-    spout, emitted = Reads(), []
-    spout.read = lambda: ((number, (number,)) for number in range(count + 1))  # type: ignore[method-assign]
-    now = SimpleNamespace(ns=0)
-    context: Any = SimpleNamespace(component_id="spout", now_ns=lambda: now.ns, random=random.Random(0))
-    collector: Any = SimpleNamespace(emit=lambda values, message_id: emitted.append(message_id))
-    spout.open({}, context, collector)
-    for number in range(count):
-        spout.next_tuple()
-        spout.on_failure(number, Failure("failed"))
-    assert spout.waiting_count == count
-    spout.next_tuple()
-    assert emitted == list(range(count + 1)), "it reads on"
-    now.ns += NS_PER_SEC
-    for _ in range(count):
-        spout.next_tuple()
-    assert sorted(emitted[count + 1 :]) == list(range(count))
-
-
 def test_each_record_has_delays_of_its_own() -> None:
     lab = Lab(Reads((1, ("a",)), (2, ("b",))), Does(keeps))
     lab.spout.first_delay_secs = 1.0
@@ -137,15 +105,6 @@ def test_each_record_has_delays_of_its_own() -> None:
     assert sorted(tup[0] for tup in lab.bolt.kept) == ["a", "a", "a", "b", "b"]
 
 
-def test_a_time_out_is_a_failure_like_others() -> None:
-    lab = Lab(Reads((1, ("a",))), Does(keeps), message_timeout_secs=10)
-    lab.settle()
-    lab.advance(10)
-    assert lab.spout.failed == [1]
-    lab.advance(lab.spout.first_delay_secs)
-    assert len(lab.bolt.kept) == 2
-
-
 def test_a_dead_record_is_let_go() -> None:
     lab = Lab(Reads((1, ("a",))), Does(lambda bolt, tup: bolt.collector.fail(tup)), max_attempts=2)
     lab.settle()
@@ -155,15 +114,6 @@ def test_a_dead_record_is_let_go() -> None:
     assert lab.finished
 
 
-def test_new_records_are_read_while_others_wait() -> None:
-    def execute(bolt: Does, tup: Tuple) -> None:
-        (bolt.collector.fail if tup[0] == "bad" else bolt.collector.ack)(tup)
-
-    lab = Lab(Reads((1, ("bad",)), (2, ("b",)), (3, ("c",))), Does(execute))
-    lab.settle()
-    assert lab.bolt.seen == [("bad",), ("b",), ("c",)]
-
-
 def test_a_late_failure_of_a_record_that_is_done_is_ignored() -> None:
     lab = Lab(Reads((1, ("a",))), Does(acks))
     lab.settle()
@@ -171,14 +121,6 @@ def test_a_late_failure_of_a_record_that_is_done_is_ignored() -> None:
     lab.advance(10)
     assert lab.bolt.seen == [("a",)]
     assert lab.finished
-
-
-def test_an_id_may_be_used_again_when_its_record_is_done() -> None:
-    lab = Lab(Reads((1, ("a",)), endless=True), Does(acks))
-    lab.settle()
-    lab.spout.records.append((1, ("b",)))
-    lab.settle()
-    assert lab.bolt.seen == [("a",), ("b",)]
 
 
 @pytest.mark.parametrize("second", [1, None])
@@ -236,14 +178,6 @@ def test_a_subclass_sees_what_is_kept_and_may_emit_untracked() -> None:
     lab.settle()
     assert lab.bolt.seen == [("a",), ("b",), ("c",)]
     assert lab.pending == 2
-
-
-def test_read_must_be_defined() -> None:
-    class Nothing(ReplayingSpout):
-        outputs = ("value",)
-
-    with pytest.raises(TaskCrashed, match="Nothing must define read"):
-        Rig(chain(Nothing(), Does(acks)))
 
 
 def test_with_a_seed_delays_are_the_same_each_time() -> None:

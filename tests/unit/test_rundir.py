@@ -7,8 +7,6 @@ import itertools
 import os
 import shutil
 import stat
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -50,12 +48,6 @@ def test_a_named_one_can_be_taken_over(tmp_path: Path) -> None:
     assert not first.path.exists()
 
 
-def test_an_empty_directory_may_become_one(tmp_path: Path) -> None:
-    path = tmp_path / "run"
-    path.mkdir(mode=0o755)
-    assert mode(RunDir.create(path).path) == 0o700
-
-
 @pytest.mark.parametrize("shared", [0o1777, 0o2775, 0o777])
 def test_an_empty_directory_that_others_use_is_not_closed_to_them(tmp_path: Path, shared: int) -> None:
     path = tmp_path / "run"
@@ -65,15 +57,6 @@ def test_an_empty_directory_that_others_use_is_not_closed_to_them(tmp_path: Path
         RunDir.create(path)
     assert mode(path) == shared
     assert os.listdir(path) == []
-
-
-def test_a_link_to_an_empty_directory_changes_nothing_there(tmp_path: Path) -> None:
-    path = tmp_path / "run"
-    path.mkdir(mode=0o755)
-    (tmp_path / "link").symlink_to(path)
-    with pytest.raises(UsageError, match="links are not followed"):
-        RunDir.create(tmp_path / "link")
-    assert mode(path) == 0o755
 
 
 def test_somebody_elses_files_are_left_alone(tmp_path: Path) -> None:
@@ -109,20 +92,6 @@ def test_a_key_that_was_opened_or_cut_is_refused(run_dir: RunDir) -> None:
         run_dir.key()
 
 
-def test_a_key_that_is_a_directory_is_refused(run_dir: RunDir) -> None:
-    run_dir.key_file.unlink()
-    run_dir.key_file.mkdir()
-    with pytest.raises(UsageError, match="key is a directory: remove it, a start makes a key"):
-        run_dir.key()
-
-
-def test_a_directory_with_a_directory_key_is_not_taken_for_ours(tmp_path: Path) -> None:
-    (tmp_path / "key").mkdir()
-    with pytest.raises(UsageError, match="is neither empty nor a run directory"):
-        RunDir.create(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["key"]
-
-
 def test_one_process_holds_the_lock(run_dir: RunDir) -> None:
     assert run_dir.lock_holder() is None
     lock = run_dir.lock()
@@ -133,16 +102,6 @@ def test_one_process_holds_the_lock(run_dir: RunDir) -> None:
     lock.release()
     assert run_dir.lock_holder() is None
     run_dir.lock().release()
-
-
-def test_a_killed_holder_is_not_taken_for_the_next_one(run_dir: RunDir) -> None:
-    killed = subprocess.Popen([sys.executable, "-c", ""])
-    killed.wait()
-    lock = run_dir.lock()
-    # As it is between the moment in which the next one has the lock, and that in which it has written who it is.
-    run_dir.lock_file.write_text(f"{killed.pid}\n")
-    assert run_dir.lock_holder() == "unknown"
-    lock.release()
 
 
 def test_paths_that_are_too_long_are_refused_early(tmp_path: Path) -> None:
@@ -162,15 +121,6 @@ def test_a_worker_listens_on_a_path_that_no_other_worker_ever_has() -> None:
     run_dir = RunDir("/r")
     workers = list(itertools.product(("x-1-00000000", "x-2-00000000"), (1, 2), ("a", "b"), (6700, 6701), (1, 2)))
     assert len({run_dir.worker_socket(*worker) for worker in workers}) == len(workers)
-
-
-def test_sockets_that_killed_processes_have_left_are_removed(run_dir: RunDir) -> None:
-    left = [run_dir.worker_socket("x-1-00000000", 1, "a", 6700, 1), run_dir.node_socket("a"), run_dir.nimbus_socket]
-    for path in left:
-        path.parent.mkdir(exist_ok=True)
-        path.touch()
-    run_dir.remove_sockets()
-    assert [path for path in left if path.exists()] == []
 
 
 def test_no_name_leads_out_of_the_directory() -> None:
@@ -240,12 +190,6 @@ def test_a_directory_may_vanish_under_the_sweep(parent: Path, monkeypatch: pytes
     assert sweep_stale(parent) == [abandoned]
 
 
-def test_what_a_killed_sweep_had_buried_is_removed(parent: Path) -> None:
-    (parent / ".dead-r-01234567").mkdir()
-    assert sweep_stale(parent) == []
-    assert list(parent.iterdir()) == []
-
-
 def test_a_sweep_keeps_away_while_a_directory_is_being_made(parent: Path) -> None:
     (parent / "r-01234567").mkdir()
     making = os.open(parent, os.O_RDONLY)
@@ -262,23 +206,6 @@ def test_a_directory_is_not_locked_under_the_sweep(run_dir: RunDir) -> None:
     lock = run_dir.lock()
     assert run_dir.lock_holder() == str(os.getpid())
     lock.release()
-
-
-def test_a_parent_that_others_can_enter_is_refused(parent: Path) -> None:
-    parent.chmod(0o777)
-    with pytest.raises(UsageError, match="has mode 0777, must be 0700"):
-        sweep_stale(parent)
-
-
-def test_no_parent_is_nothing_to_sweep(tmp_path: Path) -> None:
-    assert sweep_stale(tmp_path / "none") == []
-
-
-def test_an_anonymous_directory_that_was_let_go_is_swept() -> None:
-    run_dir = RunDir.create()
-    assert run_dir.path not in sweep_stale()
-    run_dir.close()
-    assert run_dir.path in sweep_stale()
 
 
 def test_what_the_default_cluster_must_keep_is_not_in_the_runtime_directory(
@@ -308,12 +235,6 @@ def test_what_the_default_cluster_must_keep_is_not_in_the_runtime_directory(
         lock.release()
     finally:
         shutil.rmtree(runtime)
-
-
-def test_a_chosen_directory_is_one(tmp_path: Path) -> None:
-    made = RunDir.create(tmp_path / "c")
-    assert made.durable == made.path
-    assert {file.parent for file in (made.nimbus_db, made.lock_file, made.key_file, made.code)} == {made.path}
 
 
 def test_base_directories_that_are_relative_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,10 +26,6 @@ def test_a_cluster_keeps_its_seed(run_dir: RunDir) -> None:
     assert daemon_environment(run_dir)[VARIABLE] == str(seed)
 
 
-def test_clusters_have_seeds_of_their_own(run_dir: RunDir, tmp_path: Path) -> None:
-    assert len({run_dir.text_seed(), *(RunDir.create(tmp_path / name).text_seed() for name in "de")}) > 1
-
-
 @pytest.mark.parametrize(("given", "taken"), [("0", 0), ("77", 77), ("4294967295", (1 << 32) - 1)])
 def test_a_user_may_choose_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, taken: int) -> None:
     monkeypatch.setenv(VARIABLE, given)
