@@ -93,7 +93,8 @@ class Hello(BasicBolt):
         print(f"msg 1 (attempt {tup['attempt']})")
         for line in MESSAGE.splitlines():
             print(f"├── line {line}")
-            for name in tree[line]:
+            # After the death of the spout's worker attempts are counted anew, so a tree may be of two.
+            for name in tree.get(line, ()):
                 print(f"│   ├── hello {name}")
         print(end="", flush=True)
 

@@ -12,21 +12,18 @@ from __future__ import annotations
 
 import os
 import signal
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from squall.engine.api.component import Spout
-from squall.engine.api.failure import Failure
 from squall.engine.api.prefix import AckedPrefix
-from squall.engine.api.stream import DEFAULT_STREAM, Outputs
+from squall.engine.api.replaying import ReplayingSpout
+from squall.engine.api.stream import DEFAULT_STREAM, Emit, Outputs
 from squall.engine.errors import ComponentError, UsageError
 from squall.testing.mail import new_directory
 from squall.testing.waiting import wait_for
 
 if TYPE_CHECKING:
-    from squall.engine.api.collectors import SpoutCollector
     from squall.engine.api.context import TopologyContext
 
 CRASH = "<crash>"
@@ -35,8 +32,10 @@ PAUSE = "<pause>"
 """In a FixedSpout's list: wait here until the test calls `release`."""
 
 
-class FixedSpout(Spout):
+class FixedSpout(ReplayingSpout):
     """Emits `tuples`: a list for the default stream, or stream name -> list, one after the other."""
+
+    first_delay_secs = 0.0
 
     def __init__(
         self, outputs: Outputs, tuples: Iterable[Any] | Mapping[str, Iterable[Any]],
@@ -74,34 +73,23 @@ class FixedSpout(Spout):
 
     # ---- the spout's side ----
 
-    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
-        self._collector = collector
+    def start(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         tasks = context.component_tasks(context.component_id)
         self._mine: Sequence[int] = range(context.task_index, len(self._items), len(tasks))
         # A simulation without state directories has no position to keep.
         self._position = None if context.state_root is None else Path(context.state_dir) / "position"
         at = self._position
         self._prefix = AckedPrefix(int(at.read_text()) if at is not None and at.exists() else 0)
-        self._next = self._prefix.committable
-        self._again: deque[int] = deque()
 
-    def next_tuple(self) -> None:
-        if self._again:
-            self._emit(self._again.popleft())
-        elif self._next < len(self._mine):
-            position = self._mine[self._next]
-            item = self._items[position][1]
-            if _is_mark(item):
-                if self._passes(item, position):
-                    self._next += 1
-                    self._done(position)
-            else:
-                self._next += 1
-                self._emit(position)
-
-    def _emit(self, position: int) -> None:
-        stream, values = self._items[position]
-        self._collector.emit(values, position, stream)
+    def read(self) -> Iterator[Any]:
+        for position in self._mine[self._prefix.committable :]:
+            stream, item = self._items[position]
+            if not _is_mark(item):
+                yield position, Emit(item, stream)
+                continue
+            while not self._passes(item, position):
+                yield None
+            self._done(position)
 
     def _passes(self, mark: str, position: int) -> bool:
         """Act on CRASH or PAUSE. Returns whether the spout continues."""
@@ -119,15 +107,8 @@ class FixedSpout(Spout):
             os.kill(os.getpid(), signal.SIGKILL)
         return True
 
-    @property
-    def exhausted(self) -> bool:  # type: ignore[override]
-        return self._next >= len(self._mine) and not self._again
-
-    @property
-    def waiting_count(self) -> int:
-        return len(self._again)
-
     def ack(self, message_id: Any) -> None:
+        super().ack(message_id)
         self._done(message_id)
 
     def _done(self, position: int) -> None:
@@ -135,9 +116,6 @@ class FixedSpout(Spout):
             fresh = self._position.with_suffix(".new")
             fresh.write_text(str(self._prefix.committable))
             fresh.replace(self._position)
-
-    def on_failure(self, message_id: Any, failure: Failure) -> None:
-        self._again.append(message_id)
 
 
 def _is_mark(item: Any) -> bool:

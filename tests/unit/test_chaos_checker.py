@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -64,6 +65,9 @@ class Planted:
     def fail(self, number: int) -> None:
         self.source.append("fail", digest(number), self.tick(), "worker died")
 
+    def dead(self, number: int) -> None:
+        self.source.append("dead", digest(number), self.tick(), "exception")
+
     def read(self) -> Run:
         return read_run(self.path)
 
@@ -83,39 +87,48 @@ def kinds(verdict: Verdict) -> list[tuple[str, str]]:
     return [(finding.kind, finding.message) for finding in verdict.findings]
 
 
-def test_a_run_as_it_should_be(tmp_path: Path, laws: list[Law]) -> None:
-    verdict = judge(Planted(tmp_path, "run").read(), laws)
-    assert verdict.good
-    assert (verdict.messages, verdict.ok, verdict.recovered, verdict.duplicates) == (COUNT, COUNT, 0, 0)
-    assert verdict.asked == {SINK: "values"}
-    assert verdict.not_shown == []
+PLANTED = {
+    "nothing": (("emit", "a", "b", "ack"), []),
+    "a replay": (("emit", "a", "fail", "emit", "a", "b", "ack"), []),
+    "a replay after an ack": (("emit", "a", "b", "ack", "fail", "emit", "a", "b", "ack"), []),
+    "a missing record": (("emit", "a", "ack"), ["lost"]),
+    "no ack": (("emit", "a", "b"), ["lost"]),
+    "another value": (("emit", "a", "B", "ack"), ["altered"]),
+    "one value more": (("emit", "a", "b", "c", "ack"), ["invented", "repeated"]),
+    "a value twice": (("emit", "a", "b", "a", "ack"), ["repeated"]),
+    "an ack before a record": (("emit", "a", "ack", "b"), ["early"]),
+    "no emit": (("ack",), ["invented"]),
+    "a dead letter": (("emit", "a", "dead"), []),
+    "an id given again": (("emit", "a", "b", "ack", "emit", "a", "b", "ack"), ["reused"]),
+}
+"""What is planted -> the records of one message, and the findings."""
+AFTER_A_FAILURE = ["a replay", "a replay after an ack", "a dead letter"]
 
 
-def test_a_replay_is_no_finding(tmp_path: Path, laws: list[Law]) -> None:
-    run = Planted(tmp_path, "run", COUNT - 1)
-    last = COUNT - 1
-    run.emit(last)
-    run.receive(last, "a")
-    run.fail(last)
-    run.emit(last)
-    run.receive(last, "a")
-    run.receive(last, "b")
-    run.ack(last)
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_planted_is_named_and_nothing_else(tmp_path: Path, laws: list[Law], seed: int) -> None:
+    """Records of several messages are mixed; those of one stay in their order."""
+    rng = random.Random(seed)
+    # After a failure a spout may emit acked messages again, so there is none where an id is to be given again.
+    excluded = AFTER_A_FAILURE if seed % 2 else ["an id given again"]
+    possible = [what for what in PLANTED if what not in excluded]
+    chosen = {number: rng.choice(possible) for number in range(COUNT)}
+    left = {number: list(PLANTED[what][0]) for number, what in chosen.items()}
+    run = Planted(tmp_path, "run", 0)
+    while left:
+        number = rng.choice(list(left))
+        what = left[number].pop(0)
+        getattr(run, what)(number) if hasattr(run, what) else run.receive(number, what)
+        if not left[number]:
+            del left[number]
     verdict = judge(run.read(), laws)
-    assert verdict.good
-    assert (verdict.ok, verdict.recovered, verdict.duplicates) == (COUNT, 1, 1)
-
-
-def test_a_missing_record_is_named(tmp_path: Path, laws: list[Law]) -> None:
-    run = Planted(tmp_path, "run")
-    run.without("sink-0", 14)
-    assert kinds(judge(run.read(), laws)) == [("lost", "lines[0] message 7")]
-
-
-def test_a_message_that_was_never_acked_is_named(tmp_path: Path, laws: list[Law]) -> None:
-    run = Planted(tmp_path, "run")
-    run.without("source-0", 2 * 7 + 1)
-    assert kinds(judge(run.read(), laws)) == [("lost", "lines[0] message 7")]
+    wanted = [(kind, chosen[number], number) for number in chosen for kind in PLANTED[chosen[number]][1]]
+    assert sorted(kinds(verdict)) == sorted(
+        (kind, digest(number) if what == "no emit" else f"lines[0] message {number}") for kind, what, number in wanted
+    )
+    assert verdict.dead_letters == list(chosen.values()).count("a dead letter")
+    assert verdict.recovered == sum("replay" in what or "again" in what for what in chosen.values())
+    assert verdict.asked == {SINK: "values"}
 
 
 def test_a_message_that_was_never_emitted_is_named(tmp_path: Path, laws: list[Law]) -> None:
@@ -167,57 +180,10 @@ def test_skipped_messages_of_a_source_without_an_order_are_said_to_be_unseen(tmp
     assert [limit.partition(":")[0] for limit in verdict.not_shown] == ["lines[0]"]
 
 
-def test_an_altered_record_is_named(tmp_path: Path, laws: list[Law]) -> None:
-    run = Planted(tmp_path, "run", COUNT - 1)
-    run.emit(COUNT - 1)
-    run.receive(COUNT - 1, "a")
-    run.receive(COUNT - 1, "B")
-    run.ack(COUNT - 1)
-    assert kinds(judge(run.read(), laws)) == [("altered", f"lines[0] message {COUNT - 1}")]
-
-
-@pytest.mark.parametrize("number", [7, 4711])
-def test_an_invented_record_is_named(tmp_path: Path, laws: list[Law], number: int) -> None:
-    run = Planted(tmp_path, "run")
-    run.receive(number, "c")
-    name = digest(number) if number >= COUNT else f"lines[0] message {number}"
-    assert ("invented", name) in kinds(judge(run.read(), laws))
-
-
-def test_a_repeated_record_is_named(tmp_path: Path, laws: list[Law]) -> None:
-    run = Planted(tmp_path, "run")
-    run.receive(7, "a")
-    assert kinds(judge(run.read(), laws)) == [("repeated", "lines[0] message 7")]
-
-
-def test_an_ack_before_the_sink_had_it_is_named(tmp_path: Path, laws: list[Law]) -> None:
-    run = Planted(tmp_path, "run", COUNT - 1)
-    run.emit(COUNT - 1)
-    run.receive(COUNT - 1, "a")
-    run.ack(COUNT - 1)
-    run.receive(COUNT - 1, "b")
-    assert kinds(judge(run.read(), laws)) == [("early", f"lines[0] message {COUNT - 1}")]
-
-
-def test_an_answer_to_nothing_is_named(tmp_path: Path, laws: list[Law]) -> None:
-    run = Planted(tmp_path, "run")
-    run.ack(4711)
-    assert kinds(judge(run.read(), laws)) == [("invented", digest(4711))]
-
-
-def test_a_dead_letter_is_no_loss_and_is_counted(tmp_path: Path, laws: list[Law]) -> None:
-    run = Planted(tmp_path, "run")
-    run.emit(4711)
-    run.source.append("dead", digest(4711), run.tick(), "exception")
-    verdict = judge(run.read(), laws)
-    assert verdict.good
-    assert (verdict.ok, verdict.dead_letters) == (COUNT, 1)
-
-
 def test_a_dead_letter_that_no_poison_explains_is_found(tmp_path: Path, laws: list[Law]) -> None:
     run = Planted(tmp_path, "run")
     run.emit(4711)
-    run.source.append("dead", digest(4711), run.tick(), "worker died")
+    run.dead(4711)
     poison = f"^{digest(4711)[:3]}"
     assert judge(run.read(), laws, may_die=matches("^zz", poison)).good
     assert kinds(judge(run.read(), laws, may_die=matches())) == [("given up", "lines[0] message 4711")]
@@ -480,13 +446,6 @@ def test_tasks_that_differ_without_faults_are_said_not_to_be_compared(tmp_path: 
     verdict = judge(Placed(tmp_path, "run", lambda number, word: 1).read(), laws)
     assert verdict.asked == {SINK: "values"}
     assert verdict.not_shown == [f"{SINK}: which task receives a tuple is not compared"]
-
-
-def test_an_id_of_two_messages_is_found(tmp_path: Path, laws: list[Law]) -> None:
-    run = Planted(tmp_path, "run")
-    run.emit(3)
-    run.ack(3)
-    assert ("reused", "lines[0] message 3") in kinds(judge(run.read(), laws))
 
 
 def test_what_is_emitted_again_after_any_failure_has_its_old_id(tmp_path: Path, laws: list[Law]) -> None:
