@@ -36,7 +36,7 @@ class Run:
     `others` holds the (root, edge) pairs beyond the first of a tuple that was anchored to several trees.
     """
 
-    __slots__ = ("children", "edge", "failed", "mask", "others", "remaining", "root")
+    __slots__ = ("children", "edge", "failed", "mask", "number", "others", "remaining", "root")
 
     def __init__(self, root: int, edge: int, remaining: int, others: tuple[tuple[int, int], ...] = ()) -> None:
         self.root = root
@@ -48,6 +48,8 @@ class Run:
         self.mask = 0
         """Workers to which those tuples were sent, one bit per incarnation."""
         self.failed = False
+        self.number = -1
+        """Its place in the batch that is being executed, which acks it at its end; -1: it is acked by itself."""
 
     def trees(self) -> tuple[int, ...]:
         """Roots of its trees; 0 stands for none."""

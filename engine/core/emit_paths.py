@@ -124,21 +124,21 @@ def _fast_spout(collector: SpoutCollector, out: StreamOut, batch_for: BatchFor) 
 
 
 def _fast_bolt(collector: BoltCollector, out: StreamOut, batch_for: BatchFor) -> Emit:
-    plain, check, width, start_run = collector.plain_emit, out.check, len(out.shape.fields), out.outbox.start_run
+    plain, check, width = collector.plain_emit, out.check, len(out.shape.fields)
+    note, noted = out.outbox.note, collector.noted
 
     def emit(values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM) -> list[int]:
         if (
-            anchors.__class__ is not Tuple or anchors._done
+            anchors.__class__ is not Tuple or anchors._done or anchors._run is not collector.run
             or (stream is not DEFAULT_STREAM and stream != DEFAULT_STREAM)
         ):
             return plain(values, anchors, stream)
         if values.__class__ is not tuple or len(values) != width:
             values = check(values)
-        run = anchors._run
-        key = run if run.others else run.root
         batch = batch_for(values)
-        if batch.last is not key:
-            start_run(batch, key, run, values)
+        number = collector.run.number
+        if batch.last is not number:
+            note(batch, number, values, noted)
         batch.rows.append(values)
         return [batch.target]
 
@@ -146,12 +146,13 @@ def _fast_bolt(collector: BoltCollector, out: StreamOut, batch_for: BatchFor) ->
 
 
 def _fast_bolt_by_field(collector: BoltCollector, out: StreamOut, keys: Keys[OpenBatch], at: int) -> Emit:
-    plain, check, width, start_run = collector.plain_emit, out.check, len(out.shape.fields), out.outbox.start_run
+    plain, check, width = collector.plain_emit, out.check, len(out.shape.fields)
+    note, noted = out.outbox.note, collector.noted
     only, batches, n_batches, text_hash, of = keys.only, keys.targets, keys.n_targets, keys.text_hash, keys.of
 
     def emit(values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM) -> list[int]:
         if (
-            anchors.__class__ is not Tuple or anchors._done
+            anchors.__class__ is not Tuple or anchors._done or anchors._run is not collector.run
             or (stream is not DEFAULT_STREAM and stream != DEFAULT_STREAM)
         ):
             return plain(values, anchors, stream)
@@ -159,10 +160,9 @@ def _fast_bolt_by_field(collector: BoltCollector, out: StreamOut, keys: Keys[Ope
             values = check(values)
         key = values[at]
         batch = (only or batches[text_hash(key) % n_batches]) if key.__class__ is str else of(key)
-        run = anchors._run
-        run_key = run if run.others else run.root
-        if batch.last is not run_key:
-            start_run(batch, run_key, run, values)
+        number = collector.run.number
+        if batch.last is not number:
+            note(batch, number, values, noted)
         batch.rows.append(values)
         return [batch.target]
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, MutableSequence
 from functools import partial
+from itertools import islice
 from sys import getrefcount
 from typing import Any
 
@@ -292,25 +293,22 @@ class BoltExecutor:
             self.end_or_go_on(task, error)
 
     def _process_plain(self, task: BoltTask, batch: Batch) -> None:
-        execute = task.execute
-        source = self.source_of(batch.source, batch.stream)
-        rows, ends, others = batch.rows, batch.starts[1:], batch.others
-        if rows.__class__ is not list:
-            rows = list(rows)
-        ends.append(len(rows))
-        begin = 0
-        for index, (root, edge, end) in enumerate(zip(batch.roots, batch.edges, ends, strict=True)):
-            run = Run(root, edge, end - begin, others[index] if others and index in others else ())
-            for row in rows[begin:end]:
-                tup = Tuple(row, source, run)
-                try:
-                    if (value := execute(tup)) is not None:
-                        task.returned(value)
-                except BaseException as error:
-                    self.refuse_plain(task, tup, error)
-            if not root and batch.stream != TICK_STREAM:
-                task.stats.untracked_executed += end - begin
-            begin = end
+        execute, collector = task.execute, self.collectors[task.task]
+        source, rows = self.source_of(batch.source, batch.stream), iter(batch.rows)
+        try:
+            for run in collector.begin(batch):
+                collector.run = run
+                for row in islice(rows, run.remaining):
+                    tup = Tuple(row, source, run)
+                    try:
+                        if (value := execute(tup)) is not None:
+                            task.returned(value)
+                    except BaseException as error:
+                        self.refuse_plain(task, tup, error)
+        finally:
+            collector.end()
+        if batch.stream != TICK_STREAM:
+            task.stats.untracked_executed += batch.untracked_rows()
 
     def refuse_plain(self, task: BoltTask, tup: Tuple, error: BaseException) -> None:
         """`execute` of a bolt that acks itself raised an error. Raises TaskCrashed if the worker shall end."""

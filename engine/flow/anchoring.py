@@ -1,7 +1,7 @@
 """The runs to which the rows of a batch are anchored, and the edges that its emits add to their trees.
 
 Guarantees: rows in a row that are anchored to one run and go to one task get one edge; the XOR of all edges of a run
-is in `children`, the workers that its rows went to in `masks`.
+is in `of_runs`, with the workers that its rows went to.
 
 Pure. Thread: the task's.
 """
@@ -148,15 +148,14 @@ class Anchoring:
         """Roots of the trees that a run belongs to; 0 stands for none."""
         return self.roots[run], *(other for other, _ in (self.others or {}).get(run, ()))
 
-    @property
-    def masks(self) -> list[int]:
-        """The mask of each run."""
+    def of_runs(self) -> tuple[Sequence[int], list[int]]:
+        """Of each run: the XOR of the edges of its new tuples, and the mask of the workers that these went to."""
         masks = [0] * len(self.children)
         for mask, sent in self._sent.items():
             for runs in sent:
                 for run in runs:
                     masks[run] |= mask
-        return masks
+        return self.children, masks
 
 
 class BlockAnchoring(Anchoring):
@@ -235,6 +234,13 @@ class BlockAnchoring(Anchoring):
 
     def trees_of(self, run: int) -> Sequence[int]:
         return self.block.roots((self._first + run if self._members is None else self._members[run],))
+
+    def of_runs(self) -> tuple[Sequence[int], list[int]]:
+        masks = [0] * self._count
+        for mask, flags in self._flags.items():
+            for run in flagged(flags, self._count):
+                masks[run] |= mask
+        return words_of(self._xors, self._count), masks
 
     def new_edges(self) -> int:
         """The XOR of the edges of each member's new tuples: a word for each member."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 if TYPE_CHECKING:
     from squall.engine.foreign.picklable import PickleCheck
 
+from squall.engine.api.tuple import Run
 from squall.engine.flow.row_counts import RowCounts
 from squall.engine.foreign.sizes import columns_bytes, estimate, rows_bytes
 
@@ -65,6 +66,17 @@ class Batch:
     def run_rows(self) -> RowCounts:
         """How many of its rows each run has."""
         return RowCounts(ends=[*self.starts[1:], len(self.rows)])
+
+    def runs(self) -> list[Run]:
+        """Make its runs, for a bolt that acks by itself."""
+        others, counts = self.others or {}, self.run_rows.counts
+        runs = [
+            Run(root, edge, rows, others.get(number, ()))
+            for number, (root, edge, rows) in enumerate(zip(self.roots, self.edges, counts, strict=True))
+        ]
+        for number, run in enumerate(runs):
+            run.number = number
+        return runs
 
     def untracked_rows(self) -> int:
         """Count the tuples that belong to no tree."""

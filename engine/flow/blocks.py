@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import compress
 from typing import NamedTuple
 
+from squall.engine.api.tuple import Run
 from squall.engine.flow.batch import Batch
 from squall.engine.flow.ids import ACKER_BITS
 from squall.engine.flow.row_counts import RowCounts
@@ -255,6 +256,20 @@ class BlockBatch(Batch):
     @property
     def run_rows(self) -> RowCounts:
         return super().run_rows if self._by_member is None else self._by_member.rows
+
+    def runs(self) -> list[Run]:
+        columns = self._by_member
+        if columns is None:
+            return super().runs()
+        runs = []
+        roots = self.block.roots(range(columns.first, columns.first + len(columns)))
+        each = zip(roots, array("Q", columns.edges), columns.rows.counts, strict=True)
+        for number, (root, edge, rows) in enumerate(each):
+            if rows:
+                run = Run(root, edge, rows)
+                run.number = number
+                runs.append(run)
+        return runs
 
     def untracked_rows(self) -> int:
         return 0

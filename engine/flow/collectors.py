@@ -298,7 +298,7 @@ class SpoutCollector:
         values: Iterable[Any] = rows
         if stream != DEFAULT_STREAM:
             values = (Routed.on(stream, None, row) for row in rows)
-        for tree in zip(anchoring.roots, ids, values, anchoring.children, anchoring.masks, strict=True):
+        for tree in zip(anchoring.roots, ids, values, *anchoring.of_runs(), strict=True):
             add(*tree)
 
     def _ids(self, who: str, message_ids: Any, rows: int) -> Sequence[Any]:
@@ -394,11 +394,42 @@ class BoltCollector:
         self._worker = worker
         self._report = report
         self._stats = stats
+        self._batch = Batch(0, "", 0)
+        self._at_hand: list[Run] = []
+        """The runs of the batch that is being executed, which ends with their acks."""
+        self.run = UNTRACKED
+        """The one whose tuple is being executed."""
+        self.anchoring = Anchoring((0,))
+        self.noted: list[OpenBatch] = []
+        """The batches that hold emits anchored to runs at hand while these were executed."""
         self.use(BoltPaths(self.plain_emit, self.plain_emit_direct, self.plain_ack, self.plain_fail))
 
     def use(self, paths: BoltPaths) -> None:
         """Set the functions that the component calls, at set-up."""
         self.emit, self.emit_direct, self.ack, self.fail = paths
+
+    def begin(self, batch: Batch) -> list[Run]:
+        """Take up the batch that is about to be executed; returns its runs."""
+        self._batch, self.anchoring, self._at_hand = batch, anchoring_of(batch), batch.runs()
+        return self._at_hand
+
+    def end(self) -> None:
+        """Anchor what was emitted since `begin`, and ack the runs of which every tuple was acked; the others are on
+        their own from now on."""
+        outbox, anchoring = self._outbox, self.anchoring
+        self.run = UNTRACKED
+        outbox.anchor(self.noted, anchoring)
+        left = [run for run in self._at_hand if run.remaining or run.children or run.failed]
+        outbox.ack_batch(self._batch, anchoring, {run.number for run in left})
+        if left:
+            children, masks = anchoring.of_runs()
+            for run in left:
+                run.children ^= children[run.number]
+                run.mask |= masks[run.number]
+                run.number = -1
+                if not run.remaining:
+                    outbox.ack_run(run)
+        self._at_hand = []
 
     def plain_emit(self, values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM) -> list[int]:
         """See `emit`."""
@@ -414,12 +445,15 @@ class BoltCollector:
         out = self.emitter.stream(stream)
         values = out.check(values, task)
         runs = [anchors._run] if anchors.__class__ is Tuple and not anchors._done else self._runs(anchors)
-        outbox = self._outbox
+        outbox, noted = self._outbox, self.noted
+        if len(runs) == 1 and runs[0] is self.run and self.run.number >= 0:
+            return out.append(values, self.run.number, partial(outbox.note, noted=noted), task)
+        if noted:
+            outbox.anchor(noted, self.anchoring)
         if len(runs) > 1:
             return out.append(values, runs, lambda batch, _, row: outbox.start_joined_run(batch, runs, row), task)
         [run] = runs
-        key = run if run.others else run.root
-        return out.append(values, key, lambda batch, key, row: outbox.start_run(batch, key, run, row), task)
+        return out.append(values, run, lambda batch, _, row: outbox.start_run(batch, run, run, row), task)
 
     def plain_ack(self, tup: Tuple) -> None:
         """See `ack`."""
@@ -432,7 +466,8 @@ class BoltCollector:
         if not run.remaining:
             if not run.root and tup.is_tick:
                 self._stats.acked -= 1  # Ticks are in no count; they come alone in their run.
-            self._outbox.ack_run(run)
+            if run.number < 0:
+                self._outbox.ack_run(run)
 
     def plain_fail(self, tup: Tuple) -> None:
         """See `fail`."""

@@ -171,7 +171,7 @@ class Outbox:
             acked.merge(anchoring.acks_of(batch, but), anchoring.flags())
             return
         acks, their_masks, others = self._acks, self._masks, batch.others
-        runs = zip(batch.roots, batch.edges, anchoring.children, anchoring.masks, strict=True)
+        runs = zip(batch.roots, batch.edges, *anchoring.of_runs(), strict=True)
         for run, (root, edge, xor, mask) in enumerate(runs):
             if not root or (but and run in but):
                 continue
