@@ -38,7 +38,7 @@ run: ## Prepare text with Spark, count its words with Squall, check the counts w
 	$(BOOTSTRAP) install $(EXTRAS)
 	$(BIN)/squall prepare $(if $(INPUT),$(call quoted,$(INPUT)) )--out build/feed --overwrite
 	$(BIN)/squall run examples/word_count_by_batch.py --workers $(WORKERS) -- --feed build/feed --out build/result
-	$(BIN)/squall verify build/feed build/result
+	$(BIN)/python examples/check_word_count.py build/feed build/result
 
 test: EXTRAS ?= all,dev
 test: ## Lint, types, the API reference, the wheel and every test that is not marked slow (what CI runs)

@@ -1,7 +1,7 @@
 """Figures of the Spark side: `python -m benchmarks.on_spark engines|sizes|feed`. Prints rows of a Markdown table.
 
     engines   word count of one text on Squall's own engine and on Spark, as a user runs it: lines/s, and the start
-    sizes     `squall prepare` and `squall verify` of once, four and sixteen times the default text: seconds, memory
+    sizes     `squall prepare` of once, four and sixteen times the default text: seconds, memory
     feed      FeedSpout: alone, without an engine, in one process; and on a cluster with nothing behind it: lines/s
 
 Memory is the largest sum of the resident sizes of a command's processes, seen ten times a second: pages that forked
@@ -21,7 +21,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -114,11 +113,11 @@ def engines(folder: Path, runs: int, lines: int) -> None:
 
 
 def sizes(folder: Path, runs: int, times: list[int]) -> None:
-    """Prepare and verify of the default text, several times over."""
+    """Prepare of the default text, several times over."""
     root, pattern = default_input()
     files = find_files(root, pattern).files
     for count in times:
-        source, feed, result = folder / f"{count}x", folder / f"{count}x.feed", folder / f"{count}x.result"
+        source, feed = folder / f"{count}x", folder / f"{count}x.feed"
         for copy in range(count):
             for file in files:
                 target = source / str(copy) / file.name
@@ -126,34 +125,13 @@ def sizes(folder: Path, runs: int, times: list[int]) -> None:
                 shutil.copyfile(file.location, target)
         prepared = [squall("prepare", source, "--out", feed, "--overwrite") for _ in range(runs)]
         show(f"`squall prepare`, {Feed.open(feed).rows:,} lines ({count}x)", prepared)
-        write_result(feed, result)
-        show(f"`squall verify` of the same ({count}x)", [squall("verify", feed, result) for _ in range(runs)])
-        for path in (source, feed, result):
+        for path in (source, feed):
             shutil.rmtree(path)
 
 
 def show(what: str, measured: list[tuple[float, int, str]]) -> None:
     secs, most = statistics.median(one[0] for one in measured), statistics.median(one[1] for one in measured)
     print(f"| {what} | {secs:.1f} s | {most / 2**20:,.0f} MiB |", flush=True)
-
-
-def write_result(feed: Path, result: Path) -> None:
-    """What word_count.py writes of a feed, but each total once."""
-    opened, words = Feed.open(feed), Counter[str]()
-    for kind in ("ledger", "counts"):
-        (result / kind).mkdir(parents=True)
-    for part in opened.partitions:
-        with (result / "ledger" / f"{part}.jsonl").open("w") as ledger:
-            for chunk in opened.read(part):
-                for offset, _, _, text in chunk:
-                    found = text.split()
-                    words.update(found)
-                    ledger.write(f'{{"partition": {part}, "offset": {offset}, "words": {len(found)}}}\n')
-    totals = sorted(words.items())
-    for part in opened.partitions:
-        with (result / "counts" / f"{part}.jsonl").open("w") as counts:
-            mine = totals[part :: len(opened.partitions)]
-            counts.writelines(json.dumps({"word": word, "count": count}) + "\n" for word, count in mine)
 
 
 def feed(folder: Path, runs: int) -> None:

@@ -266,7 +266,7 @@ def asked(args: list[str]) -> tuple[FeedSpout, str | None, int]:
     parser = argparse.ArgumentParser(prog="word_count.py", description="Count the words of text files or of a feed.")
     parser.add_argument("files", nargs="*", metavar="FILE", help="text files")
     parser.add_argument("--feed", help="a feed made by squall prepare, in place of files")
-    parser.add_argument("--out", help="directory for counts and ledger (see squall verify)")
+    parser.add_argument("--out", help="directory for counts and ledger (see check_word_count.py)")
     parser.add_argument("--keep", action="store_true", help="add to what --out holds: for a run that may go on")
     parser.add_argument("--parallelism", type=int, default=2, help="executors per component (default 2)")
     options = parser.parse_args(args)

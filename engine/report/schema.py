@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 VERSIONS = {
-    "run": 1, "status": 1, "cluster": 1, "list": 1, "ps": 1, "verify": 1, "verify-by-key": 1, "chaos": 1,
+    "run": 1, "status": 1, "cluster": 1, "list": 1, "ps": 1, "verify-by-key": 1, "chaos": 1,
     "prepare": 1, "spark-plan": 1,
 }  # fmt: skip
 

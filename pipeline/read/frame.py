@@ -30,7 +30,7 @@ OURS = (
     "mode", "columnNameOfCorruptRecord", "columnPruning", "path", "paths", "basePath", "recursiveFileLookup",
     "pathGlobFilter", "modifiedBefore", "modifiedAfter", "ignoreCorruptFiles", "ignoreMissingFiles",
 )
-_CSV_OPTIONS: Mapping[str, str] = {
+CSV_OPTIONS: Mapping[str, str] = {
     "header": "true",
     # The names in the header count, not the order of the schema.
     "enforceSchema": "false",
@@ -95,7 +95,7 @@ def read_frame(
     from pyspark.sql import functions as f
 
     given = {name.casefold() for name in options}
-    defaults = _CSV_OPTIONS if format_ == "csv" else {}
+    defaults = CSV_OPTIONS if format_ == "csv" else {}
     options = {**{name: value for name, value in defaults.items() if name.casefold() not in given}, **options}
     # Folders such as day=2026-11-22 are columns.
     options["basePath"] = f"file://{root}"
@@ -103,8 +103,7 @@ def read_frame(
     if has_records:
         # A record is malformed whether or not a column of it is wanted.
         options |= {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, "columnPruning": "false"}
-    # Spark takes paths for patterns. Its option not to (`__globPaths__`) reads the last of several files twice.
-    paths = ["file://" + _PATTERN_CHARACTERS.sub(r"\\\g<0>", path) for path in locations]
+    paths = [*map(spark_path, locations)]
     known = _schema(_inferred(spark, format_, options, paths) if schema is None else _parsed(schema))
     if former_schema:
         known = _as_before(known, former_schema, may_lack=format_ == "json" and schema is None)
@@ -123,6 +122,12 @@ def read_frame(
     raw = f.when(f.col(REASON).isNotNull(), whole)
     frame = frame.withColumns({REASON: reason, PATH: f.col("_metadata.file_path"), LINE_NO: f.lit(0)})
     return frame.withColumn(RAW, raw).drop(_CORRUPT), columns.json()
+
+
+def spark_path(location: str) -> str:
+    """A path as Spark's readers take it: they take paths for patterns, and with their option not to (`__globPaths__`)
+    read the last of several files twice."""
+    return "file://" + _PATTERN_CHARACTERS.sub(r"\\\g<0>", location)
 
 
 def _schema(found: StructType) -> StructType:

@@ -1,4 +1,4 @@
-"""`squall verify`: Spark checks a word count against its feed, or compares any two results by key.
+"""`squall verify`: Spark compares any two results by key.
 
 PySpark is imported on first use.
 """
@@ -6,10 +6,8 @@ PySpark is imported on first use.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,12 +21,7 @@ from squall.engine.plural import plural
 from squall.engine.report.schema import with_schema
 
 if TYPE_CHECKING:
-    from squall.pipeline.comparison import ColumnCheck, Comparison, Difference, Request
-    from squall.pipeline.side import Side
-    from squall.pipeline.tolerance import Tolerance
-    from squall.pipeline.verify import Check, Verdict
-
-Outcome = TypeVar("Outcome", "Comparison", "Verdict")
+    from squall.pipeline.compare.request import ColumnCheck, Comparison, Difference, Tolerance
 
 EXIT_DIFFERENT = 1
 #: Most characters of a value in a line of text; the JSON document has more of it.
@@ -38,7 +31,8 @@ SHOWN_CHARS = 60
 @click.command("verify")
 @click.argument("left", type=click.Path(), callback=some_path)
 @click.argument("right", type=click.Path(), callback=some_path)
-@click.option("--by", metavar="COLUMN[,COLUMN]", multiple=True, help="The columns that are the key of a row.")
+@click.option("--by", metavar="COLUMN[,COLUMN]", multiple=True, required=True,
+              help="The columns that are the key of a row.")
 @click.option("--compare", metavar="COLUMN[,COLUMN]", multiple=True,
               help="The columns to compare (default: all others; both sides must have the same).")
 @click.option("--keys-only", is_flag=True, help="Compare which keys there are, and no other column.")
@@ -46,72 +40,39 @@ SHOWN_CHARS = 60
               help="How far numbers may differ: 0.01, or 1% of the larger, or p99_ms=0.5 for a column.")
 @click.option("--repeats-ok", is_flag=True, help="A side may have the same row several times.")
 @click.option("--last", metavar="COLUMN", help="Of rows with one key, only that with the largest COLUMN counts.")
-@click.option("--examples", type=int, default=10, show_default=True,
+@click.option("--examples", type=click.IntRange(0, 1000), default=10, show_default=True,
               help="Most differences of each kind to show.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as one JSON document on stdout.")
 def verify(
     left: str, right: str, by: tuple[str, ...], compare: tuple[str, ...], keys_only: bool, tolerances: tuple[str, ...],
     repeats_ok: bool, last: str | None, examples: int, as_json: bool,
 ) -> None:
-    """Check results with Spark.
+    """Compare RIGHT with LEFT, which has what is expected, by key, with Spark.
 
-    With --by: compare RIGHT with LEFT, which has what is expected, by key. Each is a feed, a .parquet, .csv or .json
-    file, a directory of such files, or a result of examples/word_count.py.
-
-    Without --by: LEFT is a feed, RIGHT a result of examples/word_count.py. Its words are counted again and compared.
+    Each side is a feed, a .parquet, .csv or .json file, or a directory of such files.
 
     Exit code 0: nothing is missing, too much or different; 1: something is; 2: they cannot be compared.
     """
-    if by:
-        request = _request(by, compare, keys_only, tolerances, repeats_ok, last, examples)
-        _compare_by_key(Path(left), Path(right), request, as_json)
-        return
-    for option, given in (("--compare", compare), ("--keys-only", keys_only), ("--tolerance", tolerances),
-                          ("--repeats-ok", repeats_ok), ("--last", last)):
-        if given:
-            raise UsageError(f"{option} needs --by: the columns that are the key of a row")
-    _check_word_count(Path(left), Path(right), as_json)
-
-
-def _request(
-    by: tuple[str, ...], compare: tuple[str, ...], keys_only: bool, tolerances: tuple[str, ...], repeats_ok: bool,
-    last: str | None, examples: int,
-) -> Request:
-    from squall.pipeline.comparison import Request
-    from squall.pipeline.tolerance import parse_tolerances
+    from squall.pipeline.compare.by_key import compare as compare_by_key
+    from squall.pipeline.compare.request import Request, parse_tolerances
 
     if compare and keys_only:
-        raise UsageError("--compare and --keys-only exclude each other; allowed: one of them")
-    chosen = () if keys_only else _columns("--compare", compare) if compare else None
-    return Request(_columns("--by", by), chosen, parse_tolerances(tolerances), repeats_ok, last, examples)
-
-
-def _columns(option: str, texts: tuple[str, ...]) -> tuple[str, ...]:
-    names = tuple(name for text in texts for name in text.split(","))
-    if "" in names:
-        raise UsageError(f"{option} is {','.join(texts)!r}; allowed: names of columns, with commas between them")
-    return names
-
-
-def _compare_by_key(left: Path, right: Path, request: Request, as_json: bool) -> None:
-    from squall.pipeline.compare import compare
-
+        raise UsageError("--compare and --keys-only exclude each other")
+    chosen = () if keys_only else _columns(compare) or None
+    request = Request(_columns(by), chosen, parse_tolerances(tolerances), repeats_ok, last, examples)
     stages = Stages()
-    outcome = compare(left, right, request, progress=stages)
-    _end("verify-by-key", outcome, comparison_document, print_comparison, stages, as_json)
-
-
-def _end(
-    schema: str, outcome: Outcome, document: Callable[[Outcome], dict[str, Any]],
-    show: Callable[[Outcome, float], None], stages: Stages, as_json: bool,
-) -> None:
-    """Print an outcome, and end as it says."""
+    outcome = compare_by_key(Path(left), Path(right), request, progress=stages)
     if as_json:
-        say_json(with_schema(schema, {**document(outcome), "duration_secs": round(stages.elapsed_secs, 3)}))
+        document = {**comparison_document(outcome), "duration_secs": round(stages.elapsed_secs, 3)}
+        say_json(with_schema("verify-by-key", document))
     else:
-        show(outcome, stages.elapsed_secs)
+        print_comparison(outcome, stages.elapsed_secs)
     if not outcome.passed:
         raise click.exceptions.Exit(EXIT_DIFFERENT)
+
+
+def _columns(texts: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for text in texts for name in text.split(","))
 
 
 def comparison_document(outcome: Comparison) -> dict[str, Any]:
@@ -146,20 +107,19 @@ def comparison_document(outcome: Comparison) -> dict[str, Any]:
 
 
 def _jsonable(value: Any) -> Any:
-    """JSON has no number for NaN and the infinities: they are texts, as are decimals, so that no digit is lost."""
-    if isinstance(value, Decimal) or (isinstance(value, float) and not math.isfinite(value)):
-        return str(value)
-    return value
+    """JSON has no number for NaN and the infinities: they are texts."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def print_comparison(outcome: Comparison, elapsed_secs: float) -> None:
-    from squall.pipeline.comparison import EQUAL, KINDS
+    from squall.pipeline.compare.request import EQUAL, KINDS
 
     sides = zip(("LEFT ", "RIGHT"), outcome.sides, outcome.rows, outcome.repeated, strict=True)
     lines = []
     for name, side, rows, repeated in sides:
         more = f", {repeated:,} of them repeated" if repeated else ""
-        lines.append(plain(f"{name}  {side.path}: {_source(side)}, {plural(rows, 'row')}{more}"))
+        what = f"{side.kind} in {plural(len(side.files), 'file')}, {plural(rows, 'row')}"
+        lines.append(plain(f"{name}  {side.path}: {what}{more}"))
     numbers = [outcome.keys[EQUAL], *(alarm_cell(outcome.keys[kind]) for kind in KINDS)]
     blocks: list[Block] = [lines, Grid(("keys", EQUAL, *KINDS), [[sum(outcome.keys.values()), *numbers]])]
     blocks += _column_grid(outcome.columns)
@@ -173,16 +133,9 @@ def print_comparison(outcome: Comparison, elapsed_secs: float) -> None:
         said = "both sides are equal" if any(outcome.rows) else "both sides are empty"
     else:
         said = ", ".join(f"{outcome.keys[kind]:,} {kind}" for kind in KINDS if outcome.keys[kind])
-    _show(blocks, lines, outcome.passed, elapsed_secs, said)
-
-
-def _show(blocks: list[Block], lines: list[str], passed: bool, elapsed_secs: float, said: str) -> None:
-    last = f"{'passed' if passed else 'FAILED'} in {elapsed_secs:.1f} s: {said}"
-    print_blocks([*blocks, *([lines] if lines else []), Cell(last, "green" if passed else "bold red")])
-
-
-def _source(side: Side) -> str:
-    return f"{side.kind} in {plural(len(side.files), 'file')}" if side.files else side.kind
+    last = f"{'passed' if outcome.passed else 'FAILED'} in {elapsed_secs:.1f} s: {said}"
+    style = "green" if outcome.passed else "bold red"
+    print_blocks([*blocks, *([lines] if lines else []), Cell(last, style)])
 
 
 def _column_grid(columns: dict[str, ColumnCheck]) -> list[Grid]:
@@ -224,59 +177,3 @@ def _value(value: Any) -> str:
 
 def _short(text: str) -> str:
     return text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS] + "..."
-
-
-def _check_word_count(feed: Path, result: Path, as_json: bool) -> None:
-    from squall.pipeline.feed.manifest import MANIFEST_NAME
-    from squall.pipeline.verify import verify as verify_result
-
-    if not (feed / MANIFEST_NAME).exists():
-        raise UsageError(
-            f"{feed} is not a feed: it has no {MANIFEST_NAME}; to compare any two results, name their key with --by"
-        )
-    stages = Stages()
-    verdict = verify_result(feed, result, progress=stages)
-    _end("verify", verdict, verdict_document, print_verdict, stages, as_json)
-
-
-def verdict_document(verdict: Verdict) -> dict[str, Any]:
-    return {
-        "passed": verdict.passed,
-        "lines": _check_document(verdict.lines),
-        "words": _check_document(verdict.words),
-        "torn": verdict.torn,
-    }
-
-
-def _check_document(check: Check) -> dict[str, Any]:
-    return {
-        "passed": check.passed,
-        "checked": check.checked,
-        "ok": check.ok,
-        "missing": check.missing,
-        "invented": check.invented,
-        "different": check.different,
-        "repeated": check.repeated,
-        "offenders": check.offenders,
-    }
-
-
-def print_verdict(verdict: Verdict, elapsed_secs: float) -> None:
-    rows = []
-    for name, check in (("lines", verdict.lines), ("words", verdict.words)):
-        wrong = map(alarm_cell, (check.missing, check.invented, check.different))
-        # Totals are repeated by design: only repetitions in the ledger mean something, namely replays.
-        repeated = check.repeated if check is verdict.lines else None
-        rows.append([name, check.checked, check.ok, *wrong, repeated])
-    blocks: list[Block] = [Grid(("", "checked", "ok", "missing", "invented", "different", "repeated"), rows)]
-    lines = []
-    for check in (verdict.lines, verdict.words):
-        for kind, offenders in check.offenders.items():
-            lines += [plain(offender) for offender in offenders]
-            total = {"missing": check.missing, "invented": check.invented, "different": check.different}[kind]
-            if total > len(offenders):
-                lines.append(f"... and {total - len(offenders):,} more {kind}")
-    for where in verdict.torn:
-        lines.append(plain(f"{where}: the last line is torn (its writer was killed) and was not counted"))
-    outcome = "every line and every count is right" if verdict.passed else "the result does not follow from the feed"
-    _show(blocks, lines, verdict.passed, elapsed_secs, outcome)

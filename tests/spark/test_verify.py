@@ -1,279 +1,278 @@
-"""`squall verify` passes what follows from the feed, and names every kind of difference from it."""
+"""`squall verify LEFT RIGHT --by KEY`: every kind of difference, every rule of equality, and wrong use."""
 
 from __future__ import annotations
 
+import datetime
 import json
-import shutil
-import subprocess
-import sys
-from collections import Counter
-from collections.abc import Callable
+import random
+from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow
 import pytest
-from click.testing import CliRunner, Result
 
-from squall.cli.verify import verify as verify_command
-from squall.engine.errors import UsageError
-from squall.pipeline.feed import Feed
 from squall.pipeline.prepare import prepare
-from squall.pipeline.verify import verify
-from tests.schemas import mistakes
+from tests.spark.by_key import Sides, command, document, kinds, refusal
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-ROOT = Path(__file__).parents[2]
-
-TEXTS = {
-    "a.txt": "self self other\n\n  naïve\u2028words here\u00a0too \x1c and\x85more \n" + "filler line\n" * 12,
-    "sub dir/b.txt": "self [bold]markup[/bold] 'quoted' \U0001f600\n",
-    "c.txt": "\n".join(f"word{index} self" for index in range(40)),
-}
+pytestmark = pytest.mark.usefixtures("spark")
+NAN, INF = float("nan"), float("inf")
+BIG = 2**53
 
 
-@pytest.fixture(scope="module")
-def feed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    base = tmp_path_factory.mktemp("verify")
-    for name, text in TEXTS.items():
-        path = base / "input" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text.encode())
-    prepare(base / "input", base / "feed", partitions=3)
-    return base / "feed"
+def any_value(draw: random.Random, kind: str) -> Any:
+    if draw.random() < 0.1:
+        return None
+    match kind:
+        case "whole":
+            return draw.choice([0, -1, BIG, BIG + 1, draw.randrange(-(2**62), 2**62)])
+        case "text":
+            return draw.choice(["", " ", "null", 'a "b", c', "x\ny", "\U0001f600", f"{draw.random()}"])
+        case "decimal":
+            return Decimal(draw.randrange(-(10**9), 10**9)) / 1000
+        case "day":
+            return datetime.date(2026, 1, 1) + datetime.timedelta(draw.randrange(400))
+    return draw.choice([0.0, 0.1, 1e23, 5e-324, -1e300, draw.random()])
 
 
-class Outcome:
-    """A result as rows, to be spoilt and then written."""
-
-    def __init__(self, feed: Path) -> None:
-        opened = Feed.open(feed)
-        counts: Counter[str] = Counter()
-        self.ledger: list[dict[str, Any]] = []
-        self.places: dict[tuple[str, int], dict[str, Any]] = {}
-        for partition in opened.partitions:
-            for chunk in opened.read(partition):
-                for offset, path, line_no, text in chunk:
-                    counts.update(text.split())
-                    row = {"partition": partition, "offset": offset, "words": len(text.split())}
-                    self.ledger.append(row)
-                    self.places[path, line_no] = row
-        self.counts: list[dict[str, Any]] = [{"word": word, "count": count} for word, count in counts.items()]
-
-    def count(self, word: str) -> dict[str, Any]:
-        (row,) = [row for row in self.counts if row["word"] == word]
-        return row
-
-    def write(self, path: Path) -> Path:
-        for kind, rows in (("ledger", self.ledger), ("counts", self.counts)):
-            (path / kind).mkdir(parents=True)
-            for part in range(2):
-                lines = "".join(json.dumps(row) + "\n" for row in rows[part::2])
-                (path / kind / f"part-{part}.jsonl").write_text(lines)
-        return path
+KINDS_OF_VALUES = ("whole", "text", "decimal", "day", "real")
 
 
-@pytest.fixture
-def result(feed: Path) -> Outcome:
-    return Outcome(feed)
+def written(sides: Sides, name: str, rows: list[dict[str, Any]], form: str) -> Path:
+    if form == "parquet":
+        types = {"k": "int64", "whole": "int64", "text": "string", "day": "date32", "real": "float64"}
+        schema = pyarrow.schema([
+            (column, pyarrow.decimal128(20, 3) if column == "decimal" else types[column]) for column in rows[0]
+        ])
+        table = pyarrow.Table.from_pylist(rows, schema)
+        return sides.parquet(name, **dict(zip(table.column_names, table.columns, strict=True)))
+    if form == "json":
+        # Decimals as numbers, with every digit.
+        lines = (", ".join(f'"{key}": {json_text(value)}' for key, value in row.items()) for row in rows)
+        return sides.text(f"{name}.jsonl", "".join(f"{{{line}}}\n" for line in lines))
+    cells = [",".join("" if value is None else csv_text(value) for value in row.values()) for row in rows]
+    return sides.text(f"{name}.csv", "\n".join([",".join(rows[0]), *cells, ""]))
 
 
-def command(feed: Path, result: Path, *options: str) -> Result:
-    return CliRunner().invoke(verify_command, [str(feed), str(result), *options], catch_exceptions=False)
+def json_text(value: Any) -> str:
+    return str(value) if isinstance(value, Decimal) else json.dumps(value, default=str)
 
 
-def test_a_right_result_passes(feed: Path, result: Outcome, tmp_path: Path) -> None:
-    path = result.write(tmp_path / "result")
-    shown = command(feed, path, "--json")
-    assert shown.exit_code == 0
-    document = json.loads(shown.stdout)
-    assert mistakes(document) == []
-    assert document["passed"] is True
-    assert document["lines"]["checked"] == document["lines"]["ok"] == len(result.ledger) == 56
-    assert document["words"]["checked"] == document["words"]["ok"] == len(result.counts)
-    assert document["lines"]["repeated"] == 0
-    assert document["torn"] == []
+def csv_text(value: Any) -> str:
+    return '"' + str(value).replace('"', '""') + '"' if isinstance(value, str) else str(value)
 
 
-def test_replays_older_totals_and_torn_last_lines_are_no_difference(
-    feed: Path, result: Outcome, tmp_path: Path
-) -> None:
-    result.ledger += [dict(row) for row in result.ledger[:5]] + [dict(result.ledger[0])]
-    result.counts += [{"word": row["word"], "count": 1} for row in result.counts]
-    path = result.write(tmp_path / "result")
-    with (path / "ledger" / "part-1.jsonl").open("ab") as file:
-        file.write(b'{"partition":0,"off')
-    (path / "counts" / "part-9.jsonl").write_bytes(b'{"word":"\xc3')
-    with (path / "counts" / "part-0.jsonl").open("r+b") as file:
-        # A last row that lacks nothing but its newline is a row.
-        file.truncate(file.seek(-1, 2))
-    verdict = verify(feed, path)
-    assert verdict.passed
-    assert verdict.lines.repeated == 6
-    assert len(verdict.torn) == 2
-    assert verdict.torn[0] == "counts/part-9.jsonl:1"
-    assert verdict.torn[1].startswith("ledger/part-1.jsonl:")
-    shown = command(feed, path)
-    assert shown.exit_code == 0
-    assert "the last line is torn (its writer was killed) and was not counted" in shown.stdout
-    assert "every line and every count is right" in shown.stdout
-
-
-def _missing_line(result: Outcome) -> str:
-    row = result.places["sub dir/b.txt", 1]
-    result.ledger.remove(row)
-    place = f"partition {row['partition']} offset {row['offset']}"
-    return f"line {place} (sub dir/b.txt:1) is missing from the ledger"
-
-
-def _invented_line(result: Outcome) -> str:
-    row = result.places["c.txt", 40]
-    result.ledger.append({**row, "offset": row["offset"] + 1})
-    return f"line partition {row['partition']} offset {row['offset'] + 1} is in the ledger, but the feed has only"
-
-
-def _invented_partition(result: Outcome) -> str:
-    result.ledger.append({"partition": 7, "offset": 0, "words": 0})
-    return "line partition 7 offset 0 is in the ledger, but the feed has no such partition"
-
-
-def _different_line(result: Outcome) -> str:
-    row = result.places["a.txt", 3]
-    right = row["words"]
-    row["words"] = right - 1
-    place = f"partition {row['partition']} offset {row['offset']}"
-    return f"line {place} (a.txt:3): feed {right} words, ledger {right - 1}"
-
-
-def _different_replay(result: Outcome) -> str:
-    row = result.places["c.txt", 1]
-    result.ledger.append({**row, "words": 5})
-    return f"line partition {row['partition']} offset {row['offset']} (c.txt:1): feed 2 words, ledger 5"
-
-
-def _missing_word(result: Outcome) -> str:
-    result.counts.remove(result.count("[bold]markup[/bold]"))
-    return "word '[bold]markup[/bold]': feed 1, not in the result"
-
-
-def _invented_word(result: Outcome) -> str:
-    result.counts.append({"word": "ghost", "count": 3})
-    return "word 'ghost': not in the feed, result 3"
-
-
-def _different_word(result: Outcome) -> str:
-    right = result.count("self")["count"]
-    result.count("self")["count"] = right - 1
-    return f"word 'self': feed {right}, result {right - 1}"
-
-
-Spoiler = Callable[[Outcome], str]
-
-
-@pytest.mark.parametrize(
-    ("spoil", "where", "kind"),
-    [
-        (_missing_line, "lines", "missing"),
-        (_invented_line, "lines", "invented"),
-        (_invented_partition, "lines", "invented"),
-        (_different_line, "lines", "different"),
-        (_different_replay, "lines", "different"),
-        (_missing_word, "words", "missing"),
-        (_invented_word, "words", "invented"),
-        (_different_word, "words", "different"),
-    ],
-)
-def test_one_difference_is_red_and_named(
-    feed: Path, result: Outcome, tmp_path: Path, spoil: Spoiler, where: str, kind: str
-) -> None:
-    message = spoil(result)
-    shown = command(feed, result.write(tmp_path / "result"), "--json")
-    assert shown.exit_code == 1
-    document = json.loads(shown.stdout)
-    assert mistakes(document) == []
-    assert document["passed"] is False
-    other = {"lines": "words", "words": "lines"}[where]
-    assert document[other]["passed"] is True
-    counted = {name: document[where][name] for name in ("missing", "invented", "different")}
-    assert counted == {"missing": 0, "invented": 0, "different": 0} | {kind: 1}
-    (offender,) = document[where]["offenders"][kind]
-    assert offender.startswith(message)
-
-
-def test_people_see_the_first_ten_of_many_differences_of_every_kind(
-    feed: Path, result: Outcome, tmp_path: Path
-) -> None:
-    rows = [row for (path, _), row in result.places.items() if path == "c.txt"]
-    for row in rows[:12]:
-        result.ledger.remove(row)
-    messages = [_different_line(result), _invented_partition(result)]
-    messages += [_missing_word(result), _invented_word(result), _different_word(result)]
-    shown = command(feed, result.write(tmp_path / "result"))
-    assert shown.exit_code == 1
-    for message in messages:
-        assert message + "\n" in shown.stdout
-    named = [line for line in shown.stdout.splitlines() if line.endswith("is missing from the ledger")]
-    assert [line.partition("(")[2].partition(")")[0] for line in named] == [f"c.txt:{n}" for n in range(1, 11)]
-    assert "... and 2 more missing\n" in shown.stdout
-    assert "FAILED in" in shown.stdout
-
-
-def test_an_empty_result_is_red(feed: Path, tmp_path: Path) -> None:
-    for kind in ("ledger", "counts"):
-        (tmp_path / kind).mkdir()
-    verdict = verify(feed, tmp_path)
-    assert not verdict.passed
-    assert (verdict.lines.missing, verdict.lines.checked) == (56, 56)
-    assert verdict.words.missing == verdict.words.checked > 0
-
-
-@pytest.mark.parametrize(
-    ("kind", "row", "complaint"),
-    [
-        ("ledger", b'{"partition":0,"off{"partition":0,"offset":1,"words":2}', "JSON is malformed"),
-        ("ledger", b'{"partition":0,"offset":"1","words":2}', "Expected `int`, got `str`"),
-        ("counts", b'{"word":"a"}', "missing required field `count`"),
-    ],
-)
-def test_a_row_that_is_none_is_an_error_with_its_place(
-    feed: Path, result: Outcome, tmp_path: Path, kind: str, row: bytes, complaint: str
-) -> None:
-    path = result.write(tmp_path / "result")
-    file = path / kind / "part-1.jsonl"
-    lines = file.read_bytes().splitlines(keepends=True)
-    file.write_bytes(b"".join([*lines[:3], row + b"\n", *lines[3:]]))
-    with pytest.raises(UsageError, match=rf"{kind}/part-1\.jsonl:4 is not a row of the {kind}: .*{complaint}"):
-        verify(feed, path)
-
-
-def test_a_damaged_feed_is_refused(feed: Path, result: Outcome, tmp_path: Path) -> None:
-    path = result.write(tmp_path / "result")
-    damaged = tmp_path / "feed"
-    shutil.copytree(feed, damaged)
-    manifest = json.loads((damaged / "_feed.json").read_text())
-    manifest["rows"] += 1
-    manifest["partitions"][0]["rows"] += 1
-    manifest["partitions"][0]["files"][0]["rows"] += 1
-    (damaged / "_feed.json").write_text(json.dumps(manifest))
-    with pytest.raises(UsageError, match=r"is damaged: it holds 56 lines where its manifest says 57"):
-        verify(damaged, path)
-
-
-def test_wrong_arguments_are_one_line_and_exit_code_2(feed: Path, tmp_path: Path) -> None:
-    (tmp_path / "ledger").mkdir()
-    wanted = {
-        (feed, tmp_path / "missing"): "is not the result of a word count: it does not exist",
-        (feed, tmp_path): "is not the result of a word count: it has no folder counts",
-        (tmp_path, tmp_path): "is not a feed: it has no _feed.json",
-    }
-    for (first, second), complaint in wanted.items():
-        with pytest.raises(UsageError, match=complaint):
-            verify(first, second)
-    arguments = ["verify", str(tmp_path), str(tmp_path)]
-    shown = subprocess.run(
-        [sys.executable, "-m", "squall", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=100
+@pytest.mark.parametrize("forms", [("parquet", "parquet"), ("parquet", "csv"), ("json", "parquet"), ("csv", "json")])
+def test_what_is_equal_passes_and_one_changed_cell_is_named(sides: Sides, forms: tuple[str, str]) -> None:
+    seed = random.randrange(2**32)
+    draw = random.Random(seed)
+    rows = [
+        {"k": number, **{kind: any_value(draw, kind) for kind in KINDS_OF_VALUES}} for number in range(40)
+    ]
+    left = written(sides, "left", rows, forms[0])
+    right = written(sides, "right", draw.sample(rows, len(rows)), forms[1])
+    assert kinds(left, right, "--by", "k") == {"equal": 40}, f"seed {seed}"
+    row, kind = draw.randrange(40), draw.choice(KINDS_OF_VALUES)
+    changed = [dict(one) for one in rows]
+    while changed[row][kind] == rows[row][kind]:
+        changed[row][kind] = any_value(draw, kind)
+    found = document(left, written(sides, "right", changed, forms[1]), "--by", "k")
+    (example,) = found["examples"]
+    assert (example["kind"], str(example["key"]["k"]), [*example["values"]]) == ("different", str(row), [kind]), (
+        f"seed {seed}"
     )
-    assert shown.returncode == 2
-    complaint = "is not a feed: it has no _feed.json; to compare any two results, name their key with --by"
-    assert shown.stderr == f"squall: {tmp_path} {complaint}\n"
+
+
+def test_every_kind_of_difference_is_counted_and_shown(sides: Sides) -> None:
+    left = sides.parquet("left", url=["/a", "/b", "/c", "/d", "/d", "/e"], day=[1] * 6, hits=[1, 2, 3, 4, 4, 5])
+    right = sides.parquet("right", url=["/a", "/b", "/d", "/e", "/f"], day=[1] * 5, hits=[1, 7, 4, 5, 6])
+    done = command(left, right, "--by", "url,day")
+    assert done.exit_code == 1
+    for line in (
+        "missing     url='/c', day=1: not on the right",
+        "extra       url='/f', day=1: not on the left",
+        "duplicated  url='/d', day=1: 2 rows on the left, 1 on the right",
+        "different   url='/b', day=1: hits 2, not 7",
+    ):
+        assert line + "\n" in done.stdout
+    assert f"LEFT   {left}: Parquet in 1 file, 6 rows, 1 of them repeated\n" in done.stdout
+    assert ": 1 missing, 1 extra, 1 duplicated, 1 different\n" in done.stdout
+    found = document(left, right, "--by", "url", "--by", "day")
+    assert found["keys"] == {"equal": 2, "missing": 1, "extra": 1, "duplicated": 1, "different": 1}
+    assert found["columns"]["hits"] | {"different": 1, "largest_difference": 5, "unmeasured": 0} == (
+        found["columns"]["hits"]
+    )
+    assert [(entry["kind"], entry["values"]) for entry in found["examples"]] == [
+        ("missing", {}), ("extra", {}), ("duplicated", {}), ("different", {"hits": [2, 7]}),
+    ]
+
+
+def test_no_more_than_the_asked_for_examples_in_order_of_key(sides: Sides) -> None:
+    left = sides.parquet("left", n=list(range(50)), v=[0] * 50)
+    right = sides.parquet("right", n=list(range(25, 75)), v=[0] * 50)
+    done = command(left, right, "--by", "n", "--examples", "3")
+    shown = [line.split(":")[0].split() for line in done.stdout.splitlines() if line.startswith(("missing", "extra"))]
+    assert shown == [["missing", f"n={n}"] for n in range(3)] + [["extra", f"n={n}"] for n in range(50, 53)]
+    assert "... and 22 more missing\n" in done.stdout
+    assert document(left, right, "--by", "n", "--examples", "0")["examples"] == []
+
+
+def test_nulls_nans_and_zeros_are_equal_to_themselves_alone(sides: Sides) -> None:
+    values = [None, NAN, 0.0, INF, -INF, None, NAN, INF, 1.0]
+    others = [None, NAN, -0.0, INF, -INF, NAN, 1.0, -INF, None]
+    left = sides.parquet("left", n=[*range(8), None], v=values)
+    right = sides.parquet("right", n=[*range(8), None], v=others)
+    for options in ((), ("--tolerance", "1e300"), ("--tolerance", "100%")):
+        assert kinds(left, right, "--by", "n", *options) == {"equal": 5, "different": 4}
+    found = document(left, right, "--by", "n")
+    assert found["examples"][0]["key"] == {"n": None}
+    assert (found["columns"]["v"]["largest_difference"], found["columns"]["v"]["unmeasured"]) == (None, 4)
+    # As keys too: every one meets its own.
+    left = sides.parquet("left", k=[None, NAN, 0.0, INF], v=[1, 2, 3, 4])
+    right = sides.parquet("right", k=[INF, -0.0, NAN, None], v=[4, 3, 2, 1])
+    assert kinds(left, right, "--by", "k") == {"equal": 4}
+
+
+def test_tolerance_is_absolute_or_relative_and_of_a_column(sides: Sides) -> None:
+    left = sides.parquet("left", n=[1, 2, 3], a=[1.0, 100.0, -8.0], b=[10, 20, 30])
+    right = sides.parquet("right", n=[1, 2, 3], a=[1.5, 101.0, -8.0], b=[10, 21, 30])
+    for equal, tolerances in (
+        (1, ""), (2, "0.5"), (3, "1"), (2, "5%"), (3, "5% 0.5"), (2, "a=1"), (3, "a=1 b=5%"),
+    ):
+        options = [part for amount in tolerances.split() for part in ("--tolerance", amount)]
+        assert document(left, right, "--by", "n", *options)["keys"]["equal"] == equal, tolerances
+    # Doubles tell none of these apart.
+    left, right = sides.parquet("left", n=[1], a=[BIG]), sides.parquet("right", n=[1], a=[BIG + 1])
+    assert kinds(left, right, "--by", "n", "--tolerance", "0.5") == {"different": 1}
+    # Texts, too, as CSV has nothing else.
+    left, right = sides.text("left.csv", "k,v\na,1\nb,2\nc,x\n"), sides.text("right.csv", "k,v\na,1.0\nb,2.5\nc,x\n")
+    assert kinds(left, right, "--by", "k") == {"equal": 1, "different": 2}
+    assert kinds(left, right, "--by", "k", "--tolerance", "v=0.1") == {"equal": 2, "different": 1}
+
+
+def test_numbers_of_different_types_are_compared_without_loss(sides: Sides) -> None:
+    left = sides.parquet(
+        "left", n=pyarrow.array([1, 2], pyarrow.int8()), whole=[BIG, BIG + 1], mixed=[BIG, BIG + 1],
+        decimal=[Decimal("1.10"), Decimal("2.00")], real=[0.5, 2.0], when=[datetime.datetime(2026, 1, 1)] * 2,
+    )
+    right = sides.parquet(
+        "right", n=[1, 2], whole=[BIG, BIG], mixed=[float(BIG), float(BIG)],
+        decimal=[Decimal("1.1000"), Decimal("2.0001")], real=[1, 2],
+        when=[datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)] * 2,
+    )
+    found = document(left, right, "--by", "n")["columns"]
+    assert {name: entry["different"] for name, entry in found.items()} == {
+        "whole": 1, "mixed": 1, "decimal": 1, "real": 1, "when": 0,
+    }
+    left = sides.json("left", f"{BIG + 1}", "1.5", "0.10", "1e2", "0.1")
+    right = sides.json("right", f"{BIG}", "15e-1", "0.1", "100", "0.10000000000000001")
+    assert [entry["key"]["k"] for entry in document(left, right, "--by", "k")["examples"]] == [0, 4]
+
+
+def test_a_text_that_is_no_value_of_the_other_side_equals_none(sides: Sides) -> None:
+    typed = sides.parquet("typed", day=[datetime.date(2026, 1, day) for day in (1, 2, 3)], n=[1, 2, None])
+    spoilt = sides.text("b.csv", "n,day\none,2026-01-01\n2,today\n,tomorrow\n")
+    found = document(typed, spoilt, "--by", "day")
+    assert found["keys"] == {"equal": 0, "missing": 2, "extra": 2, "duplicated": 0, "different": 1}
+    assert [entry["key"]["day"] for entry in found["examples"] if entry["kind"] == "extra"] == ["today", "tomorrow"]
+    assert found["examples"][-1]["values"] == {"n": ["1", "one"]}
+
+
+def test_repeats_and_running_totals(sides: Sides) -> None:
+    left = sides.parquet("left", k=["a", "b", "c"], n=[3, 5, 1])
+    right = sides.parquet("right", k=["a", "a", "b", "b", "b", "c"], n=[3, 3, 4, 5, 5, 1])
+    assert kinds(left, right, "--by", "k") == {"equal": 1, "duplicated": 2}
+    assert kinds(left, right, "--by", "k", "--repeats-ok") == {"equal": 2, "duplicated": 1}
+    found = document(left, right, "--by", "k", "--last", "n", "--compare", "n")
+    assert (found["keys"]["equal"], found["right"]["rows"], found["right"]["repeated"]) == (3, 6, 3)
+    # Only one side has revisions, and they are not compared; in CSV, 10 is above 9.
+    right = sides.text("right.csv", "k,n,revision\na,9,9\na,3,10\nb,5,1\nc,1,\n")
+    assert kinds(left, right, "--by", "k", "--last", "revision") == {"equal": 3}
+
+
+def test_of_rows_that_share_the_last_none_is_chosen_by_chance(sides: Sides) -> None:
+    left = sides.parquet(
+        "left", k=["differ"] * 3 + ["agree"] * 3 + ["before"] * 3 + ["nulls"] * 2,
+        at=[1, 2, 2, 1, 2, 2, 5, 4, 4, None, None], n=[1, 2, 3, 1, 2, 2, 7, 1, 2, 1, 2],
+    )
+    right = sides.parquet("right", k=["differ", "agree", "before", "nulls"], at=[2, 2, 5, 1], n=[3, 2, 7, 2])
+    for one, other in ((left, right), (right, left)):
+        found = document(one, other, "--by", "k", "--last", "at")
+        assert found["keys"] | {"equal": 2, "duplicated": 2} == found["keys"]
+        assert [example["key"]["k"] for example in found["examples"]] == ["differ", "nulls"]
+    # What is not compared may differ.
+    assert kinds(left, right, "--by", "k", "--last", "at", "--keys-only") == {"equal": 4}
+
+
+def test_empty_sides(sides: Sides) -> None:
+    full = sides.parquet("full", k=["a"], n=[1])
+    none = sides.parquet("none", k=pyarrow.array([], pyarrow.string()), n=pyarrow.array([], pyarrow.int64()))
+    nothing = sides.text("nothing.jsonl", "")
+    for empty in (none, nothing, sides.text("header.csv", "k,n\n")):
+        assert kinds(full, empty, "--by", "k") == {"missing": 1}
+        assert kinds(empty, full, "--by", "k") == {"extra": 1}
+    assert "both sides are empty" in command(none, nothing, "--by", "k").stdout
+
+
+def test_nested_values_partition_folders_and_odd_names(sides: Sides) -> None:
+    odd = "a.b `c` d"
+    for name, last in (("left", 3), ("right", 4)):
+        rows = {odd: [1, 2], "list": [[1], [2, last]], "raw": [b"\0", b"\xff"]}
+        for day in (1, 2):
+            sides.parquet(f"{name} [1]*/day={day}/x", **rows)
+    left, right = (sides.base / f"{name} [1]*" for name in ("left", "right"))
+    found = document(left, right, "--by", f"day,{odd}")
+    assert found["keys"] == {"equal": 2, "missing": 0, "extra": 0, "duplicated": 0, "different": 2}
+    assert found["examples"][0]["key"] == {"day": 1, odd: 2}
+    assert found["examples"][0]["values"] == {"list": ["[2,3]", "[2,4]"]}
+
+
+def test_hostile_texts_stay_on_their_line_and_long_ones_are_cut(sides: Sides) -> None:
+    hostile = "\x1b[2Jx\nforged\u202e" + "y" * 5000
+    left = sides.parquet("left", k=[hostile], **{"v\x1b": [hostile]})
+    right = sides.parquet("right", k=[hostile], **{"v\x1b": ["b"]})
+    done = command(left, right, "--by", "k")
+    assert "\x1b" not in done.stdout
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("different")]
+    assert len(line) < 400
+    assert len(command(left, right, "--by", "k", "--json").stdout) < 4000
+
+
+def test_feeds(sides: Sides, source: Path) -> None:
+    (source / "a.txt").write_text("one two\ntwo\n")
+    for name in ("one", "two"):
+        prepare(source, sides.base / name, partitions=1)
+    assert kinds(sides.base / "one", sides.base / "two", "--by", "path,line_no") == {"equal": 2}
+
+
+def test_wrong_use_is_told_in_one_line(sides: Sides) -> None:
+    left, right = sides.parquet("left", k=[1], a=[1], v=[1]), sides.parquet("right", k=[1], b=[1], v=[1])
+    for options, complaint in {
+        ("--by", "x"): "left.parquet has no column 'x'; it has k, a, v",
+        ("--by", "k"): "right.parquet has no column 'a', which the other side has; name the columns to compare",
+        ("--by", "k", "--last", "z", "--keys-only"): "--last is 'z', a column of neither side",
+        ("--by", "k", "--compare", "v", "--tolerance", "a=1"): "--tolerance is for column 'a', which is not compared",
+        ("--by", "k", "--tolerance", "one"): "--tolerance is 'one'; give a number from 0 (0.01), a percentage",
+        ("--by", "k", "--compare", "k"): "--by and --compare name 'k' twice",
+        ("--by", "k", "--compare", "v", "--keys-only"): "--compare and --keys-only exclude each other",
+    }.items():
+        assert complaint in refusal(left, right, *options)
+    assert kinds(left, right, "--by", "k", "--keys-only") == {"equal": 1}
+
+
+def test_data_that_cannot_be_read_is_named(sides: Sides) -> None:
+    good = sides.parquet("good", k=[1], v=["a"])
+    wanted = {
+        sides.text("short.csv", "k,v\n1\n"): "short.csv: Malformed CSV record: 1",
+        sides.text("torn.jsonl", '{"k":1,"v":"a"}\n{"k":'): "torn.jsonl cannot be compared: ",
+        sides.text("two.jsonl", '{"k":1,"v":"a"} {"k":2}\n'): "two.jsonl has a line that is not one record",
+    }
+    for name, content in (("bytes.csv", b"k,v\n1,a\n2,\xff\n"), ("bytes.jsonl", b'{"k":1,"v":"\xff"}\n')):
+        (sides.base / name).write_bytes(content)
+        wanted[sides.base / name] = f"{name} is not UTF-8; the line begins with"
+    data = bytearray(sides.parquet("bad", k=list(range(1000)), v=["a"] * 1000).read_bytes())
+    data[10:2000] = bytes(1990)
+    (sides.base / "bad.parquet").write_bytes(data)
+    wanted[sides.base / "bad.parquet"] = "bad.parquet: "
+    for bad, complaint in wanted.items():
+        assert complaint in refusal(good, bad, "--by", "k")

@@ -281,7 +281,7 @@ LONG_FILE = "x = 1\n" * (MAX_FILE_LINES + 1)
         (layering, "scheduler/x.py", "import squall.ipc\nimport squall", 2),
         (layering, "pipeline/x.py", "import importlib\nimportlib.import_module('squall.ipc.codec')", 2),
         (layering, "squall/x.py", "import examples.word_count", 1),
-        (layering, "examples/x.py", "import squall\nimport squall.pipeline.feed\nimport squall.pipeline.verify", 3),
+        (layering, "examples/x.py", "import squall\nimport squall.pipeline.feed\nimport squall.pipeline.prepare", 3),
         (layering, "examples/x.py", "from squall.pipeline import feed, prepare", 1),
         (one_way, "engine/flow/x.py", "import os\nfrom squall.engine.core.executor import TaskCrashed", 2),
         (one_way, "engine/x.py", "from squall.engine.api.tuple import Tuple", 1),

@@ -1,19 +1,18 @@
-"""What `squall verify --by` can compare, and what it refuses before Java starts."""
+"""What `squall verify` can compare, and what it refuses before Java starts."""
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
-import os
 from pathlib import Path
 
 import pytest
 
 from squall import FeedSpout
 from squall.engine.errors import UsageError
+from squall.pipeline.compare.request import Request, Tolerance, parse_tolerances
+from squall.pipeline.compare.sides import ALLOWED, find_side
 from squall.pipeline.feed.manifest import Manifest, PartFile, Partition
-from squall.pipeline.side import find_side
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -25,22 +24,15 @@ def put(path: Path, **columns: list[object]) -> Path:
     return path
 
 
-def test_files_by_their_endings(tmp_path: Path) -> None:
+def test_files_by_their_endings_and_directories_of_one_kind_at_any_depth(tmp_path: Path) -> None:
     for name, kind in (("a.csv", "CSV"), ("A.CSV.GZ", "CSV"), ("a.jsonl", "JSON"), ("a b.ndjson", "JSON")):
         (tmp_path / name).write_text("")
-        side = find_side(tmp_path / name)
-        assert (side.kind, side.files) == (kind, (str(tmp_path / name),))
-
-
-def test_a_directory_holds_files_of_one_kind_at_any_depth(tmp_path: Path) -> None:
-    put(tmp_path / "day=2" / "b.parquet", n=[1])
-    put(tmp_path / "day=1" / "a.parquet", n=[1])
-    put(tmp_path / "_temporary" / "c.parquet", other=[1])
-    (tmp_path / "_SUCCESS").write_text("")
-    (tmp_path / ".a.parquet.crc").write_text("")
-    side = find_side(tmp_path)
-    assert side.kind == "Parquet"
-    assert side.files == (f"{tmp_path}/day=1/a.parquet", f"{tmp_path}/day=2/b.parquet")
+        assert find_side(tmp_path / name)[1:] == (kind, (str(tmp_path / name),))
+    folder = tmp_path / "folder"
+    for name in ("day=2/b.parquet", "day=1/a.parquet", "_temporary/c.parquet"):
+        put(folder / name, n=[1])
+    (folder / ".a.parquet.crc").write_text("")
+    assert find_side(folder)[1:] == ("Parquet", (f"{folder}/day=1/a.parquet", f"{folder}/day=2/b.parquet"))
 
 
 def test_the_log_of_a_streaming_query_says_what_is_complete(tmp_path: Path) -> None:
@@ -67,62 +59,26 @@ def test_a_feed_whose_files_are_not_those_of_its_manifest_is_named(tmp_path: Pat
         FeedSpout(tmp_path, ["n"])
 
 
-def test_a_word_counts_result_is_of_totals(tmp_path: Path) -> None:
-    for name in ("counts", "ledger"):
-        (tmp_path / name).mkdir()
-    assert find_side(tmp_path).is_of_totals
-
-
 def test_what_cannot_be_compared_is_named(tmp_path: Path) -> None:
     def refused(path: Path) -> str:
         with pytest.raises(UsageError) as caught:
             find_side(path)
-        said = str(caught.value)
-        assert "\n" not in said
-        return said.replace(str(tmp_path), "AT")
+        return str(caught.value).replace(str(tmp_path), "AT")
 
-    allowed = "allowed: a feed, a result of examples/word_count.py, or .parquet, .csv, .json or .jsonl files"
-    assert refused(tmp_path / "none") == f"AT/none does not exist; {allowed}"
-    assert refused(tmp_path) == f"AT holds no data file; {allowed}"
+    assert refused(tmp_path / "none") == f"AT/none does not exist; {ALLOWED}"
+    assert refused(tmp_path) == f"AT holds no data file; {ALLOWED}"
     (tmp_path / "notes.txt").write_text("")
-    assert refused(tmp_path / "notes.txt") == f"AT/notes.txt cannot be compared; {allowed}"
-    assert refused(tmp_path) == f"AT holds 'notes.txt', which cannot be compared; {allowed}"
-    os.mkfifo(tmp_path / "pipe.csv")
-    assert refused(tmp_path / "pipe.csv") == f"AT/pipe.csv cannot be compared; {allowed}"
-    both = tmp_path / "both"
-    put(both / "a.parquet", n=[1])
-    (both / "b.csv").write_text("n\n1\n")
-    assert refused(both) == f"AT/both holds files of several kinds (CSV, Parquet); {allowed}"
-    (tmp_path / "a:b.csv").write_text("n\n1\n")
-    assert refused(tmp_path / "a:b.csv").startswith("AT/a:b.csv has a colon in its name")
+    assert refused(tmp_path / "notes.txt") == refused(tmp_path) == f"AT/notes.txt cannot be compared; {ALLOWED}"
+    put(tmp_path / "both/a.parquet", n=[1])
+    (tmp_path / "both/b.csv").write_text("n\n1\n")
+    assert refused(tmp_path / "both") == f"AT/both holds files of several kinds (CSV, Parquet); {ALLOWED}"
 
 
-def test_a_header_that_names_a_column_twice_is_refused(tmp_path: Path) -> None:
-    for name, header, said in (
-        ("a.csv", b"k,k,v\n1,2,3\n", "two columns 'k', in its header"),
-        ("b.csv", b"\n\"k\",v,K\n1,2,3\n", "two columns 'k' and 'K', which Spark takes for one, in its header"),
-        ("c.csv", b"\xef\xbb\xbf\"a \"\"\nb\",v,\"a \"\"\nb\"\n", r"""two columns 'a "\nb', in its header"""),
-        ("d.csv.gz", gzip.compress(b"v,k,v"), "two columns 'v', in its header"),
-    ):
-        (tmp_path / name).write_bytes(header)
-        with pytest.raises(UsageError) as caught:
-            find_side(tmp_path / name)
-        assert str(caught.value) == f"{tmp_path / name} has {said}; allowed: different names"
-    good = (b"", b"k,,,v\n", b"k0,k1\n", gzip.compress(b"k,v\n")[:-9], b"k,k \n")
-    for number, data in enumerate(good):
-        file = tmp_path / f"{number}.csv{'.gz' * (data[:1] == gzip.compress(b'')[:1])}"
-        file.write_bytes(data)
-        assert find_side(file).files == (str(file),)
-
-
-def test_parquet_files_are_opened_first(tmp_path: Path) -> None:
-    first, second = put(tmp_path / "a.parquet", n=[1], m=[1]), tmp_path / "b.parquet"
-    second.write_bytes(first.read_bytes()[:-9])
-    with pytest.raises(UsageError, match=rf"^{second} is damaged: "):
-        find_side(tmp_path)
-    put(second, n=["1"], m=[1])
-    with pytest.raises(UsageError, match=r"do not agree: column 'n' is string in b\.parquet, int64 in a\.parquet$"):
-        find_side(tmp_path)
-    put(second, n=[1])
-    with pytest.raises(UsageError, match=r"do not agree: column 'm' is missing in b\.parquet, int64 in a\.parquet$"):
-        find_side(tmp_path)
+def test_tolerances_are_joined_for_all_columns_and_for_one() -> None:
+    request = Request(("k",), tolerances=parse_tolerances(["0.5", "1%", "p99=2", "a=b=3%", "0.25"]))
+    wanted = {"any": Tolerance(0.25, 0.01), "p99": Tolerance(2, 0), "a=b": Tolerance(0, 0.03)}
+    assert {name: request.tolerance(name) for name in wanted} == wanted
+    assert not Request(("k",)).tolerance("any")
+    for text in ("", "=1", "x=", "-1", "nan", "inf", "%", "a=1%%", "one", "a=-0.1%"):
+        with pytest.raises(UsageError, match=r"^--tolerance is '.*'; give a number from 0 \(0\.01\), a percentage"):
+            parse_tolerances([text])

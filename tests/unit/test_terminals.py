@@ -28,10 +28,8 @@ from squall.cli.status_text import cluster_text, topology_text
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.report.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
 from squall.engine.report.run_report import Restart, RunReport, TaskReading, build_report
-from squall.pipeline.comparison import ColumnCheck, Comparison, Difference
-from squall.pipeline.side import Side
-from squall.pipeline.tolerance import Tolerance
-from squall.pipeline.verify import Check, Verdict
+from squall.pipeline.compare.request import ColumnCheck, Comparison, Difference, Tolerance
+from squall.pipeline.compare.sides import Side
 from squall.scheduler.cluster.local_cluster import echo
 from squall.scheduler.common.daemon import PlainFormatter
 from squall.scheduler.records.dead_letters import DeadLetter
@@ -138,11 +136,6 @@ def logged(text: str) -> str:
     return PlainFormatter("%(levelname)s %(name)s: %(message)s").format(record)
 
 
-def verdict_of(text: str) -> Verdict:
-    lines = Check(1, 0, 1, 0, 0, 0, {"missing": (text,)})
-    return Verdict(lines, lines, (text,))
-
-
 def comparison_of(text: str) -> Comparison:
     side = Side(Path(text), text, (text,))
     keys = {"equal": 1, "missing": 1, "extra": 1, "duplicated": 1, "different": 1}
@@ -164,7 +157,6 @@ LINES: dict[str, Callable[[str], object]] = {
     "dead letters": lambda text: show(False, None, [dead_letters.grid_of([letter_of(text)])]),
     "letters that stay": lambda text: dead_letters.tell_why_they_stay([(letter_of(text).id, f"x{text}")]),
     "stages": spark.Stages(),
-    "verdict": lambda text: verify.print_verdict(verdict_of(text), 1.0),
     "comparison": lambda text: verify.print_comparison(comparison_of(text), 1.0),
     "daemon's log": lambda text: note(logged(text)),
 }
