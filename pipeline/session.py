@@ -12,7 +12,6 @@ is active already (a notebook, a test run) it is used as it is and left running.
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import signal
@@ -42,8 +41,6 @@ MAX_SHUFFLE_PARTITIONS = 4
 JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 #: Longest time from telling a JVM to stop to killing it: it mostly deletes its files.
 STOP_TIMEOUT_SECS = 20.0
-_NEEDED = ("pyarrow", "pandas")
-"""Packages that PySpark imports on first use."""
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 
@@ -81,12 +78,11 @@ def usable_cores() -> int:
 
 def _import_session_class() -> type[SparkSession]:
     try:
+        import pandas  # noqa: F401 - PySpark imports them on first use
+        import pyarrow  # noqa: F401
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise UsageError(f'this command needs PySpark ({error}): pip install "squall[spark]"') from error
-    for name in _NEEDED:
-        if importlib.util.find_spec(name) is None:
-            raise UsageError(f'this command needs {name}: pip install "squall[spark]"')
     return SparkSession
 
 

@@ -106,7 +106,7 @@ def read_frame(
     paths = [*map(spark_path, locations)]
     known = _schema(_inferred(spark, format_, options, paths) if schema is None else _parsed(schema))
     if former_schema:
-        known = _as_before(known, former_schema, may_lack=format_ == "json" and schema is None)
+        known = _as_before(known, former_schema)
     reader = spark.read.format(format_).options(**options)
     frame = (reader.schema(known.add(_CORRUPT, "string")) if has_records else reader).load(paths)
     columns = _schema(frame.schema)
@@ -149,21 +149,12 @@ def _parsed(schema: str) -> StructType:
     return cast("StructType", StructType.fromDDL(schema))
 
 
-def _as_before(found: StructType, former_schema: str, may_lack: bool) -> StructType:
-    """The schema of the feed, if that of the new files fits. `may_lack`: the new files need not have each column."""
+def _as_before(found: StructType, former_schema: str) -> StructType:
+    """The schema of the feed, if that of the new files only lacks columns of it, as JSON may."""
     from pyspark.sql.types import StructType
 
     former = StructType.fromJson(json.loads(former_schema))
-    before = {field.name: field.dataType.simpleString() for field in former}
-    now = {field.name: field.dataType.simpleString() for field in found}
-    # Files without a record have no column.
-    for name in (*before, *now) if now else ():
-        if before.get(name) != now.get(name) and (name in now or not may_lack):
-            raise UsageError(
-                f"the source changed its schema: column {name!r} is {now.get(name, 'not there')} in the new files, and "
-                f"{before.get(name, 'not there')} in those of the feed; --overwrite makes the feed anew"
-            )
-    return former
+    return former if all(field in former.fields for field in found) else found
 
 
 def _texts(columns: StructType) -> list[str]:

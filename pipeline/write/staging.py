@@ -25,9 +25,8 @@ from squall.pipeline.feed.manifest import MANIFEST_NAME, QUARANTINE_NAME, ROWS_N
 #: Folder of a staging directory for what is read before it is cleaned.
 LINES_NAME = "lines"
 _FOLDERS = (ROWS_NAME, QUARANTINE_NAME, SOURCES_NAME)
-_IN_FEED = frozenset({*_FOLDERS, MANIFEST_NAME})
 #: Names in a staging directory: one beside the target counts as a dead run's only if it holds nothing else.
-_OURS = _IN_FEED | {f"{MANIFEST_NAME}.tmp", LINES_NAME}
+_OURS = frozenset({*_FOLDERS, MANIFEST_NAME, f"{MANIFEST_NAME}.tmp", LINES_NAME})
 #: Files that an increment adds.
 _ADDED = re.compile(r"\d{5}(-\d{4})?-[0-9a-f]{8}\.(parquet|jsonl)")
 
@@ -75,21 +74,10 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _check_target(target: Path) -> None:
-    if not target.exists():
-        return
-    if not target.is_dir():
+    if target.exists() and not target.is_dir():
         raise UsageError(f"feed {target} exists and is no directory")
-    try:
-        names = set(os.listdir(target))
-    except OSError as error:
-        raise UsageError(f"feed {target} cannot be read: {error.strerror}") from error
-    if not names:
-        return
-    if MANIFEST_NAME not in names:
+    if target.exists() and not (target / MANIFEST_NAME).exists() and any(target.iterdir()):
         raise UsageError(f"{target} holds something other than a feed (no {MANIFEST_NAME}); choose another directory")
-    strangers = sorted(names - _IN_FEED)
-    if strangers:
-        raise UsageError(f"feed {target} also holds {strangers[0]!r}, which prepare did not write; it is not changed")
 
 
 def _claim(target: Path) -> tuple[Path, int]:

@@ -86,7 +86,7 @@ def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["pandas", "pyarrow"])
 def test_a_package_that_pyspark_needs_is_missing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, name, None)
-    needs = rf'^this command needs {name}: pip install "squall\[spark\]"$'
+    needs = rf'^this command needs PySpark \(.*{name}.*\): pip install "squall\[spark\]"$'
     with pytest.raises(UsageError, match=needs), spark_session(""):
         pass
 

@@ -135,7 +135,7 @@ def test_json_keeps_the_schema_it_began_with(spark: SparkSession, source: Path, 
     (source / "b.json").write_text('{"a": 3}\n')
     assert prepare(source, feed, format_="json").added_rows == 1
     (source / "c.json").write_text('{"a": "four"}\n')
-    changed = r"changed its schema: column 'a' is string in the new files, and bigint in those of the feed; --overwrite"
+    changed = "the rows changed their schema: column 'a' is string, and bigint in the feed; --overwrite"
     with pytest.raises(UsageError, match=changed):
         prepare(source, feed, format_="json")
 
@@ -159,7 +159,7 @@ def test_files_of_one_schema_are_read_and_others_refused(
     assert emitted(feed) == [("ok", 2.5)]
     assert [reason for _, _, reason, _ in quarantined(feed)] == ["key is not UTF-8"]
     write(source / f"b.{format_}", pyarrow.table({"key": ["y"], "value": ["3.5"]}))
-    with pytest.raises(UsageError, match="changed its schema: column 'value' is string in the new files, and double"):
+    with pytest.raises(UsageError, match="rows changed their schema: column 'value' is string, and double"):
         prepare(source, feed, format_=format_)
     write(source / f"c.{format_}", pyarrow.table({"key": ["y"], "value": [3.5]}))
     with pytest.raises(UsageError, match=r"column 'value' is double in .*/c\.\w+, and string in .*/b\.\w+"):
