@@ -1,0 +1,179 @@
+"""What is found as input, and how files are dealt out to partitions."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from squall.engine.errors import UsageError
+from squall.pipeline.read.files import BINARY_PROBE_BYTES, InputFile, balance, find_files
+from squall.pipeline.read.lines import Line, read_file
+
+
+def names_of(source: Path, pattern: str | None = None) -> list[str]:
+    return [file.name for file in find_files(source, pattern).files]
+
+
+def write(path: Path, data: bytes = b"text\n") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def test_files_are_found_in_order_of_name_without_hidden_and_generated_ones(tmp_path: Path) -> None:
+    kept = ["a", "a b/deep/er/x", "a b/ü.txt", "b.txt", "empty"]
+    for name in (*kept, ".hidden", ".git/config", "x/__pycache__/m.py", "site-packages/p.py", "x/.y/z"):
+        write(tmp_path / ".in" / name, b"" if name == "empty" else b"text\n")
+    os.mkfifo(tmp_path / ".in" / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / ".in" / "socket"))
+        assert names_of(tmp_path / ".in") == kept
+
+
+def test_binary_files_are_skipped_by_name(tmp_path: Path) -> None:
+    write(tmp_path / "sub" / "image", b"\x89PNG\0\0")
+    write(tmp_path / "late", b"x" * BINARY_PROBE_BYTES + b"\0")
+    write(tmp_path / "edge", b"x" * (BINARY_PROBE_BYTES - 1) + b"\0")
+    corpus = find_files(tmp_path)
+    assert [file.name for file in corpus.files] == ["late"]
+    assert corpus.skipped_binary == ("edge", "sub/image")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("*.py", ["a.py", "sub/b.py"]),
+        ("sub/*", ["sub/b.py", "sub/c.txt"]),
+        ("*/b.py", ["sub/b.py"]),
+        ("[ac].*", ["a.py", "sub/c.txt"]),
+        ("*.rst", []),
+    ],
+)
+def test_patterns(tmp_path: Path, pattern: str, names: list[str]) -> None:
+    for name in ("a.py", "sub/b.py", "sub/c.txt"):
+        write(tmp_path / name)
+    assert names_of(tmp_path, pattern) == names
+
+
+def test_links_to_files_are_followed_and_broken_ones_are_read_as_problems(tmp_path: Path) -> None:
+    outside = write(tmp_path / "outside" / "file")
+    source = tmp_path / "source"
+    source.mkdir()
+    os.symlink(outside, source / "good")
+    os.symlink(tmp_path / "nowhere", source / "broken")
+    os.symlink(source / "loop", source / "loop")
+    os.symlink(tmp_path / "outside", source / "directory")
+    found = {file.name: file.problem for file in find_files(source).files}
+    assert found == {
+        "broken": "cannot be read: No such file or directory",
+        "good": "",
+        "loop": "cannot be read: Too many levels of symbolic links",
+    }
+    broken = next(file for file in find_files(source).files if file.name == "broken")
+    assert list(read_file(broken)) == [Line(0, None, "cannot be read: No such file or directory", b"")]
+
+
+def test_names_that_are_not_utf8_are_shown_escaped_and_read_all_the_same(tmp_path: Path) -> None:
+    with open(os.path.join(os.fsencode(tmp_path), b"caf\xe9"), "wb") as file:
+        file.write(b"text\n")
+    (found,) = find_files(tmp_path).files
+    assert found.name == "caf\\xe9"
+    assert list(read_file(found)) == [Line(1, "text")]
+
+
+def test_one_file(tmp_path: Path) -> None:
+    path = write(tmp_path / ".one", b"a\0b\nc\n")
+    corpus = find_files(path)
+    assert [(file.name, file.size_bytes) for file in corpus.files] == [(".one", 6)]
+    assert corpus.skipped_binary == ()
+
+
+def test_inputs_that_cannot_be_read_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"cannot read input .*missing: No such file"):
+        find_files(tmp_path / "missing")
+    with pytest.raises(UsageError, match="neither a directory nor a regular file"):
+        find_files(Path("/dev/null"))
+    with pytest.raises(UsageError, match=r"pattern \(\*\.py\) needs a directory"):
+        find_files(write(tmp_path / "a.py"), "*.py")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_unreadable_directories_are_problems_and_an_unreadable_input_is_refused(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    write(closed / "file")
+    write(tmp_path / "open")
+    closed.chmod(0)
+    try:
+        with pytest.raises(UsageError, match=r"cannot read input .*: Permission denied"):
+            find_files(closed)
+        found = {file.name: file.problem for file in find_files(tmp_path).files}
+    finally:
+        closed.chmod(0o700)
+    assert found == {"closed": "directory cannot be read: Permission denied", "open": ""}
+
+
+@given(
+    sizes=st.lists(st.integers(0, 1000), max_size=50),
+    partitions=st.integers(1, 8),
+    order=st.randoms(use_true_random=False),
+)
+def test_partitions_are_balanced_complete_and_do_not_depend_on_the_order(
+    sizes: list[int], partitions: int, order: object
+) -> None:
+    files = [InputFile(f"{index:03d}", "", size) for index, size in enumerate(sizes)]
+    dealt = balance(files, partitions)
+    assert len(dealt) == partitions
+    assert sorted(file.name for part in dealt for file in part) == [file.name for file in files]
+    assert all(part == sorted(part, key=lambda file: file.name) for part in dealt)
+    loads = [sum(max(file.size_bytes, 1) for file in part) for part in dealt]
+    assert max(loads) - min(loads) <= max([*sizes, 1])
+    shuffled = list(files)
+    order.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert balance(shuffled, partitions) == dealt
+
+
+@pytest.mark.parametrize(
+    ("names", "kind"),
+    [
+        (("old/_feed.json", "old/rows/00001.parquet", "old/sources/00001.jsonl"), "a feed"),
+        (("old.tmp-prepare-17/sources/00001.jsonl",), "a feed"),
+        (("old/ledger/a.jsonl", "old/counts/a.jsonl"), "a result of word_count.py"),
+        (("old/topology.json", "old/control.pickle"), "a checkpoint of --on spark"),
+        (("old/nimbus.db", "old/lock", "old/logs/nimbus.log"), "a run directory"),
+    ],
+)
+@pytest.mark.parametrize("is_text", [True, False])
+def test_a_directory_that_squall_wrote_is_left_out(
+    tmp_path: Path, names: tuple[str, ...], kind: str, is_text: bool
+) -> None:
+    write(tmp_path / "in/deep/a.txt")
+    for name in names:
+        write(tmp_path / "in/deep" / name)
+    found = find_files(tmp_path / "in", is_text=is_text)
+    assert [file.name for file in found.files] == ["deep/a.txt"]
+    assert found.left_out == (f"deep/{names[0].partition('/')[0]} ({kind})",)
+
+
+def test_names_that_are_like_those_of_squall_are_read(tmp_path: Path) -> None:
+    names = ["counts/a.txt", "lock/nimbus.txt", "x.prepare-7/a.txt"]
+    for name in names:
+        write(tmp_path / name)
+    found = find_files(tmp_path)
+    assert ([file.name for file in found.files], found.left_out) == (names, ())
+
+
+def test_an_input_that_is_a_feed_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "_feed.json")
+    with pytest.raises(UsageError, match=r"is a feed itself, which FeedSpout reads; to .* rows, give .*/rows with"):
+        find_files(tmp_path)
+    # But its rows may be prepared, and any other of Squall's results.
+    write(tmp_path / "rows/a.txt")
+    for folder in ("ledger", "counts"):
+        write(tmp_path / "result" / folder / "a.txt")
+    assert names_of(tmp_path / "rows") == ["a.txt"]
+    assert names_of(tmp_path / "result") == ["counts/a.txt", "ledger/a.txt"]
