@@ -118,24 +118,14 @@ class PartReader:
         self._file.close()
 
 
-def raw_of(value: Any) -> Any:
-    """A value of Arrow's, with bytes for texts that are none, and numbers for times that Python does not have."""
+def raw_of(value: Any) -> bytes | int | None:
+    """Of a text that is none its bytes, of a time that Python does not have its number; None of what holds others."""
     import pyarrow
 
-    try:
-        return value.as_py()
-    except NOT_HELD:
-        if isinstance(value, pyarrow.MapScalar):
-            return [(raw_of(item["key"]), raw_of(item["value"])) for item in value.values]
-        if isinstance(value, pyarrow.ListScalar):
-            return [raw_of(item) for item in value.values]
-        if isinstance(value, pyarrow.StructScalar):
-            return {name: raw_of(item) for name, item in value.items()}
-        if isinstance(value, pyarrow.StringScalar | pyarrow.LargeStringScalar | pyarrow.StringViewScalar):
-            return value.as_buffer().to_pybytes()
-        # Of a time its number, of a dictionary's entry the entry.
-        inner = getattr(value, "value", None)
-        return raw_of(inner) if isinstance(inner, pyarrow.Scalar) else inner
+    if isinstance(value, pyarrow.StringScalar | pyarrow.LargeStringScalar | pyarrow.StringViewScalar):
+        return bytes(value.as_buffer())
+    number = getattr(value, "value", None)
+    return number if isinstance(number, int) else None
 
 
 def _shown(data: bytes) -> str:

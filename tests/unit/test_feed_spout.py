@@ -146,14 +146,6 @@ def numbers(lab: Lab, at: int = 0) -> list[int]:
     return [values[at] for values in lab.bolt.seen]
 
 
-def test_what_failed_comes_again(tmp_path: Path, root: Path) -> None:
-    with Lab(FeedSpout(prepared(tmp_path / "feed", NUMBERS), ["n"]), root) as lab:
-        lab.go()
-        lab.bolt.collector.fail(lab.bolt.kept.pop(7))
-        lab.go()
-        assert numbers(lab) == [*NUMBERS, 7]
-
-
 def test_the_origin_says_below_which_row_a_range_is_done(tmp_path: Path, root: Path) -> None:
     feed = prepared(tmp_path / "feed", range(40), range(40, 100))
     spout = FeedSpout(feed, ["n"], with_origin=True, range_rows=25)
@@ -325,10 +317,12 @@ def test_what_is_no_feed_is_refused(tmp_path: Path) -> None:
     assert "has format 99; this version of Squall reads format 2" in refused(tmp_path / "x")
 
 
-@pytest.mark.parametrize("fields", [(), "text", ["n", "n"], ["origin"]])
-def test_fields_that_are_none_are_refused(tmp_path: Path, fields: Any) -> None:
+def test_arguments_that_are_none_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet")
-    assert "allowed: one or more different names, in a list" in refused(tmp_path, fields, with_origin=True)
+    for fields in ((), "text", ["n", "n"], ["origin"]):
+        assert "allowed: one or more different names, in a list" in refused(tmp_path, fields, with_origin=True)
+    for rows in (0, "x"):
+        assert refused(tmp_path, ["n"], range_rows=rows) == f"FeedSpout has range_rows {rows!r}; allowed: 1 and more"
 
 
 def test_a_damaged_file_is_named_before_anything_starts(tmp_path: Path) -> None:
@@ -398,22 +392,6 @@ def test_a_text_that_is_not_utf8_is_a_dead_letter_with_its_file_row_and_column(t
         assert (lab.bolt.seen, lab.dead_letters) == ([], [])
 
 
-def test_of_nested_columns_only_what_is_no_text_is_bytes(tmp_path: Path, root: Path) -> None:
-    feed = tmp_path / "feed"
-    feed.mkdir()
-    texts = bad_texts(b"a", b"\xff")
-    lists = pyarrow.ListArray.from_arrays([0, 1, 2], texts)
-    structs = pyarrow.StructArray.from_arrays([texts, pyarrow.array([1, 2])], ["t", "n"])
-    maps = pyarrow.MapArray.from_arrays([0, 1, 2], pyarrow.array(["k", "k"]), texts)
-    parquet.write_table(pyarrow.table({"l": lists, "s": structs, "m": maps}), feed / "a.parquet")
-    with Lab(FeedSpout(feed, ["l", "s", "m"]), root) as lab:
-        lab.go()
-        assert lab.bolt.seen == [(["a"], {"t": "a", "n": 1}, [("k", "a")])]
-        assert [values for _, _, _, values, _ in lab.dead_letters] == [
-            ([b"\xff"], {"t": b"\xff", "n": 2}, [("k", b"\xff")])
-        ]
-
-
 def test_a_value_that_python_cannot_hold_is_a_dead_letter(tmp_path: Path, root: Path) -> None:
     feed = tmp_path / "feed"
     feed.mkdir()
@@ -438,13 +416,6 @@ def test_a_timestamp_of_the_old_form_is_a_datetime(tmp_path: Path, root: Path) -
         lab.go()
         assert lab.bolt.seen == [(at,)]
         assert type(lab.bolt.seen[0][0]) is datetime.datetime
-
-
-@pytest.mark.parametrize("range_rows", [0, "x", 1.5, None])
-def test_range_rows_that_are_none_are_refused(tmp_path: Path, range_rows: Any) -> None:
-    write(tmp_path / "a.parquet")
-    said = refused(tmp_path, ["n"], range_rows=range_rows)
-    assert said == f"FeedSpout has range_rows {range_rows!r}; allowed: 1 and more"
 
 
 def test_a_feed_that_was_replaced_is_not_taken_for_the_same(tmp_path: Path, root: Path) -> None:
