@@ -1,7 +1,8 @@
-"""Taps: components see what they would see without, and the logs tell what happened."""
+"""Taps: components of rows and of batches see what they would see without, and the logs tell what happened."""
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,21 +13,30 @@ import pytest
 from squall import (
     BasicBolt,
     BasicCollector,
+    BatchBolt,
+    BatchCollector,
+    BatchSpout,
     Bolt,
     BoltCollector,
+    ColumnBatch,
     Config,
     CustomGrouping,
+    Failure,
     ReplayingSpout,
+    SpoutCollector,
     Topology,
     TopologyBuilder,
     TopologyContext,
     Tuple,
     UsageError,
 )
-from squall.chaos.checker import Run, judge, learn, read_run
+from squall.chaos.checker import Law, Run, judge, learn, read_run
 from squall.chaos.tapping import STEMS_FROM, Tapping
 from squall.chaos.taps import sinks_of, tap
+from squall.engine.core.executor import TaskCrashed
 from squall.testing import SimulatedCluster, complete_topology
+
+# Rows
 
 LINES = ["a b c", "b", "", "c c", "d e f g"] * 8
 
@@ -101,7 +111,7 @@ class First(CustomGrouping):
         return self.target
 
 
-def topology() -> Topology:
+def by_rows() -> Topology:
     builder = TopologyBuilder()
     builder.set_spout("lines", Lines())
     builder.set_bolt("split", Split(), parallelism=2).shuffle_grouping("lines")
@@ -114,59 +124,167 @@ def topology() -> Topology:
     return builder.build()
 
 
-def run(directory: Path, name: str, workers: int = 1, fail_every: int = 0, of: Topology | None = None) -> Run:
+# Batches
+
+ROWS = 60
+
+
+class Numbers(BatchSpout):
+    """In columns of several kinds; those that failed come again."""
+
+    outputs = ("number", "square")
+
+    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
+        self.collector, self.next = collector, 0
+        self.again: list[int] = []
+        self.unanswered: set[int] = set()
+
+    def next_batch(self, rows: int) -> None:
+        numbers, self.again = self.again[:rows], self.again[rows:]
+        if not numbers:
+            numbers = list(range(self.next, min(self.next + min(rows, 7), ROWS)))
+            self.next += len(numbers)
+        if numbers:
+            self.unanswered.update(numbers)
+            squares = array("q", [number * number for number in numbers])
+            self.collector.emit_batch((numbers, squares), message_ids=numbers)
+
+    def ack_batch(self, message_ids: list[int]) -> None:
+        self.unanswered.difference_update(message_ids)
+
+    def fail_batch(self, message_ids: list[int], failures: list[Failure]) -> None:
+        self.again += message_ids
+
+    @property
+    def exhausted(self) -> bool:  # type: ignore[override]
+        return self.next == ROWS and not self.unanswered
+
+
+class Divisors(BatchBolt):
+    """Rows by counts, by parents, and one for each."""
+
+    outputs = {"default": ("number", "divisor"), "odd": ("number",), "same": ("number", "square")}  # noqa: RUF012
+
+    def execute_batch(self, batch: ColumnBatch, collector: BatchCollector) -> None:
+        if batch.is_tick:
+            return
+        assert batch.fields == ("number", "square")
+        assert len(batch.columns) == 2
+        divisors = [[d for d in (2, 3, 5) if number % d == 0] for number in batch["number"]]
+        flat = [(number, d) for number, ds in zip(batch["number"], divisors, strict=True) for d in ds]
+        collector.emit_batch([[n for n, _ in flat], [d for _, d in flat]], counts=list(map(len, divisors)))
+        odd = [row for row, number in enumerate(batch["number"]) if number % 2]
+        collector.emit_batch(([batch["number"][row] for row in odd],), parents=odd, stream="odd")
+        collector.emit_batch(batch.columns, stream="same")
+
+
+class BatchSink(BatchBolt):
+    def execute_batch(self, batch: ColumnBatch, collector: BatchCollector) -> None:
+        assert all(len(row) == len(batch.fields) for row in batch.to_rows())
+
+
+class RowSink(BasicBolt):
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        assert tup.fields == ("number",)
+
+
+def by_batches(divisors: BatchBolt | None = None) -> Topology:
+    builder = TopologyBuilder()
+    builder.set_spout("numbers", Numbers())
+    builder.set_bolt("divisors", divisors or Divisors(), parallelism=2).shuffle_grouping("numbers").set_config(
+        tick_tuple_freq_secs=1
+    )
+    ends = builder.set_bolt("ends", BatchSink(), parallelism=2).fields_grouping("divisors", "divisor")
+    ends.shuffle_grouping("divisors", stream="same")
+    builder.set_bolt("odd", RowSink()).shuffle_grouping("divisors", stream="odd")
+    return builder.build()
+
+
+# Both
+
+
+def run(
+    directory: Path, name: str, topology: Topology, workers: int = 1, fail_every: int = 0, kills: int = 0,
+    **settings: Any,
+) -> Run:
+    """`kills`: of workers, each after some turns."""
     path = directory / name
     path.mkdir()
-    tapped = tap(of or topology(), Tapping(str(path), ("sink",), fail_every=fail_every))
-    with SimulatedCluster(tapped, Config(workers=workers)) as cluster:
+    tapped = tap(topology, Tapping(str(path), sinks_of(topology), fail_every=fail_every))
+    with SimulatedCluster(tapped, Config(workers=workers, **settings)) as cluster:
+        for number in range(kills):
+            for _ in range(2 + number % 3):
+                cluster.step()
+            cluster.kill(number % workers)
+            cluster.step()
+            cluster.restart(number % workers)
         cluster.run()
     return read_run(path)
 
 
-def test_components_emit_what_they_emit_without_taps(tmp_path: Path) -> None:
-    plain = complete_topology(topology())
-    tapped = complete_topology(tap(topology(), Tapping(str(tmp_path), ("sink",))))
-    for stream in ("lines", "split", "split/lengths", "keeps"):
-        assert [row[:-1] for row in tapped[stream]] == plain[stream]
-    assert sorted(word for row in tapped["joins"] for word in row[0]) == sorted(word for (word,) in plain["keeps"])
+def learned(directory: Path, topology: Topology) -> list[Law]:
+    return learn([
+        run(directory, "first", topology), run(directory, "second", topology, workers=3, fail_every=4)
+    ])  # fmt: skip
 
 
-def test_each_way_into_a_sink_has_a_law_of_its_own(tmp_path: Path) -> None:
-    laws = learn([run(tmp_path, "first"), run(tmp_path, "second", workers=3, fail_every=4)])
-    assert {law.label: law.asks for law in laws} == {
-        "sink from split/lengths": "values",
-        "sink from keeps/default": "values",
-        "sink from joins/default": "presence",
-    }
-    verdict = judge(run(tmp_path, "third", workers=2), laws)
-    assert verdict.good
-    assert (verdict.messages, verdict.ok) == (len(LINES), len(LINES))
+BOTH = pytest.mark.parametrize(
+    ("topology", "count", "laws"),
+    [
+        (by_rows(), len(LINES), {
+            "sink from split/lengths": "values", "sink from keeps/default": "values",
+            "sink from joins/default": "presence",
+        }),
+        (by_batches(), ROWS, {
+            "ends from divisors/default": "values", "ends from divisors/same": "values",
+            "odd from divisors/odd": "values",
+        }),
+    ],
+    ids=["rows", "batches"],
+)  # fmt: skip
 
 
-def test_a_message_that_is_told_to_have_failed_comes_again(tmp_path: Path) -> None:
-    again = run(tmp_path, "again", fail_every=3)
+@BOTH
+def test_components_emit_what_they_emit_without_taps(
+    tmp_path: Path, topology: Topology, count: int, laws: dict[str, str]
+) -> None:
+    plain = complete_topology(topology)
+    tapped = complete_topology(tap(topology, Tapping(str(tmp_path), ())))
+    for stream in plain.keys() - {"joins"}:
+        assert sorted(map(repr, plain[stream])) == sorted(repr(row[:-1]) for row in tapped[stream])
+    joined = [sorted(word for row in emitted.get("joins", ()) for word in row[0]) for emitted in (plain, tapped)]
+    assert joined[0] == joined[1]
+
+
+@BOTH
+def test_each_way_into_a_sink_has_a_law_of_its_own_that_deaths_do_not_break(
+    tmp_path: Path, topology: Topology, count: int, laws: dict[str, str]
+) -> None:
+    found = learned(tmp_path, topology)
+    assert {law.label: law.asks for law in found} == laws
+    verdict = judge(run(tmp_path, "killed", topology, workers=3, kills=10), found)
+    assert verdict.findings == []
+    assert (verdict.messages, verdict.ok) == (count, count)
+    assert verdict.recovered > 0
+
+
+@BOTH
+def test_a_message_that_is_told_to_have_failed_comes_again(
+    tmp_path: Path, topology: Topology, count: int, laws: dict[str, str]
+) -> None:
+    again = run(tmp_path, "again", topology, fail_every=3)
     twice = [message for message in again.messages.values() if message.emits == 2]
-    assert 0 < len(twice) < len(LINES)
+    assert 0 < len(twice) < count
     assert all(message.fails == 1 and message.acked_ns is not None for message in twice)
 
 
-def test_deaths_lose_nothing_and_repeat_only_what_was_emitted_again(tmp_path: Path) -> None:
-    laws = learn([run(tmp_path, "first"), run(tmp_path, "second", fail_every=4)])
-    path = tmp_path / "killed"
-    path.mkdir()
-    tapped = tap(topology(), Tapping(str(path), ("sink",)))
-    with SimulatedCluster(tapped, Config(workers=3)) as cluster:
-        for turn in range(60):
-            cluster.step()
-            if turn % 6 == 3:
-                cluster.kill(turn // 6 % 3)
-                cluster.step()
-                cluster.restart(turn // 6 % 3)
-        cluster.run()
-    verdict = judge(read_run(path), laws)
-    assert verdict.good
-    assert verdict.recovered > 0
-    assert verdict.duplicates > 0
+@BOTH
+def test_without_ackers_acks_come_early(
+    tmp_path: Path, topology: Topology, count: int, laws: dict[str, str]
+) -> None:
+    verdict = judge(run(tmp_path, "untracked", topology, workers=2, ackers=0), learned(tmp_path, topology))
+    # Nothing waits for the words that are held when the run ends: their message may have been acked early, and is lost.
+    assert {"early"} <= verdict.counts.keys() <= {"early", "lost"}
 
 
 def test_groupings_that_decide_the_task_are_held_to_it(tmp_path: Path) -> None:
@@ -176,37 +294,25 @@ def test_groupings_that_decide_the_task_are_held_to_it(tmp_path: Path) -> None:
     sink = builder.set_bolt("sink", Sink(), parallelism=3).fields_grouping("split", "word")
     sink.all_grouping("split", stream="lengths").shuffle_grouping("lines")
     built = builder.build()
-    laws = learn([run(tmp_path, "first", of=built), run(tmp_path, "second", workers=3, fail_every=4, of=built)])
+    laws = learn([run(tmp_path, "first", built), run(tmp_path, "second", built, workers=3, fail_every=4)])
     assert {law.label: (law.asks, law.placed) for law in laws} == {
         "sink from split/default": ("values", True),
         "sink from split/lengths": ("values", True),
         "sink from lines/default": ("values", False),
     }
-    verdict = judge(run(tmp_path, "third", workers=2, fail_every=3, of=built), laws)
+    verdict = judge(run(tmp_path, "third", built, workers=2, fail_every=3), laws)
     assert verdict.good
     assert verdict.not_shown == []
 
 
-def test_without_ackers_every_ack_comes_early(tmp_path: Path) -> None:
-    laws = learn([run(tmp_path, "first"), run(tmp_path, "second", fail_every=4)])
-    path = tmp_path / "untracked"
-    path.mkdir()
-    with SimulatedCluster(tap(topology(), Tapping(str(path), ("sink",))), Config(workers=2, ackers=0)) as cluster:
-        cluster.run()
-    verdict = judge(read_run(path), laws)
-    # Nothing waits for the words that are held when the run ends: their message may have been acked early, and is lost.
-    assert {finding.kind for finding in verdict.findings} <= {"early", "lost"}
-    assert verdict.counts["early"] >= len(LINES)
-
-
 def test_the_sinks_are_the_bolts_nobody_reads_from() -> None:
-    assert sinks_of(topology()) == ("sink",)
+    assert sinks_of(by_rows()) == ("sink",)
 
 
 @pytest.mark.parametrize("sink", ["lines", "sinc"])
 def test_a_sink_that_is_none_is_refused(tmp_path: Path, sink: str) -> None:
     with pytest.raises(UsageError, match=f"sink '{sink}' is no bolt of this topology; its bolts: split, keeps"):
-        tap(topology(), Tapping(str(tmp_path), (sink,)))
+        tap(by_rows(), Tapping(str(tmp_path), (sink,)))
 
 
 class AcksFirst(Bolt):
@@ -234,7 +340,61 @@ def test_a_bolt_that_emits_after_its_ack_is_told_from_one_that_does_not_anchor(
     builder.set_spout("lines", Lines())
     builder.set_bolt('odd"', bolt).shuffle_grouping("lines")
     builder.set_bolt("sink", Sink()).shuffle_grouping('odd"')
-    seen = run(tmp_path, "run", of=builder.build())
+    seen = run(tmp_path, "run", builder.build())
     assert seen.after_ack.total() == late
     assert sum(map(Counter.total, seen.of_no_message.values())) == len(LINES)
     assert all(name == 'odd"' for _, name in seen.after_ack)
+
+
+class LosesOdd(Divisors):
+    """Takes one row for another: what it emits for odd numbers is anchored to the first of the batch."""
+
+    def execute_batch(self, batch: ColumnBatch, collector: BatchCollector) -> None:
+        if not batch.is_tick:
+            collector.emit_batch(([number for number in batch["number"] if number % 2 == 0],), parents=[
+                row for row, number in enumerate(batch["number"]) if number % 2 == 0
+            ], stream="odd")
+            super().execute_batch(batch, collector)
+
+
+def test_other_rows_than_without_faults_are_found(tmp_path: Path) -> None:
+    verdict = judge(run(tmp_path, "third", by_batches(LosesOdd())), learned(tmp_path, by_batches()))
+    assert {finding.kind for finding in verdict.findings} == {"invented", "repeated"}
+
+
+class Wrong(Divisors):
+    def __init__(self, **how: Any) -> None:
+        self.how = how
+
+    def execute_batch(self, batch: ColumnBatch, collector: BatchCollector) -> None:
+        collector.emit_batch((batch["number"],), stream="odd", **self.how)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"counts": [10**12] * 7}, "the counts add up to"),
+        ({"counts": [1]}, "1 count"),
+        ({"parents": [0]}, "1 parent for 7 rows"),
+        ({"parents": 5}, "an input row's number for each"),
+    ],
+)
+def test_the_engine_says_what_is_wrong_with_a_batch(tmp_path: Path, how: dict[str, Any], said: str) -> None:
+    tapped = tap(by_batches(Wrong(**how)), Tapping(str(tmp_path), ("odd",)))
+    with SimulatedCluster(tapped, Config(workers=1)) as cluster, pytest.raises(TaskCrashed, match=said):
+        cluster.run()
+
+
+class Uneven(Numbers):
+    def next_batch(self, rows: int) -> None:
+        self.collector.emit_batch(([1, 2], [3]), message_ids=[1, 2])
+
+
+def test_the_engine_says_what_is_wrong_with_the_columns_of_a_spout(tmp_path: Path) -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("numbers", Uneven())
+    builder.set_bolt("odd", BatchSink()).shuffle_grouping("numbers")
+    with SimulatedCluster(
+        tap(builder.build(), Tapping(str(tmp_path), ("odd",))), Config(workers=1)
+    ) as cluster, pytest.raises(TaskCrashed, match="numbers"):
+        cluster.run()
