@@ -56,16 +56,14 @@ class Ended(NamedTuple):
 class Daemons:
     """Nimbus and the supervisors, as children of this process."""
 
-    def __init__(self, run_dir: RunDir, nodes: int, slots: int, lifeline: int | None, *, faults: bool) -> None:
-        """`lifeline`: descriptor to inherit. `faults`: whether Nimbus lets faults be injected."""
+    def __init__(self, run_dir: RunDir, nodes: int, slots: int, lifeline: int | None) -> None:
+        """`lifeline`: descriptor to inherit."""
         self._run_dir = run_dir
         self._lifeline = lifeline
         self._processes: dict[str, ForkedModule] = {}
         self._logged: dict[str, int] = {}
         """Daemon -> size in bytes of its log when it was started: its words come after that."""
-        self._roles: dict[str, tuple[Role, tuple[str, ...]]] = {
-            "nimbus": (Role(Kind.NIMBUS), () if faults else ("--no-faults",))
-        }
+        self._roles: dict[str, tuple[Role, tuple[str, ...]]] = {"nimbus": (Role(Kind.NIMBUS), ())}
         for number in range(1, nodes + 1):
             role = Role(Kind.SUPERVISOR, f"node-{number}")
             self._roles[f"supervisor-{role.name}"] = role, ("--node", role.name, "--ports", ports_of(slots))

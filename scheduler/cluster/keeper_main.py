@@ -102,7 +102,7 @@ def _start(run_dir: RunDir, order: Order, lifeline: int) -> Daemons:
         raise ClusterError(f"{run_dir.path} has a keeper already")
     if not order.is_bound:
         os.close(lifeline)
-    daemons = Daemons(run_dir, order.nodes, order.slots, lifeline if order.is_bound else None, faults=order.faults)
+    daemons = Daemons(run_dir, order.nodes, order.slots, lifeline if order.is_bound else None)
     try:
         if order.adopts:
             daemons.kill_earlier()

@@ -49,7 +49,6 @@ class Order(msgspec.Struct):
     """Whether the cluster ends with the launcher."""
     adopts: bool
     """Whether a keeper that was killed has left daemons, which are replaced."""
-    faults: bool
 
 
 class Began(msgspec.Struct):
@@ -96,14 +95,12 @@ class KeeperProcess:
                 self.run_dir.remove()
             raise
 
-    def start(
-        self, nodes: int, slots: int, *, is_bound: bool = True, adopts: bool = False, faults: bool = True
-    ) -> None:
+    def start(self, nodes: int, slots: int, *, is_bound: bool = True, adopts: bool = False) -> None:
         """Start the cluster. ClusterError or UsageError if that fails."""
         environment = daemon_environment(self.run_dir)
         order = Order(
             nodes, slots, {os.fsencode(name): os.fsencode(value) for name, value in environment.items()},
-            _current_directory(), is_bound, adopts, faults,
+            _current_directory(), is_bound, adopts,
         )
         said = self._ask(msgspec.msgpack.encode(order))
         self._is_started = True

@@ -136,8 +136,7 @@ def take_directory(path: str | Path) -> RunDir:
 
 
 def start_cluster(
-    path: str | Path, nodes: int, slots: int, *, adopts: bool = False, is_bound: bool = True, faults: bool = True,
-    to_log: bool = True,
+    path: str | Path, nodes: int, slots: int, *, adopts: bool = False, is_bound: bool = True, to_log: bool = True
 ) -> KeeperProcess:
     """Start a cluster in a named directory; returns when it answers. `adopts`: what earlier daemons, or their keeper,
     have left when they were killed goes on. For the others, see `KeeperProcess`."""
@@ -148,7 +147,7 @@ def start_cluster(
     try:
         keeper = KeeperProcess(run_dir, starting.fd, to_log=to_log)
         try:
-            keeper.start(nodes, slots, is_bound=is_bound, adopts=adopts, faults=faults)
+            keeper.start(nodes, slots, is_bound=is_bound, adopts=adopts)
         except BaseException:
             keeper.close()
             raise

@@ -3,7 +3,6 @@
 Guarantees
     * A fault is either refused whole, by one line, or on record and in the file of faults in force before it is carried
       out. It ends at a set time, which its carrier watches by itself.
-    * A cluster that was started with `--no-faults` refuses every fault.
     * Ids rise for the life of the run directory.
 
 The carriers: Nimbus kills, and stops supervisors and forking parents; a supervisor stops its workers, and
@@ -58,7 +57,7 @@ class NimbusFaults:
 
     def __init__(
         self, run_dir: RunDir, nimbus: Nimbus, files: NimbusFiles, store: Store,
-        tell: Callable[[str, msgspec.Struct], bool], *, allowed: bool,
+        tell: Callable[[str, msgspec.Struct], bool],
     ) -> None:
         """`tell(node, event)` sends to the node's supervisor; False if it is not connected."""
         self._run_dir = run_dir
@@ -67,7 +66,7 @@ class NimbusFaults:
         self._store = store
         self._store_is_full = False
         self._tell = tell
-        self._allowed = allowed
+        self._stops = False
         self._victims = Victims(run_dir, files, nimbus.assigned)
         self._mine = ProcessFaults(NIMBUS)
         self._faults = self._found()
@@ -98,8 +97,8 @@ class NimbusFaults:
 
     def inject(self, fault: Fault, now: float) -> list[FaultInForce]:
         """Begin a fault; UsageError or ClusterError if it is refused."""
-        if not self._allowed:
-            raise UsageError("this cluster was started with --no-faults: it takes no faults")
+        if self._stops:
+            raise UsageError("the cluster is about to stop: it takes no more faults")
         kind = _checked(fault)
         seed = random.SystemRandom().getrandbits(32) if fault.seed is None else fault.seed
         begun = self._resolved(fault, kind, seed, now)
@@ -165,7 +164,7 @@ class NimbusFaults:
 
     def end(self, now: float) -> None:
         """The cluster is about to stop: end every fault, so that it can, and begin no other."""
-        self._allowed = False
+        self._stops = True
         try:
             self.heal((), now)
         except ClusterError as error:

@@ -72,7 +72,7 @@ class NimbusProcess:
         self._server = ControlServer(self._run_dir.nimbus_socket, self._run_dir.key(), "nimbus")
         self._poller.register(self._server.socket, zmq.POLLIN)
         self._service = NimbusService(
-            self._run_dir, self._store, self._server, self._leave, faults_allowed=not options.no_faults
+            self._run_dir, self._store, self._server, self._leave
         )
         forget_words(self._run_dir)
         tell_ready(options.ready_fd)
@@ -180,7 +180,6 @@ class NimbusProcess:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = daemon_parser(Kind.NIMBUS, "the cluster's Nimbus")
     parser.add_argument("--alone", action="store_true", help="signals end Nimbus only; supervisors and workers run on")
-    parser.add_argument("--no-faults", action="store_true", help="refuse to break anything on purpose")
     return parser.parse_args(arguments)
 
 

@@ -87,8 +87,7 @@ class NimbusService:
     """Connects decisions, store, boards and socket."""
 
     def __init__(
-        self, run_dir: RunDir, store: Store, server: ControlServer, on_shutdown: Callable[[float], None],
-        *, faults_allowed: bool = True,
+        self, run_dir: RunDir, store: Store, server: ControlServer, on_shutdown: Callable[[float], None]
     ) -> None:
         self._files = NimbusFiles(run_dir)
         self._store = store
@@ -118,7 +117,7 @@ class NimbusService:
         self._discard_unused_code()
         self.faults = NimbusFaults(
             run_dir, self.nimbus, self._files, store,
-            lambda node, event: server.send_event(f"supervisor:{node}", event), allowed=faults_allowed,
+            lambda node, event: server.send_event(f"supervisor:{node}", event),
         )
         self._requests: dict[str, Callable[[Incoming, float], msgspec.Struct]] = {
             "submit_topology": self._submit,

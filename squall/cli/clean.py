@@ -18,7 +18,6 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.client.nimbus_client import NoCluster
 from squall.scheduler.client.standing import cluster_path, open_cluster, patient_client
 from squall.scheduler.common.code_store import CodeStore
-from squall.scheduler.common.duration import parse_duration_secs
 from squall.scheduler.common.messages import TopologyRecord
 from squall.scheduler.nimbus import store_repair
 from squall.scheduler.nimbus.store_repair import kept_topologies
@@ -29,12 +28,10 @@ from squall.scheduler.records.remains import Remains, copies, remains
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 @click.option("--remove", is_flag=True, help="Remove it; without this option it is only listed.")
 @click.option("--dead-letters", is_flag=True, help="Remove also state with dead letters.")
-@click.option("--older-than", metavar="DURATION", help="Only what was not changed for so long, e.g. 12h.")
 @directory_option
 @json_option
 def clean_command(
-    names: tuple[str, ...], remove: bool, dead_letters: bool, older_than: str | None, directory: str | None,
-    as_json: bool,
+    names: tuple[str, ...], remove: bool, dead_letters: bool, directory: str | None, as_json: bool
 ) -> None:
     """List logs and state that topologies that are gone have left, and --remove them.
 
@@ -43,7 +40,6 @@ def clean_command(
     alone, also if it does not run: then they go on with the next squall up. Without --dir, also the copies that squall
     run has kept of dead letters.
     """
-    least_secs = 0.0 if older_than is None else parse_duration_secs(older_than)
     if dead_letters and not remove:
         raise UsageError("--dead-letters says what may be removed; allowed: with --remove")
     with _left(directory) as (every, unknown):
@@ -53,15 +49,10 @@ def clean_command(
                 "`squall repair` or `squall kill --unknown` comes first"
             )
         now = time.time()
-        found = [
-            one for one in every
-            if (not names or one.name in names) and _age(one, now) >= least_secs
-        ]
+        found = [one for one in every if not names or one.name in names]
         if missing := sorted({*names} - {one.name for one in found}):
-            raise UsageError(
-                f"there is nothing to remove of {', '.join(missing)!r:.200}: it is in the cluster, or has left nothing "
-                f"{'so old' if older_than else 'behind'}"
-            )
+            what = f"{', '.join(missing)!r:.200}"
+            raise UsageError(f"there is nothing to remove of {what}: it is in the cluster, or has left nothing behind")
         kept = [one for one in found if remove and one.dead_letters and not dead_letters]
         for one in found if remove else ():
             if one not in kept:

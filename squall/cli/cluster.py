@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -18,11 +19,9 @@ from squall.cli.standing import (
     directory_option,
     json_option,
     left_pending,
-    no_faults_option,
     tell_away,
     tell_unknown,
 )
-from squall.cli.systemd_unit import tell_ready, unit
 from squall.engine.errors import UsageError
 from squall.engine.plural import plural
 from squall.ipc.run_parent import other_durables
@@ -58,13 +57,9 @@ drain_option = click.option(
 @directory_option
 @click.option("--detach", is_flag=True, help="Return when the cluster answers; it runs until squall down.")
 @drain_option
-@click.option("--systemd", "as_unit", is_flag=True,
-              help="Print a systemd user unit that keeps such a cluster, and start nothing.")
-@no_faults_option
 @json_option
 def up_command(
-    nodes: int, slots: int, directory: str | None, detach: bool, drain_secs: float, as_unit: bool, no_faults: bool,
-    as_json: bool,
+    nodes: int, slots: int, directory: str | None, detach: bool, drain_secs: float, as_json: bool
 ) -> None:
     """Start a standing cluster: Nimbus and supervisors.
 
@@ -73,20 +68,11 @@ def up_command(
     cluster's keeper, a process that --detach leaves behind. Exit code 0: stopped by SIGTERM or squall down; 1: it ended
     undrained, because its daemons were dead or did not answer; 130: stopped by Ctrl-C; 143: SIGTERM came twice.
     """
-    if as_unit:
-        if detach:
-            raise UsageError("--systemd and --detach exclude each other: systemd keeps a command that stays")
-        check_cluster(nodes, slots, this_machine())
-        text = unit(nodes, slots, None if directory is None else Path(directory), drain_secs, faults=not no_faults)
-        show(as_json, {"unit": text}, [text.splitlines()])
-        return
     with Interrupts() as interrupts:
         path = cluster_path(directory)
 
         def start() -> KeeperProcess:
-            return start_cluster(
-                path, nodes, slots, adopts=True, is_bound=not detach, faults=not no_faults, to_log=detach
-            )
+            return start_cluster(path, nodes, slots, adopts=True, is_bound=not detach, to_log=detach)
 
         keeper = start()
         run_dir = keeper.run_dir
@@ -108,6 +94,18 @@ def up_command(
         if interrupts.count:
             stop_cluster(run_dir, 0.0)
             raise click.exceptions.Exit(interrupts.exit_code)
+
+
+def tell_ready() -> None:
+    """Tell systemd, in a unit of Type=notify, that the cluster is ready. Does nothing elsewhere."""
+    address = os.environ.pop("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    # An abstract address begins with @ in the environment, but with NUL in the kernel.
+    name = "\0" + address[1:] if address.startswith("@") else address
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify, contextlib.suppress(OSError):
+        # If the setter of the variable does not listen, it waits for nothing.
+        notify.sendto(b"READY=1", name)
 
 
 def _follow(
@@ -200,10 +198,9 @@ def down_command(directory: str | None, drain_secs: float, as_json: bool) -> Non
 
 @click.command("nimbus")
 @directory_option
-@no_faults_option
-def nimbus_command(directory: str | None, no_faults: bool) -> None:
+def nimbus_command(directory: str | None) -> None:
     """Run Nimbus until Ctrl-C. Supervisors and workers run on without it, and the next one takes up what is on disk."""
-    _become(Kind.NIMBUS, directory, "--alone", *(["--no-faults"] if no_faults else []))
+    _become(Kind.NIMBUS, directory, "--alone")
 
 
 @click.command("supervisor")

@@ -17,12 +17,10 @@ from squall.scheduler.faults.sentence import parse
 @click.argument("fault")
 @click.argument("words", nargs=-1, metavar="[TARGET]... [NAME=VALUE]...")
 @click.option("--for", "duration", metavar="TIME", help="How long it lasts: 500ms, 3s, 2m (see squall faults).")
-@click.option("--probability", metavar="CHANCE", help="How often it hits, of each tuple or frame: 0.05 or 5%.")
 @directory_option
 @json_option
 def inject_command(
-    fault: str, words: tuple[str, ...], duration: str | None, probability: str | None, directory: str | None,
-    as_json: bool,
+    fault: str, words: tuple[str, ...], duration: str | None, directory: str | None, as_json: bool
 ) -> None:
     """Break something in a running cluster on purpose, now. `squall faults` lists what can be broken.
 
@@ -30,10 +28,7 @@ def inject_command(
     supervisor NODE or forking-parent NODE; `random worker` draws one. A lasting fault ends by itself, or by squall
     heal.
     """
-    lasts_words = ("for", duration) if duration is not None else ()
-    chance_words = ("with", "probability", probability) if probability is not None else ()
-    sentence = " ".join([fault, *words, *lasts_words, *chance_words])
-    meant = parse(sentence)
+    meant = parse(" ".join([fault, *words, *(("for", duration) if duration is not None else ())]))
     with nimbus_of(directory) as (_, client):
         begun = client.inject(meant)
     lasts = max((one.ends_secs - one.began_secs for one in begun), default=0.0)

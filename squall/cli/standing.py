@@ -41,10 +41,6 @@ def directory_option(command: C) -> C:
     )(cast("C", naming_directory))
 
 
-def no_faults_option(command: C) -> C:
-    return click.option("--no-faults", is_flag=True, help="Refuse squall inject.")(command)
-
-
 def json_option(command: C) -> C:
     text = "Print the outcome as one JSON document on stdout."
     return click.option("--json", "as_json", is_flag=True, help=text)(command)

@@ -1,4 +1,4 @@
-"""docs/services.md: its unit is the one that is printed, and its image holds what the package needs."""
+"""docs/services.md: the command of its unit is understood, and its image holds what the package needs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import subprocess
 import tomllib
 from collections.abc import Iterator
 
+import click
 import psutil
 import pytest
 
 from squall.cli.commands import cli
-from tests.process.cli import ROOT, command, environment, squall
+from tests.process.cli import ROOT, command, environment
 from tests.process.standing_tools import Standing, directory
 from tests.process.waiting import wait_for
 
@@ -35,14 +36,12 @@ def instructions(name: str) -> list[str]:
     return [rest for found, rest in INSTRUCTIONS if found == name]
 
 
-def test_the_unit_is_the_one_that_is_printed() -> None:
-    [line] = re.findall(r"^```\nsquall (.*)\n```$", PAGE, re.MULTILINE)
-    [shown] = re.findall(r"^```ini\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-    done = squall(*shlex.split(line), SQUALL_DIR="")
-    assert done.returncode == 0, done.stderr
-    printed = done.stdout[done.stdout.index("[Unit]") :]
-    # The interpreter is that of this run.
-    assert re.sub(r"ExecStart=\S+", "ExecStart=/opt/squall/bin/python", printed) == shown
+def test_the_command_of_the_unit_is_understood() -> None:
+    [words] = re.findall(r"^ExecStart=.* -m squall (.*)$", PAGE, re.MULTILINE)
+    name, *arguments = shlex.split(words)
+    found = cli.get_command(click.Context(cli), name)
+    assert found is not None
+    assert found.make_context(name, arguments).params["drain_secs"] < int(re.findall(r"TimeoutStopSec=(\d+)", PAGE)[0])
 
 
 def test_the_image_gets_every_package_and_what_builds_them() -> None:

@@ -64,12 +64,10 @@ class Desk:
 class NimbusHere:
     """A Nimbus in this process, as its callers know it."""
 
-    def __init__(self, run_dir: RunDir, store: Store, *, faults_allowed: bool = True) -> None:
+    def __init__(self, run_dir: RunDir, store: Store) -> None:
         self.desk = Desk()
         self.store = store
-        self._service = NimbusService(
-            run_dir, store, self.desk, lambda _: None, faults_allowed=faults_allowed  # type: ignore[arg-type]
-        )
+        self._service = NimbusService(run_dir, store, self.desk, lambda _: None)  # type: ignore[arg-type]
         self.nimbus = self._service.nimbus
         self.faults = self._service.faults
 
@@ -129,7 +127,7 @@ def add_topology(run_dir: RunDir, store: Store, name: str, number: int, pid: int
 
 
 @contextmanager
-def nimbus_in(path: str | os.PathLike[str], *, faults_allowed: bool = True) -> Iterator[NimbusHere]:
+def nimbus_in(path: str | os.PathLike[str]) -> Iterator[NimbusHere]:
     """As `scheduler.nimbus.main` starts one."""
     run_dir = RunDir.open(path)
     lock = run_dir.lock()
@@ -137,7 +135,7 @@ def nimbus_in(path: str | os.PathLike[str], *, faults_allowed: bool = True) -> I
         run_dir.key()
         check_store_is_there(run_dir)
         with Store(run_dir.nimbus_db) as store:
-            yield NimbusHere(run_dir, store, faults_allowed=faults_allowed)
+            yield NimbusHere(run_dir, store)
     finally:
         lock.release()
 

@@ -208,12 +208,6 @@ def test_what_makes_no_sense_is_refused_in_one_line(
     assert child.poll() is None
 
 
-def test_no_faults_means_none(run_dir: RunDir, topology: TopologyRecord, child: subprocess.Popen[bytes]) -> None:
-    with nimbus_in(run_dir.path, faults_allowed=False) as nimbus, pytest.raises(UsageError, match="--no-faults"):
-        inject(nimbus, "kill", "node-1:6700")
-    assert child.poll() is None
-
-
 def test_what_cannot_be_put_on_record_is_not_begun(
     nimbus: NimbusHere, run_dir: RunDir, child: subprocess.Popen[bytes]
 ) -> None:
