@@ -12,7 +12,7 @@ Layout::
 
     RUN/key  creator  starting  nimbus.sock  nimbus.words
     RUN/keeper.lock  daemons/<name>                   which process a daemon is
-    RUN/lock  nimbus.db  nimbus.seal  text.seed
+    RUN/lock  nimbus.db  nimbus.db.copy  text.seed
     RUN/faults.json  faults.jsonl                     what is broken on purpose now, and what was
     RUN/code/<sha256>                                 topology blobs
     RUN/env/<topology id>                             variables for its workers: they may be secrets

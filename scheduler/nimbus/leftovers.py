@@ -23,7 +23,7 @@ from squall.ipc.board import STOPPED, Board, BoardMissing
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
 from squall.scheduler.common.messages import Assignment, TopologyRecord
-from squall.scheduler.nimbus.store import StoreError
+from squall.scheduler.nimbus.store import STORE_COPY, StoreError
 from squall.scheduler.nimbus.topology_life import TopologyLife
 from squall.scheduler.records.worker_ledger import decode_entry
 
@@ -32,17 +32,19 @@ _BOARD = re.compile(r"(?P<id>.+-[0-9]+-[0-9a-f]{8})(\.[0-9]+)?")
 log = logging.getLogger(__name__)
 
 
-def check_store_is_there(run_dir: RunDir) -> None:
-    """StoreError if the store is missing and the directory is not new. Call it before the store is opened."""
-    if run_dir.nimbus_db.exists():
-        return
+def check_store_is_there(run_dir: RunDir) -> bool:
+    """Whether there is a store, or its copy. StoreError if not and the directory is not new. Call it before the store
+    is opened."""
+    if run_dir.nimbus_db.exists() or (run_dir.durable / STORE_COPY).exists():
+        return True
     for directory, pattern in ((run_dir.boards, "*"), (run_dir.code, "[0-9a-f]*"), (run_dir.path / "n", "*.worker")):
         trace = next(iter(sorted(directory.glob(pattern))), None)
         if trace is not None:
             raise StoreError(
-                f"store {run_dir.nimbus_db} is missing, though there is {trace}: put back a copy of it and of "
-                f"nimbus.seal, or run `squall repair --dir {run_dir.path}` with --empty; nothing was stopped or removed"
+                f"store {run_dir.nimbus_db} is missing, though there is {trace}: put back a copy of it, or run "
+                f"`squall repair --dir {run_dir.path} --empty`; nothing was stopped or removed"
             )
+    return False
 
 
 def tidy_boards(run_dir: RunDir, lives: Iterable[TopologyLife], deleted: Collection[str]) -> set[str]:

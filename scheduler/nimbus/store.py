@@ -2,37 +2,40 @@
 
 Guarantees
     * When a method returns, its change is on disk; all changes inside one `transaction` happen, or none.
-    * A file that is damaged, missing, older, or of another version is refused at open with advice, and not changed;
-      an empty or older store is never taken silently. Each change is counted (generation), and a digest over all rows
-      is kept in the store and beside it (see `scheduler.nimbus.store_seal`); each death's row has a digest of its own.
+    * Each change but a death is in a copy beside the store, too, before the method returns. A store that is damaged
+      (SQLite's `integrity_check`, checksums of the rows) or missing is set aside, and the copy goes on in its place,
+      as the log says. Without a whole copy the store is refused with advice, and not changed.
+    * A new store is made only where there is neither; one of another version is refused.
     * The ids of deleted topologies are kept (the newest DELETED_KEPT): the remains of a deleted topology may be
       removed, those of an unknown one must not.
     * Of a topology's deaths the newest RESTARTS_KEPT are kept, and all are counted.
     * A full disk or a lock held longer than BUSY_TIMEOUT_SECS is a StoreError that names the file.
 
-Relies on: one writing process (Nimbus holds the run directory's lock). A change costs two to four waits for the disk;
-changes are rare: submissions, commands, deaths. Thread: Nimbus's loop.
+Relies on: one writing process (Nimbus holds the run directory's lock). A change costs some waits for the disk; changes
+are rare: submissions, commands, deaths. Thread: Nimbus's loop.
 """
 
 from __future__ import annotations
 
 import errno
-import hashlib
+import logging
 import os
+import shutil
 import sqlite3
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from squall.engine.errors import ClusterError
-from squall.ipc.private import gone_if_failed
+from squall.ipc.private import gone_if_failed, sync_directory
 from squall.scheduler.common import process
 from squall.scheduler.common.messages import Assignment, RestartRecord, TopologyRecord
-from squall.scheduler.nimbus.store_seal import Seal, SealDamaged, SealFile, read_seal
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 BUSY_TIMEOUT_SECS = 5.0
 """Longest that a write waits for a foreign lock (an operator's sqlite3 shell) before Nimbus gives up and ends."""
 MOST_PAGES = 4294967294
@@ -41,10 +44,10 @@ RESTARTS_KEPT = 1000
 """Deaths kept per topology: more tell an operator nothing new, fewer hide how a crash loop began."""
 DELETED_KEPT = 1000
 """Ids of deleted topologies kept: plenty, since their remains go within seconds, or at Nimbus's next start."""
-STORE_FILES = ("nimbus.db", "nimbus.db-journal", "nimbus.db-wal", "nimbus.db-shm", "nimbus.seal", "nimbus.seal.new")
+_CHECK_BYTES = 4
+STORE_COPY = "nimbus.db.copy"
+STORE_FILES = ("nimbus.db", "nimbus.db-journal", STORE_COPY)
 """All files that a store may have in the run directory."""
-_DIGEST_BYTES = 16
-"""Enough that altered rows do not pass by chance."""
 
 _SCHEMA = """
 CREATE TABLE topology (
@@ -63,23 +66,26 @@ CREATE TABLE restart (
 CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 INSERT INTO counter VALUES ('submitted', 0);
 CREATE TABLE deleted (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE);
-CREATE TABLE seal (generation INTEGER NOT NULL, digest TEXT NOT NULL, before TEXT NOT NULL);
-INSERT INTO seal VALUES (0, '', '');
 """
 
-_SEALED = (
-    "SELECT id, number, name, record, kill_wait_secs, restarts_total FROM topology ORDER BY id",
-    "SELECT topology_id, body FROM assignment ORDER BY topology_id",
-    "SELECT name, value FROM counter ORDER BY name",
-    "SELECT number, id FROM deleted ORDER BY number",
-)
-"""The rows that the digest covers. Deaths have digests of their own: there may be thousands."""
-
 S = TypeVar("S", bound=msgspec.Struct)
+
+log = logging.getLogger(__name__)
 
 
 class StoreError(ClusterError):
     """The store cannot be read or written. Nimbus ends rather than go on with state that is not on disk."""
+
+
+class _Damaged(StoreError):
+    """The store is not as it was written, or missing."""
+
+    def __init__(self, path: str, why: object) -> None:
+        self.words = f"store {path} is damaged ({' '.join(str(why).split())})"
+        super().__init__(
+            f"{self.words}; nothing was stopped or removed: put back a copy of it, or run "
+            f"`squall repair --dir {os.path.dirname(path)} --empty`"
+        )
 
 
 class StoredTopology(NamedTuple):
@@ -94,30 +100,24 @@ class StoredTopology(NamedTuple):
 class Store:
     """An open store. Close it, or use it as a context manager."""
 
-    def __init__(self, path: str | os.PathLike[str], believe: bool = False) -> None:
-        """`believe`: an operator vouches for the file's rows, whatever the seal says; they are sealed anew."""
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
-        self._seal_path = f"{os.path.splitext(self.path)[0]}.seal"
-        self._seal_file = SealFile(self._seal_path)
-        if not os.path.exists(self.path):
-            self._create()
+        self._copy = f"{self.path}.copy"
         self._tears = False
-        self._db = self._connect(self.path)
+        if not os.path.exists(self.path) and not os.path.exists(self._copy):
+            self._create()
         try:
-            self._open()
-            if believe:
-                self._check_rows()
-                with self.transaction():
-                    pass
-            else:
-                self._check_seal()
-        except (sqlite3.Error, ValueError, TypeError) as error:
-            # Fetching or reading altered columns fails in these ways.
-            self._db.close()
-            raise self._damaged(error) from error
-        except BaseException:
-            self._db.close()
-            raise
+            self._db = self._opened()
+        except _Damaged as error:
+            if not os.path.exists(self._copy):
+                raise
+            self._take_copy(error)
+            self._db = self._opened()
+        try:
+            self._make_copy()
+        except StoreError as error:
+            # On a full disk a store can still be read.
+            log.warning("%s", error)
 
     def __enter__(self) -> Store:
         return self
@@ -138,54 +138,26 @@ class Store:
         self._run(f"PRAGMA max_page_count = {1 if limited else MOST_PAGES}")
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Commit all changes of the block, or none if an error leaves it. An inner transaction joins the outer."""
+    def transaction(self, *, copies: bool = True) -> Iterator[None]:
+        """Commit all changes of the block, or none if an error leaves it. An inner transaction joins the outer.
+
+        `copies`: whether the change is worth a copy of the store."""
         if self._db.in_transaction:
             yield
             return
         self._run("BEGIN IMMEDIATE")
         try:
             yield
-            self._seal_file.prepare(self._advance())
             if self._tears:
                 process.kill_myself()
             self._run("COMMIT")
-        except BaseException as error:
+        except BaseException:
             # A full disk may have ended the transaction already.
             if self._db.in_transaction:
                 self._run("ROLLBACK")
-            self._seal_file.withdraw()
-            if isinstance(error, OSError):
-                raise self._unsealed(error) from error
             raise
-        try:
-            self._seal_file.put()
-        except OSError as error:
-            # Committed, but not sealed: the next Nimbus accepts a store that is one change ahead.
-            raise self._unsealed(error) from error
-
-    def _unsealed(self, error: OSError) -> StoreError:
-        return StoreError(f"store {self.path}: cannot write {self._seal_path}: {error.strerror}")
-
-    def _advance(self) -> Seal:
-        """Count the change that is about to be committed; returns its seal."""
-        generation, before = self._one("SELECT generation, digest FROM seal")
-        seal = Seal(generation + 1, self._digest())
-        self._run("UPDATE seal SET generation = ?, digest = ?, before = ?", *seal, before)
-        return seal
-
-    def _digest(self) -> str:
-        """The digest over all rows but deaths."""
-        total = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-        for query in _SEALED:
-            for row in self._run(query):
-                # Lengths keep bytes of one column from passing for a part of the next.
-                for value in row:
-                    data = value if isinstance(value, bytes) else repr(value).encode()
-                    total.update(b"%d:" % len(data))
-                    total.update(data)
-            total.update(b";")
-        return total.hexdigest()
+        if copies:
+            self._make_copy()
 
     # ---- topologies ----
 
@@ -195,7 +167,7 @@ class Store:
 
     def put_topology(self, record: TopologyRecord) -> None:
         """Add a topology, or replace its record."""
-        body = msgspec.msgpack.encode(record)
+        body = _encode(record)
         with self.transaction():
             if self._run("UPDATE topology SET record = ? WHERE id = ?", body, record.id).rowcount:
                 return
@@ -211,7 +183,7 @@ class Store:
         with self.transaction():
             self._run(
                 "UPDATE topology SET record = ?, kill_wait_secs = ? WHERE id = ?",
-                msgspec.msgpack.encode(record),
+                _encode(record),
                 kill_wait_secs,
                 topology_id,
             )
@@ -249,7 +221,7 @@ class Store:
 
     def put_assignment(self, assignment: Assignment) -> None:
         """Add or replace a topology's assignment."""
-        body = msgspec.msgpack.encode(assignment)
+        body = _encode(assignment)
         with self.transaction():
             self._run("INSERT OR REPLACE INTO assignment VALUES (?, ?)", assignment.topology_id, body)
 
@@ -258,8 +230,8 @@ class Store:
     def add_restart(self, topology_id: str, restart: RestartRecord) -> None:
         """Add a death, or replace the one of the same slot and incarnation (when its replacement got ready)."""
         key = (topology_id, restart.slot, restart.incarnation)
-        body = _with_digest(key, msgspec.msgpack.encode(restart))
-        with self.transaction():
+        body = _encode(restart)
+        with self.transaction(copies=False):
             changed = self._run(
                 "UPDATE restart SET body = ? WHERE topology_id = ? AND slot = ? AND incarnation = ?", body, *key
             )
@@ -276,18 +248,29 @@ class Store:
     def restarts(self, topology_id: str, last: int = RESTARTS_KEPT) -> list[RestartRecord]:
         """The newest `last` deaths, oldest first."""
         rows = self._run(
-            "SELECT slot, incarnation, body FROM restart WHERE topology_id = ? ORDER BY number DESC LIMIT ?",
+            "SELECT body FROM restart WHERE topology_id = ? ORDER BY number DESC LIMIT ?",
             *(topology_id, last),
         ).fetchall()
-        return [self._restart((topology_id, slot, incarnation), body) for slot, incarnation, body in reversed(rows)]
-
-    def _restart(self, key: tuple[str, str, int], body: bytes) -> RestartRecord:
-        content = body[_DIGEST_BYTES:]
-        if _with_digest(key, content) != body:
-            raise self._damaged(f"the death of incarnation {key[2]} of {key[0]} is not as it was written")
-        return self._decode(content, RestartRecord)
+        return [self._decode(body, RestartRecord) for (body,) in reversed(rows)]
 
     # ---- parts ----
+
+    def _opened(self) -> sqlite3.Connection:
+        """Connect to a store that is whole."""
+        if not os.path.exists(self.path):
+            raise self._damaged("it is missing")
+        self._db = self._connect(self.path)
+        try:
+            self._open()
+            self._check_rows()
+        except (sqlite3.Error, ValueError, TypeError) as error:
+            # Fetching or reading altered columns fails in these ways.
+            self._db.close()
+            raise self._damaged(error) from error
+        except BaseException:
+            self._db.close()
+            raise
+        return self._db
 
     def _open(self) -> None:
         # Checks indexes too: a row missing from an index would be found by some queries only.
@@ -306,47 +289,42 @@ class Store:
         for pragma in ("journal_mode = TRUNCATE", "synchronous = FULL", "foreign_keys = ON"):
             self._run(f"PRAGMA {pragma}")
 
-    def _check_seal(self) -> None:
-        """Refuse a store that is not in the state last written."""
+    def _make_copy(self) -> None:
+        temporary = f"{self._copy}.new"
         try:
-            sealed = read_seal(self._seal_path)
-        except SealDamaged as error:
-            raise self._damaged(error) from None
+            with gone_if_failed(temporary):
+                Path(temporary).unlink(missing_ok=True)
+                self._run("VACUUM INTO ?", temporary)
+                _sync(temporary)
+                os.rename(temporary, self._copy)
+            sync_directory(os.path.dirname(self.path) or ".")
         except OSError as error:
-            raise StoreError(f"store {self.path}: cannot read {self._seal_path}: {error.strerror}") from error
-        generation, digest, before = self._one("SELECT generation, digest, before FROM seal")
-        # A new store has no seal. After its first change, one whose writer died between the steps has a prepared one.
-        if sealed is None and generation and not self._seal_file.is_prepared(Seal(generation, digest)):
-            raise self._damaged(f"its seal {self._seal_path} is missing")
-        if digest != (self._digest() if generation else ""):
-            raise self._damaged("its rows are not as they were written")
-        if sealed is not None and not sealed.fits(generation, digest, before):
-            raise self._damaged(f"it is change {generation}, the seal beside it is of change {sealed.generation}")
-        self._check_rows()
-        self._settle_seal(sealed, Seal(generation, digest))
+            raise StoreError(f"store {self.path}: cannot write {self._copy}: {error.strerror}") from error
 
-    def _settle_seal(self, sealed: Seal | None, present: Seal) -> None:
-        """Finish what a writer that died has left undone."""
-        if sealed == present or not present.generation:
-            self._seal_file.withdraw()
-            return
+    def _take_copy(self, damaged: _Damaged) -> None:
+        """Set a damaged store aside, with its journal, which would be applied to the copy."""
+        log.error("%s: it is set aside, and its copy %s goes on in its place", damaged.words, self._copy)
         try:
-            self._seal_file.settle(present)
+            for name in (self.path, f"{self.path}-journal"):
+                if os.path.exists(name):
+                    os.rename(name, f"{name}.damaged")
+            temporary = f"{self.path}.new"
+            with gone_if_failed(temporary):
+                shutil.copyfile(self._copy, temporary)
+                _sync(temporary)
+                os.rename(temporary, self.path)
         except OSError as error:
-            raise self._unsealed(error) from error
+            raise StoreError(f"store {self.path}: cannot be made from its copy: {error}") from error
 
     def _check_rows(self) -> None:
-        """Refuse rows that do not decode, or are missing."""
-        for record, _, _, total in self.topologies():
-            found = len(self.restarts(record.id))
-            if found != min(total, RESTARTS_KEPT):
-                raise self._damaged(f"{record.id} has {found} deaths on record, of {total}")
+        """Refuse rows that do not decode."""
+        for topology in self.topologies():
+            self.restarts(topology.record.id)
 
     def _create(self) -> None:
         """Make an empty store, complete or not at all, so that an empty file is known to be damage."""
-        for name in (f"{self.path}-wal", f"{self.path}-journal", self._seal_path):
-            if os.path.exists(name):
-                raise self._damaged("the file itself is missing")
+        if os.path.exists(f"{self.path}-journal"):
+            raise self._damaged("the file itself is missing")
         temporary = f"{self.path}.new"
         if os.path.exists(temporary):
             os.unlink(temporary)
@@ -385,17 +363,26 @@ class Store:
         return row
 
     def _decode(self, body: bytes, struct: type[S]) -> S:
+        check, content = body[:_CHECK_BYTES], body[_CHECK_BYTES:]
+        if check != _check(content):
+            raise self._damaged(f"a {struct.__name__} in it is not as it was written")
         try:
-            return msgspec.msgpack.decode(body, type=struct)
+            return msgspec.msgpack.decode(content, type=struct)
         except msgspec.DecodeError as error:
             raise self._damaged(f"a {struct.__name__} in it does not decode: {error}") from error
 
-    def _damaged(self, why: object) -> StoreError:
-        words = " ".join(str(why).split())
-        return StoreError(
-            f"store {self.path} is damaged ({words}); nothing was stopped or removed: put back a copy of it and of "
-            f"nimbus.seal, or run `squall repair --dir {os.path.dirname(self.path)}` with --believe or --empty"
-        )
+    def _damaged(self, why: object) -> _Damaged:
+        return _Damaged(self.path, why)
+
+
+def _encode(value: msgspec.Struct) -> bytes:
+    """A row's content behind its checksum: SQLite has none."""
+    content = msgspec.msgpack.encode(value)
+    return _check(content) + content
+
+
+def _check(content: bytes) -> bytes:
+    return zlib.crc32(content).to_bytes(_CHECK_BYTES, "little")
 
 
 def _said(error: sqlite3.Error) -> str:
@@ -404,8 +391,6 @@ def _said(error: sqlite3.Error) -> str:
     return f"{error}: {os.strerror(errno.ENOSPC)}" if full else str(error)
 
 
-def _with_digest(key: tuple[str, str, int], content: bytes) -> bytes:
-    """A death's row behind a digest of key and content, so that one that was altered or swapped is noticed."""
-    found = hashlib.blake2b(repr(key).encode(), digest_size=_DIGEST_BYTES)
-    found.update(content)
-    return found.digest() + content
+def _sync(path: str) -> None:
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())

@@ -131,29 +131,22 @@ def _text(found: list[Remains], now: float, remove: bool, kept: int) -> list[Blo
 
 
 @click.command("repair")
-@click.option("--believe", is_flag=True, help="Go on with what can be read, whatever its seal says.")
 @click.option("--empty", is_flag=True, help="Go on with an empty store; the old one is moved aside.")
 @directory_option
 @json_option
-def repair_command(believe: bool, empty: bool, directory: str | None, as_json: bool) -> None:
+def repair_command(empty: bool, directory: str | None, as_json: bool) -> None:
     """Examine the store of a cluster whose Nimbus does not run, and say what is wrong; exit code 1 if something is.
 
     Nothing is ever deleted. Workers and files of topologies that the store does not know are left alone by Nimbus:
     squall list names them, squall kill --unknown ends and removes them.
     """
-    if believe and empty:
-        raise UsageError("--believe and --empty exclude each other")
     run_dir = open_cluster(directory)
     if empty:
         aside = store_repair.begin_empty(run_dir)
         text = f"the store is empty; the files of the old one are in {aside}"
         show(as_json, {"dir": str(run_dir.path), "topologies": [], "set_aside": str(aside)}, text)
         return
-    if believe:
-        names, aside = store_repair.believe(run_dir)
-        text = f"the store is believed; a copy of its files is in {aside}; topologies: {', '.join(names) or 'none'}"
-        show(as_json, {"dir": str(run_dir.path), "topologies": names, "set_aside": str(aside)}, text)
-        return
-    names = store_repair.examine(run_dir)
+    with kept_topologies(run_dir) as records:
+        names = [record.name for record in records]
     text = f"the store is whole; topologies: {', '.join(names) or 'none'}"
     show(as_json, {"dir": str(run_dir.path), "topologies": names, "set_aside": None}, text)

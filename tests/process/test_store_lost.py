@@ -45,7 +45,8 @@ def test_a_flipped_bit_stops_nothing(cluster: Standing) -> None:
     killed.kill()
     killed.wait(60)
     whole = {name: (cluster.path / name).read_bytes() for name in STORE_FILES if (cluster.path / name).exists()}
-    cluster.run_dir.nimbus_db.write_bytes(whole["nimbus.db"].replace(b"ACTIVE", b"ACTIVF"))
+    for name, data in whole.items():
+        (cluster.path / name).write_bytes(data.replace(b"ACTIVE", b"ACTIVF"))
 
     assert "nimbus.db is damaged" in cluster.run("nimbus").stderr
     # It was started singly, and has no log of its own.

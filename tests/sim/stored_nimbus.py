@@ -1,6 +1,6 @@
 """A simulated Nimbus whose store and boards are the product's, on files in memory that can fail it.
 
-Guarantees: it dies as `kill -9` ends it, between any two steps of a transaction, in the middle of the seal's write, and
+Guarantees: it dies as `kill -9` ends it, between any two steps of a transaction and of the copy after it, and
 in the middle of the writes to the database: what it then leaves is what was on disk at that moment. A store that is
 locked or full is so for SQLite itself.
 
@@ -10,7 +10,6 @@ Not simulated: files that lose what was written, as at a loss of power.
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -32,7 +31,6 @@ from squall.scheduler.nimbus.instruction import (
 )
 from squall.scheduler.nimbus.leftovers import mend_boards, tidy_boards
 from squall.scheduler.nimbus.store import STORE_FILES, Store, StoreError
-from squall.scheduler.nimbus.store_seal import Seal, SealFile
 from squall.scheduler.nimbus.topology_life import TopologyLife
 from squall.scheduler.records.topology_view import TopologyView
 from tests.sim.daemons import Died, NimbusDaemon
@@ -47,27 +45,7 @@ _DIES_INSIDE = 0.1
 _MOST_STEPS = 14
 
 Step = Callable[[str], None]
-
-
-class SimulatedSeal(SealFile):
-    """Passes a step before each of its own."""
-
-    def __init__(self, path: str, step: Step) -> None:
-        super().__init__(path)
-        self._new = f"{path}.new"
-        self._step = step
-
-    def prepare(self, seal: Seal) -> None:
-        data = seal.encode()
-        with open(self._new, "wb") as file:
-            file.write(data[: len(data) // 2])
-        self._step("half a seal")
-        super().prepare(seal)
-
-    def put(self) -> None:
-        self._step("not sealed")
-        super().put()
-        self._step("sealed")
+Content = dict[str, tuple[TopologyRecord, Assignment | None]]
 
 
 class SimulatedStore(Store):
@@ -76,7 +54,6 @@ class SimulatedStore(Store):
     def __init__(self, path: str, step: Step) -> None:
         self._step: Step = lambda name: None
         super().__init__(path)
-        self._seal_file = SimulatedSeal(f"{os.path.splitext(path)[0]}.seal", step)
         self._step = step
 
     def _connect(self, path: str) -> sqlite3.Connection:
@@ -109,6 +86,8 @@ class StoredNimbus(NimbusDaemon):
         self._dies_in: int | None = None
         self._left: dict[str, bytes] | None = None
         """The store's files at the moment of its death, if that was inside of a write."""
+        self._before: Content | None = None
+        """The content before a transaction whose commit the death forestalled: the next one finds that again."""
 
     # ---- life ----
 
@@ -121,6 +100,9 @@ class StoredNimbus(NimbusDaemon):
     def _read_store(self) -> tuple[list[TopologyLife], int, set[str]]:
         store = self.machine.parts.store(str(self.machine.run_dir.nimbus_db), self._step)
         self._store_file = store
+        if self._before is not None and (found := _content(store)) != self._before:
+            raise InvariantBrokenError(STORE_DIFFERS, f"of an undone transaction: {found}, before: {self._before}")
+        self._before = None
         store.limit_growth(self.fault == FULL)
         lives = [
             TopologyLife(record, assignment, store.restarts(record.id), total, wait_secs)
@@ -188,6 +170,8 @@ class StoredNimbus(NimbusDaemon):
         self._dies_in -= 1
         if self._dies_in < 0:
             self.machine.note(f"nimbus dies after {name}")
+            if name in ("COMMIT", "VACUUM"):
+                self._before = None
             self._left = {}
             for file in STORE_FILES:
                 with contextlib.suppress(FileNotFoundError):
@@ -213,9 +197,11 @@ class StoredNimbus(NimbusDaemon):
         assert store is not None
         dies = self.tears and rng.random() < _DIES_INSIDE
         self._dies_in = rng.randrange(_MOST_STEPS) if dies else None
+        self._before = _content(store) if dies else None
         with store.transaction():
             for change in changes:
                 _store(store, change)
+        self._before = None
 
     def _make_board(self, step: CreateBoard) -> None:
         self._files.make_board(step)
@@ -239,11 +225,15 @@ class StoredNimbus(NimbusDaemon):
         """What is on disk is what it knows."""
         store = self._store_file
         assert store is not None
-        stored = {row.record.id: (row.record, row.assignment) for row in store.topologies()}
+        stored = _content(store)
         known = {record.id: (record, assignment) for record, assignment in self.nimbus.assigned()}
         for one in stored.keys() | known.keys():
             if stored.get(one) != known.get(one):
                 raise InvariantBrokenError(STORE_DIFFERS, f"{one}: {stored.get(one)}, known: {known.get(one)}")
+
+
+def _content(store: Store) -> Content:
+    return {row.record.id: (row.record, row.assignment) for row in store.topologies()}
 
 
 def _store(store: Store, change: StoreChange) -> None:

@@ -54,13 +54,13 @@ def test_nothing_is_left_of_a_clean_run(run_dir: RunDir) -> None:
 def test_sockets_boards_and_unfinished_files_in_the_directory_are_named(run_dir: RunDir) -> None:
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind(str(run_dir.path / "s" / "one"))
-    for name in ("boards/words-1", "nimbus.seal.new"):
+    for name in ("boards/words-1", "nimbus.db.copy.new"):
         (run_dir.path / name).touch()
     (run_dir.path / "logs" / "nimbus.log").touch()
     (run_dir.states / "a-task-of-a-user.new").touch()
     assert in_directory(run_dir) == [
         f"board {run_dir.path}/boards/words-1", f"socket {run_dir.path}/s/one",
-        f"unfinished file {run_dir.path}/nimbus.seal.new",
+        f"unfinished file {run_dir.path}/nimbus.db.copy.new",
     ]  # fmt: skip
 
 

@@ -22,8 +22,8 @@ def fail(run_dir: RunDir, text: str) -> None:
 def test_they_are_of_the_last_one_and_go_when_another_serves(run_dir: RunDir) -> None:
     assert why_away(run_dir) == ""
     fail(run_dir, "nimbus.db is damaged, by somebody or other")
-    fail(run_dir, "nimbus.seal is damaged")
-    assert why_away(run_dir) == words_of(run_dir) == "nimbus.seal is damaged"
+    fail(run_dir, "nimbus.db is damaged")
+    assert why_away(run_dir) == words_of(run_dir) == "nimbus.db is damaged"
     assert run_dir.nimbus_words.stat().st_mode & 0o077 == 0
     forget_words(run_dir)
     forget_words(run_dir)

@@ -12,9 +12,9 @@ def test_a_supervisor_that_registers_is_no_change(run_dir: RunDir) -> None:
     with Store(run_dir.nimbus_db) as store:
         one = add_topology(run_dir, store, "one", 1)
     with nimbus_in(run_dir.path) as service:
-        sealed = (run_dir.path / "nimbus.seal").read_bytes()
+        before = run_dir.nimbus_db.read_bytes()
         wanted = service.call("register_supervisor", RegisterSupervisor("node-1", [6700], 1, {6700: one.id}))
         assert list(wanted.slots) == [6700]
-        assert (run_dir.path / "nimbus.seal").read_bytes() == sealed
+        assert run_dir.nimbus_db.read_bytes() == before
         service.call("deactivate", NamedTopology("one"))
-        assert (run_dir.path / "nimbus.seal").read_bytes() != sealed
+        assert run_dir.nimbus_db.read_bytes() != before

@@ -19,7 +19,7 @@ from squall.scheduler.common.messages import AssignNode, RegisterSupervisor, Top
 from squall.scheduler.nimbus.store import Store
 from tests.unit.run_dirs import add_topology, files_of, nimbus_in
 
-STORE = ("nimbus.db", "nimbus.db-journal", "nimbus.seal")
+STORE = ("nimbus.db", "nimbus.db-journal", "nimbus.db.copy")
 OTHERS = (
     "key", "lock", "starting", "boards/one-1-0a0b0c0d", "boards/two-2-0a0b0c0d", "n/node-1.sock",
     "n/node-1-6700.worker", "s/node-1-6700-2", "logs/nimbus.log", "logs/one-1-0a0b0c0d/node-1-6700.log",
@@ -28,7 +28,7 @@ OTHERS = (
     "failures/one-1-0a0b0c0d/slot-0", "metrics/one-1-0a0b0c0d/0-2.json",
 )
 CODE = ("blob", "archive")
-MAY_BE_MADE_ANEW = ("lock", "nimbus.seal.new", "nimbus.db-journal")
+MAY_BE_MADE_ANEW = ("lock", *STORE, "nimbus.db.damaged", "nimbus.db-journal.damaged")
 
 
 @pytest.fixture
@@ -111,10 +111,14 @@ def _put_back(path: Path, kept: Path) -> None:
     shutil.copytree(kept, path, dirs_exist_ok=True)
 
 
-def test_files_of_the_store(whole: RunDir, seed: int) -> None:
-    refusals = check_each(whole, [name for name in STORE if (whole.path / name).exists()], seed)
-    assert any(line.startswith("nimbus.db: ") and "is missing" in line for line in refusals)
-    assert any(line.startswith("nimbus.seal: ") for line in refusals)
+def test_a_store_or_a_copy_that_is_lost_or_cut_costs_nothing(whole: RunDir) -> None:
+    kept = {name: (whole.path / name).read_bytes() for name in ("nimbus.db", "nimbus.db.copy")}
+    before = started(whole.path)
+    for name, data in kept.items():
+        for damaged in (None, b"", data[: len(data) // 2]):
+            path = whole.path / name
+            path.unlink() if damaged is None else path.write_bytes(damaged)
+            assert started(whole.path) == before, (name, damaged)
 
 
 def test_files_beside_the_store(whole: RunDir, seed: int) -> None:
@@ -128,7 +132,7 @@ def test_code(whole: RunDir, seed: int) -> None:
     assert check_each(whole, [f"code/{path.name}" for path in whole.code.iterdir()], seed) == []
 
 
-def test_a_store_that_is_gone_with_its_seal_is_no_empty_one(whole: RunDir) -> None:
+def test_a_store_that_is_gone_with_its_copy_is_no_empty_one(whole: RunDir) -> None:
     for name in STORE:
         (whole.path / name).unlink(missing_ok=True)
     there = files_of(whole.path)

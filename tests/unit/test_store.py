@@ -23,7 +23,7 @@ from squall.scheduler.common.messages import (
     SlotRef,
     TopologyRecord,
 )
-from squall.scheduler.nimbus.store import RESTARTS_KEPT, SCHEMA_VERSION, Store
+from squall.scheduler.nimbus.store import RESTARTS_KEPT, SCHEMA_VERSION, STORE_FILES, Store
 from tests.effects import dies_at, effects_of
 
 
@@ -146,18 +146,6 @@ def test_a_full_disk_is_one_clear_error_and_changes_nothing(store: Store) -> Non
     store.put_topology(big)
 
 
-def test_a_store_that_nobody_closed_is_whole(path: Path) -> None:
-    """What `kill -9` leaves."""
-    store = Store(path)
-    store.put_topology(record("one"))
-    copy = path.with_name("copy.db")
-    copy.write_bytes(path.read_bytes())
-    copy.with_name("copy.seal").write_bytes(path.with_name("nimbus.seal").read_bytes())
-    store.close()
-    with Store(copy) as again:
-        assert [stored.record for stored in again.topologies()] == [record("one")]
-
-
 @pytest.mark.parametrize("known", [0, 1])
 def test_a_store_whose_writer_dies_again_and_again_at_the_same_effect_is_whole(tmp_path: Path, known: int) -> None:
     def submit(path: Path, number: int) -> None:
@@ -180,28 +168,44 @@ def test_a_store_whose_writer_dies_again_and_again_at_the_same_effect_is_whole(t
             names = [stored.record.name for stored in store.topologies()]
         assert names[:known] == ["t1"][:known]
         assert set(returned) <= set(names[known:]) <= {"t2", "t3", "t4"}
-        assert {file.name for file in path.parent.iterdir()} <= {"nimbus.db", "nimbus.db-journal", "nimbus.seal"}
+        assert {file.name for file in path.parent.iterdir()} <= {*STORE_FILES}
 
 
-@pytest.mark.parametrize("damage", ["noise", "empty", "bytes", "lost", "foreign"])
-def test_a_damaged_store_is_refused_with_what_to_do(path: Path, damage: str) -> None:
+@pytest.mark.parametrize("damage", ["noise", "empty", "bytes", "cut", "lost", "foreign"])
+def test_a_damaged_store_goes_on_from_its_copy_or_is_refused(
+    path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with Store(path) as store:
         store.put_topology(record("one"))
-    whole = path.read_bytes()
-    if damage == "noise":
-        path.write_bytes(os.urandom(len(whole)))
-    elif damage == "empty":
-        path.write_bytes(b"")
-    elif damage == "bytes":
-        path.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
-    elif damage == "lost":
-        path.rename(path.with_name("nimbus.db-wal"))
-    else:
-        path.unlink()
-        with contextlib.closing(sqlite3.connect(path)) as db:
-            db.execute("CREATE TABLE theirs (x)")
-    with pytest.raises(ClusterError, match=r"nimbus\.db is damaged .*; nothing was stopped or removed: put back"):
-        Store(path)
+        store.put_topology(record("two", 2))
+        store.add_restart(record("one").id, death(1))
+        store.delete_topology(record("two", 2).id)
+    whole, copy = path.read_bytes(), path.with_name("nimbus.db.copy")
+
+    def spoil(spoilt: Path) -> None:
+        spoilt.unlink()
+        if damage == "foreign":
+            with contextlib.closing(sqlite3.connect(spoilt)) as db:
+                db.execute("CREATE TABLE theirs (x)")
+        elif damage != "lost":
+            spoilt.write_bytes({
+                "noise": os.urandom(len(whole)), "empty": b"", "cut": whole[: len(whole) // 2],
+                "bytes": whole[:4096] + b"\xff" * (len(whole) - 4096),
+            }[damage])
+
+    spoil(path)
+    with Store(path) as store:
+        assert [stored.record for stored in store.topologies()] == [record("one")]
+        assert store.deleted() == {record("two", 2).id}
+        assert store.next_number() == 3
+    assert "goes on in its place" in caplog.text
+    if damage != "lost":
+        assert path.with_name("nimbus.db.damaged").exists()
+    spoil(path)
+    spoil(copy)
+    if damage != "lost":
+        with pytest.raises(ClusterError, match=r"nimbus\.db is damaged .*; nothing was stopped or removed: put back"):
+            Store(path)
 
 
 def test_another_version_is_refused(path: Path) -> None:
