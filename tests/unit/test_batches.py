@@ -614,15 +614,6 @@ def test_blocking_is_refused(component: Any, says: str) -> None:
         builder.build()
 
 
-def test_execute_batch_must_take_a_batch_and_a_collector() -> None:
-    class Wrong(BatchBolt):
-        def execute_batch(self, batch: Any) -> None:  # type: ignore[override]
-            pass
-
-    with pytest.raises(TopologyError, match="defines execute_batch with the parameters"):
-        chain(BatchFeeder(), Wrong()).build()
-
-
 # ---- limits ----
 
 

@@ -251,7 +251,7 @@ def _is_plain(part: ast.expr) -> bool:
             return False
 
 
-OURS = {"count", "task", "job.name", "error.strerror", "time.strftime('%Y-%m-%d %H:%M:%S')"}
+OURS = {"count", "task", "kind", "job.name", "error.strerror", "time.strftime('%Y-%m-%d %H:%M:%S')"}
 """Numbers, checked names, the system's words."""
 
 
