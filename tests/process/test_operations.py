@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from squall.cli.commands import STANDING
 from tests.process.cli import ROOT, environment, start
 from tests.process.standing_tools import Standing, directory
 from tests.process.waiting import wait_for
@@ -32,8 +33,6 @@ def cluster() -> Iterator[Standing]:
 
 
 def test_the_page_has_every_command_of_a_standing_cluster() -> None:
-    from squall.cli import STANDING
-
     assert {line.split()[1] for line in COMMANDS} == set(STANDING)
     assert all(line.startswith("squall ") for line in COMMANDS)
 
