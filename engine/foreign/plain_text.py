@@ -9,7 +9,7 @@ Guarantees: the result has no control character (C0, DEL, C1), no line or paragr
 writes it in a string ("\\x1b", "\\u202e"). All other text is left as it is. The result has at most `limit` characters,
 and says so if it was cut.
 
-Relies on: its callers not reading markup in the result (see `squall.cli.screen`).
+Relies on: its callers not reading markup in the result (see `squall.cli.shown.screen`).
 """
 
 from __future__ import annotations

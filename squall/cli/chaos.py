@@ -26,11 +26,11 @@ from squall.chaos.text import (
     when_text,
 )
 from squall.chaos.trial import SETTINGS, Stopped, Subject
-from squall.cli.interrupts import Interrupts
-from squall.cli.loader import load_topology
-from squall.cli.output import note, reserve_stdout, say, say_json
-from squall.cli.settings import layers_of, settings_option
-from squall.cli.target import target_options
+from squall.cli.given.interrupts import Interrupts
+from squall.cli.given.loader import load_topology
+from squall.cli.given.settings import layers_of, settings_option
+from squall.cli.given.target import target_options
+from squall.cli.shown.output import note, reserve_stdout, say, say_json
 from squall.engine.report.schema import with_schema
 from squall.scheduler.cluster.size import check_workers, this_machine
 from squall.scheduler.common.duration import parse_duration_secs

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import click
 from click.core import ParameterSource
 
-from squall.cli.output import note
-from squall.cli.screen import Block, Grid, alarm_cell, show
+from squall.cli.shown.output import note
+from squall.cli.shown.screen import Block, Grid, alarm_cell, show
 from squall.cli.standing import directory_option, json_option, tell_away
 from squall.engine.errors import SquallError, UsageError
 from squall.engine.plural import plural

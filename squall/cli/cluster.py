@@ -11,10 +11,10 @@ from typing import NoReturn
 
 import click
 
-from squall.cli.checks import seconds
-from squall.cli.interrupts import Interrupts, ctrl_c_reaches_us
-from squall.cli.output import note
-from squall.cli.screen import show
+from squall.cli.given.checks import seconds
+from squall.cli.given.interrupts import Interrupts, ctrl_c_reaches_us
+from squall.cli.shown.output import note
+from squall.cli.shown.screen import show
 from squall.cli.standing import (
     directory_option,
     json_option,

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import click
 
 from squall import __version__
-from squall.cli.output import note
+from squall.cli.shown.output import note
 from squall.engine.errors import SquallError, UsageError
 
 EXIT_FAILURE, EXIT_USAGE = 1, 2
@@ -45,7 +45,7 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.commands and cmd_name in self._homes:
-            from squall.cli.settings import name_variables  # only now: the help takes no settings
+            from squall.cli.given.settings import name_variables  # only now: the help takes no settings
 
             module, _, name = self._homes[cmd_name].place.partition(":")
             command = getattr(importlib.import_module(f"squall.cli.{module}"), name)
@@ -113,7 +113,7 @@ COMMANDS = {
 @click.pass_context
 def cli(context: click.Context, debug: bool, settings_path: str | None) -> None:
     """Squall runs stream-processing topologies on the cores of this machine; every record at least once."""
-    from squall.cli.settings import use_settings_file
+    from squall.cli.given.settings import use_settings_file
 
     context.obj = {"debug": debug}
     command = cli.get_command(context, context.invoked_subcommand or "")
@@ -186,7 +186,7 @@ def _show(error: click.ClickException) -> int:
     context = error.ctx if isinstance(error, click.UsageError) else None
     said = error.format_message().removesuffix(".")
     if isinstance(error, click.BadParameter):
-        from squall.cli.settings import place_of
+        from squall.cli.given.settings import place_of
 
         said += place_of(error)
     if isinstance(error, click.exceptions.NoArgsIsHelpError):

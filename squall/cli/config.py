@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from squall.cli.loader import load_topology
-from squall.cli.output import reserve_stdout, say, say_json
-from squall.cli.settings import layers_of, settings_option
-from squall.cli.target import app_dir_option, use_settings_beside
+from squall.cli.given.loader import load_topology
+from squall.cli.given.settings import layers_of, settings_option
+from squall.cli.given.target import app_dir_option, use_settings_beside
+from squall.cli.shown.output import reserve_stdout, say, say_json
 
 
 @click.command("config")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from squall.cli.checks import some_path
-from squall.cli.output import note
-from squall.cli.screen import Grid, show
+from squall.cli.given.checks import some_path
+from squall.cli.shown.output import note
+from squall.cli.shown.screen import Grid, show
 from squall.engine.errors import UsageError
 from squall.engine.plural import plural
 from squall.ipc.rundir import RunDir

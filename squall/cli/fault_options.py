@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from squall.cli.output import note
+from squall.cli.shown.output import note
 from squall.engine.foreign.plain_text import plain
 from squall.scheduler.faults.plan import Draft, Plan, PlanMistakes
 from squall.scheduler.faults.view import View

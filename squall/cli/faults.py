@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from squall.cli.output import say, say_json
+from squall.cli.shown.output import say, say_json
 from squall.scheduler.common.duration import UNITS
 from squall.scheduler.faults.catalogue import CATALOGUE
 from squall.scheduler.faults.kind import Kind, Parameter

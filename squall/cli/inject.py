@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from squall.cli.fault_text import documents, who
-from squall.cli.screen import show
+from squall.cli.shown.fault_text import documents, who
+from squall.cli.shown.screen import show
 from squall.cli.standing import directory_option, json_option, nimbus_of
 from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural

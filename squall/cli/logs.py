@@ -10,9 +10,9 @@ from pathlib import Path
 
 import click
 
-from squall.cli.interrupts import Interrupts
-from squall.cli.output import closed_pipe_is_no_error, note, reader_has_gone, say
-from squall.cli.screen import show
+from squall.cli.given.interrupts import Interrupts
+from squall.cli.shown.output import closed_pipe_is_no_error, note, reader_has_gone, say
+from squall.cli.shown.screen import show
 from squall.cli.standing import directory_option, json_option
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.rundir import RunDir

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import click
 import psutil
 
-from squall.cli.screen import Block, Grid, plain_number, show
+from squall.cli.shown.screen import Block, Grid, plain_number, show
 from squall.cli.standing import directory_option, json_option
 from squall.engine.errors import UsageError
 from squall.engine.report.schema import with_schema

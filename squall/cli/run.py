@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from squall.cli.checks import seconds, some_path
-from squall.cli.screen import LINE_INTERVAL_SECS, SCREEN_INTERVAL_SECS
-from squall.cli.settings import OneText, settings_option
-from squall.cli.target import target_options
+from squall.cli.given.checks import seconds, some_path
+from squall.cli.given.settings import OneText, settings_option
+from squall.cli.given.target import target_options
+from squall.cli.shown.screen import LINE_INTERVAL_SECS, SCREEN_INTERVAL_SECS
 
 if TYPE_CHECKING:
     from squall.engine.report.run_report import RunReport

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from squall.cli.interrupts import Interrupts
-from squall.cli.live import Progress
-from squall.cli.loader import load_topology
-from squall.cli.output import closed_pipe_is_no_error, note, reserve_stdout, say_json
-from squall.cli.report_text import print_summary
+from squall.cli.given.interrupts import Interrupts
+from squall.cli.given.loader import load_topology
+from squall.cli.given.settings import layers_of
 from squall.cli.run import exit_code
-from squall.cli.settings import layers_of
+from squall.cli.shown.live import Progress
+from squall.cli.shown.output import closed_pipe_is_no_error, note, reserve_stdout, say_json
+from squall.cli.shown.report_text import print_summary
 from squall.cli.standing import emitted_again
 from squall.engine.api.config import Config
 from squall.engine.errors import UsageError

@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from squall.cli.interrupts import Interrupts
-from squall.cli.live import Progress
-from squall.cli.loader import Loaded
+from squall.cli.given.interrupts import Interrupts
+from squall.cli.given.loader import Loaded
+from squall.cli.shown.live import Progress
 from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
 from squall.engine.errors import UsageError

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from squall.cli.checks import some_path
-from squall.cli.interrupts import Interrupts
-from squall.cli.output import note, say, say_json
+from squall.cli.given.checks import some_path
+from squall.cli.given.interrupts import Interrupts
+from squall.cli.shown.output import note, say, say_json
 from squall.engine.errors import UsageError
 from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from squall.cli.loader import load_topology
-from squall.cli.output import reserve_stdout, say_json
-from squall.cli.screen import Block, Cell, Grid, print_blocks
-from squall.cli.settings import layers_of, settings_option
-from squall.cli.target import target_options
+from squall.cli.given.loader import load_topology
+from squall.cli.given.settings import layers_of, settings_option
+from squall.cli.given.target import target_options
+from squall.cli.shown.output import reserve_stdout, say_json
+from squall.cli.shown.screen import Block, Cell, Grid, print_blocks
 from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
 from squall.engine.report.schema import with_schema

@@ -9,8 +9,8 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from squall.cli.checks import seconds, some_path
-from squall.cli.output import note
+from squall.cli.given.checks import seconds, some_path
+from squall.cli.shown.output import note
 from squall.engine.errors import ClusterError
 from squall.engine.plural import plural
 from squall.engine.report.account import Unfinished

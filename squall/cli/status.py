@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 import click
 
-from squall.cli.checks import seconds
-from squall.cli.fault_text import faults_in_force
-from squall.cli.live import DeathNews, Look, watch
-from squall.cli.screen import LINE_INTERVAL_SECS, SCREEN_INTERVAL_SECS, interval_or_default, show
+from squall.cli.given.checks import seconds
+from squall.cli.shown.fault_text import faults_in_force
+from squall.cli.shown.live import DeathNews, Look, watch
+from squall.cli.shown.screen import LINE_INTERVAL_SECS, SCREEN_INTERVAL_SECS, interval_or_default, show
+from squall.cli.shown.status_text import cluster_line, cluster_text, topology_line, topology_text
 from squall.cli.standing import (
     directory_option,
     job_of,
@@ -22,7 +23,6 @@ from squall.cli.standing import (
     tell_refused,
     tell_unknown,
 )
-from squall.cli.status_text import cluster_line, cluster_text, topology_line, topology_text
 from squall.engine.errors import UsageError
 from squall.engine.report.run_report import TaskReading
 from squall.engine.report.schema import with_schema

@@ -10,16 +10,16 @@ from typing import NoReturn
 
 import click
 
-from squall.cli.interrupts import Interrupts
-from squall.cli.live import DeathNews
-from squall.cli.load_child import load_apart
-from squall.cli.output import note, say_json
-from squall.cli.report_text import print_summary
+from squall.cli.given.interrupts import Interrupts
+from squall.cli.given.load_child import load_apart
+from squall.cli.given.settings import OneText, layers_of, settings_option
+from squall.cli.given.target import target_options
 from squall.cli.run import exit_code
-from squall.cli.screen import show
-from squall.cli.settings import OneText, layers_of, settings_option
+from squall.cli.shown.live import DeathNews
+from squall.cli.shown.output import note, say_json
+from squall.cli.shown.report_text import print_summary
+from squall.cli.shown.screen import show
 from squall.cli.standing import directory_option, emitted_again, json_option, nimbus_of, wait_option
-from squall.cli.target import target_options
 from squall.engine.errors import UsageError
 from squall.engine.plural import plural
 from squall.engine.report.schema import with_schema

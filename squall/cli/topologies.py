@@ -7,10 +7,11 @@ from typing import Any
 
 import click
 
-from squall.cli.checks import whole
-from squall.cli.interrupts import Interrupts
-from squall.cli.output import note
-from squall.cli.screen import Block, Grid, show, state_cell
+from squall.cli.given.checks import whole
+from squall.cli.given.interrupts import Interrupts
+from squall.cli.shown.output import note
+from squall.cli.shown.screen import Block, Grid, show, state_cell
+from squall.cli.shown.status_text import replaced_text
 from squall.cli.standing import (
     directory_option,
     job_of,
@@ -24,7 +25,6 @@ from squall.cli.standing import (
     tell_unknown,
     wait_option,
 )
-from squall.cli.status_text import replaced_text
 from squall.engine.errors import UsageError
 from squall.engine.plural import plural
 from squall.engine.report.schema import with_schema

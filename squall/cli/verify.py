@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from squall.cli.checks import some_path
-from squall.cli.output import say_json
-from squall.cli.screen import Block, Cell, Grid, alarm_cell, print_blocks
+from squall.cli.given.checks import some_path
+from squall.cli.shown.output import say_json
+from squall.cli.shown.screen import Block, Cell, Grid, alarm_cell, print_blocks
 from squall.cli.spark import Stages
 from squall.engine.errors import UsageError
 from squall.engine.foreign.plain_text import plain

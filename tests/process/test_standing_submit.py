@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from squall.cli.load_child import load_apart
-from squall.cli.loader import HelpShown
-from squall.cli.settings import Layers
+from squall.cli.given.load_child import load_apart
+from squall.cli.given.loader import HelpShown
+from squall.cli.given.settings import Layers
 from squall.engine.errors import UsageError
 from tests.process.standing_tools import Standing, directory
 from tests.process.test_wrong_input import CASES, HEAD

@@ -15,7 +15,7 @@ import pytest
 
 from squall import Config
 from squall.cli.commands import main
-from squall.cli.loader import load_topology
+from squall.cli.given.loader import load_topology
 from squall.engine.report.run_report import RunReport
 from squall.pipeline.underneath.checkpoint import Checkpoint
 from squall.pipeline.underneath.control import Control

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from squall import ReplayingSpout
-from squall.cli.report_text import account_text, latency_text, untracked_lines, wait_lines
 from squall.cli.run import exit_code
+from squall.cli.shown.report_text import account_text, latency_text, untracked_lines, wait_lines
 from squall.cli.standing import left_pending
 from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.component import BasicBolt, Bolt, Spout

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from squall.cli.report_text import account_text, emitted_text, failure_lines, metric_lines, untracked_lines
+from squall.cli.shown.report_text import account_text, emitted_text, failure_lines, metric_lines, untracked_lines
 from squall.engine.api.builder import TopologyBuilder
 from squall.engine.core.local import LocalRunner
 from squall.engine.errors import FailedTuple

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from squall.cli.interrupts import Interrupts
+from squall.cli.given.interrupts import Interrupts
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from squall.cli.report_text import never_acked_lines
+from squall.cli.shown.report_text import never_acked_lines
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.local import readings_of
 from squall.engine.foreign.text import text_of_error

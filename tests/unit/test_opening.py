@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from squall import AsyncBolt, AsyncSpout
-from squall.cli.status_text import opening_lines
+from squall.cli.shown.status_text import opening_lines
 from squall.engine.api.config import Config
 from squall.engine.core.closing import close_tasks
 from squall.ipc.board import DEAD, READY, STARTING, Board

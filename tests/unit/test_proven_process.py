@@ -165,7 +165,7 @@ MAY_SIGNAL_BY_NUMBER = {
     "scheduler/common/process.py": "a group, where the kernel has no better way; right after its leader's pidfd spoke",
     "scheduler/forking/parent.py": "its own child, which nobody else reaps",
     "scheduler/forking/module.py": "its own child, which nobody else reaps",
-    "squall/cli/load_child.py": "the group of its own child, which nobody else reaps",
+    "squall/cli/given/load_child.py": "the group of its own child, which nobody else reaps",
     "squall/testing/fixed_spout.py": "itself",
 }
 

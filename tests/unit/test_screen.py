@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from squall.cli.live import DeathNews, Look, Progress, watch
-from squall.cli.screen import Block, Grid, alarm_cell, print_blocks, state_cell
-from squall.cli.status_text import topology_line, topology_text
+from squall.cli.shown.live import DeathNews, Look, Progress, watch
+from squall.cli.shown.screen import Block, Grid, alarm_cell, print_blocks, state_cell
+from squall.cli.shown.status_text import topology_line, topology_text
 from squall.engine.report.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
 from squall.engine.report.run_report import FLOW_COUNTERS, TaskReading
 from squall.scheduler.common.messages import RestartRecord

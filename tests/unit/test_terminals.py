@@ -20,11 +20,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from squall.cli import commands, dead_letters, spark, verify
-from squall.cli.live import Progress
-from squall.cli.output import note, say, say_json
-from squall.cli.report_text import failure_lines, metric_lines, print_summary
-from squall.cli.screen import Grid, print_blocks, show
-from squall.cli.status_text import cluster_text, topology_text
+from squall.cli.shown.live import Progress
+from squall.cli.shown.output import note, say, say_json
+from squall.cli.shown.report_text import failure_lines, metric_lines, print_summary
+from squall.cli.shown.screen import Grid, print_blocks, show
+from squall.cli.shown.status_text import cluster_text, topology_text
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.report.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
 from squall.engine.report.run_report import Restart, RunReport, TaskReading, build_report
@@ -222,7 +222,7 @@ def test_lines_of_an_account_are_made_plain_by_whoever_shows_them(text: str) -> 
 # ---- the rule ----
 
 PRINTERS = {"say", "note", "say_json", "plain", "plain_lines", "log_line"}
-MAY_PRINT = {"squall/cli/output.py", "squall/cli/screen.py"}
+MAY_PRINT = {"squall/cli/shown/output.py", "squall/cli/shown/screen.py"}
 
 
 def raw_prints(source: Source) -> Iterator[str]:

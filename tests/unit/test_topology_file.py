@@ -12,8 +12,8 @@ import pytest
 
 from squall import BasicBolt, Spout, TopologyBuilder
 from squall.cli.commands import main
-from squall.cli.loader import load_topology
-from squall.cli.output import say_json
+from squall.cli.given.loader import load_topology
+from squall.cli.shown.output import say_json
 from squall.engine.errors import TopologyError, UsageError
 from squall.engine.report.strict_json import strict_json
 from squall.scheduler.common.blob import dump

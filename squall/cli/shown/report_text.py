@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from squall.cli.screen import Block, Grid, alarm_cell, millis, print_blocks
+from squall.cli.shown.screen import Block, Grid, alarm_cell, millis, print_blocks
 from squall.engine.plural import plural
 from squall.engine.report.run_report import Restart, RunReport
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from squall.cli.interrupts import Interrupts
-from squall.cli.output import closed_pipe_is_no_error, note, say
-from squall.cli.report_text import latency_text
-from squall.cli.screen import Block, Cell, Grid, Screen, alarm_cell, interval_or_default, millis
+from squall.cli.given.interrupts import Interrupts
+from squall.cli.shown.output import closed_pipe_is_no_error, note, say
+from squall.cli.shown.report_text import latency_text
+from squall.cli.shown.screen import Block, Cell, Grid, Screen, alarm_cell, interval_or_default, millis
 from squall.engine.plural import plural
 from squall.engine.report.metrics import merge
 from squall.engine.report.run_report import TaskReading, latency_of, total_account

@@ -5,7 +5,7 @@ includes `sys.exit()`: the file does not decide how the command ends. The direct
 on the import path: a script's own, or that above its packages.
 
 Not caught: native code that ends the process, and signals. For these, `squall submit` imports the file in a process of
-its own (`squall.cli.load_child`).
+its own (`squall.cli.given.load_child`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 import click
 
-from squall.cli.target import Target, read_target
+from squall.cli.given.target import Target, read_target
 from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
 from squall.engine.errors import SquallError, UsageError

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import starmap
 from typing import Any
 
-from squall.cli.fault_text import fault_lines
-from squall.cli.report_text import detail_blocks, emitted_text, latency_text
-from squall.cli.screen import Block, Cell, Grid, alarm_cell, millis, plain_number, state_cell
+from squall.cli.shown.fault_text import fault_lines
+from squall.cli.shown.report_text import detail_blocks, emitted_text, latency_text
+from squall.cli.shown.screen import Block, Cell, Grid, alarm_cell, millis, plain_number, state_cell
 from squall.engine.plural import plural
 
 _LONG_OPENING_SECS = 1.0

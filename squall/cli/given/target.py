@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 import click
 
-from squall.cli.checks import some_path
-from squall.cli.settings import use_settings_file
+from squall.cli.given.checks import some_path
+from squall.cli.given.settings import use_settings_file
 from squall.engine.errors import UsageError
 
 C = TypeVar("C", bound=Callable[..., Any])

@@ -3,8 +3,8 @@
 Guarantees: a file that hangs, crashes the interpreter or ends it is refused in one line, like one that raises an error;
 the processes of its group end with the import. A hostile file can escape: it runs as the user who submits it.
 
-The process, `python -m squall.cli.load_child TARGET APP_DIR ARGS...`, reads the settings above and below the code's
-from stdin, and writes `Loaded` or `Refusal` to stdout; what the file itself prints goes to stderr.
+The process, `python -m squall.cli.given.load_child TARGET APP_DIR ARGS...`, reads the settings above and below the
+code's from stdin, and writes `Loaded` or `Refusal` to stdout; what the file itself prints goes to stderr.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import NoReturn
 
 import msgspec
 
-from squall.cli.loader import HelpShown, load_topology
-from squall.cli.output import reserve_stdout
-from squall.cli.settings import Layers
+from squall.cli.given.loader import HelpShown, load_topology
+from squall.cli.given.settings import Layers
+from squall.cli.shown.output import reserve_stdout
 from squall.engine.api.config import Config
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import TRACEBACK_CHARACTERS, message_of, traceback_of
@@ -55,7 +55,7 @@ def load_apart(
     environment: Mapping[str, str] | None = None, limit_secs: float = LIMIT_SECS,
 ) -> tuple[TopologyCode, Config]:
     """Import `target` in a process of its own. UsageError (its note is the user's traceback) if that fails."""
-    command = [*interpreter("squall.cli.load_child"), target, app_dir or "", *arguments]
+    command = [*interpreter("squall.cli.given.load_child"), target, app_dir or "", *arguments]
     request = msgspec.msgpack.encode((layers.below, layers.above))
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **(environment or {})},

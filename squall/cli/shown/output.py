@@ -1,4 +1,4 @@
-"""Prints the commands' output: every line goes through here, or through `squall.cli.screen`.
+"""Prints the commands' output: every line goes through here, or through `squall.cli.shown.screen`.
 
 Guarantees: each text printed is one line, in which control characters and other dangers of foreign text are visible as
 escapes (`engine.foreign.plain_text`): whoever makes a text need not see to that. JSON is ASCII, and escapes by itself.

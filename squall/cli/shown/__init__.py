@@ -1,0 +1,1 @@
+"""What a command shows: lines, tables, progress, JSON."""
