@@ -22,7 +22,6 @@ from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.api.stream import ACKER_COMPONENT
 from squall.engine.api.topology import ComponentSpec, Topology
 from squall.engine.core.backpressure import SPOUT_TURNS_PER_LIMIT
-from squall.engine.core.batch_executor import process_whole
 from squall.engine.core.batch_spout import BatchSpoutExecutor, BatchSpoutTask
 from squall.engine.core.blocking import BlockingExecutor
 from squall.engine.core.blocking_spout import BlockingSpoutExecutor
@@ -34,7 +33,7 @@ from squall.engine.core.emit_paths import (
     through_gate,
     watch_batches,
 )
-from squall.engine.core.executor import SLICE_NS, AnyBolt, BoltExecutor, BoltTask, TaskCrashed, entry_of
+from squall.engine.core.executor import SLICE_NS, AnyBolt, BoltExecutor, BoltTask, TaskCrashed, entry_of, process_whole
 from squall.engine.core.pending_limit import PendingLimit
 from squall.engine.core.spout_executor import TURN_NS, SpoutExecutor, SpoutTask
 from squall.engine.core.spout_gate import BlockingSpoutTask, Emits, Gate

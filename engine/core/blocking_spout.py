@@ -23,9 +23,17 @@ from collections.abc import Callable
 from typing import Any
 
 from squall.engine.core.blocking import JOIN_SECS, Handover
-from squall.engine.core.spout_executor import INPUT, NOTHING, PENDING_LIMIT, RETRY, SpoutExecutor, SpoutTask
+from squall.engine.core.spout_executor import (
+    INPUT,
+    NOTHING,
+    PENDING_LIMIT,
+    RETRY,
+    SpoutExecutor,
+    SpoutTask,
+    exhausted,
+    waiting_count,
+)
 from squall.engine.core.spout_gate import BlockingSpoutTask, Gate, Stopped
-from squall.engine.core.spout_says import exhausted, waiting_count
 from squall.engine.flow.outbox import Outbox
 from squall.engine.foreign.methods import checked
 from squall.engine.tracking.instruction import Letter as DeadLetter

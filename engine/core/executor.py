@@ -2,9 +2,12 @@
 
 Guarantees
     * A task's methods are called one at a time, by one thread.
-    * The tuples of a run are executed in order; the run is acked after its last tuple is done, never before.
+    * The tuples of a run are executed in order; the run is acked after its last tuple is done, never before. Runs are
+      acked together when a batch, or a slice of it, has been executed, but for those that failed or that a bolt keeps.
     * An exception of user code never counts as success: it becomes a `TaskCrashed` that says which task, which tuple
       and why, after the trees at hand have been marked failed.
+    * An exception of `execute_batch` fails every tree at hand. It accuses none of them if there are several: each may
+      be the cause (`Failure.among`), so each is tried alone if it happens again.
 
 No I/O: time comes from a clock, tuples come in batches, results go to an outbox.
 """
@@ -12,18 +15,20 @@ No I/O: time comes from a clock, tuples come in batches, results go to an outbox
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, MutableSequence
+from collections.abc import Callable, Collection, MutableSequence
 from functools import partial
 from itertools import islice
 from sys import getrefcount
 from typing import Any
 
+from squall.engine.api.columns import ColumnBatch, Columns
 from squall.engine.api.component import BasicBolt, BatchBolt, Bolt
 from squall.engine.api.failure import EXCEPTION, FAILED, Failure
 from squall.engine.api.stream import TICK_STREAM, Stream
 from squall.engine.api.tuple import Run, Source, Tuple
 from squall.engine.errors import FailedTuple, SquallError
 from squall.engine.flow.batch import Batch
+from squall.engine.flow.batch_collector import BatchCollector
 from squall.engine.flow.collectors import BasicCollector
 from squall.engine.flow.outbox import Outbox
 from squall.engine.foreign.methods import Returned
@@ -342,3 +347,59 @@ class BoltExecutor:
     def failure(self, task: BoltTask, reason: str, error: str, among: int = 1) -> Failure:
         """Make a failure of one of the tasks."""
         return Failure(reason, task.component, task.task, self._worker, error, among=among)
+
+
+def process_whole(executor: BoltExecutor, task: BoltTask, batch: Batch) -> None:
+    """Execute the rows of a batch. Raises TaskCrashed."""
+    collector: BatchCollector = executor.collectors[task.task]
+    collector.begin(batch)
+    given = ColumnBatch(Columns.of(batch.rows), executor.source_of(batch.source, batch.stream))
+    error: BaseException | None = None
+    try:
+        if (value := task.execute(given, collector)) is not None:
+            task.returned(value)
+    except BaseException as raised:
+        # Also `sys.exit`: it must not end the worker by itself, without a report.
+        error = raised
+    if error is None:
+        failed: Collection[int] = _fail_rows(executor, task, batch, collector)
+    else:
+        failed = range(len(collector.runs))
+        _fail_all(executor, task, batch, error)
+    _ack(executor, task, batch, collector, failed)
+    if error is not None and not issubclass(type(error), FailedTuple):
+        executor.end_or_go_on(task, error)
+
+
+def _fail_rows(executor: BoltExecutor, task: BoltTask, batch: Batch, collector: BatchCollector) -> set[int]:
+    """Fail the trees of the rows that the bolt failed; returns their runs."""
+    failed = set()
+    for row, why in collector.failed.items():
+        run = collector.run_of(row)
+        failed.add(run)
+        executor.outbox.fail_roots(collector.anchoring.trees_of(run), executor.failure(task, FAILED, why))
+    if batch.stream != TICK_STREAM:
+        task.stats.failed += len(collector.failed)
+    return failed
+
+
+def _fail_all(executor: BoltExecutor, task: BoltTask, batch: Batch, error: BaseException) -> None:
+    if issubclass(type(error), FailedTuple):
+        failure = executor.failure(task, FAILED, line_of_error(error))
+    else:
+        trees = {root for root in batch.roots if root}
+        failure = executor.failure(task, EXCEPTION, text_of_error(error), len(trees))
+    executor.outbox.fail_roots(batch.roots, failure)
+    for pairs in (batch.others or {}).values():
+        executor.outbox.fail_roots((other for other, _ in pairs), failure)
+    if batch.stream != TICK_STREAM:
+        task.stats.failed += len(batch.rows)
+
+
+def _ack(
+    executor: BoltExecutor, task: BoltTask, batch: Batch, collector: BatchCollector, failed: Collection[int]
+) -> None:
+    """Ack all runs but the failed ones, whose trees wait for nothing any more."""
+    executor.outbox.ack_batch(batch, collector.anchoring, failed)
+    if batch.stream != TICK_STREAM:
+        task.stats.untracked_executed += batch.untracked_rows()

@@ -23,9 +23,8 @@ from squall.engine.clock import Clock
 from squall.engine.core.assemble import Assembler
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed
-from squall.engine.core.peer_board import NoPeers
 from squall.engine.core.surroundings import Surroundings
-from squall.engine.core.transport import NoTransport
+from squall.engine.core.transport import NoPeers, NoTransport
 from squall.engine.core.turn import Turn
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.errors import ClusterError

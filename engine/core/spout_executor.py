@@ -2,12 +2,14 @@
 
 Guarantees: `next_tuple` is called only while the topology is active, fewer than `max_spout_pending` messages are open
 (or what `engine.core.pending_limit` allows), and nothing downstream is congested; `ack`, failures and time-outs are
-delivered whatever the state.
+delivered whatever the state. A spout's properties `waiting_count` and `exhausted` are not trusted: anything but an
+integer that fits a word of the board, or a bool, is a ComponentError; what a property raises passes through.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -15,13 +17,40 @@ from squall.engine.api.component import Spout
 from squall.engine.api.failure import Failure
 from squall.engine.core.executor import AtHand, TaskCrashed
 from squall.engine.core.pending_limit import PendingLimit
-from squall.engine.core.spout_says import exhausted, waiting_count
+from squall.engine.errors import ComponentError
 from squall.engine.flow.collectors import SpoutCollector
 from squall.engine.foreign.methods import Returned
+from squall.engine.foreign.text import repr_of
 from squall.engine.report.account import ACKED, DEAD_LETTERS, EMITTED, FAILED, TRACKED, Words
 from squall.engine.report.metrics import WAITS, SpoutStats
 from squall.engine.tracking.instruction import Letter
 from squall.engine.tracking.open_messages import OpenMessages
+
+MAX_WAITING = 2**63 - 1
+
+
+def waiting_count(spout: Spout) -> int:
+    """Read how many failed messages it holds for a retry."""
+    said = spout.waiting_count
+    if said.__class__ is int and 0 <= said <= MAX_WAITING:
+        return said
+    try:
+        count = operator.index(said)  # other libraries' integers too
+    except TypeError as error:
+        raise _no_count(said) from error
+    if not 0 <= count <= MAX_WAITING:
+        raise _no_count(said)
+    return count
+
+
+def _no_count(said: object) -> ComponentError:
+    return ComponentError(f"waiting_count is {repr_of(said)}; allowed: an integer from 0 to 2**63 - 1")
+
+
+def exhausted(spout: Spout) -> bool:
+    """Read whether it has nothing more to emit."""
+    return bool(spout.exhausted)
+
 
 FIRST_TURN_EMITS, MAX_TURN_EMITS = 16, 256
 """Emits per task and turn: large enough that a turn's overhead (some 50 us with its frames) is small against it, small

@@ -1,9 +1,14 @@
-"""Lets the hooks of a task see what it executes and is answered; `engine.core.emit_paths`, what it emits and acks.
+"""Lets the hooks of a task see what it executes and is answered (`engine.core.emit_paths`: what it emits and acks), and
+runs a function before a task's own code, to break it on purpose.
 
-Guarantees: a task without hooks is not touched.
+Guarantees: a task without hooks is not touched; one that is not tampered with, or no longer, runs as without this
+module. Ticks are not tampered with. The function counts as the task's own code: its exceptions, its time, and the stack
+in which it hangs.
 
 Relies on: emits, acks and fails going through the collector at the moment they are made: a component that keeps
 `collector.emit` itself (the method, not the collector) before its hooks are in place is not seen emitting by them.
+
+Thread: the worker's loop. A task with a thread of its own is tampered with from its next batch on.
 """
 
 from __future__ import annotations
@@ -24,7 +29,9 @@ from squall.engine.api.hooks import (
     SpoutFailInfo,
 )
 from squall.engine.api.tuple import Run, Tuple
+from squall.engine.core.batch_spout import BatchSpoutTask
 from squall.engine.core.spout_gate import Emits
+from squall.engine.core.worker_core import WorkerCore
 from squall.engine.flow.batch_collector import BatchCollector
 from squall.engine.flow.collectors import BasicCollector
 from squall.engine.foreign.identity import key_of
@@ -164,3 +171,44 @@ def watched_batch_execute(hooks: Hooks, execute: Execute) -> Execute:
 def tuples_of(batch: ColumnBatch) -> list[Tuple]:
     """The rows of a batch as tuples, to be looked at only."""
     return [Tuple(row, batch.source, Run(0, 0, 1)) for row in batch.to_rows()]
+
+
+Before = Callable[[Tuple | None], None]
+"""Called with each tuple that `execute` or `execute_batch` is about to get; None before `next_tuple` or
+`next_batch`."""
+
+
+def tamper(core: WorkerCore, task: int, before: Before | None) -> bool:
+    """Call `before` before the code of a task from now on, or nothing if None. Whether it is a task of this worker."""
+    bolt = core.bolt_tasks.get(task)
+    if bolt is not None:
+        genuine = bolt.genuine = bolt.genuine or bolt.execute
+        execute = genuine if before is None else _execute(before, genuine)
+        bolt.execute = execute if bolt.noted is None else bolt.noted(execute)
+        # Its time per tuple is unknown from now on: one tuple first, not a whole frame.
+        bolt.slice_rows = 1
+        return True
+    if task in core.spout_tasks:
+        spout = core.spout_tasks[task][1]
+        asked = spout.user.next_batch if isinstance(spout, BatchSpoutTask) else spout.user.next_tuple
+        spout.asks = None if before is None else _asks(before, asked)
+        return True
+    return False
+
+
+def _execute(before: Before, genuine: Callable[..., Any]) -> Callable[..., Any]:
+    def execute(tup: Tuple | ColumnBatch, *collector: object) -> Any:
+        if not tup.is_tick:
+            for one in tuples_of(tup) if isinstance(tup, ColumnBatch) else (tup,):
+                before(one)
+        return genuine(tup, *collector)
+
+    return execute
+
+
+def _asks(before: Before, asked: Callable[..., Any]) -> Callable[..., Any]:
+    def ask(*rows: int) -> Any:
+        before(None)
+        return asked(*rows)
+
+    return ask

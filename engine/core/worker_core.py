@@ -33,15 +33,14 @@ from squall.engine.core.backpressure import FRAMES_PER_WINDOW, Backpressure
 from squall.engine.core.balance import Balance
 from squall.engine.core.batch_spout import BatchSpoutTask
 from squall.engine.core.blocking import BlockingExecutor, Handover
-from squall.engine.core.countdown import Countdown
 from squall.engine.core.executor import BoltExecutor, BoltTask, TaskCrashed
-from squall.engine.core.peer_board import PeerChange
 from squall.engine.core.spout_executor import FIRST_TURN_EMITS, MAX_TURN_EMITS, SpoutExecutor, SpoutTask
 from squall.engine.core.surroundings import Surroundings
+from squall.engine.core.transport import PeerChange
 from squall.engine.errors import ComponentError
 from squall.engine.flow.batch import Batch
 from squall.engine.flow.emitter import Emitter
-from squall.engine.flow.parcel import Parcel
+from squall.engine.flow.parcel import Countdown, Parcel
 from squall.engine.foreign.picklable import PickleCheck
 from squall.engine.report.metrics import TaskStats
 from squall.engine.tracking.peers import Peers

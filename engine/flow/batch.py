@@ -3,6 +3,10 @@
 Its tuples are grouped in runs (see `engine.api.tuple`): run i covers rows `starts[i]` up to `starts[i + 1]`, belongs to
 the tree `roots[i]` (0 = untracked) and is tracked under `edges[i]`. If a run belongs to several trees, `others[i]` has
 its further (root, edge) pairs.
+
+A task has an open batch for each task that it may send to. Of few targets, all have theirs from the start, in a list,
+because that is the fastest to index. Of many, each gets its batch when it is chosen for the first time: else batches
+would grow with the square of the tasks, and memory and the start of workers with them.
 """
 
 from __future__ import annotations
@@ -241,3 +245,32 @@ class OpenBatch(Batch):
         self.rows = self.starts = self.roots = self.edges = _NOTHING
         self.others, self.loose, self.last = None, False, None
         return batch
+
+
+AT_ONCE = 32
+"""Targets that get their batches from the start: so many take some 5 KiB for each sender."""
+
+
+class MadeWhenChosen(dict[int, OpenBatch]):
+    """number -> batch, of the targets that were chosen so far; a number that is not in it gets its batch."""
+
+    def __init__(self, make: Callable[[int], OpenBatch]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, number: int) -> OpenBatch:
+        batch = self[number] = self._make(number)
+        return batch
+
+
+OpenBatches = list[OpenBatch] | MadeWhenChosen
+
+
+def open_batches(n_targets: int, make: Callable[[int], OpenBatch]) -> OpenBatches:
+    """Make the batches, or what makes them; `make(number)` makes that of one target."""
+    return [make(number) for number in range(n_targets)] if n_targets <= AT_ONCE else MadeWhenChosen(make)
+
+
+def made(batches: OpenBatches) -> Iterable[OpenBatch]:
+    """The batches that there are."""
+    return batches.values() if isinstance(batches, MadeWhenChosen) else batches

@@ -4,14 +4,14 @@ Roots are a counter, so a block is its first root and their number; its trees, t
 acks say of a block is a column with a word for each member, and one XOR of two columns acks all of its trees. Each tree
 keeps an XOR of its own, so nothing is lost by it: any of them can be acked, failed or timed out alone.
 
-Guarantees: however acks of a block are merged, its acker computes the same. Pure.
+Guarantees: however acks of a block, or of single trees, are merged, their acker computes the same. Pure.
 """
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from typing import NamedTuple
 
@@ -302,3 +302,16 @@ class BlockBatch(Batch):
             if isinstance(one, BlockBatch):
                 one.block = self.block
         return taken
+
+
+def merge_acks(
+    acks: dict[int, int], masks: dict[int, int], more_acks: Mapping[int, int], more_masks: Mapping[int, int]
+) -> None:
+    """Add more acks and masks to these."""
+    if not acks:
+        acks.update(more_acks)
+    else:
+        for root, value in more_acks.items():
+            acks[root] = acks.get(root, 0) ^ value
+    for root, mask in more_masks.items():
+        masks[root] = masks.get(root, 0) | mask

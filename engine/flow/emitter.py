@@ -24,7 +24,7 @@ from squall.engine.api.stream import Stream
 from squall.engine.api.topology import FIELDS, Subscription, Topology
 from squall.engine.errors import ComponentError
 from squall.engine.flow.anchoring import Anchoring, Owned
-from squall.engine.flow.batch import OpenBatch
+from squall.engine.flow.batch import OpenBatch, OpenBatches, made, open_batches
 from squall.engine.flow.groupings import (
     ChooseMany,
     ChooseOne,
@@ -35,7 +35,6 @@ from squall.engine.flow.groupings import (
     make_chooser,
     number_in,
 )
-from squall.engine.flow.open_batches import OpenBatches, made, open_batches
 from squall.engine.flow.outbox import Outbox
 from squall.engine.flow.rounds import Rounds
 from squall.engine.flow.spread import Share, Spread, make_spread, named

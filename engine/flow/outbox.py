@@ -15,10 +15,9 @@ from typing import Any
 
 from squall.engine.api.failure import Failure
 from squall.engine.api.tuple import Run
-from squall.engine.flow.acks import merge_acks
 from squall.engine.flow.anchoring import Anchoring, BlockAnchoring
 from squall.engine.flow.batch import Batch, OpenBatch
-from squall.engine.flow.blocks import BlockAcks, BlockBatch
+from squall.engine.flow.blocks import BlockAcks, BlockBatch, merge_acks
 from squall.engine.flow.ids import EdgeIds
 
 

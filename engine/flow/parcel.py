@@ -1,4 +1,5 @@
-"""A parcel: the batches and acks of one worker for another at one flush; a link numbers it and a codec encodes it."""
+"""A parcel: the batches and acks of one worker for another at one flush; a link numbers it and a codec encodes it.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +7,24 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 from squall.engine.api.failure import Failure
-from squall.engine.flow.acks import merge_acks
 from squall.engine.flow.batch import LONG_ROWS, Batch
-from squall.engine.flow.blocks import BlockAcks
+from squall.engine.flow.blocks import BlockAcks, merge_acks
+
+
+class Countdown:
+    """Calls `done` at the `count`-th call of `step`."""
+
+    __slots__ = ("_count", "_done")
+
+    def __init__(self, count: int, done: Callable[[], None]) -> None:
+        self._count = count
+        self._done = done
+
+    def step(self) -> None:
+        self._count -= 1
+        if not self._count:
+            self._done()
+
 
 _LONG_ROW_BYTES = 64 * 1024
 """Buffers from this length on travel beside a frame (`ipc.codec.OUT_OF_BAND_BYTES`)."""

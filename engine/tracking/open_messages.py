@@ -49,7 +49,7 @@ from squall.engine.tracking.instruction import (
 )
 from squall.engine.tracking.open_blocks import OpenBlock
 from squall.engine.tracking.pending import PendingTable
-from squall.engine.tracking.trial_permit import OwnPermit, TrialPermit
+from squall.engine.tracking.quarantine import OwnPermit, TrialPermit
 
 Init = Callable[[int, int, int, int], None]
 """(root, xor, spout task, mask) -> None: tells the acker of a new tree."""

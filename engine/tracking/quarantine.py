@@ -1,4 +1,5 @@
-"""The messages that one spout task holds back: suspects that wait for their trial, and dead letters given back.
+"""The messages that one spout task holds back: suspects that wait for their trial, and dead letters given back; and the
+permit to try suspects, of which the workers of a topology share one.
 
 Guarantees
     * Suspects of a group that killed go before those that were never tried, and are not mixed with others: each death
@@ -11,10 +12,49 @@ Only queues: `engine.tracking.fate` decides which message may go, and its outcom
 from __future__ import annotations
 
 from collections import deque
+from typing import Protocol
 
 from squall.engine.clock import NS_PER_MS
 from squall.engine.tracking.attempts import SUSPECT_STRIKES
 from squall.engine.tracking.instruction import Held, Letter
+
+
+class TrialPermit(Protocol):
+    """One worker's share of it, for all of its spout tasks."""
+
+    def begin(self) -> bool:
+        """Take the permit; whether this worker has it now. Asks for it if another one has it: call again."""
+
+    def end(self) -> None:
+        """Return the permit: the suspects on trial are acked or have failed."""
+
+    def leave(self) -> None:
+        """Withdraw the request: nothing is left to try."""
+
+    def turned_since(self, at_ns: int) -> bool:
+        """Whether every worker has taken a turn since then, so that none hangs on an earlier tuple."""
+
+
+class OwnPermit:
+    """The permit of a topology's only worker."""
+
+    def __init__(self) -> None:
+        self._taken = False
+
+    def begin(self) -> bool:
+        taken, self._taken = self._taken, True
+        return not taken
+
+    def end(self) -> None:
+        self._taken = False
+
+    def leave(self) -> None:
+        """Do nothing: no other worker waits."""
+
+    def turned_since(self, at_ns: int) -> bool:
+        """True: the asking worker is the only one."""
+        return True
+
 
 _SLOW_NS, _MAX_GROUP = 10 * NS_PER_MS, 1024
 """A group is one suspect while trees take less than `_SLOW_NS`. If they take longer (bolts that ack in bulk), thousands

@@ -31,9 +31,8 @@ from squall.engine.core.assemble import Assembler
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.local import is_drained, readings_of
-from squall.engine.core.parts import PRODUCT
 from squall.engine.core.spout_executor import MAX_TURN_EMITS
-from squall.engine.core.surroundings import Surroundings
+from squall.engine.core.surroundings import PRODUCT, Surroundings
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.flow.outbox import Outbox
 from squall.engine.flow.parcel import Parcel

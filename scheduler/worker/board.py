@@ -16,7 +16,7 @@ from operator import add
 from pathlib import Path
 
 from squall.engine.api.failure import Failure
-from squall.engine.core.peer_board import PeerChange
+from squall.engine.core.transport import PeerChange
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.report.account import ACCOUNT_COLUMNS
 from squall.engine.report.metrics import FIRST_GAUGE, TASK_COUNTERS, SpoutStats, TaskStats

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 
 from squall.engine.api.tuple import Tuple
-from squall.engine.core.tampering import Before, tamper
+from squall.engine.core.watching import Before, tamper
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.errors import ClusterError
 from squall.engine.foreign.plain_text import plain

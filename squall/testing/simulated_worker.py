@@ -19,9 +19,8 @@ from squall.engine.api.failure import Failure
 from squall.engine.api.plan import Plan
 from squall.engine.api.topology import ComponentSpec, Topology
 from squall.engine.core.assemble import Assembler
-from squall.engine.core.peer_board import NoPeers, PeerChange
 from squall.engine.core.surroundings import Surroundings
-from squall.engine.core.transport import Deliver, NoTransport
+from squall.engine.core.transport import Deliver, NoPeers, NoTransport, PeerChange
 from squall.engine.core.turn import Turn
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.flow.emitter import Emitter

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from squall.engine.core.emit_paths import AnyCollector, fast_emit
-from squall.engine.core.parts import Parts as CoreParts
+from squall.engine.core.surroundings import Parts as CoreParts
 from squall.engine.flow.anchoring import Anchoring
 from squall.engine.flow.batch import Batch, OpenBatch
 from squall.engine.flow.collectors import BasicCollector, Emit

@@ -24,9 +24,8 @@ from squall.engine.api.topology import ACKER_COMPONENT, Topology
 from squall.engine.clock import NS_PER_MS, ManualClock
 from squall.engine.core.assemble import Assembler
 from squall.engine.core.executor import SLICE_NS
-from squall.engine.core.peer_board import PeerChange
 from squall.engine.core.surroundings import Surroundings
-from squall.engine.core.transport import Deliver
+from squall.engine.core.transport import Deliver, PeerChange
 from squall.engine.flow.ids import EdgeIds
 from squall.engine.tracking.attempts import Changes, Remembered
 from squall.engine.tracking.peers import Peers

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from squall.engine.api.failure import Failure
-from squall.engine.core.parts import Parts as CoreParts
+from squall.engine.core.surroundings import Parts as CoreParts
 from squall.ipc.board import Board
 from squall.scheduler.common.messages import Assignment, AssignNode, RegisterSupervisor, TopologyRecord
 from squall.scheduler.nimbus.instruction import CreateBoard, StoreChange

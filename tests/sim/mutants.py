@@ -14,7 +14,7 @@ from squall.engine.api.component import Spout
 from squall.engine.api.failure import Failure
 from squall.engine.api.prefix import AckedPrefix
 from squall.engine.api.tuple import Run
-from squall.engine.core.parts import Parts as CoreParts
+from squall.engine.core.surroundings import Parts as CoreParts
 from squall.engine.flow.outbox import Outbox
 from squall.engine.flow.parcel import Parcel
 from squall.engine.tracking.acker import Acker

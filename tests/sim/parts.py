@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from squall.engine.api.prefix import AckedPrefix
-from squall.engine.core.parts import PRODUCT
-from squall.engine.core.parts import Parts as CoreParts
-from squall.engine.core.sending import Sending
-from squall.engine.core.turn import Turn
+from squall.engine.core.surroundings import PRODUCT
+from squall.engine.core.surroundings import Parts as CoreParts
+from squall.engine.core.turn import Sending, Turn
 from squall.engine.report.metrics import SpoutStats
 from squall.engine.tracking.peers import Peers
 from squall.ipc.ack_rings import AckRings

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from squall.engine.core.sending import Sending
-from squall.engine.core.turn import FRAMES_AT_ONCE, Turn
+from squall.engine.core.turn import FRAMES_AT_ONCE, Sending, Turn
 
 
 class FollowsLate(Turn):

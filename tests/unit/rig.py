@@ -26,9 +26,8 @@ from squall.engine.api.topology import Topology
 from squall.engine.api.tuple import Tuple
 from squall.engine.clock import ManualClock
 from squall.engine.core.assemble import Assembler
-from squall.engine.core.peer_board import NoPeers
 from squall.engine.core.surroundings import Surroundings
-from squall.engine.core.transport import NoTransport
+from squall.engine.core.transport import NoPeers, NoTransport
 from squall.engine.core.turn import Turn
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.tracking.peers import Peers

@@ -25,9 +25,8 @@ from squall.engine.clock import ManualClock
 from squall.engine.core.assemble import Assembler
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.local import LocalRunner, local_plan, readings_of
-from squall.engine.core.peer_board import NoPeers
 from squall.engine.core.surroundings import Surroundings
-from squall.engine.core.transport import NoTransport
+from squall.engine.core.transport import NoPeers, NoTransport
 from squall.engine.core.turn import Turn
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.errors import ComponentError, FailedTuple

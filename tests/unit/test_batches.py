@@ -15,7 +15,7 @@ from squall.engine.api.failure import EXCEPTION, FAILED
 from squall.engine.api.hooks import TaskHook
 from squall.engine.api.stream import Stream
 from squall.engine.core.executor import TaskCrashed
-from squall.engine.core.tampering import tamper
+from squall.engine.core.watching import tamper
 from squall.engine.errors import ComponentError, FailedTuple, TopologyError
 from squall.engine.flow.gathered import LONG_ROWS
 from squall.testing import complete_topology

@@ -23,8 +23,7 @@ from squall.engine.clock import ManualClock
 from squall.engine.core.assemble import Assembler
 from squall.engine.core.blocking import Handover
 from squall.engine.core.emit_paths import AnyCollector, fast_emit
-from squall.engine.core.parts import PRODUCT, Parts
-from squall.engine.core.surroundings import Surroundings
+from squall.engine.core.surroundings import PRODUCT, Parts, Surroundings
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.errors import FailedTuple
 from squall.engine.flow.batch import Batch

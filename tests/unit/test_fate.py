@@ -36,7 +36,7 @@ from squall.engine.tracking.instruction import (
     TellDead,
 )
 from squall.engine.tracking.open_messages import OpenMessages
-from squall.engine.tracking.trial_permit import OwnPermit
+from squall.engine.tracking.quarantine import OwnPermit
 
 REFUSED, RAISED, DIED = Failure(FAILED), Failure(EXCEPTION, error="ValueError: no"), Failure(WORKER_DIED)
 MINUTE_NS = 60 * NS_PER_SEC

@@ -11,7 +11,7 @@ import pytest
 
 from squall.engine.api.builder import BoltDeclarer, TopologyBuilder
 from squall.engine.api.component import CustomGrouping
-from squall.engine.core.parts import Parts
+from squall.engine.core.surroundings import Parts
 from squall.engine.flow.batch import OpenBatch
 from squall.engine.flow.groupings import number_in
 from tests.unit.rig import Does, Feeder, Rig, acks

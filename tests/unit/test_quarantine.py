@@ -10,7 +10,7 @@ from squall.engine.api.failure import TIMEOUT, WORKER_DIED, Failure
 from squall.engine.flow.routed import Routed
 from squall.engine.tracking.instruction import Letter
 from squall.engine.tracking.open_messages import OpenMessages
-from squall.engine.tracking.trial_permit import OwnPermit
+from squall.engine.tracking.quarantine import OwnPermit
 from tests.unit.rig import STREAMS, Does, Feeder, Rig, acks, chain, keeps
 
 DIED = Failure(WORKER_DIED, worker="node-1:6701")

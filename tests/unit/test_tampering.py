@@ -6,7 +6,7 @@ import pytest
 
 from squall.engine.api.tuple import Tuple
 from squall.engine.core.executor import TaskCrashed
-from squall.engine.core.tampering import tamper
+from squall.engine.core.watching import tamper
 from tests.unit.lab import Lab, forwards, forwards_plain
 from tests.unit.rig import Does, DoesBasic
 

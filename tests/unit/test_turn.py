@@ -9,8 +9,7 @@ import pytest
 from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.config import Config
 from squall.engine.api.tuple import Tuple
-from squall.engine.core.peer_board import NoPeers, PeerChange
-from squall.engine.core.transport import Absorb, Deliver, NoTransport
+from squall.engine.core.transport import Absorb, Deliver, NoPeers, NoTransport, PeerChange
 from squall.engine.core.turn import IDLE_WAIT_MAX_MS, REST_WAIT_MS, Turn
 from squall.engine.flow.batch import Batch
 from squall.engine.flow.parcel import Parcel
