@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from squall.engine.report.run_report import RunReport
     from squall.pipeline.feed.feed_spout import FeedSpout
     from squall.pipeline.parquet_sink import ParquetSink
-    from squall.pipeline.tail_spout import TailSpout
+    from squall.pipeline.tail.tail_spout import TailSpout
     from squall.scheduler.client.cluster import Cluster
     from squall.scheduler.client.job import Job
     from squall.scheduler.cluster.local_cluster import LocalCluster, run
@@ -76,7 +76,7 @@ _HOMES = {
     "engine.report.run_report": "RunReport",
     "pipeline.feed.feed_spout": "FeedSpout",
     "pipeline.parquet_sink": "ParquetSink",
-    "pipeline.tail_spout": "TailSpout",
+    "pipeline.tail.tail_spout": "TailSpout",
     "scheduler.client.cluster": "Cluster",
     "scheduler.client.job": "Job",
     "scheduler.cluster.local_cluster": "LocalCluster run",

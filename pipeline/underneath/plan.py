@@ -32,7 +32,7 @@ from squall.engine.api.topology import (
 )
 from squall.pipeline.feed.feed_spout import FeedSpout
 from squall.pipeline.parquet_sink import ParquetSink
-from squall.pipeline.tail_spout import TailSpout
+from squall.pipeline.tail.tail_spout import TailSpout
 
 EXACT, APPROX, REFUSED = "EXACT", "APPROX", "REFUSED"
 _ORDER = (EXACT, APPROX, REFUSED)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from squall.engine.clock import NS_PER_SEC
-from squall.pipeline.log_reader import LogReader
+from squall.pipeline.tail.log_reader import LogReader
 
 LOOK_NS = NS_PER_SEC // 10
 QUIET_SECS = 2.0
@@ -206,8 +206,7 @@ class RotatedLog:
         self.now_ns += LOOK_NS
         if self.reader is None:
             return
-        number = self.reader.next
-        lines = self.reader.look(self.now_ns, self.position)
+        number, lines = self.reader.look(self.now_ns, self.position)
         for line in lines:
             key = self.reader.life, number
             assert self.texts.setdefault(key, line) == line, (self.seed, self.trail, number, self.texts[key], line)

@@ -82,8 +82,9 @@ READS_FEEDS = frozenset(
     f"pipeline/{name}.py"
     for name in (
         "feed/__init__", "feed/claims", "feed/feed_spout", "feed/lines", "feed/manifest", "feed/part_reader",
-        "feed/shares", "feed/sources", "feed/text_source", "generations", "log_reader", "parquet_sink", "rotation",
-        "sink_columns", "sink_dir", "sink_pace", "sink_table", "tail_spout",
+        "feed/shares", "feed/sources", "feed/text_source", "parquet_sink",
+        "sink_columns", "sink_dir", "sink_pace", "sink_table", "tail/__init__", "tail/log_files", "tail/log_reader",
+        "tail/tail_spout",
     )
 )
 

@@ -10,7 +10,7 @@ import pytest
 
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ClusterError
-from squall.pipeline.log_reader import LogReader
+from squall.pipeline.tail.log_reader import LogReader
 from tests.unit.rotated_log import RotatedLog
 
 
@@ -27,7 +27,7 @@ class Life:
         lines = []
         for _ in range(round(secs * 10)):
             self.now_ns += NS_PER_SEC // 10
-            lines += self.reader.look(self.now_ns, self.position)
+            lines += self.reader.look(self.now_ns, self.position)[1]
         return lines
 
 
@@ -40,21 +40,6 @@ def log(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("seed", [*range(40), 10299, 12727, 12910])
 def test_every_way_to_rotate_with_deaths(log: Path, seed: int) -> None:
     RotatedLog(seed, log.parent).run()
-
-
-def test_a_file_that_was_compressed_while_nothing_ran_is_told(log: Path) -> None:
-    log.with_name("access.log.7.gz").write_bytes(gzip.compress(b"from before\n"))
-    log.write_text("one\n")
-    life = Life(log)
-    assert life.go() == [b"one\n"]
-    life.reader.close()
-    log.rename(log.with_name("access.log.2"))
-    log.with_name("access.log.1.gz").write_bytes(gzip.compress(b"two\n"))
-    log.write_text("three\n")
-    after = Life(log, position=4)
-    assert after.go() == [b"three\n"]
-    assert after.reports == [f"{log}.1.gz was compressed before any of it was read: its lines are lost"]
-    assert life.reports == []
 
 
 def test_a_file_that_was_read_and_is_compressed_is_not_told(log: Path) -> None:
@@ -99,8 +84,7 @@ def test_lines_that_were_not_acked_and_are_gone_are_told(log: Path) -> None:
     log.with_name("access.log.1").unlink()
     after = Life(log)
     assert after.go() == [b"two\n"]
-    assert "the lines with the numbers 0 to 4 is gone" in str(after.reports)
-    assert after.reader.next == 8
+    assert "the file of 4 bytes that were read before is gone, before all of them were acked" in str(after.reports)
 
 
 @pytest.mark.parametrize(("position", "lost"), [(0, True), (4, True), (8, False)])
@@ -117,7 +101,6 @@ def test_a_file_that_was_left_and_is_gone_is_told_unless_all_is_acked(log: Path,
     log.write_text("x\n")
     assert after.go() == [b"x\n"]
     assert ["is gone" in report for report in after.reports] == [True] * lost
-    assert (after.reader.life == life.reader.life) != lost
 
 
 def test_what_cannot_be_stored_is_not_given(log: Path) -> None:
@@ -129,13 +112,12 @@ def test_what_cannot_be_stored_is_not_given(log: Path) -> None:
         life.go()
     obstacle.rmdir()
     assert life.go() == [b"one\n"]
-    assert life.reader.next == 4
 
 
 def test_damaged_state(log: Path) -> None:
     log.write_text("one\n")
     state = log.parent.parent / "files"
-    for text in ("", "{}", "[]", json.dumps({"life": 1, "files": [], "segments": [[0, 0, 0]], "compressed": []})):
+    for text in ("", "{}", "[]", json.dumps({"life": 1, "files": [], "pieces": [[0, 0, 0, 0]]})):
         state.write_text(text)
         with pytest.raises(ClusterError, match="begin anew, submit it with --fresh"):
             Life(log)

@@ -3,8 +3,8 @@
 Guarantees
     * Every line of the log is emitted until it is acked or a dead letter, also if the file was rotated once or more,
       under way or while nothing ran: renamed, or copied and cut. What cannot be read, as its file was removed,
-      compressed or cut before, is told as an error; see `pipeline.log_reader`.
-    * A line has a number, the bytes of the log before it, also after a restart: the message id.
+      compressed or cut before, is told as an error; see `pipeline.tail.log_reader`.
+    * A line has a number, the same after a restart, and later lines a higher one: the message id.
 
 Two files in the state directory: `position`, below which all is acked; `files`, that of the reader.
 
@@ -24,7 +24,7 @@ from squall.engine.api.replaying import Record, ReplayingSpout
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import text_of_error
-from squall.pipeline.log_reader import LogReader
+from squall.pipeline.tail.log_reader import LogReader
 
 if TYPE_CHECKING:
     from squall.engine.api.context import TopologyContext
@@ -80,18 +80,17 @@ class TailSpout(ReplayingSpout):
                 yield None
 
     def _look(self) -> tuple[int, list[bytes]]:
-        """The next lines, if any, and the number of the first one."""
-        now_ns = self._now_ns()
-        number = self._reader.next
+        """The number of the next line, and the lines that are there."""
+        now_ns, look_secs = self._now_ns(), self.look_secs
         try:
-            if lines := self._reader.look(now_ns, self._stored):
+            number, lines = self._reader.look(now_ns, self._stored)
+            if lines:
                 return number, lines
-            self._next = self._reader.next
-            self._look_at_ns = now_ns + round(self.look_secs * NS_PER_SEC)
         except OSError as error:
-            self._look_at_ns = now_ns + round(STORE_AGAIN_SECS * NS_PER_SEC)
+            look_secs = STORE_AGAIN_SECS
             self._report(text_of_error(error))
-        return number, []
+        self._look_at_ns = now_ns + round(look_secs * NS_PER_SEC)
+        return 0, []
 
     def ack(self, message_id: int) -> None:
         super().ack(message_id)
