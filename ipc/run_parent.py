@@ -70,14 +70,14 @@ def is_standing(path: Path) -> bool:
 
 def _started_last() -> Path | None:
     """The run directory that the durable one names; it may be gone."""
-    for durable in durable_parents():
-        with suppress(OSError, UnicodeDecodeError):
-            return Path((durable / STANDING / BACK_POINTER).read_text().rstrip("\n"))
+    with suppress(OSError, UnicodeDecodeError):
+        return Path((durable_parents()[0] / STANDING / BACK_POINTER).read_text().rstrip("\n"))
     return None
 
 
 def durable_parents() -> list[Path]:
-    """$XDG_STATE_HOME/squall (by default ~/.local/state/squall), then /var/tmp in case that cannot be used."""
+    """$XDG_STATE_HOME/squall (by default ~/.local/state/squall), where a standing cluster keeps its files; then
+    /var/tmp, for dead letters in case that cannot be used."""
     home = _base_directory("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
     # Without a home, or with a relative one, the place would depend on where a command is called.
     homes = [Path(home) / "squall"] if os.path.isabs(home) else []
@@ -92,25 +92,13 @@ def _base_directory(variable: str) -> str | None:
 
 def make_durable() -> Path:
     """The durable directory of the cluster that was given none; made if it is missing."""
-    errors = []
-    for parent in durable_parents():
-        path = parent / STANDING
-        try:
-            make_directory(path)
-            check_private(path)
-            return path
-        except (OSError, UsageError) as error:
-            errors.append(str(error))
-    raise ClusterError(f"no directory can be made for the files that a cluster keeps: {'; '.join(errors)}")
-
-
-def other_durables(durable: Path) -> tuple[Path | None, list[Path]]:
-    """If this durable directory had to be made elsewhere: the one in the user's home. If it is that one: those that
-    were made elsewhere, each with a store that is not used now."""
-    home, *others = (parent / STANDING for parent in durable_parents())
-    if durable != home:
-        return (home if durable in others else None), []
-    return None, [other for other in others if os.path.exists(other / STORE)]
+    path = durable_parents()[0] / STANDING
+    try:
+        make_directory(path)
+    except OSError as error:
+        raise ClusterError(f"cannot make {path} for what the cluster keeps: {error.strerror}; use --dir") from error
+    check_private(path)
+    return path
 
 
 def make_anonymous(parent: Path) -> tuple[Path, int]:

@@ -163,14 +163,12 @@ def _check_component(declarer: Declarer, mistakes: list[str]) -> ComponentSpec:
     else:
         who = f"component {id_!r:.80}"
         _check_methods(who, component, BOLT_METHODS if wants_bolt else SPOUT_METHODS, mistakes)
-        if not isinstance(blocking := component.blocking, bool):
-            mistakes.append(f"component {id_!r} has blocking = {repr_of(blocking)}; allowed: True or False")
-        elif blocking and isinstance(component, BatchSpout | BatchBolt):
+        if component.blocking and isinstance(component, BatchSpout | BatchBolt):
             mistakes.append(
                 f"component {id_!r} is a {'BatchBolt' if wants_bolt else 'BatchSpout'} with blocking = True; allowed: "
                 f"False, or a {'Bolt' if wants_bolt else 'Spout'} with blocking = True"
             )
-        elif isinstance(component, AsyncBolt | AsyncSpout) and not blocking:
+        elif isinstance(component, AsyncBolt | AsyncSpout) and not component.blocking:
             mistakes.append(f"component {id_!r} is asynchronous and has blocking = False; allowed: True")
         if isinstance(component, AsyncBolt):
             in_flight = component.max_in_flight
@@ -265,7 +263,7 @@ def _check_config(id_: Any, config: dict[str, Any], mistakes: list[str]) -> dict
 def _check_inputs(spec: ComponentSpec, specs: dict[str, ComponentSpec], mistakes: list[str]) -> None:
     if not spec.is_spout and not spec.subscriptions:
         mistakes.append(f"bolt {spec.id!r} has no input; subscribe it to a stream with one of the groupings")
-    needed = _needed_fields(spec, mistakes)
+    needed = spec.component.needed_fields if isinstance(spec.component, Bolt) else ()
     for subscription in spec.subscriptions:
         if isinstance(subscription.custom, CustomGrouping):
             who = f"the custom grouping of bolt {spec.id!r:.80}"
@@ -273,14 +271,6 @@ def _check_inputs(spec: ComponentSpec, specs: dict[str, ComponentSpec], mistakes
         mistake = _input_mistake(subscription, specs, needed)
         if mistake:
             mistakes.append(f"bolt {spec.id!r} {mistake}")
-
-
-def _needed_fields(spec: ComponentSpec, mistakes: list[str]) -> Sequence[str]:
-    needed = spec.component.needed_fields if isinstance(spec.component, Bolt) else ()
-    if isinstance(needed, list | tuple) and all(isinstance(name, str) for name in needed):
-        return needed
-    mistakes.append(f"component {spec.id!r} has needed_fields = {repr_of(needed)}; allowed: a list of names")
-    return ()
 
 
 def _input_mistake(sub: Subscription, specs: dict[str, ComponentSpec], needed: Sequence[str]) -> str | None:

@@ -24,7 +24,6 @@ from squall.cli.standing import (
 )
 from squall.engine.errors import UsageError
 from squall.engine.plural import plural
-from squall.ipc.run_parent import other_durables
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.standing import cluster_path, open_cluster, patient_client
 from squall.scheduler.cluster.daemons import ports_of
@@ -86,7 +85,6 @@ def up_command(
         lines.append(f"{'squall down' if detach else by_signal} stops it")
         document = {"dir": str(run_dir.path), "nodes": nodes, "slots": slots, "topologies": kept}
         show(as_json, document, [lines])
-        tell_displaced(run_dir)
         tell_unknown(cluster.unknown)
         tell_ready()
         if not detach:
@@ -146,18 +144,6 @@ def tell_stopped(stopped: Stopped, drain_secs: float, waited_secs: float) -> Non
         note(f"Nimbus does not answer; ended {count} without draining")
     elif stopped.killed:
         note(f"{count} ended without Nimbus{'' if stopped.by_nimbus else ', undrained'}")
-
-
-def tell_displaced(run_dir: RunDir) -> None:
-    """Say on stderr that what the cluster keeps is not where its user would look for it."""
-    home, unused = other_durables(run_dir.durable)
-    if home is not None:
-        note(
-            f"its store, state and logs are in {run_dir.durable}, not in {home}, which could not be used when they "
-            f"were begun"
-        )
-    for other in unused:
-        note(f"it goes on from {run_dir.durable}; {other}, made when your home could not be used, has another store")
 
 
 @click.command("down")

@@ -14,7 +14,7 @@ from squall import BasicBolt, Spout, TopologyBuilder
 from squall.cli.commands import main
 from squall.cli.given.loader import load_topology
 from squall.cli.shown.output import say_json
-from squall.engine.errors import TopologyError, UsageError
+from squall.engine.errors import UsageError
 from squall.engine.report.strict_json import strict_json
 from squall.scheduler.common.blob import dump
 
@@ -143,17 +143,6 @@ def _built(bolt: BasicBolt) -> TopologyBuilder:
     builder.set_spout("one", _One())
     builder.set_bolt("b", bolt).shuffle_grouping("one")
     return builder
-
-
-def test_blocking_is_true_or_false() -> None:
-    class Odd:
-        def __bool__(self) -> bool:
-            raise ValueError("no")
-
-    bolt = _Bolt()
-    bolt.blocking = Odd()  # type: ignore[assignment]
-    with pytest.raises(TopologyError, match=r"component 'b' has blocking = <.*; allowed: True or False"):
-        _built(bolt).build()
 
 
 def test_an_exit_while_a_component_is_pickled_is_told() -> None:
