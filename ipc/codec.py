@@ -30,7 +30,7 @@ from squall.engine.flow.batch import Batch
 from squall.engine.flow.blocks import Block, BlockAcks, BlockBatch, ByMember
 from squall.engine.flow.parcel import Parcel
 from squall.engine.flow.row_counts import RowCounts
-from squall.engine.foreign.picklable import why_no_bytes
+from squall.engine.foreign.picklable import why_no_bytes, why_unpicklable
 from squall.engine.foreign.text import text_of_error, type_name
 from squall.ipc.rescue import Broken, rescue
 
@@ -295,7 +295,7 @@ def _blame(parcel: Parcel, error: BaseException) -> ComponentError:
     for batch in parcel.batches:
         for row in batch.rows:
             for position, value in enumerate(row):
-                found = why_no_bytes(value) if type(value) is memoryview else unpicklable(value)
+                found = why_unpicklable(value)
                 if found is not None:
                     return ComponentError(
                         f"task {batch.source} emitted to stream {batch.stream!r} a tuple whose value {position} "
@@ -305,12 +305,3 @@ def _blame(parcel: Parcel, error: BaseException) -> ComponentError:
     return ComponentError(
         f"a parcel with tuples of tasks {tasks} cannot be sent to another worker: {text_of_error(error)}"
     )
-
-
-def unpicklable(value: Any, dumps: Callable[..., bytes] = pickle.dumps) -> str | None:
-    """Why a value cannot be pickled; None if it can."""
-    try:
-        dumps(value, 5)
-    except BaseException as error:  # the value's own code
-        return text_of_error(error)
-    return None

@@ -27,7 +27,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import zmq
 
@@ -52,33 +52,57 @@ _POLLIN, _EVENTS, _RCVMORE, _NOBLOCK = int(zmq.POLLIN), int(zmq.EVENTS), int(zmq
 Body = list[bytes | memoryview]
 
 
+class PlaneAddress(NamedTuple):
+    """One life of a worker, as its peers know it."""
+
+    opening: bytes
+    """See `ipc.frame.opening_of`."""
+    worker: int
+    incarnation: int
+    path: Path | str
+    """Of the socket on which it receives."""
+
+
+class PlaneLimits(NamedTuple):
+    """Sizes in bytes: under way on a link, of the arena, of a frame."""
+
+    window: int
+    arena: int
+    frame: int = 1 << 30
+
+
+class PlaneParts(NamedTuple):
+    """What a plane is made of. Tests replace some."""
+
+    payloads: Callable[[int, Counter[str]], Payloads] = Payloads
+    sender: Callable[[int], LinkSender] = LinkSender
+    receiver: Callable[[int, int], LinkReceiver] = LinkReceiver
+
+
+_PARTS = PlaneParts()
+
+
 class DataPlane:
     """Links of one worker; an `engine.core.transport.Transport`."""
 
     def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], opening: bytes, me: int, incarnation: int, path: Path | str,
-        window_bytes: int, arena_bytes: int, shim: LinkShim | None = None, rings: AckRings | None = None,
-        max_frame_bytes: int = 1 << 30, payloads: Callable[[int, Counter[str]], Payloads] = Payloads,
-        sender: Callable[[int], LinkSender] = LinkSender, receiver: Callable[[int, int], LinkReceiver] = LinkReceiver,
+        self, context: zmq.Context[zmq.Socket[bytes]], address: PlaneAddress, limits: PlaneLimits,
+        shim: LinkShim | None = None, rings: AckRings | None = None, parts: PlaneParts = _PARTS,
     ) -> None:
-        """`opening`: see `ipc.frame.opening_of`. Without `rings`, acks travel in frames only."""
-        self._opening = opening
-        self._max_frame_bytes = max_frame_bytes
-        self._new_sender = sender
-        self._new_receiver = receiver
-        # What is subtracted exceeds header and descriptors (some 40 bytes for each buffer of 64 KiB and more).
-        self._surely_fits_bytes = max_frame_bytes - max_frame_bytes // 512 - 4096
-        self.me = me
-        self.incarnation = incarnation
+        """Without `rings`, acks travel in frames only."""
+        self._opening, self.me, self.incarnation, path = address
         self._path = str(path)
-        self._window_bytes = window_bytes
+        self._window_bytes, arena_bytes, self._max_frame_bytes = limits
+        # What is subtracted exceeds header and descriptors (some 40 bytes for each buffer of 64 KiB and more).
+        self._surely_fits_bytes = limits.frame - limits.frame // 512 - 4096
+        self._parts = parts
         self._shim = shim
         self._rings = rings
         self._telling = rings
         """None while acks are to travel in frames."""
         self.counts: Counter[str] = Counter()
         """Frames sent, received, repeated, refused; buffers by way."""
-        self._payloads = payloads(arena_bytes, self.counts)
+        self._payloads = parts.payloads(arena_bytes, self.counts)
         self._context = context
         self.inbound: zmq.Socket[bytes] = self._socket(zmq.PULL)
         try:
@@ -111,7 +135,7 @@ class DataPlane:
         self.disconnect(worker)
         socket = self._socket(zmq.PUSH)
         socket.connect(f"ipc://{path}")
-        self._outbound[worker] = (socket, self._new_sender(self._window_bytes), incarnation)
+        self._outbound[worker] = (socket, self._parts.sender(self._window_bytes), incarnation)
         self._put(worker, HELLO, 0, [])
 
     def fence(self, worker: int, incarnation: int) -> None:
@@ -407,7 +431,7 @@ class DataPlane:
     def _meet(self, header: Header) -> LinkReceiver:
         """Begin to receive from an incarnation. All before it are dead, so there is one at a time."""
         self.fence(header.sender, header.sender_incarnation)
-        receiver = self._new_receiver(header.sender_incarnation, self._window_bytes)
+        receiver = self._parts.receiver(header.sender_incarnation, self._window_bytes)
         self._receivers[header.sender] = receiver
         return receiver
 

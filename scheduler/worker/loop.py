@@ -40,7 +40,7 @@ from squall.engine.tracking.peers import Peers
 from squall.ipc.ack_rings import AckRings
 from squall.ipc.board import Board
 from squall.ipc.control import ConnectionWatch, ControlClient
-from squall.ipc.data_plane import DataPlane
+from squall.ipc.data_plane import DataPlane, PlaneAddress, PlaneLimits
 from squall.ipc.frame import opening_of
 from squall.ipc.line_file import append_line
 from squall.ipc.metric_file import MetricFile
@@ -101,10 +101,13 @@ class Worker:
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         rings = AckRings(self._board.rings, self._board.n_slots, boot.slot_index, boot.incarnation)
         self._plane = DataPlane(
-            self._context, opening_of(boot.topology.id, boot.assignment.version), boot.slot_index,
-            boot.incarnation, socket_path(self._run_dir, boot, boot.node, boot.port, boot.incarnation),
-            self._config.link_window_bytes, self._config.arena_bytes, rings=rings,
-            max_frame_bytes=self._config.max_frame_bytes,
+            self._context,
+            PlaneAddress(
+                opening_of(boot.topology.id, boot.assignment.version), boot.slot_index, boot.incarnation,
+                socket_path(self._run_dir, boot, boot.node, boot.port, boot.incarnation),
+            ),
+            PlaneLimits(self._config.link_window_bytes, self._config.arena_bytes, self._config.max_frame_bytes),
+            rings=rings,
         )
         self._control = ControlClient(
             self._run_dir.node_socket(boot.node), self._run_dir.key(), boot.sender, self._context,

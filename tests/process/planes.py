@@ -20,7 +20,7 @@ from squall.ipc import codec
 from squall.ipc.ack_rings import AckRings
 from squall.ipc.arena import MEMFD_NAME
 from squall.ipc.codec import Buffers
-from squall.ipc.data_plane import DataPlane
+from squall.ipc.data_plane import DataPlane, PlaneAddress, PlaneLimits, PlaneParts
 from squall.ipc.frame import DATA, Header, opening_of, seal
 from squall.ipc.link import ASK_EVERY_NS
 from squall.ipc.payloads import Payloads
@@ -61,7 +61,7 @@ class WatchedPlane(DataPlane):
 
     def __init__(self, *arguments: Any) -> None:
         self.refusals: list[str] = []
-        super().__init__(*arguments, payloads=self._make_payloads)
+        super().__init__(*arguments, parts=PlaneParts(payloads=self._make_payloads))
 
     def _make_payloads(self, arena_bytes: int, counts: Counter[str]) -> Payloads:
         self.payloads = WatchedPayloads(arena_bytes, counts)
@@ -86,8 +86,8 @@ class Endpoint:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.shim = shim
         self.plane = WatchedPlane(
-            self.context, OPENING, worker, incarnation, self.path, window_bytes, arena_bytes, shim, rings,
-            max_frame_bytes,
+            self.context, PlaneAddress(OPENING, worker, incarnation, self.path),
+            PlaneLimits(window_bytes, arena_bytes, max_frame_bytes), shim, rings,
         )
         self.parcels: list[Parcel] = []
         self.at_work: list[Callable[[], None]] = []

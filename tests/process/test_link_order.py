@@ -10,7 +10,7 @@ import zmq
 
 from squall.engine.flow.batch import Batch
 from squall.engine.flow.parcel import Parcel
-from squall.ipc.data_plane import DataPlane
+from squall.ipc.data_plane import DataPlane, PlaneAddress, PlaneLimits
 from tests.process.planes import OPENING
 from tests.process.waiting import wait_for
 
@@ -22,7 +22,10 @@ def planes(tmp_path: Path) -> Iterator[Planes]:
     """Slots 0 and 1, incarnation 1, not connected."""
     paths = [str(tmp_path / name) for name in "ab"]
     contexts: list[zmq.Context[zmq.Socket[bytes]]] = [zmq.Context() for _ in paths]
-    made = [DataPlane(contexts[worker], OPENING, worker, 1, path, 1 << 20, 0) for worker, path in enumerate(paths)]
+    made = [
+        DataPlane(contexts[worker], PlaneAddress(OPENING, worker, 1, path), PlaneLimits(1 << 20, 0))
+        for worker, path in enumerate(paths)
+    ]
     yield made[0], made[1], *paths
     for plane in made:
         plane.close()

@@ -30,7 +30,7 @@ from squall.engine.flow.ids import EdgeIds
 from squall.engine.tracking.attempts import Changes, Remembered
 from squall.engine.tracking.peers import Peers
 from squall.ipc.ack_rings import AckRings, rings_words
-from squall.ipc.data_plane import DataPlane
+from squall.ipc.data_plane import DataPlane, PlaneAddress, PlaneLimits, PlaneParts
 from squall.ipc.frame import opening_of
 from squall.ipc.shim import LinkRule, LinkShim
 from tests.held import early
@@ -219,9 +219,9 @@ class Worker:
         self.shim = LinkShim(cluster.rules, cluster.rng.getrandbits(32))
         self.context = Context(cluster.wire)
         self.plane = cluster.new_plane(
-            self.context, OPENING, me, incarnation, cluster.path(me, incarnation), 4096, 0, self.shim,  # type: ignore[arg-type]
-            cluster.rings_of(me, incarnation), sender=cluster.parts.sender,
-            receiver=cluster.parts.receiver,
+            self.context,  # type: ignore[arg-type]
+            PlaneAddress(OPENING, me, incarnation, cluster.path(me, incarnation)), PlaneLimits(4096, 0), self.shim,
+            cluster.rings_of(me, incarnation), PlaneParts(sender=cluster.parts.sender, receiver=cluster.parts.receiver),
         )
         self.plane.cluster = cluster
         around = Surroundings(

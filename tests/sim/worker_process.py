@@ -19,7 +19,7 @@ from squall.engine.clock import NS_PER_MS, NS_PER_SEC
 from squall.engine.core.assemble import Assembler
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.surroundings import Surroundings
-from squall.ipc.data_plane import DataPlane
+from squall.ipc.data_plane import DataPlane, PlaneAddress, PlaneLimits, PlaneParts
 from squall.ipc.frame import opening_of
 from squall.scheduler.common.messages import WorkerBoot
 from squall.scheduler.worker.board import WorkerBoard, socket_path
@@ -106,10 +106,11 @@ class Inside:
         path = socket_path(machine.run_dir, boot, boot.node, boot.port, incarnation)
         self.address = f"ipc://{path}"
         self.plane = MortalPlane(
-            self.context, opening_of(boot.topology.id, boot.assignment.version), me, incarnation,  # type: ignore[arg-type]
-            path, config.link_window_bytes, 0, None,
-            parts.rings(self.board.rings, self.board.n_slots, me, incarnation), sender=parts.sender,
-            receiver=parts.receiver,
+            self.context,  # type: ignore[arg-type]
+            PlaneAddress(opening_of(boot.topology.id, boot.assignment.version), me, incarnation, path),
+            PlaneLimits(config.link_window_bytes, 0), None,
+            parts.rings(self.board.rings, self.board.n_slots, me, incarnation),
+            PlaneParts(sender=parts.sender, receiver=parts.receiver),
         )
         self.plane.passes = process.passes
         if machine.rules:
