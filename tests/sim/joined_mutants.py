@@ -142,7 +142,7 @@ _LOST = (invariants.MESSAGE_LOST, invariants.WAITED_FOR_TIMEOUT)
 
 JOINED_MUTANTS = {
     "deaths of adopted workers": JoinedMutant(JoinedParts(supervisor=Inattentive), (invariants.NOT_RUNNING,), 115),
-    "places from the store": JoinedMutant(JoinedParts(nimbus=ForgetsPlaces), (invariants.NAME_TWICE,)),
+    "places from the store": JoinedMutant(JoinedParts(nimbus=ForgetsPlaces), (invariants.NAME_TWICE,), 4),
     "stored before answered": JoinedMutant(JoinedParts(nimbus=StoresLater), (invariants.FORGOTTEN,), 22),
     "one transaction": JoinedMutant(
         JoinedParts(machine=MachineParts(store=CommitsHalf)), (invariants.STORE_DIFFERS,), 33
@@ -155,7 +155,7 @@ JOINED_MUTANTS = {
     "what a node holds": JoinedMutant(JoinedParts(nimbus=Unasking), (invariants.MISCOUNTED,), 1226),
     "replay": JoinedMutant(JoinedParts(machine=MachineParts(lines=Unmoved)), (invariants.MESSAGE_LOST,), 2),
     "contiguous position": JoinedMutant(
-        JoinedParts(machine=MachineParts(lines=KeepsHighest)), (invariants.COMMITTED_TOO_FAR,), 7
+        JoinedParts(machine=MachineParts(lines=KeepsHighest)), (invariants.COMMITTED_TOO_FAR,), 12
     ),
     "anchors": JoinedMutant(_core(fast_emit=careless_emit), (invariants.ACKED_EARLY,)),
     "trees of the dead": JoinedMutant(_core(acker=BlindAcker), _LOST, 2),
