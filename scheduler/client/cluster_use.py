@@ -14,7 +14,6 @@ from squall.engine.api.topology import Topology, check_topology
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.private import naming
 from squall.ipc.rundir import RunDir
-from squall.scheduler.client.healing import heal
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.log_tail import LogTail
 from squall.scheduler.client.nimbus_client import NimbusClient
@@ -111,7 +110,7 @@ class ClusterUse:
 
     def heal(self, *targets: str) -> list[FaultInForce]:
         """End every fault in force; with `targets`, only those begun with exactly these. Returns them."""
-        return heal(self.client, targets)
+        return self.client.heal(targets)
 
     def new_log_lines(self) -> list[tuple[str, str]]:
         """(worker, line) of workers' output since the last call."""

@@ -28,8 +28,7 @@ from squall.ipc.board import LINK_COUNTERS, Board, BoardMissing
 from squall.ipc.line_file import read_lines
 from squall.ipc.metric_file import read_metrics
 from squall.ipc.rundir import RunDir
-from squall.scheduler.client.healing import nimbus_is_stopped
-from squall.scheduler.client.nimbus_client import Interrupted
+from squall.scheduler.client.nimbus_client import Interrupted, nimbus_is_stopped
 from squall.scheduler.common.messages import Assignment, RestartRecord, TopologyRecord, TopologyState
 from squall.scheduler.records.failure_file import read_failures
 from squall.scheduler.records.topology_view import TopologyView

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -32,6 +33,7 @@ import msgspec
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.control import ControlClient, NoAnswer, ServerGone
 from squall.ipc.rundir import UNKNOWN, RunDir
+from squall.scheduler.breaking.faults_file import faults_now
 from squall.scheduler.client.why_away import room_error, why_away
 from squall.scheduler.common.mark import processes_of
 from squall.scheduler.common.messages import (
@@ -50,8 +52,9 @@ from squall.scheduler.common.messages import (
     TopologyState,
     Wire,
 )
+from squall.scheduler.common.process import send_signal_proven
 from squall.scheduler.faults.fault import Fault
-from squall.scheduler.faults.in_force import FaultInForce
+from squall.scheduler.faults.in_force import NIMBUS, FaultInForce
 from squall.scheduler.records.nimbus_words import words_of
 
 TIMEOUT_SECS = 10.0
@@ -63,6 +66,8 @@ _LOOK_SECS = 0.25
 """Between two looks, while Nimbus is away, at the cluster's processes, each of which reads every process."""
 _QUESTION_SECS = 1.0
 """Between two tries of a question: Nimbus may have died before it answered."""
+_MOMENT_SECS = 0.2
+"""More than Nimbus leaves between its answer to a request for its stop and the stop."""
 
 W = TypeVar("W", bound=Wire)
 
@@ -236,7 +241,13 @@ class NimbusClient:
         return [msgspec.convert(begun, FaultInForce) for begun in told.faults]
 
     def heal(self, targets: Sequence[str] = ()) -> list[FaultInForce]:
-        """End all faults in force; with `targets`, only those begun with exactly these. Returns them."""
+        """End all faults in force; with `targets`, only those begun with exactly these. Returns them. A Nimbus that a
+        fault has stopped is continued first, by pid and start time."""
+        for fault in faults_now(self.run_dir, time.monotonic()):
+            if not targets or list(targets) == fault.targets:
+                for victim in fault.victims:
+                    if victim.name == NIMBUS:
+                        send_signal_proven(victim.pid, victim.started_ticks, signal.SIGCONT)
         told = self._call("heal", HealFaults(list(targets)), FaultsTold, repeats=True)
         return [msgspec.convert(ended, FaultInForce) for ended in told.faults]
 
@@ -369,3 +380,13 @@ class NimbusClient:
             f"{self.run_dir.key_file} is not the key that it was started with{besides}; SIGCONT continues a stopped "
             f"one, `squall down --dir {path}` ends the cluster without it"
         )
+
+
+def nimbus_is_stopped(run_dir: RunDir) -> bool:
+    """Whether a fault has stopped Nimbus, or will in a moment: it answers nothing until the end of that fault."""
+    now = time.monotonic()
+    return any(
+        fault.kind == "stop" and any(victim.name == NIMBUS for victim in fault.victims)
+        for fault in faults_now(run_dir, now + _MOMENT_SECS)
+        if now < fault.ends_secs
+    )

@@ -19,9 +19,8 @@ from dataclasses import replace
 from squall.engine.api.topology import Topology
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.control import NoAnswer
-from squall.scheduler.client.healing import heal, nimbus_is_stopped
 from squall.scheduler.client.job import Job
-from squall.scheduler.client.nimbus_client import NimbusClient
+from squall.scheduler.client.nimbus_client import NimbusClient, nimbus_is_stopped
 from squall.scheduler.cluster.size import FIRST_PORT
 from squall.scheduler.faults.fault import AT_ONCE, Fault
 from squall.scheduler.faults.plan import Plan
@@ -102,7 +101,7 @@ class FaultDriver:
         self._ended = True
         secs = 0.0 if self._began_at is None else time.monotonic() - self._began_at
         if self._schedule.heal(secs):
-            heal(self._client)
+            self._client.heal()
         for number, fault, begun in self._schedule.not_begun():
             why = self._away.get(number, "the run was over before")
             short = f"began {begun} of {fault.times} times" if begun else "did not begin"

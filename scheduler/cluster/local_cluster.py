@@ -28,12 +28,11 @@ from squall.engine.report.run_report import RunReport
 from squall.engine.report.strict_json import strict_json
 from squall.ipc.private import naming
 from squall.scheduler.client.cluster_use import ClusterUse, configured
-from squall.scheduler.client.healing import heal
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.log_tail import LogTail, log_line
 from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient
 from squall.scheduler.cluster.keeper_process import KeeperProcess
-from squall.scheduler.cluster.size import check_cluster, this_machine
+from squall.scheduler.cluster.size import check_cluster
 from squall.scheduler.cluster.starting import InUse, start_cluster
 from squall.scheduler.cluster.stopping import stop_bound
 from squall.scheduler.records.dead_letters import DeadLetters
@@ -51,7 +50,7 @@ class LocalCluster(ClusterUse):
         keeper: KeeperProcess | None = None,
     ) -> None:
         """A `keeper` that was launched before starts it sooner; its run directory is used."""
-        check_cluster(nodes, slots_per_node, this_machine())
+        check_cluster(nodes, slots_per_node)
         self._maker = os.getpid()
         self._jobs = []
         self._client = None
@@ -83,7 +82,7 @@ class LocalCluster(ClusterUse):
         if self._client is not None and self.run_dir.faults_in_force.exists():
             # Otherwise a worker that a fault has stopped would be waited for.
             with contextlib.suppress(ClusterError):
-                heal(self._client)
+                self._client.heal()
         for job in self._jobs:
             if self._client is not None and grace_secs > 0:
                 # Before the shutdown, so that the output of closing tasks can be read before the logs go.

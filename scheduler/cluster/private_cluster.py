@@ -17,12 +17,11 @@ from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
 from squall.ipc.private import naming
 from squall.ipc.rundir import RunDir
-from squall.scheduler.client.healing import heal
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient
 from squall.scheduler.client.topology_code import pack, submit
 from squall.scheduler.cluster.keeper_process import KeeperProcess
-from squall.scheduler.cluster.size import check_cluster, this_machine
+from squall.scheduler.cluster.size import check_cluster
 from squall.scheduler.cluster.stopping import STOP_GRACE_SECS, stop_bound
 from squall.scheduler.faults.fault import Fault
 from squall.scheduler.faults.in_force import FaultInForce
@@ -32,7 +31,7 @@ class PrivateCluster:
     """Keeper, Nimbus and supervisors."""
 
     def __init__(self, nodes: int, slots_per_node: int) -> None:
-        check_cluster(nodes, slots_per_node, this_machine())
+        check_cluster(nodes, slots_per_node)
         self._keeper = KeeperProcess(keep_dir=True)
         self.run_dir: RunDir = self._keeper.run_dir
         self._jobs: list[Job] = []
@@ -60,7 +59,7 @@ class PrivateCluster:
 
     def heal(self) -> list[FaultInForce]:
         """End every fault in force; returns them."""
-        return heal(self.client)
+        return self.client.heal()
 
     def close(self, grace_secs: float = STOP_GRACE_SECS) -> str:
         """Stop workers, by force after `grace_secs`, and daemons. Returns the reason why that took force; "" if none.

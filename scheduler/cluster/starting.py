@@ -22,7 +22,7 @@ from squall.ipc.private import naming
 from squall.ipc.run_parent import try_flock
 from squall.ipc.rundir import UNKNOWN, RunDir
 from squall.scheduler.cluster.keeper_process import KeeperProcess
-from squall.scheduler.cluster.size import check_cluster, this_machine
+from squall.scheduler.cluster.size import check_cluster
 from squall.scheduler.common.mark import processes_of, role_of
 from squall.scheduler.common.process_title import Kind
 
@@ -140,7 +140,7 @@ def start_cluster(
 ) -> KeeperProcess:
     """Start a cluster in a named directory; returns when it answers. `adopts`: what earlier daemons, or their keeper,
     have left when they were killed goes on. For the others, see `KeeperProcess`."""
-    check_cluster(nodes, slots, this_machine())
+    check_cluster(nodes, slots)
     run_dir = take_directory(path)
     # Take the right before starting the keeper: two commands would take each other's keepers for an older cluster's.
     starting = Starting.take(run_dir, adopts)

@@ -26,7 +26,6 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.engine.report.account import Unfinished
 from squall.ipc.control import NoAnswer
 from squall.ipc.rundir import RunDir
-from squall.scheduler.client.healing import heal
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.nimbus_client import (
     AWAY_PATIENCE_SECS,
@@ -104,7 +103,7 @@ def stop_bound(keeper: KeeperProcess, client: NimbusClient, grace_secs: float) -
             return full
         if run_dir.faults_in_force.exists():
             # Otherwise a process that a fault has stopped would be waited for.
-            heal(client)
+            client.heal()
         client.shutdown(grace_secs)
         client.await_end(grace_secs + _STOP_MARGIN_SECS)
     except ClusterError as error:

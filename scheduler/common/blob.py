@@ -21,7 +21,6 @@ from squall.engine.api.of_function import OfFunction
 from squall.engine.api.topology import ComponentSpec, Topology
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import message_of, repr_of, text_of_error
-from squall.scheduler.common import unpickler
 from squall.scheduler.common.import_path import extend_import_path
 
 _MAX_DEPTH = 4
@@ -44,7 +43,7 @@ def load(data: bytes, sys_path: list[str]) -> Topology:
     """Unpickle a topology in a worker, after extending the import path."""
     extend_import_path(sys_path)
     try:
-        topology = unpickler.loads(data)
+        topology = pickle.loads(data)
     except BaseException as error:  # users' code, as the tasks' methods are
         raise ClusterError(f"the topology's code cannot be loaded in a worker: {text_of_error(error)}") from error
     if not isinstance(topology, Topology):

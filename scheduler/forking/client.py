@@ -1,7 +1,7 @@
 """The supervisor's side of the forking parent.
 
 Guarantees
-    * No call waits for the forking parent, except `fork` (at most as long as told) and `close`.
+    * No call waits for the forking parent, except `close`.
     * Each answer carries port and incarnation of its request, so the caller can tell late ones from expected ones.
     * When the forking parent dies, `events` reports it once; its workers are not affected.
 
@@ -15,8 +15,6 @@ import os
 import select
 import socket
 import subprocess
-import time
-from collections import deque
 from typing import NamedTuple
 
 from squall.engine.errors import ClusterError, ProtocolError
@@ -57,7 +55,6 @@ class ForkingParentClient:
     def __init__(self, child: ChildProcess, channel: ForkingParentChannel) -> None:
         self._child = child
         self._channel = channel
-        self._unread: deque[ForkingParentEvent] = deque()
         self._ended = False
         self._poll = select.poll()
         self._poll.register(channel, select.POLLIN)
@@ -86,7 +83,7 @@ class ForkingParentClient:
         return self._child.pid
 
     def fileno(self) -> int:
-        """Descriptor that is readable when `events` has something that `fork` has not read already."""
+        """Descriptor that is readable when `events` has something."""
         return self._channel.fileno()
 
     def request_fork(self, boot: WorkerBoot, entry: str = WORKER_ENTRY) -> None:
@@ -98,30 +95,10 @@ class ForkingParentClient:
             self.kill()
             raise ClusterError(f"cannot ask the forking parent for a worker: {error}") from error
 
-    def fork(self, boot: WorkerBoot, entry: str = WORKER_ENTRY, timeout_secs: float = 10.0) -> ForkedChild:
-        """Ask for a worker and wait for it. Leaves other events to `events`."""
-        self.request_fork(boot, entry)
-        deadline = time.monotonic() + timeout_secs
-        while (remaining_secs := deadline - time.monotonic()) > 0 and not self._ended:
-            answer: ForkedChild | ForkRefused | None = None
-            for event in self._read(remaining_secs):
-                if isinstance(event, (ForkedChild, ForkRefused)) and _answers(event, boot):
-                    answer = event
-                else:
-                    self._unread.append(event)
-            if isinstance(answer, ForkRefused):
-                raise ClusterError(f"no worker for port {boot.port}: {answer.error}")
-            if answer is not None:
-                return answer
-        if self._ended:
-            raise ClusterError(f"no worker for port {boot.port}: the forking parent has ended")
-        raise ClusterError(f"no worker for port {boot.port}: the forking parent did not answer in {timeout_secs:g} s")
-
     def events(self) -> list[ForkingParentEvent]:
         """Events since the last call. Does not wait."""
-        events = list(self._unread)
-        self._unread.clear()
-        while more := self._read(timeout_secs=0):
+        events: list[ForkingParentEvent] = []
+        while more := self._read():
             events += more
         return events
 
@@ -131,10 +108,6 @@ class ForkingParentClient:
 
     def close(self) -> None:
         """End it, by force if it takes too long, and reap it. Its workers live on."""
-        for event in self._unread:
-            if isinstance(event, ForkedChild):
-                os.close(event.pidfd)
-        self._unread.clear()
         self._channel.close()
         if self._ended:
             self._child.kill()
@@ -144,9 +117,9 @@ class ForkingParentClient:
             self._child.kill()
             self._child.wait()
 
-    def _read(self, timeout_secs: float) -> list[ForkingParentEvent]:
-        """Events of the next bytes, if any arrive in time."""
-        if self._ended or not self._poll.poll(timeout_secs * 1000):
+    def _read(self) -> list[ForkingParentEvent]:
+        """Events of the next bytes, if any are there."""
+        if self._ended or not self._poll.poll(0):
             return []
         try:
             return [_event(received) for received in self._channel.receive()]
@@ -169,10 +142,6 @@ def _execute(node: str, fd: int, seed: int) -> ChildProcess:
     return subprocess.Popen(
         command, stdin=subprocess.DEVNULL, pass_fds=[fd], start_new_session=True, env=environment
     )
-
-
-def _answers(event: ForkedChild | ForkRefused, boot: WorkerBoot) -> bool:
-    return (event.port, event.incarnation) == (boot.port, boot.incarnation)
 
 
 def _event(received: Received) -> ForkingParentEvent:

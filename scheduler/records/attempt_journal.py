@@ -21,7 +21,6 @@ from squall.engine.flow.blocks import Block
 from squall.engine.foreign.text import text_of_error
 from squall.engine.tracking.attempts import Changes, Remembered
 from squall.ipc.private import gone_if_failed, make_levels
-from squall.scheduler.common import unpickler
 
 _REWRITE_MIN_BYTES = 256 * 1024
 _REWRITE_FACTOR = 4
@@ -69,7 +68,7 @@ class AttemptJournal:
                 return  # torn by a death
             at += 4 + size
             try:
-                record = unpickler.loads(body)
+                record = pickle.loads(body)
             except BaseException as error:
                 # Message ids are user objects: their class may be gone, or raise.
                 self._complain(f"what was known of failed messages is lost in part: {text_of_error(error)}")

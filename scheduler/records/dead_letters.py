@@ -45,7 +45,6 @@ from squall.engine.tracking.instruction import Letter
 from squall.ipc.line_file import append_line, read_lines_and_tail
 from squall.ipc.private import gone_if_failed, make_directory, naming, opener
 from squall.ipc.rundir import LETTER_REQUESTS
-from squall.scheduler.common import unpickler
 
 LEDGER = "dead-letters.jsonl"
 _GIVEN_BACK = "dead-letters.given-back"
@@ -332,7 +331,7 @@ def _unpack(path: Path) -> tuple[Any, Any]:
     try:
         data = path.read_bytes()
         # Base64 of a pickle begins with a letter.
-        message_id, values = unpickler.loads(data if data[:1] == pickle.PROTO else base64.b64decode(data))
+        message_id, values = pickle.loads(data if data[:1] == pickle.PROTO else base64.b64decode(data))
     except BaseException as error:
         raise ClusterError(f"dead letter {path} cannot be read by this topology: {text_of_error(error)}") from error
     return message_id, values if isinstance(values, Routed) else tuple(values)

@@ -32,7 +32,7 @@ from squall.cli.given.settings import layers_of, settings_option
 from squall.cli.given.target import target_options
 from squall.cli.shown.output import note, reserve_stdout, say, say_json
 from squall.engine.report.schema import with_schema
-from squall.scheduler.cluster.size import check_workers, this_machine
+from squall.scheduler.cluster.size import check_workers
 from squall.scheduler.common.duration import parse_duration_secs
 
 EXIT_OK, EXIT_FAILURE = 0, 1
@@ -73,7 +73,7 @@ def chaos_command(
     loaded = load_topology(target, list(arguments), app_dir)
     topology = loaded.topology
     config = layers.config(topology.config)
-    check_workers(config.workers, 1, this_machine())
+    check_workers(config.workers, 1)
     subject = Subject(topology, loaded.script, config, sinks or sinks_of(topology))
     tap(topology, Tapping("", subject.sinks))
     session = _Session(lambda text: (note if as_json else say)(*text.split("\n")), {

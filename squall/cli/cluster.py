@@ -28,7 +28,7 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.client.standing import cluster_path, open_cluster, patient_client
 from squall.scheduler.cluster.daemons import ports_of
 from squall.scheduler.cluster.keeper_process import KeeperProcess
-from squall.scheduler.cluster.size import SMALLEST_SLOTS, check_cluster, this_machine
+from squall.scheduler.cluster.size import SMALLEST_SLOTS, check_cluster
 from squall.scheduler.cluster.starting import start_cluster, take_directory
 from squall.scheduler.cluster.stopping import Stopped, end_lost, stop_cluster
 from squall.scheduler.common.mark import daemon_environment
@@ -201,7 +201,7 @@ def supervisor_command(node: str, slots: int, max_deaths: int, drain_secs: float
 
     At the end its topologies are drained and move to other nodes, or wait for a slot. Told twice, it ends at once.
     """
-    check_cluster(1, slots, this_machine())
+    check_cluster(1, slots)
     check_node_name(node)
     RestartPolicyOptions(max_deaths=max_deaths)
     arguments = ("--node", node, "--ports", ports_of(slots), "--max-deaths", str(max_deaths),

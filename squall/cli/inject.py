@@ -9,7 +9,6 @@ from squall.cli.shown.screen import show
 from squall.cli.standing import directory_option, json_option, nimbus_of
 from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
-from squall.scheduler.client.healing import heal
 from squall.scheduler.faults.sentence import parse
 
 
@@ -46,7 +45,7 @@ def inject_command(
 def heal_command(targets: tuple[str, ...], directory: str | None, as_json: bool) -> None:
     """End every fault that is in force; with TARGETs those that were begun with just these."""
     with nimbus_of(directory) as (_, client):
-        ended = heal(client, targets)
+        ended = client.heal(targets)
     kinds = ", ".join(dict.fromkeys(fault.kind for fault in ended))
     begun_with = f" that was begun with {' '.join(targets)!r}" if targets else ""
     text = f"healed: {plural(len(ended), 'fault')}, {kinds}" if ended else f"no fault{begun_with} is in force"

@@ -25,7 +25,7 @@ from squall.engine.report.schema import with_schema
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.log_tail import log_line
 from squall.scheduler.cluster.local_cluster import LocalCluster
-from squall.scheduler.cluster.size import check_workers, this_machine
+from squall.scheduler.cluster.size import check_workers
 from squall.scheduler.common.duration import parse_duration_secs
 from squall.scheduler.common.user_logging import apply_settings
 from squall.scheduler.nimbus.submission import check_topology_name
@@ -64,7 +64,7 @@ def run_job(
             "--dir": directory,
         })
     if not local and spark is None:
-        check_workers(layers.config().workers, nodes, this_machine())
+        check_workers(layers.config().workers, nodes)
     for_secs = parse_duration_secs(duration) if duration is not None else None
     # From here on users' code runs in this process, and may print.
     out = reserve_stdout() if as_json else None
@@ -82,7 +82,7 @@ def run_job(
         elif local:
             report = _run_local(loaded.topology, config, name, for_secs, drain_secs, interrupts)
         else:
-            check_workers(config.workers, nodes, this_machine())
+            check_workers(config.workers, nodes)
             slots = -(-config.workers // nodes)
             names = [f"node-{number}" for number in range(1, nodes + 1)]
             plan = _plan(faults, fault_plans, name, loaded.topology, names, slots, for_secs)

@@ -17,7 +17,8 @@ import pytest
 
 from squall.engine.errors import ClusterError
 from squall.scheduler.common import process
-from squall.scheduler.forking.client import ForkingParentClient, ForkingParentEnded
+from squall.scheduler.common.messages import WorkerBoot
+from squall.scheduler.forking.client import ForkedChild, ForkingParentClient, ForkingParentEnded
 from squall.scheduler.forking.wire import ChildExited
 from tests.process.scheduler_tools import boot, children_of, entry, eventually, importable_tests, is_alive
 
@@ -45,20 +46,32 @@ def wait_readable(fd: int, what: str) -> None:
     assert poll.poll(100_000), f"waited 100 s in vain for {what}"
 
 
+EXITED: dict[int, int] = {}
+"""Pid -> status of each child whose exit was seen."""
+
+
+def seen(client: ForkingParentClient) -> list[ForkedChild]:
+    """The children that its events name."""
+    events = client.events()
+    EXITED.update((event.pid, event.status) for event in events if isinstance(event, ChildExited))
+    return [event for event in events if isinstance(event, ForkedChild)]
+
+
+def forked(client: ForkingParentClient, boot: WorkerBoot, entry: str) -> ForkedChild:
+    """Ask for a worker and wait for it."""
+    client.request_fork(boot, entry)
+    return eventually("the worker", lambda: seen(client))[0]
+
+
 def exit_of(client: ForkingParentClient, pid: int) -> int:
     """Wait for the exit event of a child; its status."""
-    seen: list[ChildExited] = []
-
-    def found() -> list[int]:
-        seen.extend(event for event in client.events() if isinstance(event, ChildExited))
-        return [event.status + 1 for event in seen if event.pid == pid]
-
-    return eventually(f"the exit of {pid}", found)[0] - 1
+    eventually(f"the exit of {pid}", lambda: seen(client) or pid in EXITED)
+    return EXITED.pop(pid)
 
 
 def test_twenty_children_one_killed(parent: ForkingParentClient, tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    children = [parent.fork(boot(tmp_path / "log", 6700 + n), entry("sleeper")) for n in range(20)]
+    children = [forked(parent, boot(tmp_path / "log", 6700 + n), entry("sleeper")) for n in range(20)]
     assert len({child.pid for child in children}) == 20
     assert [child.port for child in children] == [6700 + n for n in range(20)]
     assert children_of(parent.pid).keys() == {child.pid for child in children}
@@ -91,19 +104,19 @@ def test_twenty_children_one_killed(parent: ForkingParentClient, tmp_path: Path)
     ],
 )
 def test_how_a_child_ends(parent: ForkingParentClient, tmp_path: Path, name: str, text: str, log: str) -> None:
-    child = parent.fork(boot(tmp_path / "log"), entry(name))
+    child = forked(parent, boot(tmp_path / "log"), entry(name))
     assert process.describe_status(exit_of(parent, child.pid)) == text
     assert log in (tmp_path / "log").read_text()
     os.close(child.pidfd)
 
 
 def test_a_child_looks_like_a_fresh_process(parent: ForkingParentClient, tmp_path: Path) -> None:
-    earlier = parent.fork(boot(tmp_path / "earlier log"), entry("code_5"))
+    earlier = forked(parent, boot(tmp_path / "earlier log"), entry("code_5"))
     os.close(earlier.pidfd)
     exit_of(parent, earlier.pid)
     log = tmp_path / "log"
     log.write_text("earlier incarnation\n")
-    child = parent.fork(boot(log, port=6711), entry("describer"))
+    child = forked(parent, boot(log, port=6711), entry("describer"))
     assert exit_of(parent, child.pid) == 0
     os.close(child.pidfd)
     first, facts_line = log.read_text().splitlines()
@@ -123,14 +136,14 @@ def test_a_child_looks_like_a_fresh_process(parent: ForkingParentClient, tmp_pat
 def test_a_log_that_cannot_be_opened_does_not_keep_a_worker_from_running(
     parent: ForkingParentClient, tmp_path: Path
 ) -> None:
-    child = parent.fork(boot(tmp_path / "no such directory" / "log"), entry("code_5"))
+    child = forked(parent, boot(tmp_path / "no such directory" / "log"), entry("code_5"))
     assert process.describe_status(exit_of(parent, child.pid)) == "exited with code 5"
     os.close(child.pidfd)
 
 
 def test_the_group_is_killed_with_its_leader_or_after_it(parent: ForkingParentClient, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    child = parent.fork(boot(log), entry("grandparent"))
+    child = forked(parent, boot(log), entry("grandparent"))
     grandchild = int(eventually("the grandchild", lambda: log.exists() and log.read_text().strip()))
     process.send_signal(child.pidfd, signal.SIGKILL)
     wait_readable(child.pidfd, "the end of the leader")
@@ -145,7 +158,7 @@ def test_the_group_is_killed_with_its_leader_or_after_it(parent: ForkingParentCl
 def test_workers_outlive_their_forking_parent_and_are_reaped_by_the_subreaper(tmp_path: Path) -> None:
     with importable_tests():
         first, second = ForkingParentClient.start(SEED, "node-1"), ForkingParentClient.start(SEED, "node-1")
-    children = [first.fork(boot(tmp_path / "log", 6700 + n), entry("sleeper")) for n in range(3)]
+    children = [forked(first, boot(tmp_path / "log", 6700 + n), entry("sleeper")) for n in range(3)]
     first.kill()
     assert eventually("the end of the forking parent", first.events) == [
         ForkingParentEnded("the other end of the forking parent's socket has gone")
@@ -157,7 +170,7 @@ def test_workers_outlive_their_forking_parent_and_are_reaped_by_the_subreaper(tm
     assert all(is_alive(child.pid) for child in children)
     assert children_of(os.getpid()).keys() == {child.pid for child in children} | {second.pid}
 
-    replacement = second.fork(boot(tmp_path / "log"), entry("sleeper"))
+    replacement = forked(second, boot(tmp_path / "log"), entry("sleeper"))
     with pytest.raises(ChildProcessError):
         process.reap(replacement.pidfd)
     for child in [*children, replacement]:
@@ -181,7 +194,7 @@ def test_the_forking_parent_ends_with_its_supervisor_and_its_workers_live(
     monkeypatch.setattr("squall.scheduler.forking.client.CLOSE_TIMEOUT_SECS", 3600.0)
     with importable_tests():
         client = ForkingParentClient.start(SEED, "node-1")
-    child = client.fork(boot(tmp_path / "log"), entry("sleeper"))
+    child = forked(client, boot(tmp_path / "log"), entry("sleeper"))
     client.close()
     assert not is_alive(client.pid)
     assert is_alive(child.pid)
@@ -191,28 +204,16 @@ def test_the_forking_parent_ends_with_its_supervisor_and_its_workers_live(
     os.close(child.pidfd)
 
 
-def test_a_hanging_forking_parent_is_told_by_the_deadline_and_can_be_closed(
-    parent: ForkingParentClient, tmp_path: Path
-) -> None:
-    child = parent.fork(boot(tmp_path / "log"), entry("code_5"))
-    os.close(child.pidfd)
-    exit_of(parent, child.pid)
-    os.kill(parent.pid, signal.SIGSTOP)
-    with pytest.raises(ClusterError, match=r"did not answer in 0\.2 s"):
-        parent.fork(boot(tmp_path / "log"), entry("sleeper"), timeout_secs=0.2)
-    parent.kill()
-
-
 def test_a_boot_larger_than_the_sockets_buffer_arrives(parent: ForkingParentClient, tmp_path: Path) -> None:
     small = boot(tmp_path / "log")
     big = msgspec.structs.replace(small.topology, conf={f"key {n}": "x" * 1000 for n in range(2000)})
-    child = parent.fork(msgspec.structs.replace(small, topology=big), entry("code_5"))
+    child = forked(parent, msgspec.structs.replace(small, topology=big), entry("code_5"))
     assert process.describe_status(exit_of(parent, child.pid)) == "exited with code 5"
     os.close(child.pidfd)
 
 
 def test_the_forking_parent_has_one_thread(parent: ForkingParentClient, tmp_path: Path) -> None:
-    child = parent.fork(boot(tmp_path / "log"), entry("sleeper"))
+    child = forked(parent, boot(tmp_path / "log"), entry("sleeper"))
     assert len(os.listdir(f"/proc/{parent.pid}/task")) == 1
     process.send_signal(child.pidfd, signal.SIGKILL)
     exit_of(parent, child.pid)
