@@ -61,7 +61,8 @@ def _make_importable() -> None:
     for cls in list(cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.values()):
         if "." not in cls.__qualname__:
             module = sys.modules.setdefault(cls.__module__, ModuleType(cls.__module__))
-            if not hasattr(module, cls.__qualname__):
+            # `__main__` of a worker is the program of a daemon that forked it, whose names mean nothing to users.
+            if cls.__module__ == "__main__" or not hasattr(module, cls.__qualname__):
                 setattr(module, cls.__qualname__, cls)
 
 
