@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import click
 from click.core import ParameterSource
 
-from squall.cli.shown.output import note
+from squall.cli.shown.output import note, say
 from squall.cli.shown.screen import Block, Grid, alarm_cell, show
 from squall.cli.standing import directory_option, json_option, tell_away
 from squall.engine.errors import SquallError, UsageError
@@ -133,8 +133,7 @@ def _text(found: list[Remains], now: float, remove: bool, kept: int) -> list[Blo
 @click.command("repair")
 @click.option("--empty", is_flag=True, help="Go on with an empty store; the old one is moved aside.")
 @directory_option
-@json_option
-def repair_command(empty: bool, directory: str | None, as_json: bool) -> None:
+def repair_command(empty: bool, directory: str | None) -> None:
     """Examine the store of a cluster whose Nimbus does not run, and say what is wrong; exit code 1 if something is.
 
     Nothing is ever deleted. Workers and files of topologies that the store does not know are left alone by Nimbus:
@@ -143,10 +142,8 @@ def repair_command(empty: bool, directory: str | None, as_json: bool) -> None:
     run_dir = open_cluster(directory)
     if empty:
         aside = store_repair.begin_empty(run_dir)
-        text = f"the store is empty; the files of the old one are in {aside}"
-        show(as_json, {"dir": str(run_dir.path), "topologies": [], "set_aside": str(aside)}, text)
+        say(f"the store is empty; the files of the old one are in {aside}")
         return
     with kept_topologies(run_dir) as records:
         names = [record.name for record in records]
-    text = f"the store is whole; topologies: {', '.join(names) or 'none'}"
-    show(as_json, {"dir": str(run_dir.path), "topologies": names, "set_aside": None}, text)
+    say(f"the store is whole; topologies: {', '.join(names) or 'none'}")

@@ -107,11 +107,9 @@ COMMANDS = {
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "SQUALL"},
 )
 @click.option("--debug", is_flag=True, allow_from_autoenv=False, help="Show the traceback of an error.")
-@click.option("--settings", "settings_path", metavar="FILE", type=click.Path(exists=True, dir_okay=False),
-              envvar="SQUALL_SETTINGS", help="Settings file (default: the nearest squall.toml or pyproject.toml).")
 @click.version_option(__version__, prog_name="squall", allow_from_autoenv=False)
 @click.pass_context
-def cli(context: click.Context, debug: bool, settings_path: str | None) -> None:
+def cli(context: click.Context, debug: bool) -> None:
     """Squall runs stream-processing topologies on the cores of this machine; every record at least once."""
     from squall.cli.given.settings import use_settings_file
 
@@ -119,8 +117,9 @@ def cli(context: click.Context, debug: bool, settings_path: str | None) -> None:
     command = cli.get_command(context, context.invoked_subcommand or "")
     # A command with a FILE looks beside it.
     names = {"target"} if command is None or isinstance(command, click.Group) else {one.name for one in command.params}
-    if settings_path is not None or "target" not in names:
-        use_settings_file(context, Path(), settings_path)
+    named = os.environ.get("SQUALL_SETTINGS")
+    if named or "target" not in names:
+        use_settings_file(context, Path(), named)
 
 
 def main(arguments: list[str] | None = None) -> None:

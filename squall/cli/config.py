@@ -8,20 +8,18 @@ import click
 
 from squall.cli.given.loader import load_topology
 from squall.cli.given.settings import layers_of, settings_option
-from squall.cli.given.target import app_dir_option, use_settings_beside
+from squall.cli.given.target import use_settings_beside
 from squall.cli.shown.output import reserve_stdout, say, say_json
 
 
 @click.command("config")
 @click.argument("target", metavar="[FILE[:NAME]]", required=False, is_eager=True, callback=use_settings_beside)
-@app_dir_option
 @settings_option
 @click.option("--show-origin", is_flag=True, help="Name where each value comes from.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
 def config_command(
-    target: str | None, app_dir: str | None, settings: tuple[str, ...], show_origin: bool, as_json: bool,
-    arguments: tuple[str, ...],
+    target: str | None, settings: tuple[str, ...], show_origin: bool, as_json: bool, arguments: tuple[str, ...]
 ) -> None:
     """Show the resolved settings; with FILE, those of the topology in it.
 
@@ -30,7 +28,7 @@ def config_command(
     """
     layers = layers_of(settings)
     out = reserve_stdout() if as_json else None
-    code = None if target is None else load_topology(target, list(arguments), app_dir).topology.config
+    code = None if target is None else load_topology(target, list(arguments)).topology.config
     config = layers.config(code)
     document: dict[str, Any] = {
         **{name: {"value": value, "storm_key": key, "help": text} for name, key, value, text in config},

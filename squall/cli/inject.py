@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from squall.cli.shown.fault_text import documents, who
+from squall.cli.shown.output import say
 from squall.cli.shown.screen import show
 from squall.cli.standing import directory_option, json_option, nimbus_of
-from squall.engine.foreign.plain_text import plain
 from squall.engine.plural import plural
 from squall.scheduler.faults.sentence import parse
 
@@ -35,18 +35,17 @@ def inject_command(
     if lasts:
         by_default = "" if meant.for_secs is not None else " (its default; --for sets another time)"
         text += f", for {lasts:g} s{by_default}; squall heal ends it"
-    show(as_json, {"kind": meant.kind, "lasts_secs": lasts, "faults": documents(begun)}, plain(text))
+    show(as_json, {"kind": meant.kind, "lasts_secs": lasts, "faults": documents(begun)}, text)
 
 
 @click.command("heal")
 @click.argument("targets", nargs=-1, metavar="[TARGET]...")
 @directory_option
-@json_option
-def heal_command(targets: tuple[str, ...], directory: str | None, as_json: bool) -> None:
+def heal_command(targets: tuple[str, ...], directory: str | None) -> None:
     """End every fault that is in force; with TARGETs those that were begun with just these."""
     with nimbus_of(directory) as (_, client):
         ended = client.heal(targets)
     kinds = ", ".join(dict.fromkeys(fault.kind for fault in ended))
     begun_with = f" that was begun with {' '.join(targets)!r}" if targets else ""
     text = f"healed: {plural(len(ended), 'fault')}, {kinds}" if ended else f"no fault{begun_with} is in force"
-    show(as_json, {"faults": documents(ended)}, plain(text))
+    say(text)

@@ -28,33 +28,25 @@ _ANSWER_SECS = 1.0
 
 @click.command("logs")
 @click.argument("name")
-@click.option("--worker", metavar="NODE:PORT", help="Only the log of this worker.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with new lines, until Ctrl-C.")
 @directory_option
 @json_option
-def logs_command(name: str, worker: str | None, follow: bool, directory: str | None, as_json: bool) -> None:
+def logs_command(name: str, follow: bool, directory: str | None, as_json: bool) -> None:
     """Show the logs of a topology's workers, per worker in order; also of one that is gone. With --follow also of one
     whose workers have not started yet."""
     if follow and as_json:
         raise UsageError("--follow has no end and --json is one document: choose one")
     tail = LogTail(_logs_of(open_cluster(directory), name), from_start=True)
-    workers = tail.workers
-    if worker is not None and workers and worker not in workers:
-        raise UsageError(f"{name} has no worker {worker!r}; workers with logs: {', '.join(workers)}")
-
-    def new() -> list[tuple[str, str]]:
-        return [(who, line) for who, line in tail.poll() if worker in (None, who)]
-
-    if not workers:
+    if not tail.workers:
         note(f"no worker of {name} has written yet; squall status {shlex.quote(name)} shows whether it runs")
     if follow:
-        raise click.exceptions.Exit(_follow(new))
-    lines = new()
+        raise click.exceptions.Exit(_follow(tail.poll))
+    lines = tail.poll()
     if lines or as_json:
         shown = [log_line(who, line) for who, line in lines]
         show(as_json, [{"worker": who, "line": line} for who, line in lines], [shown])
-    elif workers:
-        note(f"nothing is printed by {f'worker {worker}' if worker else 'the workers'} of {name}")
+    elif tail.workers:
+        note(f"the workers of {name} have printed nothing")
 
 
 def _follow(new: Callable[[], list[tuple[str, str]]]) -> int:

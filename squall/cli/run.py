@@ -59,10 +59,9 @@ def run_command(
     """Run the topology in FILE until its spouts are exhausted and everything is acked.
 
     FILE may also be a module (package.module), and NAME is a Topology, or a function that takes ARGS and returns one
-    (default: topology). Exit code 0: all that was emitted is acked; 1: failure, messages failed and were not emitted
-    again, or close or cleanup raised; 2: wrong use; 3: finished, with dead letters; 4: finished (or cut by --for), but
-    messages are pending or wait for a retry, or untracked tuples are unprocessed or unknown; 130: interrupted. The
-    first of 130, 1, 3, 4 that applies. SIGTERM cuts and drains as --for does; a second one does not wait (143).
+    (default: topology). Exit code 0: all is acked; 1: failure, or messages failed and were not emitted again; 2: wrong
+    use; 3: dead letters; 4: cut, with messages unanswered; 130: interrupted; the first of 130, 1, 3, 4. SIGTERM cuts
+    and drains as --for does; a second one does not wait (143).
     """
     with contextlib.ExitStack() as stack:
         keeper = None

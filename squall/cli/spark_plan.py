@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from squall.cli.given.loader import load_topology
-from squall.cli.given.settings import layers_of, settings_option
-from squall.cli.given.target import target_options
+from squall.cli.given.settings import layers_of
+from squall.cli.given.target import target_argument
 from squall.cli.shown.output import reserve_stdout, say_json
 from squall.cli.shown.screen import Block, Cell, Grid, print_blocks
 from squall.engine.foreign.plain_text import plain
@@ -27,13 +27,10 @@ def spark_group() -> None:
 
 
 @spark_group.command("plan")
-@target_options
-@settings_option
+@target_argument
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as one JSON document on stdout.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
-def plan_command(
-    target: str, app_dir: str | None, settings: tuple[str, ...], as_json: bool, arguments: tuple[str, ...]
-) -> None:
+def plan_command(target: str, as_json: bool, arguments: tuple[str, ...]) -> None:
     """Show what `squall run FILE --on spark` does with each component, edge and setting.
 
     EXACT: as Squall's own engine. APPROX: with a difference, which is named. REFUSED: not at all, and what to do. Exit
@@ -41,9 +38,9 @@ def plan_command(
     """
     from squall.pipeline.underneath.plan import APPROX, EXACT, REFUSED, plan_topology
 
-    layers = layers_of(settings)
+    layers = layers_of()
     out = reserve_stdout() if as_json else None
-    loaded = load_topology(target, list(arguments), app_dir)
+    loaded = load_topology(target, list(arguments))
     plan = plan_topology(loaded.topology, layers.config(loaded.topology.config))
     if out is not None:
         say_json(with_schema("spark-plan", plan.to_dict()), out=out)

@@ -9,7 +9,7 @@ import click
 
 from squall.cli.given.checks import whole
 from squall.cli.given.interrupts import Interrupts
-from squall.cli.shown.output import note
+from squall.cli.shown.output import note, say
 from squall.cli.shown.screen import Block, Grid, show, state_cell
 from squall.cli.shown.status_text import replaced_text
 from squall.cli.standing import (
@@ -78,30 +78,25 @@ def list_command(directory: str | None, as_json: bool) -> None:
 @click.command("activate")
 @click.argument("name")
 @directory_option
-@json_option
-def activate_command(name: str, directory: str | None, as_json: bool) -> None:
+def activate_command(name: str, directory: str | None) -> None:
     """Let a topology's spouts emit again."""
     with nimbus_of(directory) as (_, client):
-        record = client.activate(name)
-    show(as_json, {"name": name, "status": record.status}, f"{name} is {record.status}")
+        say(f"{name} is {client.activate(name).status}")
 
 
 @click.command("deactivate")
 @click.argument("name")
 @directory_option
-@json_option
-def deactivate_command(name: str, directory: str | None, as_json: bool) -> None:
+def deactivate_command(name: str, directory: str | None) -> None:
     """Stop a topology's spouts; what is under way is processed."""
     with nimbus_of(directory) as (_, client):
-        record = client.deactivate(name)
-    show(as_json, {"name": name, "status": record.status}, f"{name} is {record.status}")
+        say(f"{name} is {client.deactivate(name).status}")
 
 
 @click.command("reset")
 @click.argument("name")
 @directory_option
-@json_option
-def reset_command(name: str, directory: str | None, as_json: bool) -> None:
+def reset_command(name: str, directory: str | None) -> None:
     """Start the FAILED slots of a topology anew; slots that gave it up may run it again.
 
     Workers that run are not touched; their earlier deaths no longer count against them.
@@ -110,7 +105,7 @@ def reset_command(name: str, directory: str | None, as_json: bool) -> None:
         given_up = [str(slot) for slot in client.get_topology(name).topology.given_up]
         client.reset(name)
     tried = f"{', '.join(given_up)} may be used again" if given_up else "no slot had given it up"
-    show(as_json, {"name": name, "slots": given_up}, f"{name} is reset: {tried}")
+    say(f"{name} is reset: {tried}")
 
 
 @click.command("rebalance")

@@ -114,7 +114,7 @@ def test_the_file_of_the_page(project: Path, capsys: pytest.CaptureFixture[str])
         ("workers = [\n 1,\n]", "{file}: setting workers is [1]; allowed: an integer from 1 to 1024"),
         ("workers = 2\n'topology.workers' = 3", "{file}: setting workers is given twice: workers = 2 and topology.w"),
         ("[run]\nnods = 1", "{file}: squall run has no option nods; did you mean nodes?"),
-        ("[spark.plan]\nx = 1", "{file}: squall spark plan has no option x; options are app-dir, set, json"),
+        ("[spark.plan]\nx = 1", "{file}: squall spark plan has no option x; options are json"),
         ("[a", "{file} is no TOML: Expected ']' at the end of a table declaration"),
     ],
 )
@@ -180,6 +180,13 @@ def test_every_option_reads_a_variable_of_its_own(monkeypatch: pytest.MonkeyPatc
             assert variable not in read
             read.add(variable)
     assert len(read) > 100
+
+
+def test_options_are_few_and_help_fits_a_screen() -> None:
+    assert len(list(options())) <= 120
+    for words, command in {words: command for words, command, _ in options()}.items():
+        context = click.Context(command, info_name=f"squall {words}", terminal_width=80)
+        assert len(command.get_help(context).splitlines()) <= 40, words
 
 
 def test_one_setting_given_twice_by_options_is_refused_unless_the_values_agree(

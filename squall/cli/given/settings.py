@@ -157,11 +157,13 @@ def place_of(error: click.BadParameter) -> str:
 def use_settings_file(context: click.Context, start: Path, named: str | None = None) -> None:
     """Make the options of the settings file the defaults of this command's; `start`: where to look for one."""
     if _FILE in context.meta:
-        # Named by --settings, which counts for every command.
+        # Named by SQUALL_SETTINGS, which counts for every command.
         return
-    path = Path(named) if named is not None else _find(start)
+    path = Path(named) if named else _find(start)
     if path is None:
         return
+    if not path.is_file():
+        raise UsageError(f"SQUALL_SETTINGS is {named}; allowed: a file")
     if path.stat().st_uid not in (os.getuid(), 0, start.stat().st_uid):
         raise UsageError(f"{path} belongs to another user; allowed: your own settings file, or root's")
     root = context.find_root()

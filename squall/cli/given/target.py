@@ -49,15 +49,15 @@ class Target:
 
 def target_options(command: C) -> C:
     """Add the argument FILE[:NAME], and --app-dir."""
-    target = click.argument("target", metavar="FILE[:NAME]", is_eager=True, callback=use_settings_beside)
-    return target(app_dir_option(command))
-
-
-def app_dir_option(command: C) -> C:
-    return click.option(
+    return target_argument(click.option(
         "--app-dir", metavar="DIR", type=click.Path(), callback=_directory,
         help="Directory to import modules from (default: this one, or src in it; for a FILE, that of its package).",
-    )(command)
+    )(command))
+
+
+def target_argument(command: C) -> C:
+    """Add the argument FILE[:NAME]."""
+    return click.argument("target", metavar="FILE[:NAME]", is_eager=True, callback=use_settings_beside)(command)
 
 
 def use_settings_beside(context: click.Context, parameter: click.Parameter, target: str | None) -> str | None:
