@@ -79,22 +79,6 @@ def test_receiver_that_is_stopped_stops_its_sender_and_nothing_else(start: Start
     assert one.state()["arena"] == 0
 
 
-def test_receiver_that_processes_nothing_stops_its_sender(start: Start) -> None:
-    one, other = start(0), start(1)
-    connect_all(one, other)
-    other.ask("work", False)
-    one.ask("send", 1, 0, 2000)
-    wait_for("the window to fill", lambda: one.state()["blocked"] > 3, DEADLINE_SECS)
-    state = one.state()
-    assert not state["credit"][1]
-    assert MIB <= state["sent bytes"][1] < MIB + (500 << 10)
-    assert state["arena"] > 0
-    other.ask("work", True)
-    wait_for("the rest", lambda: is_done(one), DEADLINE_SECS)
-    assert other.state()["numbers"] == {0: list(range(2000))}
-    assert one.state()["arena"] == 0
-
-
 @pytest.mark.parametrize("arena_bytes", [64 * MIB, 0])
 def test_receiver_is_killed_and_replaced(start: Start, arena_bytes: int) -> None:
     one, other = start(0, arena_bytes=arena_bytes), start(1)
@@ -152,25 +136,6 @@ def test_sender_is_killed_with_its_arena_and_replaced(start: Start) -> None:
     assert state["mapped"] <= 1  # arenas of the dead are not kept
 
 
-def test_frames_of_a_dead_incarnation_are_refused(start: Start) -> None:
-    """A worker that was declared dead but is not: what it still says is not believed."""
-    old, other = start(0), start(1)
-    connect_all(old, other)
-    old.ask("send", 1, 0, 10)
-    wait_for("its parcels", lambda: is_done(old), DEADLINE_SECS)
-    other.ask("declare_dead", 0, 1)
-    new = start(0, 2)
-    connect_all(new, other)
-    old.ask("send", 1, 10, 20)
-    new.ask("send", 1, 100, 200)
-    wait_for("the new one's parcels", lambda: is_done(new), DEADLINE_SECS)
-    wait_for("the refusals", lambda: other.state()["counts"].get("frames refused") == 10, DEADLINE_SECS)
-    state = other.state()
-    assert state["refusals"][-1] == "frame of worker 0's dead incarnation 1"
-    assert state["numbers"] == {0: [*range(10), *range(100, 200)]}
-    assert not old.state()["settled"]  # nobody gives it credit
-
-
 def test_frames_for_a_dead_incarnation_are_refused_by_the_next(start: Start) -> None:
     """A shim holds frames back over the receiver's death; they come out at the one that took its place."""
     shim = LinkShim([LinkRule("delay", 1.0, kind="data", delay_frames=3)], seed=1)
@@ -189,15 +154,3 @@ def test_frames_for_a_dead_incarnation_are_refused_by_the_next(start: Start) -> 
     assert state["refusals"] == ["frame for worker 1 incarnation 1"] * 3
     assert state["wrong"] == state["twice"] == []
     assert set(state["numbers"][0]) <= set(range(10, 20))
-
-
-def test_blocks_are_used_again_and_again(start: Start) -> None:
-    """Many times the arena's size passes through it, and every byte is as it was sent."""
-    one, other = start(0, arena_bytes=2 * MIB), start(1)
-    connect_all(one, other)
-    one.ask("send", 1, 0, 8000)
-    wait_for("all of it", lambda: is_done(one), DEADLINE_SECS)
-    state = other.state()
-    assert state["numbers"] == {0: list(range(8000))}
-    assert state["wrong"] == []
-    assert one.state()["counts"]["buffers in arena"] > 300

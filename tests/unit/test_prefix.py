@@ -11,35 +11,6 @@ from squall.engine.api.prefix import AckedPrefix
 from squall.engine.errors import UsageError
 
 
-def test_in_order_each_ack_raises_it() -> None:
-    prefix = AckedPrefix()
-    assert prefix.committable == 0
-    for offset in range(5):
-        assert prefix.ack(offset)
-        assert prefix.committable == offset + 1
-    assert len(prefix.beyond) == 0
-
-
-def test_a_hole_holds_everything_back() -> None:
-    prefix = AckedPrefix(10)
-    for offset in (11, 12, 14):
-        assert not prefix.ack(offset)
-    assert prefix.committable == 10
-    assert len(prefix.beyond) == 3
-    assert prefix.ack(10)
-    assert prefix.committable == 13
-    assert len(prefix.beyond) == 1
-
-
-@pytest.mark.parametrize("again", [9, 10, 12])
-def test_acking_again_changes_nothing(again: int) -> None:
-    prefix = AckedPrefix(10)
-    prefix.ack(10)
-    prefix.ack(12)
-    assert not prefix.ack(again)
-    assert (prefix.committable, len(prefix.beyond)) == (11, 1)
-
-
 def test_any_order_any_repeats_never_passes_a_hole(seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(200):

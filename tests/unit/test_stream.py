@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import pytest
@@ -13,11 +12,6 @@ from squall.engine.api.stream import DEFAULT_STREAM, Outputs, Stream, parse_outp
 def test_names_of_fields_are_the_default_stream() -> None:
     assert parse_outputs(("word", "count")) == {DEFAULT_STREAM: Stream("word", "count")}
     assert parse_outputs(["word"]) == {DEFAULT_STREAM: Stream("word")}
-
-
-def test_no_outputs_is_no_stream() -> None:
-    assert parse_outputs(()) == {}
-    assert parse_outputs({}) == {}
 
 
 def test_several_streams_in_one_mapping() -> None:
@@ -45,18 +39,3 @@ def test_several_streams_in_one_mapping() -> None:
 def test_wrong_outputs_are_refused_by_name(outputs: Any, named: str) -> None:
     with pytest.raises(ValueError, match=named):
         parse_outputs(outputs)
-
-
-def test_streams_are_values() -> None:
-    assert Stream("a", "b") == Stream("a", "b")
-    assert hash(Stream("a", "b")) == hash(Stream("a", "b"))
-    assert Stream("a", "b") != Stream("b", "a")
-    assert Stream("a") != Stream("a", direct=True)
-    assert repr(Stream("a", direct=True)) == "Stream('a', direct=True)"
-
-
-def test_a_stream_survives_pickling() -> None:
-    stream = Stream("a", "b", direct=True)
-    again = pickle.loads(pickle.dumps(stream))
-    assert again == stream
-    assert again.index == stream.index

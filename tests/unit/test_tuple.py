@@ -40,11 +40,6 @@ def test_an_unknown_field_is_named_with_component_stream_and_fields(tup: Tuple) 
             read()
 
 
-def test_a_position_out_of_range_is_an_index_error(tup: Tuple) -> None:
-    with pytest.raises(IndexError):
-        tup[2]
-
-
 def test_only_the_systems_tick_is_a_tick() -> None:
     shape = Stream("rate_secs")
     assert Tuple((1.0,), Source(SYSTEM_COMPONENT, -1, TICK_STREAM, shape), Run(0, 0, 1)).is_tick

@@ -9,11 +9,7 @@ from typing import Any
 import numpy
 import pytest
 
-from squall.engine.api.config import Config
-from squall.engine.api.tuple import Tuple
 from squall.engine.core.executor import TaskCrashed
-from squall.engine.core.local import LocalRunner
-from squall.engine.flow.batch import Batch
 from squall.engine.foreign.picklable import PickleCheck
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain
 
@@ -70,32 +66,6 @@ def test_a_bolt_that_emits_it_fails_its_tuple(value: Any, kind: str, sinks: int)
     assert rig.tracked == 0
 
 
-def test_a_plain_bolt_that_anchors_to_several_is_told_too() -> None:
-    kept: list[Tuple] = []
-
-    def execute(bolt: Does, tup: Tuple) -> None:
-        kept.append(tup)
-        if len(kept) == 2:
-            bolt.collector.emit((lambda: 1,), kept)
-
-    spout = Feeder()
-    rig = Rig(chain(spout, Does(execute, ("thing",)), Does(acks)))
-    spout.feed(1, id=1)
-    spout.feed(2, id=2)
-    with pytest.raises(TaskCrashed, match=r"bolt-1\[2\] stream 'default' field 'thing'"):
-        rig.settle()
-
-
-def test_in_local_mode_too() -> None:
-    spout = Feeder(("thing",))
-    spout.feed(lambda: 1, id=1)
-    with (
-        LocalRunner(chain(spout, Does(acks)).build(), copy=lambda spec: spec.component) as runner,
-        pytest.raises(TaskCrashed, match="field 'thing': a value of type function cannot be pickled"),
-    ):
-        runner.run(timeout_secs=10)
-
-
 def feed_two(spout: Feeder) -> None:
     """The second is in the middle of a batch, and of a type that could be pickled before."""
     spout.feed([1], id=1)
@@ -110,18 +80,6 @@ def test_debug_pickles_every_value() -> None:
     feed_two(spout)
     with pytest.raises(TaskCrashed, match="field 'value': a value of type list cannot be pickled"):
         Rig(chain(spout, Does(acks)), debug=True).settle()
-
-
-def test_debug_pickles_what_a_basic_bolt_emits() -> None:
-    middle = DoesBasic(lambda bolt, tup, collector: collector.emit((tup[0] if tup[0] == 1 else [lambda: 1],)), ("n",))
-    spout = Feeder()
-    builder = chain(spout, middle)
-    builder.set_bolt("sink", Does(acks)).fields_grouping("bolt-1", "n")
-    spout.feed(1, id=1)
-    spout.feed(2, id=2)
-    with pytest.raises(TaskCrashed, match=r"bolt-1\[2\] stream 'default' field 'n'"):
-        Rig(builder, debug=True).settle()
-    assert Config().debug is False
 
 
 class Counts:
@@ -145,15 +103,3 @@ def test_big_values_are_not_copied_to_look_at_them() -> None:
     numpy = pytest.importorskip("numpy")
     PickleCheck("a", ("x",)).look((numpy.zeros(10),))
     PickleCheck("a", ("x",)).look((bytes(1 << 20),))
-
-
-def test_what_raised_is_not_in_a_batch() -> None:
-    delivered: list[Batch] = []
-    middle = DoesBasic(lambda bolt, tup, collector: collector.emit((tup[0] if tup[0] == 1 else Raises(),)), ("n",))
-    spout, sink = Feeder(), Does(acks)
-    rig = Rig(chain(spout, middle, sink), on_error="fail")
-    spout.feed(2, id=2)
-    rig.settle()
-    spout.feed(1, id=1)
-    rig.settle()
-    assert (sink.seen, spout.acked, delivered) == ([(1,)], [1], [])

@@ -1,4 +1,4 @@
-"""A file that is written beside its place: a failed write leaves nothing there."""
+"""Files for their owner alone: a failed write leaves nothing, and a removed directory does not come back."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from squall.engine.errors import ClusterError
 from squall.ipc.board import Board
+from squall.ipc.private import make_levels
 from squall.ipc.rundir import RunDir
 from squall.scheduler.breaking.faults_file import write_faults
 from squall.scheduler.faults.in_force import FaultInForce
@@ -45,3 +46,18 @@ def test_a_failed_write_leaves_nothing(run_dir: RunDir, write: Callable[[RunDir]
     with no_room(), pytest.raises(ClusterError):
         write(run_dir)
     assert files() == before
+
+
+def test_what_is_missing_is_made_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "failures" / "t-1"
+    for _ in range(2):
+        make_levels(path, 2)
+    assert [each.stat().st_mode & 0o777 for each in (path, path.parent)] == [0o700, 0o700]
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_a_removed_run_directory_does_not_come_back(tmp_path: Path, levels: int) -> None:
+    gone = tmp_path / "cluster"
+    with pytest.raises(FileNotFoundError):
+        make_levels(gone / "failures" / "t-1", levels)
+    assert not gone.exists()
