@@ -105,6 +105,8 @@ class Case:
     """Another bolt has subscribed to the stream as well."""
     hashed: bool = False
     """Text is grouped by the interpreter's own hash, as in worker processes."""
+    gathers: bool = True
+    """The spout's emits are entered together, as in a call of `next_tuple`."""
     held_back_after: int | None = None
     """After so many emits of the spout, some messages are not to go out at once."""
 
@@ -132,11 +134,15 @@ class Told(Acker):
 
     def __init__(self) -> None:
         super().__init__()
-        self.told: list[tuple[int, ...]] = []
+        self.told: list[tuple[Any, ...]] = []
 
     def init(self, root: int, xor: int, spout_task: int, mask: int = 0) -> None:
         self.told.append((root, xor, spout_task, mask))
         super().init(root, xor, spout_task, mask)
+
+    def init_block(self, *given: Any) -> None:
+        self.told.append(given)
+        super().init_block(*given)
 
 
 class Script:
@@ -263,11 +269,15 @@ def outcome(case: Case, parts: Parts) -> list[Any]:
     seen: list[Any] = [script.came, hook and hook.log]
     if case.kind == "spout":
         [(_, spout)] = core.spout_tasks.values()
+        if case.gathers:
+            spout.collector.gathers_since_ns = 1
         for call in case.calls:
             if len(script.came) == case.held_back_after:
                 spout.pending.attempts.held_back.update(key_of(number) for number in (1, 2))
             script.emits(call, spout.user.collector.emit, call.message_id)
-        seen += [spout.collector.emitted, spout.collector.untracked, spout.pending.trees, len(spout.pending)]
+        spout.collector.put_new()
+        seen += [spout.collector.emitted, spout.collector.untracked]
+        seen += [spout.pending.trees, list(spout.pending.table.blocks)]
         seen += [spout.user.acked, spout.user.failures, list(spout.stats.account)]
     elif script.rows:
         [executor] = [bolt for bolt in core.bolts if bolt.tasks[0].component == "bolt"]
@@ -335,7 +345,8 @@ RUNS = st.lists(
 CASES = st.builds(
     Case, st.sampled_from(KINDS), st.sampled_from(list(GROUPINGS)), st.integers(1, 3), st.lists(EMITS, max_size=8),
     RUNS, hooks=st.booleans(), ackers=st.sampled_from([1, 1, 1, 0]), debug=st.sampled_from([False] * 4 + [True]),
-    seconds=st.sampled_from([False] * 3 + [True]), hashed=st.booleans(), held_back_after=st.none() | st.integers(0, 3),
+    seconds=st.sampled_from([False] * 3 + [True]), hashed=st.booleans(), gathers=st.booleans(),
+    held_back_after=st.none() | st.integers(0, 3),
 )
 PLAIN = replace(PRODUCT, fast_emit=lambda collector: None)
 QUICK = [HealthCheck.too_slow, HealthCheck.data_too_large]
