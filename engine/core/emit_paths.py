@@ -89,21 +89,22 @@ def fast_emit(collector: AnyCollector) -> Emit | None:
 
 
 def _fast_spout(collector: SpoutCollector, out: StreamOut, batch_for: BatchFor) -> Emit:
-    plain, refuse, put_new, held_back = collector.plain_emit, collector.refuse, collector.put_new, collector.held_back
+    plain, refuse, begin_new = collector.plain_emit, collector.refuse, collector.begin_new
+    held_back = collector.held_back
     check, width, note, noted = out.check, len(out.shape.fields), out.outbox.note, collector.noted
     ids, add_id, add_values = collector.new_ids, collector.new_ids.append, collector.new_values.append
 
     def emit(values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
         if (
-            message_id is None or held_back or collector.gathers_since_ns is None
+            message_id is None or held_back or not collector.gathers
             or (stream is not DEFAULT_STREAM and stream != DEFAULT_STREAM)
         ):
             return plain(values, message_id, stream)
         if values.__class__ is not tuple or len(values) != width:
             values = check(values)
         number = len(ids)
-        if not number and noted:
-            put_new()
+        if not number:
+            begin_new()
         collector.emitted += 1
         add_id(message_id)
         add_values(values)

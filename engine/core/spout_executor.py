@@ -337,15 +337,15 @@ class SpoutExecutor:
 
     def _emit(self, task: SpoutTask, emits: int) -> bool:
         """Ask for up to `emits` tuples; whether there were any."""
-        collector, now_ns = task.collector, task.pending.now_ns
+        collector = task.collector
         before = collector.emitted
-        collector.gathers_since_ns = now_ns()
+        collector.gathers = True
         try:
             self._emit_some(task, emits)
         finally:
             # Also what was emitted before an error.
             collector.put_new()
-            collector.gathers_since_ns = None
+            collector.gathers = False
         if collector.emitted == before:
             return False
         task.finished = False

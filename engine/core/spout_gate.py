@@ -34,6 +34,7 @@ class Emits:
     def __init__(self, messages: OpenMessages) -> None:
         self.messages = messages
         self.attempts = messages.attempts
+        self.now_ns = messages.now_ns
         self.spout = messages.spout
         """Told of answers, by the thread: the user's object, or a wrapper around it (see `engine.core.watching`)."""
         self.emitted: Sequence[Any] = ()
@@ -106,7 +107,7 @@ class BlockingSpoutTask(SpoutTask):
         self.gate, self.own, self.emits, self.taken, self.taken_untracked, self.waiting = gate, own, emits, 0, 0, 0
         self.pending.spout = Answers(gate, self)
         emits.emitted = own.new_ids
-        own.gathers_since_ns = 0
+        own.gathers = True
 
     def take(self) -> None:
         """Enter the emits. Thread: the worker's loop, with the lock."""

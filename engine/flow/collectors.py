@@ -59,7 +59,7 @@ class BoltPaths(NamedTuple):
 
 
 AddBlock = Callable[[Block, Sequence[Any], Sequence[Any], str, int, dict[int, Flags], int], None]
-"""(block, message ids, rows, stream, XOR of each tree's first edges, masks, time of the first emit or 0) -> None."""
+"""(block, message ids, rows, stream, XOR of each tree's first edges, masks, time of the first emit) -> None."""
 
 
 class HeldBack(Protocol):
@@ -74,6 +74,8 @@ class OpenTrees(Protocol):
 
     @property
     def attempts(self) -> HeldBack: ...
+    @property
+    def now_ns(self) -> Callable[[], int]: ...
 
     def __len__(self) -> int: ...
     def add(self, root: int, message_id: Any, values: Any, xor: int, mask: int) -> None: ...
@@ -112,8 +114,10 @@ class SpoutCollector:
         """Message ids and values of these trees; the same lists for life."""
         self._refused: list[tuple[int, Failure]] = []
         """Those of them that fail at once, by their place in the lists."""
-        self.gathers_since_ns: int | None = None
-        """Since when trees are gathered, to be entered together by `put_new`; None: each is entered at once."""
+        self.gathers = False
+        """Whether trees are gathered, to be entered together by `put_new`; else each is entered at once."""
+        self._since_ns = 0
+        """When the first of them was emitted."""
         self._note = partial(emitter.outbox.note, noted=self.noted)
         self.emitted = 0
         self.untracked = 0
@@ -165,7 +169,7 @@ class SpoutCollector:
             if self.new_ids:
                 self.put_new()
             tasks = out.append(values, 0, self._note, task)
-            if self.gathers_since_ns is None:
+            if not self.gathers:
                 self.put_new()
             if message_id is not None:
                 self.pending.answer_untracked(message_id)
@@ -176,9 +180,9 @@ class SpoutCollector:
         if self.held_back and key_of(message_id, values) in self.held_back:
             self.pending.hold(message_id, routed)
             return []
-        if self.noted and not self.new_ids:
-            self.put_new()
         number = len(self.new_ids)
+        if not number:
+            self.begin_new()
         self.new_ids.append(message_id)
         self.new_values.append(routed)
         try:
@@ -187,8 +191,14 @@ class SpoutCollector:
             self.refuse(number, error)
             raise
         finally:
-            if self.gathers_since_ns is None:
+            if not self.gathers:
                 self.put_new()
+
+    def begin_new(self) -> None:
+        """The next tree is the first one since `put_new`."""
+        if self.noted:
+            self.put_new()  # tuples of no tree
+        self._since_ns = self.pending.now_ns()
 
     def refuse(self, number: int, error: BaseException) -> None:
         """Fail a tree at hand because a key's own code, or a grouping, raised when it was begun: that counts against
@@ -212,7 +222,7 @@ class SpoutCollector:
         ids, values = ids[:], self.new_values[:]
         self.new_ids.clear()
         self.new_values.clear()
-        self._enter(anchoring, ids, values, DEFAULT_STREAM)
+        self._enter(anchoring, ids, values, DEFAULT_STREAM, self._since_ns)
         for number, failure in refused:
             outbox.fail_root(roots[number], failure)
         return roots
@@ -280,20 +290,21 @@ class SpoutCollector:
         self.emitted += count
         anchoring = self._new_trees(list(islice(source, count)))
         out.append_batch(rows, places, Owned(range(count), RowCounts.single(count)), anchoring)
-        self._enter(anchoring, ids, rows, stream)
+        self._enter(anchoring, ids, rows, stream, self.pending.now_ns())
 
     def _new_trees(self, roots: list[int]) -> Anchoring:
         """The anchoring of the first tuples of new trees: as a block where these can be one."""
         block = None if self.pending.add_block is None else block_of(roots)
         return Anchoring(roots) if block is None else BlockAnchoring(block, 0, len(roots))
 
-    def _enter(self, anchoring: Anchoring, ids: Sequence[Any], rows: Sequence[Any], stream: str) -> None:
+    def _enter(
+        self, anchoring: Anchoring, ids: Sequence[Any], rows: Sequence[Any], stream: str, since_ns: int
+    ) -> None:
         """Enter new trees, whose first tuples are in their batches. `stream`: of rows, or the default one if they are
         `Routed`."""
         add_block, add = self.pending.add_block, self.pending.add
         if isinstance(anchoring, BlockAnchoring) and add_block is not None:
-            edges, since_ns = anchoring.new_edges(), self.gathers_since_ns or 0
-            add_block(anchoring.block, ids, rows, stream, edges, anchoring.flags(), since_ns)
+            add_block(anchoring.block, ids, rows, stream, anchoring.new_edges(), anchoring.flags(), since_ns)
             return
         values: Iterable[Any] = rows
         if stream != DEFAULT_STREAM:
@@ -351,7 +362,7 @@ class SpoutCollector:
             task = UNNAMED
         out = self.emitter.stream(stream)
         row = out.check(tuple(values), task)
-        self.put_new()
+        self.begin_new()
         self.new_ids.append(message_id)
         self.new_values.append(values)
         try:

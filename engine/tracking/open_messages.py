@@ -126,9 +126,9 @@ class OpenMessages:
 
     def _add_block(
         self, block: Block, ids: Sequence[Any], rows: Sequence[Any], stream: str, xors: int, masks: dict[int, Flags],
-        since_ns: int = 0,
+        since_ns: int,
     ) -> None:
-        opened = OpenBlock(block, ids, rows, stream, since_ns or self.now_ns())
+        opened = OpenBlock(block, ids, rows, stream, since_ns)
         self.table.blocks.add(opened)
         if self.attempts.alert:
             self._stats.replayed += self.fate.emitted_block(opened)

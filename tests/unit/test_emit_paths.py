@@ -269,8 +269,7 @@ def outcome(case: Case, parts: Parts) -> list[Any]:
     seen: list[Any] = [script.came, hook and hook.log]
     if case.kind == "spout":
         [(_, spout)] = core.spout_tasks.values()
-        if case.gathers:
-            spout.collector.gathers_since_ns = 1
+        spout.collector.gathers = case.gathers
         for call in case.calls:
             if len(script.came) == case.held_back_after:
                 spout.pending.attempts.held_back.update(key_of(number) for number in (1, 2))

@@ -78,15 +78,6 @@ def test_what_was_answered_before_the_death_stays_answered() -> None:
     assert len(acker) == 0
 
 
-def test_acks_that_come_after_the_death_answer_only_the_others() -> None:
-    acker = tracking([1, 2, 4])
-    acker.workers_died(THERE, THERE, DIED)
-    answered(acker)
-    acker.ack_block(BLOCK.base, BlockAcks(BLOCK.members, column_of([9] * BLOCK.members)))
-    assert answered(acker) == [([0, 3, 5], None)]
-    assert len(acker) == 0
-
-
 def test_members_that_go_to_the_dead_later_fail_then() -> None:
     acker = tracking([])
     acker.workers_died(THERE, THERE, DIED)
@@ -150,7 +141,7 @@ class Lives:
         if self.in_blocks:
             assert messages.add_block is not None
             columns = Columns.of([rows[number] for number in going])
-            messages.add_block(block, [ids[number] for number in going], columns, stream, 1, {})
+            messages.add_block(block, [ids[number] for number in going], columns, stream, 1, {}, self.now_ns)
             return
         for root, number in zip(block.roots(range(len(going))), going, strict=True):
             messages.add(root, ids[number], values[number], 1, 0)

@@ -101,20 +101,6 @@ def test_a_worker_that_ends_while_it_buries_has_buried_nothing() -> None:
     assert not changes.tries["m"].dead
 
 
-def test_a_suspect_waits_for_the_permit_which_is_returned_with_its_answer() -> None:
-    fate = Fate(Limits(max_crashes=5))
-    suspect(fate)
-    assert kinds(fate.time(0), False) == ["BeginTrial"]
-    assert said(fate.time(0), True, 7) == [BeginTrial(), Release(Held("m", (1,), None))]
-    assert kinds(fate.time(0)) == []
-    suspect(fate, "n")
-    # Not even asked for: it has the permit already.
-    assert kinds(fate.time(0)) == []
-    assert kinds(fate.acked(7, "m", (1,), 0)) == ["EndTrial"]
-    assert kinds(fate.time(0), True, 8) == ["BeginTrial", "Release"]
-    assert kinds(fate.acked(8, "n", (1,), 0)) == ["EndTrial", "LeaveTrials"]
-
-
 @pytest.mark.parametrize("failure", [DIED, Failure("exception", error="no digit", among=2)])
 def test_of_a_group_that_killed_nobody_is_charged_and_each_is_tried_alone(failure: Failure) -> None:
     fate = Fate(Limits(max_crashes=5))
@@ -168,12 +154,6 @@ def test_a_letter_goes_out_until_it_is_acked_and_its_spout_hears_nothing() -> No
     assert kinds(fate.time(NS_PER_SEC), 8) == ["Release"]
     assert said(fate.acked(8, "m", (1,), 0)) == [Close(letter)]
     assert not fate.attempts.alert
-
-
-def test_a_letter_that_cannot_be_sent_goes_back() -> None:
-    fate, letter = Fate(), Letter("m", (1,), lambda: None)
-    fate.given_back(letter)
-    assert kinds(fate.time(0), REFUSED) == ["Release", "Bury", "Close"]
 
 
 def test_a_permit_that_nobody_went_out_with_is_returned() -> None:

@@ -73,17 +73,6 @@ def test_the_acker_is_told_and_the_answer_comes_once() -> None:
     assert sum(table.stats.histogram) == 1
 
 
-def test_a_failure_comes_once_with_its_cause() -> None:
-    table = Table()
-    table.emit(1, "a")
-    table.failed(1, WHY)
-    table.failed(1, WHY)
-    table.acked(1)
-    assert table.spout.got == [("fail", "a")]
-    assert table.spout.failures == [WHY]
-    assert (table.stats.acked, table.stats.failed) == (0, 1)
-
-
 def test_a_late_answer_to_an_earlier_attempt_does_not_touch_the_next() -> None:
     table = Table()
     table.emit(1, "a")
@@ -108,21 +97,6 @@ def test_attempts_count_up_until_the_message_is_acked() -> None:
     table.failed(5, WHY)
     assert [failure.attempt for failure in table.spout.failures] == [1, 2, 3, 1]
     assert table.stats.replayed == 3
-
-
-def test_what_failed_too_often_is_given_up() -> None:
-    table = Table(max_attempts=2)
-    for root in (1, 2):
-        table.emit(root, "a")
-        table.failed(root, WHY)
-    (letter,) = table.given_up
-    assert letter == ("a", ("values of a",), WHY.as_attempt(2))
-    # ... and the source may move on.
-    assert table.spout.got == [("fail", "a"), ("ack", "a")]
-    assert (table.stats.failed, table.stats.dead_letters, table.stats.acked) == (1, 1, 0)
-    table.emit(3, "a")
-    table.failed(3, WHY)
-    assert table.spout.failures[-1].attempt == 1
 
 
 def test_remembered_attempts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,13 +207,6 @@ def test_when_an_acker_dies_its_trees_fail_and_no_others() -> None:
     assert table.spout.got == [("fail", 2), ("fail", 4), ("fail", 6)]
     assert {failure.reason for failure in table.spout.failures} == {WORKER_DIED}
     assert len(table) == 3
-
-
-def test_without_ackers_the_answer_comes_at_once_and_is_not_counted() -> None:
-    table = Table()
-    table.answer_untracked("a")
-    assert table.spout.got == [("ack", "a")]
-    assert (table.stats.acked, len(table), table.inits) == (0, 0, [])
 
 
 # ---- Storm's integration tests of time-outs, with the precise timeout ----

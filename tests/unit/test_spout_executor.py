@@ -10,7 +10,7 @@ import pytest
 from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.failure import Failure
 from squall.engine.api.tuple import Tuple
-from squall.engine.clock import ManualClock
+from squall.engine.clock import NS_PER_SEC, ManualClock
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.spout_executor import MAX_TURN_EMITS, NOTHING
@@ -74,6 +74,22 @@ def test_a_turn_that_ends_at_the_limit_waits_for_answers(limit: int, waits_for: 
     (executor, task), = rig.core.spout_tasks.values()
     executor.run(1)
     assert task.waits_for == (NOTHING if waits_for is None else WAITS.index(waits_for))
+
+
+def test_time_counts_from_the_first_emit_however_long_the_spout_waited_before() -> None:
+    class Waits(Feeder):
+        def next_tuple(self) -> None:
+            rig.clock.advance(5)
+            super().next_tuple()
+
+    spout = Waits()
+    for number in range(4):
+        spout.feed(number, id=number)
+    rig = Rig(chain(spout, Does(keeps)))
+    began_ns = rig.clock.now_ns()
+    rig.step()
+    (_, task), = rig.core.spout_tasks.values()
+    assert [tree[1] - began_ns for _, tree in task.pending.table.blocks] == [5 * NS_PER_SEC] * 4
 
 
 def test_congestion_stops_the_spouts_only() -> None:
