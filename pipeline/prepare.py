@@ -197,7 +197,7 @@ def _add(
     manifest = grown(done, written, listed, new_files, len(corpus.skipped_binary))
     if manifest.rows == 0:
         raise NothingYet(_nothing_left(corpus, recipe, manifest, new))
-    _write_manifest(staging, manifest)
+    (staging / MANIFEST_NAME).write_text(json.dumps(manifest.to_dict(), indent=2) + "\n", encoding="utf-8")
     return Prepared(
         feed, manifest, _first_refused(written), corpus.skipped_binary[:SHOWN], len(change.new),
         manifest.increments[-1].rows, tuple(change.vanished), corpus.left_out,
@@ -266,12 +266,6 @@ def _list_sources(path: Path, sources: list[SourceFile]) -> PartFile:
     data = sources_bytes(sorted(sources, key=lambda source: source.path))
     path.write_bytes(data)
     return PartFile(f"{SOURCES_NAME}/{path.name}", len(sources), len(data), hashlib.sha256(data).hexdigest())
-
-
-def _write_manifest(staging: Path, manifest: Manifest) -> None:
-    temporary = staging / f"{MANIFEST_NAME}.tmp"
-    temporary.write_text(json.dumps(manifest.to_dict(), indent=2) + "\n", encoding="utf-8")
-    temporary.rename(staging / MANIFEST_NAME)
 
 
 def _skipped_note(corpus: Corpus) -> str:

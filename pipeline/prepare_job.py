@@ -24,9 +24,8 @@ from squall.pipeline.read.frame import check_columns, columns_of, read_frame
 from squall.pipeline.read.json_lines import can_check, check_records, is_document, tree_of
 from squall.pipeline.read.recipe import Recipe
 from squall.pipeline.write.increment import places, with_schema
+from squall.pipeline.write.jobs import LINE_COLUMNS, write_frame, write_lines
 from squall.pipeline.write.staging import LINES_NAME
-from squall.pipeline.write.table_job import write_frame
-from squall.pipeline.write.text_job import LINE_COLUMNS, write_lines
 from squall.pipeline.write.written import Written
 
 if TYPE_CHECKING:

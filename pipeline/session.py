@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import logging
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,12 +28,42 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from squall.engine.errors import UsageError
-from squall.pipeline.java import check_java
 from squall.pipeline.spark_errors import one_line_errors
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
+
+#: Class files of Spark 4 are Java 17's; an older JVM answers with UnsupportedClassVersionError.
+MIN_JAVA_VERSION = 17
+#: Longest wait for `java -version`: it takes 0.1 s, and Spark is no use on a JVM that is slower than this.
+VERSION_TIMEOUT_SECS = 20.0
+
+_INSTALL = f"install Java {MIN_JAVA_VERSION} or newer (Debian: openjdk-17-jre-headless) or set JAVA_HOME"
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+
+
+def check_java() -> None:
+    """UsageError if there is no Java that Spark can use: as its launcher does, of JAVA_HOME if set, else on the PATH.
+    Starts a process."""
+    home = os.environ.get("JAVA_HOME")
+    path = shutil.which("java", path=os.path.join(home, "bin") if home else None)
+    if path is None:
+        where = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java on the PATH"
+        raise UsageError(f"Spark needs Java, and {where}: {_INSTALL}")
+    try:
+        answer = subprocess.run(
+            [path, "-version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+            timeout=VERSION_TIMEOUT_SECS, check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UsageError(f"{path} does not run ({error}): {_INSTALL}") from error
+    found = _VERSION.search(answer.stdout)
+    if found is None:
+        raise UsageError(f"{path} -version does not print a version: {_INSTALL}")
+    if int(found[1]) < MIN_JAVA_VERSION:
+        raise UsageError(f"Java {found[1]} at {path} is too old for Spark: {_INSTALL}")
+
 
 #: Most tasks at once: more only compete for memory, as a feed has 4 partitions by default.
 MAX_LOCAL_CORES = 8

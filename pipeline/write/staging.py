@@ -26,7 +26,7 @@ from squall.pipeline.feed.manifest import MANIFEST_NAME, QUARANTINE_NAME, ROWS_N
 LINES_NAME = "lines"
 _FOLDERS = (ROWS_NAME, QUARANTINE_NAME, SOURCES_NAME)
 #: Names in a staging directory: one beside the target counts as a dead run's only if it holds nothing else.
-_OURS = frozenset({*_FOLDERS, MANIFEST_NAME, f"{MANIFEST_NAME}.tmp", LINES_NAME})
+_OURS = frozenset({*_FOLDERS, MANIFEST_NAME, LINES_NAME})
 #: Files that an increment adds.
 _ADDED = re.compile(r"\d{5}(-\d{4})?-[0-9a-f]{8}\.(parquet|jsonl)")
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from squall.engine.errors import ClusterError, UsageError
-from squall.pipeline.java import check_java
-from squall.pipeline.session import spark_session
+from squall.pipeline.session import check_java, spark_session
 from squall.pipeline.spark_errors import one_line_errors
 
 
@@ -57,7 +56,7 @@ def test_a_java_that_does_not_do(
 ) -> None:
     java(tmp_path / "bin", script)
     if "sleep" in script:
-        monkeypatch.setattr("squall.pipeline.java.VERSION_TIMEOUT_SECS", 0.1)
+        monkeypatch.setattr("squall.pipeline.session.VERSION_TIMEOUT_SECS", 0.1)
         monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     with pytest.raises(UsageError, match=f"{complaint}.*install Java 17 or newer .*openjdk-17-jre-headless"):
         check_java()
