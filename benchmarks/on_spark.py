@@ -29,7 +29,7 @@ from typing import Any
 
 from benchmarks.corpus import eight_a_line
 from squall import FeedSpout, TopologyBuilder, run
-from squall.pipeline.feed import Feed
+from squall.pipeline.feed.manifest import load_manifest
 from squall.pipeline.read.files import default_input, find_files
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -124,7 +124,7 @@ def sizes(folder: Path, runs: int, times: list[int]) -> None:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(file.location, target)
         prepared = [squall("prepare", source, "--out", feed, "--overwrite") for _ in range(runs)]
-        show(f"`squall prepare`, {Feed.open(feed).rows:,} lines ({count}x)", prepared)
+        show(f"`squall prepare`, {load_manifest(feed).rows:,} lines ({count}x)", prepared)
         for path in (source, feed):
             shutil.rmtree(path)
 
@@ -138,7 +138,7 @@ def feed(folder: Path, runs: int) -> None:
     """FeedSpout: what it does itself, and emitting rows tracked with nothing behind."""
     root, pattern = default_input()
     squall("prepare", root, "--glob", pattern or "*", "--out", folder / "feed")
-    rows = Feed.open(folder / "feed").rows
+    rows = load_manifest(folder / "feed").rows
     found = [alone(folder / "feed", rows) for _ in range(runs)]
     rate, busy_rate = (statistics.median(column) for column in zip(*found, strict=True))
     print(

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as parquet
 import pytest
 
-from squall.pipeline.feed import Feed
 from squall.pipeline.prepare import prepare
 from tests.process.cli import ROOT
 
@@ -32,12 +32,10 @@ def result(spark: SparkSession, source: Path, tmp_path: Path) -> tuple[Rows, Row
     for name, text in TEXTS.items():
         (source / name).write_bytes(text.encode())
     prepare(source, tmp_path / "feed", partitions=3)
-    feed, counts, ledger = Feed.open(tmp_path / "feed"), Counter[str](), []
-    for partition in feed.partitions:
-        for chunk in feed.read(partition):
-            for offset, _, _, text in chunk:
-                counts.update(text.split())
-                ledger.append({"partition": partition, "offset": offset, "words": len(text.split())})
+    counts, ledger = Counter[str](), []
+    for row in parquet.read_table(tmp_path / "feed" / "rows").to_pylist():
+        counts.update(row["text"].split())
+        ledger.append({"partition": row["partition"], "offset": row["offset"], "words": len(row["text"].split())})
     return ledger, [{"word": word, "count": count} for word, count in counts.items()]
 
 

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from squall.cli.verify import verify
-from squall.pipeline.feed import Feed
+from squall.pipeline.feed.manifest import load_manifest
 from squall.pipeline.prepare import prepare
 from tests.spark.pages import run_block
 
@@ -58,4 +58,4 @@ def test_the_first_commands_of_the_page_on_feeds(tmp_path: Path) -> None:
     block = re.findall(r"^```\n(.*?)^```$", (PAGES / "spark.md").read_text(), re.MULTILINE | re.DOTALL)[0]
     assert [line.split()[1] for line in block.splitlines()] == ["prepare", "run", "examples/check_word_count.py"]
     run_block(block, tmp_path)
-    assert Feed.open(tmp_path / "build/feed").rows > 100_000
+    assert load_manifest(tmp_path / "build/feed").rows > 100_000

@@ -19,7 +19,6 @@ from click.testing import CliRunner
 
 from squall.cli.spark import prepare as prepare_command
 from squall.engine.errors import UsageError
-from squall.pipeline.feed import Feed
 from squall.pipeline.feed.sources import open_feed
 from squall.pipeline.prepare import MAX_PARTITIONS, Prepared, prepare
 from squall.pipeline.read.lines import MAX_LINE_BYTES, MAX_RAW_BYTES
@@ -40,8 +39,7 @@ def write(path: Path, data: bytes) -> None:
 
 
 def rows_of(feed: Path) -> list[tuple[int, int, str, int, str]]:
-    opened = Feed.open(feed)
-    return [(partition, *row) for partition in opened.partitions for chunk in opened.read(partition) for row in chunk]
+    return sorted(tuple(row.values()) for row in parquet.read_table(feed / "rows").to_pylist())
 
 
 def texts_of(feed: Path) -> dict[str, list[tuple[int, str]]]:
@@ -272,10 +270,8 @@ def test_a_feed_inside_its_input_is_not_read_again(spark: SparkSession, source: 
 
 def test_one_file_and_fewer_files_than_partitions(spark: SparkSession, source: Path, tmp_path: Path) -> None:
     write(source / "only.txt", b"a\nb\n")
-    prepare(source / "only.txt", tmp_path / "feed")
-    feed = Feed.open(tmp_path / "feed")
-    assert feed.partitions == [0, 1, 2, 3]
-    assert [feed.partition_rows(partition) for partition in feed.partitions] == [2, 0, 0, 0]
+    manifest = prepare(source / "only.txt", tmp_path / "feed").manifest
+    assert [(entry.partition, entry.rows) for entry in manifest.partitions] == [(0, 2), (1, 0), (2, 0), (3, 0)]
     assert texts_of(tmp_path / "feed") == {"only.txt": [(1, "a"), (2, "b")]}
 
 

@@ -9,9 +9,10 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pyarrow.parquet as parquet
 import pytest
 
-from squall.pipeline.feed import Feed
+from squall.pipeline.feed.manifest import load_manifest
 
 ROOT = Path(__file__).parents[2]
 LINES = 200_000
@@ -29,8 +30,8 @@ def prepare_all(source: Path, feed: Path) -> None:
 
 
 def texts(feed: Path) -> Counter[str]:
-    opened = Feed.open(feed)
-    return Counter(row[3] for part in opened.partitions for chunk in opened.read(part) for row in chunk)
+    files = [str(feed / file.name) for part in load_manifest(feed).partitions for file in part.files]
+    return Counter(parquet.read_table(files).column("text").to_pylist())
 
 
 def write(source: Path, name: str) -> Counter[str]:

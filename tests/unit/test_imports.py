@@ -25,8 +25,8 @@ MAY_IMPORT = {
     "scheduler": frozenset({"engine", "ipc"}),
     "pipeline": frozenset({"engine"}),
     "squall": frozenset({"engine", "ipc", "scheduler", "pipeline"}),
-    # What a user has, and the reader of what `squall prepare` wrote, which needs no Spark.
-    "examples": frozenset({"squall", "pipeline.feed"}),
+    # What a user has.
+    "examples": frozenset({"squall"}),
 }
 # Inside a room, which of its folders each may import besides itself. In an order in which every arrow points back, so
 # there is no circle. What lies beside the folders ("") may be imported by all of them.
@@ -81,7 +81,7 @@ WALL_CLOCK_ALLOWED = {
 READS_FEEDS = frozenset(
     f"pipeline/{name}.py"
     for name in (
-        "feed/__init__", "feed/claims", "feed/feed_spout", "feed/lines", "feed/manifest", "feed/part_reader",
+        "feed/__init__", "feed/claims", "feed/feed_spout", "feed/manifest", "feed/part_reader",
         "feed/shares", "feed/sources", "feed/text_source", "parquet_sink",
         "sink_columns", "sink_dir", "sink_pace", "sink_table", "tail/__init__", "tail/log_files", "tail/log_reader",
         "tail/tail_spout",
@@ -282,8 +282,7 @@ LONG_FILE = "x = 1\n" * (MAX_FILE_LINES + 1)
         (layering, "scheduler/x.py", "import squall.ipc\nimport squall", 2),
         (layering, "pipeline/x.py", "import importlib\nimportlib.import_module('squall.ipc.codec')", 2),
         (layering, "squall/x.py", "import examples.word_count", 1),
-        (layering, "examples/x.py", "import squall\nimport squall.pipeline.feed\nimport squall.pipeline.prepare", 3),
-        (layering, "examples/x.py", "from squall.pipeline import feed, prepare", 1),
+        (layering, "examples/x.py", "import squall\nimport squall.pipeline.prepare", 2),
         (one_way, "engine/flow/x.py", "import os\nfrom squall.engine.core.executor import TaskCrashed", 2),
         (one_way, "engine/x.py", "from squall.engine.api.tuple import Tuple", 1),
         (one_way, "engine/x/y.py", "import os", 1),
@@ -293,7 +292,7 @@ LONG_FILE = "x = 1\n" * (MAX_FILE_LINES + 1)
         (spark_only_in_pipeline, "squall/x.py", "def f():\n    import pyspark.sql", 2),
         (spark_only_in_pipeline, "squall/x.py", "from squall.pipeline import prepare", 1),
         (spark_only_in_pipeline, "scheduler/x.py", "__import__('pyspark')", 1),
-        (spark_only_in_pipeline, "pipeline/feed/lines.py", "import pyspark", 1),
+        (spark_only_in_pipeline, "pipeline/feed/sources.py", "import pyspark", 1),
         (spark_only_in_pipeline, "pipeline/feed/feed_spout.py", "import os\nfrom pyarrow import parquet", 2),
         (monotonic_clock_only, "ipc/x.py", "import time\n\ntime.time()", 3),
         (monotonic_clock_only, "ipc/x.py", "import time as t\nclock = t.time_ns", 2),
@@ -326,10 +325,9 @@ def test_planted_violation_is_reported(rule: Rule, path: str, text: str, line: i
         (one_way, "scheduler/nimbus/x.py", "from squall.scheduler.nimbus import store\nimport squall.engine.flow"),
         (one_way, "squall/cli/x.py", "import squall.scheduler.worker.loop, squall.scheduler.nimbus.main"),
         (layering, "squall/x.py", "import squall.engine, squall.ipc, squall.scheduler"),
-        (layering, "examples/x.py", "from squall.pipeline.feed import Feed"),
         (spark_only_in_pipeline, "pipeline/x.py", "import pyspark"),
         (spark_only_in_pipeline, "squall/x.py", "def f():\n    from squall.pipeline import prepare"),
-        (spark_only_in_pipeline, "pipeline/feed/lines.py", "def f():\n    import pyspark"),
+        (spark_only_in_pipeline, "pipeline/feed/sources.py", "def f():\n    import pyspark"),
         (monotonic_clock_only, "ipc/x.py", "import time\ntime.monotonic()\nrow.time.time\n'time.time()'"),
         (no_swallowed_errors, "ipc/x.py", "try:\n    f()\nexcept OSError:\n    pass"),
         (no_swallowed_errors, "ipc/x.py", "try:\n    f()\nexcept Exception:\n    log()"),
