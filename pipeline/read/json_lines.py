@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from squall.pipeline.read.files import InputFile, balance
 from squall.pipeline.read.lines import MAX_RAW_BYTES
-from squall.pipeline.read.opened import whole
+from squall.pipeline.read.opened import opened
 from squall.pipeline.write.written import Place, Written
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _check(root: str, files: Sequence[InputFile], place: Place, by_line: bool) -
 
 
 def _records(file: InputFile, by_line: bool) -> Iterator[tuple[int, bytes]]:
-    with whole(file.location) as stream:
+    with opened(file) as (stream, _):
         for number, record in enumerate(stream if by_line else [stream.read()], 1):
             yield number, record.removeprefix(_MARK) if number == 1 else record
 

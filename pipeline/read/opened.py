@@ -12,7 +12,6 @@ import errno
 import gzip
 import hashlib
 import io
-import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -88,17 +87,6 @@ def opened(file: InputFile) -> Iterator[tuple[BinaryIO, Digested]]:
                 yield cast("BinaryIO", expanded), digested
         except _DAMAGED as error:
             raise OSError(errno.EIO, f"damaged as a compressed file: {text_of_error(error)}") from error
-
-
-@contextmanager
-def whole(location: str) -> Iterator[BinaryIO]:
-    """Open all of a file, decompressed."""
-    size_bytes = os.stat(location).st_size
-    with open(location, "rb") as stream:
-        if is_compressed(location):
-            yield _expanded(Digested(stream, size_bytes), location)
-        else:
-            yield stream
 
 
 def first_bytes(file: InputFile, size: int) -> bytes:
