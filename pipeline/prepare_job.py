@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from squall.pipeline.feed.manifest import PLACE_COLUMNS, Manifest
 from squall.pipeline.read.clean import clean, with_refused
 from squall.pipeline.read.files import InputFile
-from squall.pipeline.read.frame import check_columns, columns_of, read_frame
+from squall.pipeline.read.frame import check_columns, columns_of, read_frame, spark_path
 from squall.pipeline.read.json_lines import can_check, check_records, is_document, tree_of
 from squall.pipeline.read.recipe import Recipe
 from squall.pipeline.write.increment import places, with_schema
@@ -66,7 +66,7 @@ def _write_clean_lines(
 ) -> Done:
     lines = staging / LINES_NAME
     read = write_lines(spark, root, files, places(base, str(lines)))
-    rows = [str(lines / one.rows.name) for one in read if one.rows]
+    rows = [spark_path(str(lines / one.rows.name)) for one in read if one.rows]
     refused = _only_refused(read, lines, staging)
     if not rows or recipe.cleaner is None:
         return Done(base, refused)

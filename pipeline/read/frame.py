@@ -125,8 +125,7 @@ def read_frame(
 
 
 def spark_path(location: str) -> str:
-    """A path as Spark's readers take it: they take paths for patterns, and with their option not to (`__globPaths__`)
-    read the last of several files twice."""
+    """A file as Spark finds it, which takes paths for patterns. Its option not to reads the last of several twice."""
     return "file://" + _PATTERN_CHARACTERS.sub(r"\\\g<0>", location)
 
 
