@@ -60,15 +60,16 @@ def cleaner_of(sql: Path | None, function: str | None) -> Cleaner | None:
 
 
 def clean(frame: DataFrame, cleaner: Cleaner) -> DataFrame:
-    """The rows of a frame with INTERNALS, cleaned. Those that were refused before are left out."""
+    """The rows of a frame, cleaned, with INTERNALS. The frame has INTERNALS, or is lines of text; what was refused
+    before is left out."""
     from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as f
 
-    own = columns_of(frame)
-    path = [f.col(PATH).alias("_path")] if PATH in frame.columns else []
-    given = frame.where(f.col(REASON).isNull()) if REASON in frame.columns else frame
-    given = given.select(*map(quoted, own), *path)
+    given, is_text = frame, REASON not in frame.columns
+    if not is_text:
+        path = f.col(PATH).alias("_path")
+        given = frame.where(f.col(REASON).isNull()).select(*map(quoted, columns_of(frame)), path)
     try:
         cleaned = _called(cleaner, given) if cleaner.function else _selected(cleaner, given)
     except PySparkException as error:
@@ -80,7 +81,8 @@ def clean(frame: DataFrame, cleaner: Cleaner) -> DataFrame:
     kept = [name for name in cleaned.columns if name not in QUARANTINE_COLUMNS]
 
     def found(name: str, kind: str, default: Column) -> Column:
-        there = [one for one in (name, QUARANTINE_COLUMNS[name]) if one in cleaned.columns]
+        names = (name, QUARANTINE_COLUMNS[name]) if is_text else (name,)
+        there = [one for one in names if one in cleaned.columns]
         return f.col(there[0]).cast(kind) if there else default
 
     reason = found("_reason", "string", f.lit(None).cast("string"))

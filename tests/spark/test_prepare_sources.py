@@ -198,12 +198,12 @@ def test_sql_cleans_lines(spark: SparkSession, source: Path, tmp_path: Path, fee
 def test_sql_cleans_records_and_malformed_ones_stay_refused(
     spark: SparkSession, source: Path, tmp_path: Path, feed: Path
 ) -> None:
-    (source / "a.csv").write_text("id,name\n1,one\n2,two\nx,y\n")
-    (tmp_path / "rows.sql").write_text("SELECT name, _path, IF(id = 2, 'is two', NULL) AS _reason FROM input")
-    prepare(source, feed, format_="csv", schema="id int, name string", sql=tmp_path / "rows.sql")
-    assert emitted(feed) == [("one",)]
+    (source / "a.csv").write_text("id,text\n1,one\n2,two\nx,y\n")
+    (tmp_path / "rows.sql").write_text("SELECT *, IF(id = 2, 'is two', NULL) AS _reason FROM input")
+    prepare(source, feed, format_="csv", schema="id int, text string", sql=tmp_path / "rows.sql")
+    assert emitted(feed) == [(1, "one")]
     assert quarantined(feed) == [
-        ("a.csv", 0, "is two", b'{"name":"two"}'), ("a.csv", 0, "malformed CSV", b"x,y"),
+        ("a.csv", 0, "is two", b'{"id":2,"text":"two"}'), ("a.csv", 0, "malformed CSV", b"x,y"),
     ]
 
 
