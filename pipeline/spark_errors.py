@@ -29,7 +29,7 @@ _NOISE = re.compile(r"^: |^Spark\w*Exception: |\[[A-Z][A-Z_.0-9]+\] | ?SQLSTATE:
 _END_OF_CAUSE = re.compile(r"\n\s*at |\n\s*\.\.\. \d+ more|\n\nJVM stacktrace")
 _FRAME = re.compile(r'^File "(.+)", line (\d+), in (.+)$')
 #: Files in which an error of a user's function passes by, but does not begin.
-_NOT_USERS = re.compile(r"/(site-packages|dist-packages|pyspark|python3\.\d+)/|/pipeline/\w+\.py$|^<frozen")
+_NOT_USERS = re.compile(r"/(site-packages|dist-packages|pyspark|python3\.\d+)/|/pipeline/(\w+/)?\w+\.py$|^<frozen")
 #: In the log after a minute. What is raised tells only that there is no context any more.
 _SILENT_MASTER = "All masters are unresponsive"
 _FAILED_TASK = re.compile(r"Task (\d+) in stage (\d+)\.\d+ failed \d+ times")
