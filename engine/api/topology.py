@@ -8,7 +8,7 @@ from typing import Any
 
 from squall.engine.api.component import BasicBolt, BatchBolt, Bolt, CustomGrouping, Spout
 from squall.engine.api.config import Config
-from squall.engine.api.stream import ACKER_COMPONENT, TICK_FIELDS, Stream
+from squall.engine.api.stream import ACKER_COMPONENT, Stream
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import repr_of
 
@@ -105,14 +105,6 @@ class Topology:
                 if spec.id not in order and any(component == one.source for one in spec.subscriptions):
                     order.append(spec.id)
         return order + [name for name in self.components if name not in order]
-
-    def fields_received(self, component: str) -> frozenset[str]:
-        """Names of the fields of the tuples that a component executes, ticks included; none for a spout."""
-        spec = self.components[component]
-        if spec.is_spout:
-            return frozenset()
-        streams = [self.components[each.source].outputs[each.stream] for each in spec.subscriptions]
-        return frozenset(TICK_FIELDS).union(*(stream.fields for stream in streams))
 
     def layout(self, ackers: int) -> list[tuple[str, str, int, int]]:
         """(id, kind, tasks, executors) of every component, ackers included: all that Nimbus needs to place them."""

@@ -104,8 +104,9 @@ class ClusterUse:
         A lasting fault ends after `for_secs`, by default the catalogue's time, or by `heal`. UsageError if it is not
         allowed; ClusterError if a target is not there now: not started yet, or dead and not replaced yet.
         """
+        texts = {name: str(value) for name, value in params.items()}
         return self.client.inject(
-            Fault(fault, targets, for_secs=for_secs, probability=probability, params=params, seed=seed)
+            Fault(fault, targets, for_secs=for_secs, probability=probability, params=texts, seed=seed)
         )
 
     def heal(self, *targets: str) -> list[FaultInForce]:

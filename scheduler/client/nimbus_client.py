@@ -55,6 +55,7 @@ from squall.scheduler.common.messages import (
 from squall.scheduler.common.process import send_signal_proven
 from squall.scheduler.faults.fault import Fault
 from squall.scheduler.faults.in_force import NIMBUS, FaultInForce
+from squall.scheduler.faults.sentence import text_of
 from squall.scheduler.records.nimbus_words import words_of
 
 TIMEOUT_SECS = 10.0
@@ -237,7 +238,7 @@ class NimbusClient:
 
     def inject(self, fault: Fault) -> list[FaultInForce]:
         """Begin a fault now; returns one FaultInForce per carrier."""
-        told = self._call("inject", InjectFault(fault.to_json()), FaultsTold)
+        told = self._call("inject", InjectFault(text_of(fault)), FaultsTold)
         return [msgspec.convert(begun, FaultInForce) for begun in told.faults]
 
     def heal(self, targets: Sequence[str] = ()) -> list[FaultInForce]:

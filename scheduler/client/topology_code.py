@@ -57,7 +57,7 @@ def pack(
     return TopologyCode(
         blob.dump(with_changes(topology, logging=user_logging.taken()), by_value),
         [
-            ComponentSummary(*row, sorted(topology.fields_received(row[0])) if row[0] in topology.components else None)
+            ComponentSummary(*row)
             for row in topology.layout(config.acker_count)
         ],
         [entry or os.getcwd() for entry in sys.path],

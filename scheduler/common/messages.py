@@ -33,8 +33,6 @@ class ComponentSummary(Wire):
     """"spout", "bolt" or "acker"."""
     tasks: int
     executors: int
-    fields: list[str] | None = None
-    """Names of the fields of the tuples that it executes; None if the record is from before they were told."""
 
 
 class SlotRef(Wire):
@@ -358,8 +356,8 @@ class ForgetUnknown(Wire):
 class InjectFault(Wire):
     """Request: break something on purpose, now. The reply is FaultsTold."""
 
-    fault: dict[str, Any]
-    """As of `scheduler.faults.fault.Fault.to_json`."""
+    line: str
+    """As of `scheduler.faults.sentence`."""
 
 
 class HealFaults(Wire):

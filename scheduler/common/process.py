@@ -78,12 +78,6 @@ def send_signal(pidfd: int, signum: int) -> bool:
     return True
 
 
-def kill_myself() -> None:
-    """End this process by SIGKILL, without a word."""
-    pidfd = open_pidfd(os.getpid())
-    send_signal(pidfd, signal.SIGKILL)
-
-
 def send_signal_to_group(pidfd: int, pid: int, signum: int) -> bool:
     """Signal the process group that `pid` leads, dead or alive. False if the group is empty."""
     if pid <= 1:

@@ -29,9 +29,6 @@ class Victim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     started_ticks: int
     incarnation: int = 0
     """Of a worker; 0 for a daemon."""
-    limit_before: tuple[int, int] | None = None
-    """The process's soft and hard limit before a fault lowered it."""
-
 
 
 class FaultInForce(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,19 +62,18 @@ class FaultInForce(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def left_secs(self, now: float) -> float:
         return max(0.0, self.ends_secs - now)
 
-    def stops(self, now: float) -> bool:
-        """Whether its victims must be stopped now."""
-        if not self.is_in_force(now):
-            return False
-        return self.kind == "stop" or (now - self.began_secs) % PERIOD_SECS >= self._runs_secs
+    def holds(self, now: float) -> bool:
+        """Whether its victims must be stopped, or have no disk, now."""
+        runs = self.kind == "throttle" and (now - self.began_secs) % PERIOD_SECS < self._runs_secs
+        return self.is_in_force(now) and not runs
 
     def changes_at(self, now: float) -> float | None:
-        """When `stops` may change next; None: never again."""
+        """When `holds` may change next; None: never again."""
         if now < self.began_secs:
             return self.began_secs
         if not self.is_in_force(now):
             return None
-        if self.kind == "stop":
+        if self.kind != "throttle":
             return self.ends_secs
         into_secs = (now - self.began_secs) % PERIOD_SECS
         left_secs = (self._runs_secs if into_secs < self._runs_secs else PERIOD_SECS) - into_secs

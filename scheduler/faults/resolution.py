@@ -1,4 +1,4 @@
-"""Resolves targets, as users write them, against a view of the cluster.
+"""Finds what the targets of a fault mean, in a view of the cluster.
 
 Guarantees: the same targets, view and generator give the same result. An unknown target is a UsageError that lists the
 known ones; a known target that is not there now (a topology without workers) is a ClusterError.
@@ -7,21 +7,67 @@ known ones; a known target that is not there now (a topology without workers) is
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import TypeVar
 
 from squall.engine.errors import ClusterError, UsageError
+from squall.scheduler.faults.catalogue import ActsOn, Kind
 from squall.scheduler.faults.fault import shown
-from squall.scheduler.faults.kind import ActsOn, Carrier, Kind
-from squall.scheduler.faults.target import ALL, DAEMONS, OF_NODES, RANDOM, AnyTarget, LinkTarget, Sort, Target
-from squall.scheduler.faults.view import Place, View, listed
+from squall.scheduler.faults.target import DAEMONS, AnyTarget, LinkTarget, Sort, Target, parse_target
 
 _T = TypeVar("_T")
-
 ANYBODY = "*"
 """As an end of a link: every worker."""
+_LISTED = 12
+"""Names listed at most in the error for a wrong name: more would not be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The worker of a task."""
+
+    topology: str
+    component: str
+    task: int
+    worker: str = ""
+    """Empty if it has not been placed yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The cluster's possible targets at one moment."""
+
+    nodes: tuple[str, ...] = ()
+    workers: tuple[str, ...] = ()
+    """ "node-1:6700": the slots that have a worker."""
+    topologies: Mapping[str, Mapping[str, tuple[Place, ...]]] = field(default_factory=dict)
+    """Name -> component -> its tasks, in the order of their numbers."""
+    has_keeper: bool = True
+    """Whether a keeper starts dead daemons again."""
+
+    def places(self) -> Iterator[Place]:
+        for components in self.topologies.values():
+            for places in components.values():
+                yield from places
+
+    def component(self, name: str) -> tuple[Place, ...]:
+        """The tasks of a component, empty if there is none; with several topologies, it may say TOPOLOGY/COMPONENT."""
+        topology, slash, component = name.partition("/")
+        if slash:
+            return self.topologies.get(topology, {}).get(component, ())
+        found = {topology: parts[name] for topology, parts in self.topologies.items() if name in parts}
+        if len(found) > 1:
+            full = " or ".join(f"{topology}/{name}" for topology in found)
+            raise UsageError(f"component {shown(name)} is in several topologies; write {full}")
+        return next(iter(found.values()), ())
+
+    def known(self) -> str:
+        """The names of workers, nodes and components, for messages."""
+        components = [component for parts in self.topologies.values() for component in parts]
+        names = {"components": components, "workers": self.workers, "nodes": self.nodes}
+        return "; ".join(f"{what} are {listed(found)}" for what, found in names.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +77,6 @@ class Process:
     sort: Sort
     name: str = ""
     """For a worker its slot, for a supervisor or forking parent its node; empty for Nimbus."""
-
-    def __str__(self) -> str:
-        return self.name if self.sort is Sort.WORKER else f"{self.sort} {self.name}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,245 +92,171 @@ class Resolved:
     """The things that a fault acts on, of the sort that `Kind.acts_on` names."""
 
     processes: tuple[Process, ...] = ()
+    nodes: tuple[str, ...] = ()
     tasks: tuple[Place, ...] = ()
     links: tuple[LinkEnds, ...] = ()
 
 
-def resolve(kind: Kind, targets: Sequence[AnyTarget], view: View, rng: random.Random) -> Resolved:
-    """Resolve targets. UsageError names all unknown ones; ClusterError if none is there at the moment."""
-    found = locate(kind, draw_all(targets, view, rng), view)
-    if kind.acts_on is not ActsOn.CLUSTER and not (found.processes or found.tasks or found.links):
-        raise ClusterError(f"{kind.name}: there is no process now for {', '.join(map(str, targets))} (not placed yet?)")
-    return found
-
-
-def locate(kind: Kind, targets: Sequence[AnyTarget], view: View) -> Resolved:
-    """Like `resolve`, but without drawing, and with an empty result if nothing has been placed yet.
-
-    A target that is drawn gives all its candidates.
-    """
-    if bool(targets) == (kind.acts_on is ActsOn.CLUSTER) and kind.acts_on is not ActsOn.LINKS:
-        raise UsageError(f"{kind.name} {'takes no target' if targets else f'needs a target: {kind.targets}'}")
-    if not view.has_keeper:
-        _refuse_for_want_of_a_keeper(kind, targets)
+def resolve(kind: Kind, texts: Sequence[str], view: View, rng: random.Random | None = None) -> Resolved:
+    """Find what these targets mean. Without a generator nothing is drawn, and it need not be there yet."""
+    targets = [parse_target(text) for text in texts]
+    if not targets and kind.acts_on is not ActsOn.LINKS:
+        raise UsageError(f"{kind.name} needs a target: {kind.acts_on}")
+    finder = _Finder(kind, view, rng)
     match kind.acts_on:
-        case ActsOn.CLUSTER:
-            return Resolved()
         case ActsOn.LINKS:
-            return Resolved(links=_links(targets, view))
+            return Resolved(links=finder.links(targets))
         case ActsOn.TASKS:
-            return Resolved(tasks=_each(kind, targets, lambda target: _places(target, view)))
-        case ActsOn.FORKING_PARENTS:
-            return Resolved(processes=_each(kind, targets, lambda target: _forking_parents(kind, target, view)))
-        case _:
-            return Resolved(processes=_each(kind, targets, lambda target: _processes(kind, target, view)))
-
-
-def _refuse_for_want_of_a_keeper(kind: Kind, targets: Sequence[AnyTarget]) -> None:
-    """UsageError for what ends a daemon that only a keeper starts again."""
-    who = "; clusters of `squall up`, `squall run` and LocalCluster have one"
-    sorts = {target.sort for target in targets if isinstance(target, Target)}
-    if kind.carrier is Carrier.NIMBUS or (kind.name == "kill" and sorts & {Sort.NIMBUS, Sort.SUPERVISOR}):
-        raise UsageError(f"{kind.name} ends a daemon, which only a keeper starts again, and there is no keeper{who}")
-
-
-def draw_all(targets: Iterable[AnyTarget], view: View, rng: random.Random) -> list[AnyTarget]:
-    """Draw the random targets."""
-    return [
-        replace(target, sender=_draw(target.sender, view, rng), receiver=_draw(target.receiver, view, rng))
-        if isinstance(target, LinkTarget)
-        else _draw(target, view, rng)
-        for target in targets
-    ]
-
-
-def _draw(target: Target, view: View, rng: random.Random) -> Target:
-    if target.which != RANDOM:
-        return target
-    candidates = _candidates(target, view)
-    if not candidates:
-        raise ClusterError(f"there is no {target.sort} to draw for {str(target)!r}")
-    return rng.choice(candidates)
-
-
-def _candidates(target: Target, view: View) -> list[Target]:
-    """The targets that "random X" or "all Xs" may mean."""
-    if target.sort in OF_NODES:
-        if not target.name:
-            return [Target(target.sort, node) for node in view.nodes]
-        view.check_node(target.name)
-        return [Target(target.sort, target.name)]
-    scope = Target(Sort.NAME if target.index is None else Sort.TASK, target.name, target.index)
-    places = _places(scope, view) if target.name else list(view.places())
-    match target.sort:
-        case Sort.WORKER if not target.name:
-            return [Target(Sort.WORKER, worker) for worker in view.workers]
-        case Sort.WORKER:
-            return [Target(Sort.WORKER, worker) for worker in sorted({place.worker for place in places} - {""})]
-        case Sort.COMPONENT:
-            return [Target(Sort.COMPONENT, name) for name in dict.fromkeys(_full_name(place, view) for place in places)]
-        case _:
-            return [Target(Sort.TASK, _full_name(place, view), _index(place, view)) for place in places]
-
-
-def _full_name(place: Place, view: View) -> str:
-    return f"{place.topology}/{place.component}" if len(view.topologies) > 1 else place.component
-
-
-def _index(place: Place, view: View) -> int:
-    return view.topologies[place.topology][place.component].index(place)
-
-
-def _each(kind: Kind, targets: Iterable[AnyTarget], find: Callable[[Target], Iterable[_T]]) -> tuple[_T, ...]:
-    """The things that all targets name, each once; one error for all mistakes."""
-    found: dict[_T, None] = {}
-    mistakes: list[str] = []
-    for target in targets:
-        try:
-            if isinstance(target, LinkTarget):
-                raise UsageError(f"{kind.name} takes no link such as {str(target)!r}; it takes {kind.targets}")
-            found.update(dict.fromkeys(find(target)))
-        except UsageError as error:
-            mistakes.append(str(error))
-    if mistakes:
-        raise UsageError("; ".join(dict.fromkeys(mistakes)))
-    return tuple(found)
-
-
-def _meant(target: Target, view: View) -> Target:
-    """The worker, node or component that a bare name means."""
-    if target.sort is not Sort.NAME:
-        return target
-    name = target.name
-    sorts = [sort for sort, names in ((Sort.WORKER, view.workers), (Sort.NODE, view.nodes)) if name in names]
-    if view.find_component(name) is not None:
-        sorts.append(Sort.COMPONENT)
-    if not sorts:
-        who = f"components are {listed(view.components())}; workers are {listed(view.workers)}"
-        raise UsageError(f"there is no worker, node or component {shown(name)}; {who}; nodes are {listed(view.nodes)}")
-    if len(sorts) > 1:
-        forms = " or ".join(str(Target(sort, name)) for sort in sorts)
-        raise UsageError(f"{shown(name)} is a {' and a '.join(sorts)}; write {forms}")
-    return Target(sorts[0], name)
-
-
-def _all_of(target: Target, view: View, find: Callable[[Target, View], list[_T]]) -> list[_T]:
-    return [thing for candidate in _candidates(target, view) for thing in find(candidate, view)]
-
-
-def _places(target: Target, view: View) -> list[Place]:
-    """The tasks that a target means."""
-    if target.which in (ALL, RANDOM):
-        return _all_of(target, view, _places)
-    target = _meant(target, view)
-    match target.sort:
-        case Sort.COMPONENT:
-            return list(view.component(target.name))
-        case Sort.TASK if target.index is not None:
-            return [view.task(target.name, target.index)]
-        case Sort.NODE | Sort.WORKER:
-            workers = _workers(target, view)
-            return [place for place in view.places() if place.worker in workers]
-        case _:
-            raise UsageError(f"{target} runs no tasks")
-
-
-def _workers(target: Target, view: View) -> list[str]:
-    """The names of the workers that a target means."""
-    if target.which in (ALL, RANDOM):
-        return _all_of(target, view, _workers)
-    target = _meant(target, view)
-    match target.sort:
-        case Sort.WORKER if target.index is None and target.name in view.workers:
-            return [target.name]
-        case Sort.NODE:
-            view.check_node(target.name)
-            return list(view.workers_of_node(target.name))
-        case Sort.WORKER | Sort.COMPONENT | Sort.TASK:
-            places = _tasks_of_worker(target, view)
-            return sorted({place.worker for place in places} - {""})
-        case _:
-            raise UsageError(f"{target} is no worker")
-
-
-def _tasks_of_worker(target: Target, view: View) -> tuple[Place, ...]:
-    """The tasks by which a target names workers."""
-    if target.index is not None:
-        return (view.task(target.name, target.index),)
-    if target.sort is Sort.COMPONENT:
-        return view.component(target.name)
-    places = view.find_component(target.name)
-    if places is None:
-        who = f"workers are {listed(view.workers)}, and those of components: {listed(view.components())}"
-        raise UsageError(f"there is no worker {shown(target.name)}; {who}")
-    return places
-
-
-def _processes(kind: Kind, target: Target, view: View) -> list[Process]:
-    if target.sort not in DAEMONS:
-        return [Process(Sort.WORKER, worker) for worker in _workers(target, view)]
-    if kind.acts_on is not ActsOn.PROCESSES:
-        raise UsageError(f"{kind.name} takes no {target}; it takes {kind.targets}")
-    if target.which:
-        return [Process(candidate.sort, candidate.name) for candidate in _candidates(target, view)]
-    if target.sort is not Sort.NIMBUS:
-        view.check_node(target.name)
-    return [Process(target.sort, target.name)]
-
-
-def _forking_parents(kind: Kind, target: Target, view: View) -> list[Process]:
-    if target.which and target.sort in (Sort.NODE, Sort.FORKING_PARENT):
-        return [Process(Sort.FORKING_PARENT, candidate.name) for candidate in _candidates(target, view)]
-    target = _meant(target, view)
-    if target.sort not in (Sort.NODE, Sort.FORKING_PARENT):
-        raise UsageError(f"{kind.name} takes no {target}; it takes {kind.targets}")
-    view.check_node(target.name)
-    return [Process(Sort.FORKING_PARENT, target.name)]
-
-
-def _links(targets: Sequence[AnyTarget], view: View) -> tuple[LinkEnds, ...]:
-    if not targets:
-        return (LinkEnds(ANYBODY, ANYBODY),)
-    ways: list[tuple[list[str], list[str]]] = []
-    mistakes: list[str] = []
-
-    def ends_of(target: Target) -> list[str]:
-        try:
-            return _ends(target, view)
-        except UsageError as error:
-            mistakes.append(str(error))
-            return []
-
-    plain = []
-    for target in targets:
-        if isinstance(target, LinkTarget):
-            sender, receiver = ends_of(target.sender), ends_of(target.receiver)
-            ways += [(sender, receiver), (receiver, sender)] if target.both else [(sender, receiver)]
-        else:
-            plain.append(ends_of(target))
-    between = list(combinations(plain, 2)) if len(plain) > 1 else [(only, [ANYBODY]) for only in plain]
-    for one, other in between:
-        ways += [(one, other), (other, one)]
-    if mistakes:
-        raise UsageError("; ".join(dict.fromkeys(mistakes)))
-    links = [LinkEnds(sender, receiver) for senders, receivers in ways for sender in senders for receiver in receivers]
-    found = tuple(dict.fromkeys(link for link in links if not _is_to_itself(link)))
-    if links and not found:
-        raise UsageError(f"{', '.join(map(str, targets))} is the way from a worker to itself, which is no link")
+            found = Resolved(tasks=finder.each(targets, finder.places))
+        case ActsOn.NODES:
+            found = Resolved(nodes=finder.each(targets, finder.nodes))
+        case ActsOn.PROCESSES:
+            found = Resolved(processes=finder.each(targets, finder.processes))
+    if rng is not None and found == Resolved():
+        raise ClusterError(f"{kind.name}: there is no process now for {', '.join(texts)} (not placed yet?)")
     return found
 
 
-def _is_to_itself(link: LinkEnds) -> bool:
-    return link.sender == link.receiver and ":" in link.sender
+class _Finder:
+    def __init__(self, kind: Kind, view: View, rng: random.Random | None) -> None:
+        self._kind = kind
+        self._view = view
+        self._rng = rng
+
+    def each(self, targets: Iterable[AnyTarget], find: Callable[[Target], Iterable[_T]]) -> tuple[_T, ...]:
+        """The things that all targets mean, each once."""
+        found: dict[_T, None] = {}
+        for target in targets:
+            if isinstance(target, LinkTarget):
+                raise self._refused(target)
+            for meant in self._meant(target):
+                found.update(dict.fromkeys(find(meant)))
+        return tuple(found)
+
+    def places(self, target: Target) -> Sequence[Place]:
+        """The tasks that a target means."""
+        if target.sort in DAEMONS:
+            raise self._refused(target)
+        if target.sort in (Sort.NODE, Sort.WORKER):
+            workers = self._workers(target)
+            return [place for place in self._view.places() if place.worker in workers]
+        return self._tasks(target)
+
+    def _tasks(self, target: Target) -> Sequence[Place]:
+        """The tasks of a component, or one of them."""
+        found = self._view.component(target.name)
+        if not found:
+            raise UsageError(f"there is no {target.sort} {shown(target.name)}; {self._view.known()}")
+        if target.index is None:
+            return found
+        if target.index >= len(found):
+            last = f"{target.name}[{len(found) - 1}]"
+            raise UsageError(f"there is no task {target.name}[{target.index}]; the last one is {last}")
+        return [found[target.index]]
+
+    def nodes(self, target: Target) -> list[str]:
+        if target.sort not in (Sort.NODE, Sort.FORKING_PARENT):
+            raise self._refused(target)
+        return [self._node(target)]
+
+    def processes(self, target: Target) -> list[Process]:
+        if target.sort not in DAEMONS:
+            return [Process(Sort.WORKER, worker) for worker in self._workers(target)]
+        self._check_keeper(target)
+        return [Process(target.sort, "" if target.sort is Sort.NIMBUS else self._node(target))]
+
+    def links(self, targets: Sequence[AnyTarget]) -> tuple[LinkEnds, ...]:
+        if not targets:
+            return (LinkEnds(ANYBODY, ANYBODY),)
+        ways: list[tuple[list[str], list[str]]] = []
+        plain = []
+        for target in targets:
+            if isinstance(target, LinkTarget):
+                sender, receiver = self._ends(target.sender), self._ends(target.receiver)
+                ways += [(sender, receiver), (receiver, sender)] if target.both else [(sender, receiver)]
+            else:
+                plain.append(self._ends(target))
+        between = list(combinations(plain, 2)) if len(plain) > 1 else [(only, [ANYBODY]) for only in plain]
+        ways += [way for one, other in between for way in ((one, other), (other, one))]
+        links = [LinkEnds(one, other) for senders, receivers in ways for one in senders for other in receivers]
+        found = tuple(dict.fromkeys(link for link in links if link.sender != link.receiver or ":" not in link.sender))
+        if links and not found:
+            raise UsageError(f"{', '.join(map(str, targets))} is the way from a worker to itself, which is no link")
+        return found
+
+    def _ends(self, target: Target) -> list[str]:
+        """The ends of links that a target means. A node stays a node, so that later workers belong to it too."""
+        if target.sort in DAEMONS:
+            raise self._refused(target)
+        meant = self._meant(target)
+        return [end for one in meant for end in ([self._node(one)] if one.sort is Sort.NODE else self._workers(one))]
+
+    def _meant(self, target: Target) -> list[Target]:
+        """The worker, node, component or task that a bare name means, or a random target, drawn or all candidates."""
+        if target.is_random:
+            candidates = self._candidates(target)
+            if self._rng is None:
+                return candidates
+            if not candidates:
+                raise ClusterError(f"there is no {target.sort} to draw for {str(target)!r}")
+            return [self._rng.choice(candidates)]
+        if target.sort is not Sort.NAME:
+            return [target]
+        view, name = self._view, target.name
+        sorts = [sort for sort, names in ((Sort.WORKER, view.workers), (Sort.NODE, view.nodes)) if name in names]
+        if view.component(name):
+            sorts.append(Sort.COMPONENT)
+        if not sorts:
+            raise UsageError(f"there is no worker, node or component {shown(name)}; {view.known()}")
+        if len(sorts) > 1:
+            forms = " or ".join(str(Target(sort, name)) for sort in sorts)
+            raise UsageError(f"{shown(name)} is a {' and a '.join(sorts)}; write {forms}")
+        return [Target(sorts[0], name)]
+
+    def _candidates(self, target: Target) -> list[Target]:
+        view = self._view
+        if target.sort is Sort.NODE:
+            return [Target(Sort.NODE, node) for node in view.nodes]
+        scope: Sequence[Place] = list(view.places())
+        if target.name:
+            named = Target(Sort.NAME if target.index is None else Sort.TASK, target.name, target.index)
+            scope = [place for meant in self._meant(named) for place in self.places(meant)]
+        if target.sort is Sort.WORKER:
+            workers = {place.worker for place in scope} - {""} if target.name else set(view.workers)
+            return [Target(Sort.WORKER, worker) for worker in sorted(workers)]
+        return [
+            Target(Sort.TASK, f"{place.topology}/{place.component}", view.topologies[place.topology][
+                place.component].index(place))
+            for place in scope
+        ]  # fmt: skip
+
+    def _workers(self, target: Target) -> list[str]:
+        """The workers that a specific target means."""
+        workers = self._view.workers
+        if target.sort is Sort.NODE:
+            node = self._node(target)
+            return [worker for worker in workers if worker.rpartition(":")[0] == node]
+        if target.sort is Sort.WORKER and target.index is None and target.name in workers:
+            return [target.name]
+        return sorted({place.worker for place in self._tasks(target)} - {""})
+
+    def _node(self, target: Target) -> str:
+        if target.name not in self._view.nodes:
+            raise UsageError(f"there is no node {shown(target.name)}; nodes are {listed(self._view.nodes)}")
+        return target.name
+
+    def _check_keeper(self, target: Target) -> None:
+        """UsageError for what ends a daemon that only a keeper starts again, where there is none."""
+        ends = self._kind.name == "kill" and target.sort in (Sort.NIMBUS, Sort.SUPERVISOR)
+        if ends and not self._view.has_keeper:
+            who = "clusters of `squall up`, `squall run` and LocalCluster have one"
+            raise UsageError(f"{self._kind.name} {target}: there is no keeper, which starts daemons again; {who}")
+
+    def _refused(self, target: AnyTarget) -> UsageError:
+        return UsageError(f"{self._kind.name} takes no {target}; it takes {self._kind.acts_on}")
 
 
-def _ends(target: Target, view: View) -> list[str]:
-    """The ends of links that a target means. A node stays a node, so that later workers belong to it too."""
-    target = _meant(target, view)
-    if target.sort in (Sort.NIMBUS, Sort.SUPERVISOR, Sort.FORKING_PARENT):
-        raise UsageError(f"{target} has no links; links are between workers")
-    if target.which == ALL:
-        return [ANYBODY]
-    if target.sort is Sort.NODE:
-        return [candidate.name for candidate in _candidates(target, view)]
-    return _workers(target, view)
+def listed(names: Sequence[str]) -> str:
+    """Names for messages, with a limit."""
+    more = len(names) - _LISTED
+    return ", ".join([*names[:_LISTED], *([f"{more} more"] if more > 0 else [])]) or "none"

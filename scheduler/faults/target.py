@@ -7,25 +7,30 @@
     count[0]      task count[0]                                            tasks, by their place among the component's
     node-1        node node-1                                              nodes
     nimbus   supervisor node-1   forking-parent node-1                     daemons
-    random worker   random worker of count   random worker of node-1      one that is drawn: also node, task, component,
-                                                                          supervisor, forking-parent
-    all workers                                                            also nodes, supervisors, ...
+    random worker   random worker of count   random task   random node     one that is drawn
     A -> B   A <-> B                                                       links, one way and both ways
 
-Guarantees: `parse_target(str(target)) == target`. The meaning of a bare name (worker, node, component) depends on the
-cluster, unless `worker`, `node` or `component` stands before it. With several topologies a component is
-`topology/component`. A name that is not a plain word is written in double quotes.
+Guarantees: what `str` writes of a target is read as the same target. The meaning of a bare name (worker, node,
+component) depends on the cluster. With several topologies a component is `topology/component`. A name that is not a
+plain word is written in quotes; one that has a meaning here, behind `worker`, `node` or `component`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import shlex
+from collections import deque
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
 from squall.engine.errors import UsageError
-from squall.scheduler.faults.words import ARROWS, RESERVED, name_of, name_text, words_of
+
+ARROWS = ("->", "<->")
+MAX_CHARS = 4000
+"""Length of a line: no one writes a longer one by hand."""
+_PLAIN = re.compile(r"[\w.:/@+%=^\[\]-]+")
+_INDEXED = re.compile(r"(.+)\[([0-9]{1,9})\]", re.DOTALL)
 
 
 class Sort(StrEnum):
@@ -43,33 +48,27 @@ class Sort(StrEnum):
 
 
 DAEMONS = (Sort.NIMBUS, Sort.SUPERVISOR, Sort.FORKING_PARENT)
-OF_NODES = (Sort.NODE, Sort.SUPERVISOR, Sort.FORKING_PARENT)
-NAMED = (Sort.WORKER, Sort.COMPONENT, Sort.TASK, *OF_NODES)
-RANDOM, ALL = "random", "all"
-_PLURALS = {f"{sort}s": sort for sort in NAMED}
+RANDOM = "random"
+_DRAWN = (Sort.WORKER, Sort.TASK, Sort.NODE)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One worker, component, task, node or daemon, a random one, or all of a sort."""
+    """One worker, component, task, node or daemon, or a random one."""
 
     sort: Sort
     name: str = ""
-    """With RANDOM: the component or node to draw from; empty: draw from all."""
+    """If it is random: the component or node to draw from; empty: draw from all."""
     index: int | None = None
     """Position of a task among its component's, from 0."""
-    which: str = ""
-    """RANDOM, ALL, or empty: the one of that name."""
+    is_random: bool = False
 
     def __str__(self) -> str:
+        name = quoted(self.name + ("" if self.index is None else f"[{self.index}]")) if self.name else ""
+        if self.is_random:
+            return f"random {self.sort} of {name}" if name else f"random {self.sort}"
         if self.sort is Sort.NIMBUS:
             return str(self.sort)
-        place = "" if self.index is None else f"[{self.index}]"
-        name = name_text(self.name) + place if self.name else ""
-        if self.which == ALL:
-            return f"all {self.sort}s"
-        if self.which == RANDOM:
-            return f"random {self.sort} of {name}" if name else f"random {self.sort}"
         return name if self.sort in (Sort.NAME, Sort.TASK) else f"{self.sort} {name}"
 
 
@@ -88,82 +87,75 @@ class LinkTarget:
 AnyTarget: TypeAlias = Target | LinkTarget
 
 
+def quoted(text: str) -> str:
+    """Write any text as one word."""
+    return text if _PLAIN.fullmatch(text) else shlex.quote(text)
+
+
+def words_of(text: str) -> deque[str]:
+    """The words of a line, without quotes and commas. UsageError for a quote that is not closed."""
+    if len(text) > MAX_CHARS:
+        raise UsageError(f"{text[:40]!r}... has {len(text)} characters; allowed: at most {MAX_CHARS}")
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=",")
+    lexer.whitespace_split, lexer.commenters = True, ""
+    try:
+        return deque(word for word in lexer if word.strip(","))
+    except ValueError as error:
+        raise UsageError(f"{text[:80]!r} is not understood: {str(error).lower()}") from None
+
+
 def parse_target(text: str) -> AnyTarget:
     """Read one target. UsageError if the text holds none, or more."""
-    found = parse_targets(words_of(text))
-    if len(found) != 1:
-        raise UsageError(f"target {text[:80]!r} is {'no target' if not found else 'more than one target'}")
-    return found[0]
+    words = words_of(text)
+    target = read_target(words)
+    if words:
+        raise UsageError(f"target {text[:80]!r} is more than one target; a name with blanks stands in quotes")
+    return target
 
 
-def parse_targets(words: Sequence[str]) -> list[AnyTarget]:
-    """Read a row of targets, with or without commas between them."""
-    reader = _Reader(words)
-    found: list[AnyTarget] = []
-    while reader.left:
-        target = reader.target()
-        if reader.left and reader.left[0] in ARROWS:
-            both = reader.take() == "<->"
-            found.append(LinkTarget(target, reader.target(), both))
-        else:
-            found.append(target)
-        reader.skip(",")
-    return found
+def read_target(words: deque[str]) -> AnyTarget:
+    """Take the first target of these words."""
+    target = _end(words)
+    if words and words[0] in ARROWS:
+        both = words.popleft() == "<->"
+        return LinkTarget(target, _end(words), both)
+    return target
 
 
-class _Reader:
-    """Takes one word after the other."""
-
-    def __init__(self, words: Sequence[str]) -> None:
-        self.left = list(words)
-
-    def take(self) -> str:
-        if not self.left:
-            raise UsageError("a target is missing at the end")
-        return self.left.pop(0)
-
-    def skip(self, word: str) -> bool:
-        if self.left and self.left[0] == word:
-            self.left.pop(0)
-            return True
-        return False
-
-    def target(self) -> Target:
-        word = self.take()
-        if word in (",", *ARROWS):
-            raise UsageError(f"a target is missing before {word!r}")
-        if word == RANDOM:
-            return self._random()
-        if word == ALL:
-            return self._all()
-        if word == "forking" and self.skip("parent"):
-            word = Sort.FORKING_PARENT
-        if word == Sort.NIMBUS:
-            return Target(Sort(word))
-        if word in NAMED:
-            return _named(Sort(word), *name_of(self.take()))
-        if word in RESERVED:
-            raise UsageError(f"{word!r} is no target; a thing of that name is written \"{word}\"")
-        name, index = name_of(word)
+def _end(words: deque[str]) -> Target:
+    word = _next(words)
+    if word in ARROWS:
+        raise UsageError(f"a target is missing before {word!r}")
+    if word == RANDOM:
+        sort = Sort(words.popleft()) if words and words[0] in _DRAWN else Sort.WORKER
+        if words and words[0] in ("of", "on"):
+            words.popleft()
+            return Target(sort, *_indexed(_next(words)), is_random=True)
+        return Target(sort, is_random=True)
+    if word == "forking" and words and words[0] == "parent":
+        words.popleft()
+        word = Sort.FORKING_PARENT
+    if word == Sort.NIMBUS:
+        return Target(Sort.NIMBUS)
+    if word not in set(Sort) - {Sort.NAME}:
+        name, index = _indexed(word)
         return Target(Sort.NAME if index is None else Sort.TASK, name, index)
-
-    def _all(self) -> Target:
-        plural = self.take()
-        if plural not in _PLURALS:
-            raise UsageError(f"target 'all {plural[:80]}' is unknown; allowed: all {', '.join(_PLURALS)}")
-        return Target(_PLURALS[plural], which=ALL)
-
-    def _random(self) -> Target:
-        if len(self.left) > 1 and self.left[:2] == ["forking", "parent"]:
-            self.left[:2] = [Sort.FORKING_PARENT]
-        sort = Sort(self.take()) if self.left and self.left[0] in NAMED else Sort.WORKER
-        name, index = name_of(self.take()) if self.skip("of") or self.skip("on") else ("", None)
-        return Target(sort, name, index, RANDOM)
-
-
-def _named(sort: Sort, name: str, index: int | None) -> Target:
+    sort, name = Sort(word), _next(words)
+    if sort not in (Sort.TASK, Sort.WORKER):
+        return Target(sort, name)
+    name, index = _indexed(name)
     if sort is Sort.TASK and index is None:
-        raise UsageError(f"task {name[:80]!r} has no number; write for example task {name_text(name[:80])}[0]")
-    if index is not None and sort not in (Sort.TASK, Sort.WORKER):
-        raise UsageError(f"there is no {sort} [{index}] of {name[:80]!r}; a number says which task of a component")
+        raise UsageError(f"task {name[:80]!r} has no number; write for example task {quoted(name[:80] + '[0]')}")
     return Target(sort, name, index)
+
+
+def _next(words: deque[str]) -> str:
+    if not words:
+        raise UsageError("a target is missing at the end")
+    return words.popleft()
+
+
+def _indexed(word: str) -> tuple[str, int | None]:
+    """A name, and the number in brackets behind it."""
+    found = _INDEXED.fullmatch(word)
+    return (found[1], int(found[2])) if found else (word, None)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from squall.engine.api.stream import ACKER_COMPONENT
 from squall.scheduler.common.messages import Assignment, TopologyRecord
-from squall.scheduler.faults.view import Place, View
+from squall.scheduler.faults.resolution import Place, View
 
 
 def view_of(
@@ -15,7 +15,6 @@ def view_of(
     """`assigned`: topologies and their assignments; None: not placed yet."""
     workers: dict[str, None] = {}
     topologies: dict[str, dict[str, tuple[Place, ...]]] = {}
-    received: dict[tuple[str, str], frozenset[str]] = {}
     for record, assignment in assigned:
         if assignment is not None:
             workers.update(dict.fromkeys(map(str, assignment.workers)))
@@ -25,12 +24,7 @@ def view_of(
             for component in record.components
             if component.id != ACKER_COMPONENT
         }
-        received |= {
-            (record.name, component.id): frozenset(component.fields or ())
-            for component in record.components
-            if component.kind == "spout" or component.fields is not None
-        }
-    return View(tuple(nodes), tuple(workers), topologies, has_keeper, received)
+    return View(tuple(nodes), tuple(workers), topologies, has_keeper)
 
 
 def _placed(topology: str, component: str, assignment: Assignment) -> tuple[Place, ...]:

@@ -46,12 +46,12 @@ from squall.scheduler.common.messages import (
     TopologyRecord,
     TopologyState,
 )
-from squall.scheduler.faults.fault import Fault
+from squall.scheduler.faults.sentence import parse
 from squall.scheduler.nimbus.board_watch import BoardWatch
 from squall.scheduler.nimbus.code_sweep import CodeSweep
 from squall.scheduler.nimbus.decisions import Nimbus
-from squall.scheduler.nimbus.faults import NimbusFaults
 from squall.scheduler.nimbus.files import NimbusFiles
+from squall.scheduler.nimbus.injection import Injection
 from squall.scheduler.nimbus.instruction import (
     CreateBoard,
     DeleteTopology,
@@ -115,8 +115,8 @@ class NimbusService:
         self._sweep = CodeSweep(self.nimbus, self._files)
         self._successions = Successions(self.nimbus, self._files)
         self._discard_unused_code()
-        self.faults = NimbusFaults(
-            run_dir, self.nimbus, self._files, store,
+        self.faults = Injection(
+            run_dir, self.nimbus, self._files,
             lambda node, event: server.send_event(f"supervisor:{node}", event),
         )
         self._requests: dict[str, Callable[[Incoming, float], msgspec.Struct]] = {
@@ -318,7 +318,7 @@ class NimbusService:
         return ForgetUnknown(ids)
 
     def _inject(self, incoming: Incoming, now: float) -> FaultsTold:
-        fault = Fault.from_json(incoming.decode(InjectFault).fault)
+        fault = parse(incoming.decode(InjectFault).line)
         return FaultsTold([msgspec.to_builtins(begun) for begun in self.faults.inject(fault, now)])
 
     def _heal(self, incoming: Incoming, now: float) -> FaultsTold:
@@ -380,7 +380,6 @@ class NimbusService:
         changes = list(changes)
         if not changes:
             return
-        self.faults.break_store(time.monotonic())
         with self._store.transaction():
             for change in changes:
                 self._store_change(change)

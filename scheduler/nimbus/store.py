@@ -32,14 +32,11 @@ import msgspec
 
 from squall.engine.errors import ClusterError
 from squall.ipc.private import gone_if_failed, sync_directory
-from squall.scheduler.common import process
 from squall.scheduler.common.messages import Assignment, RestartRecord, TopologyRecord
 
 SCHEMA_VERSION = 3
 BUSY_TIMEOUT_SECS = 5.0
 """Longest that a write waits for a foreign lock (an operator's sqlite3 shell) before Nimbus gives up and ends."""
-MOST_PAGES = 4294967294
-"""SQLite's own limit on a file's pages."""
 RESTARTS_KEPT = 1000
 """Deaths kept per topology: more tell an operator nothing new, fewer hide how a crash loop began."""
 DELETED_KEPT = 1000
@@ -103,7 +100,6 @@ class Store:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self._copy = f"{self.path}.copy"
-        self._tears = False
         if not os.path.exists(self.path) and not os.path.exists(self._copy):
             self._create()
         try:
@@ -129,14 +125,6 @@ class Store:
         """Close the file. May be called again."""
         self._db.close()
 
-    def tear(self, wanted: bool) -> None:
-        """Inject a fault: this process dies in the middle of its next transaction."""
-        self._tears = wanted
-
-    def limit_growth(self, limited: bool) -> None:
-        """Inject a fault: the store may not grow, as if the disk were full."""
-        self._run(f"PRAGMA max_page_count = {1 if limited else MOST_PAGES}")
-
     @contextmanager
     def transaction(self, *, copies: bool = True) -> Iterator[None]:
         """Commit all changes of the block, or none if an error leaves it. An inner transaction joins the outer.
@@ -148,8 +136,6 @@ class Store:
         self._run("BEGIN IMMEDIATE")
         try:
             yield
-            if self._tears:
-                process.kill_myself()
             self._run("COMMIT")
         except BaseException:
             # A full disk may have ended the transaction already.

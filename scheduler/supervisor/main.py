@@ -27,6 +27,7 @@ import zmq
 from squall.engine.errors import UsageError
 from squall.ipc.control import ControlClient, ControlServer
 from squall.ipc.rundir import RunDir
+from squall.scheduler.breaking.daemon_faults import DaemonFaults
 from squall.scheduler.common import process
 from squall.scheduler.common.daemon import SignalInbox, daemon_parser, run_daemon, tell_ready, write_record
 from squall.scheduler.common.messages import RegisterSupervisor
@@ -36,7 +37,6 @@ from squall.scheduler.common.restart_policy import RestartPolicyOptions
 from squall.scheduler.forking.client import WORKER_ENTRY
 from squall.scheduler.records.worker_ledger import WorkerLedger
 from squall.scheduler.supervisor.decisions import Supervisor
-from squall.scheduler.supervisor.faults import NodeFaults
 from squall.scheduler.supervisor.forking_parent import ForkingParent
 from squall.scheduler.supervisor.history import BEGIN, History, Step
 from squall.scheduler.supervisor.loop import SupervisorLoop
@@ -106,7 +106,7 @@ class SupervisorProcess:
             watch=WorkerWatch(self._poller),
             ledger=WorkerLedger(run_dir, node),
             history=history,
-            faults=NodeFaults(run_dir, node),
+            faults=DaemonFaults(run_dir, node),
             run_dir=run_dir,
         )
         self._loop = SupervisorLoop(parts, self._poller)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from squall.ipc.control import ControlServer
 from squall.ipc.rundir import RunDir
+from squall.scheduler.breaking.daemon_faults import DaemonFaults
 from squall.scheduler.records.worker_ledger import WorkerLedger
 from squall.scheduler.supervisor.decisions import Supervisor
-from squall.scheduler.supervisor.faults import NodeFaults
 from squall.scheduler.supervisor.forking_parent import ForkingParent
 from squall.scheduler.supervisor.history import History
 from squall.scheduler.supervisor.nimbus_link import NimbusLink
@@ -31,5 +31,5 @@ class Parts:
     watch: WorkerWatch
     ledger: WorkerLedger
     history: History
-    faults: NodeFaults
+    faults: DaemonFaults
     run_dir: RunDir

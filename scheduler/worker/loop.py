@@ -52,12 +52,11 @@ from squall.scheduler.common.messages import Assignment, SetStatus, WorkerBoot, 
 from squall.scheduler.records.last_words import write_last_words
 from squall.scheduler.worker.board import WorkerBoard, socket_path
 from squall.scheduler.worker.executor_watch import ExecutorWatch
-from squall.scheduler.worker.faults import WorkerFaults
 from squall.scheduler.worker.files import WorkerFiles
 from squall.scheduler.worker.lease import Lease
 from squall.scheduler.worker.no_debugger import refuse_breakpoints
 from squall.scheduler.worker.opening import Opening
-from squall.scheduler.worker.start_faults import StartFaults
+from squall.scheduler.worker.own_faults import WorkerFaults
 from squall.scheduler.worker.step_aside import StepAside
 from squall.scheduler.worker.trial_permit import BoardTrialPermit
 
@@ -87,11 +86,11 @@ class Worker:
         self._boot = boot
         self._name = f"{boot.node}:{boot.port}"
         self._run_dir = RunDir(boot.run_dir)
-        self._starts = StartFaults(self._run_dir, boot, _log)
-        self._config = Config(**self._starts.config(boot.topology.conf))
+        self._config = Config(**boot.topology.conf)
         self._plan = plan_of(boot.assignment)
         self._peers = Peers(self._plan.n_workers, boot.slot_index)
         self._board = Board.attach(str(self._run_dir.board(boot.topology.id, boot.assignment.version)))
+        self._broken = WorkerFaults(self._run_dir, boot, self._board, _log)
         self._lease = Lease(self._board, boot.slot_index, boot.incarnation)
         self._opening = Opening(
             partial(self._board.set_opening, boot.slot_index, boot.incarnation), time.monotonic_ns,
@@ -139,7 +138,7 @@ class Worker:
         self._peers.update(boot.slot_index, boot.incarnation, True)
         refuse_breakpoints(self._component_at_hand, lambda text: _log(f"{self._name}: {text}"))
         enter_surroundings(self._run_dir, boot.topology)
-        code = self._starts.code(CodeStore(self._run_dir.code).get(boot.topology.blob))
+        code = self._broken.code(CodeStore(self._run_dir.code).get(boot.topology.blob))
         user_logging.begin_anew()
         topology = blob.load(code, boot.topology.sys_path)
         if isinstance(topology.logging, user_logging.UserLogging):
@@ -177,8 +176,7 @@ class Worker:
         self._turn = Turn(
             self._core, self._plane, self._shared, self._config, time.monotonic_ns, StepAside(),
         )
-        self._broken = WorkerFaults(self._run_dir, boot, self._board, self._plane, self._core, _log)
-        self._broken.look()
+        self._broken.begin(self._plane, self._core)
         self._turn.follow_peers()
         self._shared.publish_memory(process.rss_bytes(os.getpid()))
         self._files.take_requests(self._core)
@@ -192,7 +190,7 @@ class Worker:
 
     def _open_task(self, task: int) -> None:
         self._opening.begin(task)
-        self._starts.opening(task)
+        self._broken.opening(task)
 
     # ---- the loop ----
 

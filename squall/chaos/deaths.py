@@ -1,8 +1,8 @@
 """Finds the deaths of a cluster's processes, and the fault that explains each.
 
 Guarantees: a worker's death is one that its supervisor recorded. A daemon's death is one that was seen from outside:
-its process was there at one look and not at a later one. A fault explains the death of a process that it names, that of
-a Nimbus while its store is broken, that of a worker which could not be forked, that of a worker which was not forked
+its process was there at one look and not at a later one. A fault explains the death of a process that it names, that
+of a worker which could not be forked, that of a worker which was not forked
 yet when its supervisor was hit, and that of a forking parent whose supervisor it hit, because the supervisor ends it.
 A fault whose carrier is stopped across its end lasts until the carrier goes on.
 
@@ -25,14 +25,12 @@ from squall.scheduler.common import daemon
 from squall.scheduler.common.mark import role_of
 from squall.scheduler.common.process import lives, start_time_ticks
 from squall.scheduler.common.process_title import Kind, Role
-from squall.scheduler.faults.catalogue import CATALOGUE
+from squall.scheduler.faults.catalogue import CATALOGUE, ActsOn
 from squall.scheduler.faults.in_force import NIMBUS
-from squall.scheduler.faults.kind import ActsOn
-from squall.scheduler.nimbus.store import BUSY_TIMEOUT_SECS
 
 _MARGIN_SECS = 1.0
 """A death may be seen so much later than the end of the fault that led to it: a Nimbus takes its time to leave."""
-_LOCKED, _STOPS = "store-locked", ("stop", "throttle")
+_STOPS = ("stop", "throttle")
 _SUCCESSOR_SECS = 5.0
 """Longest until the successor of a killed supervisor reports the worker that was not forked: it is back in a tenth of a
 second, on a busy machine in one."""
@@ -61,7 +59,7 @@ class Claims:
     """(name, pid) -> kind of the last fault that hit it."""
     in_force: Sequence[tuple[float, float, str, str]]
     """Begin and last effect on the monotonic clock, kind, and who is meant, of each fault with victims that it does
-    not name: "nimbus", or a node whose workers are not forked."""
+    not name: a node whose workers are not forked."""
 
     @classmethod
     def read(cls, run_dir: RunDir) -> Claims:
@@ -80,20 +78,17 @@ class Claims:
                     in_force.append((at_secs, at_secs + _SUCCESSOR_SECS, event["kind"], node))
             if event["event"] != BEGIN:
                 continue
-            acts_on = CATALOGUE[event["kind"]].acts_on
-            if acts_on in (ActsOn.CLUSTER, ActsOn.FORKING_PARENTS):
-                who = NIMBUS if acts_on is ActsOn.CLUSTER else event["carrier"]
-                in_force.append((event["at_secs"], _last_effect_secs(event, stops), event["kind"], who))
+            if CATALOGUE[event["kind"]].acts_on is ActsOn.NODES:
+                in_force.append((event["at_secs"], _last_effect_secs(event, stops), event["kind"], event["carrier"]))
         return cls(hit, in_force)
 
     def of(self, name: str, pid: int, at_secs: float) -> str:
         """The kind of fault that explains the death of this process at this time (monotonic); "" if none does."""
         kind = self.hit.get((name, pid), "")
-        # A worker without a pid was never forked.
-        who = NIMBUS if name == NIMBUS else name.rpartition(":")[0] if not pid else None
-        if kind or who is None:
+        if kind or pid:
             return kind
-        mine = (fault for fault in self.in_force if fault[3] == who)
+        # A worker without a pid was never forked.
+        mine = (fault for fault in self.in_force if fault[3] == name.rpartition(":")[0])
         return next((kind for began, ends, kind, _ in mine if began <= at_secs <= ends + _MARGIN_SECS), "")
 
 
@@ -112,8 +107,7 @@ def _last_effect_secs(event: Mapping[str, Any], stops: Sequence[tuple[str, float
     for _, began_secs, until_secs in sorted(stop for stop in stops if stop[0] == carrier):
         if began_secs <= ends_secs:
             ends_secs = max(ends_secs, until_secs)
-    # Nimbus gives up a lock that it cannot get only after waiting.
-    return ends_secs + (BUSY_TIMEOUT_SECS if event["kind"] == _LOCKED else 0.0)
+    return ends_secs
 
 
 @dataclass

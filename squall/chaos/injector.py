@@ -2,8 +2,8 @@
 
 Guarantees: after `heal`, no injected fault is in force, and every process that one killed has ended: a Nimbus ends only
 after its answer, and would take later requests with it. A fault whose target is missing at its time (dead, and not yet
-replaced) is recorded as missed and skipped. While Nimbus is away, the faults that are due wait for it. While its store
-is broken, Nimbus has changes to store: the topology is deactivated and activated; soon after that it is active again.
+replaced) is recorded as missed and skipped. While Nimbus is away, the faults that are due wait for it. While its disk
+is full, Nimbus has changes to store: the topology is deactivated and activated; soon after that it is active again.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from squall.engine.errors import ClusterError
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.cluster.private_cluster import PrivateCluster
 from squall.scheduler.common.process import lives
-from squall.scheduler.faults.catalogue import CATALOGUE
-from squall.scheduler.faults.fault import AT_ONCE, AfterSecs, Fault
-from squall.scheduler.faults.in_force import Victim
-from squall.scheduler.faults.kind import ActsOn
+from squall.scheduler.faults.fault import Fault
+from squall.scheduler.faults.in_force import NIMBUS, Victim
 
 _HEAL_SECS = 30.0
 """Longest that the end of all faults is tried: each ends by itself after seconds, and until then Nimbus may be unable
 to note it."""
 _HEAL_RETRY_SECS = 0.1
 _STORE_EVERY_SECS = 0.3
-"""Time between two changes of the topology while the store is broken, and longest wait for each."""
+"""Time between two changes of the topology while Nimbus's disk is full, and longest wait for each."""
 
 
 @dataclass
@@ -54,13 +54,13 @@ class Injector:
         self._stores_until_secs = self._stores_at_secs = 0.0
         self._may_be_inactive = False
         self._started_secs = started_secs
-        self._to_come = sorted(faults, key=at_secs)
+        self._to_come = sorted(faults, key=lambda fault: fault.at_secs)
         self.injected: list[Injected] = []
         self._killed: list[Victim] = []
 
     def turn(self) -> None:
         """Begin the faults that are due. They end by themselves."""
-        while self._to_come and time.monotonic() >= self._started_secs + at_secs(self._to_come[0]):
+        while self._to_come and time.monotonic() >= self._started_secs + self._to_come[0].at_secs:
             if self._cluster.run_dir.lock_holder() is None:
                 return
             self._begin(self._to_come.pop(0))
@@ -119,7 +119,7 @@ class Injector:
         one = Injected(fault, time.monotonic(), time.monotonic())
         self.injected.append(one)
         try:
-            begun = self._cluster.inject(replace(fault, when=AT_ONCE))
+            begun = self._cluster.inject(replace(fault, at_secs=0.0))
         except ClusterError as error:
             one.missed = str(error)
         else:
@@ -127,11 +127,5 @@ class Injector:
             one.ends_secs = max(each.ends_secs for each in begun)
             if fault.kind == "kill":
                 self._killed += [victim for each in begun for victim in each.victims]
-            if CATALOGUE[fault.kind].acts_on is ActsOn.CLUSTER:
+            if fault.kind == "disk-full" and fault.targets == (NIMBUS,):
                 self._stores_at_secs, self._stores_until_secs = one.began_secs, one.ends_secs
-
-
-def at_secs(fault: Fault) -> float:
-    """Start of a fault, in seconds after the start of its trial."""
-    assert isinstance(fault.when, AfterSecs)
-    return fault.when.secs

@@ -17,10 +17,9 @@ from itertools import permutations
 
 from squall.engine.errors import UsageError
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
-from squall.scheduler.faults.catalogue import AT_START, CATALOGUE
-from squall.scheduler.faults.fault import AfterSecs, Fault, Value
-from squall.scheduler.faults.kind import ActsOn
-from squall.scheduler.faults.words import name_text
+from squall.scheduler.faults.catalogue import AT_START, CATALOGUE, ActsOn
+from squall.scheduler.faults.fault import Fault
+from squall.scheduler.faults.target import quoted
 
 
 @dataclass(frozen=True)
@@ -46,8 +45,6 @@ _GROUPS = {
         "kill": Drawn("kill", "worker", deaths=1),
         "stop": Drawn("stop", "worker", _SHORT),
         "throttle": Drawn("throttle", "worker", _LONG),
-        "segfault": Drawn("segfault", "worker", deaths=1),
-        "exit": Drawn("exit", "worker", deaths=1),
     },
     "executor": {
         "exception": Drawn("exception", "component", (0.02, 0.2), deaths=1),
@@ -58,33 +55,18 @@ _GROUPS = {
     "link": {
         **{
             kind: Drawn(kind, "link", _LONG)
-            for kind in ("drop", "duplicate", "delay", "reorder", "corrupt", "truncate", "garble")
+            for kind in ("drop", "duplicate", "delay", "corrupt")
         },
         "partition": Drawn("partition", "link", (0.1, 1.5)),
-        "slow-link": Drawn("slow-link", "link", _LONG),
     },
     "daemons": {
         "kill-daemon": Drawn("kill", "daemon", deaths=1),
         "stop-daemon": Drawn("stop", "daemon", _SHORT),
     },
-    "limits": {
-        "memory-limit": Drawn("memory-limit", "worker", _LONG, deaths=1),
-        "descriptor-limit": Drawn("descriptor-limit", "process", _LONG, deaths=1),
-        "fork-refused": Drawn("fork-refused", "node", (0.2, 1.5)),
-    },
-    "code": {
-        "bad-code": Drawn("bad-code", "worker", _SHORT, deaths=_START_DEATHS),
-        "bad-config": Drawn("bad-config", "worker", _SHORT, deaths=_START_DEATHS),
-    },
-    "store": {
-        "store-locked": Drawn("store-locked", "cluster", _LONG, deaths=1),
-        "store-full": Drawn("store-full", "cluster", _SHORT, deaths=3),
-        "torn-write": Drawn("torn-write", "cluster", _LONG, deaths=1),
-    },
+    "code": {"bad-code": Drawn("bad-code", "worker", _SHORT, deaths=_START_DEATHS)},
     "machine": {
         "disk-full": Drawn("disk-full", "process", _LONG, deaths=1),
-        "clock-jump": Drawn("clock-jump", "worker", _LONG),
-        "shared-memory-exhausted": Drawn("shared-memory-exhausted", "worker", _LONG),
+        "fork-refused": Drawn("fork-refused", "node", (0.2, 1.5)),
     },
 }
 """Group -> name in a mix -> how it is drawn."""
@@ -96,26 +78,15 @@ _GAP_SECS = (0.2, 2.0)
 """Range of the mean time between two faults; each seed draws its own."""
 _FRAMES_HIT, _CALLS_HIT = (0.01, 0.3), (0.001, 0.05)
 """Ranges of the share of frames hit, and of calls of `execute` hit: fewer, as these may end their worker."""
-_JUMP_SECS = 100_000.0
-"""Farthest that a clock jumps, either way: more than a day."""
 _KEY_DIGITS = (2, 3)
 """First digits of a message's key by which a poison knows it: one message in 256, or in 4,096."""
-_REFUSED: tuple[tuple[str, Value], ...] = (
-    ("message_timeout_secs", "bad"), ("message_timeout_secs", 0), ("max_spout_pending", -1), ("ackers", -1),
-    ("no_such_setting", 1),
-)  # fmt: skip
-"""Settings that no worker accepts."""
-_PARAMETERS: dict[str, Callable[[random.Random, Places], dict[str, Value]]] = {
-    "throttle": lambda rng, _: {"share": round(rng.uniform(0.1, 0.8), 2)},
-    "exit": lambda rng, _: {"status": rng.choice((0, 1, 7))},
-    "slow": lambda rng, _: {"ms": round(rng.uniform(0.1, 5.0), 1)},
-    "slow-link": lambda rng, _: {"ms": round(rng.uniform(1.0, 50.0), 1)},
-    "delay": lambda rng, _: {"by": rng.randint(1, 20)},
-    "memory-limit": lambda rng, _: {"megabytes": rng.choice((0, 1, 4, 16))},
-    "descriptor-limit": lambda rng, _: {"descriptors": rng.randint(0, 3)},
-    "clock-jump": lambda rng, _: {"secs": round(rng.uniform(-_JUMP_SECS, _JUMP_SECS))},
+_PARAMETERS: dict[str, Callable[[random.Random, Places], dict[str, str]]] = {
+    "kill": lambda rng, _: {"signal": rng.choice(("KILL", "KILL", "SEGV", "ABRT"))},
+    "throttle": lambda rng, _: {"share": f"{rng.uniform(0.1, 0.8):.2f}"},
+    "slow": lambda rng, _: {"ms": f"{rng.uniform(0.1, 5.0):.1f}"},
+    "delay": lambda rng, _: rng.choice(({"by": str(rng.randint(1, 20))}, {"ms": f"{rng.uniform(1.0, 50.0):.1f}"})),
+    "corrupt": lambda rng, _: {"how": rng.choice(("flip", "cut", "garble"))},
     "bad-code": lambda rng, _: {"fails": rng.choice(("load", "prepare"))},
-    "bad-config": lambda rng, _: dict(zip(("setting", "value"), rng.choice(_REFUSED), strict=True)),
     "poison": lambda rng, places: {
         "field": places.key_field, "matches": f"^{rng.getrandbits(64):016x}"[: 1 + rng.choice(_KEY_DIGITS)],
         "does": rng.choice(("exception", "exit", "segfault", "hang")),
@@ -137,18 +108,18 @@ class Places:
 
     def of(self, whom: str) -> list[tuple[str, ...]]:
         """What a fault may hit: the targets of each such fault. Empty if there is nothing."""
-        nodes = sorted({name_text(worker.rpartition(":")[0]) for worker in self.workers})
+        nodes = sorted({quoted(worker.rpartition(":")[0]) for worker in self.workers})
         served = ["nimbus", *(f"supervisor {node}" for node in nodes)]
         found: dict[str, Sequence[str]] = {
             "worker": sorted(self.workers),
             "daemon": [*served, *(f"forking-parent {node}" for node in nodes)],
             "process": [*sorted(self.workers), *served],
             "node": nodes,
-            "component": [f"component {name_text(name)}" for name in sorted(self.components)],
-            "bolt": [f"component {name_text(name)}" for name in sorted(self.bolts)],
+            "component": [f"component {quoted(name)}" for name in sorted(self.components)],
+            "bolt": [f"component {quoted(name)}" for name in sorted(self.bolts)],
             "link": [f" {way} ".join(ends) for ends in permutations(sorted(self.workers), 2) for way in ("->", "<->")],
         }
-        return [()] if whom == "cluster" else [(target,) for target in found[whom]]
+        return [(target,) for target in found[whom]]
 
 
 def kinds_of(mix: str) -> tuple[str, ...]:
@@ -186,8 +157,8 @@ def draw(seed: int, mix: Sequence[str], places: Places, for_secs: float) -> list
             deaths[fault.targets] = ends
             free_secs[fault.targets] = at_secs + (fault.for_secs or 0.0)
             faults.append(fault)
-            if fault.kind in AT_START:
-                faults.append(Fault("kill", fault.targets, fault.when))
+            if fault.kind == AT_START:
+                faults.append(Fault("kill", fault.targets, fault.at_secs))
         at_secs += rng.expovariate(1 / gap_secs)
     return faults
 
@@ -199,7 +170,7 @@ def _fault(rng: random.Random, drawn: Drawn, places: Places, at_secs: float) -> 
         probability = round(rng.uniform(*(_FRAMES_HIT if on_frames else _CALLS_HIT)), 4)
     make = _PARAMETERS.get(drawn.kind)
     return Fault(
-        drawn.kind, rng.choice(places.of(drawn.whom)), AfterSecs(round(at_secs, 3)),
+        drawn.kind, rng.choice(places.of(drawn.whom)), round(at_secs, 3),
         for_secs=None if drawn.lasts_secs is None else round(rng.uniform(*drawn.lasts_secs), 3),
         probability=probability, params={} if make is None else make(rng, places), seed=rng.getrandbits(32),
     )  # fmt: skip

@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from squall.chaos.checker import (
     Law,
     Run,
@@ -93,14 +95,14 @@ class SeedResult:
         start_secs = self.outcome.started_secs
         outcome["injected"] = [
             {
-                **one.fault.to_json(),
+                **msgspec.to_builtins(one.fault),
                 "began_secs": round(one.began_secs - start_secs, 6),
                 "ended_secs": round(one.ends_secs - start_secs, 6),
                 "missed": one.missed,
             }
             for one in self.outcome.injected
         ]
-        faults = [fault.to_json() for fault in self.faults]
+        faults = [msgspec.to_builtins(fault) for fault in self.faults]
         return {
             "seed": self.seed, "good": self.good, "problems": self.problems, "faults": faults, "logs": self.logs,
             "verdict": self.verdict.to_dict(), "run": outcome,

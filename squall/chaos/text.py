@@ -99,7 +99,7 @@ def fault_text(fault: Mapping[str, Any]) -> str:
 
 def when_text(fault: Mapping[str, Any]) -> str:
     """The same, with its time: "at 1.2 s stop node-1:6700 for 0.4 s"."""
-    return plain(f"at {fault['when']['after_secs']:g} s {fault_text(fault)}")
+    return plain(f"at {fault.get('at_secs', 0.0):g} s {fault_text(fault)}")
 
 
 def bound_text(document: Mapping[str, Any]) -> str:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from squall.engine.api.topology import Topology
     from squall.scheduler.cluster.fault_driver import FaultDriver
     from squall.scheduler.cluster.keeper_process import KeeperProcess
-    from squall.scheduler.faults.plan import Plan
+    from squall.scheduler.faults.fault_plan import Plan
 
 
 _LETTERS_SHOWN, _LETTER_CHARS = 20, 100
@@ -93,7 +93,7 @@ def run_job(
                     job = cluster.submit(name, loaded.topology, config, loaded.script, active=plan is None, fresh=False)
                     if job.takes_up_state:
                         note(f"it goes on from the state that an earlier {name} left in {cluster.run_dir.path}")
-                    driver = _driver(plan, cluster, job, names, progress) if plan else None
+                    driver = _driver(plan, cluster, job, progress) if plan else None
                     report = _follow(cluster, job, progress, interrupts, for_secs, drain_secs, driver)
                 finally:
                     progress.close()
@@ -115,16 +115,16 @@ def _plan(
     """The faults to inject; None if there are none."""
     if not faults and not plans:
         return None
-    from squall.cli.fault_options import read_faults
     from squall.scheduler.cluster.fault_driver import view_before
+    from squall.scheduler.faults.fault_plan import read_plan
 
-    return read_faults(faults, plans, view_before(name, topology, nodes, slots), for_secs)
+    return read_plan(faults, plans, view_before(name, topology, nodes, slots), for_secs)
 
 
-def _driver(plan: Plan, cluster: LocalCluster, job: Job, nodes: list[str], progress: Progress) -> FaultDriver:
+def _driver(plan: Plan, cluster: LocalCluster, job: Job, progress: Progress) -> FaultDriver:
     from squall.scheduler.cluster.fault_driver import FaultDriver
 
-    return FaultDriver(plan, cluster.client, job, nodes, lambda text: progress.print(f"fault: {text}"))
+    return FaultDriver(plan, cluster.client, job, lambda text: progress.print(f"fault: {text}"))
 
 
 def _name_of(target: str, name: str | None) -> str:

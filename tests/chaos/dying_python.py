@@ -7,6 +7,7 @@ executes or forks in its turn, counts its effects in a `Book` that all share; a 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import mmap
 import os
 import runpy
@@ -33,6 +34,7 @@ class Book:
     """For each kind of process: effects counted, effects left until one dies, and who died."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         size = _CELL.size * len(_KINDS)
         fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -57,10 +59,15 @@ class Book:
 
     def happens(self, kind: Kind) -> bool:
         """Count an effect; whether the process dies of it."""
-        counted, left, died = self._cell(kind)
-        dies = left == 1
-        self._put(kind, counted + 1, max(left - 1, 0), os.getpid() if dies else died)
-        return dies
+        # Opened each time: a forked daemon has none of its parent's descriptors.
+        fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX)
+            counted, left, died = self._cell(kind)
+            self._put(kind, counted + 1, max(left - 1, 0), os.getpid() if left == 1 else died)
+            return left == 1
+        finally:
+            os.close(fd)
 
     def _cell(self, kind: Kind) -> tuple[int, int, int]:
         counted, left, died = _CELL.unpack_from(self._memory, _CELL.size * _KINDS.index(kind))

@@ -10,18 +10,19 @@ import pytest
 
 from squall import Config, LocalCluster, RunReport, TopologyBuilder
 from squall.scheduler.common.process_title import Kind
+from squall.scheduler.faults.sentence import parse
 from tests.chaos.dying_python import dying_processes
 from tests.process import parts
 from tests.process.parts import notes
 
 FAULTS = {
-    "drop": {"drop": 0.05},
-    "duplicate": {"duplicate": 0.3},
-    "delay": {"delay": 0.1},
-    "reorder": {"reorder": 0.1},
-    "corrupt": {"corrupt": 0.05},
-    "truncate": {"truncate": 0.05},
-    "everything": {"drop": 0.02, "duplicate": 0.1, "reorder": 0.05, "corrupt": 0.02, "truncate": 0.02},
+    "drop": ["drop 5%"],
+    "duplicate": ["duplicate 30%"],
+    "delay": ["delay 10%"],
+    "reorder": ["delay 10% by=1"],
+    "corrupt": ["corrupt 5%"],
+    "cut": ["corrupt 5% how=cut"],
+    "everything": ["drop 2%", "duplicate 10%", "delay 5% by=1", "corrupt 2%", "corrupt 2% how=cut"],
 }
 MESSAGES = 400
 DEATHS = 8
@@ -29,7 +30,7 @@ MOST_EFFECTS = 300
 """Of a worker in a short run: the first of all, of its start, to the last."""
 
 
-def run_numbers(directory: str, faults: dict[str, float], seed: int, **options: Any) -> RunReport:
+def run_numbers(directory: str, faults: list[str], seed: int, **options: Any) -> RunReport:
     """400 messages through two bolts on three workers: every one is acked, and was processed when it was."""
     builder = TopologyBuilder()
     builder.set_spout("source", parts.Numbers(directory, MESSAGES), parallelism=2).set_config(
@@ -42,8 +43,8 @@ def run_numbers(directory: str, faults: dict[str, float], seed: int, **options: 
         job = cluster.submit("numbers", builder.build(), config, active=not faults)
         if faults:
             job.wait_until_ready(60.0)
-            for kind, probability in faults.items():
-                cluster.inject(kind, probability=probability, for_secs=600.0, seed=seed)
+            for fault in faults:
+                cluster.client.inject(parse(f"{fault} for 600s seed {seed}"))
             job.activate()
         report = job.wait_until_drained(100.0)
     assert report.pending == 0
@@ -57,7 +58,7 @@ def test_faulty_links_lose_nothing(tmp_path: Path, seed: int, fault: str) -> Non
     report = run_numbers(str(tmp_path), FAULTS[fault], seed)
     # What was lost is replayed when its loss is seen, not when the 30 s of the message timeout are over.
     assert report.timed_out == 0
-    if fault in ("drop", "corrupt", "truncate", "everything"):
+    if fault in ("drop", "corrupt", "cut", "everything"):
         assert report.failures["source"].counts["frame lost"] > 0  # the faults did happen
 
 
@@ -67,6 +68,6 @@ def test_workers_that_die_at_an_effect_lose_nothing(tmp_path: Path, seed: int, n
     print(f"dies at effect {nth}")
     with dying_processes(tmp_path) as book:
         book.arm(Kind.WORKER, nth)
-        report = run_numbers(str(tmp_path), {}, seed, message_timeout_secs=0.5)
+        report = run_numbers(str(tmp_path), [], seed, message_timeout_secs=0.5)
         assert book.died(Kind.WORKER)
     assert {restart.reason for restart in report.restarts} == {"killed by SIGKILL"}

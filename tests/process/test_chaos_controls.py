@@ -17,7 +17,7 @@ from squall.chaos.mix import Places
 from squall.chaos.proof import Expected, Proof, problems_of
 from squall.chaos.tapping import Tapping
 from squall.chaos.trial import Outcome, Subject, run
-from squall.scheduler.faults.fault import AfterSecs, Fault
+from squall.scheduler.faults.fault import Fault
 from tests.process import chaos_parts
 
 FAULTS_SECS = 1.2
@@ -31,7 +31,7 @@ def subject(topology: Topology, config: Config, drain_secs: float = 30.0) -> Sub
 
 
 def kill_everybody(places: Places) -> list[Fault]:
-    return [Fault("kill", (worker,), AfterSecs(secs)) for secs in KILLS_SECS for worker in places.workers]
+    return [Fault("kill", (worker,), secs) for secs in KILLS_SECS for worker in places.workers]
 
 
 def leave_alone(places: Places) -> list[Fault]:

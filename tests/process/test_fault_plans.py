@@ -66,7 +66,7 @@ def test_daemons_that_die_come_back(tmp_path: Path) -> None:
     path = tmp_path / "paced.py"
     path.write_text(PACED)
     lines = (
-        "slow count ms=1 for 2s", "torn-write after 10 acked for 2s", "kill worker count[0] after 20 acked",
+        "slow count ms=1 for 2s", "disk-full nimbus after 10 acked for 200ms", "kill worker count[0] after 20 acked",
         # Every number needs both workers: by then the killed one has a successor, and its death is on record.
         "kill supervisor node-1 after 60 acked", "kill nimbus after 100 acked",
     )  # fmt: skip
@@ -74,7 +74,7 @@ def test_daemons_that_die_come_back(tmp_path: Path) -> None:
     done = squall("run", path, "--workers", "2", "--json", *faults)
     assert done.returncode == 0, done.stderr
     begun = [said.partition(" s: ")[2] for said in done.stderr.splitlines() if said.startswith("fault: ")]
-    assert [line.partition(" ")[0] for line in begun] == ["slow", "torn-write", "kill", "kill", "kill"]
+    assert [line.partition(" ")[0] for line in begun] == ["slow", "disk-full", "kill", "kill", "kill"]
     report = json.loads(done.stdout)
     assert (report["pending"], report["drained"]) == (0, True)
     assert [restart["reason"] for restart in report["restarts"]] == ["killed by SIGKILL"]
@@ -82,7 +82,7 @@ def test_daemons_that_die_come_back(tmp_path: Path) -> None:
 
 def test_end_of_a_run_ends_its_faults_and_names_those_that_never_began(tmp_path: Path) -> None:
     path = tmp_path / "endless.py"
-    path.write_text(UNTIL_THE_CLOCK_JUMPS)
+    path.write_text(ENDLESS)
     lines = (
         "stop nimbus at 100ms for 30m", "slow takes for 1ms at 50ms every 30m, 2 times", "kill takes at 100ms",
     )  # fmt: skip
@@ -97,19 +97,16 @@ def test_end_of_a_run_ends_its_faults_and_names_those_that_never_began(tmp_path:
     ]
 
 
-UNTIL_THE_CLOCK_JUMPS = """
-import time
+ENDLESS = """
 from squall import Bolt, Spout, TopologyBuilder
 
 class Asks(Spout):
     outputs = ("n",)
     def open(self, conf, context, collector):
-        self.collector, self.n, self.exhausted = collector, 0, False
+        self.collector, self.n = collector, 0
     def next_tuple(self):
-        self.exhausted = self.exhausted or time.time() < 1e9
-        if not self.exhausted:
-            self.n += 1
-            self.collector.emit((self.n,), self.n)
+        self.n += 1
+        self.collector.emit((self.n,), self.n)
 
 class Takes(Bolt):
     def prepare(self, conf, context, collector):
@@ -124,19 +121,8 @@ topology = builder.build()
 """
 
 
-def test_clock_jumps_and_no_deadline_of_ours_with_it(tmp_path: Path) -> None:
-    path = tmp_path / "clock.py"
-    path.write_text(UNTIL_THE_CLOCK_JUMPS)
-    line = "clock-jump all workers secs=-1000000000 for 60s"
-    done = squall("run", path, "--workers", "2", "--json", "--for", "20s", "--fault", line)
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert (report["failed"], report["restarts"], report["drained"]) == (0, [], True)
-    assert report["duration_secs"] < 20
-
-
 def test_every_mistake_is_named_and_nothing_is_started(plan: Path) -> None:
-    plan.write_text("faults:\n  - kil count\n  - kill cuont\n  - stop count for 3 weeks\n  - kill count every 1s\n")
+    plan.write_text("faults:\n  - kil count\n  - kill cuont\n  - stop count for 3weeks\n  - kill count every 1s\n")
     with tempfile.TemporaryDirectory() as there:
         done = squall(
             "run", "examples/word_count.py", "--faults", plan, "--fault", "kill node-2:6700", "--fault", "kill node-9",
@@ -145,23 +131,23 @@ def test_every_mistake_is_named_and_nothing_is_started(plan: Path) -> None:
         assert not Path(there, "run").exists()
     assert done.returncode == 2
     assert done.stdout == ""
-    said = done.stderr.splitlines()
+    assert len(done.stderr.splitlines()) == 1
+    said = done.stderr.removeprefix("squall: ").rstrip().split("; ")
     expected = [
-        "squall: --fault 1: there is no worker, node or component 'node-2:6700'",
-        "squall: --fault 2: there is no worker, node or component 'node-9'",
-        f"squall: {plan}:2: fault 'kil' is unknown; did you mean kill?",
-        f"squall: {plan}:3: there is no worker, node or component 'cuont'; components are",
-        f"squall: {plan}:4: 'stop count for 3 weeks' is not understood",
-        f"squall: {plan}:5: kill every 1s never ends",
+        "--fault: there is no worker, node or component 'node-2:6700'",
+        "--fault: there is no worker, node or component 'node-9'",
+        f"{plan}: fault 1: fault 'kil' is unknown",
+        f"{plan}: fault 2: there is no worker, node or component 'cuont'",
+        f"{plan}: fault 3: 'stop count for 3weeks' is not understood",
+        f"{plan}: fault 4: kill every 1s never ends",
     ]
-    assert len(said) == len(expected)
     assert all(any(line.startswith(one) for line in said) for one in expected), said
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--faults", "no-such.yaml"], "squall: no-such.yaml: cannot read it: No such file or directory"),
+        (["--faults", "no-such.yaml"], "squall: cannot read plan no-such.yaml: No such file or directory"),
         (["--local", "--fault", "kill count"], "squall: --fault and --faults break processes and links"),
     ],
 )

@@ -35,6 +35,7 @@ from squall.scheduler.nimbus.topology_life import TopologyLife
 from squall.scheduler.records.topology_view import TopologyView
 from tests.sim.daemons import Died, NimbusDaemon
 from tests.sim.invariants import RESTED_EARLY, STORE_DIFFERS, InvariantBrokenError
+from tests.unit.run_dirs import LimitedStore
 
 if TYPE_CHECKING:
     from tests.sim.joined_machine import JoinedMachine
@@ -48,7 +49,7 @@ Step = Callable[[str], None]
 Content = dict[str, tuple[TopologyRecord, Assignment | None]]
 
 
-class SimulatedStore(Store):
+class SimulatedStore(LimitedStore):
     """Waits for no lock, writes to the database in the middle of a transaction, and passes a step at each change."""
 
     def __init__(self, path: str, step: Step) -> None:
@@ -81,7 +82,7 @@ class StoredNimbus(NimbusDaemon):
         self.fault = ""
         """What is wrong with the store now: LOCKED, FULL or nothing."""
         self._files = NimbusFiles(machine.run_dir)
-        self._store_file: Store | None = None
+        self._store_file: LimitedStore | None = None
         self._lock: sqlite3.Connection | None = None
         self._dies_in: int | None = None
         self._left: dict[str, bytes] | None = None

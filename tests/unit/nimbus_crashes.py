@@ -37,7 +37,6 @@ from squall.scheduler.common.messages import (
     SlotChanged,
     SubmitTopology,
 )
-from squall.scheduler.faults.sentence import parse
 from tests.effects import copy_of, dies_at, effects_of
 from tests.unit.run_dirs import COMPONENTS, NimbusHere, files_of, nimbus_in
 
@@ -136,7 +135,7 @@ def nothing(run_dir: RunDir, here: NimbusHere) -> None:
 
 
 def inject(line: str) -> Work:
-    return ask("inject", InjectFault(parse(line).to_json()))
+    return ask("inject", InjectFault(line))
 
 
 def end_of_replaced(run_dir: RunDir, here: NimbusHere) -> None:

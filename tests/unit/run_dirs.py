@@ -35,6 +35,13 @@ from squall.scheduler.records.worker_ledger import LedgerEntry, encode_entry
 COMPONENTS = [ComponentSummary("numbers", "spout", 1, 1)]
 
 
+class LimitedStore(Store):
+    """Its file can be kept from growing, as by a full disk."""
+
+    def limit_growth(self, limited: bool) -> None:
+        self._run(f"PRAGMA max_page_count = {1 if limited else 4294967294}")
+
+
 class Desk:
     """In place of Nimbus's socket: one caller at a time, and what is sent is kept."""
 

@@ -15,7 +15,6 @@ from squall.scheduler.breaking.fault_record import note_begin, note_hit
 from squall.scheduler.common import daemon as daemon_module
 from squall.scheduler.common.daemon import DaemonRecord
 from squall.scheduler.faults.in_force import FaultInForce, Victim
-from squall.scheduler.nimbus.store import BUSY_TIMEOUT_SECS
 
 Child = subprocess.Popen[bytes]
 
@@ -31,37 +30,15 @@ def test_a_fault_explains_the_processes_that_it_names(run_dir: RunDir) -> None:
     assert claims.of("node-1:6701", 12, 7.1) == "poison"
 
 
-def test_a_broken_store_explains_each_death_of_nimbus_meanwhile(run_dir: RunDir) -> None:
-    full = FaultInForce(1, "store-full", [], 5.0, 7.0, "nimbus", [Victim("nimbus", 11, 1)])
-    note_begin(run_dir, full)
-    claims = Claims.read(run_dir)
-    found = [claims.of("nimbus", 12, at_secs) for at_secs in (4.9, 6.0, 7.5, 9.0)]
-    assert found == ["", "store-full", "store-full", ""]
-    assert claims.of("supervisor node-1", 12, 6.0) == ""
-
-
-@pytest.mark.parametrize(
-    ("kind", "carrier", "stopped"),
-    [("store-full", "nimbus", "nimbus"), ("store-locked", "node-1", "supervisor node-1")],
-)
-def test_a_broken_store_stays_broken_while_its_carrier_is_stopped(
-    run_dir: RunDir, kind: str, carrier: str, stopped: str
-) -> None:
-    note_begin(run_dir, FaultInForce(1, kind, [], 5.0, 7.0, carrier, [Victim("nimbus", 11, 1)]))
-    note_begin(run_dir, FaultInForce(2, "stop", [], 6.0, 20.0, "nimbus", [Victim(stopped, 21, 1)]))
+def test_forks_are_refused_while_who_refuses_them_is_stopped(run_dir: RunDir) -> None:
+    note_begin(run_dir, FaultInForce(1, "fork-refused", [], 5.0, 7.0, "node-1"))
+    note_begin(run_dir, FaultInForce(2, "stop", [], 6.0, 20.0, "nimbus", [Victim("supervisor node-1", 21, 1)]))
     # Once more, before the first stop is over.
-    note_begin(run_dir, FaultInForce(3, "stop", [], 19.0, 30.0, "nimbus", [Victim(stopped, 21, 1)]))
+    note_begin(run_dir, FaultInForce(3, "stop", [], 19.0, 30.0, "nimbus", [Victim("supervisor node-1", 21, 1)]))
     note_begin(run_dir, FaultInForce(4, "stop", [], 6.0, 60.0, "nimbus", [Victim("supervisor node-2", 31, 1)]))
     claims = Claims.read(run_dir)
-    found = [claims.of("nimbus", 12, at_secs) for at_secs in (4.9, 15.0, 30.5, 50.0)]
-    assert found == ["", kind, kind, ""]
-
-
-def test_nimbus_waits_for_a_locked_store_before_it_gives_up(run_dir: RunDir) -> None:
-    note_begin(run_dir, FaultInForce(1, "store-locked", [], 5.0, 7.0, "node-1", [Victim("nimbus", 11, 1)]))
-    claims = Claims.read(run_dir)
-    last_secs = 7.0 + BUSY_TIMEOUT_SECS
-    assert [claims.of("nimbus", 12, at_secs) for at_secs in (last_secs, last_secs + 5.0)] == ["store-locked", ""]
+    found = [claims.of("node-1:6700", 0, at_secs) for at_secs in (4.9, 15.0, 30.5, 50.0)]
+    assert found == ["", "fork-refused", "fork-refused", ""]
 
 
 def test_refused_forks_explain_workers_of_their_node_that_never_were(run_dir: RunDir) -> None:

@@ -12,7 +12,7 @@ from squall.chaos.injector import Injector
 from squall.engine.errors import ClusterError
 from squall.scheduler.cluster.private_cluster import PrivateCluster
 from squall.scheduler.common.process import start_time_ticks
-from squall.scheduler.faults.fault import AfterSecs, Fault
+from squall.scheduler.faults.fault import Fault
 from squall.scheduler.faults.in_force import FaultInForce, Victim
 
 
@@ -47,7 +47,7 @@ def test_a_cluster_is_not_healed_while_a_killed_process_lives(monkeypatch: pytes
 
         cluster = _Cluster(child)
         monkeypatch.setattr("squall.chaos.injector.time.sleep", end_meanwhile)
-        faults = Injector(cast("PrivateCluster", cluster), "words", [Fault("kill", ("nimbus",), AfterSecs(0.0))], 0.0)
+        faults = Injector(cast("PrivateCluster", cluster), "words", [Fault("kill", ("nimbus",))], 0.0)
         faults.turn()
         faults.heal()
         child.kill()
@@ -55,7 +55,7 @@ def test_a_cluster_is_not_healed_while_a_killed_process_lives(monkeypatch: pytes
 
 
 class _Operator:
-    """Nimbus with a store that is locked: it does what it is told and does not answer in time."""
+    """Nimbus with a full disk: it does what it is told and does not answer in time."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -77,24 +77,24 @@ class _Operator:
             raise ClusterError("no answer")
 
 
-class _Locked:
-    """A cluster whose store is locked from 1 s to 2 s."""
+class _Full:
+    """A cluster whose Nimbus has no disk from 1 s to 2 s."""
 
     run_dir = _RunDir()
 
     def inject(self, fault: Fault) -> list[FaultInForce]:
-        return [FaultInForce(1, "store-locked", [], 1.0, 2.0)]
+        return [FaultInForce(1, "disk-full", ["nimbus"], 1.0, 2.0)]
 
     def heal(self) -> list[FaultInForce]:
         return []
 
 
-def test_a_topology_is_active_again_when_its_store_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topology_is_active_again_when_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
     operator, now = _Operator(), [1.0]
     monkeypatch.setattr("squall.chaos.injector.NimbusClient", lambda run_dir, timeout_secs: operator)
     monkeypatch.setattr("squall.chaos.injector.time.monotonic", lambda: now[0])
-    faults = [Fault("store-locked", (), AfterSecs(0.0))]
-    injector = Injector(cast("PrivateCluster", _Locked()), "words", faults, 0.0)
+    faults = [Fault("disk-full", ("nimbus",))]
+    injector = Injector(cast("PrivateCluster", _Full()), "words", faults, 0.0)
     injector.turn()
     assert operator.told == ["deactivate"]
     now[0] = 3.0
@@ -114,8 +114,8 @@ def test_once_it_is_healed_no_connection_is_made(monkeypatch: pytest.MonkeyPatch
         "squall.chaos.injector.NimbusClient", lambda run_dir, timeout_secs: made.append(operator) or operator
     )
     monkeypatch.setattr("squall.chaos.injector.time.monotonic", lambda: now[0])
-    faults = [Fault("store-locked", (), AfterSecs(0.0))]
-    injector = Injector(cast("PrivateCluster", _Locked()), "words", faults, 0.0)
+    faults = [Fault("disk-full", ("nimbus",))]
+    injector = Injector(cast("PrivateCluster", _Full()), "words", faults, 0.0)
     injector.turn()
     assert operator.told == ["deactivate"]
     operator.answers = True

@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from squall.cli.faults import parameter_text
-from squall.scheduler.faults.catalogue import CATALOGUE
-from squall.scheduler.faults.kind import Kind
-from squall.scheduler.faults.plan import Draft
+from squall.scheduler.faults.catalogue import CATALOGUE, Kind
+from squall.scheduler.faults.fault_plan import read_plan
+from squall.scheduler.faults.resolution import Place, View
 from squall.scheduler.faults.sentence import parse
-from squall.scheduler.faults.view import Place, View
 
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 BEGIN = "<!-- The catalogue, written by `python -m tests.unit.test_fault_docs`. -->\n"
@@ -33,7 +32,7 @@ def catalogue() -> str:
             "| --- | --- | --- | --- |",
             *(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells(kind))} |" for kind in kinds),
         ]
-        takes = dict.fromkeys(kind.targets for kind in kinds)
+        takes = dict.fromkeys(str(kind.acts_on) for kind in kinds)
         parts.append("\n".join([*rows, "", f"Takes: {'; or '.join(takes)}.", ""]))
     return "\n" + "\n".join(parts) + "\n"
 
@@ -53,10 +52,9 @@ def test_the_page_lists_the_catalogue() -> None:
 def test_the_plan_of_the_page_can_be_carried_out(tmp_path: Path) -> None:
     (text,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     (tmp_path / "plan.yaml").write_text(text)
-    draft = Draft()
-    draft.add_file(tmp_path / "plan.yaml")
     components = {id_: (Place("words", id_, 1),) for id_ in ("lines", "split", "count", "sink")}
-    assert len(draft.checked(View(("node-1", "node-2"), (), {"words": components})).faults) == 4
+    view = View(("node-1", "node-2"), (), {"words": components})
+    assert len(read_plan((), [str(tmp_path / "plan.yaml")], view, None).faults) == 4
 
 
 def test_the_lines_of_the_page_are_lines() -> None:

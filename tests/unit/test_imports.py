@@ -47,7 +47,7 @@ FOLDERS_MAY_IMPORT = {
         "forking": frozenset({"common"}),
         "breaking": frozenset({"common", "faults"}),
         "nimbus": frozenset({"breaking", "common", "faults", "records"}),
-        "supervisor": frozenset({"breaking", "common", "faults", "forking", "records"}),
+        "supervisor": frozenset({"breaking", "common", "forking", "records"}),
         "worker": frozenset({"breaking", "common", "faults", "records"}),
         "client": frozenset({"breaking", "common", "faults", "records"}),
         "cluster": frozenset({
@@ -72,7 +72,6 @@ WALL_CLOCKS = frozenset(
 WALL_CLOCK_ALLOWED = {
     "squall/cli/clean.py": "how old files are",
     "scheduler/records/dead_letters.py": "when a message was given up, for people",
-    "scheduler/worker/wall_clock.py": "it is what this moves on purpose",
     "scheduler/client/standing.py": "how long ago a topology was submitted, for people",
     "scheduler/nimbus/service.py": "when a topology was submitted, for its record",
 }

@@ -25,6 +25,7 @@ from squall.scheduler.common.messages import (
 )
 from squall.scheduler.nimbus.store import RESTARTS_KEPT, SCHEMA_VERSION, STORE_FILES, Store
 from tests.effects import dies_at, effects_of
+from tests.unit.run_dirs import LimitedStore
 
 
 def record(name: str, number: int = 1) -> TopologyRecord:
@@ -135,7 +136,12 @@ def test_a_transaction_is_all_or_nothing(store: Store) -> None:
     assert store.next_number() == 2
 
 
-def test_a_full_disk_is_one_clear_error_and_changes_nothing(store: Store) -> None:
+def test_a_full_disk_is_one_clear_error_and_changes_nothing(path: Path) -> None:
+    with LimitedStore(path) as store:
+        full_disk(store)
+
+
+def full_disk(store: LimitedStore) -> None:
     store.put_topology(record("one"))
     store.limit_growth(True)
     big = msgspec.structs.replace(record("two", 2), sys_path=["x" * 100_000])

@@ -1,4 +1,4 @@
-"""Processes that stand still, run for a share of the time, or have lower limits: when, and that it ends."""
+"""Processes that stand still, run for a share of the time, or have no disk: when, and that it ends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from squall.scheduler.breaking.process_faults import ProcessFaults, limit_of
+from squall.ipc.rundir import RunDir
+from squall.scheduler.breaking.daemon_faults import DaemonFaults
 from squall.scheduler.common import process
 from squall.scheduler.faults.in_force import PERIOD_SECS, FaultInForce, Victim
 from squall.scheduler.faults.resolution import ANYBODY, LinkEnds
@@ -16,6 +17,10 @@ from tests.process.waiting import wait_for
 from tests.unit.waiting_child import waiting_child
 
 HERE = "node-1"
+
+
+def carrier(name: str = HERE) -> DaemonFaults:
+    return DaemonFaults(RunDir("/nowhere"), name)
 
 
 @pytest.fixture
@@ -33,7 +38,7 @@ def stands_still(victim: Victim) -> bool:
 
 
 def test_a_stop_has_a_begin_and_an_end(child: Victim) -> None:
-    faults = ProcessFaults(HERE)
+    faults = carrier()
     faults.take([fault("stop", child)], 10.0)
     wait_for("the stop", lambda: stands_still(child))
     assert faults.next_deadline(10.0) == 20.0
@@ -45,7 +50,7 @@ def test_a_stop_has_a_begin_and_an_end(child: Victim) -> None:
 
 
 def test_a_fault_that_is_healed_or_forgotten_ends(child: Victim) -> None:
-    faults = ProcessFaults(HERE)
+    faults = carrier()
     for after in ([fault("stop", child, ends=11.0)], []):
         faults.take([fault("stop", child)], 10.0)
         wait_for("the stop", lambda: stands_still(child))
@@ -54,14 +59,14 @@ def test_a_fault_that_is_healed_or_forgotten_ends(child: Victim) -> None:
 
 
 def test_the_next_one_continues_whom_a_dead_one_has_stopped(child: Victim) -> None:
-    ProcessFaults(HERE).take([fault("stop", child)], 10.0)
+    carrier().take([fault("stop", child)], 10.0)
     wait_for("the stop", lambda: stands_still(child))
-    ProcessFaults(HERE).take([fault("stop", child)], 30.0)
+    carrier().take([fault("stop", child)], 30.0)
     wait_for("it to go on", lambda: not stands_still(child))
 
 
 def test_of_two_stops_the_longer_counts(child: Victim) -> None:
-    faults = ProcessFaults(HERE)
+    faults = carrier()
     faults.take([fault("stop", child), fault("stop", child, number=2, ends=30.0)], 10.0)
     faults.tick(25.0)
     wait_for("the stop", lambda: stands_still(child))
@@ -70,82 +75,71 @@ def test_of_two_stops_the_longer_counts(child: Victim) -> None:
 
 
 def test_others_faults_are_others(child: Victim) -> None:
-    faults = ProcessFaults("node-2")
+    faults = carrier("node-2")
     faults.take([fault("stop", child)], 10.0)
     assert not stands_still(child)
-    assert faults.next_deadline(10.0) is None
 
 
 def test_a_process_with_another_start_time_is_left_alone(child: Victim) -> None:
     other = Victim(child.name, child.pid, child.started_ticks - 1)
-    ProcessFaults(HERE).take([fault("stop", other)], 10.0)
+    carrier().take([fault("stop", other)], 10.0)
     assert not stands_still(child)
 
 
 def test_a_throttled_process_runs_for_its_share() -> None:
     throttled = fault("throttle", share=0.2)
     steps = 1000
-    stopped = sum(throttled.stops(10.0 + 5.0 * step / steps) for step in range(steps))
+    stopped = sum(throttled.holds(10.0 + 5.0 * step / steps) for step in range(steps))
     assert 0.75 < stopped / steps < 0.85
     now, changes = 10.0, 0
     while (at := throttled.changes_at(now)) is not None and changes < 20:
         assert now < at <= now + PERIOD_SECS
         now, changes = at + 1e-6, changes + 1
     assert changes == 20
-    assert not throttled.stops(20.0)
+    assert not throttled.holds(20.0)
     assert throttled.changes_at(20.0) is None
 
 
 def test_a_fault_that_begins_later_waits_for_it() -> None:
     later = fault("stop")
-    assert not later.stops(9.0)
+    assert not later.holds(9.0)
     assert later.changes_at(9.0) == 10.0
     assert later.left_secs(15.0) == 5.0
     assert later.left_secs(25.0) == 0.0
 
 
-@pytest.mark.parametrize(
-    ("kind", "number", "params"),
-    [
-        ("memory-limit", resource.RLIMIT_AS, {"megabytes": 1}),
-        ("descriptor-limit", resource.RLIMIT_NOFILE, {"descriptors": 2}),
-        ("disk-full", resource.RLIMIT_FSIZE, {}),
-    ],
-)
-def test_limits_are_lowered_and_given_back(child: Victim, kind: str, number: int, params: dict[str, int]) -> None:
-    before = limit_of(child, kind)
-    victim = Victim(child.name, child.pid, child.started_ticks, 1, before)
-    one, other = fault(kind, victim, **params), fault(kind, victim, number=2, ends=30.0, **params)
-    faults = ProcessFaults(HERE)
-    faults.take([one, other], 10.0)
-    low = resource.prlimit(child.pid, number)
-    assert low[0] < 1 << 40
-    assert low != before
-    assert low[1] == before[1]
+def test_a_disk_is_taken_away_and_given_back(child: Victim) -> None:
+    def has_disk() -> bool:
+        return resource.prlimit(child.pid, resource.RLIMIT_FSIZE)[0] != 0
+
+    faults = carrier()
+    faults.take([fault("disk-full", child), fault("disk-full", child, number=2, ends=30.0)], 10.0)
+    assert not has_disk()
     faults.tick(20.0)
-    assert resource.prlimit(child.pid, number) == low, "another fault still holds it"
+    assert not has_disk(), "another fault still holds it"
     faults.tick(30.0)
-    assert resource.prlimit(child.pid, number) == before
-    # Who takes over from a dead one gives back what that had lowered, too.
-    faults.take([fault(kind, victim, number=3, ends=40.0, **params)], 31.0)
-    assert resource.prlimit(child.pid, number) != before
-    ProcessFaults(HERE).take([fault(kind, victim, number=3, ends=40.0, **params)], 41.0)
-    assert resource.prlimit(child.pid, number) == before
+    assert has_disk()
+    faults.take([fault("disk-full", child, number=3, ends=40.0)], 31.0)
+    assert not has_disk()
+    # Who takes over from a dead one gives back what that had taken, too.
+    carrier().take([fault("disk-full", child, number=3, ends=40.0)], 41.0)
+    assert has_disk()
 
 
 def test_a_daemon_that_leaves_mends_what_it_broke(child: Victim) -> None:
-    victim = Victim(child.name, child.pid, child.started_ticks, 1, limit_of(child, "disk-full"))
-    faults = ProcessFaults(HERE)
-    faults.take([fault("stop", victim), fault("disk-full", victim, number=2)], 10.0)
+    faults = carrier()
+    faults.take([fault("stop", child), fault("disk-full", child, number=2), fault("fork-refused", number=3)], 10.0)
     wait_for("the stop", lambda: stands_still(child))
+    assert faults.fork_refusal(10.0) == "fault 3 refuses forks"
     faults.end(11.0)
     wait_for("it to go on", lambda: not stands_still(child))
-    assert resource.prlimit(child.pid, resource.RLIMIT_FSIZE) == victim.limit_before
+    assert resource.prlimit(child.pid, resource.RLIMIT_FSIZE)[0] != 0
+    assert faults.fork_refusal(11.0) == ""
 
 
 def test_a_victim_that_has_ended_is_no_error() -> None:
-    gone = Victim("node-1:6700", os.getpid(), 1, 1, (1, 1))
-    faults = ProcessFaults(HERE)
+    gone = Victim("node-1:6700", os.getpid(), 1, 1)
+    faults = carrier()
     faults.take([fault("stop", gone), fault("disk-full", gone, number=2)], 10.0)
     faults.tick(30.0)
 

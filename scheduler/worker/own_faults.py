@@ -1,7 +1,8 @@
-"""Injects faults into a worker: its links, its tasks, itself.
+"""Injects faults into a worker: into its start, its links, its tasks.
 
 Guarantees
-    * Without faults this costs one comparison of two integers in a look that is made every few milliseconds.
+    * Without faults this costs a look for a file that is not there when it starts, then one comparison of two integers
+      in a look that is made every few milliseconds.
     * Each fault ends at its time, even if every daemon is dead.
     * A fault that may kill the worker is on record before it happens.
 
@@ -18,7 +19,7 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from squall.engine.api.tuple import Tuple
 from squall.engine.core.watching import Before, tamper
@@ -28,16 +29,15 @@ from squall.engine.foreign.plain_text import plain
 from squall.ipc.board import HEADER_FAULTS, Board
 from squall.ipc.data_plane import DataPlane
 from squall.ipc.rundir import RunDir
-from squall.ipc.shim import DELAY, DROP, SLOW, LinkRule
+from squall.ipc.shim import CORRUPT, DELAY, DROP, GARBLE, SLOW, TRUNCATE, LinkRule
 from squall.scheduler.breaking.fault_record import note_hit
 from squall.scheduler.breaking.faults_file import read_faults
 from squall.scheduler.common.messages import WorkerBoot
-from squall.scheduler.faults.catalogue import AT_START
+from squall.scheduler.faults.catalogue import ALL_FRAMES, AT_START
 from squall.scheduler.faults.in_force import FaultInForce
-from squall.scheduler.worker.wall_clock import shift_wall_clock
 
 _HANG_LOOK_SECS = 0.005
-_ALL_FRAMES = "all"
+_DAMAGES = {"flip": CORRUPT, "cut": TRUNCATE, "garble": GARBLE}
 
 
 class InjectedFault(Exception):
@@ -47,10 +47,7 @@ class InjectedFault(Exception):
 class WorkerFaults:
     """The faults of one worker."""
 
-    def __init__(
-        self, run_dir: RunDir, boot: WorkerBoot, board: Board, plane: DataPlane, core: WorkerCore,
-        tell: Callable[[str], None],
-    ) -> None:
+    def __init__(self, run_dir: RunDir, boot: WorkerBoot, board: Board, tell: Callable[[str], None]) -> None:
         """`tell` writes a line to the worker's log."""
         self._tell = tell
         self._run_dir = run_dir
@@ -58,8 +55,8 @@ class WorkerFaults:
         self._me = f"{boot.node}:{boot.port}"
         self._peers = [str(slot) for slot in boot.assignment.workers]
         self._words = board.words
-        self._plane = plane
-        self._core = core
+        self._plane: DataPlane
+        self._core: WorkerCore
         self._loop = threading.get_ident()
         self._seen = -1
         self._known: list[FaultInForce] = []
@@ -70,11 +67,44 @@ class WorkerFaults:
         """Ids of the faults that are on record as able to kill this worker."""
         self._next_secs: float | None = None
         """When the next fault ends, in seconds of the monotonic clock; None if none is active."""
+        self._read()
+
+    # ---- the start ----
+
+    def code(self, code: bytes) -> bytes:
+        """The code that the worker is given instead of this."""
+        for fault in self._of_start("load"):
+            self._note_hit(fault)
+            code = code[: len(code) // 2]
+        return code
+
+    def opening(self, task: int) -> None:
+        """Called as if it were the first line of a task's `open` or `prepare`."""
+        for fault in self._of_start("prepare"):
+            if task in fault.tasks:
+                self._raise(fault)
+
+    def _of_start(self, fails: str) -> Iterator[FaultInForce]:
+        now = time.monotonic()
+        executors = self._boot.assignment.executors[self._boot.slot_index]
+        mine = {task for each in executors for task in range(each.first_task, each.last_task + 1)}
+        for fault in self._known:
+            hits = fault.kind == AT_START and fault.params["fails"] == fails and not mine.isdisjoint(fault.tasks)
+            if hits and fault.is_in_force(now):
+                yield fault
+
+    # ---- what is in force ----
+
+    def begin(self, plane: DataPlane, core: WorkerCore) -> None:
+        """The worker's parts are there: carry out what is in force."""
+        self._plane, self._core = plane, core
+        self._follow(time.monotonic())
 
     def look(self) -> None:
         """Begin and end faults, as the file or the clock says."""
         if self._words[HEADER_FAULTS] != self._seen:
             self._read()
+            self._follow(time.monotonic())
         elif self._next_secs is not None:
             now = time.monotonic()
             if now >= self._next_secs:
@@ -96,33 +126,24 @@ class WorkerFaults:
         else:
             self._known = [fault for fault in faults if self._concerns(fault)]
         self._seen = seen
-        self._follow(time.monotonic())
 
     def _concerns(self, fault: FaultInForce) -> bool:
         if fault.topology_id:
-            return fault.topology_id == self._boot.topology.id and fault.kind not in AT_START
-        if fault.links:
-            return any(fault.breaks(self._me, peer) for peer in self._peers)
-        me = self._me, self._boot.incarnation
-        return not fault.carrier and any((victim.name, victim.incarnation) == me for victim in fault.victims)
+            return fault.topology_id == self._boot.topology.id
+        return any(fault.breaks(self._me, peer) for peer in self._peers)
 
     def _follow(self, now: float) -> None:
         """Carry out exactly the faults that are in force."""
-        active = {fault.id: fault for fault in self._known if fault.is_in_force(now)}
-        began = [fault for fault in active.values() if fault.id not in self._active]
+        known = [fault for fault in self._known if fault.kind != AT_START]
+        active = {fault.id: fault for fault in known if fault.is_in_force(now)}
         changed = active.keys() != self._active.keys()
         self._active = active
-        self._next_secs = min((fault.ends_secs for fault in active.values()), default=None)
+        # One that Nimbus delays begins later.
+        times = [fault.ends_secs if fault.id in active else fault.began_secs for fault in known]
+        self._next_secs = min((at for at in times if at > now), default=None)
         if changed:
             self._break_links()
             self._tamper()
-            kinds = {fault.kind for fault in active.values()}
-            self._plane.exhaust_arena("shared-memory-exhausted" in kinds)
-            jumps = [float(fault.params["secs"]) for fault in active.values() if fault.kind == "clock-jump"]
-            shift_wall_clock(sum(jumps))
-        for fault in began:
-            if fault.victims:
-                self._strike(fault)
 
     # ---- links ----
 
@@ -207,18 +228,9 @@ class WorkerFaults:
                 # The loop itself hangs here, so nothing else would notice that the fault is healed.
                 self.look()
 
-    # ---- the worker itself ----
-
-    def _strike(self, fault: FaultInForce) -> None:
-        match fault.kind:
-            case "exit":
-                self._exit(fault)
-            case "segfault":
-                self._segfault(fault)
-
     def _exit(self, fault: FaultInForce) -> None:
         self._note_hit(fault)
-        os._exit(int(fault.params.get("status", 0)))
+        os._exit(0)
 
     def _segfault(self, fault: FaultInForce) -> None:
         self._note_hit(fault)
@@ -229,33 +241,29 @@ class WorkerFaults:
         if fault.id in self._noted:
             return
         self._noted.add(fault.id)
-        put_on_record(self._run_dir, self._boot, fault, self._tell)
-
-
-def put_on_record(run_dir: RunDir, boot: WorkerBoot, fault: FaultInForce, tell: Callable[[str], None]) -> None:
-    """Note that a fault hits this worker now. `tell` writes a line to its log."""
-    me = f"{boot.node}:{boot.port}"
-    try:
-        note_hit(run_dir, fault, me, os.getpid(), boot.incarnation, time.monotonic())
-    except OSError as error:
-        # Say so in the log: otherwise the death would have no explanation.
-        tell(f"{me}: fault {fault.id} is not on record: {plain(error)}")
+        try:
+            note_hit(self._run_dir, fault, self._me, os.getpid(), self._boot.incarnation, time.monotonic())
+        except OSError as error:
+            # Say so in the log: otherwise the death would have no explanation.
+            self._tell(f"{self._me}: fault {fault.id} is not on record: {plain(error)}")
 
 
 def _rule(fault: FaultInForce, receiver: int) -> LinkRule:
     """The rule by which a fault breaks the frames to one peer."""
-    frames = fault.params.get("frames", _ALL_FRAMES)
-    kind = None if frames == _ALL_FRAMES else str(frames)
+    params = fault.params
+    frames = None if params["frames"] == ALL_FRAMES else str(params["frames"])
     chance = 1.0 if fault.probability is None else fault.probability
     match fault.kind:
         case "partition":
-            return LinkRule(DROP, 1.0, kind, receiver)
-        case "slow-link":
-            return LinkRule(SLOW, 1.0, kind, receiver, slow_ns=round(float(fault.params["ms"]) * 1e6))
+            return LinkRule(DROP, 1.0, frames, receiver)
+        case "delay" if params["ms"]:
+            return LinkRule(SLOW, chance, frames, receiver, slow_ns=round(params["ms"] * 1e6))
         case "delay":
-            return LinkRule(DELAY, chance, kind, receiver, delay_frames=int(fault.params["by"]))
+            return LinkRule(DELAY, chance, frames, receiver, delay_frames=params["by"])
+        case "corrupt":
+            return LinkRule(_DAMAGES[params["how"]], chance, frames, receiver)
         case action:
-            return LinkRule(action, chance, kind, receiver)
+            return LinkRule(action, chance, frames, receiver)
 
 
 def _poison(fault: FaultInForce) -> Callable[[Tuple], bool]:
@@ -269,7 +277,7 @@ def _poison(fault: FaultInForce) -> Callable[[Tuple], bool]:
         value = tup[name]
         if pattern is not None:
             return isinstance(value, str) and pattern.search(value) is not None
-        # Compare plain values only: `__eq__` of users' objects could do anything.
-        return type(value) in (int, float, str, bool) and bool(value == params["equals"])
+        # Compare plain values only: `__str__` of users' objects could do anything.
+        return type(value) in (int, float, str, bool) and str(value) == params["equals"]
 
     return is_poison

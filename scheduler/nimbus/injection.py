@@ -26,55 +26,49 @@ from msgspec.structs import replace
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.board import HEADER_FAULTS
 from squall.ipc.rundir import RunDir
+from squall.scheduler.breaking.daemon_faults import DaemonFaults
 from squall.scheduler.breaking.fault_record import BEGIN, END, note_begin, note_end, read_record
 from squall.scheduler.breaking.faults_file import KEPT_SECS, read_faults, write_faults
-from squall.scheduler.breaking.process_faults import LIMITS, ProcessFaults, limit_of
 from squall.scheduler.common import process
 from squall.scheduler.common.messages import FaultsChanged
-from squall.scheduler.faults.check import field_mistakes, kind_of, mistakes_of
-from squall.scheduler.faults.fault import AT_ONCE, Fault
+from squall.scheduler.faults.catalogue import ActsOn, Kind, kind_of
+from squall.scheduler.faults.check import check
+from squall.scheduler.faults.fault import Fault
 from squall.scheduler.faults.in_force import NIMBUS, WORKERS, FaultInForce, Victim
-from squall.scheduler.faults.kind import ActsOn, Carrier, Kind
 from squall.scheduler.faults.resolution import Process, resolve
-from squall.scheduler.faults.target import Sort, parse_target
+from squall.scheduler.faults.target import Sort
 from squall.scheduler.nimbus.decisions import Nimbus
 from squall.scheduler.nimbus.fault_view import view_of
 from squall.scheduler.nimbus.files import NimbusFiles
-from squall.scheduler.nimbus.store import Store
 from squall.scheduler.nimbus.victims import Victims
 
-STORE_FULL, TORN_WRITE = "store-full", "torn-write"
-ON_ITSELF_SECS = 2.0
-"""Time for a worker to find a fault that it carries out on itself: longer than any turn of its loop should take."""
 LAST_REPLY_SECS = 0.1
 """Delay before Nimbus is killed or stopped: long enough for its reply to leave."""
 
 log = logging.getLogger(__name__)
 
 
-class NimbusFaults:
+class Injection:
     """The faults of one run directory."""
 
     def __init__(
-        self, run_dir: RunDir, nimbus: Nimbus, files: NimbusFiles, store: Store,
-        tell: Callable[[str, msgspec.Struct], bool],
+        self, run_dir: RunDir, nimbus: Nimbus, files: NimbusFiles, tell: Callable[[str, msgspec.Struct], bool],
     ) -> None:
         """`tell(node, event)` sends to the node's supervisor; False if it is not connected."""
         self._run_dir = run_dir
         self._nimbus = nimbus
         self._files = files
-        self._store = store
-        self._store_is_full = False
         self._tell = tell
         self._stops = False
         self._victims = Victims(run_dir, files, nimbus.assigned)
-        self._mine = ProcessFaults(NIMBUS)
+        self._mine = DaemonFaults(run_dir, NIMBUS)
         self._faults = self._found()
         record = self._recorded()
         self._ended = {event["id"] for event in record if event["event"] == END}
         """Ids of the faults whose end is on record."""
         self._next_id = 1 + max((event["id"] for event in record if event["event"] == BEGIN), default=0)
-        self._own_end_at: float | None = None
+        self._own_end: tuple[float, int] | None = None
+        """When Nimbus sends itself a signal, and which."""
         self._mine.take(self._faults, 0.0)
 
     def _found(self) -> list[FaultInForce]:
@@ -99,9 +93,10 @@ class NimbusFaults:
         """Begin a fault; UsageError or ClusterError if it is refused."""
         if self._stops:
             raise UsageError("the cluster is about to stop: it takes no more faults")
-        kind = _checked(fault)
-        seed = random.SystemRandom().getrandbits(32) if fault.seed is None else fault.seed
-        begun = self._resolved(fault, kind, seed, now)
+        check(fault)
+        if (fault.at_secs, fault.after_acked, fault.every_secs, fault.times) != (0.0, 0, None, None):
+            raise UsageError("inject begins a fault now and once; use a plan for `at`, `after`, `every` and `times`")
+        begun = self._resolved(fault, kind_of(fault), now)
         for one in begun:
             self._begin(one, now)
         return begun
@@ -113,13 +108,7 @@ class NimbusFaults:
         if not ended:
             return []
         over = {fault.id for fault in ended}
-        self._keep(
-            [
-                replace(fault, ends_secs=now) if fault.id in over else fault
-                for fault in self._faults
-            ],
-            now,
-        )
+        self._keep([replace(fault, ends_secs=now) if fault.id in over else fault for fault in self._faults], now)
         for fault in ended:
             self._note_end(fault, now, healed=True)
         return ended
@@ -128,10 +117,9 @@ class NimbusFaults:
 
     def tick(self, now: float) -> None:
         """End faults that are over, and forget those that have been over for long."""
-        if self._own_end_at is not None and now >= self._own_end_at:
-            process.kill_myself()
+        if self._own_end is not None and now >= self._own_end[0]:
+            signal.raise_signal(self._own_end[1])
         self._mine.tick(now)
-        self.break_store(now)
         for fault in self._faults:
             if now >= fault.ends_secs:
                 self._note_end(fault, fault.ends_secs, healed=False)
@@ -144,23 +132,11 @@ class NimbusFaults:
                 log.warning("%s", error)
                 self._faults = kept
 
-    def break_store(self, now: float) -> None:
-        """Break the store, or mend it, as is due by now. Also called before each write: this process may have been
-        stopped while a fault ended."""
-        in_force = [fault for fault in self._faults if fault.is_in_force(now)]
-        is_full = any(fault.kind == STORE_FULL for fault in in_force)
-        if is_full != self._store_is_full:
-            self._store_is_full = is_full
-            self._store.limit_growth(is_full)
-        # Not the next Nimbus, which finds the fault still in force: one write is torn.
-        mine = (fault for fault in in_force if os.getpid() in [victim.pid for victim in fault.victims])
-        self._store.tear(any(fault.kind == TORN_WRITE for fault in mine))
-
     def next_deadline(self, now: float) -> float | None:
         ends = [fault.ends_secs for fault in self._faults if fault.id not in self._ended]
         forgets = [fault.ends_secs + KEPT_SECS for fault in self._faults]
-        others = (self._own_end_at, self._mine.next_deadline(now))
-        return min([*ends, *forgets, *(at for at in others if at is not None)], default=None)
+        own = [] if self._own_end is None else [self._own_end[0]]
+        return min([*ends, *forgets, *own, *filter(None, [self._mine.next_deadline(now)])], default=None)
 
     def end(self, now: float) -> None:
         """The cluster is about to stop: end every fault, so that it can, and begin no other."""
@@ -173,17 +149,15 @@ class NimbusFaults:
 
     # ---- parts ----
 
-    def _resolved(self, fault: Fault, kind: Kind, seed: int, now: float) -> list[FaultInForce]:
+    def _resolved(self, fault: Fault, kind: Kind, now: float) -> list[FaultInForce]:
         """The fault as it is carried out: one for each carrier or topology."""
         assigned = self._nimbus.assigned()
-        targets = [parse_target(text) for text in fault.targets]
         # Also nodes whose supervisors have not registered yet with a Nimbus that was started again.
         nodes = {slot.node for _, assignment in assigned if assignment is not None for slot in assignment.workers}
         nodes.update(self._nimbus.cluster().supervisors)
         view = view_of(sorted(nodes), assigned, has_keeper=self._victims.has_keeper())
-        found = resolve(kind, targets, view, random.Random(seed))
-        if mistakes := list(field_mistakes(kind, fault, found.tasks, view)):
-            raise UsageError("; ".join(mistakes))
+        seed = random.SystemRandom().getrandbits(32) if fault.seed is None else fault.seed
+        found = resolve(kind, fault.targets, view, random.Random(seed))
         begun = FaultInForce(
             self._next_id, kind.name, list(fault.targets), now, now + (kind.ends_after_secs(fault) or 0.0),
             params=kind.params_of(fault), probability=fault.probability, seed=seed,
@@ -197,24 +171,16 @@ class NimbusFaults:
                 for place in found.tasks:
                     tasks.setdefault(ids[place.topology], []).append(place.task)
                 several = [replace(begun, topology_id=key, tasks=numbers) for key, numbers in tasks.items()]
-            case ActsOn.CLUSTER:
-                carrier = self._anybody() if kind.carrier is Carrier.SUPERVISOR else NIMBUS
-                several = [replace(begun, carrier=carrier, victims=[self._victims.nimbus()])]
-            case ActsOn.FORKING_PARENTS:
-                several = [replace(begun, carrier=each.name) for each in found.processes]
-            case _:
-                several = self._on_processes(begun, kind, found.processes)
+            case ActsOn.NODES:
+                several = [replace(begun, carrier=node) for node in found.nodes]
+            case ActsOn.PROCESSES:
+                several = self._on_processes(begun, found.processes)
         return [replace(one, id=self._next_id + number) for number, one in enumerate(several)]
 
-    def _on_processes(self, begun: FaultInForce, kind: Kind, processes: Sequence[Process]) -> list[FaultInForce]:
+    def _on_processes(self, begun: FaultInForce, processes: Sequence[Process]) -> list[FaultInForce]:
         """One fault for each carrier."""
-        workers = self._workers_living([each.name for each in processes if each.sort is Sort.WORKER])
-        if kind.carrier is Carrier.WORKER:
-            # A worker that carries a fault out on itself must have the time to find it in the file.
-            ends_secs = begun.began_secs + ON_ITSELF_SECS if kind.lasts_secs is None else begun.ends_secs
-            return [replace(begun, victims=workers, ends_secs=ends_secs)]
         by_carrier: dict[str, list[Victim]] = {}
-        for victim in workers:
+        for victim in self._workers_living([each.name for each in processes if each.sort is Sort.WORKER]):
             by_carrier.setdefault(victim.name.rpartition(":")[0], []).append(victim)
         for daemon in processes:
             if daemon.sort is not Sort.WORKER:
@@ -222,14 +188,9 @@ class NimbusFaults:
                 by_carrier.setdefault(carrier, []).append(self._daemon(daemon))
         if begun.ends_secs == begun.began_secs:
             # Faults that are over at once are carried out by Nimbus.
-            by_carrier = {NIMBUS: [victim for several in by_carrier.values() for victim in several]}
-        if kind.name in LIMITS:
-            by_carrier = {
-                carrier: [self._with_limit(victim, kind.name) for victim in several]
-                for carrier, several in by_carrier.items()
-            }
+            return [replace(begun, carrier=NIMBUS, victims=[victim for each in by_carrier.values() for victim in each])]
         found = [replace(begun, carrier=carrier, victims=several) for carrier, several in by_carrier.items()]
-        return [_after_the_reply(fault) if fault.began_secs < fault.ends_secs else fault for fault in found]
+        return [_after_the_reply(fault) for fault in found]
 
     def _workers_living(self, workers: list[str]) -> list[Victim]:
         """The workers that live; ClusterError if none does."""
@@ -259,15 +220,6 @@ class NimbusFaults:
             case _:
                 return self._victims.forking_parent(daemon.name)
 
-    def _with_limit(self, victim: Victim, kind: str) -> Victim:
-        """The victim with the limit that it had before any fault lowered it."""
-        for fault in self._faults:
-            for former in fault.victims:
-                same = (former.pid, former.started_ticks) == (victim.pid, victim.started_ticks)
-                if fault.kind == kind and same and former.limit_before is not None:
-                    return former
-        return replace(victim, limit_before=limit_of(victim, kind))
-
     def _begin(self, fault: FaultInForce, now: float) -> None:
         self._next_id = max(self._next_id, fault.id + 1)
         try:
@@ -290,10 +242,11 @@ class NimbusFaults:
 
     def _strike(self, fault: FaultInForce, now: float) -> None:
         """Kill the victims of a fault that is over at once."""
+        signum = signal.Signals[f"SIG{fault.params['signal']}"]
         for victim in fault.victims:
             if victim.pid == os.getpid():
-                self._own_end_at = now + LAST_REPLY_SECS
-            elif not process.send_signal_proven(victim.pid, victim.started_ticks, signal.SIGKILL):
+                self._own_end = now + LAST_REPLY_SECS, signum
+            elif not process.send_signal_proven(victim.pid, victim.started_ticks, signum):
                 log.info("%s has ended by itself meanwhile", victim.name)
 
     def _keep(self, faults: list[FaultInForce], now: float) -> None:
@@ -301,7 +254,6 @@ class NimbusFaults:
         write_faults(self._run_dir, faults)
         self._faults = faults
         self._mine.take(faults, now)
-        self.break_store(now)
         for record, assignment in self._nimbus.assigned():
             if assignment is None:
                 continue
@@ -330,13 +282,3 @@ def _after_the_reply(fault: FaultInForce) -> FaultInForce:
         return fault
     began_secs, ends_secs = (at + LAST_REPLY_SECS for at in (fault.began_secs, fault.ends_secs))
     return replace(fault, began_secs=began_secs, ends_secs=ends_secs)
-
-
-def _checked(fault: Fault) -> Kind:
-    """The kind of a fault; UsageError unless the fault can be injected as it is."""
-    mistakes = mistakes_of(fault)
-    if fault.when != AT_ONCE or fault.every_secs is not None or fault.times is not None:
-        mistakes.append("inject begins a fault now and once; use a fault plan for `at`, `after`, `every` and `times`")
-    if mistakes:
-        raise UsageError("; ".join(mistakes))
-    return kind_of(fault)

@@ -1,0 +1,270 @@
+"""Faults in one running cluster, one after the other: each is seen to bite, and to end; nothing is lost by them."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from squall import BasicBolt, Config, Spout, TopologyBuilder
+from squall.scheduler.breaking.fault_record import read_record
+from squall.scheduler.breaking.faults_file import faults_now
+from squall.scheduler.client.job import Job
+from squall.scheduler.cluster.local_cluster import LocalCluster
+from squall.scheduler.common import process
+from squall.scheduler.common.mark import processes_of
+from squall.scheduler.faults.in_force import FaultInForce
+from tests.process.waiting import wait_for
+
+
+class Numbers(Spout):
+    """Emits until a file is there, and whatever fails again."""
+
+    outputs = ("n",)
+
+    def __init__(self, stop: str) -> None:
+        self._stop = Path(stop)
+
+    def open(self, conf: Any, context: Any, collector: Any) -> None:
+        self._collector = collector
+        self._next, self._again, self._looks = 0, list[int](), 0
+        self._ended = False
+
+    def next_tuple(self) -> None:
+        self._looks += 1
+        if self._looks % 100 == 0:
+            self._ended = self._stop.exists()
+        if self._again:
+            self._collector.emit((self._again[-1],), self._again.pop())
+        elif not self._ended:
+            self._next += 1
+            self._collector.emit((self._next,), self._next)
+
+    def exhausted(self) -> bool:
+        return self._ended and not self._again
+
+    def fail(self, message_id: Any) -> None:
+        self._again.append(message_id)
+
+
+class Passes(BasicBolt):
+    outputs = ("n",)
+
+    def execute(self, tup: Any, collector: Any) -> None:
+        collector.emit(tup.values)
+
+
+WHILE_SECS = 3.0
+"""A fault that ends by itself lasts for so long: it is seen before it ends, also on a slow machine."""
+
+
+class Live:
+    """The cluster and its one topology: spout and sinks apart from each other, `middle` on both nodes."""
+
+    def __init__(self, cluster: LocalCluster, job: Job) -> None:
+        self.cluster = cluster
+        self.job = job
+        self.spout = self.workers("numbers")[0]
+        self.other = next(worker for worker in self.workers("middle") if worker != self.spout)
+
+    def workers(self, component: str) -> list[str]:
+        return [reading.worker for reading in self.job.readings() if reading.component == component]
+
+    def count(self, counter: str, component: str) -> int:
+        return sum(reading.counters[counter] for reading in self.job.readings() if reading.component == component)
+
+    def acked(self) -> int:
+        return self.count("acked", "numbers")
+
+    def flows(self) -> None:
+        before = self.acked()
+        wait_for("acks", lambda: self.acked() > before + 2000)
+
+    def grew(self, what: Callable[[], int], secs: float) -> int:
+        before, until = what(), time.monotonic() + secs
+        wait_for("some time", lambda: time.monotonic() >= until)
+        return what() - before
+
+    def deaths(self) -> list[str]:
+        return [f"{death.reason} {death.error}" for death in self.job.state().restarts]
+
+    def in_force(self) -> list[FaultInForce]:
+        return faults_now(self.cluster.run_dir, time.monotonic())
+
+    def links(self, count: str) -> int:
+        view = self.job.view()
+        assert view is not None
+        return sum(view.board.link_counts(index)[count] for index in range(view.board.n_slots))
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    stop = tmp_path_factory.mktemp("live") / "stop"
+    builder = TopologyBuilder()
+    builder.set_spout("numbers", Numbers(str(stop)))
+    builder.set_bolt("middle", Passes(), 3).shuffle_grouping("numbers")
+    builder.set_bolt("sink", Passes(), 2).fields_grouping("middle", "n")
+    config = Config(workers=4, max_spout_pending=300, message_timeout_secs=2, max_crashes=None)
+    with LocalCluster(nodes=2, slots_per_node=2) as cluster:
+        import tests.process.test_live_faults as by_value
+
+        job = cluster.submit("live", builder.build(), config, by_value=by_value)
+        job.wait_until_ready(120)
+        made = Live(cluster, job)
+        yield made
+        cluster.heal()
+        assert made.in_force() == []
+        stop.touch()
+        job.wait_until_drained(120)
+        assert not any(process.is_stopped(each.pid) for each in processes_of(cluster.run_dir))
+        ends = [event["id"] for event in read_record(cluster.run_dir) if event["event"] == "end"]
+        begins = [event["id"] for event in read_record(cluster.run_dir) if event["event"] == "begin"]
+        assert sorted(ends) == begins, "each fault has one end"
+
+
+@pytest.fixture(autouse=True)
+def mended(live: Live) -> Iterator[None]:
+    yield
+    live.cluster.heal()
+    live.flows()
+
+
+@pytest.mark.parametrize("signal", ["KILL", "SEGV", "ABRT"])
+def test_a_worker_dies_and_is_claimed(live: Live, signal: str) -> None:
+    before = len(live.deaths())
+    [begun] = live.cluster.inject("kill", live.other, signal=signal)
+    wait_for("the death", lambda: len(live.deaths()) > before)
+    assert live.deaths()[-1].startswith(f"killed by SIG{signal}")
+    [victim] = begun.victims
+    named = [event for event in read_record(live.cluster.run_dir) if event["id"] == begun.id]
+    assert named[0]["victims"][0]["pid"] == victim.pid
+
+
+@pytest.mark.parametrize(
+    ("fails", "reason"),
+    [("load", "the topology's code cannot be loaded in a worker"), ("prepare", "of kind bad-code in prepare")],
+)
+def test_a_worker_cannot_start_until_the_fault_has_ended(live: Live, fails: str, reason: str) -> None:
+    [begun] = live.cluster.inject("bad-code", "sink[0]", fails=fails, for_secs=60)
+    before = len(live.deaths())
+    live.flows()
+    assert len(live.deaths()) == before, "who runs already has its code"
+    live.cluster.inject("kill", "worker sink[0]")
+    wait_for("what it says", lambda: any(reason in death for death in live.deaths()[before:]))
+    hits = [event for event in read_record(live.cluster.run_dir) if event["id"] == begun.id]
+    assert {event["event"] for event in hits} == {"begin", "hit"}
+
+
+def test_a_stopped_worker_goes_on_by_itself(live: Live) -> None:
+    [begun] = live.cluster.inject("stop", live.other, for_secs=WHILE_SECS)
+    [victim] = begun.victims
+    wait_for("the stop", lambda: process.is_stopped(victim.pid))
+    assert [fault.kind for fault in live.in_force()] == ["stop"]
+    wait_for("it to go on", lambda: not process.is_stopped(victim.pid))
+    assert process.lives(victim.pid, victim.started_ticks)
+
+
+def test_heal_ends_a_throttle(live: Live) -> None:
+    [begun] = live.cluster.inject("throttle", live.other, share=0.3, for_secs=60)
+    [victim] = begun.victims
+    for still in (True, False, True):
+        wait_for(f"stopped {still}", lambda still=still: process.is_stopped(victim.pid) is still)
+    assert [fault.id for fault in live.cluster.heal()] == [begun.id]
+    wait_for("it to go on", lambda: not process.is_stopped(victim.pid))
+
+
+def test_a_slow_component_is_slow(live: Live) -> None:
+    live.cluster.inject("slow", "sink", ms=20, for_secs=60)
+    wait_for("slow sinks", lambda: live.grew(lambda: live.count("executed", "sink"), 0.3) < 60)
+
+
+def test_a_task_that_hangs_goes_on_when_it_is_healed(live: Live) -> None:
+    live.cluster.inject("hang", "sink", for_secs=60)
+    wait_for("sinks that hang", lambda: live.grew(lambda: live.count("executed", "sink"), 0.2) == 0)
+
+
+def test_a_task_raises(live: Live) -> None:
+    before = len(live.deaths())
+    live.cluster.inject("exception", "middle[0]", probability=0.01, for_secs=60)
+    wait_for("the exception", lambda: any("InjectedFault" in death for death in live.deaths()[before:]))
+
+
+def test_a_poisoned_tuple_kills_whoever_executes_it(live: Live) -> None:
+    before = len(live.deaths())
+    [begun] = live.cluster.inject("poison", "sink", field="n", matches="^7", does="exit", for_secs=60)
+    live.flows()
+    assert len(live.deaths()) == before, "a number is no text"
+    live.cluster.heal()
+    live.cluster.inject("poison", "sink", field="n", equals=live.acked() + 3000, does="exit", for_secs=60)
+    wait_for("the death", lambda: any("exited with code" in death for death in live.deaths()[before:]))
+    assert begun.params["does"] == "exit"
+
+
+@pytest.mark.parametrize(("kind", "params"), [("partition", {}), ("delay", {"ms": 10_000})])
+def test_nothing_goes_between_the_nodes(live: Live, kind: str, params: dict[str, Any]) -> None:
+    live.cluster.inject(kind, "node-1", "node-2", for_secs=60, **params)
+    wait_for("silence", lambda: live.grew(live.acked, 0.2) < 30)
+
+
+@pytest.mark.parametrize(
+    ("kind", "params", "seen"),
+    [
+        ("drop", {}, "lost"), ("duplicate", {}, "repeated"), ("delay", {}, "repeated"), ("corrupt", {}, "refused"),
+        ("corrupt", {"how": "cut"}, "refused"), ("corrupt", {"how": "garble"}, "refused"),
+    ],
+)  # fmt: skip
+def test_frames_are_broken(live: Live, kind: str, params: dict[str, Any], seen: str) -> None:
+    before = live.links(seen)
+    live.cluster.inject(kind, probability=0.2, for_secs=60, frames="data", **params)
+    wait_for(seen, lambda: live.links(seen) > before)
+
+
+def test_a_disk_is_full_and_has_room_again(live: Live) -> None:
+    [begun] = live.cluster.inject("disk-full", live.other, for_secs=60)
+    [victim] = begun.victims
+    wait_for("no room", lambda: resource.prlimit(victim.pid, resource.RLIMIT_FSIZE)[0] == 0)
+    live.flows()
+    live.cluster.heal()
+    wait_for("room", lambda: resource.prlimit(victim.pid, resource.RLIMIT_FSIZE)[0] != 0)
+
+
+def test_forks_are_refused(live: Live) -> None:
+    node = live.other.partition(":")[0]
+    live.cluster.inject("fork-refused", node, for_secs=60)
+    before = len(live.deaths())
+    live.cluster.inject("kill", live.other)
+    wait_for("the refusal", lambda: any("refuses forks" in death for death in live.deaths()[before:]))
+
+
+def test_daemons_stand_still_and_go_on(live: Live) -> None:
+    for target in ("supervisor node-1", "forking-parent node-2", "nimbus"):
+        [begun] = live.cluster.inject("stop", target, for_secs=WHILE_SECS)
+        [victim] = begun.victims
+        wait_for(f"{target} to stop", lambda pid=victim.pid: process.is_stopped(pid))
+        wait_for(f"{target} to go on", lambda pid=victim.pid: not process.is_stopped(pid))
+
+
+def test_a_stopped_nimbus_is_healed(live: Live) -> None:
+    [begun] = live.cluster.inject("stop", "nimbus", for_secs=60)
+    wait_for("the stop", lambda: process.is_stopped(begun.victims[0].pid))
+    assert [fault.id for fault in live.cluster.heal()] == [begun.id]
+
+
+def test_a_killed_forking_parent_is_replaced(live: Live) -> None:
+    [begun] = live.cluster.inject("kill", "forking-parent node-1")
+    wait_for("its end", lambda: not process.lives(begun.victims[0].pid, begun.victims[0].started_ticks))
+    wait_for("another", lambda: _forking_parent(live) not in (None, begun.victims[0].pid))
+
+
+def _forking_parent(live: Live) -> int | None:
+    from squall.engine.errors import ClusterError
+
+    try:
+        [begun] = live.cluster.inject("stop", "forking-parent node-1", for_secs=0.05)
+    except ClusterError:
+        return None
+    return begun.victims[0].pid
