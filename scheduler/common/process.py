@@ -187,22 +187,9 @@ def _read_proc(pid: int, name: str) -> str:
         raise ClusterError(f"process {pid} does not exist") from None
 
 
-def parent_of(pid: int) -> int:
-    """Pid of a process's parent; 0 if the process does not exist."""
-    try:
-        return int(_read_proc(pid, "stat").rpartition(")")[2].split()[1])
-    except ClusterError:
-        return 0
-
-
 def become_subreaper() -> None:
     """Make orphaned descendants children of this process, so that it can reap them."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1, "become a subreaper")
-
-
-def be_no_subreaper() -> None:
-    """Leave orphaned descendants to others again."""
-    _prctl(PR_SET_CHILD_SUBREAPER, 0, "leave orphans to others")
 
 
 def die_with_parent() -> None:

@@ -18,6 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
+
 import tests.chaos.crash_topologies as topologies
 from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
@@ -26,7 +28,6 @@ from squall.ipc.control import NoAnswer
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.client.topology_code import pack, submit
 from squall.scheduler.common.mark import processes_of, role_of
-from squall.scheduler.common.process import parent_of
 from squall.scheduler.common.process_title import Kind, Role
 from tests.chaos.dying_python import dying_interpreter
 from tests.process.history_check import broken_rules
@@ -163,7 +164,8 @@ class Scene:
     def worker(self) -> int:
         """Of the numbers, and forked by the present forking parent: that of an adopted one has died."""
         pids = self.running("numbers", WORKERS).values()
-        children = [pid for pid in pids if parent_of(parent_of(pid)) == self.supervisor()]
+        below = psutil.Process(self.supervisor()).children()
+        children = {child.pid for each in below for child in each.children()} & set(pids)
         if children:
             return min(children)
         old = min(pids)

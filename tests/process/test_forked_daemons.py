@@ -106,21 +106,6 @@ def test_the_first_forking_parent_is_forked_and_the_next_one_executed(cluster: S
     wait_for("more acks", lambda: cluster.described("one")["acked"] > acked)
 
 
-def test_a_forked_daemon_survives_the_keeper_and_ends_by_sigterm(cluster: Standing) -> None:
-    cluster.up(nodes=1, slots=1)
-    cluster.ok("submit", ENDLESS, "--name", "one")
-    forked = replaced(cluster, "node-1")
-    keeper = cluster.keeper()
-    keeper.kill()
-    wait_for("its end", lambda: not keeper.is_running())
-    acked = cluster.described("one")["acked"]
-    wait_for("more acks", lambda: cluster.described("one")["acked"] > acked)
-    (worker,) = [psutil.Process(row["pid"]) for row in cluster.described("one")["workers"]]
-    forked.terminate()
-    wait_for("its end and its worker's", lambda: not forked.is_running() and not worker.is_running())
-    assert "told to stop: leaving" in cluster.run_dir.daemon_log("supervisor-node-1").read_text()
-
-
 def test_a_forked_daemon_that_was_told_to_end_is_not_started_again(cluster: Standing) -> None:
     cluster.up(nodes=2, slots=1)
     forked = replaced(cluster, "node-1")

@@ -212,14 +212,6 @@ def test_a_boot_larger_than_the_sockets_buffer_arrives(parent: ForkingParentClie
     os.close(child.pidfd)
 
 
-def test_the_forking_parent_has_one_thread(parent: ForkingParentClient, tmp_path: Path) -> None:
-    child = forked(parent, boot(tmp_path / "log"), entry("sleeper"))
-    assert len(os.listdir(f"/proc/{parent.pid}/task")) == 1
-    process.send_signal(child.pidfd, signal.SIGKILL)
-    exit_of(parent, child.pid)
-    os.close(child.pidfd)
-
-
 def test_what_topologies_import_is_there_before_a_worker_is_forked() -> None:
     program = (
         "import sys; from squall.scheduler.forking.parent import preload; preload(); before = set(sys.modules)\n"

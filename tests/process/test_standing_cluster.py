@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import pty
 import re
 import signal
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +14,7 @@ from typing import Any
 import pytest
 
 from squall.scheduler.common.mark import processes_of
-from tests.process.cli import ROOT, command, environment, start
+from tests.process.cli import command, environment, start
 from tests.process.standing_tools import ENDLESS, Standing, directory
 from tests.process.test_examples import read_counts
 from tests.process.waiting import wait_for
@@ -118,29 +115,6 @@ def test_rebalance_and_logs(cluster: Standing) -> None:
     assert cluster.refused(2, "logs", "zz") == "there are no logs of a topology named 'zz'; topologies with logs: one"
 
 
-def test_logs_of_one_whose_workers_have_not_started(cluster: Standing) -> None:
-    cluster.up(slots=1)
-    cluster.ok("submit", ENDLESS, "--name", "one")
-    wait_for("its log", lambda: cluster.run("logs", "one").stdout)
-    for name in ("one", "two"):
-        # An earlier topology of the name may have left logs.
-        cluster.ok("kill", "one", "-w", "0")
-        cluster.ok("submit", ENDLESS, "--name", "first")
-        cluster.ok("submit", ENDLESS, "--name", name)
-        assert cluster.json("logs", name) == []
-        done = cluster.run("logs", name)
-        said = f"no worker of {name} has written yet; squall status {name} shows whether it runs\n"
-        assert (done.returncode, done.stdout, done.stderr) == (0, "", said)
-        with start("logs", name, "--follow", SQUALL_DIR=str(cluster.path)) as process:
-            assert process.stdout is not None
-            assert process.stderr is not None
-            assert process.stderr.readline() == said
-            cluster.ok("kill", "first", "-w", "0")
-            assert "prepared nothing" in process.stdout.readline()
-            process.send_signal(signal.SIGINT)
-            process.communicate(timeout=100)
-
-
 def test_clean_of_a_cluster_that_does_not_run(cluster: Standing) -> None:
     here = "--dir", cluster.path
     cluster.up()
@@ -224,18 +198,6 @@ def test_limits_act_and_say_what_was_pending(cluster: Standing) -> None:
     assert text.startswith("stuck is gone; ")
 
 
-def test_a_kill_that_another_cuts_short_does_not_say_that_it_waited(cluster: Standing) -> None:
-    cluster.up()
-    cluster.ok("submit", f"{ENDLESS}:stuck", "--name", "stuck")
-    wait_for("pending messages", lambda: cluster.described("stuck")["pending"] == 200)
-    with start("kill", "stuck", "-w", "600", SQUALL_DIR=str(cluster.path)) as waits:
-        wait_for("the drain", lambda: cluster.json("list")["topologies"][0]["status"] == "KILLED")
-        cluster.ok("kill", "stuck", "-w", "0")
-        told, _ = waits.communicate(timeout=90)
-    assert waits.returncode == 0
-    assert re.match(r"stuck is gone; \d+ messages were pending when the wait of at most 600 s was cut short: ", told)
-
-
 def test_in_the_foreground_it_runs_until_interrupted(cluster: Standing) -> None:
     with start("up", "--slots", "1", SQUALL_DIR=str(cluster.path)) as process:
         assert process.stdout is not None
@@ -248,39 +210,6 @@ def test_in_the_foreground_it_runs_until_interrupted(cluster: Standing) -> None:
     assert "draining" in err
     assert "pending" not in err
     assert "no cluster runs in" in cluster.refused(2, "list")
-
-
-def test_ctrl_c_is_named_only_where_it_reaches_the_command(cluster: Standing) -> None:
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execve(sys.executable, command("up", "--slots", "1"), environment(SQUALL_DIR=str(cluster.path)))
-    shown = bytearray()
-
-    def told(text: bytes) -> bool:
-        shown.extend(os.read(terminal, 65536))
-        return text in shown
-
-    try:
-        wait_for("a line for people", lambda: told(b"Ctrl-C stops it"))
-        os.write(terminal, b"\x03")
-        wait_for("the drain", lambda: told(b"draining"))
-    finally:
-        with contextlib.suppress(OSError):  # the terminal's other end is closed
-            while os.read(terminal, 65536):
-                pass
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
-        os.close(terminal)
-    # As under systemd: it has no terminal at all.
-    apart = subprocess.Popen(
-        command("up", "--slots", "1"), cwd=ROOT, env=environment(SQUALL_DIR=str(cluster.path)), text=True,
-        stdout=subprocess.PIPE, start_new_session=True,
-    )
-    with apart:
-        assert apart.stdout is not None
-        assert "runs in" in apart.stdout.readline()
-        assert apart.stdout.readline() == "SIGTERM or squall down stops it\n"
-        apart.terminate()
-    assert apart.returncode == 0
 
 
 def test_in_the_foreground_it_ends_with_the_cluster(cluster: Standing) -> None:

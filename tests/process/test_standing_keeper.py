@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 import psutil
 import pytest
 
-from squall.cli.standing import job_of
 from squall.ipc.run_parent import try_flock
 from squall.scheduler.common.mark import processes_of, role_of
 from squall.scheduler.common.process_title import Kind
@@ -186,20 +185,3 @@ def test_a_daemon_that_cannot_run_is_not_tried_for_ever(cluster: Standing) -> No
     assert "at once" in log.read_text()
     cluster.run_dir.nimbus_db.write_bytes(store)
     wait_for("Nimbus, when it can run again", lambda: cluster.run("list").returncode == 0)
-
-
-def test_what_changed_while_the_supervisor_was_away_is_told_to_its_workers(cluster: Standing) -> None:
-    cluster.up(slots=2)
-    before = submit_two_workers(cluster)
-    with cluster.keeper_held():
-        cluster.supervisor("node-1").kill()
-        cluster.ok("deactivate", "one")
-
-    def at_rest() -> bool:
-        with job_of(str(cluster.path), "one") as job:
-            view = job.view()
-            return view is not None and view.is_at_rest()
-
-    wait_for("both workers to have heard of it", at_rest)
-    assert workers(cluster) == before
-    assert cluster.described("one")["restarts_total"] == 0

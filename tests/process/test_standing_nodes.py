@@ -57,20 +57,6 @@ def test_a_lost_node_and_its_return(cluster: Standing, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_workers_of_a_killed_supervisor_stay(cluster: Standing) -> None:
-    cluster.up(nodes=2, slots=1)
-    cluster.ok("submit", ENDLESS, "--name", "one", "--workers", "2")
-    wait_for("both workers", lambda: len(slots(cluster, "one")) == 2)
-    before = [row["pid"] for row in cluster.described("one")["workers"]]
-    cluster.lose_keeper()
-    cluster.supervisor("node-2").kill()
-    wait_for("the node to be gone", lambda: cluster.json("status")["gone"] == ["node-2"])
-    acked = cluster.described("one")["acked"]
-    wait_for("more acks", lambda: cluster.described("one")["acked"] > acked)
-    assert [row["pid"] for row in cluster.described("one")["workers"]] == before
-
-
-@pytest.mark.slow
 def test_up_with_fewer_nodes_than_before(cluster: Standing) -> None:
     cluster.up(nodes=2, slots=1)
     cluster.ok("submit", ENDLESS, "--name", "one", "--workers", "2")

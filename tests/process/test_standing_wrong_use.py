@@ -225,37 +225,3 @@ def test_a_disk_that_fills_up_costs_no_accepted_topology(cluster: Standing) -> N
     wait_for("its node", lambda: cluster.json("status")["nodes"])
     assert cluster.described("t0")["workers"][0]["pid"] in before
     cluster.ok("down", "-w", "0")
-
-
-def test_a_full_disk_and_no_descriptors(cluster: Standing) -> None:
-    """A limit on the size of files stands for a full disk: writing fails with an error of the system."""
-
-    def refused(*line: str, code: int = 1) -> str:
-        variables = environment(SQUALL_DIR=str(cluster.path))
-        done = subprocess.run(line, env=variables, cwd=ROOT, capture_output=True, text=True, timeout=100)
-        assert done.returncode == code, done.stderr
-        assert done.stdout == ""
-        assert done.stderr.startswith("squall: "), done.stderr
-        assert done.stderr.count("\n") == 1
-        return done.stderr
-
-    assert f"nimbus: cannot make store {cluster.path}/nimbus.db: " in refused(
-        *limited("RLIMIT_FSIZE", 20_000, "up", "--detach")
-    )
-    few = "a process may open 20 files, and Nimbus needs 32 and 4 for each node"
-    for line in (("up", "--detach"), ("run", ENDLESS, "--workers", "4")):
-        assert few in refused(*limited("RLIMIT_NOFILE", 20, *line), code=2)
-    assert not cluster.run_dir.lock_holder()
-    assert processes_of(cluster.run_dir) == []
-    cluster.up(slots=1)
-    position = cluster.run_dir.topology_state("x") / "numbers-0" / "position"
-    position.parent.mkdir(parents=True)
-    position.write_text("12")
-    message = refused(*limited("RLIMIT_FSIZE", 1000, "submit", ENDLESS, "--fresh", "--name", "x"))
-    assert position.read_text() == "12"
-    assert message.startswith(f"squall: cannot store code {cluster.path}/code/")
-    for descriptors in (8, 10, 12, 14):
-        refused(*limited("RLIMIT_NOFILE", descriptors, "submit", ENDLESS, "--name", "x"))
-    assert cluster.json("list")["topologies"] == []
-    assert list(cluster.run_dir.code.iterdir()) == []
-    cluster.ok("submit", ENDLESS, "--name", "x")

@@ -153,48 +153,6 @@ def test_kinds_that_cannot_travel(make: Any, kind: str, tmp_path: Path) -> None:
         assert text.startswith(f"component 'keep' cannot be sent to a worker: keep.source is a {kind}, which cannot be")
 
 
-@pytest.mark.parametrize(
-    ("held", "place"),
-    [
-        ({"by": {"key": threading.Lock()}}, "keep.by['key']"),
-        ({"by": [0, (1, threading.Lock())]}, "keep.by[1][1]"),
-        ({"by": Slots(threading.Lock())}, "keep.by.inner"),
-        ({"by": Careful(more=threading.Lock())}, "keep.by.more"),
-        ({"by": {5: Slots([threading.Lock()])}}, "keep.by[5].inner[0]"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_place_is_spelled_as_in_code(held: dict[str, object], place: str) -> None:
-    assert f": {place} is a lock, which cannot be pickled" in refusal(Keep(**held))
-
-
-def test_function_that_holds_a_lock_is_named() -> None:
-    lock = threading.Lock()
-    assert ": keep.act's variable lock is a lock, which cannot be pickled" in refusal(Keep(act=lambda: lock))
-
-
-def test_too_deep_to_look_names_the_nearest() -> None:
-    held: object = threading.Lock()
-    for _ in range(10):
-        held = [held]
-    assert ": keep.held[0][0][0] is a list, which cannot be pickled" in refusal(Keep(held=held))
-
-
-def test_object_that_contains_itself() -> None:
-    bolt = Keep(lock=threading.Lock())
-    bolt.__dict__["me"] = bolt
-    assert "is a lock, which cannot be pickled" in refusal(bolt)
-
-
-def test_culprit_outside_the_components() -> None:
-    builder = TopologyBuilder()
-    builder.set_spout("numbers", Numbers())
-    topology = builder.build()
-    object.__setattr__(topology["numbers"], "config", {"lock": threading.Lock()})
-    with pytest.raises(UsageError, match=r"^the topology cannot be sent to a worker: TypeError: "):
-        blob.dump(topology)
-
-
 # Loading
 
 
@@ -336,12 +294,6 @@ def test_module_that_was_not_imported_by_name(topology_file: ModuleType, tmp_pat
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     assert python(WORKER, str(data), cwd=elsewhere) == "Count 35 True\n" * 2
-
-
-def test_refusal_of_a_module_by_value(topology_file: ModuleType) -> None:
-    topology_file.LOCK = threading.Lock()  # type: ignore[attr-defined]
-    assert ": keep.x is a lock" in refusal(Keep(x=topology_file.LOCK), topology_file)
-    assert not cloudpickle.list_registry_pickle_by_value()
 
 
 def test_module_that_its_user_registered_stays_registered(topology_file: ModuleType) -> None:

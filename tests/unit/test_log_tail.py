@@ -44,42 +44,6 @@ def test_lines_of_an_earlier_run_are_not_shown_again(tmp_path: Path) -> None:
     assert tail.poll() == [("node-1:6700", "now"), ("node-1:6701", "new")]
 
 
-def test_each_line_comes_once(tmp_path: Path, tail: LogTail) -> None:
-    log = tmp_path / "node-1-6700.log"
-    write(log, "one\ntwo\n")
-    assert tail.poll() == [("node-1:6700", "one"), ("node-1:6700", "two")]
-    assert tail.poll() == []
-    write(log, "\nthree\n")
-    assert tail.poll() == [("node-1:6700", ""), ("node-1:6700", "three")]
-
-
-def test_line_is_kept_back_until_it_is_complete(tmp_path: Path, tail: LogTail) -> None:
-    log = tmp_path / "node-1-6700.log"
-    write(log, "begin")
-    assert tail.poll() == []
-    write(log, " middle")
-    assert tail.poll() == []
-    write(log, " end\nnext")
-    assert tail.poll() == [("node-1:6700", "begin middle end")]
-    write(log, "\n")
-    assert tail.poll() == [("node-1:6700", "next")]
-
-
-def test_workers_are_told_apart(tmp_path: Path, tail: LogTail) -> None:
-    for name, text in [("b-6701", "1\n2\n"), ("a-b-c-6700", "3\n"), ("b-6700", "4\n")]:
-        write(tmp_path / f"{name}.log", text)
-    assert sorted(tail.poll()) == [("a-b-c:6700", "3"), ("b:6700", "4"), ("b:6701", "1"), ("b:6701", "2")]
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["nimbus.log", "supervisor-node-1.log", "node-1-6700.txt", "node-1-6700.log.1", "node-1.x.log", "6700", "-.log"],
-)
-def test_other_files_are_left_alone(tmp_path: Path, tail: LogTail, name: str) -> None:
-    write(tmp_path / name, "not a worker's\n")
-    assert tail.poll() == []
-
-
 def test_character_in_two_pieces_and_bytes_that_are_no_text(tmp_path: Path, tail: LogTail) -> None:
     log, turtle = tmp_path / "n-1.log", "żółw 🐢".encode()
     for at in range(len(turtle)):
@@ -87,19 +51,6 @@ def test_character_in_two_pieces_and_bytes_that_are_no_text(tmp_path: Path, tail
         assert tail.poll() == []
     write(log, b"\n\xff\xfe\x00ok\n")
     assert tail.poll() == [("n:1", "żółw 🐢"), ("n:1", "\ufffd\ufffd\x00ok")]
-
-
-def test_more_than_one_read_full(tmp_path: Path, tail: LogTail) -> None:
-    """Lines that lie across the ends of reads come whole, and a call takes all there is: it may be the last."""
-    lines = [f"{n:07} " + "é" * 400 for n in range(4000)]
-    write(tmp_path / "n-1.log", "\n".join(lines) + "\n")
-    assert [line for _, line in tail.poll()] == lines
-    assert tail.poll() == []
-
-
-def test_line_longer_than_a_read(tmp_path: Path, tail: LogTail) -> None:
-    write(tmp_path / "n-1.log", "x" * (3 * MIB) + "\nshort\n")
-    assert [len(line) for _, line in tail.poll()] == [3 * MIB, 5]
 
 
 def test_file_that_was_cut_is_read_from_its_start(tmp_path: Path, tail: LogTail) -> None:

@@ -31,10 +31,6 @@ def test_a_crash_begins_with_its_name() -> None:
     assert stack.splitlines()[-1] == '  File "/x/engine/core/executor.py", line 160 in _process_basic'
 
 
-def test_of_two_crashes_the_last_counts() -> None:
-    assert stack_in(CRASH.replace("12", "99") + CRASH) == stack_in(CRASH)
-
-
 def test_a_hung_worker_is_where_its_main_thread_is() -> None:
     lines = stack_in("before\n" + HUNG).splitlines()
     assert lines[0] == 'hung at File "/x/user.py", line 30 in execute'

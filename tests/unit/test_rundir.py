@@ -58,16 +58,6 @@ def test_an_empty_directory_that_others_use_is_not_closed_to_them(tmp_path: Path
     assert os.listdir(path) == []
 
 
-def test_somebody_elses_files_are_left_alone(tmp_path: Path) -> None:
-    tmp_path.chmod(0o700)
-    (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(UsageError, match="is neither empty nor a run directory"):
-        RunDir.create(tmp_path)
-    with pytest.raises(UsageError, match="it has no file 'key'"):
-        RunDir.open(tmp_path)
-    assert os.listdir(tmp_path) == ["thesis.txt"]
-
-
 def test_open_names_what_is_wrong(tmp_path: Path, run_dir: RunDir) -> None:
     with pytest.raises(UsageError, match=f"there is no run directory at {tmp_path}/none"):
         RunDir.open(tmp_path / "none")

@@ -64,18 +64,6 @@ def test_everything_is_there_after_reopening(path: Path) -> None:
         assert [stored.assignment for stored in store.topologies()] == [None, assignment(one)]
 
 
-def test_put_again_replaces(store: Store) -> None:
-    one = record("one")
-    store.put_topology(one)
-    store.put_assignment(assignment(one))
-    changed = msgspec.structs.replace(one, conf={"workers": 1})
-    store.put_topology(changed)
-    store.put_assignment(assignment(one, 2))
-    (stored,) = store.topologies()
-    assert stored.record == changed
-    assert stored.assignment == assignment(one, 2)
-
-
 def test_status_and_kill_wait(store: Store) -> None:
     store.put_topology(record("one"))
     store.set_status(record("one").id, "KILLED", 12.5)
@@ -251,8 +239,3 @@ def test_damaged_code_is_refused_until_it_is_put_again(tmp_path: Path) -> None:
 def test_names_that_are_no_digest_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="64 hex digits"):
         CodeStore(tmp_path).get(name)
-
-
-def test_missing_code_is_a_cluster_error(tmp_path: Path) -> None:
-    with pytest.raises(ClusterError, match="is not in the code store"):
-        CodeStore(tmp_path).get("a" * 64)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from squall.scheduler.common.messages import Assignment, ExecutorRef, RestartRecord, SlotRef, TopologyRecord
-from squall.scheduler.nimbus.store import DELETED_KEPT, STORE_FILES, Store, StoreError
+from squall.scheduler.nimbus.store import DELETED_KEPT, Store, StoreError
 
 FLIPS = 60
 
@@ -104,7 +104,3 @@ def test_deleted_ids_are_kept_and_bounded(tmp_path: Path) -> None:
         assert len(store.deleted()) == DELETED_KEPT
         assert f"x-{DELETED_KEPT + 4}" in store.deleted()
         assert "x-4" not in store.deleted()
-
-
-def test_what_a_store_has_on_disk_is_listed(whole: Path) -> None:
-    assert {path.name for path in whole.iterdir()} <= set(STORE_FILES)

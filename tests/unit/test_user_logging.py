@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from squall import Config, ConfigError
-from squall.scheduler.common.user_logging import JsonFormatter, UserLogging, apply_settings, begin_anew, taken
+from squall.scheduler.common.user_logging import UserLogging, apply_settings, begin_anew, taken
 
 NAME = "shop.of.this.test"
 
@@ -108,12 +108,6 @@ def test_settings_win_over_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     assert at[10] == "T"
     assert at[-1] == "Z"
     assert second["exception"].endswith("ValueError: no\nluck")
-
-
-def test_json_of_a_record_without_handlers() -> None:
-    line = JsonFormatter().format(logging.LogRecord("x", logging.INFO, "f", 1, "a\u2028b", None, None))
-    assert "\u2028" not in line
-    assert json.loads(line)["message"] == "a\u2028b"
 
 
 def test_levels_and_formats_are_checked() -> None:
