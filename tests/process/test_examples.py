@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -37,7 +36,7 @@ def test_word_count_prints_the_commonest_words(text: Path) -> None:
     assert "word_count drained" in done.stdout
 
 
-@pytest.mark.parametrize("mode", [(), ("--local",), ("--workers", "3", "--nodes", "2")])
+@pytest.mark.parametrize("mode", [("--local",), ("--workers", "3", "--nodes", "2")])
 def test_word_count_writes_counts_and_ledger(text: Path, tmp_path: Path, mode: tuple[str, ...]) -> None:
     out = tmp_path / "result"
     done = squall("run", "examples/word_count.py", *mode, "--json", "--", text, "--out", out)
@@ -131,9 +130,11 @@ def test_groupings_reach_the_tasks_they_name(mode: tuple[str, ...]) -> None:
 
 
 def test_topologies_of_ones_own_survive_in_two_processes_of_pytest(tmp_path: Path) -> None:
-    """The example, copied twice as its users copy it, under `pytest -n 2`: two proofs at once."""
+    """The example, copied twice as its users copy it, under `pytest -n 2`: two proofs at once, of one seed each."""
+    text = (ROOT / "examples/test_survives.py").read_text()
+    assert "seeds=range(3), for_secs=2" in text
     for name in ("test_one.py", "test_two.py"):
-        shutil.copy(ROOT / "examples/test_survives.py", tmp_path / name)
+        (tmp_path / name).write_text(text.replace("seeds=range(3), for_secs=2", "seeds=range(1), for_secs=1"))
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-v", "-n", "2", "-p", "no:cacheprovider", *plugin_arguments(),
          "--basetemp", str(tmp_path / "own"), "test_one.py", "test_two.py"],

@@ -7,8 +7,6 @@ import sys
 import tomllib
 from pathlib import Path
 
-import pytest
-
 from tests.process.cli import ROOT, environment, plugin_arguments
 
 TOPOLOGY = '''
@@ -70,8 +68,7 @@ def run_pytest(
     )
 
 
-@pytest.mark.parametrize("mode", ["prepend", "importlib"])
-def test_components_of_the_tests_own_module_run(tmp_path: Path, mode: str) -> None:
+def test_components_of_the_tests_own_module_run(tmp_path: Path) -> None:
     done = run_pytest(tmp_path, TOPOLOGY + '''
 
 @pytest.mark.squall_cluster(nodes=2, slots_per_node=1)
@@ -79,62 +76,40 @@ def test_two_nodes(squall_cluster, tmp_path):
     run(squall_cluster, tmp_path, Last())
     nodes = {worker.node for worker in squall_cluster.client.get_topology("squares").assignment.workers}
     assert nodes == {"node-1", "node-2"}
-
-
-def test_one_node_by_default(squall_cluster, tmp_path):
-    run(squall_cluster, tmp_path, Last())
-    nodes = {worker.node for worker in squall_cluster.client.get_topology("squares").assignment.workers}
-    assert nodes == {"node-1"}
-''', f"--import-mode={mode}")
+''', "--import-mode=importlib")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 passed" in done.stdout
+    assert "1 passed" in done.stdout
 
 
-def test_what_a_test_leaves_behind_fails_it(tmp_path: Path) -> None:
+def test_what_a_test_leaves_behind_fails_it_and_a_marker_that_says_nonsense(tmp_path: Path) -> None:
     done = run_pytest(tmp_path, TOPOLOGY + '''
 
 def test_leaves(squall_cluster, tmp_path):
     run(squall_cluster, tmp_path, Leaves(), workers=1)
+    nodes = {worker.node for worker in squall_cluster.client.get_topology("squares").assignment.workers}
+    assert nodes == {"node-1"}
 
 
 def test_keeps_a_file_open(squall_cluster, tmp_path):
     global file
     file = open(squall_cluster.run_dir.daemon_log("nimbus"))
-''')
+
+
+@pytest.mark.squall_cluster(supervisors=2)
+def test_nonsense(squall_cluster):
+    raise AssertionError("not reached")
+''', "--import-mode=prepend")
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "2 passed, 2 errors" in done.stdout
+    assert "2 passed, 3 errors" in done.stdout
     assert "squall_cluster: this test left behind" in done.stdout
     assert ": sleep 600" in done.stdout
     assert "descriptor" in done.stdout
     assert "nimbus.log" in done.stdout
-
-
-def test_a_marker_that_says_nonsense_is_refused(tmp_path: Path) -> None:
-    done = run_pytest(tmp_path, '''
-import pytest
-
-@pytest.mark.squall_cluster(3, supervisors=2)
-def test_mine(squall_cluster):
-    raise AssertionError("not reached")
-''')
-    assert done.returncode == 1
     assert "@pytest.mark.squall_cluster: " in done.stdout
     assert "unexpected keyword argument 'supervisors'" in done.stdout
-    assert "not reached" not in done.stdout.replace('AssertionError("not reached")', "")
 
 
-def test_who_does_not_use_it_pays_little(tmp_path: Path) -> None:
-    done = run_pytest(tmp_path, '''
-import sys
-
-def test_nothing_is_imported():
-    assert "squall.testing.plugin" in sys.modules
-    assert not {"zmq", "msgspec", "psutil", "cloudpickle"} & sys.modules.keys()
-''')
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_the_entry_point_registers_it(tmp_path: Path) -> None:
+def test_the_entry_point_registers_it_and_who_does_not_use_it_pays_little(tmp_path: Path) -> None:
     """An installation as far as entry points are concerned: its metadata on the path, made from pyproject.toml."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     info = tmp_path / "site" / "squall-0.dist-info"
@@ -143,11 +118,16 @@ def test_the_entry_point_registers_it(tmp_path: Path) -> None:
     lines = [f"{name} = {value}" for name, value in project["entry-points"]["pytest11"].items()]
     (info / "entry_points.txt").write_text("\n".join(["[pytest11]", *lines]) + "\n")
     done = run_pytest(tmp_path, '''
+import sys
 import pytest
+
+def test_nothing_is_imported():
+    assert "squall.testing.plugin" in sys.modules
+    assert not {"zmq", "msgspec", "psutil", "cloudpickle"} & sys.modules.keys()
 
 @pytest.mark.squall_cluster(nodes=1)
 def test_mine(squall_cluster, request):
     assert request.config.pluginmanager.get_plugin("squall").__name__ == "squall.testing.plugin"
 ''', plugin=False, path=tmp_path / "site")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 passed" in done.stdout
+    assert "2 passed" in done.stdout
