@@ -15,8 +15,6 @@ Relies on: its callers not reading markup in the result (see `squall.cli.shown.s
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping
-from typing import Any
 
 LIMIT = 10_000
 """Longest text shown, in characters: more than any line that people read."""
@@ -39,17 +37,6 @@ def plain(text: object, limit: int = LIMIT, *, keep: str = "") -> str:
 def plain_lines(text: str, limit: int = LIMIT) -> str:
     """Make each line plain, but keep line feeds and tabs: for texts such as a traceback."""
     return "\n".join(plain(line, limit, keep="\t") for line in text.split("\n"))
-
-
-def plain_values(document: Any) -> Any:
-    """Copy a JSON-like document with every text in it made plain, keys too."""
-    if isinstance(document, str):
-        return plain(document)
-    if isinstance(document, Mapping):
-        return {plain_values(key): plain_values(value) for key, value in document.items()}
-    if isinstance(document, list | tuple):
-        return [plain_values(value) for value in document]
-    return document
 
 
 def _plain(mark: str) -> str:

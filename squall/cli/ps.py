@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, NamedTuple
 
 import click
@@ -34,56 +35,45 @@ def ps_command(directory: str | None, as_json: bool) -> None:
 
 
 class _Process(NamedTuple):
-    pid: int
     parent: int
     role: Role | None
-    command: str
-    uptime_secs: float
-    rss_bytes: int
+    shown: dict[str, Any]
 
 
 def described(processes: list[psutil.Process]) -> list[dict[str, Any]]:
     """A row for each process of a cluster, in the order of roles, nodes and ports."""
-    found = {each.pid: each for process in processes if (each := _looked_at(process)) is not None}
+    found: dict[int, _Process] = {}
+    for process in processes:
+        with contextlib.suppress(psutil.Error, OSError), process.oneshot():
+            found[process.pid] = _Process(process.ppid(), role_of(process), {
+                "pid": process.pid, "parent_pid": process.ppid(),
+                "uptime_secs": round(secs_since(start_time_ticks(process.pid)), 1),
+                "rss_bytes": process.memory_info().rss, "command": " ".join(process.cmdline()).rstrip(),
+            })
     rows = []
-    for each in found.values():
-        owner, role = _owner(each, found), each.role
+    for pid, (parent, role, shown) in found.items():
+        owner = _owner(pid, found)
         name = owner.name if owner is not None else ""
         node, _, port = name.rpartition(":") if owner is not None and owner.kind is Kind.WORKER else (name, "", "")
         # A child of a worker that did not execute anything shows the worker's role.
-        parent = found.get(each.parent)
-        is_own = role is not None and (role.kind is not Kind.WORKER or parent is None or parent.role != role)
+        is_copy = role is not None and role.kind is Kind.WORKER and parent in found and found[parent].role == role
         rows.append({
-            "role": str(role.kind) if role is not None and is_own else OTHER,
+            "role": str(role.kind) if role is not None and not is_copy else OTHER,
             "node": node or None, "port": int(port) if port.isdecimal() else None,
-            "topology": (owner.topology if owner is not None else "") or None, "pid": each.pid,
-            "parent_pid": each.parent, "uptime_secs": round(each.uptime_secs, 1), "rss_bytes": each.rss_bytes,
-            "command": each.command,
+            "topology": (owner.topology if owner is not None else "") or None, **shown,
         })
     return sorted(rows, key=lambda row: (
         _ORDER.index(row["role"]), row["node"] or "", row["port"] or 0, row["pid"],
     ))
 
 
-def _looked_at(process: psutil.Process) -> _Process | None:
-    """None if it has ended."""
-    try:
-        with process.oneshot():
-            return _Process(
-                process.pid, process.ppid(), role_of(process), " ".join(process.cmdline()).rstrip(),
-                secs_since(start_time_ticks(process.pid)), process.memory_info().rss,
-            )
-    except (psutil.Error, OSError):
-        return None
-
-
-def _owner(process: _Process, found: dict[int, _Process]) -> Role | None:
+def _owner(pid: int, found: dict[int, _Process]) -> Role | None:
     """Its own role, or that of the process of the cluster below which it was started."""
-    seen = {process.pid}
-    while process.role is None and process.parent in found and process.parent not in seen:
-        seen.add(process.parent)
-        process = found[process.parent]
-    return process.role
+    seen = {pid}
+    while found[pid].role is None and found[pid].parent in found and found[pid].parent not in seen:
+        pid = found[pid].parent
+        seen.add(pid)
+    return found[pid].role
 
 
 def _grid(rows: list[dict[str, Any]]) -> Block:

@@ -26,7 +26,7 @@ from squall.cli.standing import (
 from squall.engine.errors import UsageError
 from squall.engine.report.run_report import TaskReading
 from squall.engine.report.schema import with_schema
-from squall.ipc.board import SLOT_HELD_BYTES, STATE_NAMES, SlotCell
+from squall.ipc.board import SLOT_HELD_BYTES, STATE_NAMES
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.job import Gone, Job
 from squall.scheduler.client.nimbus_client import NimbusClient
@@ -89,36 +89,25 @@ def _watch_topology(run_dir: RunDir, job: Job, interval_secs: float) -> None:
         try:
             document = describe(run_dir, job, before)
             before = Readings.of(job)
+            return Look(topology_text(document), topology_line(document), told.lines(job.state().restarts))
         except Gone as gone:
             return str(gone)
-        return Look(topology_text(document), topology_line(document))
 
-    def news() -> list[str]:
-        try:
-            return told.lines(job.state().restarts)
-        except Gone:
-            return []  # The next look tells, once.
-
-    watch(look, news, interval_secs)
+    watch(look, interval_secs)
 
 
 def _watch_cluster(run_dir: RunDir, client: NimbusClient, interval_secs: float) -> None:
     told = {name: DeathNews(deaths) for name, deaths in _deaths(client).items()}
-    new: list[str] = []
 
     def look() -> Look:
         document = _cluster(run_dir, client, client.get_cluster())
-        # Once per look: it takes a request for each topology.
-        for name, deaths in _deaths(client).items():
-            new.extend(f"{name}: {line}" for line in told.setdefault(name, DeathNews()).lines(deaths))
-        return Look(cluster_text(document), cluster_line(document))
+        news = [
+            f"{name}: {line}" for name, deaths in _deaths(client).items()
+            for line in told.setdefault(name, DeathNews()).lines(deaths)
+        ]
+        return Look(cluster_text(document), cluster_line(document), news)
 
-    def news() -> list[str]:
-        lines = list(new)
-        new.clear()
-        return lines
-
-    watch(look, news, interval_secs)
+    watch(look, interval_secs)
 
 
 def _deaths(client: NimbusClient) -> dict[str, list[RestartRecord]]:
@@ -189,7 +178,10 @@ def describe(run_dir: RunDir, job: Job, before: Readings) -> dict[str, Any]:
         "restarts_total": state.restarts_total,
         "given_up": [str(slot) for slot in state.topology.given_up],
         "deaths": [_death(restart) for restart in state.restarts[-ERRORS_SHOWN:]],
-        "errors": [_error(restart) for restart in state.restarts if restart.error][-ERRORS_SHOWN:],
+        "errors": [
+            {"worker": one.slot, "incarnation": one.incarnation, "reason": one.reason, "error": one.error}
+            for one in state.restarts if one.error
+        ][-ERRORS_SHOWN:],
         "faults": faults_in_force(run_dir),
     }
 
@@ -234,8 +226,10 @@ def _workers(job: Job, state: TopologyState) -> list[dict[str, Any]]:
         cell = view.board.slot(index)
         rows.append({
             "worker": str(slot), "pid": cell.pid, "incarnation": cell.incarnation,
-            "state": _state(state.workers.get(str(slot), ""), STATE_NAMES[cell.state]),
-            "uptime_secs": _age_secs(cell),
+            # The board's state, unless the supervisor has given the slot up.
+            "state": FAILED if state.workers.get(str(slot)) == "failed" else STATE_NAMES[cell.state],
+            "uptime_secs": round(process.secs_since(cell.started_ticks), 1)
+            if process.lives(cell.pid, cell.started_ticks) else None,
             "restarts": sum(restart.slot == str(slot) for restart in state.restarts),
             "executors": len(view.assignment.executors[index]),
             "opening": _opening(view.opening(index, time.monotonic_ns())),
@@ -252,26 +246,9 @@ def _opening(found: tuple[str, int, str, float] | None) -> dict[str, Any] | None
     return {"component": component, "task": task, "method": method, "secs": round(secs, 1)}
 
 
-def _state(said: str, seen: str) -> str:
-    """A slot's state: the board's, unless the supervisor has given the slot up."""
-    return FAILED if said == "failed" else seen
-
-
-def _age_secs(cell: SlotCell) -> float | None:
-    """Age of a living worker in seconds; None if it is dead."""
-    if not process.lives(cell.pid, cell.started_ticks):
-        return None
-    return round(process.secs_since(cell.started_ticks), 1)
-
-
 def _death(restart: RestartRecord) -> dict[str, Any]:
     """Describe a worker's end, with the first line of its last words or of its stack."""
     return {
         "worker": restart.slot, "incarnation": restart.incarnation, "reason": restart.reason,
         "rss_bytes": restart.rss_bytes, "error": restart.error.partition("\n")[0],
     }
-
-
-def _error(restart: RestartRecord) -> dict[str, Any]:
-    shown = {"incarnation": restart.incarnation, "reason": restart.reason, "error": restart.error}
-    return {"worker": restart.slot, **shown}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.engine.foreign.plain_text import plain, plain_lines, plain_values
+from squall.engine.foreign.plain_text import plain, plain_lines
 
 TEXT = st.text(st.characters(codec=None, categories=None), max_size=60)
 """Surrogates too."""
@@ -50,11 +50,6 @@ def test_length_has_a_limit_and_says_so() -> None:
 
 def test_lines_and_tabs_of_a_traceback_stay() -> None:
     assert plain_lines("Traceback:\n\tFile\x1b[2J\r\n") == "Traceback:\n\tFile\\x1b[2J\\r\n"
-
-
-def test_a_document_is_plain_in_keys_and_values() -> None:
-    document = {"a\n": ["\x1b", 1, None, ("\u202e", {2: "\x7f"})], "b": 1.5}
-    assert plain_values(document) == {"a\\n": ["\\x1b", 1, None, ["\\u202e", {2: "\\x7f"}]], "b": 1.5}
 
 
 @given(TEXT)

@@ -23,8 +23,8 @@ from squall.engine.report.run_report import TaskReading, latency_of, total_accou
 if TYPE_CHECKING:
     from squall.scheduler.common.messages import RestartRecord
 
-_NEWS_SECS = 0.2
-"""Between two looks for news, which are shown at once."""
+_POLL_SECS = 0.1
+"""Between two looks for an interrupt."""
 
 
 class DeathNews:
@@ -55,25 +55,26 @@ class Look(NamedTuple):
 
     blocks: Sequence[Block]
     line: str
+    news: Sequence[str] = ()
+    """What has happened since the look before."""
 
 
-def watch(look: Callable[[], Look | str], news: Callable[[], list[str]], interval_secs: float) -> None:
+def watch(look: Callable[[], Look | str], interval_secs: float) -> None:
     """Show looks until one is a text, which tells why there is nothing more to see. Exit code 130 at Ctrl-C."""
-    next_look = 0.0
     with Interrupts() as interrupts, closed_pipe_is_no_error():
         screen = Screen(sys.stdout, say, stays=True)
         try:
             while not interrupts.count:
-                for line in news():
+                seen = look()
+                if isinstance(seen, str):
+                    screen.tell(seen)
+                    return
+                for line in seen.news:
                     screen.tell(line, "yellow")
-                if time.monotonic() >= next_look:
-                    seen = look()
-                    if isinstance(seen, str):
-                        screen.tell(seen)
-                        return
-                    screen.show(*seen)
-                    next_look = time.monotonic() + interval_secs
-                time.sleep(max(0.0, min(_NEWS_SECS, next_look - time.monotonic())))
+                screen.show(seen.blocks, seen.line)
+                next_look = time.monotonic() + interval_secs
+                while not interrupts.count and (left_secs := next_look - time.monotonic()) > 0:
+                    time.sleep(min(_POLL_SECS, left_secs))
         finally:
             screen.close()
     raise click.exceptions.Exit(interrupts.exit_code if interrupts.count else 0)
