@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from squall.engine.errors import UsageError
 from squall.ipc.frame import DATA, KINDS
 
 Frame = list[bytes]
@@ -40,16 +39,6 @@ class LinkRule:
     """DELAY: hold the frame back until so many more frames were sent on the link."""
     slow_ns: int = 0
     """SLOW: for so long."""
-
-    def __post_init__(self) -> None:
-        if self.action not in (*ACTIONS, SLOW):
-            raise UsageError(f"link fault {self.action!r} is unknown; allowed: {', '.join(ACTIONS)}")
-        if not 0 <= self.probability <= 1:
-            raise UsageError(f"probability of link fault {self.action} is {self.probability}; allowed: 0 to 1")
-        if self.kind is not None and self.kind not in KINDS.values():
-            raise UsageError(f"frame kind {self.kind!r} is unknown; allowed: {', '.join(KINDS.values())}")
-        if self.delay_frames < 0:
-            raise UsageError(f"delay_frames of link fault {self.action} is {self.delay_frames}; allowed: 0 and more")
 
     def names(self, receiver: int, kind: int) -> bool:
         """Whether it is about frames of this kind to this worker."""

@@ -38,9 +38,8 @@ from squall.scheduler.faults.in_force import NIMBUS, WORKERS, FaultInForce, Vict
 from squall.scheduler.faults.resolution import Process, resolve
 from squall.scheduler.faults.target import Sort
 from squall.scheduler.nimbus.decisions import Nimbus
-from squall.scheduler.nimbus.fault_view import view_of
 from squall.scheduler.nimbus.files import NimbusFiles
-from squall.scheduler.nimbus.victims import Victims
+from squall.scheduler.nimbus.victims import Victims, view_of
 
 LAST_REPLY_SECS = 0.1
 """Delay before Nimbus is killed or stopped: long enough for its reply to leave."""

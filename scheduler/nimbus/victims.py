@@ -1,4 +1,4 @@
-"""Finds the processes of a cluster that a fault shall hit.
+"""Finds the processes of a cluster that a fault shall hit, and makes the view in which its targets are looked up.
 
 Guarantees: a worker is the process that the status board names for the slot, a daemon one that carries the mark of the
 run directory; each with the start time that proves it. A process that is not there now is an error that says why.
@@ -9,10 +9,11 @@ Thread: Nimbus's loop.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import psutil
 
+from squall.engine.api.stream import ACKER_COMPONENT
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.board import DEAD, STOPPED, SlotCell
 from squall.ipc.rundir import RunDir
@@ -21,6 +22,7 @@ from squall.scheduler.common.messages import Assignment, TopologyRecord
 from squall.scheduler.common.process import lives, start_time_ticks
 from squall.scheduler.common.process_title import Kind, Role
 from squall.scheduler.faults.in_force import NIMBUS, Victim
+from squall.scheduler.faults.resolution import Place, View
 from squall.scheduler.nimbus.files import NimbusFiles
 
 Topologies = Iterable[tuple[TopologyRecord, Assignment | None]]
@@ -98,3 +100,32 @@ def _parent(process: psutil.Process) -> int:
         return process.ppid()
     except psutil.Error:
         return 0
+
+
+def view_of(
+    nodes: Sequence[str], assigned: Topologies, *, has_keeper: bool
+) -> View:
+    """`assigned`: topologies and their assignments; None: not placed yet."""
+    workers: dict[str, None] = {}
+    topologies: dict[str, dict[str, tuple[Place, ...]]] = {}
+    for record, assignment in assigned:
+        if assignment is not None:
+            workers.update(dict.fromkeys(map(str, assignment.workers)))
+        topologies[record.name] = {
+            component.id: _placed(record.name, component.id, assignment) if assignment is not None
+            else tuple(Place(record.name, component.id, -index) for index in range(component.tasks))
+            for component in record.components
+            if component.id != ACKER_COMPONENT
+        }
+    return View(tuple(nodes), tuple(workers), topologies, has_keeper)
+
+
+def _placed(topology: str, component: str, assignment: Assignment) -> tuple[Place, ...]:
+    found = [
+        Place(topology, component, task, str(slot))
+        for slot, executors in zip(assignment.workers, assignment.executors, strict=True)
+        for executor in executors
+        if executor.component == component
+        for task in range(executor.first_task, executor.last_task + 1)
+    ]
+    return tuple(sorted(found, key=lambda place: place.task))
