@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     )
     from squall.engine.report.run_report import RunReport
     from squall.pipeline.feed.feed_spout import FeedSpout
-    from squall.pipeline.parquet_sink import ParquetSink
+    from squall.pipeline.sink.parquet_sink import ParquetSink
     from squall.pipeline.tail.tail_spout import TailSpout
     from squall.scheduler.client.cluster import Cluster
     from squall.scheduler.client.job import Job
@@ -75,7 +75,7 @@ _HOMES = {
         "ClusterError ComponentError ConfigError FailedTuple ProtocolError SquallError TopologyError UsageError",
     "engine.report.run_report": "RunReport",
     "pipeline.feed.feed_spout": "FeedSpout",
-    "pipeline.parquet_sink": "ParquetSink",
+    "pipeline.sink.parquet_sink": "ParquetSink",
     "pipeline.tail.tail_spout": "TailSpout",
     "scheduler.client.cluster": "Cluster",
     "scheduler.client.job": "Job",

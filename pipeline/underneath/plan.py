@@ -31,7 +31,7 @@ from squall.engine.api.topology import (
     Topology,
 )
 from squall.pipeline.feed.feed_spout import FeedSpout
-from squall.pipeline.parquet_sink import ParquetSink
+from squall.pipeline.sink.parquet_sink import ParquetSink
 from squall.pipeline.tail.tail_spout import TailSpout
 
 EXACT, APPROX, REFUSED = "EXACT", "APPROX", "REFUSED"

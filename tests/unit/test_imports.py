@@ -80,10 +80,9 @@ WALL_CLOCK_ALLOWED = {
 READS_FEEDS = frozenset(
     f"pipeline/{name}.py"
     for name in (
-        "feed/__init__", "feed/claims", "feed/feed_spout", "feed/manifest", "feed/part_reader",
-        "feed/shares", "feed/sources", "feed/text_source", "parquet_sink",
-        "sink_columns", "sink_dir", "sink_pace", "sink_table", "tail/__init__", "tail/log_files", "tail/log_reader",
-        "tail/tail_spout",
+        "feed/__init__", "feed/claims", "feed/feed_spout", "feed/manifest", "feed/part_reader", "feed/shares",
+        "feed/sources", "feed/text_source", "sink/__init__", "sink/columns", "sink/directory", "sink/parquet_sink",
+        "sink/table", "tail/__init__", "tail/log_files", "tail/log_reader", "tail/tail_spout",
     )
 )
 

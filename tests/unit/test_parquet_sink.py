@@ -163,7 +163,7 @@ def test_only_its_own_tuple_fails_for_a_value_that_does_not_fit(out: Path) -> No
         assert lab.source.acked == [0, 4]
         assert lab.source.failed == [1, 2, 3, 5, 6, 7]
         assert [row["n"] for row in rows(out)] == [1, 5]
-        assert lab.texts[0] == (
+        assert lab.texts[0].startswith(
             f"ClusterError: ParquetSink {out}: field 'n' is 'x' of type str, which a column of int64 cannot hold"
         )
         assert lab.texts[2].endswith("; 3 more tuples of this file did not fit either")
@@ -194,7 +194,7 @@ NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, 678901)
     ("type_", "good", "bad"),
     [
         ("float64", [1, 2.5, None], [True, "1", 2**60 + 1]),
-        ("int8", [1, -128], [128, 1.0, "1"]),
+        ("int8", [1, -128], [128, 1.5, "1"]),
         ("string", ["a", ""], [b"a", 1]),
         ("binary", [b"a", bytearray(b"b")], ["a", 1]),
         ("bool", [True], [1, "True"]),
@@ -373,9 +373,9 @@ def written(out: Path, **sink: Any) -> None:
         ({"fields": "text"}, r"ParquetSink has fields 'text'"),
         ({"fields": ["n", "n"]}, r"ParquetSink has fields \('n', 'n'\)|\['n', 'n'\]"),
         ({"fields": ["_message_id"]}, r"different names, not '_message_id'"),
-        ({"schema": {"n": "integer"}}, r"field 'n' has the type 'integer'; allowed: "),
-        ({"schema": {"n": pyarrow.month_day_nano_interval()}}, r"Parquet cannot hold the schema .*: ArrowNot"),
-        ({"schema": ["n"]}, r"a schema is \['n'\]; allowed: "),
+        ({"schema": {"n": "integer"}}, r"schema .*: ValueError: No type alias for integer; give a pyarrow.Schema"),
+        ({"schema": {"n": pyarrow.month_day_nano_interval()}}, r"schema .*: ArrowNot"),
+        ({"schema": ["n"]}, r"schema \['n'\]: TypeError"),
         ({"schema": {"n": "int64"}, "fields": ["m"]}, r"fields \['m'\]; allowed: those of its schema"),
         ({"key": 5}, r"key 5"),
         ({"commit_secs": 0}, r"commit_secs 0; allowed: a number from 0\.001 up"),
@@ -404,8 +404,6 @@ def test_only_a_sinks_directory_is_written_to(out: Path, tmp_path: Path) -> None
     for place in (tmp_path / "link", tmp_path / "link" / "below"):
         with pytest.raises(UsageError, match="link is not a directory"):
             ParquetSink(place)
-    with pytest.raises(UsageError, match="cannot write to /proc/none: /proc: "):
-        ParquetSink("/proc/none")
     with pytest.raises(UsageError, match="ParquetSink has path ''; allowed: the name of a directory"):
         ParquetSink("")
     (tmp_path / "other").mkdir()

@@ -2,13 +2,13 @@
 
 ::
 
-    DIR/_common_metadata          the schema of all files, made once, and who made it
+    DIR/_common_metadata          the schema of all files, made once, and the key of their rows
     DIR/part-0000000000.parquet   complete from the instant at which it has this name, and never changed
     DIR/part-0000000001.parquet   numbers have no gap: a file's number is its place in the order of commits
     DIR/_tmp-4f1c...              being written, locked by its writer; not locked: its writer is dead
 
-Guarantees, whichever writers are killed whenever: a number is given once, as a hard link is made only if there is no
-such name; a reader never sees a part of a file; what a dead writer left is removed by the next that begins. What was
+Guarantees, even if any writer is killed at any point: a number is given once, as a hard link is made only if there is
+no such name; a reader never sees a part of a file; what a dead writer left is removed by the next that begins. What was
 published survives a power loss as far as the disk keeps its word (fsync). Relies on a file system that knows hard links
 and flock, and on files being removed from the lowest number up, never the highest. Imports pyarrow when called.
 Thread: one for each object.
@@ -33,7 +33,6 @@ FORMAT = 1
 SCHEMA_NAME = "_common_metadata"
 _ABOUT = b"squall.sink"
 """Key of our entry in the metadata of a schema."""
-_FILE = b"squall.file"
 _PART = re.compile(r"part-(\d{10})\.parquet")
 _DRAFT = re.compile(r"_tmp-[0-9a-f]{16}")
 
@@ -45,25 +44,6 @@ class About(NamedTuple):
     schema: Any
     """Arrow's, without our metadata."""
     key: tuple[str, ...]
-    id: str
-    """Random: another directory under the same name has another."""
-
-
-def part_name(number: int) -> str:
-    return f"part-{number:010d}.parquet"
-
-
-def numbers_in(path: Path) -> list[int]:
-    """The numbers of the files that are there, in order."""
-    with os.scandir(path) as entries:
-        return sorted(int(found[1]) for entry in entries if (found := _PART.fullmatch(entry.name)))
-
-
-def id_of(path: Path) -> str:
-    """A random number that a file got when it was made. FileNotFoundError if it is gone."""
-    from pyarrow import parquet
-
-    return str((parquet.read_schema(path).metadata or {}).get(_FILE, b"").decode("ascii", "replace"))
 
 
 def check_directory(path: Path) -> None:
@@ -72,27 +52,10 @@ def check_directory(path: Path) -> None:
     there = next(some for some in (path, *path.parents) if os.path.lexists(some))
     if not there.is_dir():
         raise UsageError(f"ParquetSink cannot write to {path}: {there} is not a directory")
-    if there != path:
-        _check_can_hold(path, there)
-        return
-    try:
-        names = sorted(os.listdir(path))
-    except OSError as error:
-        raise UsageError(f"ParquetSink cannot write to {path}: {error.strerror}") from error
-    others = [name for name in names if name.endswith(".parquet") and not _PART.fullmatch(name)]
-    if others or (SCHEMA_NAME not in names and any(map(_PART.fullmatch, names))):
-        other = others[0] if others else next(name for name in names if _PART.fullmatch(name))
-        raise UsageError(f"{path} holds {other!r}, which is no file of a ParquetSink; choose another directory")
-
-
-def _check_can_hold(path: Path, there: Path) -> None:
-    """Make a directory beside where `path` is to be, and remove it: some file systems take none (/proc)."""
-    draft = there / f"_tmp-{secrets.token_hex(8)}"
-    try:
-        draft.mkdir()
-        draft.rmdir()
-    except OSError as error:
-        raise UsageError(f"ParquetSink cannot write to {path}: {there}: {error.strerror}") from error
+    names = sorted(os.listdir(path)) if there == path else []
+    for name in names:
+        if name.endswith(".parquet") and not (SCHEMA_NAME in names and _PART.fullmatch(name)):
+            raise UsageError(f"{path} holds {name!r}, which is no file of a ParquetSink; choose another directory")
 
 
 def load_about(path: Path) -> About | None:
@@ -107,10 +70,8 @@ def load_about(path: Path) -> About | None:
         about = json.loads((schema.metadata or {})[_ABOUT])
         if about["format"] != FORMAT:
             raise UsageError(f"{path} has format {about['format']!r}; this version reads format {FORMAT}")
-        return About(path, schema.remove_metadata(), tuple(map(str, about["key"])), str(about["id"]))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (pyarrow.ArrowException, OSError, KeyError, TypeError, ValueError, RecursionError) as error:
+        return About(path, schema.remove_metadata(), tuple(map(str, about["key"])))
+    except (pyarrow.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
         raise UsageError(f"{path / SCHEMA_NAME} is not of a ParquetSink: {text_of_error(error)}") from error
 
 
@@ -122,48 +83,49 @@ class SinkDirectory:
         check_directory(path)
         path.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self._next = max(numbers_in(path), default=-1) + 1
-        self._clear()
+        names = os.listdir(path)
+        self._next = max((int(part[1]) for part in map(_PART.fullmatch, names) if part), default=-1) + 1
+        for draft in filter(_DRAFT.fullmatch, names):
+            _remove_if_dead(path / draft)
 
     def fix(self, schema: Any, key: Sequence[str]) -> About:
         """Fix schema and key for all files, unless that was done. What is fixed now."""
         from pyarrow import parquet
 
         if (about := load_about(self.path)) is None:
-            made = About(self.path, schema, tuple(key), secrets.token_hex(8))
-            entry = json.dumps({"format": FORMAT, "id": made.id, "key": list(key)}).encode()
+            entry = json.dumps({"format": FORMAT, "key": list(key)}).encode()
             with self._draft() as draft:
                 parquet.write_metadata(schema.with_metadata({_ABOUT: entry}), draft)
                 _sync(draft)
                 try:
                     os.link(draft, self.path / SCHEMA_NAME)
-                    about = made
                 except FileExistsError:
-                    about = load_about(self.path)
+                    pass  # another task was first
             _sync(self.path)
+            about = load_about(self.path)
         if about is None:
             raise UsageError(f"{self.path / SCHEMA_NAME} was removed while a ParquetSink wrote")
         return about
 
-    def publish(self, table: Any) -> Path:
+    def publish(self, table: Any) -> None:
         """Write a table under the next number. Returns when it is on disk; after an error, nothing has been published,
         or the caller cannot know."""
         from pyarrow import parquet
 
-        table = table.replace_schema_metadata({_FILE: secrets.token_hex(8).encode()})
         with self._draft() as draft:
             parquet.write_table(table, draft, write_page_checksum=True)
             _sync(draft)
             while True:
-                target = self.path / part_name(self._next)
+                number, self._next = self._next, self._next + 1
                 try:
-                    os.link(draft, target)
+                    os.link(draft, self.path / f"part-{number:010d}.parquet")
                     break
                 except FileExistsError:
-                    self._next += 1  # another task took the number
-            self._next += 1
+                    continue  # another task took the number
+                except OSError:
+                    self._next = number
+                    raise
         _sync(self.path)
-        return target
 
     @contextmanager
     def _draft(self) -> Iterator[Path]:
@@ -183,22 +145,20 @@ class SinkDirectory:
             finally:
                 os.close(lock)
 
-    def _clear(self) -> None:
-        """Remove what dead writers left: what nobody has locked."""
-        for name in os.listdir(self.path):
-            if not _DRAFT.fullmatch(name):
-                continue
-            try:
-                lock = os.open(self.path / name, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-            except FileNotFoundError:
-                continue
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                (self.path / name).unlink(missing_ok=True)
-            except BlockingIOError:
-                continue
-            finally:
-                os.close(lock)
+
+def _remove_if_dead(draft: Path) -> None:
+    """Remove a draft, unless its writer has locked it."""
+    try:
+        lock = os.open(draft, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        draft.unlink(missing_ok=True)
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(lock)
 
 
 def _sync(path: Path) -> None:

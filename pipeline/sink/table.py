@@ -1,7 +1,7 @@
 """Makes the Arrow table of a sink's file from the tuples that it holds.
 
 Guarantees that each tuple is in the table or among the misfits; that the columns are the same for all files once
-`adopt` was told what is fixed. Relies on `pipeline.sink_columns` for the values. Imports pyarrow on use. Thread: the
+`adopt` was told what is fixed. Relies on `pipeline.sink.columns` for the values. Imports pyarrow on use. Thread: the
 sink's.
 """
 
@@ -15,11 +15,11 @@ import msgspec
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import repr_of, text_of_error
 from squall.pipeline.feed.feed_spout import ORIGIN
-from squall.pipeline.sink_columns import Misfit, infer, make_column, schema_of
+from squall.pipeline.sink.columns import Misfit, infer, make_column, schema_of
 
 if TYPE_CHECKING:
     from squall.engine.api.tuple import Tuple
-    from squall.pipeline.sink_dir import About
+    from squall.pipeline.sink.directory import About
 
 MESSAGE_ID = "_message_id"
 

@@ -11,8 +11,8 @@ Guarantees
       `commit_rows` rows, nor more than `commit_bytes` and one tuple.
     * While files cannot be written, nothing is acked: what is held fails, with an error, and its sources emit it again.
 
-Relies on `pipeline.sink_dir` for the files, `pipeline.sink_table` for their content, `pipeline.sink_pace` for the time.
-Imports pyarrow on use. Thread: one of its own (`blocking`), as a sync takes as long as the disk likes.
+Relies on `pipeline.sink.directory` for the files, `pipeline.sink.table` for their content. Imports pyarrow on
+use. Thread: one of its own (`blocking`), as a sync takes as long as the disk likes.
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.sizes import row_bytes
 from squall.engine.foreign.text import line_of_error, repr_of
 from squall.engine.plural import plural
-from squall.pipeline.sink_columns import Misfit
-from squall.pipeline.sink_dir import SinkDirectory, check_directory, load_about
-from squall.pipeline.sink_pace import Pace
-from squall.pipeline.sink_table import TableMaker
+from squall.pipeline.sink.columns import Misfit
+from squall.pipeline.sink.directory import SinkDirectory, check_directory, load_about
+from squall.pipeline.sink.table import TableMaker
 
 if TYPE_CHECKING:
     from squall.engine.api.collectors import BoltCollector
@@ -169,3 +168,50 @@ class ParquetSink(Bolt):
             self._collector.report_error(ClusterError(error))
         for tup in tuples:
             self._collector.fail(tup)
+
+
+class Pace:
+    """Decides when the rows that a task holds become a file.
+
+    A file is due when it has enough rows or bytes, or its first row has been held long enough. Sources often wait for
+    acks: with `max_spout_pending` rows held, nothing more comes, and each file would take its full time. So when rows
+    stop coming once again after as many as the last time, that is taken for such a stop, and the file is due at the
+    next tick. No row is held longer than `most_ns` and a tick.
+    """
+
+    def __init__(self, most_rows: int, most_bytes: int, most_ns: int) -> None:
+        self._most_rows = most_rows
+        self._most_bytes = most_bytes
+        self._most_ns = most_ns
+        self.rows = 0
+        self._bytes = 0
+        self._first_ns = 0
+        self._rows_at_tick = 0
+        self._stops_at = 0
+        """Rows after which none came any more, the last time."""
+
+    def took(self, size_bytes: int, now_ns: int) -> bool:
+        """Note one more row; whether the file is due."""
+        if not self.rows:
+            self._first_ns = now_ns
+        self.rows += 1
+        self._bytes += size_bytes
+        return self.rows >= self._most_rows or self._bytes >= self._most_bytes or self._is_old(now_ns)
+
+    def tick(self, now_ns: int) -> bool:
+        """Note that time has passed; whether the file is due."""
+        stopped = self.rows == self._rows_at_tick
+        self._rows_at_tick = self.rows
+        if not self.rows:
+            return False
+        if self._is_old(now_ns):
+            self._stops_at = self.rows
+            return True
+        return stopped and 0 < self._stops_at <= self.rows
+
+    def _is_old(self, now_ns: int) -> bool:
+        return now_ns - self._first_ns >= self._most_ns
+
+    def wrote(self) -> None:
+        """Note that the rows are held no longer."""
+        self.rows = self._bytes = self._rows_at_tick = 0
