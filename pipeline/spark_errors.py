@@ -12,7 +12,6 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import unquote
 
 from squall.engine.errors import ClusterError, UsageError
@@ -32,22 +31,8 @@ _FRAME = re.compile(r'^File "(.+)", line (\d+), in (.+)$')
 _NOT_USERS = re.compile(r"/(site-packages|dist-packages|pyspark|python3\.\d+)/|/pipeline/(\w+/)?\w+\.py$|^<frozen")
 #: In the log after a minute. What is raised tells only that there is no context any more.
 _SILENT_MASTER = "All masters are unresponsive"
-_FAILED_TASK = re.compile(r"Task (\d+) in stage (\d+)\.\d+ failed \d+ times")
 _SILENT_DEATH = re.compile(r"Python worker exited unexpectedly|ExecutorLostFailure")
 _TROUBLE = re.compile(r"\bError\b|ERROR|Exception|OutOfMemory|No such file|not found")
-
-
-class SilentTask(NamedTuple):
-    """A task of Spark's whose process died without a message."""
-
-    stage: int
-    partition: int
-
-
-def silent_task(text: str) -> SilentTask | None:
-    """The task that an error is about, if its process died without a message."""
-    found = _FAILED_TASK.search(text)
-    return SilentTask(int(found[2]), int(found[1])) if found and _SILENT_DEATH.search(text) else None
 
 
 @contextmanager

@@ -7,7 +7,6 @@
     DIR/batches/N-xxxx/      the rows of a batch, Parquet, written by Spark
     DIR/spark/               the checkpoint of the streaming query
     DIR/state/               the state directories of tasks
-    DIR/under-way/           a file for each stage of Spark's that began in this batch: <stage>-<level>
     DIR/dead-letters.jsonl
 
 Guarantees: a batch is done when `control.pickle` names it, and not before; whatever dies, the next run goes on after
@@ -78,10 +77,6 @@ class Checkpoint:
         return self.path / "state"
 
     @property
-    def under_way(self) -> Path:
-        return self.path / "under-way"
-
-    @property
     def letters(self) -> Path:
         return self.path / _LETTERS
 
@@ -150,13 +145,7 @@ class Checkpoint:
 
     def new_batch(self, number: int) -> Path:
         """Where the rows of a batch may be written: nowhere that an earlier attempt may still write to."""
-        shutil.rmtree(self.under_way, ignore_errors=True)
-        self.under_way.mkdir(exist_ok=True)
         return self.path / "batches" / f"{number}-{secrets.token_hex(4)}"
-
-    def level_of(self, stage: int) -> int | None:
-        """The level that a stage of Spark's has begun to run in this batch; None if that is not known."""
-        return next((int(path.name.partition("-")[2]) for path in self.under_way.glob(f"{stage}-*")), None)
 
     def at(self, name: str) -> Path:
         return self.path / "batches" / name

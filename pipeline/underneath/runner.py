@@ -29,7 +29,6 @@ from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.report.run_report import RunReport
-from squall.pipeline.spark_errors import silent_task
 from squall.pipeline.underneath.checkpoint import Checkpoint
 from squall.pipeline.underneath.control import Control, after, doubts, leads_nowhere, letters_of, next_turn, report_of
 from squall.pipeline.underneath.host import Fatal, Turn, WorkerReport
@@ -94,8 +93,7 @@ class SparkRun:
         self._checkpoint = checkpoint
         self._batch_rows = batch_rows
         self._shared = Shared(
-            load, config, name, checkpoint.run_id, secrets.token_hex(8), str(checkpoint.state),
-            str(checkpoint.under_way),
+            load, config, name, checkpoint.run_id, secrets.token_hex(8), str(checkpoint.state)
         )
         self._done = threading.Event()
         self._active = True
@@ -169,8 +167,7 @@ class SparkRun:
             turn = next_turn(control, control.clock_ns + round(self._paused(control) * 1e9), self._active,
                              self._batch_rows)
             path = self._checkpoint.new_batch(turn.number)
-            with self._named_death():
-                self._rows_after(spark, control, turn).write.parquet(_uri(path))
+            self._rows_after(spark, control, turn).write.parquet(_uri(path))
             reports, rows = _read_reports(path)
             self._tell_fatal(reports)
             why = doubts(self.layout, reports, rows)  # type: ignore[arg-type]
@@ -180,23 +177,6 @@ class SparkRun:
         else:
             raise ClusterError(f"batch {turn.number} was run {MOST_EXECUTIONS} times, and {why[0]}")
         self._commit(control, turn, reports, path, spark_batch, time.monotonic() - began)  # type: ignore[arg-type]
-
-    @contextmanager
-    def _named_death(self) -> Iterator[None]:
-        """Tell of a process that died without a word what it was running."""
-        from py4j.protocol import Py4JJavaError
-        from pyspark.errors import PySparkException
-
-        try:
-            yield
-        except (PySparkException, Py4JJavaError) as error:
-            if (task := silent_task(str(error))) is None or (level := self._checkpoint.level_of(task.stage)) is None:
-                raise
-            who = self.layout.plan.worker_names[self.layout.levels[level][task.partition]].removeprefix("spark:")
-            raise ClusterError(
-                f"{self.name} cannot go on: a process of Spark's died without a message while it ran {who} (os._exit, "
-                "an error in native code, killed, or out of memory?)"
-            ) from RuntimeError(str(error))
 
     def _paused(self, control: Control) -> float:
         """The pause before this batch, which the topology's clock must see."""

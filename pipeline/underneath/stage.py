@@ -17,7 +17,6 @@ import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -50,8 +49,6 @@ class Shared:
     launch: str
     """Of this run of it: the code may have changed since the last."""
     state_root: str | None
-    under_way: str
-    """Directory of the checkpoint in which stages say which level they run."""
 
 
 class Letter(NamedTuple):
@@ -240,8 +237,6 @@ class Stage:
         held: list[Row] = []
         size = 0
         shared: Shared = self._shared.value
-        # If this process dies without a word, Spark tells the number of its stage and that of its partition, the slot.
-        Path(shared.under_way, f"{context.stageId()}-{self._level}").touch()
         for row in run_slot(deploy(shared), self._level, context.partitionId(), self._turn, rows):
             held.append(row)
             size += len(row.body)

@@ -121,7 +121,9 @@ def run_on_spark(
             return run.report()
         if checkpoint.control.number >= 0:
             progress.print(f"going on after batch {checkpoint.control.number} of {options.checkpoint}")
+        progress.stage("starting Spark")
         spark = stack.enter_context(spark_session(f"squall {name}", options.master))
+        progress.stage("Spark is there; the first batch is under way")
         # Spark has set a handler of its own for SIGINT.
         interrupts.again()
         return run.run(spark, should_drain, should_stop)

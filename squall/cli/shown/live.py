@@ -95,6 +95,11 @@ class Progress:
         self.close = self._screen.close
         self.print = self._screen.tell
 
+    def stage(self, line: str) -> None:
+        """Tell what takes long before there are readings."""
+        if not self._quiet:
+            self.print(line)
+
     @property
     def due(self) -> bool:
         return not self._quiet and time.monotonic() - self._shown >= self._interval_secs
