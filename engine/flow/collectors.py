@@ -461,10 +461,8 @@ class BoltCollector:
             return out.append(values, self.run.number, partial(outbox.note, noted=noted), task)
         if noted:
             outbox.anchor(noted, self.anchoring)
-        if len(runs) > 1:
-            return out.append(values, runs, lambda batch, _, row: outbox.start_joined_run(batch, runs, row), task)
-        [run] = runs
-        return out.append(values, run, lambda batch, _, row: outbox.start_run(batch, run, run, row), task)
+        key = runs[0] if len(runs) == 1 else runs
+        return out.append(values, key, lambda batch, _, row: outbox.start_run(batch, key, runs, row), task)
 
     def plain_ack(self, tup: Tuple) -> None:
         """See `ack`."""

@@ -25,12 +25,11 @@ class Outbox:
     """Filled by emitters and executors, emptied by the worker core. No other code touches its content."""
 
     __slots__ = (
-        "_acks", "_blocks", "_fails", "_here", "_made", "_masks", "_pool", "_reset", "_resets", "_there", "edges",
+        "_acks", "_blocks", "_fails", "_here", "_made", "_masks", "_reset", "_resets", "_there", "edges",
     )
 
     def __init__(self, edges: EdgeIds | None = None) -> None:
         self.edges = EdgeIds() if edges is None else edges
-        self._pool = self.edges.pool
         self._here: list[Batch] = []
         """Batches for tasks of this worker."""
         self._there: list[Batch] = []
@@ -55,10 +54,6 @@ class Outbox:
             batch.check.look(values)
         batch.rows, batch.starts, batch.roots, batch.edges = [], [], [], []
         batch.mask = batch.bits[batch.target]
-
-    def _begin(self, batch: OpenBatch, values: tuple[Any, ...]) -> None:
-        self._empty(batch, values)
-        (self._there if batch.mask else self._here).append(batch)
 
     def note(self, batch: OpenBatch, key: int, values: tuple[Any, ...], noted: list[OpenBatch]) -> None:
         """Open a new run in `batch`, anchored to run `key` of what is at hand. It gets its edge by `anchor`, as all in
@@ -85,37 +80,12 @@ class Outbox:
                 (self._there if batch.mask else self._here).append(batch)
         noted.clear()
 
-    def start_run(self, batch: OpenBatch, key: object, run: Run, values: tuple[Any, ...] = ()) -> None:
-        """Open a new run in `batch`, anchored to `run`; `key` identifies further tuples of it. `values` are about to be
-        appended. Raises ComponentError, and changes nothing, if they cannot be pickled."""
+    def start_run(self, batch: OpenBatch, key: object, runs: list[Run], values: tuple[Any, ...] = ()) -> None:
+        """Open a new run in `batch` at once, anchored to a run that is not at hand, or to several: it belongs to all
+        their trees. `key` identifies further tuples of it. `values`, and what is raised: as of `note`."""
         if not batch.starts:
-            self._begin(batch, values)
-        batch.starts.append(len(batch.rows))
-        batch.last = key
-        root = run.root
-        batch.roots.append(root)
-        if not root:
-            batch.edges.append(0)
-            batch.loose = True
-            return
-        pool = self._pool
-        if not pool:
-            self.edges.refill()
-        edge = pool.pop()
-        batch.edges.append(edge)
-        run.children ^= edge
-        mask = batch.mask
-        if mask:
-            run.mask |= mask
-        if run.others:
-            if batch.others is None:
-                batch.others = {}
-            batch.others[len(batch.roots) - 1] = tuple((other, edge) for other, _ in run.others)
-
-    def start_joined_run(self, batch: OpenBatch, runs: list[Run], values: tuple[Any, ...] = ()) -> None:
-        """Open a run anchored to several inputs at once: it belongs to all their trees."""
-        if not batch.starts:
-            self._begin(batch, values)
+            self._empty(batch, values)
+            (self._there if batch.mask else self._here).append(batch)
         edges: dict[int, int] = {}
         for run in runs:
             if not run.root:
@@ -126,15 +96,14 @@ class Outbox:
             for root in run.trees():
                 edges[root] = edges.get(root, 0) ^ edge
         batch.starts.append(len(batch.rows))
-        batch.last = None
-        pairs = list(edges.items()) or [(0, 0)]
+        batch.last = key
+        (first, edge), *others = edges.items() or [(0, 0)]
         batch.loose = batch.loose or not edges
-        batch.roots.append(pairs[0][0])
-        batch.edges.append(pairs[0][1])
-        if len(pairs) > 1:
-            if batch.others is None:
-                batch.others = {}
-            batch.others[len(batch.roots) - 1] = tuple(pairs[1:])
+        batch.roots.append(first)
+        batch.edges.append(edge)
+        if others:
+            batch.others = batch.others or {}
+            batch.others[len(batch.roots) - 1] = tuple(others)
 
     def put(self, instead_of: OpenBatch, batch: Batch) -> None:
         """Put a batch that was made as a whole, for the task of an open batch, after what that one holds."""

@@ -178,7 +178,7 @@ class Node:
         run = Run(root, 0, 0)
         for target in shape.first:
             batch = self.open_to(shape.spout_task, target)
-            self.outbox.start_run(batch, None, run)
+            self.outbox.start_run(batch, None, [run])
             self._append(batch, (serial,))
         self.pending.add(root, offset, (), run.children, run.mask)  # type: ignore[attr-defined]
 
@@ -226,9 +226,9 @@ class Node:
         for target in bolt.targets:
             batch = self.open_to(task, target)
             if bolt.kind == SELF_ANCHOR:
-                outbox.start_joined_run(batch, [run, run])
+                outbox.start_run(batch, None, [run, run])
             else:
-                outbox.start_run(batch, run, run)
+                outbox.start_run(batch, run, [run])
             self._append(batch, serials)
         outbox.ack_run(run)
 
@@ -242,7 +242,7 @@ class Node:
         serials = tuple(serial for _, _, _, those in kept for serial in those)
         for target in bolt.targets:
             batch = self.open_to(task, target)
-            self.outbox.start_joined_run(batch, [run for _, _, run, _ in kept])
+            self.outbox.start_run(batch, None, [run for _, _, run, _ in kept])
             self._append(batch, serials)
         for _, _, run, _ in reversed(kept):
             self.outbox.ack_run(run)

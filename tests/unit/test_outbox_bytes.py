@@ -55,7 +55,7 @@ def test_it_is_that_of_the_task_whatever_is_put_in_and_taken() -> None:
                 outbox.take_there(lambda target: False)
             case 3:
                 rows: Any = open_ones[target]
-                outbox.start_run(rows, source, Run(0, 0, 1), (1,))
+                outbox.start_run(rows, source, [Run(0, 0, 1)], (1,))
                 rows.rows.append((1,))
             case _:
                 outbox.put(open_batch(target), made(source, target))
