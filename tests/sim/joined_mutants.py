@@ -145,7 +145,7 @@ JOINED_MUTANTS = {
     "places from the store": JoinedMutant(JoinedParts(nimbus=ForgetsPlaces), (invariants.NAME_TWICE,), 4),
     "stored before answered": JoinedMutant(JoinedParts(nimbus=StoresLater), (invariants.FORGOTTEN,), 22),
     "one transaction": JoinedMutant(
-        JoinedParts(machine=MachineParts(store=CommitsHalf)), (invariants.STORE_DIFFERS,), 33
+        JoinedParts(machine=MachineParts(store=CommitsHalf)), (invariants.STORE_DIFFERS,), 4
     ),
     "the store's journal": JoinedMutant(
         JoinedParts(machine=MachineParts(store=Unjournaled)), (invariants.STORE_DIFFERS,), 66
