@@ -18,6 +18,7 @@ CRASH_SIGNALS = frozenset((signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal
 _READ_BYTES = 64 * 1024
 _MAX_CHARS = 4000
 _CRASH = "Fatal Python error: "
+_FORK = "/scheduler/forking/child.py"
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*$", re.MULTILINE)
 _STACK_LINE = re.compile(r'^(?:Fatal Python error: .*|(?:Current thread|Thread) 0x.*|  File ".*|  \.\.\.|)$')
 
@@ -50,12 +51,14 @@ def stack_in(text: str) -> str:
         if thread is None:
             return ""
         begin = thread.start()
-    lines = []
+    lines: list[str] = []
+    in_ancestors = False
     for line in text[begin:].splitlines():
-        if not _STACK_LINE.match(line):
-            # Skip faulthandler's list of extension modules, and output of user code in between.
-            continue
-        lines.append(line)
+        # A worker is forked by a fork of a fork, whose frames are below its own, and tell nothing.
+        in_ancestors = (in_ancestors or _FORK in line) and line.startswith("  File")
+        # Skip them, faulthandler's list of extension modules, and output of user code in between.
+        if _STACK_LINE.match(line) and not in_ancestors:
+            lines.append(line)
     stack = "\n".join(lines).strip()[:_MAX_CHARS]
     if stack.startswith(_CRASH):
         return stack

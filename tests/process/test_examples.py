@@ -148,7 +148,7 @@ def test_topologies_of_ones_own_survive_in_two_processes_of_pytest(tmp_path: Pat
 
 def test_every_example_is_tested_here() -> None:
     assert {path.stem for path in (ROOT / "examples").glob("*.py")} == {
-        "hello_world", "word_count", "word_count_by_batch", "names", "groupings", "test_survives",
+        "hello_world", "word_count", "word_count_by_batch", "check_word_count", "names", "groupings", "test_survives",
         *(page.stem for page in PAGES),
     }  # fmt: skip
 
