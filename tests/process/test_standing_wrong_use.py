@@ -113,7 +113,7 @@ def test_names_and_numbers_that_cannot_be(cluster: Standing) -> None:
         (("supervisor", "--node", "a", "--slots", "1000000000"), "slots"),
         (("run", ENDLESS, "--nodes", "1000000000"), "nodes"),
     ):
-        assert cluster.refused(2, *arguments).startswith(f"{what} is 1000000000; allowed: 1 to ")
+        assert cluster.refused(2, *arguments).startswith(f"{what} is 1000000000")
     assert not cluster.path.exists()
     cluster.up(slots=1)
     assert cluster.refused(2, "status", "one") == "there is no topology named 'one'; running: none"
