@@ -44,7 +44,6 @@ from squall.scheduler.common.messages import (
     TopologyRecord,
     TopologyState,
 )
-from squall.scheduler.nimbus.given_up import untried, usable, with_given_up, with_reset, with_tried
 from squall.scheduler.nimbus.instruction import (
     CreateBoard,
     DeleteTopology,
@@ -61,7 +60,16 @@ from squall.scheduler.nimbus.instruction import (
     StoreTopology,
 )
 from squall.scheduler.nimbus.nodes import NODE_TIMEOUT_SECS, Nodes
-from squall.scheduler.nimbus.placement import place, replace_lost, task_layout
+from squall.scheduler.nimbus.placement import (
+    place,
+    replace_lost,
+    task_layout,
+    untried,
+    usable,
+    with_given_up,
+    with_reset,
+    with_tried,
+)
 from squall.scheduler.nimbus.submission import check_rebalance, check_submission, check_wait, record_of
 from squall.scheduler.nimbus.topologies import Topologies
 from squall.scheduler.nimbus.topology_life import TopologyLife

@@ -3,6 +3,9 @@
 Guarantees: files that no topology uses are removed, also those of a Nimbus that was killed in the middle
 (see `scheduler.nimbus.leftovers`), but never the files of a topology that is not known to have been deleted.
 
+Code is removed soon after it became unused, but not while a client holds the code store for a submission
+(`CodeStore.held`), nor while there are topologies that Nimbus does not know.
+
 Thread: Nimbus's loop.
 """
 
@@ -22,6 +25,7 @@ from squall.scheduler.common import environment
 from squall.scheduler.common.code_store import CodeStore
 from squall.scheduler.common.messages import Assignment, SubmitTopology, TopologyRecord
 from squall.scheduler.nimbus import task_state
+from squall.scheduler.nimbus.decisions import Nimbus
 from squall.scheduler.nimbus.instruction import CreateBoard
 from squall.scheduler.records.topology_view import TopologyView
 
@@ -134,3 +138,31 @@ def _take_over(board: Board, former: Path) -> None:
         board.continue_from(before)
     finally:
         before.close()
+
+
+RETRY_SECS = 0.1
+"""Between two tries: a submission takes some milliseconds from its first file to Nimbus's answer."""
+
+
+class CodeSweep:
+    """A sweep that is due or not."""
+
+    def __init__(self, nimbus: Nimbus, files: NimbusFiles) -> None:
+        self._nimbus = nimbus
+        self._files = files
+        self._due_at: float | None = None
+
+    def ask(self, now: float) -> None:
+        """Ask for a sweep: code may have become unused."""
+        self._due_at = now
+        self.tick(now)
+
+    def tick(self, now: float) -> None:
+        """Sweep if it is due."""
+        if self._due_at is None or now < self._due_at or self._nimbus.unknown:
+            return
+        done = self._files.keep_code(self._nimbus.cluster().topologies)
+        self._due_at = None if done else now + RETRY_SECS
+
+    def next_deadline(self) -> float | None:
+        return None if self._nimbus.unknown else self._due_at

@@ -1,4 +1,5 @@
-"""Deals tasks to executors, and executors to workers. Pure functions: the same input gives the same answer.
+"""Deals tasks to executors, executors to workers, and workers to slots that have not given the topology up. Pure
+functions: the same input gives the same answer.
 
 Guarantees of `task_layout` (Storm's arithmetic): task ids are 1, 2, 3 … over components sorted by id, system ones
 included; a component's tasks are cut into min(executors, tasks) contiguous ranges whose sizes differ by at most 1.
@@ -12,6 +13,9 @@ Guarantees of `place` (Storm's EvenScheduler)
     * One exception, because a tree's acker is best in its spout's worker: if there is a choice for an acker, a worker
       that hosts a spout gets it, unless another would stay empty. The bolts, which follow, even the totals out as far
       as they can.
+
+Guarantees of `usable`: a slot that gave a topology up gets none of its work again while there is another one, until an
+operator resets it. If there is no other, it keeps its work and stays FAILED.
 """
 
 from __future__ import annotations
@@ -20,7 +24,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
-from squall.scheduler.common.messages import ComponentSummary, ExecutorRef, SlotRef
+from msgspec.structs import replace
+
+from squall.scheduler.common.messages import ComponentSummary, ExecutorRef, SlotRef, TopologyRecord
 
 _ORDER_OF_KINDS = {"spout": 0, "acker": 1}
 _SINGLE_BOLT, _BOLT = 2, 3
@@ -114,3 +120,36 @@ def interleave(slots: Iterable[SlotRef]) -> list[SlotRef]:
         ports.setdefault(slot.node, []).append(slot.port)
     nodes = [[SlotRef(node, port) for port in sorted(ports[node])] for node in sorted(ports)]
     return [slot for row in zip_longest(*nodes) for slot in row if slot is not None]
+
+
+def with_given_up(record: TopologyRecord, slot: SlotRef) -> TopologyRecord:
+    """The record after one more slot has given the topology up."""
+    return record if slot in record.given_up else replace(record, given_up=[*record.given_up, slot])
+
+
+def with_tried(record: TopologyRecord, slot: SlotRef) -> TopologyRecord:
+    """The record after a slot runs the topology again, even if it had given it up before."""
+    if slot not in record.given_up:
+        return record
+    return replace(record, given_up=[other for other in record.given_up if other != slot])
+
+
+def with_reset(record: TopologyRecord) -> TopologyRecord:
+    """The record after an operator's reset."""
+    return replace(record, given_up=[], resets=record.resets + 1)
+
+
+def untried(record: TopologyRecord, free: Iterable[SlotRef]) -> list[SlotRef]:
+    """The free slots that have not given the topology up."""
+    return [slot for slot in free if slot not in record.given_up]
+
+
+def usable(record: TopologyRecord, own: set[SlotRef], free: Iterable[SlotRef], keep: bool) -> set[SlotRef]:
+    """The slots that a placement may take. `own`: those that the topology has and that are offered; `keep`: it stays
+    where it can."""
+    new = set(untried(record, free))
+    good = new | set(untried(record, own))
+    if keep and not new:
+        # Otherwise its work would move to healthy workers, which would die of it next.
+        return own
+    return good or own

@@ -48,9 +48,8 @@ from squall.scheduler.common.messages import (
 )
 from squall.scheduler.faults.sentence import parse
 from squall.scheduler.nimbus.board_watch import BoardWatch
-from squall.scheduler.nimbus.code_sweep import CodeSweep
 from squall.scheduler.nimbus.decisions import Nimbus
-from squall.scheduler.nimbus.files import NimbusFiles
+from squall.scheduler.nimbus.files import CodeSweep, NimbusFiles
 from squall.scheduler.nimbus.injection import Injection
 from squall.scheduler.nimbus.instruction import (
     CreateBoard,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -126,3 +127,9 @@ def test_change_log_tells_of_this_version() -> None:
     change_log = ROOT / "CHANGELOG.md"
     if change_log.exists():  # from the first release on
         assert re.search(rf"^## (Unreleased|.*{re.escape(version)})", change_log.read_text(), re.MULTILINE)
+
+
+def test_no_folder_of_the_product_has_more_files_than_a_reader_takes_in() -> None:
+    files = [Path(path) for path in repository_files() if path.endswith(".py") and not path.endswith("__init__.py")]
+    folders = Counter(str(path.parent) for path in files if path.parts[0] in PRODUCT)
+    assert {folder: number for folder, number in folders.items() if number > 20} == {}
