@@ -42,7 +42,7 @@ from squall.pipeline.feed.manifest import (
 )
 from squall.pipeline.prepare_job import run_job
 from squall.pipeline.read.files import Corpus, InputFile, find_files
-from squall.pipeline.read.frame import check_schemas
+from squall.pipeline.read.frame import check_quotes, check_schemas
 from squall.pipeline.read.inputs import (
     Change,
     SourceFile,
@@ -210,6 +210,8 @@ def _check_readable(recipe: Recipe, files: Sequence[InputFile]) -> None:
             raise UsageError(f"{file.location} {file.problem}")
     if recipe.format in ("parquet", "orc"):
         check_schemas(recipe.format, files)
+    if recipe.format == "csv":
+        check_quotes(files, recipe.options)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ schema is Spark's to tell.
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from squall.engine.errors import UsageError
 from squall.pipeline.read.files import InputFile
+from squall.pipeline.read.opened import opened
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -40,7 +42,6 @@ CSV_OPTIONS: Mapping[str, str] = {
     "escape": '"',
     # What an empty field is read as: a text that nobody writes, or "" in quotes would be null too.
     "nullValue": "\ufdd0",
-    # If nothing closes a quote, the rest of the file would be one value: Spark refuses it at this length.
     "maxCharsPerColumn": str(1 << 20),
 }
 _CORRUPT = INTERNAL + "corrupt"
@@ -84,6 +85,33 @@ def check_schemas(format_: str, files: Sequence[InputFile]) -> None:
                     f"the files differ in their schema: column {name!r} is {found.get(name, 'not there')} in "
                     f"{file.location}, and {first.get(name, 'not there')} in {files[0].location}"
                 )
+
+
+def check_quotes(files: Sequence[InputFile], options: Mapping[str, str]) -> None:
+    """Refuse CSV with a quote that nothing closes: Spark reads all that follows as one value, without a word.
+
+    Quotes that open and close add up to an even number, so only a file with an odd one is looked into: it may be a
+    value such as 5" without quotes around it.
+    """
+    if not {"quote", "escape", "multiline", "encoding", "charset"}.isdisjoint(map(str.casefold, options)):
+        return
+    separator = options.get("sep", options.get("delimiter", ","))
+    for file in files:
+        try:
+            with opened(file) as (stream, _):
+                if sum(data.count(b'"') for data in iter(lambda: stream.read(1 << 20), b"")) % 2 == 0:
+                    continue
+            with opened(file) as (stream, _):
+                lines = (line.decode(errors="replace") for line in iter(stream.readline, b""))
+                for _ in csv.reader(lines, delimiter=separator, strict=True):
+                    pass
+        except OSError as error:
+            raise UsageError(f"{file.location} cannot be read: {error.strerror}") from error
+        except (csv.Error, TypeError) as error:
+            # It is otherwise no CSV to Python, or has a separator of several characters: Spark tells what it is to it.
+            if "unexpected end of data" in str(error) or "field limit" in str(error):
+                remedy = "close it, or give --option quote= if quotes mean nothing in these files"
+                raise UsageError(f"{file.location} has a quote that nothing closes: {remedy}") from error
 
 
 def read_frame(
