@@ -33,7 +33,7 @@ class Held(NamedTuple):
     letter: Letter | None
 
 
-class Note(NamedTuple):
+class NoteFailure(NamedTuple):
     """Record a failed attempt among the failures."""
 
     message_id: Any
@@ -106,7 +106,8 @@ class LookRound(NamedTuple):
 
 
 Instruction = (
-    Note | Replay | Hold | Bury | TellDead | Refuse | Close | Release | BeginTrial | EndTrial | LeaveTrials | LookRound
+    NoteFailure | Replay | Hold | Bury | TellDead | Refuse | Close | Release | BeginTrial | EndTrial | LeaveTrials
+    | LookRound
 )
 Steps = Generator[Instruction, Any, None]
 """Instructions of one event. The generator goes on only when an instruction was carried out and its answer sent in: a

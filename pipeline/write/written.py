@@ -10,7 +10,7 @@ from squall.pipeline.feed.manifest import PartFile
 from squall.pipeline.read.inputs import SourceFile
 
 
-class Place(NamedTuple):
+class PartPlace(NamedTuple):
     """Where the rows of a task go: a partition, its first free offset, and the directory and the name of the files."""
 
     directory: str

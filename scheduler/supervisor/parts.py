@@ -18,7 +18,7 @@ from squall.scheduler.supervisor.worker_watch import WorkerWatch
 
 
 @dataclass(frozen=True)
-class Parts:
+class SupervisorParts:
     """`main` owns and closes them. Thread: the supervisor's loop."""
 
     node: str

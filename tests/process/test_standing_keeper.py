@@ -13,7 +13,7 @@ import pytest
 
 from squall.ipc.run_parent import try_flock
 from squall.scheduler.common.mark import processes_of, role_of
-from squall.scheduler.common.process_title import Kind
+from squall.scheduler.common.process_title import RoleKind
 from squall.scheduler.supervisor.history import read_history
 from tests.process.cli import start
 from tests.process.history_check import broken_rules
@@ -122,7 +122,7 @@ def test_in_the_foreground_the_command_replaces_them(cluster: Standing) -> None:
 
 
 def daemons(cluster: Standing) -> set[psutil.Process]:
-    kinds = (Kind.NIMBUS, Kind.SUPERVISOR)
+    kinds = (RoleKind.NIMBUS, RoleKind.SUPERVISOR)
     found = processes_of(cluster.run_dir)
     return {process for process in found if (role := role_of(process)) is not None and role.kind in kinds}
 
