@@ -133,6 +133,9 @@ class Daemons:
 
     def await_end(self, timeout_secs: float) -> bool:
         """Wait until a daemon ends, at most for `timeout_secs`; whether one has."""
+        if any(process.poll() is not None for process in self._processes.values()):
+            # `is_stopped` may have reaped it just now: there is no process any more to open.
+            return True
         poll = select.poll()
         pidfds = [os.pidfd_open(process.pid) for process in self._processes.values()]
         for pidfd in pidfds:
