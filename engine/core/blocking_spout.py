@@ -33,7 +33,7 @@ from squall.engine.core.spout_executor import (
     exhausted,
     waiting_count,
 )
-from squall.engine.core.spout_gate import BlockingSpoutTask, Gate, SpoutStopped
+from squall.engine.core.spout_gate import BlockingSpoutTask, Gate, Stopped
 from squall.engine.flow.outbox import Outbox
 from squall.engine.foreign.methods import checked
 from squall.engine.tracking.instruction import Letter as DeadLetter
@@ -146,7 +146,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
                     pause_secs = 0.0
                 else:
                     pause_secs = min(max(2 * pause_secs, _PAUSE_MIN_SECS), _PAUSE_MAX_SECS)
-            except (_Crashed, SpoutStopped):
+            except (_Crashed, Stopped):
                 return
 
     def _thread_ask(self) -> bool:
@@ -174,7 +174,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
     ) -> Any:
         try:
             return call(*arguments)
-        except SpoutStopped:
+        except Stopped:
             raise
         except BaseException as error:
             # Also `sys.exit` in a spout: the loop would wait for ever for a thread that just ended.

@@ -24,7 +24,7 @@ from squall.engine.flow.collectors import AddBlock, SpoutCollector
 from squall.engine.tracking.open_messages import OpenMessages
 
 
-class SpoutStopped(BaseException):
+class Stopped(BaseException):
     """Unwinds `next_tuple` if the worker ends while the spout waits in `emit`. Never leaves the thread."""
 
 
@@ -78,7 +78,7 @@ class Emits:
         self.buried.clear()
 
 
-class GivenLetter(NamedTuple):
+class Letter(NamedTuple):
     """A call that the thread is to make."""
 
     task: BlockingSpoutTask
@@ -141,7 +141,7 @@ class Gate:
         self._woken = False
         self.changed = threading.Condition()
         self.tasks: Sequence[BlockingSpoutTask] = ()
-        self.letters: list[GivenLetter] = []
+        self.letters: list[Letter] = []
         self.permits = 0
         """Emits that the loop still allows before its next turn."""
         self.asking = False
@@ -159,7 +159,7 @@ class Gate:
 
     # ---- the thread ----
 
-    def next_letters(self, pause_secs: float) -> list[GivenLetter] | None:
+    def next_letters(self, pause_secs: float) -> list[Letter] | None:
         """Take the calls to make before the thread asks again; if empty, it may ask; None: it must end. Waits while
         there are none and no room to emit, and up to `pause_secs` before."""
         with self.changed:
@@ -207,7 +207,7 @@ class Gate:
         as a replay must. Raises Stopped."""
         while self.asking and not self.may_emit(task):
             if self.stopping:
-                raise SpoutStopped
+                raise Stopped
             self.changed.wait()
 
     def __exit__(
@@ -237,7 +237,7 @@ class Gate:
         """Have the thread call a method of the task's object, or of its wrapper, after its present call."""
         with self.changed:
             task.finished = False
-            self.letters.append(GivenLetter(task, on, method, arguments))
+            self.letters.append(Letter(task, on, method, arguments))
             self.changed.notify()
 
     def allow(self, emits: int) -> None:

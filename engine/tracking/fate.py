@@ -46,7 +46,7 @@ from squall.engine.tracking.instruction import (
     LeaveTrials,
     Letter,
     LookRound,
-    NoteFailure,
+    Note,
     Refuse,
     Release,
     Replay,
@@ -105,7 +105,7 @@ class Fate:
             yield self._refuse(message_id, key)
             return
         failure = self.attempts.failed(key, failure)
-        yield NoteFailure(message_id, failure)
+        yield Note(message_id, failure)
         yield from self._bury(message_id, values, failure, None)
 
     # ---- answers ----
@@ -137,7 +137,7 @@ class Fate:
         failure, letter, steps = self._count(root, key, failure, now_ns)
         for step in steps:  # noqa: UP028 (a tuple's iterator takes no answers)
             yield step
-        yield NoteFailure(message_id, failure)
+        yield Note(message_id, failure)
         if self.attempts.condemned(key):
             shown = self.attempts.last_failure(key) if failure.error == ANOTHER_TUPLE else failure
             yield from self._bury(message_id, values, shown.as_attempt(failure.attempt), letter)
@@ -163,7 +163,7 @@ class Fate:
         """Count an error in this tree by which the worker is about to end. The spout hears nothing: its successor will
         emit the message again, or find it condemned."""
         failure, _, steps = self._count(root, key_of(message_id, values), failure, now_ns)
-        return [*steps, NoteFailure(message_id, failure)]
+        return [*steps, Note(message_id, failure)]
 
     def charged_late(self, root: int, failure: Failure) -> list[Instruction]:
         """Count an error in this tree by which a worker has ended, if the tree had timed out: its spout was told
@@ -172,7 +172,7 @@ class Fate:
             return []
         key, _ = self._late.pop(root)
         charged = self.attempts.charge_late(key, failure)
-        return [] if charged is None else [NoteFailure(id_of(key), charged)]
+        return [] if charged is None else [Note(id_of(key), charged)]
 
     def worker_died(self, dead: int, failure: Failure, about_to_fail: Iterable[Hashable]) -> None:
         """Count the death of a worker, by its bit, without a word. A message that timed out before may have hung it.

@@ -33,7 +33,7 @@ class Held(NamedTuple):
     letter: Letter | None
 
 
-class NoteFailure(NamedTuple):
+class Note(NamedTuple):
     """Record a failed attempt among the failures."""
 
     message_id: Any
@@ -106,8 +106,7 @@ class LookRound(NamedTuple):
 
 
 Instruction = (
-    NoteFailure | Replay | Hold | Bury | TellDead | Refuse | Close | Release | BeginTrial | EndTrial | LeaveTrials
-    | LookRound
+    Note | Replay | Hold | Bury | TellDead | Refuse | Close | Release | BeginTrial | EndTrial | LeaveTrials | LookRound
 )
 Steps = Generator[Instruction, Any, None]
 """Instructions of one event. The generator goes on only when an instruction was carried out and its answer sent in: a

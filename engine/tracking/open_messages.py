@@ -40,7 +40,7 @@ from squall.engine.tracking.instruction import (
     LeaveTrials,
     Letter,
     LookRound,
-    NoteFailure,
+    Note,
     Refuse,
     Release,
     Replay,
@@ -323,7 +323,7 @@ class OpenMessages:
     def _do(self, step: Instruction) -> bool | None:
         """Carry an instruction out; the answer, if it wants one."""
         match step:
-            case NoteFailure(message_id, failure):
+            case Note(message_id, failure):
                 self.note((message_id,), failure)
             case Replay(message_id, failure):
                 self._account[FAILED] += 1

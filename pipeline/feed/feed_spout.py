@@ -27,7 +27,7 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import repr_of
 from squall.pipeline.feed.claims import Claims
 from squall.pipeline.feed.shares import Claim, Part, Range, RowId, Shares
-from squall.pipeline.feed.sources import FeedSource, Reader, declared_fields, open_feed
+from squall.pipeline.feed.sources import Reader, Source, declared_fields, open_feed
 from squall.pipeline.feed.text_source import TextSource
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class FeedSpout(ReplayingSpout):
             rest = self._rows_of(self._range, row)
         self._records = iter(()) if self.at_end else chain(rest, self.read())
 
-    def _open_source(self) -> FeedSource:
+    def _open_source(self) -> Source:
         if isinstance(self._feed, list):
             return TextSource(self._feed, self._fields, self._range_rows)
         return open_feed(self._feed, self._fields, self._follow)

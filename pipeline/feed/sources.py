@@ -43,7 +43,7 @@ class Reader(Protocol):
     def close(self) -> None: ...
 
 
-class FeedSource(Protocol):
+class Source(Protocol):
     """A feed, as a spout's task sees it."""
 
     def find(self) -> list[Part]: ...
@@ -199,7 +199,7 @@ def declared_fields(feed: str | os.PathLike[str] | Sequence[str | os.PathLike[st
     return ("text",)
 
 
-def open_feed(path: Path, columns: Sequence[str], follow: bool) -> FeedSource:
+def open_feed(path: Path, columns: Sequence[str], follow: bool) -> Source:
     """The feed in a directory; UsageError if there is none. `follow`: it may be empty still."""
     if not path.is_dir():
         what = "is a file, not a feed" if path.exists() else "is not a feed: it does not exist"

@@ -27,13 +27,13 @@ class Baseline:
 
     def __init__(self, user: Any, engine: Engine, known: bool = True) -> None:
         self._before: dict[str, bytes] = {}
-        self._looks: dict[str, BaselineLook] = {}
+        self._looks: dict[str, Look] = {}
         for name, value in attributes(user).items() if known else ():
             data, _ = attempt(engine, value)
             if data is not None:
                 self._before[name] = data
             else:
-                self._looks[name] = BaselineLook(engine, value)
+                self._looks[name] = Look(engine, value)
 
     def changed(self, user: Any, engine: Engine) -> Stored:
         """Store what is different now, as far as it can be."""
@@ -46,7 +46,7 @@ class Baseline:
                 if self._before.get(name) != data:
                     kept[name] = value
                 continue
-            look = BaselineLook(engine, value)
+            look = Look(engine, value)
             before = self._looks.get(name)
             is_as_before = look.is_bare if before is None else not look.differs(before)
             (left_out if is_as_before else lost).append(f"{name} ({why})")
@@ -64,7 +64,7 @@ def store(user: Any, engine: Engine, baseline: Baseline | None) -> Stored:
     return Baseline(user, engine, known=False).changed(user, engine)
 
 
-def look_at_classes(user: Any, engine: Engine) -> dict[str, BaselineLook]:
+def look_at_classes(user: Any, engine: Engine) -> dict[str, Look]:
     """The values that the user's classes of an object hold themselves."""
     looks = {}
     for cls in type(user).__mro__:
@@ -72,11 +72,11 @@ def look_at_classes(user: Any, engine: Engine) -> dict[str, BaselineLook]:
             continue
         for name, value in vars(cls).items():
             if not (name.startswith(("__", "_abc_")) or callable(value) or hasattr(value, "__get__")):
-                looks[f"{cls.__qualname__}.{name}"] = BaselineLook(engine, value)
+                looks[f"{cls.__qualname__}.{name}"] = Look(engine, value)
     return looks
 
 
-class BaselineLook:
+class Look:
     """A look at a value."""
 
     def __init__(self, engine: Engine, value: Any) -> None:
@@ -90,7 +90,7 @@ class BaselineLook:
         self.is_bare = pickler.first_is_opaque
         """Whether there is nothing in it to see: a file, a socket, machinery."""
 
-    def differs(self, other: BaselineLook) -> bool:
+    def differs(self, other: Look) -> bool:
         return self.digest is None or self.digest != other.digest
 
 

@@ -58,7 +58,7 @@ DRY_TURNS = 3
 
 
 @dataclass(frozen=True)
-class HostTurn:
+class Turn:
     """What all workers of a batch are told."""
 
     number: int
@@ -199,7 +199,7 @@ class OneByOne(OpenMessages):
 
 
 @dataclass
-class HostTasks:
+class Around:
     """What a host is given."""
 
     layout: Layout
@@ -219,7 +219,7 @@ class Output(NamedTuple):
 class Host:
     """One worker, for one batch."""
 
-    def __init__(self, around: HostTasks, worker: int, turn: HostTurn, state: WorkerState | None) -> None:
+    def __init__(self, around: Around, worker: int, turn: Turn, state: WorkerState | None) -> None:
         """Raises TaskCrashed if `open` or `prepare` does."""
         self.around = around
         self.worker = worker

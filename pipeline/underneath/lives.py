@@ -22,7 +22,7 @@ from squall.engine.errors import ClusterError
 from squall.engine.foreign.stable_hash import stable_hash
 from squall.pipeline.feed.feed_spout import FeedSpout
 from squall.pipeline.feed.shares import Claim
-from squall.pipeline.underneath.baseline import Baseline, BaselineLook, look_at_classes, store
+from squall.pipeline.underneath.baseline import Baseline, Look, look_at_classes, store
 from squall.pipeline.underneath.snapshot import Engine, Stored, can_be_stored_whole, open_descriptors, restore
 
 COLLECTOR_METHODS = ("emit", "emit_direct", "ack", "fail")
@@ -42,7 +42,7 @@ class Life:
         self._baseline: Baseline | None = None
         self._prepared_again = False
         self._name_of_task = ""
-        self._classes: dict[str, BaselineLook] = {}
+        self._classes: dict[str, Look] = {}
 
     def attach(self, user: Any, engine: Engine, stored: bytes | None, has_gauges: Callable[[], bool]) -> None:
         """Have the next call of `prepare` (or `open`) begin this life."""
@@ -269,7 +269,7 @@ class DealtClaims:
     def store(self, claim: Claim) -> None: ...
 
 
-def _changed(before: Mapping[str, BaselineLook], now: Mapping[str, BaselineLook]) -> list[str]:
+def _changed(before: Mapping[str, Look], now: Mapping[str, Look]) -> list[str]:
     return [name for name, look in now.items() if name not in before or look.differs(before[name])]
 
 

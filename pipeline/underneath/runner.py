@@ -31,7 +31,7 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.engine.report.run_report import RunReport
 from squall.pipeline.underneath.checkpoint import Checkpoint
 from squall.pipeline.underneath.control import Control, after, doubts, leads_nowhere, letters_of, next_turn, report_of
-from squall.pipeline.underneath.host import Fatal, HostTurn, WorkerReport
+from squall.pipeline.underneath.host import Fatal, Turn, WorkerReport
 from squall.pipeline.underneath.layout import Layout, lay_out
 from squall.pipeline.underneath.rows import PARCEL, REPORT, SCHEMA, STATE
 from squall.pipeline.underneath.stage import Shared, Stage
@@ -188,7 +188,7 @@ class SparkRun:
         return paused
 
     def _commit(
-        self, control: Control, turn: HostTurn, reports: dict[int, WorkerReport], path: Path, spark_batch: int,
+        self, control: Control, turn: Turn, reports: dict[int, WorkerReport], path: Path, spark_batch: int,
         took_secs: float,
     ) -> None:
         now = after(control, turn, reports, path.name, spark_batch, took_secs, self.layout)
@@ -231,7 +231,7 @@ class SparkRun:
             if isinstance(report, Fatal):
                 raise ClusterError(f"{self.name} cannot run: {report.text.splitlines()[0]}")
 
-    def _rows_after(self, spark: SparkSession, control: Control, turn: HostTurn) -> DataFrame:
+    def _rows_after(self, spark: SparkSession, control: Control, turn: Turn) -> DataFrame:
         """The rows at the end of a batch, as a plan that nothing has run yet."""
         from pyspark.sql import functions
 

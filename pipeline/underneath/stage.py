@@ -26,7 +26,7 @@ from squall.engine.api.topology import ComponentSpec, Topology
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import SquallError
 from squall.engine.flow.parcel import Parcel
-from squall.pipeline.underneath.host import Fatal, Host, HostTasks, HostTurn, Output, WorkerReport, WorkerState
+from squall.pipeline.underneath.host import Around, Fatal, Host, Output, Turn, WorkerReport, WorkerState
 from squall.pipeline.underneath.layout import Layout, lay_out
 from squall.pipeline.underneath.rows import END, PARCEL, REPORT, STATE, Row
 
@@ -51,7 +51,7 @@ class Shared:
     state_root: str | None
 
 
-class StageLetter(NamedTuple):
+class Letter(NamedTuple):
     """The body of a PARCEL row."""
 
     last: bool
@@ -61,15 +61,15 @@ class StageLetter(NamedTuple):
     parcel: bytes | None
 
 
-_deployed: dict[str, HostTasks] = {}
+_deployed: dict[str, Around] = {}
 
 
-def deploy(shared: Shared) -> HostTasks:
+def deploy(shared: Shared) -> Around:
     """The topology in this process: loaded once, for one run at a time."""
     if shared.launch not in _deployed:
         _deployed.clear()
         layout = lay_out(shared.load(), shared.config)
-        _deployed[shared.launch] = HostTasks(layout, shared.name, shared.run_id, shared.state_root, copy_component)
+        _deployed[shared.launch] = Around(layout, shared.name, shared.run_id, shared.state_root, copy_component)
     return _deployed[shared.launch]
 
 
@@ -78,14 +78,14 @@ def copy_component(spec: ComponentSpec) -> Any:
     return pickle.loads(cloudpickle.dumps(spec.component))
 
 
-def run_slot(around: HostTasks, level: int, slot: int, turn: HostTurn, rows: Iterable[Row]) -> Iterator[Row]:
+def run_slot(around: Around, level: int, slot: int, turn: Turn, rows: Iterable[Row]) -> Iterator[Row]:
     """Run the worker of a slot for a batch; the rows for all others pass through."""
     layout = around.layout
-    run: StageRun | None = None
+    run: Run | None = None
     out = _Kept()
     before, sys.stdout = sys.stdout, out
     try:
-        run = StageRun(around, layout.levels[level][slot], turn, out)
+        run = Run(around, layout.levels[level][slot], turn, out)
         for row in rows:
             if row.level == level:
                 yield from run.take(row)
@@ -111,10 +111,10 @@ class _Kept(io.StringIO):
         return super().write(text) if self.tell() < SAID_CHARACTERS else len(text)
 
 
-class StageRun:
+class Run:
     """One worker's batch."""
 
-    def __init__(self, around: HostTasks, worker: int, turn: HostTurn, out: _Kept) -> None:
+    def __init__(self, around: Around, worker: int, turn: Turn, out: _Kept) -> None:
         self._around = around
         self._layout: Layout = around.layout
         self._worker = worker
@@ -144,7 +144,7 @@ class StageRun:
         if row.kind == STATE:
             self._state = pickle.loads(row.body)
             return
-        letter: StageLetter = pickle.loads(row.body)
+        letter: Letter = pickle.loads(row.body)
         if letter.last:
             self._heard[row.source] = row.nonce
             if letter.closed:
@@ -192,7 +192,7 @@ class StageRun:
 
     def _last_rows(self, state: WorkerState, report: WorkerReport) -> Iterator[Row]:
         layout, worker = self._layout, self._worker
-        letter = pickle.dumps(StageLetter(True, report.closed, None), 5)
+        letter = pickle.dumps(Letter(True, report.closed, None), 5)
         for reader in layout.readers(worker):
             yield Row(layout.level_of[reader], layout.slot_of[reader], PARCEL, worker, LAST, state.nonce, letter)
         yield Row(
@@ -202,9 +202,9 @@ class StageRun:
 
     def _rows(self, outputs: Iterable[Output]) -> Iterator[Row]:
         for target, data in outputs:
-            yield self._row(target, StageLetter(False, False, data))
+            yield self._row(target, Letter(False, False, data))
 
-    def _row(self, target: int, letter: StageLetter) -> Row:
+    def _row(self, target: int, letter: Letter) -> Row:
         layout = self._layout
         self._seq += 1
         level = layout.level_of[target]
@@ -217,7 +217,7 @@ class StageRun:
 class Stage:
     """`mapInArrow` of one level."""
 
-    def __init__(self, shared: Any, level: int, turn: HostTurn) -> None:
+    def __init__(self, shared: Any, level: int, turn: Turn) -> None:
         """`shared`: a broadcast `Shared`."""
         self._shared = shared
         self._level = level

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from squall.engine.errors import UsageError
 from squall.pipeline.feed.manifest import Increment, Manifest, PartFile, Partition
-from squall.pipeline.write.written import PartPlace, Written
+from squall.pipeline.write.written import Place, Written
 
 
 def new_stem(former: Manifest, partition: int | None = None) -> str:
@@ -24,10 +24,10 @@ def new_stem(former: Manifest, partition: int | None = None) -> str:
     return f"{len(former.increments) + 1:05d}{middle}-{secrets.token_hex(4)}"
 
 
-def places(former: Manifest, directory: str) -> list[PartPlace]:
+def places(former: Manifest, directory: str) -> list[Place]:
     """A place for each task. The first, which may be the only one, gets the partition with the fewest rows."""
     by_rows = sorted(former.partitions, key=lambda entry: (entry.rows, entry.partition))
-    return [PartPlace(directory, one.partition, one.rows, new_stem(former, one.partition)) for one in by_rows]
+    return [Place(directory, one.partition, one.rows, new_stem(former, one.partition)) for one in by_rows]
 
 
 def first_manifest(input_: str, partitions: int, recipe: Mapping[str, Any], *, is_plain: bool) -> Manifest:

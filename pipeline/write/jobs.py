@@ -17,7 +17,7 @@ from squall.pipeline.read.frame import INTERNALS, LINE_NO, PATH, RAW, REASON
 from squall.pipeline.read.inputs import SourceFile, path_in
 from squall.pipeline.read.json_lines import COPY
 from squall.pipeline.read.lines import MAX_RAW_BYTES, last_line, read_chunks
-from squall.pipeline.write.written import PartPlace, Written
+from squall.pipeline.write.written import Place, Written
 
 if TYPE_CHECKING:
     import pyarrow
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 LINE_COLUMNS = ("path", "line_no", "text")
 
 
-def write_lines(
-    spark: SparkSession, root: str, files: Sequence[InputFile], places: Sequence[PartPlace]
-) -> list[Written]:
+def write_lines(spark: SparkSession, root: str, files: Sequence[InputFile], places: Sequence[Place]) -> list[Written]:
     """Write all lines of the files, in one task for each place."""
     plan = balance(files, len(places))
 
@@ -40,7 +38,7 @@ def write_lines(
     return spark.sparkContext.parallelize(range(len(places)), len(places)).map(write).collect()
 
 
-def _write_lines(root: str, files: Sequence[InputFile], place: PartPlace) -> Written:
+def _write_lines(root: str, files: Sequence[InputFile], place: Place) -> Written:
     import pyarrow
 
     from squall.pipeline.write.part_writer import PartWriter
@@ -67,7 +65,7 @@ def _write_lines(root: str, files: Sequence[InputFile], place: PartPlace) -> Wri
     return writer.close()
 
 
-def write_frame(frame: DataFrame, root: str, places: Sequence[PartPlace]) -> list[Written]:
+def write_frame(frame: DataFrame, root: str, places: Sequence[Place]) -> list[Written]:
     """Write all rows of a frame with INTERNALS, in a task for each place at most."""
     from pyspark.sql import functions as f
 
@@ -88,7 +86,7 @@ def write_frame(frame: DataFrame, root: str, places: Sequence[PartPlace]) -> lis
     return [pickle.loads(row.outcome) for row in rows]
 
 
-def _write_rows(root: str, place: PartPlace, batches: Iterator[pyarrow.RecordBatch]) -> Written:
+def _write_rows(root: str, place: Place, batches: Iterator[pyarrow.RecordBatch]) -> Written:
     from squall.pipeline.write.part_writer import PartWriter
 
     writer: PartWriter | None = None

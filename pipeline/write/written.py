@@ -10,7 +10,7 @@ from squall.pipeline.feed.manifest import PartFile
 from squall.pipeline.read.inputs import SourceFile
 
 
-class PartPlace(NamedTuple):
+class Place(NamedTuple):
     """Where the rows of a task go: a partition, its first free offset, and the directory and the name of the files."""
 
     directory: str

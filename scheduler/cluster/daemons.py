@@ -28,7 +28,7 @@ from squall.scheduler.client.why_away import room_error
 from squall.scheduler.cluster.size import FIRST_PORT
 from squall.scheduler.common.mark import processes_of, role_of, signal_marked
 from squall.scheduler.common.process import is_stopped
-from squall.scheduler.common.process_title import MODULES, Role, RoleKind
+from squall.scheduler.common.process_title import MODULES, Kind, Role
 from squall.scheduler.forking.module import ForkedModule, fork_module
 
 _START_TIMEOUT_SECS = 20.0
@@ -63,9 +63,9 @@ class Daemons:
         self._processes: dict[str, ForkedModule] = {}
         self._logged: dict[str, int] = {}
         """Daemon -> size in bytes of its log when it was started: its words come after that."""
-        self._roles: dict[str, tuple[Role, tuple[str, ...]]] = {"nimbus": (Role(RoleKind.NIMBUS), ())}
+        self._roles: dict[str, tuple[Role, tuple[str, ...]]] = {"nimbus": (Role(Kind.NIMBUS), ())}
         for number in range(1, nodes + 1):
-            role = Role(RoleKind.SUPERVISOR, f"node-{number}")
+            role = Role(Kind.SUPERVISOR, f"node-{number}")
             self._roles[f"supervisor-{role.name}"] = role, ("--node", role.name, "--ports", ports_of(slots))
 
     def kill_earlier(self) -> None:

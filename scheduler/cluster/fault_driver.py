@@ -23,7 +23,7 @@ from squall.ipc.control import NoAnswer
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.nimbus_client import NimbusClient, nimbus_is_stopped
 from squall.scheduler.cluster.size import FIRST_PORT
-from squall.scheduler.faults.fault_plan import FaultPlan
+from squall.scheduler.faults.fault_plan import Plan
 from squall.scheduler.faults.resolution import Place, View
 from squall.scheduler.faults.schedule import Course, Schedule
 from squall.scheduler.faults.sentence import text_of
@@ -44,7 +44,7 @@ def view_before(name: str, topology: Topology, nodes: Sequence[str], slots_per_n
 class FaultDriver:
     """Carries out the plan of one run."""
 
-    def __init__(self, plan: FaultPlan, client: NimbusClient, job: Job, tell: Callable[[str], None]) -> None:
+    def __init__(self, plan: Plan, client: NimbusClient, job: Job, tell: Callable[[str], None]) -> None:
         """`tell` gets a line whenever a fault begins."""
         self._schedule = Schedule(plan.faults, plan.seed)
         self._ends_secs = plan.for_secs

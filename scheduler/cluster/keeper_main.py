@@ -34,8 +34,8 @@ from squall.ipc.run_parent import try_flock
 from squall.ipc.rundir import RunDir
 from squall.scheduler.cluster.daemons import Daemons
 from squall.scheduler.cluster.keeper import Keeper
-from squall.scheduler.cluster.keeper_process import LENGTH_BYTES, Began, KeeperOrder
-from squall.scheduler.common.process_title import MODULES, Role, RoleKind, show_role
+from squall.scheduler.cluster.keeper_process import LENGTH_BYTES, Began, Order
+from squall.scheduler.common.process_title import MODULES, Kind, Role, show_role
 from squall.scheduler.forking.parent import preload
 
 # The daemons' modules, imported here once for all of them.
@@ -48,13 +48,12 @@ PRELOAD_DELAY_SECS = 2.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    prog = f"python -m {MODULES[RoleKind.KEEPER]}"
-    parser = argparse.ArgumentParser(prog=prog, description="keeps a cluster's daemons")
+    parser = argparse.ArgumentParser(prog=f"python -m {MODULES[Kind.KEEPER]}", description="keeps a cluster's daemons")
     parser.add_argument("--dir", required=True, help="run directory")
     parser.add_argument("--starting-fd", type=int, help="descriptor that holds the right to start")
     parser.add_argument("--remove-dir", action="store_true", help="remove the run directory at the end")
     options = parser.parse_args(arguments)
-    show_role(Role(RoleKind.KEEPER))
+    show_role(Role(Kind.KEEPER))
     os.umask(UMASK)
     run_dir = RunDir(options.dir)
     report, lifeline = os.dup(1), os.dup(0)
@@ -85,15 +84,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _read_order(fd: int) -> KeeperOrder | None:
+def _read_order(fd: int) -> Order | None:
     """The launcher's order; None if it has ended without one."""
     with open(fd, "rb", closefd=False) as pipe:
         length = pipe.read(LENGTH_BYTES)
         body = pipe.read(int.from_bytes(length, "little"))
-    return msgspec.msgpack.decode(body, type=KeeperOrder) if body else None
+    return msgspec.msgpack.decode(body, type=Order) if body else None
 
 
-def _start(run_dir: RunDir, order: KeeperOrder, lifeline: int) -> Daemons:
+def _start(run_dir: RunDir, order: Order, lifeline: int) -> Daemons:
     os.environb.clear()
     os.environb.update(order.environment)
     if order.directory:

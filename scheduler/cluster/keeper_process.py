@@ -37,7 +37,7 @@ END_PATIENCE_SECS = 10.0
 """Longest wait for a keeper to end when its cluster was told to: twice the workers' grace."""
 
 
-class KeeperOrder(msgspec.Struct):
+class Order(msgspec.Struct):
     """To the keeper: start the cluster."""
 
     nodes: int
@@ -98,7 +98,7 @@ class KeeperProcess:
     def start(self, nodes: int, slots: int, *, is_bound: bool = True, adopts: bool = False) -> None:
         """Start the cluster. ClusterError or UsageError if that fails."""
         environment = daemon_environment(self.run_dir)
-        order = KeeperOrder(
+        order = Order(
             nodes, slots, {os.fsencode(name): os.fsencode(value) for name, value in environment.items()},
             _current_directory(), is_bound, adopts,
         )

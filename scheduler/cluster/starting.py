@@ -24,7 +24,7 @@ from squall.ipc.rundir import UNKNOWN, RunDir
 from squall.scheduler.cluster.keeper_process import KeeperProcess
 from squall.scheduler.cluster.size import check_cluster
 from squall.scheduler.common.mark import processes_of, role_of
-from squall.scheduler.common.process_title import RoleKind
+from squall.scheduler.common.process_title import Kind
 
 _ENDING_SECS = 1.0
 """Longest wait for the processes of a cluster that is ending: some outlive their Nimbus by a moment."""
@@ -95,7 +95,7 @@ def _check_what_runs(run_dir: RunDir, adopts: bool) -> bool:
         left = processes_of(run_dir)
         kinds = {None if (role := role_of(process)) is None else role.kind for process in left}
         holder = run_dir.lock_holder()
-        if adopts and RoleKind.KEEPER not in kinds and run_dir.keeper_lock.exists():
+        if adopts and Kind.KEEPER not in kinds and run_dir.keeper_lock.exists():
             return True
         if holder is not None:
             raise InUse(
@@ -108,7 +108,7 @@ def _check_what_runs(run_dir: RunDir, adopts: bool) -> bool:
             break
         time.sleep(_POLL_SECS)
     # By now forking parents have ended with their supervisors; a stopped one ends when it is continued.
-    if adopts and kinds <= {RoleKind.WORKER, RoleKind.FORKING_PARENT}:
+    if adopts and kinds <= {Kind.WORKER, Kind.FORKING_PARENT}:
         return True
     many = len(left) != 1
     raise UsageError(

@@ -41,7 +41,7 @@ from squall.scheduler.cluster.keeper_process import KeeperProcess
 from squall.scheduler.common.mark import processes_of, role_of, signal_marked
 from squall.scheduler.common.messages import TopologyRecord
 from squall.scheduler.common.process import is_stopped
-from squall.scheduler.common.process_title import RoleKind
+from squall.scheduler.common.process_title import Kind
 from squall.scheduler.records.topology_view import TopologyView
 
 ANSWER_SECS = TIMEOUT_SECS
@@ -56,7 +56,7 @@ _POLL_SECS = 0.05
 
 
 @dataclass(frozen=True)
-class StoppedCluster:
+class Stopped:
     """The outcome of a stop."""
 
     pending: dict[str, Unfinished] = field(default_factory=dict)
@@ -70,9 +70,7 @@ class StoppedCluster:
     """Whether Nimbus stopped the cluster, after the drain or at its limit. Otherwise nothing was drained."""
 
 
-def stop_cluster(
-    run_dir: RunDir, drain_secs: float, on_wait: Callable[[], bool | None] | None = None
-) -> StoppedCluster:
+def stop_cluster(run_dir: RunDir, drain_secs: float, on_wait: Callable[[], bool | None] | None = None) -> Stopped:
     """Drain for at most `drain_secs`, then end the cluster. When `on_wait` returns True, the drain ends early."""
     if not (math.isfinite(drain_secs) and drain_secs >= 0):
         raise UsageError(f"the wait is {drain_secs}; allowed: a number of seconds from 0 up")
@@ -86,12 +84,12 @@ def stop_cluster(
             # It died, or another command has stopped the cluster.
             return _end_without_nimbus(run_dir)
         # Nimbus holds its directory, but is stopped or hangs.
-        return StoppedCluster(killed=_end_processes(run_dir), is_silent=True, by_nimbus=False)
+        return Stopped(killed=_end_processes(run_dir), is_silent=True, by_nimbus=False)
     # Nimbus has waited for the supervisors that it knew: one that is left had not registered with it yet.
-    if not _of_kind(processes_of(run_dir), RoleKind.SUPERVISOR):
+    if not _of_kind(processes_of(run_dir), Kind.SUPERVISOR):
         # A forking parent ends a moment after its supervisor.
         _await_none(run_dir, _STOP_MARGIN_SECS)
-    return StoppedCluster(pending, _end_processes(run_dir))
+    return Stopped(pending, _end_processes(run_dir))
 
 
 def stop_bound(keeper: KeeperProcess, client: NimbusClient, grace_secs: float) -> str:
@@ -117,12 +115,12 @@ def stop_bound(keeper: KeeperProcess, client: NimbusClient, grace_secs: float) -
     return ""
 
 
-def _end_without_nimbus(run_dir: RunDir) -> StoppedCluster:
+def _end_without_nimbus(run_dir: RunDir) -> Stopped:
     """End what is left; nothing may be, or processes that another command's stop is just ending."""
-    is_led = bool(_of_kind(processes_of(run_dir), RoleKind.SUPERVISOR, RoleKind.WORKER))
+    is_led = bool(_of_kind(processes_of(run_dir), Kind.SUPERVISOR, Kind.WORKER))
     if not is_led and not _await_none(run_dir, _STOP_MARGIN_SECS):
-        return StoppedCluster()
-    return StoppedCluster(killed=_end_processes(run_dir), by_nimbus=False)
+        return Stopped()
+    return Stopped(killed=_end_processes(run_dir), by_nimbus=False)
 
 
 def _stop_by_nimbus(
@@ -170,7 +168,7 @@ def _await_kept_nimbus(run_dir: RunDir) -> bool:
     """Whether there is a Nimbus; waits for a keeper to restart it."""
     deadline = time.monotonic() + AWAY_PATIENCE_SECS
     while run_dir.lock_holder() is None:
-        if not _of_kind(processes_of(run_dir), RoleKind.KEEPER) or time.monotonic() >= deadline:
+        if not _of_kind(processes_of(run_dir), Kind.KEEPER) or time.monotonic() >= deadline:
             return False
         time.sleep(_POLL_SECS)
     return True
@@ -179,7 +177,7 @@ def _await_kept_nimbus(run_dir: RunDir) -> bool:
 def _await_going_nimbus(run_dir: RunDir) -> None:
     """Wait while Nimbus's process is stopped by a signal. NoAnswer if it stays so."""
     deadline = time.monotonic() + STOPPED_SECS
-    while any(is_stopped(process.pid) for process in _of_kind(processes_of(run_dir), RoleKind.NIMBUS)):
+    while any(is_stopped(process.pid) for process in _of_kind(processes_of(run_dir), Kind.NIMBUS)):
         if time.monotonic() >= deadline:
             raise NoAnswer(f"Nimbus (pid {run_dir.lock_holder()}) is stopped")
         time.sleep(_POLL_SECS)
@@ -190,7 +188,7 @@ def _end_processes(run_dir: RunDir) -> int:
     _end_keeper(run_dir)
     found = processes_of(run_dir)
     # Nimbus too: if its directory or its key is gone, it may still run, and would be waited for in vain.
-    daemons = _of_kind(found, RoleKind.SUPERVISOR, RoleKind.NIMBUS)
+    daemons = _of_kind(found, Kind.SUPERVISOR, Kind.NIMBUS)
     for process in daemons:
         signal_marked(process, run_dir, signal.SIGTERM)
     for process in found:
@@ -211,7 +209,7 @@ def _end_keeper(run_dir: RunDir) -> None:
     """Kill the keeper and wait for its end. Call it first: the keeper restarts daemons."""
     run_dir.keeper_lock.unlink(missing_ok=True)
     deadline = time.monotonic() + _STOP_MARGIN_SECS
-    while keepers := _of_kind(processes_of(run_dir), RoleKind.KEEPER):
+    while keepers := _of_kind(processes_of(run_dir), Kind.KEEPER):
         for process in keepers:
             signal_marked(process, run_dir, signal.SIGKILL)
         if time.monotonic() >= deadline:
@@ -219,7 +217,7 @@ def _end_keeper(run_dir: RunDir) -> None:
         time.sleep(_POLL_SECS)
 
 
-def _of_kind(processes: list[psutil.Process], *kinds: RoleKind) -> list[psutil.Process]:
+def _of_kind(processes: list[psutil.Process], *kinds: Kind) -> list[psutil.Process]:
     """Those that are of one of these kinds."""
     return [process for process in processes if (role := role_of(process)) is not None and role.kind in kinds]
 

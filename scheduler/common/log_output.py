@@ -78,7 +78,7 @@ def older_log(path: Path, number: int) -> Path:
     return path.with_name(f"{path.name}.{number}") if number else path
 
 
-class ProcessLog(io.RawIOBase):
+class LogFile(io.RawIOBase):
     """The raw file below `sys.stdout` or `sys.stderr`."""
 
     def __init__(self, fd: int, rotation: Rotation | None = None) -> None:
@@ -117,6 +117,6 @@ def log_output(path: str | os.PathLike[str], rotate_bytes: int = ROTATE_BYTES) -
     rotation = Rotation(path, rotate_bytes)
     # Line by line: a reader must find whole lines while the process runs, and after a kill.
     sys.stdout, sys.stderr = (
-        io.TextIOWrapper(io.BufferedWriter(ProcessLog(fd, rotation)), "utf-8", "backslashreplace", line_buffering=True)
+        io.TextIOWrapper(io.BufferedWriter(LogFile(fd, rotation)), "utf-8", "backslashreplace", line_buffering=True)
         for fd in (1, 2)
     )

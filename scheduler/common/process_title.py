@@ -23,7 +23,7 @@ _SPARE = "SPT_NOENV"
 """Variable that tells setproctitle not to write over the environment, which follows the command line in memory."""
 
 
-class RoleKind(StrEnum):
+class Kind(StrEnum):
     """What a process is."""
 
     KEEPER = "keeper"
@@ -34,10 +34,10 @@ class RoleKind(StrEnum):
 
 
 MODULES = {
-    RoleKind.KEEPER: "squall.scheduler.cluster.keeper_main",
-    RoleKind.NIMBUS: "squall.scheduler.nimbus.main",
-    RoleKind.SUPERVISOR: "squall.scheduler.supervisor.main",
-    RoleKind.FORKING_PARENT: "squall.scheduler.forking.parent",
+    Kind.KEEPER: "squall.scheduler.cluster.keeper_main",
+    Kind.NIMBUS: "squall.scheduler.nimbus.main",
+    Kind.SUPERVISOR: "squall.scheduler.supervisor.main",
+    Kind.FORKING_PARENT: "squall.scheduler.forking.parent",
 }
 """The module that each runs; a worker is forked by a forking parent."""
 
@@ -45,7 +45,7 @@ MODULES = {
 class Role(NamedTuple):
     """A process's kind, and which one of that kind it is."""
 
-    kind: RoleKind
+    kind: Kind
     name: str = ""
     """Node of a supervisor or forking parent, node and port of a worker."""
     topology: str = ""
@@ -86,7 +86,7 @@ def role_in(command: Sequence[str]) -> Role | None:
 
 
 def _role_titled(text: str) -> Role | None:
-    for kind in RoleKind:
+    for kind in Kind:
         if text == kind or text.startswith(f"{kind} "):
             name, _, topology = text[len(kind) + 1 :].partition(" ")
             return Role(kind, name, topology)

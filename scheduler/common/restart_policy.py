@@ -61,7 +61,7 @@ class RestartPolicyOptions:
 
 
 @dataclass(frozen=True)
-class StartAgain:
+class Restart:
     """Start again after `delay_secs` (0: at once)."""
 
     delay_secs: float
@@ -94,26 +94,26 @@ class RestartPolicy:
         self._in_a_row = 0
         self._refusals_in_a_row = 0
 
-    def died(self, now: float, lived_secs: float, excused: bool = False) -> StartAgain | GiveUp:
+    def died(self, now: float, lived_secs: float, excused: bool = False) -> Restart | GiveUp:
         """A worker has ended without being told to. An excused death brought a poison tuple nearer to the dead-letter
         ledger, which is progress: no reason to give up, nor for a long delay."""
         options = self._options
         self._refusals_in_a_row = 0
         self._in_a_row = 1 if lived_secs >= options.probation_secs else self._in_a_row + 1
         if excused:
-            return StartAgain(self._jittered(min(options.first_delay_secs, options.delay_secs(self._in_a_row))))
+            return Restart(self._jittered(min(options.first_delay_secs, options.delay_secs(self._in_a_row))))
         self._deaths.append(now)
         while now - self._deaths[0] > options.period_secs:
             self._deaths.popleft()
         if len(self._deaths) > options.max_deaths:
             return GiveUp(len(self._deaths), options.period_secs)
-        return StartAgain(self._jittered(options.delay_secs(self._in_a_row)))
+        return Restart(self._jittered(options.delay_secs(self._in_a_row)))
 
-    def fork_refused(self) -> StartAgain:
+    def fork_refused(self) -> Restart:
         """The machine could not fork. That is not the work's fault: it counts as no death, but the next try waits."""
         self._refusals_in_a_row += 1
         equivalent_deaths = self._options.immediate_restarts + self._refusals_in_a_row
-        return StartAgain(self._jittered(self._options.delay_secs(equivalent_deaths)))
+        return Restart(self._jittered(self._options.delay_secs(equivalent_deaths)))
 
     def _jittered(self, delay_secs: float) -> float:
         if delay_secs == 0:

@@ -34,7 +34,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True, rename={"for_": "for"}):
 
 
 @dataclass(frozen=True, slots=True)
-class FaultPlan:
+class Plan:
     """Faults that can be carried out."""
 
     faults: tuple[Fault, ...]
@@ -43,7 +43,7 @@ class FaultPlan:
     """Seconds after which it ends, even if faults are still to come; None: it ends with its last fault."""
 
 
-def read_plan(lines: Sequence[str], paths: Sequence[str], view: View | None, for_secs: float | None) -> FaultPlan:
+def read_plan(lines: Sequence[str], paths: Sequence[str], view: View | None, for_secs: float | None) -> Plan:
     """The faults of these files, then those of `--fault` in `lines`. `for_secs`: the length of the run."""
     sources: list[tuple[str, str]] = []
     seeds: list[int] = []
@@ -66,7 +66,7 @@ def read_plan(lines: Sequence[str], paths: Sequence[str], view: View | None, for
             mistakes.append(f"{source}: {error}")
     if mistakes:
         raise UsageError("; ".join(mistakes))
-    return FaultPlan(tuple(faults), seeds[0] if seeds else 0, min(ends_secs, default=None))
+    return Plan(tuple(faults), seeds[0] if seeds else 0, min(ends_secs, default=None))
 
 
 def _read(path: str) -> _File:

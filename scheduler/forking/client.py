@@ -20,12 +20,12 @@ from typing import NamedTuple
 from squall.engine.errors import ClusterError, ProtocolError
 from squall.ipc import text_seed
 from squall.scheduler.common.messages import WorkerBoot
-from squall.scheduler.common.process_title import MODULES, RoleKind
+from squall.scheduler.common.process_title import MODULES, Kind
 from squall.scheduler.forking.interpreter import interpreter
 from squall.scheduler.forking.module import ChildProcess, fork_module
 from squall.scheduler.forking.wire import ChildExited, Forked, ForkingParentChannel, ForkRefused, ForkRequest, Received
 
-_MODULE = MODULES[RoleKind.FORKING_PARENT]
+_MODULE = MODULES[Kind.FORKING_PARENT]
 WORKER_ENTRY = "squall.scheduler.worker.main:worker_main"
 SEND_TIMEOUT_SECS = 5.0
 CLOSE_TIMEOUT_SECS = 5.0

@@ -34,7 +34,7 @@ from squall.ipc.private import UMASK
 from squall.scheduler.common import process
 from squall.scheduler.common.daemon import log_to_stderr
 from squall.scheduler.common.messages import WorkerBoot
-from squall.scheduler.common.process_title import MODULES, Role, RoleKind, show_role
+from squall.scheduler.common.process_title import MODULES, Kind, Role, show_role
 from squall.scheduler.forking.child import fork
 from squall.scheduler.forking.wire import ChildExited, Forked, ForkingParentChannel, ForkRefused, ForkRequest
 from squall.scheduler.forking.worker_child import run_child
@@ -139,12 +139,12 @@ class ForkingLoop:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    prog = f"python -m {MODULES[RoleKind.FORKING_PARENT]}"
+    prog = f"python -m {MODULES[Kind.FORKING_PARENT]}"
     parser = argparse.ArgumentParser(prog=prog, description="forks workers for a supervisor")
     parser.add_argument("--node", required=True, help="name of the supervisor's node")
     parser.add_argument("--fd", type=int, required=True, help="descriptor of the socket to the supervisor")
     options = parser.parse_args(arguments)
-    show_role(Role(RoleKind.FORKING_PARENT, options.node))
+    show_role(Role(Kind.FORKING_PARENT, options.node))
     log_to_stderr()
     os.umask(UMASK)
     with contextlib.closing(ForkingParentChannel(socket.socket(fileno=options.fd))) as channel:

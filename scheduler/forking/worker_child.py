@@ -16,7 +16,7 @@ from typing import NoReturn
 from squall.engine.errors import UsageError
 from squall.scheduler.common.log_output import ROTATE_BYTES
 from squall.scheduler.common.messages import WorkerBoot
-from squall.scheduler.common.process_title import Role, RoleKind, show_role
+from squall.scheduler.common.process_title import Kind, Role, show_role
 from squall.scheduler.common.python_stacks import DUMP_SIGNAL
 from squall.scheduler.forking.child import run_forked
 
@@ -28,7 +28,7 @@ def run_child(boot: WorkerBoot, entry: str) -> NoReturn:
 
 
 def _run_entry(entry: str, boot: WorkerBoot) -> object:
-    show_role(Role(RoleKind.WORKER, f"{boot.node}:{boot.port}", boot.topology.name))
+    show_role(Role(Kind.WORKER, f"{boot.node}:{boot.port}", boot.topology.name))
     # SIGINT ends a worker as any other signal does. So a KeyboardInterrupt in a worker was raised by users' code.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     faulthandler.enable()

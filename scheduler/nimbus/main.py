@@ -30,7 +30,7 @@ from squall.ipc.control import ControlServer
 from squall.ipc.rundir import Presence, RunDir, RunLock
 from squall.scheduler.common.daemon import SignalInbox, daemon_parser, run_daemon, tell_ready, write_record
 from squall.scheduler.common.process import open_pidfd
-from squall.scheduler.common.process_title import RoleKind
+from squall.scheduler.common.process_title import Kind
 from squall.scheduler.nimbus.leftovers import check_store_is_there
 from squall.scheduler.nimbus.service import NimbusService
 from squall.scheduler.nimbus.store import Store
@@ -178,7 +178,7 @@ class NimbusProcess:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = daemon_parser(RoleKind.NIMBUS, "the cluster's Nimbus")
+    parser = daemon_parser(Kind.NIMBUS, "the cluster's Nimbus")
     parser.add_argument("--alone", action="store_true", help="signals end Nimbus only; supervisors and workers run on")
     return parser.parse_args(arguments)
 
@@ -192,7 +192,7 @@ def _work(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    return run_daemon(RoleKind.NIMBUS, lambda: parse(arguments), _work)
+    return run_daemon(Kind.NIMBUS, lambda: parse(arguments), _work)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.common.mark import processes_of, role_of
 from squall.scheduler.common.messages import Assignment, TopologyRecord
 from squall.scheduler.common.process import lives, start_time_ticks
-from squall.scheduler.common.process_title import Role, RoleKind
+from squall.scheduler.common.process_title import Kind, Role
 from squall.scheduler.faults.in_force import NIMBUS, Victim
 from squall.scheduler.faults.resolution import Place, View
 from squall.scheduler.nimbus.files import NimbusFiles
@@ -65,8 +65,8 @@ class Victims:
     def supervisor(self, node: str) -> Victim:
         """A node's supervisor. ClusterError if there is none now."""
         for process in processes_of(self._run_dir):
-            if role_of(process) == Role(RoleKind.SUPERVISOR, node):
-                return _victim(f"{RoleKind.SUPERVISOR} {node}", process.pid)
+            if role_of(process) == Role(Kind.SUPERVISOR, node):
+                return _victim(f"{Kind.SUPERVISOR} {node}", process.pid)
         raise ClusterError(f"the supervisor of {node} is dead, its replacement is not there yet")
 
     def forking_parent(self, node: str) -> Victim:
@@ -74,8 +74,8 @@ class Victims:
         supervisor = self.supervisor(node)
         for process in processes_of(self._run_dir):
             # A worker that was forked just now looks like its forking parent, and is a child of that.
-            if role_of(process) == Role(RoleKind.FORKING_PARENT, node) and _parent(process) == supervisor.pid:
-                return _victim(f"{RoleKind.FORKING_PARENT} {node}", process.pid)
+            if role_of(process) == Role(Kind.FORKING_PARENT, node) and _parent(process) == supervisor.pid:
+                return _victim(f"{Kind.FORKING_PARENT} {node}", process.pid)
         raise ClusterError(f"the forking parent of {node} is dead, its replacement is not there yet")
 
 

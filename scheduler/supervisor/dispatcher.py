@@ -37,7 +37,7 @@ from squall.scheduler.supervisor.instruction import (
     SetVerdict,
     Signal,
 )
-from squall.scheduler.supervisor.parts import SupervisorParts
+from squall.scheduler.supervisor.parts import Parts
 
 HEAR_PATIENCE_SECS = 2.0
 """Four times the longest time that a worker takes to find its new supervisor."""
@@ -54,7 +54,7 @@ class _Untold(NamedTuple):
 class Dispatcher:
     """Carries out the orders of one supervisor. It does not own its parts."""
 
-    def __init__(self, parts: SupervisorParts) -> None:
+    def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._supervisor = parts.supervisor
         self._watch = parts.watch

@@ -42,8 +42,8 @@ from squall.scheduler.records.worker_ledger import Survivor
 from squall.scheduler.supervisor.decisions import Order
 from squall.scheduler.supervisor.departure import Departure
 from squall.scheduler.supervisor.dispatcher import Dispatcher
-from squall.scheduler.supervisor.parts import SupervisorParts
-from squall.scheduler.supervisor.worker_life import SlotOptions, SlotState, WorkerRemains
+from squall.scheduler.supervisor.parts import Parts
+from squall.scheduler.supervisor.worker_life import Remains, SlotOptions, SlotState
 
 FRAMES_PER_TURN = 100
 SWEEP_SECS = 1.0
@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 class SupervisorLoop:
     """One supervisor's loop. It does not own its parts."""
 
-    def __init__(self, parts: SupervisorParts, poller: zmq.Poller) -> None:
+    def __init__(self, parts: Parts, poller: zmq.Poller) -> None:
         self._parts = parts
         self._supervisor = parts.supervisor
         self._boards = parts.boards
@@ -165,12 +165,12 @@ class SupervisorLoop:
         slot = self._supervisor.slots[port]
         crashed = os.WIFSIGNALED(status) and os.WTERMSIG(status) in CRASH_SIGNALS
         stack = self._dispatcher.stack_of(port) if crashed or slot.life.remark else ""
-        remains = WorkerRemains(stack)
+        remains = Remains(stack)
         if slot.work is not None:
             working_secs = self._boards.working_secs(slot.work)
             # A worker that ended before it opened has left its predecessor's word unchanged.
             working_secs = working_secs if working_secs > slot.life.forked_at else 0.0
-            remains = WorkerRemains(stack, self._boards.rss_bytes(slot.work), working_secs)
+            remains = Remains(stack, self._boards.rss_bytes(slot.work), working_secs)
         return self._supervisor.exited(pid, status, now, remains)
 
     def _take_forking_parent(self, now: float) -> None:

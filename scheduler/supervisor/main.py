@@ -32,7 +32,7 @@ from squall.scheduler.common import process
 from squall.scheduler.common.daemon import SignalInbox, daemon_parser, run_daemon, tell_ready, write_record
 from squall.scheduler.common.messages import RegisterSupervisor
 from squall.scheduler.common.node_name import check_node_name
-from squall.scheduler.common.process_title import RoleKind
+from squall.scheduler.common.process_title import Kind
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
 from squall.scheduler.forking.client import WORKER_ENTRY
 from squall.scheduler.records.worker_ledger import WorkerLedger
@@ -42,7 +42,7 @@ from squall.scheduler.supervisor.history import BEGIN, History, Step
 from squall.scheduler.supervisor.loop import SupervisorLoop
 from squall.scheduler.supervisor.nimbus_link import NimbusLink
 from squall.scheduler.supervisor.node_boards import NodeBoards
-from squall.scheduler.supervisor.parts import SupervisorParts
+from squall.scheduler.supervisor.parts import Parts
 from squall.scheduler.supervisor.prospects import ProspectOptions, Prospects
 from squall.scheduler.supervisor.slot import Slot
 from squall.scheduler.supervisor.worker_life import SlotAddress, SlotOptions
@@ -95,7 +95,7 @@ class SupervisorProcess:
         self._nimbus = NimbusLink(client, registration)
         history = History(run_dir.history(node))
         history.append(Step(time.monotonic(), node, 0, BEGIN, pid=os.getpid()))
-        parts = SupervisorParts(
+        parts = Parts(
             node=node,
             supervisor=Supervisor(slots),
             boards=self._boards,
@@ -153,7 +153,7 @@ class SupervisorProcess:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = daemon_parser(RoleKind.SUPERVISOR, "one node's supervisor")
+    parser = daemon_parser(Kind.SUPERVISOR, "one node's supervisor")
     parser.add_argument("--node", required=True, help="name of this node")
     parser.add_argument("--ports", required=True, help="slots: port numbers, separated by commas")
     parser.add_argument("--drain-secs", type=float, help="a signal drains the node for so long; SIGINT is one, too")
@@ -178,7 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # A process group's leader cannot found a session; its group is its own already.
         with contextlib.suppress(PermissionError):
             os.setsid()
-    return run_daemon(RoleKind.SUPERVISOR, lambda: parse(arguments), _work)
+    return run_daemon(Kind.SUPERVISOR, lambda: parse(arguments), _work)
 
 
 def _work(options: argparse.Namespace) -> None:

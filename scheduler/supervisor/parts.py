@@ -18,7 +18,7 @@ from squall.scheduler.supervisor.worker_watch import WorkerWatch
 
 
 @dataclass(frozen=True)
-class SupervisorParts:
+class Parts:
     """`main` owns and closes them. Thread: the supervisor's loop."""
 
     node: str

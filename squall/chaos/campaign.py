@@ -19,7 +19,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
 from squall.chaos.proof import Expected, Proof, SeedResult
-from squall.chaos.trial import StoppedTrial
+from squall.chaos.trial import Stopped
 from squall.engine.errors import ClusterError
 from squall.scheduler.common.process import die_with_parent
 
@@ -93,7 +93,7 @@ class Campaign:
         while running:
             done, running = wait(running, _LOOK_SECS, FIRST_COMPLETED)
             if self._should_stop():
-                raise StoppedTrial
+                raise Stopped
             for one in done:
                 try:
                     yield one.result()

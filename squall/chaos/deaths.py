@@ -24,7 +24,7 @@ from squall.scheduler.breaking.fault_record import BEGIN, HIT, read_record
 from squall.scheduler.common import daemon
 from squall.scheduler.common.mark import role_of
 from squall.scheduler.common.process import lives, start_time_ticks
-from squall.scheduler.common.process_title import Role, RoleKind
+from squall.scheduler.common.process_title import Kind, Role
 from squall.scheduler.faults.catalogue import CATALOGUE, ActsOn
 from squall.scheduler.faults.in_force import NIMBUS
 
@@ -52,7 +52,7 @@ class Death:
 
 
 @dataclass(frozen=True)
-class DeathClaims:
+class Claims:
     """The processes that faults have hit."""
 
     hit: Mapping[tuple[str, int], str]
@@ -62,7 +62,7 @@ class DeathClaims:
     not name: a node whose workers are not forked."""
 
     @classmethod
-    def read(cls, run_dir: RunDir) -> DeathClaims:
+    def read(cls, run_dir: RunDir) -> Claims:
         """From the record that is written before each fault."""
         hit: dict[tuple[str, int], str] = {}
         in_force = []
@@ -188,7 +188,7 @@ def forking_parent_of(supervisor: int, node: str) -> tuple[int, int] | None:
         with open(f"/proc/{supervisor}/task/{supervisor}/children", encoding="ascii") as file:
             children = map(int, file.read().split())
         for child in children:
-            if role_of(psutil.Process(child)) == Role(RoleKind.FORKING_PARENT, node):
+            if role_of(psutil.Process(child)) == Role(Kind.FORKING_PARENT, node):
                 return child, start_time_ticks(child)
     except (FileNotFoundError, ProcessLookupError, psutil.Error, ClusterError):
         return None

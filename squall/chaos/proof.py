@@ -19,10 +19,10 @@ from typing import Any
 import msgspec
 
 from squall.chaos.checker import (
-    CheckedRun,
     Law,
-    SeedVerdict,
+    Run,
     SourceLaw,
+    Verdict,
     judge,
     learn,
     learn_source,
@@ -79,7 +79,7 @@ class SeedResult:
     seed: int
     faults: list[Fault]
     outcome: Outcome
-    verdict: SeedVerdict
+    verdict: Verdict
     problems: list[str] = field(default_factory=list)
     """Why it failed, one line per reason."""
     logs: str = ""
@@ -184,7 +184,7 @@ class Proof:
             secs = max(secs, self._for_secs * _EARLY_SHARE)
         return {spout: max(1, most) / secs for spout, most in first.emitted_by_task.items()}
 
-    def _reference(self, fail_every: int, rates: Mapping[str, float], *, by_task: bool) -> tuple[CheckedRun, Outcome]:
+    def _reference(self, fail_every: int, rates: Mapping[str, float], *, by_task: bool) -> tuple[Run, Outcome]:
         path = Path(tempfile.mkdtemp(prefix="reference-", dir=self._directory))
         tapping = Tapping(str(path), self._subject.sinks, rates or None, by_task=by_task, fail_every=fail_every)
         outcome = run(self._subject, tapping, lambda places: [], self._for_secs, bool(rates), self._should_stop)
@@ -236,16 +236,16 @@ class Proof:
         return lambda key: key in expected.dead or is_poisoned(key)
 
 
-def _dead_in(run: CheckedRun) -> frozenset[str]:
+def _dead_in(run: Run) -> frozenset[str]:
     return frozenset(key for key, message in run.messages.items() if message.dead is not None)
 
 
-def _deadly(run: CheckedRun, outcome: Outcome) -> frozenset[str]:
+def _deadly(run: Run, outcome: Outcome) -> frozenset[str]:
     """Reasons of the workers' deaths in a run without faults, if messages were given up over them."""
     return frozenset(death.reason for death in outcome.deaths) if _dead_in(run) else frozenset()
 
 
-def _check_tracked(first: CheckedRun, outcome: Outcome) -> None:
+def _check_tracked(first: Run, outcome: Outcome) -> None:
     if not first.messages and not first.loose:
         raise UsageError(f"the spouts emitted nothing in {outcome.secs:.0f} s; there is nothing to prove")
     tracked = {message.name.partition("[")[0] for message in first.messages.values()}
@@ -256,7 +256,7 @@ def _check_tracked(first: CheckedRun, outcome: Outcome) -> None:
         )
 
 
-def _check_ids(reference: CheckedRun) -> None:
+def _check_ids(reference: Run) -> None:
     """Refuse ids by which messages cannot be told apart. Those that do not equal themselves (NaN) are among them."""
     for name in reference.reused.values():
         raise UsageError(
@@ -266,12 +266,12 @@ def _check_ids(reference: CheckedRun) -> None:
         )
 
 
-def _first_of(verdict: SeedVerdict) -> str:
+def _first_of(verdict: Verdict) -> str:
     found = verdict.findings[0]
     return f"{found.kind}: {found.message}: {found.what} ({sum(verdict.counts.values())} findings in all)"
 
 
-def problems_of(outcome: Outcome, verdict: SeedVerdict, expected_deaths: Container[str] = ()) -> list[str]:
+def problems_of(outcome: Outcome, verdict: Verdict, expected_deaths: Container[str] = ()) -> list[str]:
     """The reasons why a run failed; empty if it did not. `expected_deaths`: reasons that need no fault."""
     found = [f"{kind}: {count}" for kind, count in verdict.counts.items()]
     if not outcome.drained:

@@ -16,9 +16,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from squall.chaos.deaths import DaemonWatch, Death, DeathClaims
+from squall.chaos.deaths import Claims, DaemonWatch, Death
 from squall.chaos.injector import Injected, Injector
-from squall.chaos.line_log import UnendedMessages
+from squall.chaos.line_log import OpenMessages
 from squall.chaos.mix import Places
 from squall.chaos.tapping import STEMS_FROM, Tapping, let_go
 from squall.chaos.taps import tap
@@ -44,7 +44,7 @@ _LOOK_SECS = 0.05
 """Between two looks at faults and daemons, which take a millisecond: a dead daemon is away for longer."""
 
 
-class StoppedTrial(Exception):
+class Stopped(Exception):
     """The operator interrupted the run."""
 
 
@@ -142,13 +142,13 @@ def _observe(
 
     def look() -> None:
         if should_stop():
-            raise StoppedTrial
+            raise Stopped
         injector.turn()
         daemons.look(time.monotonic())
         if cluster.run_dir.lock_holder() is None:
             _check_room(cluster.run_dir)
 
-    watch = _Watch(job, outcome, look, UnendedMessages(tapping.directory))
+    watch = _Watch(job, outcome, look, OpenMessages(tapping.directory))
     try:
         try:
             outcome.exhausted = watch.until(for_secs, lambda: not faults and job.is_drained())
@@ -200,7 +200,7 @@ def _deaths(cluster: PrivateCluster, job: Job, daemons: DaemonWatch, outcome: Ou
         (record.slot, record.incarnation): (restart.ready_after_secs, restart.working_after_secs)
         for record, restart in zip(records, restarts, strict=False)
     }
-    claims = DeathClaims.read(cluster.run_dir)
+    claims = Claims.read(cluster.run_dir)
     deaths = []
     for step in read_history(cluster.run_dir.logs):
         if step.event == "died" and step.topology_id == job.id:
@@ -220,7 +220,7 @@ def _deaths(cluster: PrivateCluster, job: Job, daemons: DaemonWatch, outcome: Ou
 class _Watch:
     """Waits, and looks around while it does."""
 
-    def __init__(self, job: Job, outcome: Outcome, look: Callable[[], None], open_messages: UnendedMessages) -> None:
+    def __init__(self, job: Job, outcome: Outcome, look: Callable[[], None], open_messages: OpenMessages) -> None:
         self._job = job
         self._outcome = outcome
         self._look = look

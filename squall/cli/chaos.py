@@ -25,7 +25,7 @@ from squall.chaos.text import (
     verdict_text,
     when_text,
 )
-from squall.chaos.trial import SETTINGS, StoppedTrial, Subject
+from squall.chaos.trial import SETTINGS, Stopped, Subject
 from squall.cli.given.interrupts import Interrupts
 from squall.cli.given.loader import load_topology
 from squall.cli.given.settings import layers_of, settings_option
@@ -87,7 +87,7 @@ def chaos_command(
             proof = Proof(subject, kinds, for_secs, directory, lambda: interrupts.count > 0, jobs)
             with Campaign(proof, jobs, lambda: interrupts.count > 0) as campaign:
                 session.run(campaign, range(seed, seed + seeds), only or None)
-    except StoppedTrial:
+    except Stopped:
         raise click.exceptions.Exit(interrupts.exit_code) from None
     finally:
         _tidy(directory, session.document)

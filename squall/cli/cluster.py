@@ -30,10 +30,10 @@ from squall.scheduler.cluster.daemons import ports_of
 from squall.scheduler.cluster.keeper_process import KeeperProcess
 from squall.scheduler.cluster.size import SMALLEST_SLOTS, check_cluster
 from squall.scheduler.cluster.starting import start_cluster, take_directory
-from squall.scheduler.cluster.stopping import StoppedCluster, end_lost, stop_cluster
+from squall.scheduler.cluster.stopping import Stopped, end_lost, stop_cluster
 from squall.scheduler.common.mark import daemon_environment
 from squall.scheduler.common.node_name import check_node_name
-from squall.scheduler.common.process_title import MODULES, RoleKind
+from squall.scheduler.common.process_title import MODULES, Kind
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
 from squall.scheduler.forking.interpreter import interpreter
 
@@ -126,7 +126,7 @@ def _follow(
     return int(forced)
 
 
-def _stop(run_dir: RunDir, drain_secs: float, interrupts: Interrupts, most: int) -> StoppedCluster:
+def _stop(run_dir: RunDir, drain_secs: float, interrupts: Interrupts, most: int) -> Stopped:
     """Drain and stop a cluster, until `most` interrupts have come, and tell on stderr what it left."""
     began = time.monotonic()
     stopped = stop_cluster(run_dir, drain_secs, lambda: interrupts.count >= most)
@@ -134,7 +134,7 @@ def _stop(run_dir: RunDir, drain_secs: float, interrupts: Interrupts, most: int)
     return stopped
 
 
-def tell_stopped(stopped: StoppedCluster, drain_secs: float, waited_secs: float) -> None:
+def tell_stopped(stopped: Stopped, drain_secs: float, waited_secs: float) -> None:
     """Say on stderr what a cluster that was stopped has left."""
     for name, left in stopped.pending.items():
         if left or left.waiting or left.untracked:
@@ -186,7 +186,7 @@ def down_command(directory: str | None, drain_secs: float, as_json: bool) -> Non
 @directory_option
 def nimbus_command(directory: str | None) -> None:
     """Run Nimbus until Ctrl-C. Supervisors and workers run on without it, and the next one takes up what is on disk."""
-    _become(RoleKind.NIMBUS, directory, "--alone")
+    _become(Kind.NIMBUS, directory, "--alone")
 
 
 @click.command("supervisor")
@@ -206,10 +206,10 @@ def supervisor_command(node: str, slots: int, max_deaths: int, drain_secs: float
     RestartPolicyOptions(max_deaths=max_deaths)
     arguments = ("--node", node, "--ports", ports_of(slots), "--max-deaths", str(max_deaths),
                  "--drain-secs", str(drain_secs))
-    _become(RoleKind.SUPERVISOR, directory, *arguments)
+    _become(Kind.SUPERVISOR, directory, *arguments)
 
 
-def _become(kind: RoleKind, directory: str | None, *arguments: str) -> NoReturn:
+def _become(kind: Kind, directory: str | None, *arguments: str) -> NoReturn:
     run_dir = take_directory(cluster_path(directory))
     command = [*interpreter(MODULES[kind]), "--dir", str(run_dir.path), *arguments]
     os.execve(command[0], command, daemon_environment(run_dir))

@@ -15,11 +15,11 @@ from squall.engine.report.schema import with_schema
 from squall.scheduler.client.standing import open_cluster, start_hint
 from squall.scheduler.common.mark import processes_of, role_of
 from squall.scheduler.common.process import secs_since, start_time_ticks
-from squall.scheduler.common.process_title import Role, RoleKind
+from squall.scheduler.common.process_title import Kind, Role
 
 OTHER = "other"
 """Role of a process that users' code has started."""
-_ORDER = [*RoleKind, OTHER]
+_ORDER = [*Kind, OTHER]
 
 
 @click.command("ps")
@@ -54,9 +54,9 @@ def described(processes: list[psutil.Process]) -> list[dict[str, Any]]:
     for pid, (parent, role, shown) in found.items():
         owner = _owner(pid, found)
         name = owner.name if owner is not None else ""
-        node, _, port = name.rpartition(":") if owner is not None and owner.kind is RoleKind.WORKER else (name, "", "")
+        node, _, port = name.rpartition(":") if owner is not None and owner.kind is Kind.WORKER else (name, "", "")
         # A child of a worker that did not execute anything shows the worker's role.
-        is_copy = role is not None and role.kind is RoleKind.WORKER and parent in found and found[parent].role == role
+        is_copy = role is not None and role.kind is Kind.WORKER and parent in found and found[parent].role == role
         rows.append({
             "role": str(role.kind) if role is not None and not is_copy else OTHER,
             "node": node or None, "port": int(port) if port.isdecimal() else None,

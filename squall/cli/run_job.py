@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from squall.engine.api.topology import Topology
     from squall.scheduler.cluster.fault_driver import FaultDriver
     from squall.scheduler.cluster.keeper_process import KeeperProcess
-    from squall.scheduler.faults.fault_plan import FaultPlan
+    from squall.scheduler.faults.fault_plan import Plan
 
 
 _LETTERS_SHOWN, _LETTER_CHARS = 20, 100
@@ -111,7 +111,7 @@ def run_job(
 def _plan(
     faults: tuple[str, ...], plans: tuple[str, ...], name: str, topology: Topology, nodes: list[str], slots: int,
     for_secs: float | None,
-) -> FaultPlan | None:
+) -> Plan | None:
     """The faults to inject; None if there are none."""
     if not faults and not plans:
         return None
@@ -121,7 +121,7 @@ def _plan(
     return read_plan(faults, plans, view_before(name, topology, nodes, slots), for_secs)
 
 
-def _driver(plan: FaultPlan, cluster: LocalCluster, job: Job, progress: Progress) -> FaultDriver:
+def _driver(plan: Plan, cluster: LocalCluster, job: Job, progress: Progress) -> FaultDriver:
     from squall.scheduler.cluster.fault_driver import FaultDriver
 
     return FaultDriver(plan, cluster.client, job, lambda text: progress.print(f"fault: {text}"))

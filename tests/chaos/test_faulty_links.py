@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from squall import Config, LocalCluster, RunReport, TopologyBuilder
-from squall.scheduler.common.process_title import RoleKind
+from squall.scheduler.common.process_title import Kind
 from squall.scheduler.faults.sentence import parse
 from tests.chaos.dying_python import dying_processes
 from tests.process import parts
@@ -67,7 +67,7 @@ def test_workers_that_die_at_an_effect_lose_nothing(tmp_path: Path, seed: int, n
     nth = random.Random(f"{seed} {number}").randint(1, MOST_EFFECTS)
     print(f"dies at effect {nth}")
     with dying_processes(tmp_path) as book:
-        book.arm(RoleKind.WORKER, nth)
+        book.arm(Kind.WORKER, nth)
         report = run_numbers(str(tmp_path), [], seed, message_timeout_secs=0.5)
-        assert book.died(RoleKind.WORKER)
+        assert book.died(Kind.WORKER)
     assert {restart.reason for restart in report.restarts} == {"killed by SIGKILL"}

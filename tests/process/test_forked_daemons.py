@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from squall.scheduler.common.mark import processes_of, role_of
-from squall.scheduler.common.process_title import Role, RoleKind
+from squall.scheduler.common.process_title import Kind, Role
 from tests.process.cli import ROOT
 from tests.process.standing_tools import ENDLESS, Standing, directory
 from tests.process.waiting import wait_for
@@ -84,7 +84,7 @@ def test_a_forked_daemon_looks_executed_and_holds_nothing_of_others(cluster: Sta
 
 def forking_parent(supervisor: psutil.Process) -> psutil.Process | None:
     """It may have no name of its own yet."""
-    named = (child for child in supervisor.children() if role_of(child) == Role(RoleKind.FORKING_PARENT, "node-1"))
+    named = (child for child in supervisor.children() if role_of(child) == Role(Kind.FORKING_PARENT, "node-1"))
     return next(named, None)
 
 
@@ -115,7 +115,7 @@ def test_a_forked_daemon_that_was_told_to_end_is_not_started_again(cluster: Stan
     keeper_log = cluster.run_dir.daemon_log("keeper")
     # The keeper has looked at everybody's end before it says so.
     wait_for("node-2 to be replaced", lambda: "supervisor-node-2 was killed" in keeper_log.read_text())
-    assert not any(role_of(process) == Role(RoleKind.SUPERVISOR, "node-1") for process in processes_of(cluster.run_dir))
+    assert not any(role_of(process) == Role(Kind.SUPERVISOR, "node-1") for process in processes_of(cluster.run_dir))
 
 
 SHOW = """

@@ -14,7 +14,7 @@ from squall import Config, LocalCluster, TopologyBuilder
 from squall.scheduler.breaking.fault_record import read_record
 from squall.scheduler.common.mark import processes_of, role_of
 from squall.scheduler.common.process import is_stopped
-from squall.scheduler.common.process_title import Role, RoleKind
+from squall.scheduler.common.process_title import Kind, Role
 from squall.testing import FixedSpout
 from tests.process.cli import ROOT
 from tests.process.standing_tools import Standing, directory
@@ -44,7 +44,7 @@ def begun(cluster: Standing) -> list[int]:
 
 
 def supervisors(cluster: Standing, node: str) -> list[psutil.Process]:
-    return [each for each in processes_of(cluster.run_dir) if role_of(each) == Role(RoleKind.SUPERVISOR, node)]
+    return [each for each in processes_of(cluster.run_dir) if role_of(each) == Role(Kind.SUPERVISOR, node)]
 
 
 def test_status_shows_what_is_in_force_and_heal_ends_it(cluster: Standing) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.mark import RUN_DIR_MARK, processes_of, role_of
-from squall.scheduler.common.process_title import RoleKind
+from squall.scheduler.common.process_title import Kind
 from tests.process.cli import squall, start
 from tests.process.waiting import wait_for
 
@@ -57,7 +57,7 @@ def test_daemons_that_die_are_started_again_and_all_end_with_the_run() -> None:
             [keeper] = psutil.Process(process.pid).children()
             daemons = keeper.children()
             assert {role.kind for each in daemons if (role := role_of(each)) is not None} == {
-                RoleKind.NIMBUS, RoleKind.SUPERVISOR,
+                Kind.NIMBUS, Kind.SUPERVISOR,
             }
             run_dir = RunDir(keeper.environ()[RUN_DIR_MARK])
             for each in daemons:

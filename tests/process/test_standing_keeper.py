@@ -13,7 +13,7 @@ import pytest
 
 from squall.ipc.run_parent import try_flock
 from squall.scheduler.common.mark import processes_of, role_of
-from squall.scheduler.common.process_title import RoleKind
+from squall.scheduler.common.process_title import Kind
 from squall.scheduler.supervisor.history import read_history
 from tests.process.cli import start
 from tests.process.history_check import broken_rules
@@ -122,7 +122,7 @@ def test_in_the_foreground_the_command_replaces_them(cluster: Standing) -> None:
 
 
 def daemons(cluster: Standing) -> set[psutil.Process]:
-    kinds = (RoleKind.NIMBUS, RoleKind.SUPERVISOR)
+    kinds = (Kind.NIMBUS, Kind.SUPERVISOR)
     found = processes_of(cluster.run_dir)
     return {process for process in found if (role := role_of(process)) is not None and role.kind in kinds}
 
@@ -178,7 +178,9 @@ def test_a_daemon_that_cannot_run_is_not_tried_for_ever(cluster: Standing) -> No
     # Somebody's file where the store should be: every new Nimbus refuses it.
     killed = cluster.nimbus()
     store = cluster.run_dir.nimbus_db.read_bytes()
-    cluster.run_dir.nimbus_db.write_bytes(b"no store")
+    copy = cluster.run_dir.nimbus_db.with_suffix(".db.copy")
+    for path in (cluster.run_dir.nimbus_db, copy):
+        path.write_bytes(b"no store")
     killed.kill()
     log = cluster.run_dir.daemon_log("keeper")
     wait_for("a back-off", lambda: "it is started again in 0." in log.read_text())

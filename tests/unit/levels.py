@@ -10,7 +10,7 @@ from pathlib import Path
 from squall import Config, Topology
 from squall.engine.report.run_report import RunReport
 from squall.pipeline.underneath.control import Control, after, doubts, next_turn, report_of
-from squall.pipeline.underneath.host import Fatal, HostTasks, HostTurn, WorkerReport
+from squall.pipeline.underneath.host import Around, Fatal, Turn, WorkerReport
 from squall.pipeline.underneath.layout import lay_out
 from squall.pipeline.underneath.rows import END, REPORT, STATE, Row
 from squall.pipeline.underneath.stage import copy_component, run_slot
@@ -23,7 +23,7 @@ class Levels:
         self, topology: Topology, config: Config | None = None, state: Path | None = None, batch_rows: int = 100
     ) -> None:
         self.layout = lay_out(topology, config or Config())
-        self.around = HostTasks(self.layout, "test", "run", None if state is None else str(state), copy_component)
+        self.around = Around(self.layout, "test", "run", None if state is None else str(state), copy_component)
         self.control = Control()
         self.batch_rows = batch_rows
         self.stored: dict[str, list[Row]] = {"": []}
@@ -33,7 +33,7 @@ class Levels:
         self.twice: Callable[[int, int], bool] = lambda level, slot: False
         """Of which workers, by level and slot, half the rows are those of another execution."""
 
-    def execute(self, turn: HostTurn) -> list[Row]:
+    def execute(self, turn: Turn) -> list[Row]:
         """Run the levels; nothing is changed by it."""
         rows: list[Row] = []
         for level, workers in enumerate(self.layout.levels):

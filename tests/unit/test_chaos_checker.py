@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from squall.chaos import checker
-from squall.chaos.checker import CheckedRun, Law, SeedVerdict, judge, learn, learn_source, matches, read_run
+from squall.chaos.checker import Law, Run, Verdict, judge, learn, learn_source, matches, read_run
 from squall.chaos.line_log import LineLog, digest
 
 SINK = "sink from words/default"
@@ -68,7 +68,7 @@ class Planted:
     def dead(self, number: int) -> None:
         self.source.append("dead", digest(number), self.tick(), "exception")
 
-    def read(self) -> CheckedRun:
+    def read(self) -> Run:
         return read_run(self.path)
 
     def without(self, log: str, nth: int) -> None:
@@ -83,7 +83,7 @@ def laws(tmp_path: Path) -> list[Law]:
     return learn([Planted(tmp_path, "first").read(), Planted(tmp_path, "second").read()])
 
 
-def kinds(verdict: SeedVerdict) -> list[tuple[str, str]]:
+def kinds(verdict: Verdict) -> list[tuple[str, str]]:
     return [(finding.kind, finding.message) for finding in verdict.findings]
 
 
@@ -204,7 +204,7 @@ def test_only_a_last_line_may_be_torn(tmp_path: Path, laws: list[Law]) -> None:
 
 
 def test_what_differs_without_faults_is_not_asked_of_runs_with_faults(tmp_path: Path) -> None:
-    def reference(name: str, times: int) -> CheckedRun:
+    def reference(name: str, times: int) -> Run:
         planted = Planted(tmp_path, name, 0)
         for number in range(COUNT):
             planted.emit(number)
@@ -240,7 +240,7 @@ def test_a_message_that_arrives_in_every_run_without_faults_has_to_arrive(tmp_pa
 def test_where_it_is_chance_which_messages_arrive_none_has_to(tmp_path: Path) -> None:
     """A bolt that emits for the first tuple of each word in a batch: what a batch is depends on time."""
 
-    def planted(name: str, *silent: int) -> CheckedRun:
+    def planted(name: str, *silent: int) -> Run:
         run = Planted(tmp_path, name, 0)
         for number in range(COUNT):
             run.emit(number)
@@ -257,7 +257,7 @@ def test_where_it_is_chance_which_messages_arrive_none_has_to(tmp_path: Path) ->
 
 
 def test_messages_that_always_fail_at_first_have_to_arrive(tmp_path: Path) -> None:
-    def planted(name: str, arrives: bool) -> CheckedRun:
+    def planted(name: str, arrives: bool) -> Run:
         run = Planted(tmp_path, name, 0)
         run.emit(1)
         run.fail(1)
@@ -294,7 +294,7 @@ def test_a_source_that_does_not_replay_is_found(tmp_path: Path) -> None:
 def test_what_few_messages_do_without_faults_is_a_finding(tmp_path: Path, bad: int, good: int) -> None:
     """A bolt that loses or repeats one record in a hundred by chance: each run without faults has others."""
 
-    def planted(name: str, *odd: int) -> CheckedRun:
+    def planted(name: str, *odd: int) -> Run:
         run = Planted(tmp_path, name, 0)
         for number in range(200):
             run.emit(number)
@@ -316,7 +316,7 @@ def test_what_few_messages_do_without_faults_is_a_finding(tmp_path: Path, bad: i
 def test_many_messages_that_differ_are_no_finding(tmp_path: Path) -> None:
     """A bolt that samples: of what arrives at all, hardly any message arrives in both runs."""
 
-    def planted(name: str, first: int) -> CheckedRun:
+    def planted(name: str, first: int) -> Run:
         run = Planted(tmp_path, name, 0)
         for number in range(400):
             run.emit(number)
@@ -332,7 +332,7 @@ def test_many_messages_that_differ_are_no_finding(tmp_path: Path) -> None:
 
 
 def test_few_tuples_without_anchors_among_many_with_them_are_a_finding(tmp_path: Path) -> None:
-    def planted(name: str) -> CheckedRun:
+    def planted(name: str) -> Run:
         run = Planted(tmp_path, name, 100)
         for number in range(4):
             run.sink.append("in", SINK, [], digest(number), run.tick())
@@ -345,7 +345,7 @@ def test_few_tuples_without_anchors_among_many_with_them_are_a_finding(tmp_path:
 
 
 def test_what_is_emitted_after_the_ack_of_its_input_is_named(tmp_path: Path) -> None:
-    def planted(name: str) -> CheckedRun:
+    def planted(name: str) -> Run:
         run = Planted(tmp_path, name, 0)
         for number in range(3):
             run.emit(number)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from squall.chaos import deaths
-from squall.chaos.deaths import DaemonWatch, DeathClaims
+from squall.chaos.deaths import Claims, DaemonWatch
 from squall.ipc.rundir import RunDir
 from squall.scheduler.breaking.fault_record import note_begin, note_hit
 from squall.scheduler.common import daemon as daemon_module
@@ -24,7 +24,7 @@ def test_a_fault_explains_the_processes_that_it_names(run_dir: RunDir) -> None:
     poison = FaultInForce(2, "poison", ["count"], 6.0, 8.0, topology_id="words-1", tasks=[2])
     note_begin(run_dir, poison)
     note_hit(run_dir, poison, "node-1:6701", 12, 1, 7.0)
-    claims = DeathClaims.read(run_dir)
+    claims = Claims.read(run_dir)
     assert claims.of("node-1:6700", 11, 5.1) == "kill"
     assert claims.of("node-1:6700", 99, 5.1) == ""
     assert claims.of("node-1:6701", 12, 7.1) == "poison"
@@ -36,14 +36,14 @@ def test_forks_are_refused_while_who_refuses_them_is_stopped(run_dir: RunDir) ->
     # Once more, before the first stop is over.
     note_begin(run_dir, FaultInForce(3, "stop", [], 19.0, 30.0, "nimbus", [Victim("supervisor node-1", 21, 1)]))
     note_begin(run_dir, FaultInForce(4, "stop", [], 6.0, 60.0, "nimbus", [Victim("supervisor node-2", 31, 1)]))
-    claims = DeathClaims.read(run_dir)
+    claims = Claims.read(run_dir)
     found = [claims.of("node-1:6700", 0, at_secs) for at_secs in (4.9, 15.0, 30.5, 50.0)]
     assert found == ["", "fork-refused", "fork-refused", ""]
 
 
 def test_refused_forks_explain_workers_of_their_node_that_never_were(run_dir: RunDir) -> None:
     note_begin(run_dir, FaultInForce(1, "fork-refused", ["node-1"], 5.0, 7.0, "node-1"))
-    claims = DeathClaims.read(run_dir)
+    claims = Claims.read(run_dir)
     assert claims.of("node-1:6700", 0, 6.0) == "fork-refused"
     assert claims.of("node-1:6700", 11, 6.0) == ""
     assert claims.of("node-2:6700", 0, 6.0) == ""
@@ -51,7 +51,7 @@ def test_refused_forks_explain_workers_of_their_node_that_never_were(run_dir: Ru
 
 def test_a_killed_supervisor_explains_the_worker_that_it_had_only_asked_for(run_dir: RunDir) -> None:
     note_begin(run_dir, FaultInForce(1, "kill", ["node-1"], 5.0, 5.0, victims=[Victim("supervisor node-1", 11, 1)]))
-    claims = DeathClaims.read(run_dir)
+    claims = Claims.read(run_dir)
     assert claims.of("node-1:6700", 0, 5.1) == "kill"
     assert claims.of("node-1:6700", 0, 4.9) == ""
     assert claims.of("node-1:6700", 0, 60.0) == ""

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from squall.chaos.checker import CheckedRun, read_lines
-from squall.chaos.line_log import LineLog, UnendedMessages, digest
+from squall.chaos.checker import Run, read_lines
+from squall.chaos.line_log import LineLog, OpenMessages, digest
 
 
 @dataclass
@@ -81,14 +81,14 @@ def test_lines_of_several_writers_do_not_mix() -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        run = CheckedRun()
+        run = Run()
         assert len(list(read_lines(path, run))) == 800
         assert (run.torn, run.damaged) == (0, [])
 
 
 def test_messages_are_open_until_they_are_answered(tmp_path: Path) -> None:
     one, two = LineLog(tmp_path / "source-one"), LineLog(tmp_path / "source-two")
-    found = UnendedMessages(str(tmp_path))
+    found = OpenMessages(str(tmp_path))
     assert found.read() == set()
     one.append("emit", "a", "digest", 1, 'lines[0] message "x"')
     one.append("emit", "b", "digest", 1, "lines[0] message 2")

@@ -30,7 +30,7 @@ from squall import (
     Tuple,
     UsageError,
 )
-from squall.chaos.checker import CheckedRun, Law, judge, learn, read_run
+from squall.chaos.checker import Law, Run, judge, learn, read_run
 from squall.chaos.tapping import STEMS_FROM, Tapping
 from squall.chaos.taps import sinks_of, tap
 from squall.engine.core.executor import TaskCrashed
@@ -206,7 +206,7 @@ def by_batches(divisors: BatchBolt | None = None) -> Topology:
 def run(
     directory: Path, name: str, topology: Topology, workers: int = 1, fail_every: int = 0, kills: int = 0,
     **settings: Any,
-) -> CheckedRun:
+) -> Run:
     """`kills`: of workers, each after some turns."""
     path = directory / name
     path.mkdir()

@@ -28,7 +28,7 @@ from squall.engine.tracking.instruction import (
     LeaveTrials,
     Letter,
     LookRound,
-    NoteFailure,
+    Note,
     Refuse,
     Release,
     Replay,
@@ -76,7 +76,7 @@ def suspect(fate: Fate, message_id: Any = "m") -> None:
 
 def test_a_failure_is_noted_and_the_spout_may_replay() -> None:
     fate = Fate(Limits(max_attempts=3))
-    assert said(fate.failed(1, "m", (1,), REFUSED, 0)) == [NoteFailure("m", REFUSED), Replay("m", REFUSED)]
+    assert said(fate.failed(1, "m", (1,), REFUSED, 0)) == [Note("m", REFUSED), Replay("m", REFUSED)]
     assert kinds(fate.acked(2, "m", (1,), 0)) == []
     assert not fate.attempts.alert
 
@@ -85,7 +85,7 @@ def test_the_last_attempt_leads_to_the_ledger_and_the_spout_is_told_when_it_is_t
     fate, failure = Fate(Limits(max_attempts=2)), REFUSED.as_attempt(2)
     said(fate.failed(1, "m", (1,), REFUSED, 0))
     steps = fate.failed(2, "m", (1,), REFUSED, 0)
-    assert [next(steps), next(steps)] == [NoteFailure("m", failure), Bury("m", (1,), failure)]
+    assert [next(steps), next(steps)] == [Note("m", failure), Bury("m", (1,), failure)]
     assert not fate.attempts.tries["m"].dead
     assert list(steps) == [TellDead("m", failure)]
     assert fate.attempts.tries["m"].dead
@@ -120,10 +120,10 @@ def test_who_kills_alone_on_trial_twice_is_buried_from_the_queue_or_at_the_failu
     fate = Fate(Limits(max_crashes=4))
     suspect(fate)
     said(fate.time(0), True, 7)
-    assert kinds(fate.failed(7, "m", (1,), DIED, 0)) == ["EndTrial", "LeaveTrials", "NoteFailure", "Replay"]
+    assert kinds(fate.failed(7, "m", (1,), DIED, 0)) == ["EndTrial", "LeaveTrials", "Note", "Replay"]
     fate.hold("m", (1,))
     said(fate.time(0), True, 8)
-    assert kinds(fate.failed(8, "m", (1,), DIED, 0)) == ["EndTrial", "LeaveTrials", "NoteFailure", "Bury", "TellDead"]
+    assert kinds(fate.failed(8, "m", (1,), DIED, 0)) == ["EndTrial", "LeaveTrials", "Note", "Bury", "TellDead"]
 
 
 def test_a_trial_that_timed_out_ends_when_all_came_round_or_patience_is_over() -> None:
@@ -132,7 +132,7 @@ def test_a_trial_that_timed_out_ends_when_all_came_round_or_patience_is_over() -
         suspect(fate)
         suspect(fate, "n")
         said(fate.time(0), True, 7)
-        assert kinds(fate.expired(7, "m", (1,), 1, 5)) == ["NoteFailure", "Replay"]
+        assert kinds(fate.expired(7, "m", (1,), 1, 5)) == ["Note", "Replay"]
         rest = ["EndTrial", "BeginTrial", "Release"] if over else ["BeginTrial"]
         assert kinds(fate.time(5 + later_ns), turned, *([True, 8] if over else [False])) == ["LookRound", *rest]
 
@@ -141,7 +141,7 @@ def test_what_ended_a_worker_after_its_timeout_is_noted_once() -> None:
     fate = Fate(Limits(max_crashes=5))
     said(fate.expired(1, "m", (1,), 1, 0))
     hung = Failure(HUNG)
-    assert said(fate.charged_late(1, hung)) == [NoteFailure("m", hung)]
+    assert said(fate.charged_late(1, hung)) == [Note("m", hung)]
     assert said(fate.charged_late(1, hung)) == []
 
 
@@ -149,7 +149,7 @@ def test_a_letter_goes_out_until_it_is_acked_and_its_spout_hears_nothing() -> No
     fate, letter = Fate(), Letter("m", (1,), lambda: None)
     fate.given_back(letter)
     assert said(fate.time(0), 7) == [Release(Held("m", (1,), letter))]
-    assert said(fate.failed(7, "m", (1,), REFUSED, 0)) == [NoteFailure("m", REFUSED), Hold(letter)]
+    assert said(fate.failed(7, "m", (1,), REFUSED, 0)) == [Note("m", REFUSED), Hold(letter)]
     assert kinds(fate.time(0)) == []
     assert kinds(fate.time(NS_PER_SEC), 8) == ["Release"]
     assert said(fate.acked(8, "m", (1,), 0)) == [Close(letter)]

@@ -8,7 +8,7 @@ import pytest
 
 from squall.engine.errors import UsageError
 from squall.scheduler.faults.fault import Fault
-from squall.scheduler.faults.fault_plan import FaultPlan, read_plan
+from squall.scheduler.faults.fault_plan import Plan, read_plan
 from tests.unit.test_fault_resolution import VIEW
 
 GOOD = """\
@@ -35,10 +35,10 @@ def written(directory: Path, name: str, text: str) -> str:
 
 def test_what_a_plan_may_hold(tmp_path: Path) -> None:
     path = written(tmp_path, "plan.yaml", GOOD)
-    assert read_plan((), [path], VIEW, None) == FaultPlan(FAULTS, 7, 60.0)
+    assert read_plan((), [path], VIEW, None) == Plan(FAULTS, 7, 60.0)
     other = written(tmp_path, "other.yaml", "for: 5\nfaults: [kill split]")
     joined = (*FAULTS, Fault("kill", ("split",)), Fault("kill", ("lines",)))
-    assert read_plan(["kill lines"], [path, other], VIEW, 30.0) == FaultPlan(joined, 7, 5.0)
+    assert read_plan(["kill lines"], [path, other], VIEW, 30.0) == Plan(joined, 7, 5.0)
     assert read_plan(["kill lines every 1s"], [], None, 30.0).for_secs == 30.0
 
 

@@ -12,7 +12,7 @@ from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.tracking.attempts import Remembered
 from squall.engine.tracking.fate import Fate
-from squall.engine.tracking.instruction import Bury, NoteFailure, Refuse, TellDead
+from squall.engine.tracking.instruction import Bury, Note, Refuse, TellDead
 from squall.testing.simulated import SimulatedCluster
 from tests.unit.rig import Does, Rig, acks, chain
 
@@ -83,7 +83,7 @@ def test_a_spout_with_a_thread_of_its_own_gives_up_too() -> None:
 def test_one_that_is_in_the_ledger_already_is_not_written_there_again() -> None:
     fate, failure = Fate(), Failure("failed", "spout", 1, error="odd")
     assert list(fate.given_up("m", ("1",), failure)) == [
-        NoteFailure("m", failure), Bury("m", ("1",), failure), TellDead("m", failure)
+        Note("m", failure), Bury("m", ("1",), failure), TellDead("m", failure)
     ]
     successor = Fate()
     successor.attempts.resume(Remembered(dict(fate.attempts.tries)))

@@ -334,16 +334,3 @@ def test_planted_violation_is_reported(rule: Rule, path: str, text: str, line: i
 )
 def test_what_is_allowed_passes(rule: Rule, path: str, text: str) -> None:
     assert list(rule(Source.parse(path, text))) == []
-
-
-IMPLEMENTED = {"BasicCollector", "BatchCollector", "BoltCollector", "SpoutCollector"}
-"""What users are shown in `engine/api` and what does it in `engine/flow` are one thing."""
-
-
-def test_a_class_name_stands_for_one_thing(sources: list[Source]) -> None:
-    places: dict[str, list[str]] = {}
-    for source in sources:
-        for node in source.tree.body:
-            if source.package in PRODUCT and isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places.setdefault(node.name, []).append(source.path)
-    assert {name: found for name, found in places.items() if len(found) > 1 and name not in IMPLEMENTED} == {}

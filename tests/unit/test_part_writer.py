@@ -8,7 +8,7 @@ import pytest
 
 from squall.engine.errors import UsageError
 from squall.pipeline.feed.part_reader import PartReader
-from squall.pipeline.write.written import PartPlace
+from squall.pipeline.write.written import Place
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -18,7 +18,7 @@ from squall.pipeline.write.part_writer import QUARANTINE_SCHEMA, ROW_GROUP_BYTES
 
 @pytest.fixture
 def writer(tmp_path: Path) -> PartWriter:
-    return PartWriter(PartPlace(str(tmp_path), 3, 100, "stem"), {"text": pyarrow.string()})
+    return PartWriter(Place(str(tmp_path), 3, 100, "stem"), {"text": pyarrow.string()})
 
 
 def test_rows_go_on_at_their_offset_and_refused_ones_elsewhere(tmp_path: Path, writer: PartWriter) -> None:

@@ -19,7 +19,7 @@ from squall.scheduler.client import nimbus_client
 from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient, NimbusGone, NoCluster
 from squall.scheduler.cluster import stopping
 from squall.scheduler.cluster.keeper import LOOK_SECS, OPTIONS, STOPPED_SECS, Keeper
-from squall.scheduler.cluster.stopping import StoppedCluster, stop_cluster
+from squall.scheduler.cluster.stopping import Stopped, stop_cluster
 from squall.scheduler.common.mark import daemon_environment, processes_of
 from squall.scheduler.faults.in_force import FaultInForce
 
@@ -157,7 +157,7 @@ def test_down_ends_the_cluster_without_it(
 ) -> None:
     monkeypatch.setattr(stopping, "ANSWER_SECS", 0.1)
     stopped = stop_cluster(run_dir, 1.0)
-    assert stopped == StoppedCluster(killed=1, is_silent=True, by_nimbus=False)
+    assert stopped == Stopped(killed=1, is_silent=True, by_nimbus=False)
     assert processes_of(run_dir) == []
     tell_stopped(stopped, 1.0, 1.1)
     assert capsys.readouterr().err == "Nimbus does not answer; ended 1 process without draining\n"
@@ -172,7 +172,7 @@ def test_a_second_down_returns_when_the_first_has_stopped_the_cluster(run_dir: R
         nimbus.wait()
         last.kill()
         last.wait()
-        assert second.result() == StoppedCluster()
+        assert second.result() == Stopped()
 
 
 class OneDaemon:

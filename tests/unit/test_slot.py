@@ -38,10 +38,10 @@ from squall.scheduler.supervisor.instruction import (
 from squall.scheduler.supervisor.prospects import ProspectOptions, Prospects, Totals
 from squall.scheduler.supervisor.slot import Slot
 from squall.scheduler.supervisor.worker_life import (
+    Remains,
     SlotAddress,
     SlotOptions,
     SlotState,
-    WorkerRemains,
     same_work,
 )
 
@@ -258,7 +258,7 @@ def test_a_stuck_worker_says_where_it_is_and_is_killed_and_replaced() -> None:
     assert bench.do(lambda slot: slot.stuck(32.0, bench.now)) == []  # once is enough
     assert bench.after(0.2) == ["signal 11 SIGKILL"]
     assert bench.lost()[0] == f"board 1 {DEAD} 11"
-    steps = bench.do(lambda slot: slot.exited(KILLED, bench.now, WorkerRemains("hung at x.py\nmore", 5 << 20)))
+    steps = bench.do(lambda slot: slot.exited(KILLED, bench.now, Remains("hung at x.py\nmore", 5 << 20)))
     assert steps[:3] == ["1 in a row", "report 1 died: no progress for 31 s: killed by SIGKILL", "board 2 1 0"]
     assert bench.slot.life.incarnation == 2
 
@@ -266,8 +266,7 @@ def test_a_stuck_worker_says_where_it_is_and_is_killed_and_replaced() -> None:
 def test_what_is_left_of_a_dead_worker_is_in_the_report() -> None:
     bench = Bench().run()
     bench.lost()
-    remains = WorkerRemains("Fatal Python error: x", 7 << 20)
-    (died,) = [step for step in bench.slot.exited(int(signal.SIGSEGV), 101.0, remains)
+    (died,) = [step for step in bench.slot.exited(int(signal.SIGSEGV), 101.0, Remains("Fatal Python error: x", 7 << 20))
                if isinstance(step, Report) and step.changed.event == "died"]
     assert (died.changed.error, died.changed.rss_bytes) == ("Fatal Python error: x", 7 << 20)
 

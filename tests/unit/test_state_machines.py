@@ -16,7 +16,7 @@ from squall.engine.tracking.attempts import Limits, Remembered
 from squall.engine.tracking.fate import Fate
 from squall.engine.tracking.instruction import Letter, LookRound, Release, Steps
 from squall.scheduler.common.messages import SlotRef, TopologyRecord
-from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions, StartAgain
+from squall.scheduler.common.restart_policy import GiveUp, Restart, RestartPolicy, RestartPolicyOptions
 from squall.scheduler.supervisor.slot import Slot
 from squall.scheduler.supervisor.worker_life import IllegalTransition, SlotState
 from tests.unit.test_nimbus_decisions import Cluster, request
@@ -243,18 +243,18 @@ def policy_after(deaths: int) -> tuple[RestartPolicy, float]:
     return policy, now
 
 
-def verdict_text(verdict: StartAgain | GiveUp) -> str:
+def verdict_text(verdict: Restart | GiveUp) -> str:
     if isinstance(verdict, GiveUp):
         return "given up"
     return f"after {verdict.delay_secs:g} s" if verdict.delay_secs else "at once"
 
 
-def die_after_reset(policy: RestartPolicy, now: float) -> StartAgain | GiveUp:
+def die_after_reset(policy: RestartPolicy, now: float) -> Restart | GiveUp:
     policy.reset()
     return policy.died(now, lived_secs=0.0)
 
 
-POLICY_EVENTS: dict[str, Callable[[RestartPolicy, float], StartAgain | GiveUp]] = {
+POLICY_EVENTS: dict[str, Callable[[RestartPolicy, float], Restart | GiveUp]] = {
     "dies young": lambda policy, now: policy.died(now, lived_secs=OPTIONS.probation_secs - 0.1),
     "dies after its probation": lambda policy, now: policy.died(now, lived_secs=OPTIONS.probation_secs),
     "dies young, a period later": lambda policy, now: policy.died(now + OPTIONS.period_secs, lived_secs=0.0),
@@ -321,7 +321,7 @@ class FateBench:
     def after(self, event: Callable[[FateBench], object]) -> str:
         self.told.clear()
         event(self)
-        return ", ".join(name for name in self.told if name != "NoteFailure") or NOTHING
+        return ", ".join(name for name in self.told if name != "Note") or NOTHING
 
     def ack(self) -> None:
         self.told += [type(step).__name__ for step in self.fate.acked(self.root, "m", (1,), 1)]

@@ -42,7 +42,7 @@ class Refusal(Wire, frozen=True, tag=True):
     """Whether a topology function was asked for its help, and has shown it."""
 
 
-class ChildAnswer(Wire, frozen=True, tag=True):
+class Loaded(Wire, frozen=True, tag=True):
     """The topology to submit."""
 
     code: TopologyCode
@@ -74,7 +74,7 @@ def load_apart(
     if not said:
         ended = process.describe_status(-status if status < 0 else status << 8)
         raise UsageError(f"importing {target} ended its process: {ended}; a topology file must run to its end")
-    outcome = msgspec.msgpack.decode(said, type=ChildAnswer | Refusal)
+    outcome = msgspec.msgpack.decode(said, type=Loaded | Refusal)
     if isinstance(outcome, Refusal):
         if outcome.is_help:
             raise HelpShown
@@ -93,7 +93,7 @@ def main(target: str, app_dir: str, *arguments: str) -> NoReturn:
         loaded = load_topology(target, list(arguments), app_dir or None)
         config = layers.config(loaded.topology.config)
         code = pack(loaded.topology, config, loaded.script, beside=loaded.root)
-        said = msgspec.msgpack.encode(ChildAnswer(code, config.to_dict()))
+        said = msgspec.msgpack.encode(Loaded(code, config.to_dict()))
     except UnicodeEncodeError as error:
         # Such as the path of its directory, which the workers need for their imports.
         told = ascii(error.object)[:200]

@@ -24,7 +24,7 @@ from typing import Any
 
 import click
 
-from squall.cli.given.target import GivenTopology, read_target
+from squall.cli.given.target import Target, read_target
 from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
 from squall.engine.errors import SquallError, UsageError
@@ -60,7 +60,7 @@ def load_topology(target: str, arguments: list[str], app_dir: str | None = None)
     return Loaded(topology, module if wanted.is_script else None, _root(wanted, module))
 
 
-def _find(wanted: GivenTopology, path: Path | None, module: ModuleType, arguments: list[str]) -> Topology:
+def _find(wanted: Target, path: Path | None, module: ModuleType, arguments: list[str]) -> Topology:
     label, name = wanted.label, wanted.name
     with _told(label, path, f"looking for {name!r} in it"):
         found = getattr(module, name, None)
@@ -83,7 +83,7 @@ def _find(wanted: GivenTopology, path: Path | None, module: ModuleType, argument
     return _call(label, path, name, found, arguments)
 
 
-def _import_script(wanted: GivenTopology) -> ModuleType:
+def _import_script(wanted: Target) -> ModuleType:
     assert wanted.path is not None
     module_name = wanted.module if wanted.module.isidentifier() else "squall_topology"
     if module_name in sys.modules:
@@ -99,7 +99,7 @@ def _import_script(wanted: GivenTopology) -> ModuleType:
     return module
 
 
-def _import(wanted: GivenTopology) -> ModuleType:
+def _import(wanted: Target) -> ModuleType:
     """Import a module by its real name."""
     try:
         with _told(wanted.label, None, "importing its package"):
@@ -131,7 +131,7 @@ def _file_of(module: ModuleType) -> Path | None:
     return Path(file) if isinstance(file, str) else None
 
 
-def _root(wanted: GivenTopology, module: ModuleType) -> Path | None:
+def _root(wanted: Target, module: ModuleType) -> Path | None:
     """The directory from which the module was imported, unless it is one of installed modules."""
     file = _file_of(module)
     if wanted.is_script or file is None:

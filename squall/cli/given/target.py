@@ -25,7 +25,7 @@ SOURCES = "src"
 
 
 @dataclass(frozen=True)
-class GivenTopology:
+class Target:
     """A module that holds a topology, and the topology's name in it."""
 
     label: str
@@ -75,7 +75,7 @@ def _directory(context: click.Context, parameter: click.Parameter, path: str | N
     return path
 
 
-def read_target(text: str, app_dir: str | None = None) -> GivenTopology:
+def read_target(text: str, app_dir: str | None = None) -> Target:
     """Find out what is named; UsageError if it is no file, and cannot be a module."""
     label, name = _split(text)
     folder = None if app_dir is None else Path(app_dir)
@@ -86,7 +86,7 @@ def read_target(text: str, app_dir: str | None = None) -> GivenTopology:
         first = label.partition(".")[0]
         if not _has(folder, first) and _has(folder / SOURCES, first):
             folder /= SOURCES
-    return GivenTopology(label, name, label, None, folder)
+    return Target(label, name, label, None, folder)
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -111,7 +111,7 @@ def _has(folder: Path, module: str) -> bool:
     return (folder / module).is_dir() or (folder / f"{module}.py").is_file()
 
 
-def _of_file(label: str, name: str, app_dir: Path | None) -> GivenTopology:
+def _of_file(label: str, name: str, app_dir: Path | None) -> Target:
     path = Path(label)
     if path.is_dir():
         raise UsageError(f"topology file {label} is a directory")
@@ -121,8 +121,8 @@ def _of_file(label: str, name: str, app_dir: Path | None) -> GivenTopology:
         raise UsageError(f"topology file {label} is not a regular file")
     if (found := _real_name(path.resolve(), app_dir)) is not None:
         root, module = found
-        return GivenTopology(label, name, module, path, root)
-    return GivenTopology(label, name, path.stem, path, path.resolve().parent, is_script=True, app_dir=app_dir)
+        return Target(label, name, module, path, root)
+    return Target(label, name, path.stem, path, path.resolve().parent, is_script=True, app_dir=app_dir)
 
 
 def _real_name(path: Path, app_dir: Path | None) -> tuple[Path, str] | None:
