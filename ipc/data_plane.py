@@ -242,10 +242,6 @@ class DataPlane:
         # What is told in shared memory would find its way over any link.
         self._telling = None if rules else self._rings
 
-    def exhaust_arena(self, exhausted: bool) -> None:
-        """Whether the arena is to take no more big buffers, as if it had no room for them."""
-        self._payloads.exhausted = exhausted
-
     def send_due(self) -> None:
         """Send what slow links have held back for long enough."""
         if self._shim is not None:
