@@ -27,7 +27,7 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.client.topology_code import pack, submit
-from squall.scheduler.cluster.keeper import OPTIONS
+from squall.scheduler.cluster.daemons import OPTIONS
 from squall.scheduler.cluster.starting import start_cluster
 from squall.scheduler.cluster.stopping import stop_cluster
 from squall.scheduler.supervisor.history import BEGIN, read_history

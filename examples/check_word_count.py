@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pandas
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 WRONG = ("missing", "invented", "different")
 SHOWN = 10
@@ -43,20 +44,23 @@ def check(spark: SparkSession, feed: Path, result: Path) -> bool:
     manifest = json.loads((feed / "_feed.json").read_text())
     files = [str(feed / file["name"]) for partition in manifest["partitions"] for file in partition["files"]]
     rows = spark.read.parquet(*files).select("partition", "offset", "text")
-    tallied = rows.mapInPandas(tally, "partition int, offset bigint, word string, expected bigint").persist()
-    lines = tallied.where("word is null").drop("word")
-    words = tallied.where("word is not null").groupBy("word").agg(f.sum("expected").alias("expected"))
-    ledger = written("ledger", "partition int, offset bigint, words bigint").groupBy("partition", "offset").agg(
-        f.min("words").alias("least"), f.max("words").alias("found"), (f.count("*") - 1).alias("repeated")
+    expected = rows.mapInPandas(tally, "partition int, offset bigint, word string, expected bigint")
+    lines = written("ledger", "partition int, offset bigint, words bigint").withColumnRenamed("words", "found")
+    words = written("counts", "word string, count bigint").withColumnRenamed("count", "found")
+    # All in one pass: a line has no word, and a word is of no line.
+    keys = expected.unionByName(lines, True).unionByName(words.selectExpr("0 partition", "0L offset", "*"), True)
+    is_line = f.isnull("word")
+    found = keys.groupBy("partition", "offset", "word").agg(
+        f.sum("expected").alias("expected"), f.max("found").alias("found"),
+        f.when(is_line, f.min("found")).otherwise(f.max("found")).alias("least"),
+        f.when(is_line, f.greatest(f.count("found") - 1, f.lit(0))).otherwise(0).alias("repeated"),
     )
-    counts = written("counts", "word string, count bigint").groupBy("word").agg(
-        f.max("count").alias("least"), f.max("count").alias("found"), f.lit(0).alias("repeated")
+    wrong = f.when(f.isnull("found"), "missing").when(f.isnull("expected"), "invented").when(
+        (f.col("least") != f.col("expected")) | (f.col("found") != f.col("expected")), "different"
     )
-    print(f"{'':5} {'checked':>13} {'ok':>13} {'missing':>9} {'invented':>9} {'different':>9} {'repeated':>9}")
-    lines_right = compare("lines", lines.join(ledger, ["partition", "offset"], "full"), manifest["rows"])
-    words_right = compare("words", words.join(counts, "word", "full"))
-    print("every line and every count is right" if lines_right and words_right else "the result is wrong")
-    return lines_right and words_right
+    judged = found.withColumns({"kind": f.coalesce(wrong, f.lit("ok")), "is_line": is_line})
+    totals = judged.groupBy("is_line", "kind").agg(f.count("*").alias("number"), f.sum("repeated").alias("repeated"))
+    return told(judged, totals.collect(), manifest["rows"])
 
 
 def tally(frames: Iterable[pandas.DataFrame]) -> Iterator[pandas.DataFrame]:
@@ -73,45 +77,48 @@ def tally(frames: Iterable[pandas.DataFrame]) -> Iterator[pandas.DataFrame]:
     yield pandas.DataFrame({"partition": 0, "offset": 0, "word": counts.keys(), "expected": counts.values()})
 
 
-def compare(what: str, both: DataFrame, rows: int | None = None) -> bool:
-    """Print a row of the table, and the first lines or words that are wrong; whether none is. `rows`: of the feed."""
+def told(judged: DataFrame, totals: list[Row], rows: int) -> bool:
+    """Print the table, and the first lines and words that are wrong; whether none is. `rows`: of the feed."""
     from pyspark.sql import functions as f
 
-    wrong = f.when(f.isnull("found"), "missing").when(f.isnull("expected"), "invented").when(
-        (f.col("least") != f.col("expected")) | (f.col("found") != f.col("expected")), "different"
-    )
-    judged = both.withColumn("kind", f.coalesce(wrong, f.lit("ok")))
-    totals = judged.groupBy("kind").agg(f.count("*").alias("number"), f.sum("repeated").alias("repeated")).collect()
-    numbers = {row.kind: row.number for row in totals}
-    ok, missing, invented, different = (numbers.get(kind, 0) for kind in ("ok", *WRONG))
-    checked, repeated = ok + missing + different, sum(row.repeated or 0 for row in totals)
-    print(f"{what} {checked:13,} {ok:13,} {missing:9,} {invented:9,} {different:9,} {repeated:9,}")
-    if rows not in (None, checked):
-        sys.exit(f"the feed is damaged: it holds {checked:,} lines where its manifest says {rows:,}")
-    for kind in WRONG:
-        if kind in numbers:
-            key = [name for name in both.columns if name in ("partition", "offset", "word")]
-            for row in judged.where(f.col("kind") == kind).orderBy(*key).limit(SHOWN).collect():
-                place = ", ".join(f"{name} {row[name]!r}" for name in key)
-                print(f"{kind}: {place}: feed {row.expected}, result {row.found}")
-    return set(numbers) <= {"ok"}
+    print(f"{'':5} {'checked':>13} {'ok':>13} {'missing':>9} {'invented':>9} {'different':>9} {'repeated':>9}")
+    for what, is_line in (("lines", True), ("words", False)):
+        numbers = {row.kind: row.number for row in totals if row.is_line == is_line}
+        ok, missing, invented, different = (numbers.get(kind, 0) for kind in ("ok", *WRONG))
+        checked, repeated = ok + missing + different, sum(row.repeated for row in totals if row.is_line == is_line)
+        print(f"{what} {checked:13,} {ok:13,} {missing:9,} {invented:9,} {different:9,} {repeated:9,}")
+        if is_line and rows != checked:
+            sys.exit(f"the feed is damaged: it holds {checked:,} lines where its manifest says {rows:,}")
+        key = ["partition", "offset"] if is_line else ["word"]
+        for kind in WRONG:
+            if kind in numbers:
+                some = judged.where((f.col("kind") == kind) & (f.col("is_line") == is_line))
+                for row in some.orderBy(*key).limit(SHOWN).collect():
+                    place = ", ".join(f"{name} {row[name]!r}" for name in key)
+                    print(f"{kind}: {place}: feed {row.expected}, result {row.found}")
+    is_right = {row.kind for row in totals} <= {"ok"}
+    print("every line and every count is right" if is_right else "the result is wrong")
+    return is_right
 
 
 def session() -> SparkSession:
     """A quiet one, on this machine."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     cores = len(os.sched_getaffinity(0))
-    return (
-        SparkSession.builder.appName("check_word_count").master(f"local[{cores}]")
-        .config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
+    conf = SparkConf().setAppName("check_word_count").setMaster(f"local[{cores}]").setAll([
+        ("spark.driver.bindAddress", "127.0.0.1"), ("spark.driver.host", "127.0.0.1"),
         # No optimising compiler: a short program ends before it pays off.
-        .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
-        .config("spark.log.level", "ERROR").config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false").config("spark.sql.shuffle.partitions", str(cores))
-        .getOrCreate()
-    )
+        ("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"),
+        ("spark.ui.enabled", "false"), ("spark.ui.showConsoleProgress", "false"),
+        ("spark.sql.shuffle.partitions", str(cores)),
+    ])
+    # Java's log is not for the terminal: errors come here as exceptions.
+    gateway = launch_gateway(conf, {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL})
+    return SparkSession(SparkContext(conf=conf, gateway=gateway))
 
 
 if __name__ == "__main__":

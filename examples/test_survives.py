@@ -29,7 +29,7 @@ from squall import (
 )
 
 if TYPE_CHECKING:
-    from squall.testing.fixture_chaos import FixtureChaos
+    from squall.testing.fixtures import FixtureChaos
 
 
 class Orders(ReplayingSpout):

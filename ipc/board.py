@@ -38,7 +38,7 @@ VERSION = 10
 HEADER_WORDS = 8
 WORD_BYTES = 8
 HEADER_FAULTS = 4
-"""Nimbus counts here how often it has written the file of the faults in force (`scheduler.breaking`)."""
+"""Nimbus counts here how often it has written the file of the faults in force (`scheduler.faults`)."""
 _HEADER = struct.Struct("=4Q")
 
 STARTING, READY, DEAD, STOPPED = 1, 2, 3, 4

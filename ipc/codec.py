@@ -35,7 +35,7 @@ from squall.engine.foreign.text import text_of_error, type_name
 from squall.ipc.rescue import Broken, rescue
 
 OUT_OF_BAND_BYTES = 64 * 1024
-"""Smaller buffers stay in the stream: a descriptor and a second copy would cost more (measured: D4)."""
+"""Smaller buffers stay in the stream: a descriptor and a second copy would cost more (measured)."""
 
 _SEPARATOR = "\x00"
 _TEXT_ONLY = {str}

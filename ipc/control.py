@@ -95,7 +95,7 @@ class Incoming:
         """The message; ProtocolError if the body is not a valid `message_type`."""
         try:
             return msgspec.msgpack.decode(self.body, type=message_type)
-        except msgspec.DecodeError as error:
+        except ValueError as error:
             raise ProtocolError(f"{self.method} from {self.peer} is no {message_type.__name__}: {error}") from None
 
 

@@ -86,7 +86,7 @@ def open_envelope(key: bytes, parts: Sequence[bytes]) -> Envelope:
         raise ProtocolError("control frame with a wrong signature: the sender does not have this cluster's key")
     try:
         return _DECODER.decode(parts[1])
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise ProtocolError(f"signed control frame that is no envelope: {error}") from None
 
 

@@ -28,7 +28,7 @@ from squall.engine.errors import ProtocolError
 ASK_AFTER_NS = 50_000_000
 """Longer than an idle worker sleeps (30 ms), and than most turns take: who is merely slow is seldom asked."""
 ASK_EVERY_NS = 1_000_000_000
-"""What was cut off begins to recover so soon after it no longer is."""
+"""Longest delay before a healed link begins to recover."""
 
 
 class Patience:
@@ -57,7 +57,7 @@ class Patience:
 
 
 MOST_RANGES = 1024
-"""So many are told at once; the others when these are known."""
+"""Most ranges in one message about lost frames; the rest follow once these are known."""
 
 
 class Missed(NamedTuple):

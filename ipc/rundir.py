@@ -10,7 +10,7 @@ Relies on: `ipc.run_parent` for anonymous directories and their sweep; flock, wh
 
 Layout::
 
-    RUN/key  creator  starting  nimbus.sock  nimbus.words
+    RUN/key  creator  starting  nimbus.sock
     RUN/keeper.lock  daemons/<name>                   which process a daemon is
     RUN/lock  nimbus.db  nimbus.db.copy  text.seed
     RUN/faults.json  faults.jsonl                     what is broken on purpose now, and what was
@@ -23,7 +23,7 @@ Layout::
     RUN/state/<topology name>/<component>-<task>/     tasks' own files
     RUN/state/<topology name>/                        dead letters (see scheduler.records.dead_letters)
     RUN/state/<topology name>/.attempts/              failures per message, one file per spout task
-    RUN/state/<topology name>/.set-aside-<topology id>/   until it is stored (see scheduler.nimbus.task_state)
+    RUN/state/<topology name>/.set-aside-<topology id>/   until it is stored (see scheduler.nimbus.files)
     RUN/failures/<topology id>/                       the last failures, one file per worker; last words
     RUN/logs/*.log                                    daemons
     RUN/logs/<topology id>/<node>-<port>.log          workers
@@ -61,15 +61,8 @@ from squall.ipc.run_parent import (
     make_anonymous,
     make_durable,
     remove_tree,
-    standing_directory,
-    sweep_stale,
     try_flock,
 )
-
-__all__ = [
-    "UNKNOWN", "Presence", "RunDir", "RunLock", "check_socket_path", "default_parent", "standing_directory",
-    "sweep_stale",
-]  # fmt: skip
 
 UNKNOWN = "unknown"
 """Instead of the pid of a process that has not written it yet."""
@@ -81,7 +74,6 @@ DURABLE_LINK = "durable"
 SET_ASIDE = ".set-aside-"
 LETTER_REQUESTS = ".given-back"
 """Folder, in a topology's state directory, of the dead letters that were asked back."""
-_PID_MAX_BYTES = 32
 LOCK_PATIENCE_SECS = 0.25
 """How long `lock` retries: a sweep or `lock_holder` holds the lock for microseconds, Nimbus for its life."""
 
@@ -229,16 +221,13 @@ class RunDir:
         return None
 
     def _locker(self) -> str:
-        """For messages only: the number may belong to another process by now. Never signal it."""
+        """For messages only: a holder that was killed leaves its pid behind until the next one has written its own, and
+        the number may belong to another process by now. Never signal it."""
         try:
-            with open(self.lock_file, "rb") as file:
-                said = file.read(_PID_MAX_BYTES)
+            said = self.lock_file.read_bytes().strip()
         except FileNotFoundError:
             return UNKNOWN
-        text = said.strip()
-        # A holder that was killed leaves its pid behind until the next one has written its own.
-        known = text.isdigit() and int(text) > 0 and os.path.exists(f"/proc/{int(text)}")
-        return str(int(text)) if known else UNKNOWN
+        return said.decode() if said.isdigit() else UNKNOWN
 
     def key(self) -> bytes:
         """The secret that signs control frames."""
@@ -267,11 +256,6 @@ class RunDir:
     @property
     def nimbus_socket(self) -> Path:
         return self.path / "nimbus.sock"
-
-    @property
-    def nimbus_words(self) -> Path:
-        """File with the reason why the last Nimbus ended, until another one serves."""
-        return self.path / "nimbus.words"
 
     @property
     def keeper_lock(self) -> Path:
@@ -310,7 +294,7 @@ class RunDir:
 
     @property
     def faults_in_force(self) -> Path:
-        """What is broken on purpose (see `scheduler.breaking.faults_file`)."""
+        """What is broken on purpose (see `scheduler.faults.in_force`)."""
         return self.path / "faults.json"
 
     @property

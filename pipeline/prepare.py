@@ -21,10 +21,11 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias, Unpack
 
@@ -37,7 +38,7 @@ from squall.pipeline.feed.manifest import (
     SOURCES_NAME,
     Manifest,
     PartFile,
-    check_sizes,
+    check_files,
     load_manifest,
 )
 from squall.pipeline.prepare_job import run_job
@@ -56,9 +57,8 @@ from squall.pipeline.read.inputs import (
 from squall.pipeline.read.lines import without_open_line
 from squall.pipeline.read.recipe import How, Recipe, recipe_of
 from squall.pipeline.session import spark_session
-from squall.pipeline.write.increment import first_manifest, grown, new_stem
+from squall.pipeline.write.increment import Written, first_manifest, grown, new_stem
 from squall.pipeline.write.staging import clear_orphans, staged
-from squall.pipeline.write.written import Written
 
 DEFAULT_PARTITIONS = 4
 #: Most partitions: each is a task and a file, so more are a mistake on one machine.
@@ -67,6 +67,10 @@ MAX_PARTITIONS = 1024
 TELL_SECS = 3.0
 #: Called with one line about the present step; by a thread of its own while rows are written.
 Progress: TypeAlias = Callable[[str], None]
+#: Between two looks at the names, sizes and times of change, with `--follow`.
+LOOK_SECS = 1.0
+#: How soon a request to stop is seen.
+STOP_SECS = 0.05
 #: Quarantined lines, skipped and vanished files shown by name: enough for examples.
 SHOWN = 10
 
@@ -151,7 +155,7 @@ def _former(target: Path) -> Manifest | None:
     if not (target / MANIFEST_NAME).exists():
         return None
     former = load_manifest(target)
-    check_sizes(target, former)
+    check_files(target, former)
     clear_orphans(target, former.file_names)
     return former
 
@@ -180,7 +184,7 @@ def _add(
         (staging / name).mkdir()
     new = f"{len(change.new):,} {'new ' if base.increments else ''}{'file' if len(change.new) == 1 else 'files'}"
     if not recipe.is_text:
-        _check_readable(recipe, change.new)
+        recipe = _readable(recipe, change.new)
 
     progress(f"found {new}, starting Spark")
     with ThreadPoolExecutor(1) as thread:
@@ -204,14 +208,16 @@ def _add(
     )
 
 
-def _check_readable(recipe: Recipe, files: Sequence[InputFile]) -> None:
+def _readable(recipe: Recipe, files: Sequence[InputFile]) -> Recipe:
+    """Refuse files that Spark would not read whole. Return how to read these."""
     for file in files:
         if file.problem:
             raise UsageError(f"{file.location} {file.problem}")
     if recipe.format in ("parquet", "orc"):
         check_schemas(recipe.format, files)
-    if recipe.format == "csv":
-        check_quotes(files, recipe.options)
+    if recipe.format == "csv" and check_quotes(files, recipe.options):
+        return replace(recipe, options={**recipe.options, "multiLine": "false"})
+    return recipe
 
 
 @contextmanager
@@ -274,3 +280,33 @@ def _skipped_note(corpus: Corpus) -> str:
     count = len(corpus.skipped_binary)
     skipped = f", {plural(count, 'binary file')} skipped" if count else ""
     return skipped + (f", left out {', '.join(corpus.left_out[:SHOWN])}" if corpus.left_out else "")
+
+
+def follow(
+    once: Callable[[], Prepared], look: Callable[[], Hashable], should_stop: Callable[[], bool], progress: Progress
+) -> Prepared | None:
+    """Prepare `once` whenever `look` sees something else, until `should_stop`. The last outcome, with what all
+    increments added; None if there was none."""
+    last: Prepared | None = None
+    seen: Hashable = None
+    while not should_stop():
+        now = look()
+        if now != seen:
+            seen = now
+            try:
+                made = once()
+            except NothingYet as error:
+                progress(f"{error}; waiting for more")
+            except ChangedMeanwhile as error:
+                progress(f"{error.what}; trying again")
+                seen = None
+            else:
+                if made.added_files:
+                    progress(f"added {plural(made.added_rows, 'row')} of {plural(made.added_files, 'file')}")
+                last = made if last is None else replace(
+                    made, added_files=last.added_files + made.added_files, added_rows=last.added_rows + made.added_rows,
+                )
+        until = time.monotonic() + LOOK_SECS
+        while time.monotonic() < until and not should_stop():
+            time.sleep(STOP_SECS)
+    return last

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -33,37 +31,6 @@ from squall.pipeline.spark_errors import one_line_errors
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
-
-#: Class files of Spark 4 are Java 17's; an older JVM answers with UnsupportedClassVersionError.
-MIN_JAVA_VERSION = 17
-#: Longest wait for `java -version`: it takes 0.1 s, and Spark is no use on a JVM that is slower than this.
-VERSION_TIMEOUT_SECS = 20.0
-
-_INSTALL = f"install Java {MIN_JAVA_VERSION} or newer (Debian: openjdk-17-jre-headless) or set JAVA_HOME"
-_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
-
-
-def check_java() -> None:
-    """UsageError if there is no Java that Spark can use: as its launcher does, of JAVA_HOME if set, else on the PATH.
-    Starts a process."""
-    home = os.environ.get("JAVA_HOME")
-    path = shutil.which("java", path=os.path.join(home, "bin") if home else None)
-    if path is None:
-        where = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java on the PATH"
-        raise UsageError(f"Spark needs Java, and {where}: {_INSTALL}")
-    try:
-        answer = subprocess.run(
-            [path, "-version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-            timeout=VERSION_TIMEOUT_SECS, check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise UsageError(f"{path} does not run ({error}): {_INSTALL}") from error
-    found = _VERSION.search(answer.stdout)
-    if found is None:
-        raise UsageError(f"{path} -version does not print a version: {_INSTALL}")
-    if int(found[1]) < MIN_JAVA_VERSION:
-        raise UsageError(f"Java {found[1]} at {path} is too old for Spark: {_INSTALL}")
-
 
 #: Most tasks at once: more only compete for memory, as a feed has 4 partitions by default.
 MAX_LOCAL_CORES = 8
@@ -89,13 +56,11 @@ def spark_session(app_name: str, master: str | None = None) -> Iterator[SparkSes
         with one_line_errors(None):
             yield active
         return
-    check_java()
     with tempfile.TemporaryDirectory(prefix="squall-spark-", ignore_cleanup_errors=True) as scratch:
         log = Path(scratch) / "spark.log"
         with _signals(), _environment(is_here(master)), _quiet():
             with one_line_errors(log):
                 context, process = _start(_settings(app_name, Path(scratch), master), log)
-                _quieten_accumulators(context)
             try:
                 with one_line_errors(log):
                     yield session_class(context)
@@ -257,19 +222,6 @@ def _terminate(signum: int, frame: FrameType | None) -> None:
             SparkContext._active_spark_context.cancelAllJobs()
     finally:
         raise SystemExit(128 + signum)
-
-
-def _quieten_accumulators(context: SparkContext) -> None:
-    """Have PySpark's server of accumulators print no traceback if the JVM's connection ends: the error says what became
-    of the JVM."""
-    server: Any = context._accumulatorServer
-    loud = server.handle_error
-
-    def handle_error(request: object, client: object) -> None:
-        if not isinstance(sys.exception(), EOFError | ConnectionError):
-            loud(request, client)
-
-    server.handle_error = handle_error
 
 
 @contextmanager

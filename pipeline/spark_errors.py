@@ -16,6 +16,8 @@ from urllib.parse import unquote
 
 from squall.engine.errors import ClusterError, UsageError
 
+#: Class files of Spark 4 are Java 17's; an older JVM answers with UnsupportedClassVersionError.
+MIN_JAVA_VERSION = 17
 #: Most characters of an error line, short enough to read: the traceback has the rest.
 MAX_ERROR_CHARS = 400
 #: Longest wait for the exit status of a JVM that closed its connection.
@@ -46,7 +48,10 @@ def one_line_errors(log: Path | None) -> Iterator[None]:
     except (PySparkException, Py4JJavaError) as error:
         text = str(error)
         if "JAVA_GATEWAY_EXITED" in text:
-            raise ClusterError(f"Spark did not start: {_last_words(log) or text}") from error
+            raise UsageError(
+                f"Spark did not start: {_last_words(log) or text}; it needs Java {MIN_JAVA_VERSION} or newer, on the "
+                "PATH or in JAVA_HOME (Debian: openjdk-17-jre-headless)"
+            ) from error
         if _SILENT_MASTER in _log_of(log):
             raise ClusterError("Spark's master does not answer: it took connections, and no application") from error
         # The cause is a copy: the original cannot be printed once its JVM is dead.

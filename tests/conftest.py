@@ -1,7 +1,7 @@
 """What every test gets without asking: the marker of its folder, a check that it left nothing behind, a seed.
 
 Guarantees: a test that leaves a process, thread or descriptor fails, naming it; those that start processes are checked
-for orphans, shared memory and run directories as well; the same holds for the run as a whole. Run directories are made
+for orphans and run directories as well; the same holds for the run as a whole. Run directories are made
 in a directory of this run's own, so that clusters of other people on the machine are never looked at.
 
 Relies on: `tests.leaks`. A test's seed is of its name, so that a commit passes or fails wherever it is tested;

@@ -1,4 +1,4 @@
-"""What a test left behind: processes, threads, descriptors, shared memory, run directories.
+"""What a test left behind: processes, threads, descriptors, run directories.
 
 Guarantees: `Snapshot.take` before and `find_leaks` after name everything of ours that is there now and was not there
 then, with the evidence needed to find who made it. Nobody else's processes and files are blamed or touched.
@@ -29,7 +29,6 @@ from types import FrameType
 import psutil
 
 MARKER_VARIABLE = "SQUALL_TEST_RUN_MARKER"
-SHARED_MEMORY = Path("/dev/shm")
 DEADLINE_SECS = 10.0
 POLL_SECS = 0.02
 STACK_DEPTH = 6
@@ -37,9 +36,6 @@ STACK_DEPTH = 6
 ALLOWED_THREAD_OWNERS = ("py4j", "pyspark")  # packages: PySpark's gateway threads live as long as its Java machine
 ALLOWED_THREAD_NAMES = re.compile(r"^pytest_timeout ")  # if someone chooses its thread method
 ALLOWED_NATIVE_NAMES = re.compile(r"^jemalloc_bg_thd")  # pyarrow's allocator, from its first use on
-# Locks of Podman, which stay though nobody holds them, and semaphores of Python programs that spawn: our tests fork,
-# and their semaphores have no names.
-ALLOWED_SHARED_MEMORY = re.compile(r"^(libpod|sem\.mp-)")
 ALLOWED_DESCRIPTORS = re.compile(r"^/dev/(null|u?random|tty|pts/\d+)$")  # opened once and kept by libraries
 
 
@@ -94,7 +90,7 @@ class Snapshot:
 
     @classmethod
     def take(cls, marker: RunMarker | None = None, run_parent: Path | None = None) -> Snapshot:
-        """`marker` asks for the whole: orphans, shared memory and the run directories in `run_parent`."""
+        """`marker` asks for the whole: orphans, and the run directories in `run_parent`."""
         return cls(
             marker=marker,
             run_parent=run_parent,
@@ -148,8 +144,7 @@ def _compare(before: Snapshot, lasting_only: bool) -> Leaks:
         evidence += _new_threads(before)
         evidence += _new_descriptors(before)
     if before.marker:
-        new_files = set(_files(before.run_parent)) - before.files
-        evidence += [f"left behind: {path}" for path in sorted(new_files) if not _is_foreign(path, before.marker)]
+        evidence += [f"left behind: {path}" for path in sorted(set(_files(before.run_parent)) - before.files)]
     return Leaks(tuple(processes), tuple(evidence))
 
 
@@ -281,26 +276,6 @@ def _new_descriptors(before: Snapshot) -> list[str]:
 
 
 def _files(run_parent: Path | None) -> Iterator[Path]:
-    for directory in (SHARED_MEMORY, run_parent):
-        if directory is not None and directory.is_dir():
-            for path in directory.iterdir():
-                # The lock of the run directories' parent stays, by design: removing it races with its next user.
-                if path.name != ".lock" and not (directory == SHARED_MEMORY and ALLOWED_SHARED_MEMORY.match(path.name)):
-                    yield path
-
-
-def _is_foreign(path: Path, marker: RunMarker) -> bool:
-    """In shared memory, which all programs share: another user's, or in use by a process that is none of ours."""
-    if path.parent != SHARED_MEMORY:
-        return False
-    try:
-        if path.stat().st_uid != os.getuid():
-            return True
-    except FileNotFoundError:
-        return True
-    ours = {os.getpid(), *(process.pid for process in _processes(marker))}
-    for pid in set(psutil.pids()) - ours:
-        with contextlib.suppress(OSError):  # it ended meanwhile, or is another user's
-            if str(path) in Path(f"/proc/{pid}/maps").read_text() or any(str(path) == t for _, t in _descriptors(pid)):
-                return True
-    return False
+    if run_parent is not None and run_parent.is_dir():
+        # The lock of the run directories' parent stays, by design: removing it races with its next user.
+        yield from (path for path in run_parent.iterdir() if path.name != ".lock")

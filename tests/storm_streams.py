@@ -75,7 +75,7 @@ class Total(Counts):
 def basic_topology(world: World) -> None:
     words = ["nathan", "bob", "joey", "nathan"]
     builder = TopologyBuilder()
-    builder.set_spout("words", FixedSpout(("word",), [(word,) for word in words], world.directory), 2, tasks=3)
+    builder.set_spout("words", FixedSpout(("word",), [(word,) for word in words]), 2, tasks=3)
     builder.set_bolt("count", Counts(), parallelism=4).fields_grouping("words", "word")
     builder.set_bolt("total", Total()).global_grouping("words")
     builder.set_bolt("last", Total()).global_grouping("total")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from squall.engine.api.async_component import AsyncBolt, AsyncSpout
@@ -128,8 +128,6 @@ class TopologyBuilder:
     def build(self) -> Topology:
         """Check all components and make the topology. Raises TopologyError with every mistake found."""
         mistakes: list[str] = []
-        if not isinstance(self._config, Config):
-            mistakes.append(f"the builder's config is {repr_of(self._config)}; allowed: a Config")
         specs: dict[str, ComponentSpec] = {}
         for declarer in self._declared:
             spec = _check_component(declarer, mistakes)
@@ -162,7 +160,10 @@ def _check_component(declarer: Declarer, mistakes: list[str]) -> ComponentSpec:
         mistakes.append(f"component {id_!r} must be {what}, not {shown}{hint}")
     else:
         who = f"component {id_!r:.80}"
-        _check_methods(who, component, BOLT_METHODS if wants_bolt else SPOUT_METHODS, mistakes)
+        methods = BOLT_METHODS if wants_bolt else SPOUT_METHODS
+        # Its `read` is meant to be a generator.
+        own = ("start",) if isinstance(component, ReplayingSpout) else ()
+        _check_methods(who, component, (*methods, *own), mistakes)
         if component.blocking and isinstance(component, BatchSpout | BatchBolt):
             mistakes.append(
                 f"component {id_!r} is a {'BatchBolt' if wants_bolt else 'BatchSpout'} with blocking = True; allowed: "
@@ -187,7 +188,7 @@ def _check_component(declarer: Declarer, mistakes: list[str]) -> ComponentSpec:
         if name.startswith(SYSTEM_PREFIX)
     )
     config = {
-        **_check_config(id_, _own_config(id_, component, mistakes), mistakes),
+        **_check_config(id_, component.component_config if isinstance(component, Component) else {}, mistakes),
         **_check_config(id_, declarer._config, mistakes),
     }
     return ComponentSpec(str(id_), component, executors, tasks, outputs, tuple(declarer._subscriptions), config)
@@ -212,14 +213,6 @@ def _check_methods(who: str, found: Any, methods: Iterable[str], mistakes: list[
                 f"{who} ({type(found).__name__}) defines {method} as {kind}: a call would do nothing; allowed: "
                 "a plain def, with blocking = True if it waits"
             )
-    if isinstance(found, ReplayingSpout):
-        # `read` is meant to be a generator.
-        kinds = {"start": deferred_kind(found.start), "read": deferred_kind(found.read)}
-        mistakes.extend(
-            f"{who} ({type(found).__name__}) defines {method} as {kind}; allowed: a plain def, which may yield in read"
-            for method, kind in kinds.items()
-            if kind is not None and (method != "read" or kind.startswith("async"))
-        )
 
 
 def _check_parallelism(id_: Any, executors: Any, tasks: Any, mistakes: list[str]) -> tuple[int, int]:
@@ -240,16 +233,7 @@ def _check_parallelism(id_: Any, executors: Any, tasks: Any, mistakes: list[str]
     return n_executors, n_tasks
 
 
-def _own_config(id_: Any, component: Any, mistakes: list[str]) -> dict[str, Any]:
-    """The settings that a component brings along."""
-    config = component.component_config if isinstance(component, Component) else {}
-    if type(config) is dict and all(type(key) is str for key in config):
-        return config
-    mistakes.append(f"component {id_!r} has component_config = {repr_of(config)}; allowed: a dict of settings")
-    return {}
-
-
-def _check_config(id_: Any, config: dict[str, Any], mistakes: list[str]) -> dict[str, Any]:
+def _check_config(id_: Any, config: Mapping[str, Any], mistakes: list[str]) -> dict[str, Any]:
     found, kept = check_settings(config)
     mistakes += [f"component {id_!r}: {mistake}" for mistake in found]
     mistakes += [

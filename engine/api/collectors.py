@@ -1,7 +1,7 @@
 """The collectors, as users see them: components emit, ack and fail tuples through these.
 
 Wrong use raises a `ComponentError` at once, naming component, stream and fields. A collector belongs to one task. The
-engine's implementations are in `engine.flow.collectors`. Thread: the task's.
+engine's implementations are in `engine.flow.spout_collector` and `engine.flow.bolt_collectors`. Thread: the task's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class SpoutCollector(Protocol):
     def emit(self, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
         """Emit one tuple; with a message id, its tree is tracked and answered by `ack` or `fail`.
 
-        Returns the ids of the receiving tasks; none if the message waits in quarantine.
+        Returns the ids of the receiving tasks; none if the message is held as a suspect.
         """
 
     def emit_direct(

@@ -118,7 +118,7 @@ class Config:
         "topology.max.spout.pending",
         _integer(1, none="no limit", word=ADAPTIVE),
         "trees a spout task may have open; bounds memory and the time a tuple waits in queues; by default as many as "
-        "full speed takes, which is found out while the topology runs",
+        "full speed takes, which is tuned while the topology runs",
     )
     even_shuffle: bool = _setting(
         False,

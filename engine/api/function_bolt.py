@@ -129,6 +129,6 @@ def bolt(
 def bolt(*fields: Any, streams: Streams | None = None, blocking: bool = False) -> Any:
     """Make a bolt of a function of one tuple; without fields and streams, a sink. Arguments as for `spout`."""
     if len(fields) == 1 and not isinstance(fields[0], str):
-        return FunctionBolt(fields[0], outputs_of("bolt", (), streams), blocking)
-    outputs = outputs_of("bolt", fields, streams)
+        return FunctionBolt(fields[0], outputs_of((), streams), blocking)
+    outputs = outputs_of(fields, streams)
     return lambda function: FunctionBolt(function, outputs, blocking)

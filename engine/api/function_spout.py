@@ -121,5 +121,5 @@ def spout(*fields: str, streams: Streams | None = None, blocking: bool = False) 
     stream; `streams`: further ones, as in `outputs`; `blocking`: it may wait, in a thread of its own."""
     if len(fields) == 1 and callable(fields[0]):
         raise UsageError(f'@spout on {name_of(fields[0])} names no field to emit; allowed: @spout("field", ...)')
-    outputs = outputs_of("spout", fields, streams)
+    outputs = outputs_of(fields, streams)
     return lambda function: FunctionSpout(function, outputs, blocking)

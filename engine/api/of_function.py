@@ -153,13 +153,8 @@ def _by_name(module: str, name: str) -> Any:
     return type(found)(found.function, found.outputs, found.blocking)
 
 
-def outputs_of(kind: str, fields: tuple[Any, ...], streams: Streams | None) -> Outputs:
+def outputs_of(fields: tuple[Any, ...], streams: Streams | None) -> Outputs:
     """What `@spout` or `@bolt` with these arguments declares."""
-    for name in fields:
-        if not isinstance(name, str):
-            raise UsageError(f"@{kind} is given the field {repr_of(name)}; allowed: a name (streams={{name: fields}})")
     if streams is None:
         return fields
-    if not isinstance(streams, Mapping):
-        raise UsageError(f"@{kind} is given streams={repr_of(streams)}; allowed: a dict of stream name -> fields")
     return {DEFAULT_STREAM: fields, **streams} if fields else dict(streams)

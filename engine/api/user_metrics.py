@@ -10,7 +10,7 @@ task's, for its metrics; the worker's loop reads gauges.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,21 +47,14 @@ class MetricReading:
 class Counter:
     """Counts by integers, up to a total of 2**63 - 1."""
 
-    __slots__ = ("_cell", "_who")
+    __slots__ = ("_cell",)
 
-    def __init__(self, memory: memoryview, who: str = "a counter") -> None:
+    def __init__(self, memory: memoryview) -> None:
         self._cell = memory.cast("q")
-        self._who = who
 
     def inc(self, by: int = 1) -> None:
-        """Count one more, or `by` more. ComponentError if `by` is no integer or the total is out of range."""
-        try:
-            self._cell[0] += by
-        except (ValueError, TypeError) as error:
-            raise ComponentError(
-                f"{self._who} is at {self.value} and cannot count {repr_of(by)} more; allowed: integers, with a "
-                "count from -2**63 to 2**63 - 1"
-            ) from error
+        """Count one more, or `by` more. TypeError or ValueError if `by` is no integer or the total is out of range."""
+        self._cell[0] += by
 
     @property
     def value(self) -> int:
@@ -126,13 +119,16 @@ def bucket_bounds(index: int) -> tuple[float, float]:
     return (step + _STEPS) * unit, (step + _STEPS + 1) * unit
 
 
-def percentile(buckets: list[int], fraction: float) -> float:
-    """The value that `fraction` (0..1] of the counted values do not exceed; 0.0 if there are none."""
+def percentile(
+    buckets: Sequence[int], fraction: float, bounds: Callable[[int], tuple[float, float]] = bucket_bounds
+) -> float:
+    """The value that `fraction` (0..1] of the counted values do not exceed; 0.0 if there are none. `bounds`: the
+    smallest value of a bucket, and the smallest one past it."""
     rank = max(1.0, fraction * sum(buckets))
     seen = 0
     for index, count in enumerate(buckets):
         if count and seen + count >= rank:
-            low, high = bucket_bounds(index)
+            low, high = bounds(index)
             return low + (high - low) * (rank - seen) / count
         seen += count
     return 0.0
@@ -147,9 +143,7 @@ class UserMetrics:
         self._gauges: dict[tuple[str, int, str], Callable[[], float]] = {}
 
     def counter(self, component: str, task: int, name: str) -> Counter:
-        found: Counter = self._of(
-            component, task, COUNTER, name, lambda memory: Counter(memory, f"counter {name!r} of {component}[{task}]")
-        )
+        found: Counter = self._of(component, task, COUNTER, name, Counter)
         return found
 
     def histogram(self, component: str, task: int, name: str) -> Histogram:
@@ -157,10 +151,6 @@ class UserMetrics:
         return found
 
     def gauge(self, component: str, task: int, name: str, read: Callable[[], float]) -> None:
-        if not callable(read):
-            raise ComponentError(
-                f"gauge {name!r} of {component}[{task}] got {repr_of(read)}; allowed: a function without arguments"
-            )
         self._of(component, task, GAUGE, name, lambda memory: memory.cast("d"))
         self._gauges[component, task, name] = read
 

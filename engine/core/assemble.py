@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -24,33 +24,24 @@ from squall.engine.api.topology import ComponentSpec, Topology
 from squall.engine.core.backpressure import SPOUT_TURNS_PER_LIMIT
 from squall.engine.core.batch_spout import BatchSpoutExecutor, BatchSpoutTask
 from squall.engine.core.blocking import BlockingExecutor
-from squall.engine.core.blocking_spout import BlockingSpoutExecutor
-from squall.engine.core.emit_paths import (
-    basic_paths,
-    bolt_paths,
-    no_fast_emit,
-    spout_paths,
-    through_gate,
-    watch_batches,
-)
-from squall.engine.core.executor import SLICE_NS, AnyBolt, BoltExecutor, BoltTask, TaskCrashed, entry_of, process_whole
+from squall.engine.core.blocking_spout import BlockingSpoutExecutor, BlockingSpoutTask, Emits
+from squall.engine.core.emit_paths import use_fast_emit, watch_batches, watch_rows
+from squall.engine.core.executor import SLICE_NS, AnyBolt, BoltExecutor, BoltTask, TaskCrashed, entry_of
 from squall.engine.core.pending_limit import PendingLimit
 from squall.engine.core.spout_executor import TURN_NS, SpoutExecutor, SpoutTask
-from squall.engine.core.spout_gate import BlockingSpoutTask, Emits, Gate
 from squall.engine.core.surroundings import Surroundings
 from squall.engine.core.watching import (
     watch_answers,
-    watched_async_execute,
     watched_basic_execute,
     watched_batch_execute,
     watched_execute,
 )
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.errors import ComponentError, SquallError
-from squall.engine.flow.batch_collector import BatchCollector
-from squall.engine.flow.collectors import BasicCollector, BoltCollector, SpoutCollector
+from squall.engine.flow.bolt_collectors import BasicCollector, BatchCollector, BoltCollector
 from squall.engine.flow.emitter import Emitter
 from squall.engine.flow.outbox import Outbox
+from squall.engine.flow.spout_collector import SpoutCollector
 from squall.engine.foreign.methods import Returned, checked
 from squall.engine.foreign.text import text_of_error
 from squall.engine.report.metrics import SpoutStats, TaskStats
@@ -82,7 +73,7 @@ class Assembler:
         self._slice_ns = SLICE_NS if around.slice_ns is None and not around.deterministic else around.slice_ns
         mine = sorted(self.core.ackers)
         everyones = range(len(plan.ackers))
-        # D7b: a spout's trees are tracked by an acker of its own worker where there is one.
+        # A spout's trees are tracked by an acker of its own worker where there is one.
         self._acker_turns = itertools.cycle(mine or everyones) if plan.ackers else None
 
     def build(self) -> WorkerCore:
@@ -101,7 +92,11 @@ class Assembler:
         order = self.topology.downstream()
         self.core.bolts.sort(key=lambda bolt: order.index(bolt.tasks[0].component))
         for runner in self.core.blocking:
-            runner.start()
+            first = runner.tasks[0]
+            runner.start(
+                f"{first.component}[{first.task}]", self.core.post, self.core.post_resets, self.core.outbox.edges.next,
+                self.config.execute_timeout_of(self.topology[first.component].config),
+            )
         for spout in self._blocking_spouts:
             spout.start()
         return self.core
@@ -115,13 +110,13 @@ class Assembler:
                 self._emitter(spec, task, self.core.outbox, context), pending, roots(), self._report(spec, task)
             )
             # Rows must not overtake batches that are gathered: the plain path sees to it.
-            fast = no_fast_emit if in_batches else self._fast
-            collector.use(spout_paths(collector, fast))
+            if not in_batches:
+                use_fast_emit(collector, self._fast)
             self._open(spec, task, "open", partial(user.open, self._conf_of(spec), context, collector))
             answers = BatchAnswers(cast("BatchSpout", user)) if in_batches else None
             if hooks := self._hooks(spec, context):
                 began_ns = watch_answers(hooks, answers or pending)
-                collector.use(spout_paths(collector, fast, None, hooks, began_ns))
+                watch_rows(collector, hooks, began_ns)
                 watch_batches(collector, hooks, began_ns)
             made = (BatchSpoutTask if in_batches else SpoutTask)(
                 spec.id, task, user, collector, pending, stats, self._max_pending(spec), self.around.said_quiet
@@ -136,19 +131,14 @@ class Assembler:
             made.may_wait = spec.component.blocking
         self.core.add_spout_executor(
             (BatchSpoutExecutor if in_batches else SpoutExecutor)(
-                tasks, self.around.at_hand, turn_ns, lambda task, secs: self._slow_spout(spec, task, secs),
-                self._turn_bytes,
+                tasks, self.around.at_hand, turn_ns, self._turn_bytes
             )
         )
 
-    def _slow_spout(self, spec: ComponentSpec, task: SpoutTask, secs: float) -> None:
-        self._warn(spec, task.task, "slow")(
-            f"next_tuple of {spec.id}[{task.task}] took {secs:.1f} s; nothing else ran in worker {self.around.worker} "
-            "meanwhile; set blocking = True on a spout that waits"
-        )
-
     def _blocking_spout_executor(self, spec: ComponentSpec, executor: ExecutorPlan) -> None:
-        gate, outbox, tasks = Gate(self.around.wake), self.around.parts.new_outbox(), []
+        outbox = self.around.parts.new_outbox()
+        name = f"{spec.id}[{executor.first_task}]"
+        runner = BlockingSpoutExecutor(outbox, name, self.core.absorb, self.around.wake, self._turn_bytes)
         for task in executor.tasks:
             user, context, pending, stats, roots = self._spout_parts(spec, task)
             report = self._report(spec, task)
@@ -160,16 +150,11 @@ class Assembler:
             made.returned = Returned(spec.id, task, "next_tuple", self._warn(spec, task, "returned"))
             emits = Emits(pending)
             own = SpoutCollector(self._emitter(spec, task, outbox, context), emits, roots(), report)
-            own.refuses_batches = True
-            made.join(gate, own, emits)
-            own.use(spout_paths(own, self._fast, made))
-            own.give_up = through_gate(made, own.plain_give_up)
-            tasks.append(made)
+            use_fast_emit(own, self._fast)
+            runner.add(made, own, emits)
             self._open(spec, task, "open", partial(user.open, self._conf_of(spec), context, own))
             if hooks := self._hooks(spec, context):
-                own.use(spout_paths(own, self._fast, made, hooks, watch_answers(hooks, emits)))
-        name = f"{spec.id}[{executor.first_task}]"
-        runner = BlockingSpoutExecutor(tasks, gate, outbox, name, self.core.absorb, self._turn_bytes)
+                watch_rows(own, hooks, watch_answers(hooks, emits))
         self._blocking_spouts.append(runner)
         self.core.add_spout_executor(runner)
 
@@ -223,30 +208,25 @@ class Assembler:
             user: Any = self._copy(spec, task)
             context = self._context(spec, task)
             emitter = self._emitter(spec, task, outbox, context)
-            made_task = BoltTask(spec.id, task, user, self._stats(task), tick_secs)
+            stats = self.core.stats[task] = TaskStats()
+            made_task = BoltTask(spec.id, task, user, stats, tick_secs)
             tasks.append(made_task)
             report = self._report(spec, task)
             collectors[task] = self._prepared(spec, made_task, emitter, context, report)
-        made = BoltExecutor(
+        make: type[BoltExecutor] = BlockingExecutor if own_thread else BoltExecutor
+        if own_thread and isinstance(bolt, AsyncBolt):
+            # Imported here: asyncio takes its time, and few topologies need it.
+            from squall.engine.core.async_bolt import AsyncExecutor
+
+            make = AsyncExecutor
+        for made_task in tasks if own_thread else ():
+            made_task.at_once = bolt.max_in_flight if isinstance(bolt, AsyncBolt) else 1
+        made = make(
             tasks, collectors, outbox, self.around.now_ns, self.core.source, self.around.worker,
             crash=self.config.on_error == "crash", at_hand=None if own_thread else self.around.at_hand,
-            slice_ns=self._slice_ns, interrupts=self.around.interrupts,
-            emitted_bytes=self._emitted_bytes if self._slice_ns is None else None, most_bytes=self._turn_bytes,
-            process=process_whole if isinstance(bolt, BatchBolt) else None,
+            slice_ns=self._slice_ns, most_bytes=self._turn_bytes, interrupts=self.around.interrupts,
         )
-        runner = None
-        if own_thread:
-            make = BlockingExecutor
-            if isinstance(bolt, AsyncBolt):
-                # Imported here: asyncio takes its time, and few topologies need it.
-                from squall.engine.core.async_bolt import AsyncExecutor
-
-                make = partial(AsyncExecutor, max_in_flight=bolt.max_in_flight)  # type: ignore[assignment]
-            runner = make(
-                made, f"{spec.id}[{executor.first_task}]", self._post, self.config.execute_timeout_of(spec.config),
-                self._post_resets, self.core.pressure.limit_bytes,
-            )
-        self.core.add_bolt_executor(made, runner)
+        self.core.add_bolt_executor(made)
 
     def _prepared(
         self, spec: ComponentSpec, task: BoltTask, emitter: Emitter, context: TopologyContext,
@@ -256,28 +236,25 @@ class Assembler:
         user: Any = task.user
         prepare = partial(user.prepare, self._conf_of(spec), context)
         collector: BasicCollector | BoltCollector | BatchCollector
-        choose: Callable[[Hooks | None], None]
         if isinstance(user, BasicBolt):
-            collector = basic = BasicCollector(emitter, report)
-            watched, choose = watched_basic_execute, lambda hooks: basic.use(basic_paths(basic, self._fast, hooks))
+            collector, watched = BasicCollector(emitter, report), watched_basic_execute
         elif isinstance(user, BatchBolt):
-            collector = whole = BatchCollector(emitter, report)
-            watched = watched_batch_execute
-            choose = lambda hooks: None if hooks is None else watch_batches(whole, hooks)  # noqa: E731
+            collector, watched = BatchCollector(emitter, report), watched_batch_execute
         else:
-            collector = bolt = BoltCollector(emitter, self.around.worker, report, task.stats)
-            watched, choose = watched_execute, lambda hooks: bolt.use(bolt_paths(bolt, self._fast, hooks))
+            collector, watched = BoltCollector(emitter, self.around.worker, report, task.stats), watched_execute
             prepare = partial(prepare, collector)
-        choose(None)
+        if not isinstance(collector, BatchCollector):
+            use_fast_emit(collector, self._fast)
         self._open(spec, task.task, "prepare", prepare)
         task.execute = entry_of(user)  # what `prepare` may have put there
         task.returned = Returned(spec.id, task.task, task.execute_name, self._warn(spec, task.task, "returned"))
         if hooks := self._hooks(spec, context):
-            choose(hooks)
-            if isinstance(user, AsyncBolt):
-                task.execute = watched_async_execute(hooks, task.execute)
+            if isinstance(collector, BatchCollector):
+                watch_batches(collector, hooks)
             else:
-                task.execute = watched(hooks, checked(task.execute, task.returned))
+                watch_rows(collector, hooks)
+            may_return = isinstance(user, AsyncBolt)
+            task.execute = watched(hooks, task.execute if may_return else checked(task.execute, task.returned))
         return collector
 
     def _open(self, spec: ComponentSpec, task: int, doing: str, call: Callable[[], object]) -> None:
@@ -294,22 +271,6 @@ class Assembler:
             raise  # it names the component and what to do
         except BaseException as error:
             raise TaskCrashed(spec.id, task, "its copying", error) from error
-
-    def _emitted_bytes(self, task: int) -> int:
-        """Estimated memory of a task's emits since the last flush."""
-        return self.core.emitters[task].open_bytes()
-
-    def _post(self, handover: Any) -> None:
-        self.core.post(handover)
-        self.around.wake()
-
-    def _post_resets(self, roots: Iterable[int]) -> None:
-        self.core.post_resets(roots)
-        self.around.wake()
-
-    def _stats(self, task: int) -> TaskStats:
-        stats = self.core.stats[task] = TaskStats()
-        return stats
 
     def _emitter(self, spec: ComponentSpec, task: int, outbox: Outbox, context: TopologyContext) -> Emitter:
         try:

@@ -8,17 +8,12 @@ The rules
     * A bolt that can send to a full task is *held*: it is not scheduled, as in Storm.
     * A bolt is never held by a task of its own cycle (its strongly connected component in the graph of components).
       So waiting follows the graph of components with each cycle taken as one, which has no cycles: the components at
-      its end always run, and nothing waits for ever. The tuples in a cycle have another bound: when its queues in this
-      worker hold `CYCLE_LIMITS` times the limit (or twice the limit for each of its tasks, or `CYCLE_VALUES` of the
-      largest tuples seen in it, if that is more), the cycle emits more than it takes, and the worker ends by
-      `CycleOverflow`.
-    * A cycle that emits as much as it takes stays far below. Its tuples are in no queue while they are executed or
-      under way, and the board is a turn old; so spouts add tuples, one a turn if each fills a queue, until
-      something is queued at every look. At worst about 30 such tuples met in one worker: hence a bound in tuples, too.
+      its end always run, and nothing waits for ever. What a cycle holds has no bound but this: spouts stop while one of
+      its queues is full. A cycle that emits more than it takes therefore grows until memory ends, as in Storm.
 
-Guarantees: a queue exceeds its limit by the emits of one turn of an executor, and by one link window for each other
-worker that feeds it. Only *queued* bytes count: each batch is weighed when it is put (from two of its rows), and
-measured exactly if it is still there at the end of the turn.
+Guarantees: a queue outside of cycles exceeds its limit by the emits of one turn of an executor, and by one link window
+for each other worker that feeds it. Only *queued* bytes count: each batch is weighed when it is put (from two of its
+rows), and measured exactly if it is still there at the end of the turn.
 
 Pure. Thread: the worker's loop. Only `processed_bytes` of a task is written by the thread that executes it.
 """
@@ -26,50 +21,17 @@ Pure. Thread: the worker's loop. Only `processed_bytes` of a task is written by 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
 
 from squall.engine.api.plan import Plan
 from squall.engine.api.topology import Topology
-from squall.engine.core.executor import BoltTask, TaskCrashed
+from squall.engine.core.executor import BoltExecutor, BoltTask
 from squall.engine.flow.batch import Batch
 from squall.engine.flow.parcel import Parcel
-from squall.engine.foreign.sizes import row_bytes
 
-CYCLE_LIMITS = 16
-"""Bound of the queues of one cycle in one worker, in limits of one queue."""
-CYCLE_VALUES = 64
-"""Least bound of the queues of one cycle in one worker, in largest tuples seen: about twice the worst seen."""
-CYCLE_VALUES_PER_SPOUT = 4
-"""Largest tuples added to that bound for each spout task, which may emit before it hears of a full queue."""
-MOST_FOR_VALUES = 1 << 30
-"""Bytes: cap of the bound in tuples, because tuples that grow as they go round must end too."""
 FRAMES_PER_WINDOW = 8
 """Frames of the largest size in a link window: so a frame overshoots the window by little."""
 SPOUT_TURNS_PER_LIMIT = 4
 """Turns in which one spout task may fill a queue: so queues are checked in between."""
-_MIB = 1 << 20
-
-
-class CycleOverflow(TaskCrashed):
-    """A cycle of bolts emits more than it takes, and only memory would end it."""
-
-    def __init__(self, cycle: list[str], task: int, held_bytes: int, allowed_bytes: int) -> None:
-        self.component = cycle[0]
-        self.task = task
-        way = " -> ".join([*cycle, cycle[0]])
-        self.error_text = (
-            f"{way} holds {held_bytes / _MIB:.1f} MiB in its queues; allowed: {round(allowed_bytes / _MIB, 1):g} MiB; "
-            "it emits more than it takes"
-        )
-        self.traceback_text = ""
-        Exception.__init__(self, f"cycle {self.error_text}")
-
-
-class Feeder(Protocol):
-    """An executor whose bolt can send to others."""
-
-    def hold(self, step: int) -> None:
-        """Count one more full target (1), or one fewer (-1)."""
 
 
 class Backpressure:
@@ -84,14 +46,8 @@ class Backpressure:
                      if one.source == source}
             for source in topology.components
         }
-        self._cycles = find_cycles(self._graph)
-        self._cycle_of = {component: cycle for cycle in self._cycles for component in cycle}
-        spout_tasks = sum(len(plan.tasks_of(spec.id)) for spec in topology.spouts)
-        self._cycle_values = CYCLE_VALUES + CYCLE_VALUES_PER_SPOUT * spout_tasks
-        self._largest = {task: 0 for component in self._cycle_of for task in plan.tasks_of(component)}
-        """Task of a cycle -> bytes of the largest tuple for it that was seen here."""
         self._tasks: dict[int, BoltTask] = {}
-        self._feeders: dict[str, list[Feeder]] = {}
+        self._feeders: dict[str, list[BoltExecutor]] = {}
         """Executors here that are held while a task of the component is full."""
         self.full: set[int] = set()
         """Tasks here whose queue is full."""
@@ -103,12 +59,11 @@ class Backpressure:
 
     # ---- set-up ----
 
-    def add(self, component: str, tasks: Iterable[BoltTask], feeder: Feeder) -> None:
+    def add(self, component: str, tasks: Iterable[BoltTask], feeder: BoltExecutor) -> None:
         """Add an executor of this worker."""
         self._tasks.update((task.task, task) for task in tasks)
-        own_cycle = self._cycle_of.get(component, ())
         for target in self._graph[component]:
-            if target not in own_cycle:
+            if component not in downstream_of(self._graph, target):
                 self._feeders.setdefault(target, []).append(feeder)
 
     # ---- the queues ----
@@ -116,8 +71,6 @@ class Backpressure:
     def put(self, task: BoltTask, batch: Batch) -> None:
         """Count a batch that is about to be put in the queue of a task of this worker."""
         task.received_bytes = received_bytes = task.received_bytes + (batch.bytes or batch.weigh())
-        if self._largest:
-            self._see_size(batch)
         if received_bytes - task.processed_bytes >= self.limit_bytes:
             self._see(task)
 
@@ -145,12 +98,10 @@ class Backpressure:
                 if batch.measured:
                     break
                 parcel.bytes += batch.measure()
-                self._see_size(batch)
                 self.waits(batch.target, batch.bytes)
 
     def end_turn(self) -> None:
-        """Measure the batches that remain in inboxes, and find the tasks that are no longer full. Raises
-        CycleOverflow."""
+        """Measure the batches that remain in inboxes, and find the tasks that are no longer full."""
         for task in self._tasks.values():
             if task.inbox:
                 self._measure_inbox(task)
@@ -158,9 +109,6 @@ class Backpressure:
             for number in [task for task in self.full if 2 * self._tasks[task].queued_bytes < self.limit_bytes]:
                 self.full.remove(number)
                 self._hold(number, -1)
-            self._look_for_overflow()
-        elif self._waiting_full:
-            self._look_for_overflow()
 
     def _measure_inbox(self, task: BoltTask) -> None:
         for batch, _ in reversed(task.inbox):
@@ -168,12 +116,6 @@ class Backpressure:
                 return
             task.received_bytes += batch.measure()
         self._see(task)
-
-    def _see_size(self, batch: Batch) -> None:
-        """Note the average tuple size of a batch, which needs no look at its tuples."""
-        before = self._largest.get(batch.target)
-        if before is not None and batch.bytes > before * len(batch.rows):
-            self._largest[batch.target] = batch.bytes // len(batch.rows)
 
     def _see(self, task: BoltTask) -> None:
         if task.queued_bytes >= self.limit_bytes and task.task not in self.full:
@@ -211,48 +153,10 @@ class Backpressure:
         """Bytes in the queues of this worker."""
         return sum(task.queued_bytes for task in self._tasks.values()) + sum(self._waiting.values())
 
-    def _look_for_overflow(self) -> None:
-        for cycle in self._cycles:
-            tasks = [task for component in cycle for task in self._plan.tasks_of(component)]
-            held_bytes = sum(
-                self._tasks[task].queued_bytes if task in self._tasks else self._waiting.get(task, 0) for task in tasks
-            )
-            # At least the bytes that so many tasks may hold when filled from outside.
-            allowed_bytes = self.limit_bytes * max(CYCLE_LIMITS, 2 * len(tasks))
-            if held_bytes > allowed_bytes:
-                allowed_bytes = max(allowed_bytes, self._bytes_of_values(tasks))
-                if held_bytes > allowed_bytes:
-                    self._find_largest(tasks)
-                    allowed_bytes = max(allowed_bytes, self._bytes_of_values(tasks))
-                if held_bytes > allowed_bytes:
-                    raise CycleOverflow(cycle, tasks[0], held_bytes, allowed_bytes)
 
-    def _bytes_of_values(self, tasks: list[int]) -> int:
-        return min(self._cycle_values * max(self._largest[task] for task in tasks), MOST_FOR_VALUES)
-
-    def _find_largest(self, tasks: list[int]) -> None:
-        """Size every tuple in these inboxes before the worker ends: averages hide a large one among small ones."""
-        for number in tasks:
-            if (task := self._tasks.get(number)) is not None:
-                sizes = (row_bytes(row) for batch, _ in task.inbox for row in batch.rows)
-                self._largest[number] = max(self._largest[number], max(sizes, default=0))
-
-
-def find_cycles(graph: dict[str, set[str]]) -> list[list[str]]:
-    """Find the strongly connected components that have a cycle: each a list of components, in the order of its edges
-    where possible. `graph`: component -> its receivers."""
-    reached = {component: _reach(graph, component) for component in graph}
-    cycles: list[list[str]] = []
-    for component in graph:
-        if component not in reached[component] or any(component in cycle for cycle in cycles):
-            continue
-        members = [other for other in graph if other in reached[component] and component in reached[other]]
-        cycles.append(_in_order(graph, members))
-    return cycles
-
-
-def _reach(graph: dict[str, set[str]], start: str) -> set[str]:
-    """All components downstream of `start`; itself only if it is in a cycle."""
+def downstream_of(graph: dict[str, set[str]], start: str) -> set[str]:
+    """All components that tuples of `start` reach, itself among them only if it is in a cycle. `graph`: component ->
+    its receivers."""
     reached: set[str] = set()
     to_look_at = list(graph[start])
     while to_look_at:
@@ -261,12 +165,3 @@ def _reach(graph: dict[str, set[str]], start: str) -> set[str]:
             reached.add(component)
             to_look_at += graph.get(component, ())
     return reached
-
-
-def _in_order(graph: dict[str, set[str]], members: list[str]) -> list[str]:
-    order, left = [members[0]], members[1:]
-    while left:
-        after = next((member for member in left if member in graph[order[-1]]), left[0])
-        order.append(after)
-        left.remove(after)
-    return order

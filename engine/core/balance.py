@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 
 from squall.engine.api.plan import Plan
 from squall.engine.api.topology import LOCAL_OR_SHUFFLE, SHUFFLE, Topology
-from squall.engine.core.blocking import BlockingExecutor
 from squall.engine.core.executor import BoltTask
 from squall.engine.flow.emitter import Emitter
 from squall.engine.flow.rounds import Shares, shares_of
@@ -25,11 +24,10 @@ class Balance:
 
     def __init__(
         self, topology: Topology, plan: Plan, me: int, tasks: Mapping[int, BoltTask],
-        blocking_of: Mapping[int, BlockingExecutor], emitters: Mapping[int, Emitter],
+        emitters: Mapping[int, Emitter],
     ) -> None:
-        """`tasks`: of the bolts here; `blocking_of`: those with a thread of their own."""
+        """`tasks`: of the bolts here."""
         self._tasks = tasks
-        self._blocking_of = blocking_of
         self._emitters = emitters
         self._turn_ns = 0
         self._chosen = [
@@ -50,14 +48,11 @@ class Balance:
         for task in self._tasks.values():
             waiting = task.in_queue
             if waiting > 0:
-                blocking = self._blocking_of.get(task.task)
-                if blocking is None:
-                    own_ns[task.task] = waiting * task.row_ns
-                    loop_ns += waiting * task.row_ns
-                else:
-                    own_ns[task.task] = max(0, waiting - blocking.at_once) * task.row_ns // blocking.at_once
+                own_ns[task.task] = max(0, waiting - task.at_once) * task.row_ns // max(1, task.at_once)
+                if not task.at_once:
+                    loop_ns += own_ns[task.task]
         return {
-            task: own_ns.get(task, 0) + (0 if task in self._blocking_of else loop_ns) for task in self._chosen
+            task: own_ns.get(task, 0) + (0 if self._tasks[task].at_once else loop_ns) for task in self._chosen
         }
 
     @property

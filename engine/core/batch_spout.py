@@ -18,11 +18,10 @@ from squall.engine.core.spout_executor import (
     NOTHING,
     PENDING_LIMIT,
     RETRY,
-    SLOW_NS,
     SpoutExecutor,
     SpoutTask,
 )
-from squall.engine.flow.gathered import Gathered
+from squall.engine.flow.spout_collector import Gathered
 from squall.engine.tracking.batch_answers import BatchAnswers
 
 _ROWS_PER_EMIT, _MOST_ROWS_PER_EMIT = 4, 32
@@ -133,9 +132,7 @@ class BatchSpoutExecutor(SpoutExecutor):
         except BaseException as error:
             raise task.crashed("next_batch", error) from error
         if self._turn_bytes is not None:
-            task.see_size(collector.newest_row_bytes(), self._turn_bytes)
-        if began_ns and now_ns() - began_ns > SLOW_NS:
-            self._took_long(task, now_ns() - began_ns)
+            task.see_size(collector.emitter.newest_row_bytes(), self._turn_bytes)
         task.finished = False
         task.waits_for = PENDING_LIMIT if self._room(task) <= 0 else NOTHING
         self.ran_dry = self.ran_dry and not has_more

@@ -1,12 +1,12 @@
 """An executor with a thread of its own, for bolts that wait (on a database, a file, a service) in `execute`.
 
 Guarantees: the bolt's tasks still see one call at a time, in order. Everything the thread touches (outbox, emitters,
-collectors) is its own; it hands its output to the worker's loop as one `Handover` when a batch is done, or a slice of a
-long one, so that the tuple path needs no lock. Only `reset_timeout` does not wait for that: it is meant for a tuple
-that takes long.
+collectors) is its own; it hands its output to the worker's loop as one `Handover` when a slice of a batch is done, so
+that the tuple path needs no lock. Only `reset_timeout` does not wait for that: it is meant for a tuple that takes long.
 
-The thread waits before its next slice while a bolt that it feeds is full, or while the loop has not yet taken in its
-earlier emits.
+Tuples wait in the inboxes of the tasks, as for any bolt, and the loop gives the thread a few slices at a time, so that
+it need not wait for the loop. It gives none while a bolt that the thread feeds is full, or before it has taken in what
+the thread made of the slices before.
 
 The loop can see whether the thread makes progress (`at_hand`), and may give it up: a thread cannot be ended, so the
 worker ends in its stead, and the tuple at hand is known.
@@ -19,6 +19,7 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from queue import SimpleQueue
@@ -28,12 +29,11 @@ from squall.engine.api.failure import HUNG
 from squall.engine.api.tuple import Tuple
 from squall.engine.core.executor import BoltExecutor, BoltTask, TaskCrashed, TaskHung
 from squall.engine.flow.batch import Batch
-from squall.engine.flow.collectors import BasicCollector
+from squall.engine.flow.bolt_collectors import BasicCollector
 from squall.engine.flow.outbox import Outbox
 
-Work = tuple[BoltTask, Batch, Callable[[], None] | None]
-
-
+_AHEAD = 4
+"""Slices that the thread has at a time: some 20 ms of work, longer than a turn of a busy loop."""
 JOIN_SECS = 4.0
 """Longest wait for a bolt's thread at the end, so that `cleanup` does not run beside it; it dies with the process."""
 
@@ -41,12 +41,10 @@ JOIN_SECS = 4.0
 class Handover:
     """The output of the thread since the last handover."""
 
-    __slots__ = ("acks", "blocks", "bytes", "crash", "done", "fails", "here", "masks", "rows", "there")
+    __slots__ = ("acks", "blocks", "crash", "done", "fails", "here", "masks", "there")
 
     def __init__(self, outbox: Outbox, done: list[Callable[[], None]], crash: TaskCrashed | None) -> None:
         self.here, self.there = outbox.take_here(), outbox.take_there()
-        self.bytes = sum(batch.weigh() for batch in self.here + self.there)
-        self.rows = sum(len(batch.rows) for batch in self.here + self.there)
         self.acks, self.masks = outbox.take_acks()
         self.blocks = outbox.take_block_acks()
         self.fails = outbox.take_fails()
@@ -54,45 +52,41 @@ class Handover:
         self.crash = crash
 
 
-class BlockingExecutor:
-    """Runs a BoltExecutor on a thread. Thread: its own for names with an underscore, the worker's loop for the rest."""
+class BlockingExecutor(BoltExecutor):
+    """Executes on a thread. Thread: its own for names with an underscore, the worker's loop for the rest."""
 
-    def __init__(
-        self, executor: BoltExecutor, name: str, post: Callable[[Handover], None],
-        execute_timeout_secs: float | None = None, post_resets: Callable[[Iterable[int]], None] = lambda roots: None,
-        most_bytes: int = 8 << 20,
+    end_error: TaskCrashed | None = None
+    """The error of what the thread did at its orderly end."""
+
+    def start(
+        self, name: str, post: Callable[[Handover], None], post_resets: Callable[[Iterable[int]], None],
+        new_edge: Callable[[], int], execute_timeout_secs: float | None,
     ) -> None:
-        """`post` and `post_resets` (roots) pass output to the loop; any thread may call them. `most_bytes`: bytes of
-        emits that the loop has not taken in, at which the thread waits."""
-        self.executor = executor
+        """`post` and `post_resets` (roots) pass output to the loop; any thread may call them. `new_edge`: see
+        `Batch.split`."""
         self._post = post
         self._post_resets = post_resets
-        self._queue: SimpleQueue[Work | None] = SimpleQueue()
-        self._put = 0
-        self._finished = 0
-        self._stopping = False
-        self._most_bytes = most_bytes
-        self._emitted_bytes = 0
-        self._taken_bytes = 0
-        self._held = 0
-        self._may_go = threading.Event()
-        """Set whenever the reason to wait may be gone."""
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._new_edge = new_edge
         self.execute_timeout_secs = execute_timeout_secs
         """Longest that one tuple may be in `execute` without a `reset_timeout`; None = for ever."""
+        self._queue: SimpleQueue[tuple[BoltTask, Batch, Callable[[], None] | None] | None] = SimpleQueue()
+        self._in_turn = deque(self.tasks)
+        """The task that is given tuples first is another one each time."""
+        self._under_way = 0
+        self._stopping = False
         self._calls = 0
         self._doing: tuple[BoltTask, Sequence[int]] | None = None
         """The task in whose `execute` the thread is, and the roots of the trees of its tuple."""
-        self.end_error: TaskCrashed | None = None
-        """The error of what the thread did at its orderly end."""
+        self.outbox.pass_resets_to(self._reset)
+        self._note_calls()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
 
-    def start(self) -> None:
-        self.executor.outbox.pass_resets_to(self._reset)
+    def _note_calls(self) -> None:
         if self.execute_timeout_secs is not None:
-            for task in self.executor.tasks:
+            for task in self.tasks:
                 task.genuine, task.noted = task.execute, partial(self._noted, task)
                 task.execute = task.noted(task.execute)
-        self._thread.start()
 
     def _noted(self, task: BoltTask, execute: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap `execute` so that it notes the tuple at hand."""
@@ -128,7 +122,7 @@ class BlockingExecutor:
         task, trees = doing
         stack = f"Thread {self._thread.name} (most recent call last):\n" + "".join(traceback.format_stack(frame))
         hung = TaskHung(task.component, task.task, secs, self.execute_timeout_secs, stack)
-        outbox.fail_roots(trees, self.executor.failure(task, HUNG, hung.error_text))
+        outbox.fail_roots(trees, self.failure(task, HUNG, hung.error_text))
         task.stats.errors += 1
         return hung
 
@@ -136,59 +130,55 @@ class BlockingExecutor:
         """The task and the trees of the tuple in the present call. Thread: the worker's loop."""
         return self._doing
 
+    def run(self) -> bool:
+        """Give the thread as many tuples as it may have; whether there were any."""
+        gave = False
+        for task in self._in_turn:
+            while task.inbox and (room := self.most_rows(task) - self._under_way) > 0:
+                batch, done = task.inbox[0]
+                if len(batch.rows) > room:
+                    batch, done = batch.split(room, self._new_edge), None
+                else:
+                    task.inbox.popleft()
+                self._under_way += len(batch.rows)
+                self.put(task, batch, done)
+                gave = True
+        self._in_turn.rotate()
+        return gave
+
+    def most_rows(self, task: BoltTask) -> int:
+        """How many tuples the thread may have at a time."""
+        return _AHEAD * task.slice_rows
+
     def put(self, task: BoltTask, batch: Batch, done: Callable[[], None] | None) -> None:
-        self._put += 1
+        """Give the thread tuples."""
         self._queue.put((task, batch, done))
 
-    def hold(self, step: int) -> None:
-        """Count one more full task that it can send to (1), or one fewer (-1)."""
-        self._held += step
-        self._may_go.set()
-
-    def _took(self, size_bytes: int) -> None:
-        """Count bytes of emits that the loop has taken in."""
-        self._taken_bytes += size_bytes
-        self._may_go.set()
-
-    @property
-    def must_wait(self) -> bool:
-        """Whether the thread must wait for room before it emits."""
-        return self._held > 0 or self._emitted_bytes - self._taken_bytes >= self._most_bytes
-
-    at_once = 1
-    """Tuples that may be in `execute` at a time."""
+    def ended(self, rows: int, done: Callable[[], None] | None) -> None:
+        """The output of tuples has been taken in."""
+        self._under_way -= rows
+        if done is not None:
+            done()
 
     @property
     def busy(self) -> bool:
-        """Whether a batch was put and its output not handed over yet."""
-        return self._put != self._finished
+        """Whether the thread has tuples, or their output is not handed over yet."""
+        return self._under_way > 0
 
     def stop(self) -> None:
         """End the thread after its present slice; no spout waits for the tuples queued behind."""
         self._stopping = True
-        self._may_go.set()
-        if self._thread.is_alive():
-            self._queue.put(None)
-            self._thread.join(timeout=JOIN_SECS)
-
-    def _await_leave(self) -> None:
-        """Wait while there is no room for more."""
-        while self.must_wait and not self._stopping:
-            self._may_go.clear()
-            if self.must_wait and not self._stopping:  # read after the clear: later changes set the event
-                self._may_go.wait()
+        self._queue.put(None)
+        self._thread.join(timeout=JOIN_SECS)
 
     def _run(self) -> None:
         while (work := self._queue.get()) is not None:
             task, batch, done = work
-            more, crash = True, None
-            while more:
-                self._await_leave()
-                if self._stopping:
-                    return
+            rows, more, crash = len(batch.rows), True, None
+            while more and not self._stopping:
                 more = False
                 try:
-                    more = self.executor.process(task, batch)
+                    more = self.process(task, batch)
                 except TaskCrashed as error:
                     crash = error
                 except BaseException as error:
@@ -196,11 +186,6 @@ class BlockingExecutor:
                     crash = TaskCrashed(task.component, task.task, "execute", error)
                     crash.__cause__ = error
                 self._doing = None
-                handover = Handover(self.executor.outbox, [] if more or done is None else [done], crash)
-                if handover.bytes:
-                    self._emitted_bytes += handover.bytes
-                    handover.done.append(partial(self._took, handover.bytes))
-                self._post(handover)
-            self._finished += 1
+                self._post(Handover(self.outbox, [] if more else [partial(self.ended, rows, done)], crash))
             if crash is not None:
                 return

@@ -2,27 +2,35 @@
 
 Guarantees
     * The user's object still sees one call at a time: this one thread calls `next_tuple`, `ack`, `fail`, `on_failure`,
-      `on_dead_letter`, `activate` and `deactivate`. So answers are told between two calls of `next_tuple`, however long
-      one takes; the loop counts them at once.
+      `on_dead_letter`, `activate` and `deactivate`, in the order in which the loop asked for them. So answers are told
+      between two calls of `next_tuple`, however long one takes; the loop counts them at once.
     * Emits of the thread leave at once, not when `next_tuple` returns. Their trees are in the pending table, and in the
-      task's journal if it has one, before any bolt sees them.
-    * A topology comes to rest although its thread sits in `next_tuple`: while it is inactive, an emit waits inside
-      `emit`. If the worker ends before the topology is active again, that tuple counts as not emitted.
+      task's journal if it has one, before any bolt sees them. Until the loop has taken them they count as pending, so
+      the topology is not drained or idle meanwhile.
+    * The thread emits only while the loop allows it: the topology is active, nothing downstream is congested, the task
+      may have one more message open. An emit that comes too early waits inside `emit`; so a topology comes to rest
+      although its thread sits in `next_tuple`. If the worker ends before the topology is active again, that tuple
+      counts as not emitted.
     * A spout that has said that it is exhausted is not asked again before it is told of a failure: it may read a source
       that would let it wait for ever, and then neither hear of its acks nor end.
 
-Only the loop touches open messages, ackers and limits; the shared state is behind `engine.core.spout_gate`.
+Only the loop touches open messages, ackers and limits. What both sides touch is behind one lock; the loop never waits
+for it longer than the engine's part of one emit.
 
-Thread: one for each executor, and the worker's loop.
+Thread: one for each executor, and the worker's loop. Methods `_thread...` are the thread's.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
+from squall.engine.api.component import Spout
+from squall.engine.api.failure import Failure
 from squall.engine.core.blocking import JOIN_SECS, Handover
+from squall.engine.core.emit_paths import wrap
 from squall.engine.core.spout_executor import (
     INPUT,
     NOTHING,
@@ -33,10 +41,11 @@ from squall.engine.core.spout_executor import (
     exhausted,
     waiting_count,
 )
-from squall.engine.core.spout_gate import BlockingSpoutTask, Gate, Stopped
 from squall.engine.flow.outbox import Outbox
+from squall.engine.flow.spout_collector import AddBlock, SpoutCollector
 from squall.engine.foreign.methods import checked
-from squall.engine.tracking.instruction import Letter as DeadLetter
+from squall.engine.tracking.fate import Letter
+from squall.engine.tracking.open_messages import OpenMessages
 
 _IN_CALL_JOIN_SECS = 1.0
 """Longest wait for a spout that sits in `next_tuple` at the end: most do, and may for ever. `close` is then called
@@ -45,41 +54,191 @@ _PAUSE_MIN_SECS, _PAUSE_MAX_SECS = 0.001, 0.03
 """Pause before a spout that emitted nothing is asked again: as in an idle worker (`IDLE_WAIT_MIN_MS`)."""
 
 
+class SpoutStopped(BaseException):
+    """Unwinds the thread, and `next_tuple` if the worker ends while the spout waits in `emit`. Never leaves it."""
+
+
+class Emits:
+    """Stands for the open messages on the spout's thread; the loop enters what was emitted when it takes it."""
+
+    def __init__(self, messages: OpenMessages) -> None:
+        self.messages = messages
+        self.attempts = messages.attempts
+        self.now_ns = messages.now_ns
+        self.spout = messages.spout
+        """Told of answers, by the thread: the user's object, or a wrapper around it (see `engine.core.watching`)."""
+        self.emitted: Sequence[Any] = ()
+        """Message ids of the trees that are not entered yet."""
+        self.held: list[tuple[Any, Any]] = []
+        self.buried: list[tuple[Any, Any, Failure]] = []
+        self.untracked: list[Any] = []
+        """Message ids that are acked at once, because there are no ackers."""
+
+    def __len__(self) -> int:
+        return len(self.messages) + len(self.emitted) + len(self.held) + len(self.buried)
+
+    def add(self, root: int, message_id: Any, values: Any, xor: int, mask: int) -> None:
+        self.messages.add(root, message_id, values, xor, mask)
+
+    @property
+    def add_block(self) -> AddBlock | None:
+        return self.messages.add_block
+
+    def hold(self, message_id: Any, values: Any) -> None:
+        self.held.append((message_id, values))
+
+    def bury(self, message_id: Any, values: Any, failure: Failure) -> None:
+        self.buried.append((message_id, values, failure))
+
+    def answer_untracked(self, message_id: Any) -> None:
+        self.untracked.append(message_id)
+
+
+class BlockingSpoutTask(SpoutTask):
+    """One task. Its `collector` is the loop's, which emits held messages; `own` is the user's."""
+
+    __slots__ = ("emits", "own", "taken", "taken_untracked", "waiting")
+
+    own: SpoutCollector
+    emits: Emits
+    taken: int
+    """Emits that the loop has taken."""
+    taken_untracked: int
+    """The emits without a tree."""
+    waiting: int
+    """The spout's `waiting_count`, as its thread read it last."""
+
+    def take(self) -> None:
+        """Enter the emits. Thread: the worker's loop, with the lock."""
+        emits = self.emits
+        self.taken, self.taken_untracked = self.own.emitted, self.own.untracked
+        self.own.put_new()
+        for message in emits.held:
+            emits.messages.hold(*message)
+        for given_up in emits.buried:
+            emits.messages.bury(*given_up)
+        emits.held.clear()
+        emits.buried.clear()
+
+    @property
+    def held_for_retry(self) -> int:
+        return self.waiting
+
+    @property
+    def own_emits(self) -> int:
+        return self.own.emitted
+
+    @property
+    def emitted(self) -> int:
+        return self.collector.emitted + self.taken
+
+    @property
+    def untracked(self) -> int:
+        return self.collector.untracked + self.taken_untracked
+
+
+class _Answers(Spout):
+    """Told of answers, has the thread tell the spout. Thread: the worker's loop."""
+
+    def __init__(self, executor: BlockingSpoutExecutor, task: BlockingSpoutTask) -> None:
+        self._post = partial(executor.post, task)
+        self._emits = task.emits
+
+    def ack(self, message_id: Any) -> None:
+        self._post("ack", self._emits.spout.ack, message_id)
+
+    def on_failure(self, message_id: Any, failure: Failure) -> None:
+        self._post("on_failure", self._emits.spout.on_failure, message_id, failure)
+
+    def on_dead_letter(self, message_id: Any, failure: Failure) -> None:
+        self._post("on_dead_letter", self._emits.spout.on_dead_letter, message_id, failure)
+
+
 class BlockingSpoutExecutor(SpoutExecutor):
-    """Runs spout tasks on a thread. Thread: its own for methods `_thread...`, the worker's loop for the rest."""
+    """Runs spout tasks on a thread."""
+
+    tasks: list[BlockingSpoutTask]  # type: ignore[assignment]
 
     def __init__(
-        self, tasks: list[BlockingSpoutTask], gate: Gate, outbox: Outbox, name: str,
-        absorb: Callable[[Handover], None], turn_bytes: int,
+        self, outbox: Outbox, name: str, absorb: Callable[[Handover], None], wake: Callable[[], None], turn_bytes: int
     ) -> None:
-        """`outbox` is the thread's; `absorb` takes its emits into the loop."""
-        super().__init__(list(tasks), turn_ns=None, turn_bytes=turn_bytes)
+        """`outbox` is the thread's; `absorb` takes its emits into the loop; `wake` has the loop take a turn."""
+        super().__init__([], turn_ns=None, turn_bytes=turn_bytes)
         self._bytes_a_turn = turn_bytes
-        self.gate = gate
-        gate.tasks = tasks
         self._outbox = outbox
         self._absorb = absorb
+        self._wake = wake
         self._thread = threading.Thread(target=self._thread_run, name=name, daemon=True)
+        self._changed = threading.Condition()
+        """With the lock before what both sides touch."""
+        self._woken = False
+        self._calls: list[tuple[BlockingSpoutTask, str, Callable[[], object]]] = []
+        """What the thread is to call, between two calls of `next_tuple`."""
+        self._permits = 0
+        """Emits that the loop still allows before its next turn."""
+        self._asking = False
+        """Whether the thread is in `next_tuple`."""
+        self._delivering = False
+        """Whether the thread is telling answers."""
+        self._stopping = False
+        self._crash: tuple[BlockingSpoutTask, str, BaseException] | None = None
+
+    def add(self, task: BlockingSpoutTask, own: SpoutCollector, emits: Emits) -> None:
+        """Add a task, at set-up: `own` is the collector that its user has."""
+        task.own, task.emits, task.taken, task.taken_untracked, task.waiting = own, emits, 0, 0, 0
+        task.pending.spout = _Answers(self, task)
+        emits.emitted = own.new_ids
+        own.gathers = own.refuses_batches = True
+        wrap(own, lambda name, emit: partial(self._emit_in_turn, task, emit), "emit", "emit_direct", "give_up")
+        self.tasks.append(task)
 
     def start(self) -> None:
         self._thread.start()
 
+    # ---- with the lock ----
+
+    def _may_emit(self, task: BlockingSpoutTask) -> bool:
+        return self._permits > 0 and (task.max_pending is None or len(task.emits) < task.max_pending)
+
+    def _tell(self) -> None:
+        """Wake the loop, unless it is about to look."""
+        if not self._woken:
+            self._woken = True
+            self._wake()
+
+    # ---- the loop ----
+
+    def post(self, task: BlockingSpoutTask, doing: str, call: Callable[..., object], *arguments: Any) -> None:
+        """Have the thread call a method of the task's object, or of its wrapper, after its present call."""
+        with self._changed:
+            task.finished = False
+            self._calls.append((task, doing, partial(call, *arguments)))
+            self._changed.notify()
+
+    def _allow(self, emits: int) -> None:
+        """Allow so many emits until the next turn."""
+        with self._changed:
+            self._permits = emits
+            if any(map(self._may_emit, self.tasks)):
+                self._changed.notify()
+
     def set_active(self, active: bool) -> None:
         if not active:
-            self.gate.allow(0)
-        for task in self.gate.tasks:
+            self._allow(0)
+        for task in self.tasks:
             if task.active != active:
                 task.active = active
-                self.gate.post(task, task.user, "activate" if active else "deactivate")
+                doing = "activate" if active else "deactivate"
+                self.post(task, doing, getattr(task.user, doing))
 
     def run(self, emits: int, may_send: bool = True) -> bool:
         """Take the emits of the thread, do all that is due, and let it emit up to `emits` more."""
         taken = self._take()
         worked = super().run(0, may_send) or taken
-        for task in self.gate.tasks if emits else ():
+        for task in self.tasks if emits else ():
             if task.active:
                 task.waits_for = self._waits_for(task, taken)
-        self.gate.allow(min(emits, self.tasks[0].fitting))
+        self._allow(min(emits, self.tasks[0].fitting))
         return worked
 
     @staticmethod
@@ -90,17 +249,18 @@ class BlockingSpoutExecutor(SpoutExecutor):
 
     def _take(self) -> bool:
         """Take the emits of the thread; whether there were any. Raises TaskCrashed if the thread has crashed."""
-        gate = self.gate
-        with gate:
-            gate.looked()
-            crash, taken = gate.crash, None
-            if any(task.taken != task.own.emitted for task in gate.tasks):
-                for task in gate.tasks:
+        with self._changed:
+            self._woken = False
+            crash, taken = self._crash, None
+            if any(task.taken != task.own.emitted for task in self.tasks):
+                for task in self.tasks:
                     task.take()
                 taken = Handover(self._outbox, [], None)
         if taken is not None:
             # Of all tasks that share the thread, together.
-            self.tasks[0].see_size(taken.bytes // (taken.rows or 1), self._bytes_a_turn)
+            batches = taken.here + taken.there
+            rows = sum(len(batch.rows) for batch in batches)
+            self.tasks[0].see_size(sum(batch.weigh() for batch in batches) // (rows or 1), self._bytes_a_turn)
             self.write_journal()
             self._absorb(taken)
         if crash is not None:
@@ -110,77 +270,125 @@ class BlockingSpoutExecutor(SpoutExecutor):
 
     @property
     def busy(self) -> bool:
-        return self.gate.busy
+        """Whether emits wait to be taken, or may in a moment. A spout that sits in `next_tuple` is not busy, though
+        answers wait for it: its emits have to wait for their turn."""
+        with self._changed:
+            if self._crash or self._delivering or (self._calls and not self._asking):
+                return True
+            return any(task.taken != task.own.emitted for task in self.tasks)
 
-    def give_back(self, task: SpoutTask, letter: DeadLetter) -> None:
-        with self.gate:
+    def give_back(self, task: SpoutTask, letter: Letter) -> None:
+        with self._changed:
             super().give_back(task, letter)
 
     def end(self) -> None:
         """Have the thread tell the remaining answers, and end. `stop` waits for it."""
-        self.gate.stop()
+        with self._changed:
+            self._stopping = True
+            self._permits = 0
+            self._changed.notify()
 
     def stop(self) -> None:
-        self.gate.stop()
+        self.end()
         if self._thread.is_alive():
             self._thread.join(_IN_CALL_JOIN_SECS)
-            if not self.gate.asking:
+            if not self._asking:
                 self._thread.join(JOIN_SECS - _IN_CALL_JOIN_SECS)
 
     # ---- the thread ----
 
+    def _emit_in_turn(
+        self, task: BlockingSpoutTask, emit: Callable[..., Any], *arguments: Any, **named: Any
+    ) -> Any:
+        """Wait until the loop lets the task emit. Emits of a spout while it is told of an answer go out at once, as a
+        replay must. Raises SpoutStopped. Thread: the spout's, whatever it calls from."""
+        with self._changed:
+            while self._asking and not self._may_emit(task):
+                if self._stopping:
+                    raise SpoutStopped
+                self._changed.wait()
+            emitted = emit(*arguments, **named)
+            self._permits -= 1
+            task.finished = False
+            self._tell()
+        # Without the lock: it is the user's code.
+        while task.emits.untracked:
+            task.emits.spout.ack(task.emits.untracked.pop(0))
+        return emitted
+
     def _thread_run(self) -> None:
         pause_secs = 0.0
-        while (letters := self.gate.next_letters(pause_secs)) is not None:
-            try:
-                if letters:
+        try:
+            while (calls := self._thread_next(pause_secs)) is not None:
+                if calls:
                     pause_secs = 0.0
-                    for task, on, method, arguments in letters:
-                        if method == "activate":
-                            task.ask_anew()
-                        self._thread_call(task, method, getattr(on, method), arguments)
-                    for task in self.gate.tasks:
-                        self._thread_look(task)
-                    self.gate.delivered()
+                    self._thread_deliver(calls)
                 elif self._thread_ask():
                     pause_secs = 0.0
                 else:
                     pause_secs = min(max(2 * pause_secs, _PAUSE_MIN_SECS), _PAUSE_MAX_SECS)
-            except (_Crashed, Stopped):
-                return
+        except SpoutStopped:
+            return
+
+    def _thread_next(self, pause_secs: float) -> list[tuple[BlockingSpoutTask, str, Callable[[], object]]] | None:
+        """Take the calls to make before the thread asks again; if empty, it may ask; None: it must end. Waits while
+        there are none and no room to emit, and up to `pause_secs` before."""
+        with self._changed:
+            if pause_secs:
+                self._changed.wait_for(lambda: self._calls or self._stopping, pause_secs)
+            self._changed.wait_for(lambda: self._calls or self._stopping or any(map(self._may_emit, self.tasks)))
+            calls, self._calls = self._calls, []
+            self._delivering = bool(calls)
+            return None if self._stopping and not calls else calls
+
+    def _thread_deliver(self, calls: list[tuple[BlockingSpoutTask, str, Callable[[], object]]]) -> None:
+        for task, doing, call in calls:
+            if doing == "activate":
+                task.ask_anew()
+            self._thread_call(task, doing, call)
+        for task in self.tasks:
+            self._thread_look(task)
+        with self._changed:
+            self._delivering = False
+            self._tell()
 
     def _thread_ask(self) -> bool:
         """Ask each task for a tuple; whether one emitted anything."""
         some = False
-        for task in self.gate.tasks:
-            if not self.gate.begin(task):
+        for task in self.tasks:
+            with self._changed:
+                self._asking = asks = not (self._stopping or self._calls) and self._may_emit(task)
+            if not asks:
                 continue
             before = task.own.emitted
             self._thread_call(task, "next_tuple", checked(task.ask, task.returned))
             self._thread_look(task)
-            self.gate.end()
+            with self._changed:
+                self._asking = False
             if task.own.emitted != before:
                 some = True
-            else:
-                self.gate.emitted_nothing(task, self._thread_call(task, "exhausted", exhausted, (task.user,)))
+                continue
+            says_so = self._thread_call(task, "exhausted", partial(exhausted, task.user))
+            with self._changed:
+                finished = says_so and not (self._calls or len(task.emits))
+                if finished != task.finished:
+                    task.finished = finished
+                    self._tell()
         return some
 
     def _thread_look(self, task: BlockingSpoutTask) -> None:
         """Note the spout's `waiting_count`: the loop may not read it while the spout is in a call."""
-        task.waiting = self._thread_call(task, "waiting_count", waiting_count, (task.user,))
+        task.waiting = self._thread_call(task, "waiting_count", partial(waiting_count, task.user))
 
-    def _thread_call(
-        self, task: BlockingSpoutTask, doing: str, call: Callable[..., Any], arguments: tuple[Any, ...] = ()
-    ) -> Any:
+    def _thread_call(self, task: BlockingSpoutTask, doing: str, call: Callable[[], Any]) -> Any:
         try:
-            return call(*arguments)
-        except Stopped:
+            return call()
+        except SpoutStopped:
             raise
         except BaseException as error:
             # Also `sys.exit` in a spout: the loop would wait for ever for a thread that just ended.
-            self.gate.crashed(task, doing, error)
-            raise _Crashed from error
-
-
-class _Crashed(Exception):
-    """Ends the thread; the loop has been told why."""
+            with self._changed:
+                self._asking = self._delivering = False
+                self._crash = task, doing, error
+                self._tell()
+            raise SpoutStopped from error

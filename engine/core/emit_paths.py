@@ -1,9 +1,9 @@
 """Chooses the functions that a component calls to emit, ack and fail, once, when its task is set up.
 
-The plain methods of the collectors (`engine.flow.collectors`) define an emit. If each tuple of the default stream goes
-to one task of one bolt, as most tuples do, `fast_emit` makes a function that does the same without calls in between: a
-call costs as much as its work. Either may be wrapped by the gate of a spout with a thread of its own, and by the hooks
-of the task.
+The collectors (`engine.flow.spout_collector`, `engine.flow.bolt_collectors`) define an emit. If each tuple of the
+default stream goes to one task of one bolt, as most tuples do, `fast_emit` makes a function that does the same without
+calls in between: a call costs as much as its work. Either may be wrapped by the executor of a task with a thread of
+its own, and by the hooks of the task.
 
 Guarantees: a component cannot tell a fast path from the plain one: same batches, rows, edges, masks, counts, answers
 and errors (`tests/unit/test_emit_paths.py`). Without hooks nothing is wrapped.
@@ -11,94 +11,101 @@ and errors (`tests/unit/test_emit_paths.py`). Without hooks nothing is wrapped.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from squall.engine.api.hooks import BoltAckInfo, BoltFailInfo, Hooks
 from squall.engine.api.stream import DEFAULT_STREAM
+from squall.engine.api.topology import FIELDS
 from squall.engine.api.tuple import Anchors, Tuple
-from squall.engine.core.spout_gate import BlockingSpoutTask
-from squall.engine.flow.batch import OpenBatch
-from squall.engine.flow.batch_collector import BatchCollector
-from squall.engine.flow.collectors import (
-    BasicCollector,
-    BoltCollector,
-    BoltPaths,
-    Emit,
-    EmitPaths,
-    SpoutCollector,
-)
-from squall.engine.flow.emitter import BatchFor, StreamOut
-from squall.engine.flow.groupings import Keys
+from squall.engine.flow.bolt_collectors import BasicCollector, BatchCollector, BoltCollector
+from squall.engine.flow.emitter import BatchFor, Route, StreamOut
+from squall.engine.flow.spout_collector import SpoutCollector
 from squall.engine.foreign.identity import key_of
 
 AnyCollector = SpoutCollector | BoltCollector | BasicCollector
+Emit = Callable[..., list[int]]
 FastEmit = Callable[[AnyCollector], Emit | None]
-Emitted = TypeVar("Emitted")
 
 
-# ---- what a task calls ----
-
-
-def spout_paths(
-    collector: SpoutCollector, fast: FastEmit, task: BlockingSpoutTask | None = None, hooks: Hooks | None = None,
-    began_ns: dict[Any, int] | None = None,
-) -> EmitPaths:
-    """`task`: of a spout with a thread of its own. `began_ns`: message's key -> time of its emit, for the hooks."""
-    paths = EmitPaths(fast(collector) or collector.plain_emit, collector.plain_emit_direct)
-    if task is not None:
-        paths = EmitPaths(*(through_gate(task, emit) for emit in paths))
-    if hooks is not None and began_ns is not None:
-        paths = _watched_spout(paths, hooks, began_ns)
-    return paths
-
-
-def bolt_paths(collector: BoltCollector, fast: FastEmit, hooks: Hooks | None = None) -> BoltPaths:
-    emit = fast(collector) or collector.plain_emit
-    paths = BoltPaths(emit, collector.plain_emit_direct, collector.plain_ack, collector.plain_fail)
-    return paths if hooks is None else _watched_bolt(paths, hooks)
-
-
-def basic_paths(collector: BasicCollector, fast: FastEmit, hooks: Hooks | None = None) -> EmitPaths:
-    paths = EmitPaths(fast(collector) or collector.plain_emit, collector.plain_emit_direct)
-    return paths if hooks is None else _watched_basic(paths, hooks)
+def wrap(
+    collector: AnyCollector, wrapper: Callable[[str, Callable[..., Any]], Callable[..., Any]], *names: str
+) -> None:
+    """Have the component call `wrapper(name, method)` in place of each of these methods of its collector."""
+    for name in names:
+        # Not by its `__dict__`: an object whose dictionary was once asked for reads all its attributes more slowly.
+        setattr(collector, name, wrapper(name, getattr(collector, name)))
 
 
 # ---- the fast paths ----
 
 
-def no_fast_emit(collector: AnyCollector) -> Emit | None:
-    """None: every emit takes the plain path."""
-    return None
+def use_fast_emit(collector: AnyCollector, fast: FastEmit) -> None:
+    """Have the component call the fast emit, if there is one."""
+    wrap(collector, lambda name, plain: fast(collector) or plain, "emit")
 
 
 def fast_emit(collector: AnyCollector) -> Emit | None:
-    """Inline `plain_emit` of a collector for its default stream; None if that may go several ways."""
+    """Inline `emit` of a collector for its default stream; None if that may go several ways."""
     out = collector.emitter.streams.get(DEFAULT_STREAM)
     route = None if out is None else out.only_route()
     if out is None or route is None or route.one is None:
         return None
     if isinstance(collector, SpoutCollector):
-        return None if collector.roots is None else _fast_spout(collector, out, route.one)
+        untracked = _fast_untracked(collector, out, route.one)
+        return untracked if collector.roots is None else _fast_tracked(collector, out, route.one, untracked)
     out.counted_by_batch = True
-    keyed = out.by_one_field(route)
+    at = _text_key_at(out, route)
     if isinstance(collector, BoltCollector):
-        return _fast_bolt(collector, out, route.one) if keyed is None else _fast_bolt_by_field(collector, out, *keyed)
-    return _fast_basic(collector, out, route.one) if keyed is None else _fast_basic_by_field(collector, out, *keyed)
+        return _fast_bolt(collector, out, route, route.one, at)
+    return _fast_basic(collector, out, route, route.one, at)
 
 
-def _fast_spout(collector: SpoutCollector, out: StreamOut, batch_for: BatchFor) -> Emit:
-    plain, refuse, begin_new = collector.plain_emit, collector.refuse, collector.begin_new
-    held_back = collector.held_back
+def _text_key_at(out: StreamOut, route: Route) -> int | None:
+    """The place of the key in a tuple, where the hash of a text alone decides among several tasks; else None."""
+    fields = route.subscription.fields
+    if route.subscription.grouping != FIELDS or len(fields) != 1 or len(route.targets) == 1:
+        return None
+    return out.shape.index[fields[0]]
+
+
+def _fast_untracked(collector: SpoutCollector, out: StreamOut, batch_for: BatchFor) -> Emit:
+    """Of a spout's rows without a tree: all that it emits in a turn are one run."""
+    plain, put_new, answer = collector.emit, collector.put_new, collector.pending.answer_untracked
+    held_back, ids, noted = collector.held_back, collector.new_ids, collector.noted
+    check, width, note, run = out.check, len(out.shape.fields), out.outbox.note, 0
+
+    def emit(values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
+        if held_back or not collector.gathers or (stream is not DEFAULT_STREAM and stream != DEFAULT_STREAM):
+            return plain(values, message_id, stream)
+        if values.__class__ is not tuple or len(values) != width:
+            values = check(values)
+        collector.emitted += 1
+        collector.untracked += 1
+        if ids:
+            put_new()
+        batch = batch_for(values)
+        if batch.last is not run:
+            note(batch, run, values, noted)
+        batch.rows.append(values)
+        if message_id is not None:
+            answer(message_id)
+        return [batch.target]
+
+    return emit
+
+
+def _fast_tracked(collector: SpoutCollector, out: StreamOut, batch_for: BatchFor, untracked: Emit) -> Emit:
+    plain, refuse, begin_new, held_back = collector.emit, collector.refuse, collector.begin_new, collector.held_back
     check, width, note, noted = out.check, len(out.shape.fields), out.outbox.note, collector.noted
     ids, add_id, add_values = collector.new_ids, collector.new_ids.append, collector.new_values.append
 
     def emit(values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
-        if (
-            message_id is None or held_back or not collector.gathers
-            or (stream is not DEFAULT_STREAM and stream != DEFAULT_STREAM)
-        ):
+        if message_id is None:
+            return untracked(values, None, stream)
+        if held_back or not collector.gathers or (stream is not DEFAULT_STREAM and stream != DEFAULT_STREAM):
             return plain(values, message_id, stream)
         if values.__class__ is not tuple or len(values) != width:
             values = check(values)
@@ -112,7 +119,7 @@ def _fast_spout(collector: SpoutCollector, out: StreamOut, batch_for: BatchFor) 
             batch = batch_for(values)
             if not batch.owners:
                 note(batch, number, values, noted)
-            else:  # `note` without the call
+            else:  # `note` without the call; each tree is a run of its own, so nobody asks for the last one
                 batch.starts.append(len(batch.rows))
                 batch.owners.append(number)
         except BaseException as error:
@@ -124,9 +131,10 @@ def _fast_spout(collector: SpoutCollector, out: StreamOut, batch_for: BatchFor) 
     return emit
 
 
-def _fast_bolt(collector: BoltCollector, out: StreamOut, batch_for: BatchFor) -> Emit:
-    plain, check, width = collector.plain_emit, out.check, len(out.shape.fields)
+def _fast_bolt(collector: BoltCollector, out: StreamOut, route: Route, batch_for: BatchFor, at: int | None) -> Emit:
+    plain, check, width = collector.emit, out.check, len(out.shape.fields)
     note, noted = out.outbox.note, collector.noted
+    batches, n_batches, text_hash = route.batches, len(route.targets), out.text_hash
 
     def emit(values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM) -> list[int]:
         if (
@@ -136,7 +144,10 @@ def _fast_bolt(collector: BoltCollector, out: StreamOut, batch_for: BatchFor) ->
             return plain(values, anchors, stream)
         if values.__class__ is not tuple or len(values) != width:
             values = check(values)
-        batch = batch_for(values)
+        if at is not None and (key := values[at]).__class__ is str:
+            batch = batches[text_hash(key) % n_batches]
+        else:
+            batch = batch_for(values)
         number = collector.run.number
         if batch.last is not number:
             note(batch, number, values, noted)
@@ -146,69 +157,28 @@ def _fast_bolt(collector: BoltCollector, out: StreamOut, batch_for: BatchFor) ->
     return emit
 
 
-def _fast_bolt_by_field(collector: BoltCollector, out: StreamOut, keys: Keys[OpenBatch], at: int) -> Emit:
-    plain, check, width = collector.plain_emit, out.check, len(out.shape.fields)
+def _fast_basic(collector: BasicCollector, out: StreamOut, route: Route, batch_for: BatchFor, at: int | None) -> Emit:
+    plain, check, width = collector.emit, out.check, len(out.shape.fields)
     note, noted = out.outbox.note, collector.noted
-    only, batches, n_batches, text_hash, of = keys.only, keys.targets, keys.n_targets, keys.text_hash, keys.of
+    batches, n_batches, text_hash = route.batches, len(route.targets), out.text_hash
 
-    def emit(values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM) -> list[int]:
-        if (
-            anchors.__class__ is not Tuple or anchors._done or anchors._run is not collector.run
-            or (stream is not DEFAULT_STREAM and stream != DEFAULT_STREAM)
-        ):
-            return plain(values, anchors, stream)
+    def emit(values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
+        if stream is not DEFAULT_STREAM and stream != DEFAULT_STREAM:
+            return plain(values, stream)
         if values.__class__ is not tuple or len(values) != width:
             values = check(values)
-        key = values[at]
-        batch = (only or batches[text_hash(key) % n_batches]) if key.__class__ is str else of(key)
-        number = collector.run.number
+        if at is not None and (key := values[at]).__class__ is str:
+            batch = batches[text_hash(key) % n_batches]
+        else:
+            batch = batch_for(values)
+        number = collector.key
         if batch.last is not number:
-            note(batch, number, values, noted)
-        batch.rows.append(values)
-        return [batch.target]
-
-    return emit
-
-
-def _fast_basic(collector: BasicCollector, out: StreamOut, batch_for: BatchFor) -> Emit:
-    plain, check, width = collector.plain_emit, out.check, len(out.shape.fields)
-    note, noted = out.outbox.note, collector.noted
-
-    def emit(values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
-        if stream is not DEFAULT_STREAM and stream != DEFAULT_STREAM:
-            return plain(values, stream)
-        if values.__class__ is not tuple or len(values) != width:
-            values = check(values)
-        batch = batch_for(values)
-        key = collector.key
-        if batch.last is not key:
-            note(batch, key, values, noted)
-        batch.rows.append(values)
-        return [batch.target]
-
-    return emit
-
-
-def _fast_basic_by_field(collector: BasicCollector, out: StreamOut, keys: Keys[OpenBatch], at: int) -> Emit:
-    plain, check, width = collector.plain_emit, out.check, len(out.shape.fields)
-    note, noted = out.outbox.note, collector.noted
-    only, batches, n_batches, text_hash, of = keys.only, keys.targets, keys.n_targets, keys.text_hash, keys.of
-
-    def emit(values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
-        if stream is not DEFAULT_STREAM and stream != DEFAULT_STREAM:
-            return plain(values, stream)
-        if values.__class__ is not tuple or len(values) != width:
-            values = check(values)
-        key = values[at]
-        batch = (only or batches[text_hash(key) % n_batches]) if key.__class__ is str else of(key)
-        run_key = collector.key
-        if batch.last is not run_key:
             if not batch.owners:
-                note(batch, run_key, values, noted)
+                note(batch, number, values, noted)
             else:  # `note` without the call
-                batch.last = run_key
+                batch.last = number
                 batch.starts.append(len(batch.rows))
-                batch.owners.append(run_key)
+                batch.owners.append(number)
         batch.rows.append(values)
         return [batch.target]
 
@@ -221,7 +191,7 @@ def _fast_basic_by_field(collector: BasicCollector, out: StreamOut, keys: Keys[O
 def watch_batches(
     collector: SpoutCollector | BatchCollector, hooks: Hooks, began_ns: dict[Any, int] | None = None
 ) -> None:
-    """Have the hooks see each row of the batches that a component emits. `began_ns`: see `spout_paths`."""
+    """Have the hooks see each row of the batches that a component emits. `began_ns`: see `watch_rows`."""
     for name, out in collector.emitter.streams.items():
         out.watch = partial(hooks.emitted, name)
     if isinstance(collector, SpoutCollector) and began_ns is not None:
@@ -234,63 +204,34 @@ def watch_batches(
         collector.note_ids = note
 
 
-def through_gate(task: BlockingSpoutTask, emit: Callable[..., Emitted]) -> Callable[..., Emitted]:
-    """Make the spout's thread wait until the loop lets it emit."""
-    gate, emits = task.gate, task.emits
+def watch_rows(collector: AnyCollector, hooks: Hooks, began_ns: dict[Any, int] | None = None) -> None:
+    """Have the hooks see what a component emits and acks, a tuple at a time. `began_ns`: message's key -> time of its
+    emit, which is noted there."""
 
-    def emit_in_turn(*arguments: Any, **named: Any) -> Emitted:
-        with gate:
-            gate.wait_for_turn(task)
-            emitted = emit(*arguments, **named)
-            gate.emitted(task)
-        emits.ack_untracked()
-        return emitted
+    def watched_emit(name: str, emit: Emit) -> Emit:
+        signature = inspect.signature(getattr(type(collector), name))
 
-    return emit_in_turn
+        def watched(*arguments: Any, **named: Any) -> list[int]:
+            given = signature.bind(collector, *arguments, **named)
+            given.apply_defaults()
+            message_id = given.arguments.get("message_id")
+            if began_ns is not None and message_id is not None:
+                # Before the emit: without ackers it is answered before the emit returns.
+                began_ns[key_of(message_id)] = hooks.now_ns()
+            return hooks.emitted(given.arguments["stream"], given.arguments["values"], emit(*arguments, **named))
 
+        return watched
 
-def _watched_spout(paths: EmitPaths, hooks: Hooks, began_ns: dict[Any, int]) -> EmitPaths:
-    def note(message_id: Any) -> None:
-        # Before the emit: without ackers it is answered before the emit returns.
-        if message_id is not None:
-            began_ns[key_of(message_id)] = hooks.now_ns()
+    def watched_end(name: str, end: Callable[[Tuple], None]) -> Callable[[Tuple], None]:
+        told, info = {"ack": ("bolt_ack", BoltAckInfo), "fail": ("bolt_fail", BoltFailInfo)}[name]
 
-    def emit(values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
-        note(message_id)
-        return hooks.emitted(stream, values, paths.emit(values, message_id, stream))
+        def watched(tup: Tuple) -> None:
+            end(tup)
+            if not tup.is_tick:
+                hooks.tell(told, info(hooks.task, tup))
 
-    def emit_direct(task: int, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
-        note(message_id)
-        return hooks.emitted(stream, values, paths.emit_direct(task, values, message_id, stream))
+        return watched
 
-    return EmitPaths(emit, emit_direct)
-
-
-def _watched_bolt(paths: BoltPaths, hooks: Hooks) -> BoltPaths:
-    def emit(values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM) -> list[int]:
-        return hooks.emitted(stream, values, paths.emit(values, anchors, stream))
-
-    def emit_direct(task: int, values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM) -> list[int]:
-        return hooks.emitted(stream, values, paths.emit_direct(task, values, anchors, stream))
-
-    def ack(tup: Tuple) -> None:
-        paths.ack(tup)
-        if not tup.is_tick:
-            hooks.tell("bolt_ack", BoltAckInfo(hooks.task, tup))
-
-    def fail(tup: Tuple) -> None:
-        paths.fail(tup)
-        if not tup.is_tick:
-            hooks.tell("bolt_fail", BoltFailInfo(hooks.task, tup))
-
-    return BoltPaths(emit, emit_direct, ack, fail)
-
-
-def _watched_basic(paths: EmitPaths, hooks: Hooks) -> EmitPaths:
-    def emit(values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
-        return hooks.emitted(stream, values, paths.emit(values, stream))
-
-    def emit_direct(task: int, values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
-        return hooks.emitted(stream, values, paths.emit_direct(task, values, stream))
-
-    return EmitPaths(emit, emit_direct)
+    wrap(collector, watched_emit, "emit", "emit_direct")
+    if isinstance(collector, BoltCollector):
+        wrap(collector, watched_end, "ack", "fail")

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, MutableSequence
-from functools import partial
 from itertools import islice
 from sys import getrefcount
 from typing import Any
@@ -28,8 +27,7 @@ from squall.engine.api.stream import TICK_STREAM, Stream
 from squall.engine.api.tuple import Run, Source, Tuple
 from squall.engine.errors import FailedTuple, SquallError
 from squall.engine.flow.batch import Batch
-from squall.engine.flow.batch_collector import BatchCollector
-from squall.engine.flow.collectors import BasicCollector
+from squall.engine.flow.bolt_collectors import BasicCollector, BatchCollector
 from squall.engine.flow.outbox import Outbox
 from squall.engine.foreign.methods import Returned
 from squall.engine.foreign.text import line_of_error, text_of_error, traceback_of
@@ -48,7 +46,6 @@ _NO_RUN = Run(0, 0, 0)
 _UNSHARED = _refcount_of_unshared()
 SourceOf = Callable[[int, str], Source]
 AnyBolt = Bolt | BasicBolt | BatchBolt
-Process = Callable[["BoltExecutor", "BoltTask", Batch], None]
 AtHand = MutableSequence[int] | memoryview
 """One word: the task whose code a loop is in, 0 = none. Read by the supervisor when it finds the loop hung."""
 
@@ -94,9 +91,9 @@ class BoltTask:
     """One task of a bolt, whichever kind: its queue, its counters, its user object."""
 
     __slots__ = (
-        "component", "execute", "execute_name", "genuine", "inbox", "noted", "processed", "processed_bytes", "received",
-        "received_bytes", "returned", "row_ns", "slice_rows", "stats", "task", "tick_ns", "ticks_at_ns", "ticks_done",
-        "ticks_put", "user",
+        "at_once", "component", "execute", "execute_name", "genuine", "inbox", "noted", "processed", "processed_bytes",
+        "received", "received_bytes", "returned", "row_ns", "slice_rows", "stats", "task", "tick_ns", "ticks_at_ns",
+        "ticks_done", "ticks_put", "user",
     )
 
     def __init__(self, component: str, task: int, user: AnyBolt, stats: TaskStats, tick_secs: float | None):
@@ -112,6 +109,8 @@ class BoltTask:
         self.execute_name = "execute_batch" if isinstance(user, BatchBolt) else "execute"
         self.returned: Callable[[Any], None] = Returned(component, task, self.execute_name)
         """Called with the value that `execute` returns, unless it is None."""
+        self.at_once = 0
+        """Tuples that it may have in `execute` at a time beside the worker's loop; 0: it runs in the loop."""
         self.stats = stats
         self.inbox: deque[tuple[Batch, Callable[[], None] | None]] = deque()
         self.received = 0
@@ -147,12 +146,10 @@ class BoltExecutor:
     def __init__(
         self, tasks: list[BoltTask], collectors: dict[int, Any], outbox: Outbox, now_ns: Callable[[], int],
         source_of: SourceOf, worker: str, crash: bool, at_hand: AtHand | None = None,
-        slice_ns: int | None = SLICE_NS, interrupts: bool = False,
-        emitted_bytes: Callable[[int], int] | None = None, most_bytes: int = 0, process: Process | None = None,
+        slice_ns: int | None = SLICE_NS, most_bytes: int = 0, interrupts: bool = False,
     ) -> None:
-        """`process` executes the rows of a batch, for bolts that take batches.
-        `slice_ns`: when a long batch is interrupted; None if order must not depend on time. Then it is
-        interrupted when a task's emits, `emitted_bytes(task)`, reach `most_bytes`, if that is given.
+        """`slice_ns`: when a long batch is interrupted; None if order must not depend on time. Then it is interrupted
+        when `most_bytes` are in the outbox.
         `interrupts`: whether a KeyboardInterrupt may be the operator's, which ends the run whatever `crash` says."""
         self.tasks = tasks
         self.outbox = outbox
@@ -163,22 +160,19 @@ class BoltExecutor:
         self._interrupts = interrupts
         self._at_hand: AtHand = [0] if at_hand is None else at_hand
         self.collectors = collectors
-        self._slices = slice_ns is not None
-        self._slice_ns = slice_ns or 0
-        self._emitted_bytes = emitted_bytes
+        self._slice_ns = slice_ns
         self._most_bytes = most_bytes
-        self._splits = self._slices or emitted_bytes is not None
-        if emitted_bytes is not None:
+        if slice_ns is None:
             for task in tasks:
                 task.slice_rows = _FIRST_SLICE_ROWS
         self.held = 0
         """How many of the tasks it can send to are full. While there are any, it is not run."""
-        self._process: dict[int, Callable[[BoltTask, Batch], None]] = {
-            task.task: self._process_basic if isinstance(task.user, BasicBolt) else self._process_plain
-            for task in tasks
-        }
-        if process is not None:
-            self._process = {task.task: partial(process, self) for task in tasks}
+        user = tasks[0].user
+        self._process = self._process_plain
+        if isinstance(user, BasicBolt):
+            self._process = self._process_basic
+        elif isinstance(user, BatchBolt):
+            self._process = self._process_whole
 
     def hold(self, step: int) -> None:
         """Count one more full target (1), or one fewer (-1)."""
@@ -195,8 +189,7 @@ class BoltExecutor:
             if not left:
                 continue
             worked = True
-            stats = task.stats
-            until_ns = stats.execute_ns + self._slice_ns
+            until_ns = task.stats.execute_ns + (self._slice_ns or 0)
             while left:
                 batch, done = inbox.popleft()
                 if self.process(task, batch):
@@ -205,25 +198,22 @@ class BoltExecutor:
                     left -= 1
                     if done is not None:
                         done()
-                if self._slices:
-                    if stats.execute_ns >= until_ns:
-                        break
-                elif self._emitted_bytes is not None and self._emitted_bytes(task.task) >= self._most_bytes:
+                if task.stats.execute_ns >= until_ns if self._slice_ns else self.outbox.bytes >= self._most_bytes:
                     break
         return worked
 
     def process(self, task: BoltTask, batch: Batch) -> bool:
         """Execute a batch, or as much of it as fits a slice; whether there is more, left in it."""
         count, number, now_ns = len(batch.rows), task.task, self.now_ns
-        more = count > task.slice_rows and self._splits
+        more = count > task.slice_rows
         if more:
             count = task.slice_rows
             batch = batch.split(count, self.outbox.edges.next)
-        before_bytes = 0 if self._slices else self._emitted(number)
+        before_bytes = 0 if self._slice_ns else self.outbox.bytes
         begin = now_ns()
         self._at_hand[0] = number
         try:
-            self._process[number](task, batch)
+            self._process(task, batch)
         finally:
             self._at_hand[0] = 0
             stats = task.stats
@@ -235,16 +225,13 @@ class BoltExecutor:
                 task.ticks_done += count
             else:
                 stats.executed += count
+                stats.untracked_executed += batch.untracked_rows()
                 task.row_ns = spent_ns // count
-                if self._slices:
+                if self._slice_ns:
                     task.slice_rows = count * self._slice_ns // (spent_ns or 1) or 1
                 else:
-                    grown = self._emitted(number) - before_bytes
-                    task.slice_rows = max(1, count * self._most_bytes // max(1, grown))
+                    task.slice_rows = count * self._most_bytes // max(1, self.outbox.bytes - before_bytes) or 1
         return more
-
-    def _emitted(self, task: int) -> int:
-        return 0 if self._emitted_bytes is None else self._emitted_bytes(task)
 
     def _process_basic(self, task: BoltTask, batch: Batch) -> None:
         collector: BasicCollector = self.collectors[task.task]
@@ -284,8 +271,6 @@ class BoltExecutor:
         finally:
             collector.end()
             self.outbox.ack_batch(batch, collector.anchoring, failed)
-            if batch.stream != TICK_STREAM:
-                task.stats.untracked_executed += batch.untracked_rows()
 
     def _raised_basic(self, task: BoltTask, batch: Batch, collector: BasicCollector, error: BaseException) -> None:
         if batch.stream != TICK_STREAM:
@@ -312,8 +297,6 @@ class BoltExecutor:
                         self.refuse_plain(task, tup, error)
         finally:
             collector.end()
-        if batch.stream != TICK_STREAM:
-            task.stats.untracked_executed += batch.untracked_rows()
 
     def refuse_plain(self, task: BoltTask, tup: Tuple, error: BaseException) -> None:
         """`execute` of a bolt that acks itself raised an error. Raises TaskCrashed if the worker shall end."""
@@ -348,58 +331,47 @@ class BoltExecutor:
         """Make a failure of one of the tasks."""
         return Failure(reason, task.component, task.task, self._worker, error, among=among)
 
+    def _process_whole(self, task: BoltTask, batch: Batch) -> None:
+        """Execute the rows of a batch in one call. Raises TaskCrashed."""
+        collector: BatchCollector = self.collectors[task.task]
+        collector.begin(batch)
+        given = ColumnBatch(Columns.of(batch.rows), self.source_of(batch.source, batch.stream))
+        error: BaseException | None = None
+        try:
+            if (value := task.execute(given, collector)) is not None:
+                task.returned(value)
+        except BaseException as raised:
+            # Also `sys.exit`: it must not end the worker by itself, without a report.
+            error = raised
+        if error is None:
+            failed: Collection[int] = self._fail_rows(task, batch, collector)
+        else:
+            failed = range(len(collector.runs))
+            self._fail_all(task, batch, error)
+        # Failed runs are not acked: their trees wait for nothing any more.
+        self.outbox.ack_batch(batch, collector.anchoring, failed)
+        if error is not None and not issubclass(type(error), FailedTuple):
+            self.end_or_go_on(task, error)
 
-def process_whole(executor: BoltExecutor, task: BoltTask, batch: Batch) -> None:
-    """Execute the rows of a batch. Raises TaskCrashed."""
-    collector: BatchCollector = executor.collectors[task.task]
-    collector.begin(batch)
-    given = ColumnBatch(Columns.of(batch.rows), executor.source_of(batch.source, batch.stream))
-    error: BaseException | None = None
-    try:
-        if (value := task.execute(given, collector)) is not None:
-            task.returned(value)
-    except BaseException as raised:
-        # Also `sys.exit`: it must not end the worker by itself, without a report.
-        error = raised
-    if error is None:
-        failed: Collection[int] = _fail_rows(executor, task, batch, collector)
-    else:
-        failed = range(len(collector.runs))
-        _fail_all(executor, task, batch, error)
-    _ack(executor, task, batch, collector, failed)
-    if error is not None and not issubclass(type(error), FailedTuple):
-        executor.end_or_go_on(task, error)
+    def _fail_rows(self, task: BoltTask, batch: Batch, collector: BatchCollector) -> set[int]:
+        """Fail the trees of the rows that the bolt failed; returns their runs."""
+        failed = set()
+        for row, why in collector.failed.items():
+            run = collector.run_of(row)
+            failed.add(run)
+            self.outbox.fail_roots(collector.anchoring.trees_of(run), self.failure(task, FAILED, why))
+        if batch.stream != TICK_STREAM:
+            task.stats.failed += len(collector.failed)
+        return failed
 
-
-def _fail_rows(executor: BoltExecutor, task: BoltTask, batch: Batch, collector: BatchCollector) -> set[int]:
-    """Fail the trees of the rows that the bolt failed; returns their runs."""
-    failed = set()
-    for row, why in collector.failed.items():
-        run = collector.run_of(row)
-        failed.add(run)
-        executor.outbox.fail_roots(collector.anchoring.trees_of(run), executor.failure(task, FAILED, why))
-    if batch.stream != TICK_STREAM:
-        task.stats.failed += len(collector.failed)
-    return failed
-
-
-def _fail_all(executor: BoltExecutor, task: BoltTask, batch: Batch, error: BaseException) -> None:
-    if issubclass(type(error), FailedTuple):
-        failure = executor.failure(task, FAILED, line_of_error(error))
-    else:
-        trees = {root for root in batch.roots if root}
-        failure = executor.failure(task, EXCEPTION, text_of_error(error), len(trees))
-    executor.outbox.fail_roots(batch.roots, failure)
-    for pairs in (batch.others or {}).values():
-        executor.outbox.fail_roots((other for other, _ in pairs), failure)
-    if batch.stream != TICK_STREAM:
-        task.stats.failed += len(batch.rows)
-
-
-def _ack(
-    executor: BoltExecutor, task: BoltTask, batch: Batch, collector: BatchCollector, failed: Collection[int]
-) -> None:
-    """Ack all runs but the failed ones, whose trees wait for nothing any more."""
-    executor.outbox.ack_batch(batch, collector.anchoring, failed)
-    if batch.stream != TICK_STREAM:
-        task.stats.untracked_executed += batch.untracked_rows()
+    def _fail_all(self, task: BoltTask, batch: Batch, error: BaseException) -> None:
+        if issubclass(type(error), FailedTuple):
+            failure = self.failure(task, FAILED, line_of_error(error))
+        else:
+            trees = {root for root in batch.roots if root}
+            failure = self.failure(task, EXCEPTION, text_of_error(error), len(trees))
+        self.outbox.fail_roots(batch.roots, failure)
+        for pairs in (batch.others or {}).values():
+            self.outbox.fail_roots((other for other, _ in pairs), failure)
+        if batch.stream != TICK_STREAM:
+            task.stats.failed += len(batch.rows)

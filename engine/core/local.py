@@ -28,8 +28,7 @@ from squall.engine.core.transport import NoPeers, NoTransport
 from squall.engine.core.turn import Turn
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.errors import ClusterError
-from squall.engine.foreign.plain_text import plain
-from squall.engine.foreign.text import text_of_error
+from squall.engine.foreign.text import plain, text_of_error
 from squall.engine.report.failure_log import FailureLog, merge_failures
 from squall.engine.report.metrics import TASK_COUNTERS
 from squall.engine.report.run_report import FLOW_COUNTERS, RunReport, TaskReading, build_report

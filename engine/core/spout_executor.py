@@ -18,12 +18,12 @@ from squall.engine.api.failure import Failure
 from squall.engine.core.executor import AtHand, TaskCrashed
 from squall.engine.core.pending_limit import PendingLimit
 from squall.engine.errors import ComponentError
-from squall.engine.flow.collectors import SpoutCollector
+from squall.engine.flow.spout_collector import SpoutCollector
 from squall.engine.foreign.methods import Returned
 from squall.engine.foreign.text import repr_of
 from squall.engine.report.account import ACKED, DEAD_LETTERS, EMITTED, FAILED, TRACKED, Words
 from squall.engine.report.metrics import WAITS, SpoutStats
-from squall.engine.tracking.instruction import Letter
+from squall.engine.tracking.fate import Letter
 from squall.engine.tracking.open_messages import OpenMessages
 
 MAX_WAITING = 2**63 - 1
@@ -31,20 +31,10 @@ MAX_WAITING = 2**63 - 1
 
 def waiting_count(spout: Spout) -> int:
     """Read how many failed messages it holds for a retry."""
-    said = spout.waiting_count
-    if said.__class__ is int and 0 <= said <= MAX_WAITING:
-        return said
-    try:
-        count = operator.index(said)  # other libraries' integers too
-    except TypeError as error:
-        raise _no_count(said) from error
+    count = operator.index(spout.waiting_count)
     if not 0 <= count <= MAX_WAITING:
-        raise _no_count(said)
+        raise ComponentError(f"waiting_count is {repr_of(count)}; allowed: 0 to 2**63 - 1")
     return count
-
-
-def _no_count(said: object) -> ComponentError:
-    return ComponentError(f"waiting_count is {repr_of(said)}; allowed: an integer from 0 to 2**63 - 1")
 
 
 def exhausted(spout: Spout) -> bool:
@@ -59,9 +49,6 @@ fewer, and doubles them, because the speed of its bolts is unknown at first."""
 TURN_NS = 2_000_000
 """Time that a task may emit in one turn: one that reads slowly, or sleeps between tuples as Storm's spouts do, does not
 keep bolts, answers and its worker's heartbeat waiting. Word count's 256 lines take 0.8 ms."""
-
-SLOW_NS = 250_000_000
-"""Length of a spout task's turn from which the operator is told: everything else in its worker waits meanwhile."""
 
 
 PENDING_LIMIT, CREDIT, RETRY, INPUT, INACTIVE = range(len(WAITS))
@@ -140,10 +127,10 @@ class SpoutTask:
     @property
     def starves(self) -> bool:
         """Whether it waits at a limit that may rise, and only for answers of the bolts."""
-        adaptive, table, held_back = self.adaptive, self.pending.table, self.pending.fate.quarantine
+        adaptive, table, fate = self.adaptive, self.pending.table, self.pending.fate
         return (
             adaptive is not None and self.waits_for == PENDING_LIMIT and self.active
-            and not (held_back.held or held_back.waiting)
+            and not (fate.held or fate.waiting)
             and len(table.trees) + table.blocks.count >= adaptive.limit and adaptive.may_rise(self.emit_bytes)
         )
 
@@ -201,7 +188,7 @@ class SpoutTask:
             return None
         before = self.own_emits
         value = (self.asks or self.user.next_tuple)()
-        # One that says so from the first is asked until it emits nothing.
+        # A spout that was exhausted from the start is still asked until a call emits nothing.
         says_so = exhausted(self.user) and not (was_exhausted and self.own_emits != before)
         self._done_at = failures if says_so else -1
         return value
@@ -246,14 +233,11 @@ class SpoutExecutor:
 
     def __init__(
         self, tasks: list[SpoutTask], at_hand: AtHand | None = None, turn_ns: int | None = TURN_NS,
-        slow: Callable[[SpoutTask, float], None] | None = None, turn_bytes: int | None = None,
+        turn_bytes: int | None = None,
     ) -> None:
         """`turn_ns`: time that a task may emit in one turn; None: only the number of emits ends it.
-        `slow(task, secs)` hears of tasks that keep their worker waiting again and again. `turn_bytes`: about how many
-        bytes a task may emit in one turn."""
+        `turn_bytes`: about how many bytes a task may emit in one turn."""
         self.tasks = tasks
-        self._slow = slow
-        self._was_slow = False
         self._turn_bytes = turn_bytes
         self._turn_ns = turn_ns
         self._at_hand: AtHand = [0] if at_hand is None else at_hand
@@ -292,8 +276,7 @@ class SpoutExecutor:
                 task.waits_for = CREDIT if task.active else INACTIVE
             elif self._emit(task, emits):
                 worked = True
-            held_back = pending.fate.quarantine
-            if may_send and (held_back.held or held_back.waiting or held_back.overdue_ns) and self._send_held(task):
+            if may_send and pending.fate.is_busy and self._send_held(task):
                 worked = True
         self._at_hand[0] = 0
         return worked
@@ -354,18 +337,14 @@ class SpoutExecutor:
     def _emit_some(self, task: SpoutTask, emits: int) -> None:
         collector, now_ns = task.collector, task.pending.now_ns
         # Ever longer series, so that the clock is read early and yet seldom; one tuple first, to see its size.
-        series, began_ns = 1, 0
-        ends_ns = None
-        if self._turn_ns is not None:
-            began_ns = now_ns()
-            ends_ns = began_ns + self._turn_ns
+        series, ends_ns = 1, None if self._turn_ns is None else now_ns() + self._turn_ns
         if task.fitting < emits:
             emits = task.fitting
         try:
             while self._emit_series(task, series):
                 emits -= series
                 if series == 1 and self._turn_bytes is not None:
-                    task.see_size(collector.newest_row_bytes(), self._turn_bytes)
+                    task.see_size(collector.emitter.newest_row_bytes(), self._turn_bytes)
                     if task.fitting <= emits:
                         emits = task.fitting - 1
                 if emits <= 0 or (ends_ns is not None and now_ns() >= ends_ns):
@@ -378,14 +357,6 @@ class SpoutExecutor:
             raise
         except BaseException as error:
             raise task.crashed("next_tuple", error) from error
-        if began_ns and now_ns() - began_ns > SLOW_NS:
-            self._took_long(task, now_ns() - began_ns)
-
-    def _took_long(self, task: SpoutTask, ns: int) -> None:
-        """Report a slow turn, but not the first: that may be the machine, or a pause of the whole process."""
-        if self._was_slow and self._slow is not None:
-            self._slow(task, ns / 1e9)
-        self._was_slow = True
 
     @staticmethod
     def _room(task: SpoutTask) -> float:

@@ -26,8 +26,8 @@ from squall.engine.foreign.stable_hash import stable_hash
 from squall.engine.report.account import ACCOUNT_COLUMNS, Words
 from squall.engine.tracking.acker import Acker
 from squall.engine.tracking.attempts import Journal
+from squall.engine.tracking.fate import TrialPermit
 from squall.engine.tracking.open_messages import OpenMessages
-from squall.engine.tracking.quarantine import OwnPermit, TrialPermit
 from squall.engine.tracking.routing import Tracking
 
 
@@ -43,7 +43,7 @@ class Parts:
     outbox: Callable[[EdgeIds], Outbox] = Outbox
     open_batch: Callable[..., OpenBatch] = OpenBatch
     fast_emit: FastEmit = fast_emit
-    """What a component calls instead of its collector's `plain_emit`, if anything."""
+    """What a component calls instead of its collector's `emit`, if anything."""
     acker: Callable[[], Acker] = Acker
     tracking: Callable[..., Tracking] = Tracking
     pending: Callable[..., OpenMessages] = OpenMessages
@@ -89,7 +89,7 @@ class Surroundings:
     """(spout, task, message ids, failure): every failure of a tree, for the operator."""
     journal: Callable[[str, int], Journal | None] = lambda component, index: None
     """(spout, task index): the journal in which attempts outlive this worker."""
-    trial_permit: TrialPermit = field(default_factory=OwnPermit)
+    trial_permit: TrialPermit = field(default_factory=TrialPermit)
     """The permit to try suspects."""
     at_hand: AtHand = field(default_factory=lambda: [0])
     """Word in which the loop notes the task whose code it is in."""

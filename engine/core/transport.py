@@ -1,5 +1,6 @@
-"""What a turn knows of other workers: the way to them and their published state, as protocols, and both for a worker
-without peers.
+"""What a turn knows of other workers: the way to them and their published state.
+
+Both are protocols. Their methods do what a worker without peers needs: nothing.
 
 `ipc.data_plane.DataPlane` is the transport of a worker process, and of the proof; `squall.testing` has one of queues.
 `scheduler.worker.board.WorkerBoard` implements `PeerBoard` on the status board.
@@ -38,143 +39,109 @@ class Transport(Protocol):
 
     def connect(self, worker: int, incarnation: int, path: Path | str) -> None:
         """Open the link to a peer that is ready."""
+        return
 
     def disconnect(self, worker: int) -> None:
         """Close the link to an incarnation that is dead."""
+        return
 
-    def is_connected(self, worker: int) -> bool: ...
+    def is_connected(self, worker: int) -> bool:
+        return False
 
     def fence(self, worker: int, incarnation: int) -> None:
         """Refuse everything from incarnations of a peer older than this."""
+        return
 
     # ---- taking in ----
 
     @property
     def has_input(self) -> bool:
         """Whether a frame waits to be received."""
+        return False
 
     def receive(self, deliver: Deliver, most: int) -> int:
         """Take in up to `most` waiting frames; how many there were."""
+        return 0
 
     def take_heard(self) -> set[int]:
         """Peers from which frames or acks have come since the last call."""
+        return set()
 
     def take_lost(self) -> Sequence[tuple[int, Parcel, bool]]:
         """Parcels that were lost for good since the last call, without their tuples: peer, parcel, and whether it came
         there and could not be read. There are some only if input was received."""
+        return ()
 
     # ---- sending ----
 
     @property
     def caught_up(self) -> set[int]:
         """Connected peers that have processed all frames for them."""
+        return set()
 
     @property
     def is_under_way(self) -> bool:
         """Whether a peer has still to process a frame, or to be asked for one that is missing."""
+        return False
 
     def has_credit(self, worker: int) -> bool:
         """Whether a parcel may be sent to a peer now."""
+        return False
 
     def send(self, worker: int, parcel: Parcel, most_bytes: int | None = None) -> int:
         """Send a parcel, which is then the transport's. Returns 0, or its size if it was not sent because it has more
         than `most_bytes` and can be cut. Raises ComponentError or MemoryError if it cannot be sent; nothing of it has
         left then."""
+        raise AssertionError(f"there is no worker {worker}")
 
     def send_credit(self, at_least: int) -> None:
         """Tell each peer how many of its frames have been processed, if at least `at_least` of them are news to it."""
+        return
 
     def park(self) -> None:
         """Give credit for all frames that were taken in, though they are not processed yet."""
+        return
 
     def tend(self, now_ns: int) -> None:
         """Ask peers again that have been silent for long. Called whenever the worker looks around."""
+        return
 
     def pass_over(self) -> None:
         """Give up frames that have not become whole since the last call, a message timeout ago."""
+        return
 
     # ---- acks that need no frame ----
 
     def tell_acks(self, worker: int, acks: Mapping[int, int], masks: Mapping[int, int]) -> bool:
         """Tell a peer's ackers XORs and masks, by root; False if a parcel must carry them."""
+        return False
 
     def tell_block_acks(self, worker: int, base: int, acks: BlockAcks) -> bool:
         """The same for acks of the block that begins with `base`."""
+        return False
 
     def take_acks(self, absorb: Absorb) -> int:
         """Take in the acks that peers told that way; how much it was, 0 if none."""
+        return 0
 
     @property
     def has_acks(self) -> bool:
         """Whether acks that a peer told that way are not taken in yet."""
+        return False
 
     # ---- sleeping ----
 
     def set_awake(self, awake: bool) -> None:
         """Tell peers whether this worker reads its ack rings."""
+        return
 
     def polled(self) -> None:
         """Called before a poller looks for input."""
+        return
 
 
-class NoTransport:
+class NoTransport(Transport):
     """The transport of a worker without peers."""
-
-    has_input = False
-    has_acks = False
-
-    def connect(self, worker: int, incarnation: int, path: Path | str) -> None: ...
-
-    def disconnect(self, worker: int) -> None: ...
-
-    def is_connected(self, worker: int) -> bool:
-        return False
-
-    def fence(self, worker: int, incarnation: int) -> None: ...
-
-    def receive(self, deliver: Deliver, most: int) -> int:
-        return 0
-
-    def take_heard(self) -> set[int]:
-        return set()
-
-    def take_lost(self) -> Sequence[tuple[int, Parcel, bool]]:
-        return ()
-
-    @property
-    def caught_up(self) -> set[int]:
-        return set()
-
-    @property
-    def is_under_way(self) -> bool:
-        return False
-
-    def has_credit(self, worker: int) -> bool:
-        return False
-
-    def send(self, worker: int, parcel: Parcel, most_bytes: int | None = None) -> int:
-        raise AssertionError(f"there is no worker {worker}")
-
-    def send_credit(self, at_least: int) -> None: ...
-
-    def park(self) -> None: ...
-
-    def tend(self, now_ns: int) -> None: ...
-
-    def pass_over(self) -> None: ...
-
-    def tell_acks(self, worker: int, acks: Mapping[int, int], masks: Mapping[int, int]) -> bool:
-        return False
-
-    def tell_block_acks(self, worker: int, base: int, acks: BlockAcks) -> bool:
-        return False
-
-    def take_acks(self, absorb: Absorb) -> int:
-        return 0
-
-    def set_awake(self, awake: bool) -> None: ...
-
-    def polled(self) -> None: ...
 
 
 PeerChange = tuple[int, int, bool, bool]
@@ -186,53 +153,38 @@ class PeerBoard(Protocol):
 
     def changed_peers(self) -> Sequence[PeerChange]:
         """The other workers that have changed since the last call."""
+        return ()
 
     def last_words(self, worker: int, incarnation: int) -> Mapping[int, Failure] | None:
         """The trees that a dead incarnation named as its end; None if it died without a word."""
+        return None
 
     def connecting(self, worker: int, incarnation: int) -> Path | str:
         """Called when a link to a peer is opened; returns the path where the peer listens."""
+        raise AssertionError(f"there is no worker {worker}")
 
     def others_congested(self) -> bool:
         """Whether any other worker asks the spouts to wait."""
+        return False
 
     def full_elsewhere(self) -> frozenset[int]:
         """Tasks of other workers whose queues are full. Asked for only while `others_congested`."""
+        return frozenset()
 
     def waits_ns(self, caught_up: Set[int], now_ns: int) -> Callable[[int], int]:
         """task of another worker -> about how long a tuple would wait for it. `caught_up`: the peers that have
         processed all that they were sent."""
+        return lambda task: 0
 
     def at_rest(self) -> bool:
         """Whether all other workers are quiet, and all links between any two are empty. Asked for only while this
         worker is quiet, and has published that."""
+        return True
 
     def publish_full(self) -> None:
         """Publish which queues here are full, if that has changed."""
+        return
 
 
-class NoPeers:
+class NoPeers(PeerBoard):
     """The board of a worker without peers: no news."""
-
-    def changed_peers(self) -> Sequence[PeerChange]:
-        return ()
-
-    def last_words(self, worker: int, incarnation: int) -> Mapping[int, Failure] | None:
-        return None
-
-    def connecting(self, worker: int, incarnation: int) -> Path | str:
-        raise AssertionError(f"there is no worker {worker}")
-
-    def others_congested(self) -> bool:
-        return False
-
-    def full_elsewhere(self) -> frozenset[int]:
-        return frozenset()
-
-    def waits_ns(self, caught_up: Set[int], now_ns: int) -> Callable[[int], int]:
-        return lambda task: 0
-
-    def at_rest(self) -> bool:
-        return True
-
-    def publish_full(self) -> None: ...

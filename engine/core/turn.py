@@ -21,23 +21,6 @@ Worker processes, `--local`, `squall.testing` and `make prove` all run this. Dec
 processes, files and the clock are handed in.
 
 Thread: the worker's loop.
-
-Decides when a worker sends its parcels to other workers.
-
-Every frame costs both ends a tenth of a millisecond of processor time; a tuple that waits for a frame delays its tree.
-So (D2 of the design, and measured, see benchmarks/NOTES.md):
-
-* an idle worker sends at once: a tuple waits for others only while there is other work;
-* a worker that has heard from a peer (a frame, or acks in its ring after it has done all received work) answers it once
-  the received tuples are executed, and the spouts and feeders here have added their emits: so both ends send as often
-  as they can process, at any speed or load, and output made just before a frame leaves does not wait for the next;
-* a peer that still has a frame to process gets no further one until it has answered, until a full one has gathered, or
-  until the worker looks around (see `due`), so that no tuple waits for an answer that does not come.
-
-A worker whose spouts emit more than fits a turn sends a full frame at the end of every turn anyway, and answers with
-that.
-
-Decides only: asks core and transport, sends nothing. Thread: the worker's loop.
 """
 
 from __future__ import annotations
@@ -57,7 +40,25 @@ _FEW_BUSY_TURNS = 2
 
 
 class Sending:
-    """The rule for one worker. Methods return the peers to send to: None is all, an empty set none."""
+    """Decides when a worker sends its parcels to other workers.
+
+    Every frame costs both ends a tenth of a millisecond of processor time; a tuple that waits for a frame delays its
+    tree. So (measured, see benchmarks/NOTES.md):
+
+    * an idle worker sends at once: a tuple waits for others only while there is other work;
+    * a worker that has heard from a peer (a frame, or acks in its ring after it has done all received work) answers it
+      once the received tuples are executed, and the spouts and feeders here have added their emits: so both ends send
+      as often as they can process, at any speed or load, and output made just before a frame leaves does not wait for
+      the next;
+    * a peer that still has a frame to process gets no further one until it has answered, until a full one has
+      gathered, or until the worker looks around (see `due`), so that no tuple waits for an answer that does not come.
+
+    A worker whose spouts emit more than fits a turn sends a full frame at the end of every turn anyway, and answers
+    with that.
+
+    Decides only: asks core and transport, sends nothing. Methods return the peers to send to: None is all, an empty set
+    none.
+    """
 
     def __init__(self, core: WorkerCore, transport: Transport, batch_tuples: int) -> None:
         self._core = core

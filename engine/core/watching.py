@@ -14,7 +14,7 @@ Thread: the worker's loop. A task with a thread of its own is tampered with from
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from squall.engine.api.columns import ColumnBatch
@@ -30,10 +30,9 @@ from squall.engine.api.hooks import (
 )
 from squall.engine.api.tuple import Run, Tuple
 from squall.engine.core.batch_spout import BatchSpoutTask
-from squall.engine.core.spout_gate import Emits
+from squall.engine.core.blocking_spout import Emits
 from squall.engine.core.worker_core import WorkerCore
-from squall.engine.flow.batch_collector import BatchCollector
-from squall.engine.flow.collectors import BasicCollector
+from squall.engine.flow.bolt_collectors import BasicCollector, BatchCollector
 from squall.engine.foreign.identity import key_of
 from squall.engine.tracking.batch_answers import BatchAnswers
 from squall.engine.tracking.open_messages import OpenMessages
@@ -54,10 +53,7 @@ class _WatchedSpout(BatchSpout):
         self._hooks.tell("spout_ack", SpoutAckInfo(self._hooks.task, message_id, self._latency_ms(message_id)))
 
     def on_failure(self, message_id: Any, failure: Failure) -> None:
-        # Taken first: the spout may emit the message again at once.
-        latency_ms = self._latency_ms(message_id)
-        self._spout.on_failure(message_id, failure)
-        self._hooks.tell("spout_fail", SpoutFailInfo(self._hooks.task, message_id, failure, latency_ms))
+        self._failed(self._spout.on_failure, message_id, failure)
 
     def ack_batch(self, message_ids: list[Any]) -> None:
         self._spout.ack_batch(message_ids)
@@ -71,8 +67,12 @@ class _WatchedSpout(BatchSpout):
             self._hooks.tell("spout_fail", SpoutFailInfo(self._hooks.task, message_id, failure, latency_ms))
 
     def on_dead_letter(self, message_id: Any, failure: Failure) -> None:
+        self._failed(self._spout.on_dead_letter, message_id, failure)
+
+    def _failed(self, told: Callable[[Any, Failure], None], message_id: Any, failure: Failure) -> None:
+        # Taken first: the spout may emit the message again at once.
         latency_ms = self._latency_ms(message_id)
-        self._spout.on_dead_letter(message_id, failure)
+        told(message_id, failure)
         self._hooks.tell("spout_fail", SpoutFailInfo(self._hooks.task, message_id, failure, latency_ms))
 
     def _latency_ms(self, message_id: Any) -> float | None:
@@ -88,38 +88,25 @@ def watch_answers(hooks: Hooks, told: OpenMessages | Emits | BatchAnswers) -> di
     return began_ns
 
 
-def watched_execute(hooks: Hooks, execute: Execute) -> Execute:
-    """Wrap a bolt's `execute` so that the hooks see it."""
+def watched_execute(hooks: Hooks, execute: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a bolt's `execute` so that the hooks see it. That of an AsyncBolt gives a coroutine on an event loop."""
 
-    def watched(tup: Tuple, *collector: BasicCollector) -> None:
+    def watched(tup: Tuple, *collector: BasicCollector) -> Any:
         began_ns = hooks.now_ns()
-        execute(tup, *collector)
+        value = execute(tup, *collector)
+        if inspect.isawaitable(value):
+            return ended(value, tup, began_ns)
+        tell(tup, began_ns)
+        return value
+
+    async def ended(value: Awaitable[Any], tup: Tuple, began_ns: int) -> Any:
+        result = await value
+        tell(tup, began_ns)
+        return result
+
+    def tell(tup: Tuple, began_ns: int) -> None:
         if not tup.is_tick:
             hooks.tell("bolt_execute", BoltExecuteInfo(hooks.task, tup, (hooks.now_ns() - began_ns) / 1e6))
-
-    return watched
-
-
-def watched_async_execute(hooks: Hooks, execute: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap an AsyncBolt's `execute`, which gives a coroutine where there is an event loop."""
-
-    def watched(tup: Tuple) -> Any:
-        began_ns = hooks.now_ns()
-
-        def tell() -> None:
-            if not tup.is_tick:
-                hooks.tell("bolt_execute", BoltExecuteInfo(hooks.task, tup, (hooks.now_ns() - began_ns) / 1e6))
-
-        async def told() -> Any:
-            ended = await value
-            tell()
-            return ended
-
-        value = execute(tup)
-        if inspect.isawaitable(value):
-            return told()
-        tell()
-        return value
 
     return watched
 

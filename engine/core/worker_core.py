@@ -74,8 +74,7 @@ class WorkerCore:
         self.blocking: list[BlockingExecutor] = []
         self.spout_tasks: dict[int, tuple[SpoutExecutor, SpoutTask]] = {}
         self.bolt_tasks: dict[int, BoltTask] = {}
-        self._blocking_of: dict[int, BlockingExecutor] = {}
-        self.balance = Balance(topology, plan, me, self.bolt_tasks, self._blocking_of, self.emitters)
+        self.balance = Balance(topology, plan, me, self.bolt_tasks, self.emitters)
         self.balances = not (around.deterministic or config.even_shuffle)
         """Whether shuffles follow the waits of tasks, which are measured times."""
         self.hooks: list[tuple[str, Hooks]] = []
@@ -93,6 +92,7 @@ class WorkerCore:
             plan, peers, self.outbox, self.spout_tasks, self._parcel, around.parts.acker
         )
         self.ackers = self.tracking.ackers
+        self._wake = around.wake
         self._handovers: deque[Handover] = deque()
         self._resets: deque[int] = deque()
         """Roots whose timeout a thread wants to start afresh."""
@@ -123,19 +123,16 @@ class WorkerCore:
                 task.pending.spout = task.answers
                 self.tracking.of_batches.append(task)
 
-    def add_bolt_executor(self, executor: BoltExecutor, blocking: BlockingExecutor | None) -> None:
+    def add_bolt_executor(self, executor: BoltExecutor) -> None:
         component = executor.tasks[0].component
-        self.pressure.add(component, executor.tasks, blocking or executor)
-        if blocking is None:
-            self.bolts.append(executor)
-            if any(self.topology.subscribers(component, stream) for stream in self.topology[component].outputs):
-                self._feeders.append(executor)
-        else:
-            self.blocking.append(blocking)
+        self.pressure.add(component, executor.tasks, executor)
+        self.bolts.append(executor)
+        if any(self.topology.subscribers(component, stream) for stream in self.topology[component].outputs):
+            self._feeders.append(executor)
+        if isinstance(executor, BlockingExecutor):
+            self.blocking.append(executor)
         for task in executor.tasks:
             self.bolt_tasks[task.task] = task
-            if blocking is not None:
-                self._blocking_of[task.task] = blocking
             if task.tick_ns:
                 task.ticks_at_ns = self._now_ns() + task.tick_ns
                 self._ticking.append(task)
@@ -152,12 +149,14 @@ class WorkerCore:
         return found
 
     def post(self, handover: Handover) -> None:
-        """What an executor with a thread of its own has produced. Any thread; the caller wakes the loop."""
+        """Take what an executor with a thread of its own has produced, and wake the loop. Any thread."""
         self._handovers.append(handover)
+        self._wake()
 
     def post_resets(self, roots: Iterable[int]) -> None:
-        """A bolt with a thread of its own has reset timeouts. Any thread; the caller wakes the loop."""
+        """A bolt with a thread of its own has reset timeouts. Any thread."""
         self._resets.extend(roots)
+        self._wake()
 
     # ---- the parts of a turn (see engine.core.turn) ----
 
@@ -216,7 +215,7 @@ class WorkerCore:
         return busy
 
     def end_turn(self, took_ns: int) -> None:
-        """All executors had their turn, which took so long. Raises CycleOverflow."""
+        """All executors had their turn, which took so long."""
         if self._adapts:
             self.balance.turn_took(took_ns)
             for spout in self.spouts:
@@ -266,13 +265,8 @@ class WorkerCore:
         for piece in before:
             self._put(task, piece, None)
         task.received += len(batch.rows)
-        if self._blocking_of and (blocking := self._blocking_of.get(task.task)) is not None:
-            batch.measure()  # now, because it is the thread's as soon as it is put
-            self.pressure.put(task, batch)
-            blocking.put(task, batch, done)
-        else:
-            self.pressure.put(task, batch)
-            task.inbox.append((batch, done))
+        self.pressure.put(task, batch)
+        task.inbox.append((batch, done))
 
     def _absorb_resets(self) -> None:
         """Before the spouts look which trees are too late."""
@@ -389,7 +383,7 @@ class WorkerCore:
         """The only tuple of a batch goes no further, by an error of this task: that fails its trees and no others."""
         for root in (batch.roots[0], *(other for other, _ in (batch.others or {}).get(0, ()))):
             if root:
-                self.outbox.fail_root(root, failure)
+                self.outbox.fail_roots((root,), failure)
         self.stats[task].errors += 1
         self._drop(batch)
 

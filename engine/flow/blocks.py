@@ -82,11 +82,6 @@ def flagged(flags: Flags, count: int) -> list[int]:
     return list(compress(range(count), flags.to_bytes(count, "little")))
 
 
-def all_flags(count: int) -> Flags:
-    """Flags with 1 for each of `count` members."""
-    return int.from_bytes(b"\1" * count, "little")
-
-
 class BlockAcks:
     """Acks of one block on their way: the XOR of each member, and the members whose tuples went to each worker."""
 
@@ -107,8 +102,8 @@ class BlockAcks:
 
 
 class ByMember:
-    """The runs of a batch as columns: one for each of neighbouring members, in their order. Those without rows have
-    edge 0, and are none."""
+    """The runs of a batch as columns: one for each of neighbouring members, in their order. A member without
+    rows has edge 0, and counts as no run."""
 
     __slots__ = ("edges", "first", "rows")
 

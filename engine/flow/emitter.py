@@ -109,12 +109,16 @@ class StreamOut:
     """One output stream of one task."""
 
     __slots__ = (
-        "counted_by_batch", "emitted", "newest_bytes", "outbox", "routes", "shape", "text_hash", "watch", "who",
+        "counted_by_batch", "emitted", "newest_bytes", "outbox", "pickles", "routes", "shape", "text_hash", "watch",
+        "who",
     )
 
     def __init__(
-        self, who: str, shape: Stream, routes: list[Route], outbox: Outbox, text_hash: TextHash = stable_hash
+        self, who: str, shape: Stream, routes: list[Route], outbox: Outbox, text_hash: TextHash = stable_hash,
+        pickles: PickleCheck | None = None,
     ) -> None:
+        """`pickles`: for `debug`, tests each value; without it, the first one of each kind in a batch is looked at."""
+        self.pickles = pickles
         self.outbox = outbox
         self.text_hash = text_hash
         self.who = who
@@ -145,6 +149,8 @@ class StreamOut:
             )
         if task is not UNNAMED or self.shape.direct:
             self._check_task(task)
+        if self.pickles is not None:
+            self.pickles.test(values)
         return values  # type: ignore[no-any-return]
 
     def _check_task(self, task: Any) -> None:
@@ -193,8 +199,11 @@ class StreamOut:
         if task is not UNNAMED or self.shape.direct:
             self._check_task(task)
         rows = Columns(tuple(columns), lengths[0])
-        if rows and self.routes:
-            self.check_rows(rows)
+        if self.pickles is not None:
+            for row in rows:
+                self.pickles.test(row)
+        elif rows and self.routes:
+            self.routes[0].check.look(rows[0])
         return rows
 
     def _other_columns(self, columns: Sequence[Any]) -> list[Any]:
@@ -204,10 +213,6 @@ class StreamOut:
             if mistake is not None:
                 raise ComponentError(f"{self.who} field {field!r}: {mistake} is no column; allowed: {ALLOWED}")
         return [list(column) if type(column) is tuple else column for column in columns]
-
-    def check_rows(self, rows: Columns) -> None:
-        """Check whether rows can be pickled, as `OpenBatch` does: the first. Raises ComponentError."""
-        self.routes[0].check.look(rows[0])
 
     def spread(self, rows: Columns, task: Any = UNNAMED) -> Places:
         """Where checked rows go. Raises what a grouping raises; nothing was put anywhere then."""
@@ -238,43 +243,9 @@ class StreamOut:
 
     def only_route(self) -> Route | None:
         """The only route, if every tuple goes to one task of one bolt. An emit may then bypass `append`."""
-        if len(self.routes) != 1 or self.routes[0].one is None or self.shape.direct:
+        if len(self.routes) != 1 or self.routes[0].one is None or self.shape.direct or self.pickles is not None:
             return None
         return self.routes[0]
-
-    def by_one_field(self, route: Route) -> tuple[Keys[OpenBatch], int] | None:
-        """Of a fields grouping by one field: the batches by key, and the key's index in a tuple."""
-        subscription = route.subscription
-        if subscription.grouping != FIELDS or len(subscription.fields) != 1:
-            return None
-        hash_of = KeyHash(self.who, subscription.fields)
-        keys = Keys(route.batches, len(route.targets), hash_of, self.text_hash)
-        return keys, self.shape.index[subscription.fields[0]]
-
-
-class PickledStreamOut(StreamOut):
-    """The same for `debug`: every value is pickled."""
-
-    __slots__ = ("_pickles",)
-
-    def __init__(
-        self, who: str, shape: Stream, routes: list[Route], outbox: Outbox, text_hash: TextHash = stable_hash
-    ) -> None:
-        super().__init__(who, shape, routes, outbox, text_hash)
-        self._pickles = PickleCheck(who, shape.fields)
-
-    def check(self, values: Any, task: Any = UNNAMED) -> Values:
-        checked = super().check(values, task)
-        self._pickles.test(checked)
-        return checked
-
-    def check_rows(self, rows: Columns) -> None:
-        for row in rows:
-            self._pickles.test(row)
-
-    def only_route(self) -> Route | None:
-        """None: an emit that bypasses `append` would check nothing."""
-        return None
 
 
 class Emitter:
@@ -311,7 +282,8 @@ class Emitter:
                 )
                 spread = partial(_spread_of, choosers, subscription, shape, len(targets), hash_of, text_hash)
                 routes.append(Route(task, name, subscription, targets, bits, choosers, check, spread, open_batch))
-            self.streams[name] = (PickledStreamOut if debug else StreamOut)(who, shape, routes, outbox, text_hash)
+            pickles = PickleCheck(who, shape.fields) if debug else None
+            self.streams[name] = StreamOut(who, shape, routes, outbox, text_hash, pickles)
         self._routed = [route.batches for stream in self.streams.values() for route in stream.routes]
 
     def stream(self, name: str) -> StreamOut:
@@ -330,10 +302,6 @@ class Emitter:
         if out.counted_by_batch:
             out.emitted += rows
 
-    def batch_bytes(self) -> int:
-        """Estimated memory of the batches emitted as such since the last flush."""
-        return self.outbox.bytes_of(self.task)
-
     def newest_row_bytes(self) -> int:
         """Estimated memory of the last emit on each stream; 0 if none is left in a batch."""
         size = 0
@@ -343,13 +311,6 @@ class Emitter:
                     size += row_bytes(batch.rows[-1])
                     break
         return size or max((stream.newest_bytes for stream in self.streams.values()), default=0)
-
-    def open_bytes(self) -> int:
-        """Estimated memory of the emits since the last flush."""
-        return self.batch_bytes() + sum(
-            len(batch.rows) * row_bytes(batch.rows[-1])
-            for batches in self._routed for batch in made(batches) if batch.rows
-        )
 
     @property
     def emitted(self) -> int:

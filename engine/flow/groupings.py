@@ -3,7 +3,7 @@
 A chooser is made per sending task and subscription. It picks among *choices*, one for each target task (sorted by id);
 on the tuple path a choice is the batch open to the task. `one` choosers return one of them, the case that the tuple
 path is optimised for; `many` choosers any number. Nothing here asks for a choice before it is chosen: choices may be
-made on demand (`engine.flow.open_batches`).
+made on demand (`engine.flow.batch`).
 
 Thread: the sending task's.
 """

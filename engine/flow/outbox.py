@@ -25,7 +25,7 @@ class Outbox:
     """Filled by emitters and executors, emptied by the worker core. No other code touches its content."""
 
     __slots__ = (
-        "_acks", "_blocks", "_fails", "_here", "_made", "_masks", "_reset", "_resets", "_there", "edges",
+        "_acks", "_blocks", "_fails", "_here", "_masks", "_reset", "_resets", "_there", "edges",
     )
 
     def __init__(self, edges: EdgeIds | None = None) -> None:
@@ -34,8 +34,6 @@ class Outbox:
         """Batches for tasks of this worker."""
         self._there: list[Batch] = []
         """Batches for other workers; they stay open until a parcel is made, so that they fill."""
-        self._made: dict[int, list[Batch]] | None = None
-        """Task -> the batches among these that it made as a whole; None until somebody asks again."""
         self._acks: dict[int, int] = {}
         """root -> XOR for its acker."""
         self._masks: dict[int, int] = {}
@@ -110,10 +108,7 @@ class Outbox:
         batches = self._there if instead_of.bits[instead_of.target] else self._here
         if instead_of.starts:
             batches[:] = [each.take() if each is instead_of else each for each in batches]
-            self._made = None
         batches.append(batch)
-        if self._made is not None:
-            self._made.setdefault(batch.source, []).append(batch)
 
     def ack_run(self, run: Run) -> None:
         """Ack a run whose last tuple is done: its edge goes to the acker together with its children's."""
@@ -166,19 +161,11 @@ class Outbox:
         for root in run.trees():
             self._fails.setdefault(root, failure)
 
-    def fail_root(self, root: int, failure: Failure) -> None:
-        """Fail one tree. The first failure of a tree counts."""
-        self._fails.setdefault(root, failure)
-
     def fail_roots(self, roots: Iterable[int], failure: Failure) -> None:
-        """Fail the trees of tuples; 0 stands for none."""
+        """Fail the trees of tuples; 0 stands for none. The first failure of a tree counts."""
         for root in roots:
             if root:
                 self._fails.setdefault(root, failure)
-
-    def reset_run(self, run: Run) -> None:
-        """Start the message timeout of the run's trees afresh."""
-        self.reset_roots(run.trees())
 
     def reset_roots(self, roots: Iterable[int]) -> None:
         """Start the message timeout of these trees afresh; 0 stands for none."""
@@ -233,13 +220,11 @@ class Outbox:
             return []
         taken = [batch.take() for batch in here]
         here.clear()
-        self._made = None
         return taken
 
     def take_there(self, wanted: Callable[[int], bool] | None = None) -> list[Batch]:
         """Take the batches for tasks of other workers: all, or those for wanted tasks."""
         there, taken = self._there, []
-        self._made = None
         if wanted is None:
             taken = [batch.take() for batch in there]
             there.clear()
@@ -256,16 +241,10 @@ class Outbox:
         """The failures that no acker has been told yet."""
         return MappingProxyType(self._fails)
 
-    def bytes_of(self, source: int) -> int:
-        """Estimated memory of the batches that one task made as a whole."""
-        made = self._made
-        if made is None:
-            # With `--local` each execute asks, and all tasks of a turn have theirs in the outbox.
-            made = self._made = {}
-            for batch in chain(self._here, self._there):
-                if not isinstance(batch, OpenBatch):
-                    made.setdefault(batch.source, []).append(batch)
-        return sum(batch.bytes or batch.weigh() for batch in made.get(source, ()))
+    @property
+    def bytes(self) -> int:
+        """Estimated memory of the batches in it."""
+        return sum(batch.weigh() for batch in chain(self._here, self._there))
 
     @property
     def rows_there(self) -> int:

@@ -1,4 +1,4 @@
-"""The order in which a shuffle takes its targets: in rounds, to which those where a tuple would wait come seldom.
+"""The order in which a shuffle takes its targets: in rounds, in which slow targets get fewer turns.
 
 Guarantees: while no target would keep tuples waiting longer than the others, each comes once in each round, in an order
 that is shuffled at the start (as Storm does). Else each gets a share that falls with its wait, and the one with the

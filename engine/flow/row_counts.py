@@ -1,7 +1,7 @@
 """How many rows each of several neighbouring series of rows has; a series may be empty.
 
-Guarantees: whichever form it was made of, it tells the same in each. A form is made when it is first asked for: most
-batches are executed without a look at the runs of their rows.
+Guarantees: all forms (counts, ends, flags) agree, whichever it was built from. A form is made when it is first asked
+for: most batches are executed without a look at the runs of their rows.
 
 Pure. Thread: one at a time, its owner's.
 """

@@ -1,9 +1,13 @@
-"""Turns users' errors, values and types into text.
+"""Turns users' errors, values and types into text, and text into what does no harm in a terminal or a log of lines.
 
 Guarantees
     * No function here raises, whatever the object's `__str__`, `__repr__` or metaclass does, `sys.exit` included.
     * The result has at most `limit` characters, which all our encodings can carry. Long builtin values are cut before
       they are turned into text.
+    * What `plain` returns has no control character (C0, DEL, C1), no line or paragraph separator, no format character
+      (direction marks, zero-width ones, tags), no surrogate and no unassigned code point: each of these is written as
+      Python writes it in a string ("\\x1b", "\\u202e"). All people see of others' text goes through it: it may set a
+      terminal's title or colours, forge a line, or reverse the direction of text.
 
 Relies on: the caller being watched (`at_hand`) while it asks, as a `__str__` that hangs cannot be ended from here.
 """
@@ -12,17 +16,21 @@ from __future__ import annotations
 
 import reprlib
 import traceback
-from collections.abc import Iterator
+import unicodedata
 
 ERROR_CHARACTERS = 500
 VALUE_CHARACTERS = 80
 """Most characters of a value shown in an error message."""
 TRACEBACK_CHARACTERS = 16_000
 _FRAMES = 40
-_CHAIN = 8
-"""Most errors shown of a chain of causes, and of a group."""
 _NO_INPUT = "EOF when reading a line"
 """Message of the error that `input()` raises in a worker, which has no input."""
+LIMIT = 10_000
+"""Longest text shown, in characters: more than any line that people read."""
+_HARMLESS = frozenset({"Zs", "Co"})
+"""Categories that Python would escape although they show as blanks or glyphs: other blanks, private use (icons)."""
+_UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0")
+"""Invisible characters of categories that are otherwise visible."""
 
 
 def type_name(value: object) -> str:
@@ -96,32 +104,15 @@ def line_of_error(error: BaseException) -> str:
 
 def traceback_of(error: BaseException) -> str:
     """The traceback as Python prints it, with causes and members of a group, cut if it is long."""
-    text = "".join(_traceback(error, set()))
+    try:
+        text = "".join(traceback.format_exception(error, limit=-_FRAMES))
+    except BaseException:  # users' code
+        text = text_of_error(error)
+    text = _plain(text, len(text))
     if len(text) <= TRACEBACK_CHARACTERS:
         return text
     half = TRACEBACK_CHARACTERS // 2
     return f"{text[:half]}\n[... {len(text) - 2 * half:,} characters ...]\n{text[-half:]}"
-
-
-def _traceback(error: BaseException, seen: set[int]) -> Iterator[str]:
-    """As `traceback.format_exception`, which would turn all of a long argument into text."""
-    seen.add(id(error))
-    before, says = error.__cause__, "The above exception was the direct cause of the following exception"
-    if before is None and not error.__suppress_context__:
-        before, says = error.__context__, "During handling of the above exception, another exception occurred"
-    if before is not None and id(before) not in seen and len(seen) < _CHAIN:
-        yield from _traceback(before, seen)
-        yield f"\n{says}:\n\n"
-    frames = traceback.format_tb(error.__traceback__, -_FRAMES)
-    if frames:
-        yield "Traceback (most recent call last):\n"
-        yield from frames
-    yield f"{type_name(error)}: {message_of(error, TRACEBACK_CHARACTERS)}".removesuffix(": ") + "\n"
-    if isinstance_of(error, BaseExceptionGroup):
-        for inner in error.exceptions[:_CHAIN]:  # type: ignore[attr-defined]
-            if id(inner) not in seen and len(seen) < _CHAIN:
-                yield "  +---------------- in the group:\n"
-                yield from ("  | " + line for text in _traceback(inner, seen) for line in text.splitlines(True))
 
 
 def isinstance_of(value: object, kinds: type | tuple[type, ...]) -> bool:
@@ -136,3 +127,26 @@ def _plain(text: str, limit: int) -> str:
     if whole > limit:
         cut += "..."
     return cut if cut.isascii() else cut.encode("utf-8", "backslashreplace").decode()
+
+
+def plain(text: object, limit: int = LIMIT, *, keep: str = "") -> str:
+    """Write `str(text)` on one line. `keep` holds characters to leave as they are, such as tabs in a log."""
+    full = str(text)
+    shown = full[:limit]
+    if not shown.isprintable() or not _UNSEEN.isdisjoint(shown):
+        shown = "".join(mark if mark in keep else _written(mark) for mark in shown)[:limit]
+    left_out = len(full) - limit
+    return shown if left_out <= 0 else f"{shown}... ({left_out} more characters)"
+
+
+def plain_lines(text: str, limit: int = LIMIT) -> str:
+    """Make each line plain, but keep line feeds and tabs: for texts such as a traceback."""
+    return "\n".join(plain(line, limit, keep="\t") for line in text.split("\n"))
+
+
+def _written(mark: str) -> str:
+    if mark in _UNSEEN:
+        return f"\\u{ord(mark):04x}"
+    if mark.isprintable() or unicodedata.category(mark) in _HARMLESS:
+        return mark
+    return repr(mark)[1:-1]

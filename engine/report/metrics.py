@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
+from squall.engine.api.user_metrics import percentile
 from squall.engine.report.account import ACCOUNT_COLUMNS, Words, abandon
 
 WAITS = ("pending_limit", "credit", "retry", "input", "inactive")
@@ -82,17 +83,7 @@ def merge(histograms: Iterable[Sequence[int]]) -> list[int]:
 
 def percentile_ms(histogram: Sequence[int], fraction: float) -> float:
     """The latency in ms that `fraction` (0..1] of the observations do not exceed; 0.0 if there are none."""
-    total = sum(histogram)
-    if total == 0:
-        return 0.0
-    rank = max(1.0, fraction * total)
-    seen = 0
-    for index, count in enumerate(histogram):
-        if count and seen + count >= rank:
-            low, high = bucket_bounds(index)
-            return (low + (high - low) * (rank - seen) / count) / 1000.0
-        seen += count
-    return bucket_bounds(_LAST)[1] / 1000.0
+    return percentile(histogram, fraction, bucket_bounds) / 1000.0
 
 
 class TaskStats:

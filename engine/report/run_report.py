@@ -10,11 +10,9 @@ from typing import NamedTuple
 
 from squall.engine.api.user_metrics import MetricReading, Metrics, summarise
 from squall.engine.report.account import Account, Unfinished, account_of
+from squall.engine.report.document import strict_json, with_schema
 from squall.engine.report.failure_log import ComponentFailures
-from squall.engine.report.html import report_html
 from squall.engine.report.metrics import WAIT_COUNTERS, WAITS, merge, percentile_ms
-from squall.engine.report.schema import with_schema
-from squall.engine.report.strict_json import strict_json
 
 FLOW_COUNTERS = ("untracked_sent", "untracked_dropped")
 """Extra counters in the reading of a bolt's task: tuples without a tree that others sent to it, and those of them that
@@ -182,10 +180,6 @@ class RunReport(Account):
     def to_json(self) -> str:
         """The report as one JSON document (docs/schemas/run.json); NaN and infinity, which JSON lacks, become null."""
         return strict_json(with_schema("run", self.to_dict()))
-
-    def _repr_html_(self) -> str:
-        """Notebooks call it."""
-        return report_html(self)
 
 
 def build_report(

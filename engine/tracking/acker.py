@@ -213,22 +213,11 @@ class Acker:
             return mask
         return (state or 0) >> _MASK_SHIFT
 
-    def touched(self, mask: int) -> list[int]:
-        """Roots of the trees that one of the workers of `mask` holds a part of."""
-        touched = self._touched_alone(mask)
-        for tracked in self._blocks:
-            touched += tracked.block.roots(tracked.touched(mask))
-        return touched
-
-    def _touched_alone(self, mask: int) -> list[int]:
-        """The same of trees that are in no block."""
-        return [root for root, state in self._live.items() if state >> _MASK_SHIFT & mask]
-
     def workers_died(self, dead: int, lost: int, failure: Failure | None = None) -> None:
         """Fail exactly the trees that touched one of `lost`, and from now on every tree that touches one of `dead`, the
         mask of all incarnations known to be dead."""
         self._dead = dead
-        for root in self._touched_alone(lost):
+        for root in [root for root, state in self._live.items() if state >> _MASK_SHIFT & lost]:
             self.fail(root, failure or _died())
         for tracked in self._blocks:
             self._fail_touched(tracked, lost, failure)

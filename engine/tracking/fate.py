@@ -1,304 +1,191 @@
-"""The fate of a spout task's messages: decides whether each is replayed, held back, or buried.
+"""The failed messages of one spout task that do not simply go back to their spout: suspects on trial, dead letters that
+were given back, and trees that timed out and may yet end a worker.
+
+A suspect (`engine.tracking.attempts`) is held back when its spout emits it again. It goes out only on trial: first in a
+group of up to 32, because thousands of innocents one by one would take hours where bolts ack in bulk; if the group
+kills, each of it alone. One trial is under way at a time, of one spout task; all other messages flow on meanwhile.
+
+    struck twice ─► held ─► on trial in a group ─► acked: forgotten
+                     ▲              │ its worker dies
+                     └──────────────┴─► held ─► on trial alone ─► its worker dies: a crash; too many: a dead letter
 
 Guarantees
-    * Each failed attempt leads to one of Replay (the spout hears of it), Hold (a letter that was given back goes out
-      again without the spout) and Bury (the message has failed too often: `engine.tracking.attempts`).
-    * A suspect goes out only on trial. One group of suspects is under way at a time per worker, and per topology if
-      its workers share a permit. All other messages flow on meanwhile.
+    * A suspect goes out only on trial, and one trial is under way in a topology if its workers share a permit.
     * Nothing is held for ever: a trial ends when all of its group have been answered, and, if one of them timed out,
-      when its worker is dead, all workers have taken a turn, or `PATIENCE_NS` is over.
-    * A message counts as buried when the ledger has it, not before.
+      when its worker is dead or all workers have taken a turn.
     * A letter that was given back is emitted until it is acked or in the ledger again; the spout is not asked to replay
-      it, because for the spout it ended as a dead letter.
+      it, because for the spout it ended as a dead letter. It waits longer after each failure.
 
-Relies on: its caller to bring every event, to carry out the instructions in order and send the answers back, and to
-call `time` on every turn while anything is held, waits, or is overdue.
-
-Pure: no I/O, no clock. Thread: the worker's loop.
-
-Events and the instructions that they may lead to::
-
-    emitted ─► –                                    expired ─► as failed
-    given up ─► Note; Bury; TellDead, or Refuse
-    hold, given back ─► –                           charged, charged late ─► Note
-    acked ─► EndTrial, LeaveTrials; Close             worker died ─► –
-    failed ─► Note; EndTrial, LeaveTrials; then one of Replay, Hold, Bury ─► TellDead or Close
-    time ─► LookRound; BeginTrial; of each held message one of Release, Refuse, Bury; EndTrial, LeaveTrials
+State and decisions only: `engine.tracking.open_messages` carries them out. Thread: the worker's loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Iterable, Sequence
-from itertools import islice
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from squall.engine.api.failure import ANOTHER_TUPLE, TIMEOUT, WORKER_DIED, Failure
-from squall.engine.foreign.identity import id_of, key_of
-from squall.engine.tracking.attempts import Attempts, Limits, Verdict
-from squall.engine.tracking.instruction import (
-    BeginTrial,
-    Bury,
-    Close,
-    EndTrial,
-    Held,
-    Hold,
-    Instruction,
-    LeaveTrials,
-    Letter,
-    LookRound,
-    Note,
-    Refuse,
-    Release,
-    Replay,
-    Steps,
-    TellDead,
-)
-from squall.engine.tracking.open_blocks import OpenBlock
-from squall.engine.tracking.quarantine import PATIENCE_NS, Quarantine
+from squall.engine.api.failure import Failure
+from squall.engine.clock import NS_PER_MS
+from squall.engine.foreign.identity import key_of
+from squall.engine.tracking.attempts import SUSPECT_STRIKES, Attempts, Limits
 
-LATE = 1_000_000
+_GROUP = 32
+"""How many suspects go on trial together before one of them has killed on trial."""
+_LATE = 1_000_000
 """Most timed-out trees that are remembered because they may hang a worker, until that is killed."""
-_NOTHING: tuple[Instruction, ...] = ()
+_FIRST_DELAY_NS, _MAX_DELAY_NS = 10 * NS_PER_MS, 5_000 * NS_PER_MS
+"""Delays before a letter that was given back is emitted again: the defaults of `ReplayingSpout`."""
+
+
+@dataclass
+class Letter:
+    """A dead letter that was given back."""
+
+    message_id: Any
+    values: Any
+    """A tuple, `Routed` if it is not for the default stream."""
+    closed: Callable[[], None]
+    """Called when it is acked, or in the ledger again."""
+    due_ns: int = 0
+
+
+class Held(NamedTuple):
+    """A message that waits to be emitted."""
+
+    message_id: Any
+    values: Any
+    letter: Letter | None = None
+
+
+class TrialPermit:
+    """The permit to try suspects, of one worker for its spout tasks. This one is of a topology's only worker."""
+
+    def __init__(self) -> None:
+        self.owner: int | None = None
+        """The spout task that has it."""
+
+    def begin(self, task: int) -> bool:
+        """Take the permit, or ask for it; return True if the task has it now."""
+        if self.owner is None:
+            self.owner = task
+        return self.owner == task
+
+    def end(self, task: int) -> None:
+        """Return the permit, or stop asking for it."""
+        if self.owner == task:
+            self.owner = None
+
+    def turned_since(self, at_ns: int) -> bool:
+        """Whether every other worker has taken a turn since then, so that none hangs on an earlier tuple."""
+        return True
 
 
 class Fate:
-    """Decides for one spout task."""
+    """The queues of one spout task."""
 
-    __slots__ = ("_late", "attempts", "quarantine")
+    __slots__ = ("_late", "_overdue_ns", "attempts", "held", "letters", "waiting")
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.attempts = Attempts(limits)
-        self.quarantine = Quarantine()
-        self._late: dict[int, tuple[Any, int]] = {}
-        """root -> (message's key, workers that held a part) of trees that timed out: a worker may yet end by one."""
+        self.held: deque[Held] = deque()
+        """Suspects and letters that wait to be emitted."""
+        self.waiting: list[Letter] = []
+        """Letters given back that are not due yet."""
+        self.letters: dict[int, Letter] = {}
+        """Letters given back that are under way, by root."""
+        self._late: dict[int, tuple[Any, Hashable, int]] = {}
+        """root -> (message id, its key, workers that held a part) of trees that timed out: a worker may yet end by
+        one."""
+        self._overdue_ns = 0
+        """When a suspect timed out on trial. Its worker may hang: nobody else is tried until that is known."""
 
     @property
-    def late(self) -> bool:
-        """Whether a worker may yet end by a tree that timed out."""
-        return bool(self._late)
+    def is_busy(self) -> bool:
+        """Whether something is held, waits, or is on trial."""
+        return bool(self.held or self.waiting or self.attempts.group)
 
-    # ---- emits ----
-
-    def emitted(self, root: int, message_id: Any, values: Any) -> bool:
-        """Note an emitted tree (called while `attempts.alert`); whether it is a replay."""
-        return self.attempts.emitted(root, key_of(message_id, values))
-
-    def emitted_block(self, opened: OpenBlock) -> int:
-        """The same of the trees of a block; how many are replays."""
-        return self.attempts.emitted_block(opened.block.base, opened.keys)
-
-    def hold(self, message_id: Any, values: Any) -> None:
-        """Hold a message that the spout emitted and that must not go out at once (`attempts.held_back`)."""
-        self.quarantine.hold(Held(message_id, values, None), self.attempts.strikes(key_of(message_id, values)))
+    # ---- letters ----
 
     def given_back(self, letter: Letter) -> None:
         """Take back a dead letter, to emit it again as if it had never failed."""
-        self.attempts.forget(key_of(letter.message_id, letter.values))
-        self.attempts.pin(1)
-        self.quarantine.waiting.append(letter)
+        self.attempts.letters += 1
+        self.attempts.forget([key_of(letter.message_id, letter.values)])
+        self.waiting.append(letter)
 
-    def given_up(self, message_id: Any, values: Any, failure: Failure) -> Steps:
-        """Decide about a message that its spout gives up instead of emitting it. One that is in the ledger already, of
-        which an earlier incarnation was told, is not written there again."""
-        key = key_of(message_id, values)
-        if self.attempts.verdict(key, values) is Verdict.DEAD:
-            yield self._refuse(message_id, key)
-            return
-        failure = self.attempts.failed(key, failure)
-        yield Note(message_id, failure)
-        yield from self._bury(message_id, values, failure, None)
+    def wait(self, letter: Letter, attempt: int, now_ns: int) -> None:
+        """Keep a letter whose attempt has failed, to emit it again later."""
+        letter.due_ns = now_ns + min(_MAX_DELAY_NS, _FIRST_DELAY_NS << min(attempt - 1, 30))
+        self.waiting.append(letter)
+
+    def take_up(self, now_ns: int) -> None:
+        """Hold the letters whose wait is over until they go out."""
+        due = [letter for letter in self.waiting if letter.due_ns <= now_ns]
+        if due:
+            self.waiting[:] = [letter for letter in self.waiting if letter.due_ns > now_ns]
+            self.held.extend(Held(letter.message_id, letter.values, letter) for letter in due)
 
     # ---- answers ----
 
-    def acked(self, root: int, message_id: Any, values: Any, now_ns: int) -> tuple[Instruction, ...]:
-        """Decide about an acked tree (called while `attempts.alert`). Its spout is told, unless it was a letter."""
-        self.attempts.forget(key_of(message_id, values))
-        steps = self._answered(root, now_ns)
-        letters = self.quarantine.letters
-        return (*steps, self._close(letters.pop(root))) if root in letters else steps
+    def answered(self, root: int) -> Letter | None:
+        """Note that a tree is no longer under way (called while `attempts.alert`); return its letter, if it was one."""
+        self.attempts.answered(root)
+        return self.letters.pop(root, None)
 
-    def acked_block(self, opened: OpenBlock, members: Sequence[int]) -> None:
-        """Note acked trees of a block (called while `attempts.alert`). Their spout is told: letters and suspects go out
-        one by one."""
-        self.attempts.forget_all(opened.keys_of(members))
-        self.attempts.answered_block(opened.block.base, members)
+    def failed(self, root: int, key: Hashable, failure: Failure) -> tuple[Failure, Letter | None]:
+        """Count a failed attempt; return the failure with its attempt, and its letter, if it was one."""
+        alone = self._is_alone(root)
+        letter = self.answered(root) if self.attempts.alert else None
+        return self.attempts.failed(key, failure, alone), letter
 
-    def failed_block(self, opened: OpenBlock, members: Sequence[int], failure: Failure) -> Failure | None:
-        """Decide about attempts of one block that failed together: the failure to tell the spout of each, which is to
-        replay it. None, and nothing is counted, if they are to be decided one by one."""
-        told = self.attempts.failed_first(opened.keys_of(members), failure)
-        if told is not None:
-            self.attempts.answered_block(opened.block.base, members)
-        return told
+    def _is_alone(self, root: int) -> bool:
+        return self.attempts.group == (root,)
 
-    def failed(self, root: int, message_id: Any, values: Any, failure: Failure, now_ns: int) -> Steps:
-        """Decide about a failed attempt."""
-        key = key_of(message_id, values)
-        failure, letter, steps = self._count(root, key, failure, now_ns)
-        for step in steps:  # noqa: UP028 (a tuple's iterator takes no answers)
-            yield step
-        yield Note(message_id, failure)
-        if self.attempts.condemned(key):
-            shown = self.attempts.last_failure(key) if failure.error == ANOTHER_TUPLE else failure
-            yield from self._bury(message_id, values, shown.as_attempt(failure.attempt), letter)
-        elif letter is not None:
-            self.quarantine.wait(letter, failure.attempt, now_ns)
-            yield Hold(letter)
-        else:
-            yield Replay(message_id, failure)
+    # ---- trees that timed out ----
 
-    def expired(self, root: int, message_id: Any, values: Any, mask: int, now_ns: int) -> Steps:
-        """Decide about an attempt that timed out. `mask`: the workers that hold a part of it, -1 if unknown here."""
-        key = key_of(message_id, values)
-        self._late[root] = key, mask
-        if len(self._late) > LATE:
-            for oldest in list(islice(self._late, len(self._late) - LATE * 9 // 10)):
-                del self._late[oldest]
+    def timed_out(self, root: int, message_id: Any, key: Hashable, mask: int, now_ns: int) -> None:
+        """Note that a tree is about to fail by a timeout; `mask`: the workers that hold a part of it."""
+        self._late[root] = message_id, key, mask
+        if len(self._late) > _LATE:
+            del self._late[next(iter(self._late))]
         if root in self.attempts.on_trial:
-            self.quarantine.somebody_is_late(now_ns)
-            self.attempts.overdue(root, key)
-        return self.failed(root, message_id, values, Failure(TIMEOUT), now_ns)
+            self._overdue_ns = now_ns
 
-    def charged(self, root: int, message_id: Any, values: Any, failure: Failure, now_ns: int) -> list[Instruction]:
-        """Count an error in this tree by which the worker is about to end. The spout hears nothing: its successor will
-        emit the message again, or find it condemned."""
-        failure, _, steps = self._count(root, key_of(message_id, values), failure, now_ns)
-        return [*steps, Note(message_id, failure)]
-
-    def charged_late(self, root: int, failure: Failure) -> list[Instruction]:
-        """Count an error in this tree by which a worker has ended, if the tree had timed out: its spout was told
-        then."""
+    def ended_late(self, root: int, failure: Failure) -> tuple[Any, Failure] | None:
+        """Count an error by which a worker has ended, if it is of a tree that had timed out; return the message's id
+        and the failure. Its spout was told of the timeout."""
         if root not in self._late:
-            return []
-        key, _ = self._late.pop(root)
-        charged = self.attempts.charge_late(key, failure)
-        return [] if charged is None else [Note(id_of(key), charged)]
+            return None
+        message_id, key, _ = self._late.pop(root)
+        counted = self.attempts.ended_late(key, failure, self._is_alone(root))
+        return None if counted is None else (message_id, counted)
 
-    def worker_died(self, dead: int, failure: Failure, about_to_fail: Iterable[Hashable]) -> None:
-        """Count the death of a worker, by its bit, without a word. A message that timed out before may have hung it.
-        `about_to_fail`: keys of messages that it held and that fail by its death."""
-        late = [(root, key) for root, (key, mask) in self._late.items() if mask & dead]
-        struck = set(about_to_fail) if late else set()
-        # The newest first: of a message that timed out twice, that is the attempt that may have been on trial.
-        for root, key in reversed(late):
-            del self._late[root]
-            if key not in struck:
-                struck.add(key)
-                self.attempts.died_late(root, key, failure)
+    def worker_died(self, dead: int, failure: Failure) -> None:
+        """Count the death of a worker, by its bit, without a word: a message that timed out may have hung it."""
+        for root in [root for root, (_, _, mask) in self._late.items() if mask & dead]:
+            self.ended_late(root, failure)
 
-    # ---- time ----
+    # ---- trials ----
 
-    def time(self, now_ns: int) -> Steps:
-        """Release held messages that may go."""
-        attempts, quarantine = self.attempts, self.quarantine
-        quarantine.take_up(now_ns)
-        if quarantine.overdue_ns and not attempts.on_trial:
-            turned: bool = yield LookRound(quarantine.overdue_ns)
-            if turned or now_ns - quarantine.overdue_ns > PATIENCE_NS:
-                quarantine.overdue_ns = 0
-                attempts.end_overdue(cleared=turned)
-                yield from self._end_turn()
-        yield from self._release(now_ns)
-
-    def _release(self, now_ns: int) -> Steps:
-        attempts, quarantine = self.attempts, self.quarantine
-        group: dict[int, Any] = {}
-        began, strikes = False, 0
-        while quarantine.held:
-            head = quarantine.held[0]
-            key = key_of(head.message_id, head.values)
-            verdict = attempts.verdict(key, head.values)
-            if verdict is Verdict.SUSPECT and not began:
-                quarantine.asked = True
-                if attempts.on_trial or not (yield BeginTrial()):
-                    break
-                began, strikes = True, attempts.strikes(key)
-            elif verdict is Verdict.SUSPECT and attempts.strikes(key) != strikes:
-                break
-            if len(group) == quarantine.group_size:
-                break
-            quarantine.held.popleft()
-            root = yield from self._let_out(head, key, verdict)
-            if root and verdict is Verdict.SUSPECT:
-                group[root] = key
-        if group:
-            quarantine.tried_ns = now_ns
-            attempts.begin_trial(group)
-        elif began:
-            yield EndTrial()
-        if not attempts.on_trial and not quarantine.overdue_ns:
-            yield from self._leave()
-
-    def _let_out(self, held: Held, key: Hashable, verdict: Verdict) -> Generator[Instruction, Any, int]:
-        """Let out a held message; returns the root of its tree, 0 if it is not emitted."""
-        message_id, values, letter = held
-        if verdict is Verdict.DEAD:
-            yield self._refuse(message_id, key)
-            return 0
-        if verdict is Verdict.CONDEMNED:
-            yield from self._bury(message_id, values, self.attempts.last_failure(key), letter)
-            return 0
-        root: int | Failure = yield Release(held)
-        if isinstance(root, Failure):
-            yield from self._bury(message_id, values, root, letter)
-            return 0
-        if letter is not None:
-            self.quarantine.letters[root] = letter
-        return root
-
-    # ---- parts ----
-
-    def _count(
-        self, root: int, key: Hashable, failure: Failure, now_ns: int
-    ) -> tuple[Failure, Letter | None, tuple[Instruction, ...]]:
-        """Count a failure; returns it with its attempt, its letter if any, and the instructions for the trial."""
+    def end_trial(self, permit: TrialPermit, task: int) -> None:
+        """End the trial that is under way, if all of its group have been answered and none may hang a worker."""
         attempts = self.attempts
-        alone = attempts.group == (root,)
-        if (failure.reason == WORKER_DIED or failure.among > 1) and root in attempts.on_trial:
-            self.quarantine.somebody_killed()
-        letter, steps = None, _NOTHING
-        if attempts.alert:
-            steps = self._answered(root, now_ns)
-            letter = self.quarantine.letters.pop(root, None)
-        return attempts.failed(key, failure, alone), letter, steps
+        if not attempts.group or attempts.on_trial:
+            return
+        if self._overdue_ns:
+            if not permit.turned_since(self._overdue_ns):
+                return
+            for root in attempts.group:
+                if root in self._late:
+                    attempts.clear(self._late.pop(root)[1])
+            self._overdue_ns = 0
+        attempts.group = ()
+        permit.end(task)
 
-    def _answered(self, root: int, now_ns: int) -> tuple[Instruction, ...]:
-        """Note that a tree is no longer under way."""
-        attempts = self.attempts
-        was_tried = root in attempts.on_trial
-        attempts.answered(root)
-        if not was_tried or attempts.on_trial:
-            return _NOTHING
-        self.quarantine.trial_over(now_ns)
-        return _NOTHING if self.quarantine.overdue_ns else tuple(self._end_turn())
-
-    def _end_turn(self) -> Steps:
-        yield EndTrial()
-        yield from self._leave()
-
-    def _leave(self) -> Steps:
-        quarantine = self.quarantine
-        if quarantine.asked and not quarantine.held:
-            quarantine.asked = False
-            yield LeaveTrials()
-
-    def _bury(self, message_id: Any, values: Any, failure: Failure, letter: Letter | None) -> Steps:
-        """Bury a message over the limit."""
-        yield Bury(message_id, values, failure)
-        # Only now the ledger has it. A worker killed in between tries the message once more, and buries it again.
-        key = key_of(message_id, values)
-        self.attempts.buried(key, values)
-        if letter is not None:
-            yield self._close(letter)
-        else:
-            self.attempts.told_dead(key)
-            yield TellDead(message_id, failure)
-
-    def _refuse(self, message_id: Any, key: Hashable) -> Refuse:
-        """The source has read again what is in the ledger."""
-        self.attempts.told_dead(key)
-        return Refuse(message_id, self.attempts.last_failure(key))
-
-    def _close(self, letter: Letter) -> Close:
-        self.attempts.pin(-1)
-        return Close(letter)
+    def may_try(self, key: Hashable, group: Mapping[int, Hashable]) -> bool:
+        """Whether a suspect may go on trial with this group, by root, which may be empty still."""
+        if self.attempts.group or not group:
+            return not self.attempts.group
+        first, strikes = next(iter(group.values())), self.attempts.strikes
+        return len(group) < _GROUP and strikes(key) == strikes(first) == SUSPECT_STRIKES

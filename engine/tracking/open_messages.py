@@ -3,53 +3,35 @@
 Guarantees
     * Each tree is answered once: the first event (ack, failure, timeout) removes it from the pending table, later ones
       find nothing. An attempt has a root of its own, so an answer to an earlier one cannot touch it.
-    * Instructions of `engine.tracking.fate` are carried out in order: a message that has failed too often goes to the
-      ledger, and the spout is told, once.
+    * Each failed attempt ends in one way: the spout hears of it and may emit the message again; a letter that was given
+      back is kept and goes out again; a message that has failed too often goes to the ledger, and then the spout is
+      told, once. It counts as buried when the ledger has it, not before.
     * Every answer is in the account before the spout hears of it.
 
-Decides nothing. Thread: the worker's loop.
+Relies on: `let_go` being called on every turn while `fate.is_busy`.
+
+Thread: the worker's loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from itertools import chain
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from squall.engine.api.component import Spout
+from squall.engine.api.failure import ANOTHER_TUPLE, TIMEOUT, WORKER_DIED, Failure
 from squall.engine.api.failure import FAILED as REFUSED
-from squall.engine.api.failure import WORKER_DIED, Failure
 from squall.engine.errors import ComponentError
 from squall.engine.flow.blocks import Block, Flags
-from squall.engine.flow.collectors import AddBlock
+from squall.engine.flow.spout_collector import AddBlock
 from squall.engine.foreign.identity import key_of
 from squall.engine.foreign.text import message_of
 from squall.engine.report.account import ACKED, DEAD_LETTERS, FAILED
 from squall.engine.report.metrics import SpoutStats
 from squall.engine.tracking.attempts import Changes, Journal
 from squall.engine.tracking.batch_answers import BatchAnswers
-from squall.engine.tracking.fate import Fate
-from squall.engine.tracking.instruction import (
-    BeginTrial,
-    Bury,
-    Close,
-    EndTrial,
-    Held,
-    Hold,
-    Instruction,
-    LeaveTrials,
-    Letter,
-    LookRound,
-    Note,
-    Refuse,
-    Release,
-    Replay,
-    Steps,
-    TellDead,
-)
-from squall.engine.tracking.open_blocks import OpenBlock
-from squall.engine.tracking.pending import PendingTable
-from squall.engine.tracking.quarantine import OwnPermit, TrialPermit
+from squall.engine.tracking.fate import Fate, Held, Letter, TrialPermit
+from squall.engine.tracking.pending import OpenBlock, PendingTable
 
 Init = Callable[[int, int, int, int], None]
 """(root, xor, spout task, mask) -> None: tells the acker of a new tree."""
@@ -60,7 +42,7 @@ Send = Callable[[Any, Any], int]
 
 
 class OpenMessages:
-    """Carries out the instructions of a spout task's `Fate`."""
+    """Enters the trees of a spout task, and brings their answers to the spout."""
 
     __slots__ = (
         "_account", "_acked", "_init", "_journal", "_stats", "_task", "attempts", "emitted_again", "fate", "forget",
@@ -92,7 +74,7 @@ class OpenMessages:
         """Called with (message id, values, failure) of each new dead letter."""
         self.fate = Fate() if fate is None else fate
         self.attempts = self.fate.attempts
-        self.permit: TrialPermit = OwnPermit() if permit is None else permit
+        self.permit = TrialPermit() if permit is None else permit
         self._journal = journal
         self.note = note
         """Called with (message ids, failure) of each failure."""
@@ -102,8 +84,7 @@ class OpenMessages:
 
     def __len__(self) -> int:
         """Messages that wait for an answer, or to be emitted."""
-        quarantine = self.fate.quarantine
-        return len(self.trees) + self.table.blocks.count + len(quarantine.held) + len(quarantine.waiting)
+        return len(self.trees) + self.table.blocks.count + len(self.fate.held) + len(self.fate.waiting)
 
     def has(self, root: int) -> bool:
         """Whether a tree is open."""
@@ -115,7 +96,7 @@ class OpenMessages:
         """Enter an emitted tree: `xor` of its first edges, sent to the workers of `mask`."""
         now = self.now_ns()
         self.trees[root] = (message_id, now, now, values)
-        if self.attempts.alert and self.fate.emitted(root, message_id, values):
+        if self.attempts.alert and self.attempts.emitted(root, key_of(message_id, values)):
             self._stats.replayed += 1
         self._init(root, xor, self._task, mask)
 
@@ -131,17 +112,24 @@ class OpenMessages:
         opened = OpenBlock(block, ids, rows, stream, since_ns)
         self.table.blocks.add(opened)
         if self.attempts.alert:
-            self._stats.replayed += self.fate.emitted_block(opened)
+            self._stats.replayed += self.attempts.emitted_block(block.base, opened.keys)
         if self.init_block is not None:
             self.init_block(block, xors, self._task, masks)
 
     def hold(self, message_id: Any, values: Any) -> None:
-        """Hold a message that the spout emitted and that must not go out at once."""
-        self.fate.hold(message_id, values)
+        """Hold a message that the spout emitted and that must not go out at once (`Attempts.held_back`)."""
+        self.fate.held.append(Held(message_id, values))
 
     def bury(self, message_id: Any, values: Any, failure: Failure) -> None:
-        """Make a message a dead letter that the spout gives up instead of emitting it."""
-        self._carry_out(self.fate.given_up(message_id, values, failure))
+        """Make a message a dead letter that the spout gives up instead of emitting it. One that is in the ledger
+        already, of which an earlier incarnation was told, is not written there again."""
+        key = key_of(message_id, values)
+        if self.attempts.is_buried(key, values):
+            self._refuse(message_id, key)
+            return
+        failure = self.attempts.failed(key, failure)
+        self.note((message_id,), failure)
+        self._bury(message_id, values, failure, None)
 
     def give_back(self, letter: Letter) -> None:
         """Take back a dead letter, to emit it again as if it had never failed."""
@@ -166,9 +154,11 @@ class OpenMessages:
         self._acked = acked = self._acked + 1
         self._account[ACKED] = acked
         self._stats.observe_ns(self.now_ns() - emitted_ns)
-        if self.attempts.alert and (steps := self.fate.acked(root, message_id, values, self.now_ns())):
-            self._carry_out_all(steps)
-            if isinstance(steps[-1], Close):
+        if self.attempts.alert:
+            self.attempts.forget([key_of(message_id, values)])
+            letter = self.fate.answered(root)
+            if letter is not None:
+                self._close(letter)
                 return
         try:
             self.spout.ack(message_id)
@@ -187,7 +177,8 @@ class OpenMessages:
         self._account[ACKED] = self._acked
         self._stats.observe_ns(self.now_ns() - opened.emitted_ns, len(ids))
         if self.attempts.alert:
-            self.fate.acked_block(opened, members)
+            self.attempts.forget(opened.keys_of(members))
+            self.attempts.answered_block(base, members)
         if isinstance(self.spout, BatchAnswers):
             self.spout.add_acked(ids)
             return
@@ -209,7 +200,47 @@ class OpenMessages:
         """Fail a tree: tell the spout, or give the message up if it has failed too often."""
         tree = self.table.pop(root)
         if tree is not None:
-            self._carry_out(self.fate.failed(root, tree[0], tree[3], failure, self.now_ns()))
+            self._failed(root, tree[0], tree[3], failure)
+
+    def _failed(self, root: int, message_id: Any, values: Any, failure: Failure) -> None:
+        key = key_of(message_id, values)
+        failure, letter = self.fate.failed(root, key, failure)
+        self.note((message_id,), failure)
+        if self.attempts.condemned(key):
+            shown = self.attempts.last_failure(key) if failure.error == ANOTHER_TUPLE else failure
+            self._bury(message_id, values, shown.as_attempt(failure.attempt), letter)
+            return
+        self._account[FAILED] += 1
+        if letter is not None:
+            self.fate.wait(letter, failure.attempt, self.now_ns())
+            self.emitted_again += 1
+        else:
+            self.spout.on_failure(message_id, failure)
+
+    def _bury(self, message_id: Any, values: Any, failure: Failure, letter: Letter | None) -> None:
+        """Bury a message over the limit."""
+        self.give_up(message_id, values, failure)
+        self._account[DEAD_LETTERS] += 1
+        # Only now the ledger has it. A worker killed in between tries the message once more, and buries it again.
+        key = key_of(message_id, values)
+        self.attempts.buried(key, values)
+        if letter is not None:
+            self._close(letter)
+        else:
+            self.attempts.told_dead(key)
+            self.spout.on_dead_letter(message_id, failure)
+
+    def _refuse(self, message_id: Any, key: Hashable) -> None:
+        """Tell the spout that it has read a message again that is in the ledger. That attempt has failed."""
+        self.attempts.told_dead(key)
+        self._account[FAILED] += 1
+        self.spout.on_dead_letter(message_id, self.attempts.last_failure(key))
+
+    def _close(self, letter: Letter) -> None:
+        """Close the request for a letter; its spout hears nothing of it."""
+        self.attempts.letters -= 1
+        self.attempts.look()
+        letter.closed()
 
     def failed_block(self, base: int, members: Sequence[int], failure: Failure) -> None:
         """Fail trees of one block together."""
@@ -217,34 +248,34 @@ class OpenMessages:
         if opened is None:
             return
         members = opened.open_of(members)
-        told = self.fate.failed_block(opened, members, failure) if isinstance(self.spout, BatchAnswers) else None
-        if told is None or not isinstance(self.spout, BatchAnswers):
+        spout, told = self.spout, None
+        if isinstance(spout, BatchAnswers):
+            told = self.attempts.failed_together(opened.keys_of(members), failure)
+        if told is None or not isinstance(spout, BatchAnswers):
             for root in opened.block.roots(members):
                 self.failed(root, failure)
             return
+        self.attempts.answered_block(base, members)
         ids = self.table.blocks.take(opened, members)
         self.note(ids, told)
         self._account[FAILED] += len(ids)
-        self.spout.add_failed(ids, told)
+        spout.add_failed(ids, told)
 
     def charge(self, root: int, failure: Failure) -> None:
-        """Charge an error in this tree, by which the worker is about to end."""
+        """Charge an error in this tree, by which the worker is about to end. The spout hears nothing of it: its
+        successor will emit the message again, or find it condemned."""
         tree = self.table.pop(root)
-        if tree is not None:
-            self._account[FAILED] += 1
-            self._carry_out_all(self.fate.charged(root, tree[0], tree[3], failure, self.now_ns()))
-        else:
+        if tree is None:
             self.charge_late(root, failure)
+            return
+        self._account[FAILED] += 1
+        failure, _ = self.fate.failed(root, key_of(tree[0], tree[3]), failure)
+        self.note((tree[0],), failure)
 
     def charge_late(self, root: int, failure: Failure) -> None:
         """Charge an error in this tree, which may have timed out, by which a worker has ended."""
-        self._carry_out_all(self.fate.charged_late(root, failure))
-
-    def worker_died(self, dead: int, failure: Failure, held: Collection[int]) -> None:
-        """Count the death of a worker, by its bit, without a word; `held`: roots of trees that it held and that are
-        about to fail by its death."""
-        trees = chain(self.trees.items(), self.table.blocks)
-        self.fate.worker_died(dead, failure, (key_of(tree[0], tree[3]) for root, tree in trees if root in held))
+        if (counted := self.fate.ended_late(root, failure)) is not None:
+            self.note((counted[0],), counted[1])
 
     def acker_died(self, is_its: Callable[[int], bool], failure: Failure | None = None) -> None:
         """Fail every tree whose acker is gone; `is_its(root)` says which."""
@@ -254,7 +285,7 @@ class OpenMessages:
     def unreplayed(self, waiting: int) -> int:
         """Count messages that failed, and that the spout, which holds `waiting` for a retry, did not emit again. 0
         while any message is open: until then it may still do so."""
-        return 0 if self else max(0, self.attempts.failed_here - waiting)
+        return 0 if self else max(0, len(self.attempts.failed_here) - waiting)
 
     # ---- time ----
 
@@ -275,16 +306,56 @@ class OpenMessages:
             self._stats.timed_out += 1
             tree = self.table.pop(root)
             if tree is not None:
-                self._carry_out(self.fate.expired(root, tree[0], tree[3], self.forget(root), now))
+                self.fate.timed_out(root, tree[0], key_of(tree[0], tree[3]), self.forget(root), now)
+                self._failed(root, tree[0], tree[3], Failure(TIMEOUT))
         return len(overdue)
 
     def let_go(self, send: Send) -> bool:
-        """Emit held messages that may go; whether a message went out, or to the ledger."""
-        steps, answer, moved = self.fate.time(self.now_ns()), None, False
-        while (step := _next(steps, answer)) is not None:
-            moved = moved or isinstance(step, Release | Bury | Refuse)
-            answer = self._release(step.held, send) if isinstance(step, Release) else self._do(step)
+        """Emit held messages that may go; return True if a message went out, or to the ledger."""
+        fate, attempts, group, moved, began = self.fate, self.attempts, dict[int, Hashable](), False, False
+        fate.take_up(self.now_ns())
+        fate.end_trial(self.permit, self._task)
+        while fate.held:
+            held = fate.held[0]
+            key = key_of(held.message_id, held.values)
+            is_suspect = attempts.strikes(key) > 0 and not attempts.condemned(key)
+            if is_suspect:
+                if not fate.may_try(key, group):
+                    break
+                began = began or self.permit.begin(self._task)
+                if not began:
+                    break
+            fate.held.popleft()
+            moved = True
+            root = self._let_out(held, key, send)
+            if root and is_suspect:
+                group[root] = key
+        if group:
+            attempts.begin_trial(group)
+        elif not attempts.group and not fate.held:
+            self.permit.end(self._task)
         return moved
+
+    def _let_out(self, held: Held, key: Hashable, send: Send) -> int:
+        """Let out a held message; return the root of its tree, 0 if it is not emitted."""
+        message_id, values, letter = held
+        if self.attempts.is_buried(key, values):
+            self._refuse(message_id, key)
+            return 0
+        if self.attempts.condemned(key):
+            self._bury(message_id, values, self.attempts.last_failure(key), letter)
+            return 0
+        try:
+            root = send(message_id, values)
+        except ComponentError as error:
+            if letter is None:
+                raise
+            # The topology has changed since the letter was written: its stream or fields are gone.
+            self._bury(message_id, values, Failure(REFUSED, error=message_of(error)), letter)
+            return 0
+        if letter is not None:
+            self.fate.letters[root] = letter
+        return root
 
     # ---- the journal ----
 
@@ -308,72 +379,3 @@ class OpenMessages:
         self.write_journal()
         if self._journal is not None:
             self._journal.end()
-
-    # ---- carrying out ----
-
-    def _carry_out(self, steps: Steps) -> None:
-        answer = None
-        while (step := _next(steps, answer)) is not None:
-            answer = self._do(step)
-
-    def _carry_out_all(self, steps: Collection[Instruction]) -> None:
-        for step in steps:
-            self._do(step)
-
-    def _do(self, step: Instruction) -> bool | None:
-        """Carry an instruction out; the answer, if it wants one."""
-        match step:
-            case Note(message_id, failure):
-                self.note((message_id,), failure)
-            case Replay(message_id, failure):
-                self._account[FAILED] += 1
-                self.spout.on_failure(message_id, failure)
-            case Bury(message_id, values, failure):
-                self.give_up(message_id, values, failure)
-                self._account[DEAD_LETTERS] += 1
-            case TellDead(message_id, failure):
-                self.spout.on_dead_letter(message_id, failure)
-            case Refuse(message_id, failure):
-                self._account[FAILED] += 1
-                self.spout.on_dead_letter(message_id, failure)
-            case Hold():
-                self._account[FAILED] += 1
-                self.emitted_again += 1
-            case Close(letter):
-                letter.closed()
-            case _:
-                return self._take_permit(step)
-        return None
-
-    def _take_permit(self, step: Instruction) -> bool | None:
-        """Carry out an instruction about the permit to try suspects."""
-        match step:
-            case BeginTrial():
-                return self.permit.begin()
-            case LookRound(since_ns):
-                return self.permit.turned_since(since_ns)
-            case EndTrial():
-                self.permit.end()
-            case LeaveTrials():
-                self.permit.leave()
-        return None
-
-    @staticmethod
-    def _release(held: Held, send: Send) -> int | Failure:
-        """Emit a held message."""
-        try:
-            return send(held.message_id, held.values)
-        except ComponentError as error:
-            if held.letter is None:
-                raise
-            # The topology has changed since the letter was written: its stream or fields are gone.
-            return Failure(REFUSED, error=message_of(error))
-
-
-def _next(steps: Steps, answer: bool | int | Failure | None) -> Instruction | None:
-    """Get the next instruction, None after the last one. Exceptions of users' code never pass through here, so their
-    StopIteration is not taken for the end."""
-    try:
-        return steps.send(answer)
-    except StopIteration:
-        return None

@@ -284,7 +284,7 @@ class Tracking:
         names, reason = self.plan.worker_names, FRAME_DAMAGED if damaged else FRAME_LOST
         failure = Failure(reason, worker=names[worker], error=f"on its way from {names[self.peers.me]}")
         for root in parcel.lost_trees():
-            self.outbox.fail_root(root, failure)
+            self.outbox.fail_roots((root,), failure)
         self._parcel_for(worker).add_tracking(parcel)
 
     def charge(self) -> None:
@@ -309,10 +309,9 @@ class Tracking:
     def worker_died(self, worker: int, failure: Failure) -> None:
         """Fail exactly the trees that the dead worker held a part of, and those whose acker died with it."""
         lost = self.peers.dead_mask_of(worker)
-        if failure.error != ANOTHER_TUPLE and any(task.pending.fate.late for _, task in self.spout_tasks.values()):
-            held = {root for acker in self.ackers.values() for root in acker.touched(lost)}
+        if failure.error != ANOTHER_TUPLE:
             for _, task in self.spout_tasks.values():
-                task.pending.worker_died(self.peers.dead_bit(worker), failure, held)
+                task.pending.fate.worker_died(self.peers.dead_bit(worker), failure)
         dead = self.peers.dead_mask
         for acker in self.ackers.values():
             acker.workers_died(dead, lost, failure)

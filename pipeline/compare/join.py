@@ -13,7 +13,7 @@ from operator import and_, or_
 from pyspark.sql import Column, DataFrame, Row, Window, types
 from pyspark.sql import functions as f
 
-from squall.pipeline.compare.request import EQUAL, KINDS, ColumnCheck, Comparison, Difference, Request, Tolerance
+from squall.pipeline.compare.by_key import EQUAL, KINDS, ColumnCheck, Comparison, Difference, Request, Tolerance
 from squall.pipeline.compare.sides import DIGITS, Side
 
 #: Characters of a text, or bytes, that leave Spark for an example.
@@ -99,10 +99,7 @@ class Join:
             counts += [f.sum(rows).alias(f"rows{number}"), f.sum(rows - 1).alias(f"more{number}")]
         for place in range(len(self._values)):
             differs, gap = f.col(f"d{place}"), f.col(f"g{place}")
-            counts += [
-                f.count_if(differs).alias(f"d{place}"), f.count_if(differs & f.isnull(gap)).alias(f"h{place}"),
-                f.max(gap).alias(f"g{place}"),
-            ]
+            counts += [f.count_if(differs).alias(f"d{place}"), f.max(gap).alias(f"g{place}")]
         found = {row.kind: row for row in self._judged.groupBy("kind").agg(*counts).collect()}
 
         def total(name: str) -> int:
@@ -116,15 +113,13 @@ class Join:
 
     def _column_check(self, place: int, name: str, found: dict[str, Row]) -> ColumnCheck:
         rows = [found[kind] for kind in (EQUAL, "different") if kind in found]
-        different, unmeasured = (
-            sum(row[f"{what}{place}"] for row in rows if row.kind != EQUAL) for what in "dh"
-        )
+        different = sum(row[f"d{place}"] for row in rows if row.kind != EQUAL)
         largest = max((row[f"g{place}"] for row in rows if row[f"g{place}"] is not None), default=None)
         tolerance = self._request.tolerance(name)
         if not _is_measured(self._types[name], tolerance):
             return ColumnCheck(different, None, Tolerance())
         # The 0 of keys that are equal says nothing about keys that are not.
-        return ColumnCheck(different, largest or None if different else largest, tolerance, unmeasured)
+        return ColumnCheck(different, largest or None if different else largest, tolerance)
 
     def examples(self) -> list[Difference]:
         """The first differences of each kind, in order of key."""

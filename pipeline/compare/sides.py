@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import repr_of
-from squall.pipeline.feed.manifest import MANIFEST_NAME, check_content, load_manifest
+from squall.pipeline.feed.manifest import MANIFEST_NAME, check_files, load_manifest
 from squall.pipeline.feed.sources import SPARK_LOG_NAME, open_feed
 from squall.pipeline.read.frame import CSV_OPTIONS, spark_path
 from squall.pipeline.read.json_lines import flaw_of
@@ -60,7 +60,7 @@ def find_side(path: Path) -> Side:
         # The list of complete files is in the directory itself.
         names = [part.name for part in open_feed(path, (), follow=False).find()]
         if (path / MANIFEST_NAME).exists():
-            check_content(path, load_manifest(path))
+            check_files(path, load_manifest(path), whole=True)
         if not names:
             raise UsageError(f"{path} holds no rows; {ALLOWED}")
         return Side(path, PARQUET, tuple(str(path / name) for name in names))

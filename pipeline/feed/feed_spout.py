@@ -3,16 +3,25 @@
 Guarantees
     * Every row is emitted until it is acked or a dead letter. How far each range of rows is done is kept in the
       component's state directory, so nothing is lost when a worker, a supervisor, Nimbus or the whole cluster dies.
-    * A row with a value that is none (a text that is not UTF-8) is a dead letter at once, and the others go on.
     * Ranges are taken by the tasks as they become free, so no task waits while another has rows left.
     * The message id is (partition, offset). In a directory of Parquet files, a file is a partition.
 
-Relies on `feed.shares` for every decision, on `feed.claims` and `feed.sources` for the files. Imports pyarrow when a
-feed of Parquet files is opened. Thread: the task's.
+Each range that a task has taken is a file in a directory that the tasks share::
+
+    00000000000000012288 5d1f3a09        the position and its checksum
+    {"part": ..., "start": ..., ...}     the rest never changes
+
+Of several tasks, in whatever processes, one makes it, also if it is killed in the middle; a claim is read whole, and
+its position survives every process, though not a power loss.
+
+Relies on `feed.shares` for every decision, on `feed.sources` for the files of the feed, and on a file system that knows
+hard links. Imports pyarrow when a feed of Parquet files is opened. Thread: the task's.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,13 +30,13 @@ from operator import length_hint
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from squall.engine.api.prefix import position_line
 from squall.engine.api.replaying import Record, ReplayingSpout
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ClusterError, UsageError
-from squall.engine.foreign.text import repr_of
-from squall.pipeline.feed.claims import Claims
+from squall.engine.foreign.text import repr_of, text_of_error
 from squall.pipeline.feed.shares import Claim, Part, Range, RowId, Shares
-from squall.pipeline.feed.sources import Reader, Source, declared_fields, open_feed
+from squall.pipeline.feed.sources import FeedSource, Reader, declared_fields, open_feed
 from squall.pipeline.feed.text_source import TextSource
 
 if TYPE_CHECKING:
@@ -38,6 +47,9 @@ RANGE_ROWS = 16_384
 COMMIT_SECS = 0.1
 #: After positions could not be stored, and in between, tuples go on.
 COMMIT_AGAIN_SECS = 5.0
+SUFFIX = ".claim"
+#: Times that a position is read before it counts as damaged.
+READS = 10
 ORIGIN = "origin"
 _POSITION = ("_shares", "_range", "kept", "_due", "_order", "_jitter", "at_end")
 """The attributes that change while it emits, but for open files."""
@@ -68,8 +80,7 @@ class FeedSpout(ReplayingSpout):
         its own, and none below the floor has to be emitted any more. So a bolt that recognises rows may forget those
         below.
 
-        A row with a text that is not UTF-8 becomes a dead letter. UsageError if there is no such feed, a file is
-        damaged, or a column is missing or changes its type."""
+        UsageError if there is no such feed, a file is damaged, or a column is missing or changes its type."""
         if fields is None:
             fields = declared_fields(feed)
         outputs = (ORIGIN, *fields) if with_origin else (*fields,)
@@ -84,23 +95,15 @@ class FeedSpout(ReplayingSpout):
         else:
             self._feed = [Path(file).absolute() for file in feed]
         self._fields = tuple(fields)
-        self._follow = follow
+        self.follow = follow
+        """Whether it waits for more at the end."""
         self._with_origin = with_origin
-        self._range_rows = range_rows
+        self.range_rows = range_rows
+        """Rows of a range."""
         self._dealt: tuple[ClaimStore, int] | None = None
         self.outputs = outputs
         # What is wrong with it is said before anything starts.
         self._open_source().find()
-
-    @property
-    def follows(self) -> bool:
-        """Whether it waits for more at the end."""
-        return self._follow
-
-    @property
-    def range_rows(self) -> int:
-        """Rows of a range."""
-        return self._range_rows
 
     def deal(self, claims: ClaimStore, life: int) -> None:
         """Before `open`: keep claims elsewhere than in files of the state directory; `life`: the number of every life
@@ -122,10 +125,10 @@ class FeedSpout(ReplayingSpout):
             rest = self._rows_of(self._range, row)
         self._records = iter(()) if self.at_end else chain(rest, self.read())
 
-    def _open_source(self) -> Source:
+    def _open_source(self) -> FeedSource:
         if isinstance(self._feed, list):
-            return TextSource(self._feed, self._fields, self._range_rows)
-        return open_feed(self._feed, self._fields, self._follow)
+            return TextSource(self._feed, self._fields, self.range_rows)
+        return open_feed(self._feed, self._fields, self.follow)
 
     def _open_claims(self, context: TopologyContext) -> Claims:
         return Claims(Path(context.shared_state_dir), context.task_index)
@@ -133,7 +136,7 @@ class FeedSpout(ReplayingSpout):
     def start(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         tasks = len(context.component_tasks(context.component_id))
         life = secrets.randbits(63) if self._dealt is None else self._dealt[1]
-        self._shares = Shares(context.task_index, tasks, self._range_rows, life)
+        self._shares = Shares(context.task_index, tasks, self.range_rows, life)
         self._claims: ClaimStore = self._open_claims(context) if self._dealt is None else self._dealt[0]
         self._source = self._open_source()
         self._reader: Reader | None = None
@@ -149,7 +152,7 @@ class FeedSpout(ReplayingSpout):
                 f"feed {self._feed} was replaced: {gone[0].part} is gone, of which rows {gone[0].position} to "
                 f"{gone[0].stop - 1} are not done; to begin anew, submit it with --fresh"
             )
-        self._shares.learn(parts, spread=not self._follow)
+        self._shares.learn(parts, spread=not self.follow)
         self._commit_at_ns = self._look_at_ns = self._now_ns()
 
     def read(self) -> Iterator[Record | None]:
@@ -157,7 +160,7 @@ class FeedSpout(ReplayingSpout):
             taken = self._take()
             if taken is not None:
                 yield from self._rows_of(*taken)
-            elif self._follow:
+            elif self.follow:
                 self._look()
                 yield None
             else:
@@ -195,20 +198,8 @@ class FeedSpout(ReplayingSpout):
                 life, begin, floor = self._shares.origin(range_)
                 columns.insert(0, [(life, number, floor) for number in range(begin + row - len(rows), begin + row)])
             ids = zip(repeat(part.partition), self._offsets, strict=False)
-            records = zip(ids, zip(*columns, strict=True), strict=True)
-            flaws = self._reader.flaws
-            yield from self._good(records, flaws, part.first) if flaws else records
+            yield from zip(ids, zip(*columns, strict=True), strict=True)
         self._note_read()
-
-    def _good(self, records: Iterator[Record], flaws: Mapping[int, str], first: int) -> Iterator[Record | None]:
-        """The records without flaws. The others are given up."""
-        for record in records:
-            (_, offset), values = record
-            if offset - first in flaws:
-                self.collector.give_up(values, record[0], flaws[offset - first])
-                yield None
-            else:
-                yield record
 
     def _note_read(self) -> None:
         if self._range is not None:
@@ -246,3 +237,62 @@ class FeedSpout(ReplayingSpout):
                 ClusterError(f"positions in feed {self._feed} cannot be stored: {error}; rows go on meanwhile")
             )
         self._commit_at_ns = self._now_ns() + round(again_secs * NS_PER_SEC)
+
+
+class Claims:
+    """The claims as one task sees them."""
+
+    def __init__(self, directory: Path, task: int) -> None:
+        self.directory = directory
+        # Two lives of one task may be writing at the same time.
+        self._draft = directory / f"task-{task}-{os.getpid()}.new"
+
+    def load(self) -> list[Claim]:
+        """Every task's claims. ClusterError if one cannot be read."""
+        return [self._read(path) for path in sorted(self.directory.glob(f"*{SUFFIX}"))]
+
+    def make(self, claim: Claim) -> Claim:
+        """Claim a range, unless it is taken. The claim that it has now."""
+        fixed = claim._asdict()
+        del fixed["position"]
+        # Not in place: a draft that was left may be linked to a claim.
+        self._draft.unlink(missing_ok=True)
+        self._draft.write_bytes(position_line(claim.position) + json.dumps(fixed).encode())
+        try:
+            os.link(self._draft, self._path(claim))
+        except FileExistsError:
+            return self._read(self._path(claim))
+        return claim
+
+    def store(self, claim: Claim) -> None:
+        """Store the position of a claim."""
+        fd = os.open(self._path(claim), os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.pwrite(fd, position_line(claim.position), 0)
+        finally:
+            os.close(fd)
+
+    def _path(self, claim: Claim) -> Path:
+        # The name of a part may be too long for a file name, or hold a slash.
+        digest = hashlib.blake2b(claim.part.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+        return self.directory / f"{digest}-{claim.start}{SUFFIX}"
+
+    @staticmethod
+    def _read(path: Path) -> Claim:
+        try:
+            for again in reversed(range(READS)):
+                line, _, fixed = path.read_bytes().partition(b"\n")
+                position = int(line.partition(b" ")[0])
+                if line + b"\n" == position_line(position):
+                    break
+                # Perhaps its task was writing.
+                if not again:
+                    raise ValueError("its position and checksum differ")
+            claim = Claim(**json.loads(fixed), position=position)
+            if not (0 <= claim.start <= claim.position <= claim.stop and claim.task >= 0 and claim.number >= 0):
+                raise ValueError("its numbers contradict each other")
+        except (OSError, KeyError, TypeError, ValueError, RecursionError) as error:
+            raise ClusterError(
+                f"{path} is no claim of a range of a feed: {text_of_error(error)}; without it, the range is read again"
+            ) from error
+        return claim

@@ -123,26 +123,19 @@ def load_manifest(path: Path) -> Manifest:
         raise UsageError(f"{path / MANIFEST_NAME} is not a manifest of a feed: {text_of_error(error)}") from error
 
 
-def check_sizes(feed: Path, manifest: Manifest) -> None:
-    """Compare the sizes of all files with the manifest. UsageError that names the first that is missing or differs."""
+def check_files(feed: Path, manifest: Manifest, *, whole: bool = False) -> None:
+    """Compare the sizes of all files with the manifest; with `whole`, their content. UsageError that names the first
+    that is missing or differs."""
     for file in manifest.all_files:
         try:
-            size = os.stat(feed / file.name).st_size
+            with open(feed / file.name, "rb") as opened:
+                size = os.fstat(opened.fileno()).st_size
+                sha256 = hashlib.file_digest(opened, "sha256").hexdigest() if whole and file.sha256 else file.sha256
         except OSError as error:
             raise damaged(feed, f"{file.name} cannot be read: {error.strerror}") from error
         if file.bytes and size != file.bytes:
             raise damaged(feed, f"{file.name} has {size} bytes instead of {file.bytes}")
-
-
-def check_content(feed: Path, manifest: Manifest) -> None:
-    """Read all files, and compare them with the manifest. UsageError that names the first that differs."""
-    for file in manifest.all_files:
-        try:
-            with open(feed / file.name, "rb") as opened:
-                found = hashlib.file_digest(opened, "sha256").hexdigest()
-        except OSError as error:
-            raise damaged(feed, f"{file.name} cannot be read: {error.strerror}") from error
-        if file.sha256 and found != file.sha256:
+        if sha256 != file.sha256:
             raise damaged(feed, f"{file.name} was changed after squall prepare wrote it: its SHA-256 is another")
 
 

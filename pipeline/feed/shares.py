@@ -11,9 +11,9 @@ Guarantees, whichever tasks die whenever:
       emitted until it is acked, and after a death only rows at or above a position are emitted again.
     * A position never passes a row that is not acked, whatever was acked beyond it.
 
-Relies on claims being made atomically (`pipeline.feed.claims`: of several tasks one succeeds), and a dead task being
-replaced by one with the same index. Two lives of one task at the same time do no harm: each stores only what was acked.
-Decides only: no file, no clock. Thread: the task's.
+Relies on claims being made atomically (`pipeline.feed.feed_spout`: one of several tasks succeeds), and a dead task
+being replaced by one with the same index. Two lives of one task at the same time do no harm: each stores only what was
+acked. Decides only: no file, no clock. Thread: the task's.
 """
 
 from __future__ import annotations

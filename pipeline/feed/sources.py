@@ -18,7 +18,7 @@ import json
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
@@ -35,15 +35,11 @@ SPARK_LOG_NAME = "_spark_metadata"
 class Reader(Protocol):
     """An open part."""
 
-    @property
-    def flaws(self) -> Mapping[int, str]:
-        """Why rows of the chunk that was read last cannot be emitted, by row of the part."""
-
     def read(self, start: int, stop: int) -> Iterator[list[Any]]: ...
     def close(self) -> None: ...
 
 
-class Source(Protocol):
+class FeedSource(Protocol):
     """A feed, as a spout's task sees it."""
 
     def find(self) -> list[Part]: ...
@@ -199,7 +195,7 @@ def declared_fields(feed: str | os.PathLike[str] | Sequence[str | os.PathLike[st
     return ("text",)
 
 
-def open_feed(path: Path, columns: Sequence[str], follow: bool) -> Source:
+def open_feed(path: Path, columns: Sequence[str], follow: bool) -> FeedSource:
     """The feed in a directory; UsageError if there is none. `follow`: it may be empty still."""
     if not path.is_dir():
         what = "is a file, not a feed" if path.exists() else "is not a feed: it does not exist"

@@ -7,7 +7,7 @@ if they change at all. Thread: the task's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice, repeat
 from pathlib import Path
 from typing import Any
@@ -67,9 +67,6 @@ class TextSource:
 
 class TextReader:
     """A file that is open."""
-
-    flaws: Mapping[int, str] = {}
-    """None: what is no UTF-8 is replaced."""
 
     def __init__(self, path: Path, partition: int, fields: Sequence[str], mark_rows: int, marks: list[int]) -> None:
         self._path = path

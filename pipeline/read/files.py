@@ -1,27 +1,39 @@
 """Finds the files of an input, and deals them out to tasks.
 
 Guarantees every regular file once, in order of name, and with a problem if it cannot be read. What Squall wrote itself
-is no input. Relies on nothing of Spark. Thread: the driver's.
+is no input. Of an opened file no more is read than was there when it was found, and its checksum is of all of that, of
+the part that was read before too. A file that is shorter by now, was changed before its new part, or is damaged as a
+compressed file raises an OSError. Memory is bounded whatever is in a compressed file. Imports pyarrow for those. Relies
+on nothing of Spark.
 """
 
 from __future__ import annotations
 
+import errno
 import fnmatch
+import hashlib
 import heapq
+import io
 import os
 import re
 import stat
 import sysconfig
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, BinaryIO, cast
 
 from squall.engine.errors import UsageError
+from squall.engine.foreign.text import text_of_error
 from squall.pipeline.feed.manifest import MANIFEST_NAME, ROWS_NAME
-from squall.pipeline.read.opened import first_bytes
 
 #: Bytes of a file searched for a NUL before it counts as text; as many as git and grep search.
 BINARY_PROBE_BYTES = 8 << 10
+#: Bytes that are read at a time where they are only counted in.
+_PIECE_BYTES = 1 << 20
+#: By the ending of a name.
+_CODECS = {"gz": "gzip", "bz2": "bz2", "zst": "zstd"}
 _SKIPPED_DIRECTORIES = frozenset({"__pycache__", "site-packages"})
 _FEED = "a feed"
 #: What a run of prepare holds beside a feed.
@@ -180,3 +192,76 @@ def _probed(file: InputFile) -> InputFile | None:
 def _unicode(name: str) -> str:
     """A file name that UTF-8 can carry: bytes that are not UTF-8 are shown as \\xNN."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def is_compressed(location: str) -> bool:
+    return location.lower().rpartition(".")[2] in _CODECS
+
+
+class Digested(io.RawIOBase):
+    """The bytes of a file as it was found, and their checksum as far as they are read."""
+
+    def __init__(self, stream: BinaryIO, size_bytes: int) -> None:
+        self._stream = stream
+        self._left = size_bytes
+        self._digest = hashlib.sha256()
+
+    @property
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        return self._noted(self._stream.read(self._left if size < 0 else min(size, self._left)))
+
+    def readline(self, size: int | None = -1) -> bytes:
+        return self._noted(self._stream.readline(self._left if size is None or size < 0 else min(size, self._left)))
+
+    def _noted(self, data: bytes) -> bytes:
+        self._left -= len(data)
+        self._digest.update(data)
+        return data
+
+    def skip(self, size_bytes: int, sha256: str) -> None:
+        """Pass over what was read before. OSError if it is not there any more."""
+        while size_bytes and (data := self.read(min(size_bytes, _PIECE_BYTES))):
+            size_bytes -= len(data)
+        if size_bytes or self.sha256 != sha256:
+            raise OSError(errno.ESTALE, "changed before its new lines")
+
+    def check_end(self) -> None:
+        """OSError if the file ended before it should."""
+        if self._left:
+            raise OSError(errno.ESTALE, f"{self._left} bytes fewer than when it was found")
+
+
+@contextmanager
+def opened(file: InputFile) -> Iterator[tuple[BinaryIO, Digested]]:
+    """Open the part of a file that is to be read; with it, what knows the checksum of the file."""
+    with open(file.location, "rb") as stream:
+        digested = Digested(stream, file.size_bytes)
+        if file.start_bytes:
+            digested.skip(file.start_bytes, file.start_sha256)
+        if not is_compressed(file.location):
+            yield cast("BinaryIO", digested), digested
+            return
+        try:
+            with _expanded(digested, file.location) as expanded:
+                yield cast("BinaryIO", expanded), digested
+        except (ValueError, OSError) as error:
+            raise OSError(errno.EIO, f"damaged as a compressed file: {text_of_error(error)}") from error
+
+
+def first_bytes(file: InputFile, size: int) -> bytes:
+    """What a file begins with, as text. OSError if it cannot be read."""
+    with opened(file) as (stream, _):
+        return stream.read(size)
+
+
+def _expanded(stream: Digested, location: str) -> Any:
+    import pyarrow
+
+    codec = _CODECS[location.lower().rpartition(".")[2]]
+    return io.BufferedReader(pyarrow.CompressedInputStream(pyarrow.PythonFile(stream, mode="r"), codec))

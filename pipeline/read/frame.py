@@ -7,15 +7,17 @@ schema is Spark's to tell.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, cast
 
 from squall.engine.errors import UsageError
-from squall.pipeline.read.files import InputFile
-from squall.pipeline.read.opened import opened
+from squall.pipeline.read.files import InputFile, is_compressed, opened
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -87,20 +89,23 @@ def check_schemas(format_: str, files: Sequence[InputFile]) -> None:
                 )
 
 
-def check_quotes(files: Sequence[InputFile], options: Mapping[str, str]) -> None:
-    """Refuse CSV with a quote that nothing closes: Spark reads all that follows as one value, without a word.
+def check_quotes(files: Sequence[InputFile], options: Mapping[str, str]) -> bool:
+    """Refuse CSV with a quote that nothing closes: Spark reads all that follows as one value, without a word. Return
+    True if surely no value holds a line break, so that Spark may cut large files into pieces for all cores.
 
     Quotes that open and close add up to an even number, so only a file with an odd one is looked into: it may be a
     value such as 5" without quotes around it.
     """
-    if not {"quote", "escape", "multiline", "encoding", "charset"}.isdisjoint(map(str.casefold, options)):
-        return
+    if not {"quote", "escape", "multiline", "encoding", "charset", "linesep"}.isdisjoint(map(str.casefold, options)):
+        return False
     separator = options.get("sep", options.get("delimiter", ","))
+    are_lines = True
     for file in files:
         try:
-            with opened(file) as (stream, _):
-                if sum(data.count(b'"') for data in iter(lambda: stream.read(1 << 20), b"")) % 2 == 0:
-                    continue
+            spans, is_open = _quotes_of(file)
+            are_lines &= not spans
+            if not is_open:
+                continue
             with opened(file) as (stream, _):
                 lines = (line.decode(errors="replace") for line in iter(stream.readline, b""))
                 for _ in csv.reader(lines, delimiter=separator, strict=True):
@@ -112,6 +117,29 @@ def check_quotes(files: Sequence[InputFile], options: Mapping[str, str]) -> None
             if "unexpected end of data" in str(error) or "field limit" in str(error):
                 remedy = "close it, or give --option quote= if quotes mean nothing in these files"
                 raise UsageError(f"{file.location} has a quote that nothing closes: {remedy}") from error
+    return are_lines
+
+
+def _quotes_of(file: InputFile) -> tuple[bool, bool]:
+    """Return whether the number of quotes is odd at the end of a line, and at the end of the file."""
+    import numpy
+
+    spans, is_open = False, 0
+    with contextlib.ExitStack() as stack:
+        # `opened` computes a checksum, which takes longer than counting.
+        stream = (
+            stack.enter_context(opened(file))[0] if is_compressed(file.location)
+            else stack.enter_context(open(file.location, "rb", buffering=0))
+        )
+        for data in iter(lambda: stream.read(1 << 23), b""):
+            # To Spark, a carriage return alone ends a line, too.
+            spans |= data.count(b"\r") != data.count(b"\r\n")
+            if is_open or b'"' in data:
+                characters = numpy.frombuffer(data, numpy.uint8)
+                quotes, ends = (numpy.flatnonzero(characters == ord(one)) for one in '"\n')
+                spans |= bool(((numpy.searchsorted(quotes, ends) + is_open) % 2).any())
+                is_open = (is_open + len(quotes)) % 2
+    return spans, bool(is_open)
 
 
 def read_frame(
@@ -121,6 +149,7 @@ def read_frame(
     """The records of files inside `root`, with INTERNALS, and the schema of the source in JSON. `former_schema`: the
     one that the feed was made with, or nothing."""
     from pyspark.sql import functions as f
+    from pyspark.sql.types import StructType
 
     given = {name.casefold() for name in options}
     defaults = CSV_OPTIONS if format_ == "csv" else {}
@@ -132,7 +161,8 @@ def read_frame(
         # A record is malformed whether or not a column of it is wanted.
         options |= {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, "columnPruning": "false"}
     paths = [*map(spark_path, locations)]
-    known = _schema(_inferred(spark, format_, options, paths) if schema is None else _parsed(schema))
+    given_schema = None if schema is None else cast("StructType", StructType.fromDDL(schema))
+    known = _schema(given_schema or _inferred(spark, format_, options, paths))
     if former_schema:
         known = _as_before(known, former_schema)
     reader = spark.read.format(format_).options(**options)
@@ -170,12 +200,6 @@ def _inferred(spark: SparkSession, format_: str, options: Mapping[str, str], pat
     return spark.read.format(format_).options(**options).load(paths).schema
 
 
-def _parsed(schema: str) -> StructType:
-    from pyspark.sql.types import StructType
-
-    return cast("StructType", StructType.fromDDL(schema))
-
-
 def _as_before(found: StructType, former_schema: str) -> StructType:
     """The schema of the feed, if that of the new files only lacks columns of it, as JSON may."""
     from pyspark.sql.types import StructType
@@ -192,7 +216,7 @@ def _has_replacement(columns: StructType) -> Column:
     """Whether a text holds the character that Spark's reader of CSV puts in place of any wrong byte."""
     from pyspark.sql import functions as f
 
-    return f.contains(f.concat_ws("", *_texts(columns)), f.lit(_REPLACEMENT))
+    return reduce(or_, (f.contains(name, f.lit(_REPLACEMENT)) for name in _texts(columns)), f.lit(False))
 
 
 def _not_utf8(columns: StructType) -> Column:

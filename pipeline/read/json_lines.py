@@ -16,10 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from squall.pipeline.read.files import InputFile, balance
+from squall.pipeline.read.files import InputFile, balance, opened
 from squall.pipeline.read.lines import MAX_RAW_BYTES
-from squall.pipeline.read.opened import opened
-from squall.pipeline.write.written import Place, Written
+from squall.pipeline.write.increment import PartPlace, Written
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,7 +74,7 @@ def is_document(options: Mapping[str, str]) -> bool:
 
 
 def check_records(
-    spark: SparkSession, root: str, files: Sequence[InputFile], places: Sequence[Place], *, by_line: bool
+    spark: SparkSession, root: str, files: Sequence[InputFile], places: Sequence[PartPlace], *, by_line: bool
 ) -> list[Written]:
     """Look for flawed records in a task for each place. Refuses them there, and puts copies of the files beside."""
     plan = balance(files, len(places))
@@ -86,7 +85,7 @@ def check_records(
     return spark.sparkContext.parallelize(range(len(places)), len(places)).map(check).collect()
 
 
-def _check(root: str, files: Sequence[InputFile], place: Place, by_line: bool) -> Written:
+def _check(root: str, files: Sequence[InputFile], place: PartPlace, by_line: bool) -> Written:
     from squall.pipeline.write.part_writer import PartWriter
 
     writer = PartWriter(place, {})

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import BinaryIO, NamedTuple
 
-from squall.pipeline.read.files import InputFile
-from squall.pipeline.read.opened import is_compressed, opened
+from squall.pipeline.read.files import InputFile, is_compressed, opened
 
 #: Bytes of a line; longer ones are quarantined: such a tuple is a blob, not a line, and would hold up a whole batch.
 MAX_LINE_BYTES = 1 << 20
@@ -46,15 +45,9 @@ class Chunk(NamedTuple):
     refused: list[Line]
 
 
-def read_file(file: InputFile) -> Iterator[Line]:
-    """Read all lines of one file in order. An unreadable file gives a line 0 with the reason, not an exception."""
-    for chunk in read_chunks(file):
-        lines = [Line(line_no, text) for line_no, text in zip(chunk.line_nos, chunk.texts, strict=True)]
-        yield from sorted([*lines, *chunk.refused], key=lambda line: line.line_no)
-
-
 def read_chunks(file: InputFile, note: Callable[[str], None] = lambda sha256: None) -> Iterator[Chunk]:
-    """Read all lines of one file in order, as `read_file`, but many at a time. `note` gets the checksum of the file."""
+    """Read all lines of one file in order, many at a time. An unreadable file gives a line 0 with the reason, not an
+    exception. `note` gets the checksum of the file."""
     if file.problem:
         yield Chunk((), [], [Line(0, None, file.problem, b"")])
         return

@@ -16,6 +16,7 @@ Thread: one for each object.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -97,10 +98,8 @@ class SinkDirectory:
             with self._draft() as draft:
                 parquet.write_metadata(schema.with_metadata({_ABOUT: entry}), draft)
                 _sync(draft)
-                try:
+                with contextlib.suppress(FileExistsError):  # another task was first
                     os.link(draft, self.path / SCHEMA_NAME)
-                except FileExistsError:
-                    pass  # another task was first
             _sync(self.path)
             about = load_about(self.path)
         if about is None:
@@ -116,49 +115,32 @@ class SinkDirectory:
             parquet.write_table(table, draft, write_page_checksum=True)
             _sync(draft)
             while True:
-                number, self._next = self._next, self._next + 1
                 try:
-                    os.link(draft, self.path / f"part-{number:010d}.parquet")
+                    os.link(draft, self.path / f"part-{self._next:010d}.parquet")
                     break
                 except FileExistsError:
-                    continue  # another task took the number
-                except OSError:
-                    self._next = number
-                    raise
+                    self._next += 1  # another task took the number
         _sync(self.path)
 
     @contextmanager
     def _draft(self) -> Iterator[Path]:
-        """A file to write to, which readers do not look at, and no other writer removes."""
-        while True:
-            path = self.path / f"_tmp-{secrets.token_hex(8)}"
-            lock = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                if not os.fstat(lock).st_nlink:
-                    continue  # one that began just now took it for a dead writer's
-                try:
-                    yield path
-                finally:
-                    path.unlink(missing_ok=True)
-                return
-            finally:
-                os.close(lock)
+        """Make a file to write to, which readers do not look at. A writer that begins just now may take it for a dead
+        one's: then it has no name any more, and the link to it fails."""
+        path = self.path / f"_tmp-{secrets.token_hex(8)}"
+        lock = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+            os.close(lock)
 
 
 def _remove_if_dead(draft: Path) -> None:
     """Remove a draft, unless its writer has locked it."""
-    try:
-        lock = os.open(draft, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with contextlib.suppress(FileNotFoundError, BlockingIOError), draft.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         draft.unlink(missing_ok=True)
-    except BlockingIOError:
-        pass
-    finally:
-        os.close(lock)
 
 
 def _sync(path: Path) -> None:

@@ -27,11 +27,10 @@ from squall.engine.api.component import Bolt
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.sizes import row_bytes
-from squall.engine.foreign.text import line_of_error, repr_of
+from squall.engine.foreign.text import line_of_error
 from squall.engine.plural import plural
-from squall.pipeline.sink.columns import Misfit
 from squall.pipeline.sink.directory import SinkDirectory, check_directory, load_about
-from squall.pipeline.sink.table import TableMaker
+from squall.pipeline.sink.table import Misfits, TableMaker
 
 if TYPE_CHECKING:
     from squall.engine.api.collectors import BoltCollector
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from squall.engine.api.tuple import Tuple
 
 TICKS_PER_COMMIT = 20
+LEAST_SECS = 0.001
 COMMIT_ROWS = 100_000
 COMMIT_BYTES = 64 << 20
 MISFITS_SHOWN = 3
@@ -61,18 +61,14 @@ class ParquetSink(Bolt):
         tuple is, for the column `_message_id`; of `origin` (see FeedSpout), life and number count.
 
         UsageError if the directory cannot be a sink's, or its files have other columns or another key."""
-        if not os.fspath(path):
-            raise UsageError("ParquetSink has path ''; allowed: the name of a directory")
         self._path = Path(path).absolute()
-        limits = {"commit_rows": commit_rows, "commit_bytes": commit_bytes, "commit_secs": commit_secs}
-        for name, limit in limits.items():
-            is_time = name == "commit_secs"
-            least, kind = (0.001, int | float) if is_time else (1, int)
-            if isinstance(limit, bool) or not isinstance(limit, kind) or not least <= limit <= 1 << 40:
-                what = "a number from 0.001 up" if is_time else "a whole number from 1 up"
-                raise UsageError(f"ParquetSink has {name} {repr_of(limit)}; allowed: {what}")
+        if commit_rows < 1 or commit_bytes < 1 or not commit_secs >= LEAST_SECS:
+            raise UsageError(
+                f"ParquetSink has commit_rows {commit_rows}, commit_bytes {commit_bytes}, commit_secs {commit_secs}; "
+                f"give 1, 1 and {LEAST_SECS} or more"
+            )
         self._limits = commit_rows, commit_bytes, round(commit_secs * NS_PER_SEC)
-        self.component_config = {"tick_tuple_freq_secs": max(commit_secs / TICKS_PER_COMMIT, 0.001)}
+        self.component_config = {"tick_tuple_freq_secs": max(commit_secs / TICKS_PER_COMMIT, LEAST_SECS)}
         # What is wrong with the rest is said before anything starts, too.
         if importlib.util.find_spec("pyarrow") is None:
             raise UsageError('ParquetSink needs pyarrow: pip install "squall[spark]"')
@@ -142,17 +138,16 @@ class ParquetSink(Bolt):
             what = f"{plural(len(held), 'tuple')} cannot be written to {self._path}"
             self._refuse(held, [f"{what}, and will be emitted again: {line_of_error(error)}"])
             return
-        wrong = {misfit.row for misfit in misfits}
         for row, tup in enumerate(held):
-            if row not in wrong:
+            if row not in misfits:
                 self._collector.ack(tup)
         if misfits:
-            shown = [f"ParquetSink {self._path}: {misfit.why}" for misfit in misfits[:MISFITS_SHOWN]]
+            shown = [f"ParquetSink {self._path}: {why}" for why in list(misfits.values())[:MISFITS_SHOWN]]
             if len(misfits) > MISFITS_SHOWN:
                 shown[-1] += f"; {plural(len(misfits) - MISFITS_SHOWN, 'more tuple')} of this file did not fit either"
-            self._refuse((held[misfit.row] for misfit in misfits), shown)
+            self._refuse((held[row] for row in misfits), shown)
 
-    def _write(self, held: Sequence[Tuple]) -> list[Misfit]:
+    def _write(self, held: Sequence[Tuple]) -> Misfits:
         tables = self._tables
         if tables.schema is None and not self._adopt() and (unknown := tables.infer(held)):
             return unknown

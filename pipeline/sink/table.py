@@ -1,48 +1,57 @@
 """Makes the Arrow table of a sink's file from the tuples that it holds.
 
-Guarantees that each tuple is in the table or among the misfits; that the columns are the same for all files once
-`adopt` was told what is fixed. Relies on `pipeline.sink.columns` for the values. Imports pyarrow on use. Thread: the
-sink's.
+Guarantees that each tuple is in the table or among the misfits, and that nothing is changed on the way without a word
+(1.5 is not stored as 1, nor a dict without one of its keys): a value that Arrow does not give back as it was is a
+misfit, whatever object it is; and one misfit does not harm the rows beside it. The columns are the same for all files
+once `adopt` was told what is fixed. Imports pyarrow on use. Thread: the sink's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from squall.engine.errors import UsageError
-from squall.engine.foreign.text import repr_of, text_of_error
+from squall.engine.foreign.text import message_of, repr_of, text_of_error, type_name
 from squall.pipeline.feed.feed_spout import ORIGIN
-from squall.pipeline.sink.columns import Misfit, infer, make_column, schema_of
 
 if TYPE_CHECKING:
     from squall.engine.api.tuple import Tuple
     from squall.pipeline.sink.directory import About
 
 MESSAGE_ID = "_message_id"
+#: Digits of a decimal column whose type is inferred: all that Arrow and Spark can.
+DECIMAL_DIGITS = 38
+#: Classes whose values Arrow stores as they are, or refuses.
+_PLAIN = {"int64": int, "double": float, "string": str, "bool": bool, "binary": bytes}
+Misfits = dict[int, str]
+"""Why rows cannot be stored, by row."""
 
 
 class TableMaker:
     """The columns of a sink. Can be pickled."""
 
     def __init__(self, fields: Sequence[str], schema: Any, key: str | Sequence[str]) -> None:
-        """As the arguments of a ParquetSink. UsageError if they are none."""
-        self.key = (key,) if isinstance(key, str) else tuple(key if isinstance(key, Sequence) else [None])
+        """Take the arguments of a ParquetSink. UsageError if they are wrong."""
+        self.key = (key,) if isinstance(key, str) else tuple(key)
         self.schema: Any = None
         """Of the files, with `_message_id`; None until it is declared, adopted or inferred."""
-        self.fields: tuple[str, ...] = ()
-        if isinstance(fields, str) or not all(isinstance(name, str) for name in (*fields, *self.key)):
-            raise UsageError(f"ParquetSink has fields {repr_of(fields)}, key {repr_of(key)}; allowed: lists of names")
+        self.fields: tuple[str, ...] = () if isinstance(fields, str) else tuple(fields)
         self._declared = schema is not None
         if schema is not None:
             columns = schema_of(schema)
-            if fields and [*fields] != columns.names:
-                raise UsageError(f"ParquetSink has fields {repr_of(fields)}; allowed: those of its schema, or none")
-            fields = columns.names
+            if self.fields and [*self.fields] != columns.names:
+                raise UsageError(f"ParquetSink has fields {repr_of(fields)}, and others in its schema")
+            self.fields = tuple(columns.names)
             self._set_types(columns)
-        self._set_fields(fields)
+        wrong = isinstance(fields, str) or MESSAGE_ID in self.fields or len(set(self.fields)) < len(self.fields)
+        if wrong or not all(isinstance(name, str) for name in (*self.fields, *self.key)):
+            raise UsageError(
+                f"ParquetSink has fields {repr_of(fields)}, key {repr_of(key)}; give lists of different names, not "
+                f"{MESSAGE_ID!r}"
+            )
 
     def _set_types(self, columns: Any) -> None:
         import pyarrow
@@ -50,94 +59,73 @@ class TableMaker:
         own = [(MESSAGE_ID, pyarrow.string())] if self.key else []
         self.schema = pyarrow.schema([*own, *columns])
 
-    def _set_fields(self, fields: Sequence[str]) -> None:
-        if len(set(fields)) < len(fields) or MESSAGE_ID in fields:
-            raise UsageError(f"ParquetSink has fields {repr_of(fields)}; allowed: different names, not {MESSAGE_ID!r}")
-        self.fields = (*fields,)
-
     def adopt(self, about: About) -> None:
         """Take what is fixed for the directory, also in place of what was inferred. UsageError if it is not what was
         declared."""
-        if mistake := self._contradiction(about):
-            raise UsageError(f"ParquetSink contradicts the files in {about.path}: {mistake}")
-        self.schema = about.schema
-        self.fields = tuple(name for name in about.schema.names if name != MESSAGE_ID)
-
-    def _contradiction(self, about: About) -> str | None:
-        """The first thing that differs."""
+        there = tuple(name for name in about.schema.names if name != MESSAGE_ID)
         if about.key != self.key:
-            return f"key is {[*self.key]}, but {[*about.key]} there"
-        there = [name for name in about.schema.names if name != MESSAGE_ID]
-        if self.fields and [*self.fields] != there:
-            return f"fields are {repr_of([*self.fields])}, but {repr_of(there)} there"
-        if self._declared:
-            for name in there:
-                wanted, has = self.schema.field(name).type, about.schema.field(name).type
-                if wanted != has:
-                    return f"field {name!r} is {wanted}, but {has} there"
-        return None
+            raise UsageError(f"ParquetSink has key {[*self.key]}, but {about.path} has {[*about.key]}")
+        if self.fields and self.fields != there:
+            raise UsageError(f"ParquetSink has fields {repr_of(self.fields)}, but {about.path} has {repr_of(there)}")
+        if self._declared and self.schema.types != about.schema.types:
+            both = [{name: str(one.field(name).type) for name in there} for one in (self.schema, about.schema)]
+            raise UsageError(f"ParquetSink has schema {both[0]}, but {about.path} has {both[1]}")
+        self.schema, self.fields = about.schema, there
 
     def mistake(self, tup: Tuple) -> str | None:
         """Why a tuple cannot be a row, as far as its fields show. The first tuple names the fields, unless declared."""
-        if not self.fields:
-            self._set_fields([name for name in tup.fields if name != ORIGIN])
+        self.fields = self.fields or tuple(name for name in tup.fields if name != ORIGIN)
         missing = [name for name in (*self.key, *self.fields) if name not in tup]
         if not missing:
             return None
         whose = f"a tuple of {tup.source_component}, stream {tup.source_stream!r}"
         return f"{whose}, has no field {missing[0]!r}; its fields are {', '.join(tup.fields)}"
 
-    def infer(self, rows: Sequence[Tuple]) -> list[Misfit]:
+    def infer(self, rows: Sequence[Tuple]) -> Misfits:
         """Infer the types from the first rows. If that of a field cannot be told, each row is a misfit for that."""
         import pyarrow
 
-        types = {name: infer(values) for name, values in zip(self.fields, columns_of(rows, self.fields), strict=True)}
-        unknown = [name for name, type_ in types.items() if type_ is None]
-        if not unknown:
-            self._set_types(pyarrow.schema([*types.items()]))
-            return []
-        name = unknown[0]
-        values = (row[name] for row in rows)
-        example = repr_of(next((value for value in values if value is not None), None))
-        why = f"field {name!r} is {example} in the first rows, which does not tell its type: give ParquetSink a schema"
-        return [Misfit(row, why) for row in range(len(rows))]
+        types = []
+        for name, values in zip(self.fields, columns_of(rows, self.fields), strict=True):
+            types.append((name, infer(values)))
+            if types[-1][1] is None:
+                example = repr_of(next((value for value in values if value is not None), None))
+                why = f"field {name!r} is {example} in the first rows, which does not tell its type: give ParquetSink a"
+                return dict.fromkeys(range(len(rows)), f"{why} schema")
+        self._set_types(pyarrow.schema(types))
+        return {}
 
-    def make(self, rows: Sequence[Tuple]) -> tuple[Any, list[Misfit]]:
-        """The table of all rows but the misfits, and the misfits."""
+    def make(self, rows: Sequence[Tuple]) -> tuple[Any, Misfits]:
+        """Return the table of all rows but the misfits, and the misfits."""
         import pyarrow
 
-        misfits: dict[int, Misfit] = {}
-        made = []
+        misfits: Misfits = {}
         columns = columns_of(rows, self.fields)
         if self.key:
             columns.insert(0, self._ids(columns_of(rows, self.key), misfits))
+        made = []
         for field, values in zip(self.schema, columns, strict=True):
             column, wrong = make_column(field.name, values, field.type)
             made.append(column)
-            for misfit in wrong:
-                misfits.setdefault(misfit.row, misfit)
+            misfits = wrong | misfits
         table = pyarrow.Table.from_arrays(made, schema=self.schema)
         if misfits:
-            kept = [row for row in range(len(rows)) if row not in misfits]
-            table = table.take(pyarrow.array(kept, pyarrow.int64()))
-        return table, sorted(misfits.values())
+            table = table.filter(pyarrow.array([row not in misfits for row in range(len(rows))]))
+        return table, dict(sorted(misfits.items()))
 
-    def _ids(self, columns: Sequence[Sequence[Any]], misfits: dict[int, Misfit]) -> list[str | None]:
+    def _ids(self, columns: Sequence[Sequence[Any]], misfits: Misfits) -> list[str | None]:
         ids: list[str | None] = []
         for row, values in enumerate(zip(*columns, strict=True)):
+            # The floor of an origin rises from one time to the next.
+            named = zip(self.key, values, strict=True)
             try:
-                ids.append(_id(self.key, values))
+                parts = [value[:2] if name == ORIGIN else value for name, value in named]
+                ids.append(msgspec.json.encode(parts).decode())
             except Exception as error:  # of a user's object, or one that has no form of its own in JSON
-                named = f"key {[*self.key]} is {', '.join(map(repr_of, values))}"
-                misfits[row] = Misfit(row, f"{named}, which makes no {MESSAGE_ID}: {text_of_error(error)}")
+                shown = f"key {[*self.key]} is {', '.join(map(repr_of, values))}"
+                misfits[row] = f"{shown}, which makes no {MESSAGE_ID}: {text_of_error(error)}"
                 ids.append(None)
         return ids
-
-
-def _id(key: Sequence[str], values: Sequence[Any]) -> str:
-    # The floor of an origin rises from one time to the next.
-    named = zip(key, values, strict=True)
-    return msgspec.json.encode([value[:2] if name == ORIGIN else value for name, value in named]).decode()
 
 
 def columns_of(rows: Sequence[Tuple], names: Sequence[str]) -> list[Sequence[Any]]:
@@ -146,3 +134,81 @@ def columns_of(rows: Sequence[Tuple], names: Sequence[str]) -> list[Sequence[Any
         columns = [*zip(*(row.values for row in rows), strict=True)]
         return [columns[fields.index(name)] for name in names]
     return [*zip(*(row.select(*names) for row in rows), strict=True)]
+
+
+def schema_of(types: object) -> Any:
+    """Make an Arrow schema from one of pyarrow's, or from a dict of field: type or its name."""
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        columns = types.items() if isinstance(types, Mapping) else types
+        schema = pyarrow.schema(columns).remove_metadata()
+        parquet.write_metadata(schema, pyarrow.BufferOutputStream())
+    except (pyarrow.ArrowException, AttributeError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"ParquetSink has schema {repr_of(types)}: {text_of_error(error)}; give a pyarrow.Schema, or a dict of "
+            "field: type, such as 'string', 'int64', 'float64', 'bool', 'binary', 'timestamp[us]', 'date32'"
+        ) from error
+    return schema
+
+
+def infer(values: Sequence[Any]) -> Any:
+    """Return the type that fits these values, or the first of them that has one; None if that cannot be told."""
+    import pyarrow
+
+    for some in (values, *([value] for value in values if value is not None)):
+        try:
+            type_ = pyarrow.array(some).type
+        except Exception:  # of Arrow, or of a user's object
+            type_ = None
+        if type_ not in (None, pyarrow.null()):
+            type_ = pyarrow.decimal128(DECIMAL_DIGITS, type_.scale) if pyarrow.types.is_decimal(type_) else type_
+            return type_ if _is_known(type_) else None
+    return None
+
+
+def _is_known(type_: Any) -> bool:
+    from pyarrow import types
+
+    parts = [type_.field(place).type for place in range(type_.num_fields)]
+    return not types.is_null(type_) and (bool(parts) or not types.is_struct(type_)) and all(map(_is_known, parts))
+
+
+def make_column(name: str, values: Sequence[Any], type_: Any) -> tuple[Any, Misfits]:
+    """Return an array of the values, null at each misfit, and the misfits."""
+    import pyarrow
+
+    try:
+        column = pyarrow.array(values, type_)
+        if set(map(type, values)) <= {_PLAIN.get(str(type_)), type(None)}:
+            return column, {}
+        stored: Sequence[Any] = column.to_pylist()
+    except MemoryError:
+        raise
+    except Exception:  # of Arrow, or of a user's object
+        stored = ()
+    misfits = {}
+    for row, value in enumerate(values):
+        text = ""
+        try:
+            is_good = _is_same(value, stored[row] if stored else pyarrow.scalar(value, type_).as_py())
+        except Exception as error:  # of Arrow, or of a user's object
+            is_good, text = False, f" ({message_of(error).partition(chr(10))[0]})"
+        if not is_good:
+            what = f"field {name!r} is {repr_of(value)} of type {type_name(value)}"
+            misfits[row] = f"{what}, which a column of {type_} cannot hold{text}"
+    return pyarrow.array([None if row in misfits else value for row, value in enumerate(values)], type_), misfits
+
+
+def _is_same(value: Any, stored: Any) -> bool:
+    """Return True if a value is what Arrow gives back. A struct may lack keys, which are null then."""
+    if isinstance(value, Mapping):
+        if isinstance(stored, Mapping):
+            return value.keys() <= stored.keys() and all(_is_same(value.get(name), stored[name]) for name in stored)
+        value = [*value.items()]
+    if isinstance(stored, list | tuple):
+        return not isinstance(value, str | bytes) and len(value) == len(stored) and all(map(_is_same, value, stored))
+    if isinstance(value, bool) and not isinstance(stored, bool):
+        return False
+    return bool(value == stored or (value != value and stored != stored))

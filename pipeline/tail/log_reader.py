@@ -1,147 +1,184 @@
-"""LogReader: the lines of a log that is rotated, in order, each with its number.
+"""LogReader: the lines of a log that is rotated, in order.
 
-Lines are given in *pieces*: bytes of one generation (`log_files.py`), one after the other. A line's number consists of
-its piece's number and its place in the piece. A piece ends where the next one begins: with the next generation, with
-lines that came late to an earlier one, or after a line that has no end.
+A *generation* is what a writer wrote at PATH between two rotations. Its file keeps its inode when it is renamed, and
+its content when it is copied and PATH is cut; names only say in which order files come that were never seen at PATH.
 
 Guarantees
     * Each line of each generation is given, the generations in the order in which they were at PATH; the next one when
       there is one and this one has not grown for `quiet_secs`. Late lines are given as soon as they are seen.
+    * A file is taken for a known generation only if it begins with all that is known of the generation's first 4 KiB
+      and is not shorter than what was read of it. Every other file is a generation of its own.
     * A file that is not read to its end is held open: removed or compressed, it is read nevertheless. A file that was
       seen and went before it was read to its end is reported.
-    * After a death, the same line has the same number, and no number is given to two lines: a piece is stored before a
-      line of it is given, and its end before the next piece.
+    * After a death, a line has the same place in the same generation: generations are stored before a line is given.
 
-Thread: the caller's.
+Two kinds of files keep what must be known after a death: STATE lists the generations, STATE-<life> says up to where
+all lines of one are acked. Thread: the caller's.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import secrets
+import stat
 import weakref
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
+from squall.engine.api.prefix import PositionFile
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ClusterError
 from squall.engine.foreign.text import text_of_error
-from squall.pipeline.tail.log_files import (
-    Generation,
-    LogFile,
-    is_copy,
-    log_file,
-    log_files,
-    opened,
-    read_lines,
-    recognise,
-)
 
-#: Numbers of a piece: more than any file has bytes.
-PIECE = 1 << 40
+BEGINNING_BYTES = 4096
+#: Longer lines are cut into parts of so many bytes.
+READ_BYTES = 1 << 20
+_DATE_DIGITS = 8
+_ROTATED = re.compile(r"[.-](\d[\d_T:.-]*)", re.ASCII)
 HELD_FILES = 64
 """Most files that are held open."""
 
 
-@dataclass
-class Piece:
-    index: int
-    generation: Generation
-    start: int
+class LogFile(NamedTuple):
+    """A file that is not empty."""
+
+    path: Path
+    inode: int
+    size: int
+    beginning: bytes
+    """Its first 4 KiB, or all of it."""
+
+
+@dataclass(eq=False)
+class Generation:
+    life: int
+    """Its name: random, and never another's."""
+    inode: int
+    """0 after its file was cut."""
+    beginning: bytes
     end: int | None = None
-    """None of the last one, which grows."""
+    """How long it was when the next one was begun; lines that come to it nevertheless are read, too."""
+    torn: list[int] = field(default_factory=list)
+    """Where lines without an end were taken for whole."""
+    read: int = 0
+    """The bytes that were given; whoever gives a line raises it."""
+    acked: int = 0
+    """All lines below are acked."""
+    file: LogFile | None = None
+    """None if there is none at the moment, or it is empty."""
+    held: int | None = None
+    """A descriptor of the file."""
+    size: int = -1
+    since_ns: int | None = None
+    """Since when the file has this size, and is not the newest."""
+
+    @property
+    def is_left(self) -> bool:
+        return self.end is not None and self.read >= self.end
+
+    def fits(self, file: LogFile) -> bool:
+        return file.size >= self.read and file.beginning.startswith(self.beginning)
+
+    def may_become(self, file: LogFile) -> bool:
+        """Return True if the file may be a copy of it that is not complete yet."""
+        return self.beginning.startswith(file.beginning) or (
+            file.size < self.read and file.beginning.startswith(self.beginning)
+        )
+
+    def meet(self, file: LogFile) -> None:
+        self.file, self.inode, self.beginning = file, file.inode, file.beginning
 
 
 class LogReader:
-    """What of a log was read, and what comes next."""
+    """Knows what of a log was read, and what comes next."""
 
-    def __init__(
-        self, path: Path, state: Path, position: int, quiet_secs: float, report: Callable[[str], None]
-    ) -> None:
-        """`state`: the file in which it keeps what it must know after a death. `position`: the number of the first line
-        to give. ClusterError if the state is damaged."""
-        self.path, self.next = path, position
-        """`next`: a number up to which all lines were given."""
+    def __init__(self, path: Path, state: Path, quiet_secs: float, report: Callable[[str], None]) -> None:
+        """ClusterError if the state is damaged."""
+        self.path = path
         self._state, self._report = state, report
         self._quiet_ns = round(quiet_secs * NS_PER_SEC)
-        self._generations: list[Generation] = []
-        self._pieces: list[Piece] = []
-        self._held: dict[int, int] = {}
-        """Descriptors by inode."""
-        weakref.finalize(self, _close, self._held)
         self._doubtful: dict[int, tuple[int, int]] = {}
         """Of files by inode that may become copies: the size, and since when it is so."""
-        self._resumes = False
-        """Whether the last piece may have been given up to anywhere in an earlier life."""
         self._saved = ""
-        self.life = self._load()
+        self._generations = self._load()
+        weakref.finalize(self, _release, self._generations)
 
-    def look(self, now_ns: int, stored: int) -> tuple[int, list[bytes]]:
-        """The number of the next line, and the lines; none if there are none at the moment. Below `stored` no line will
-        be asked for. OSError if something cannot be read or stored: then look again."""
+    def look(self, now_ns: int) -> tuple[Generation, list[bytes]] | None:
+        """Return the next lines and their generation. OSError if something cannot be read or stored: then look again.
+        """
         self._sight(now_ns)
-        self._forget(now_ns, stored)
         self._save()
-        for piece in self._pieces:
-            if piece.end is not None and self.next < piece.index * PIECE + piece.end - piece.start:
-                return self._again(piece, piece.end, now_ns)
-        if self._resumes:
-            last = self._pieces[-1]
-            if last.generation.file is None and not self._is_quiet(last.generation, now_ns):
-                return self.next, []
-            lines = self._lines_of(last.generation, to_end=False)
-            self._resumes = bool(lines)
-            if lines:
-                return self._give(last.generation, lines)
         for one in self._generations:
             is_newest = one is self._generations[-1]
-            is_quiet = not is_newest and self._is_quiet(one, now_ns)
-            if lines := self._lines_of(one, to_end=is_quiet):
-                return self._give(one, lines)
+            is_quiet = self._is_quiet(one, now_ns)
+            if one.file and one.read < one.file.size:
+                end = min((place for place in one.torn if place > one.read), default=one.file.size)
+                lines = read_lines(one.file, one.read, end, to_end=is_quiet or end in one.torn)
+                if lines and is_quiet and not lines[-1].endswith(b"\n"):
+                    # It may go on. In another life it must end there again.
+                    one.torn = [*(place for place in one.torn if place > one.acked), one.read + sum(map(len, lines))]
+                    self._save()
+                if lines:
+                    return one, lines
             if one.is_left:
+                one.end = one.read
                 continue
-            if one.file is None and self._is_quiet(one, now_ns):
-                self._miss(one)
-            elif is_newest or not is_quiet:
+            if not is_quiet or (is_newest and one.file):
                 break
-            one.is_left = True
-            if self._pieces and self._pieces[-1].generation is one:
-                self._end_piece()
-        return self.next, []
+            if one.file is None:
+                self._miss(one)
+            one.end = one.read
+        return None
+
+    def store(self, unacked: Iterable[tuple[int, int]]) -> None:
+        """Store up to where all lines are acked. `unacked`: the life and place of the lines that are not, in the order
+        in which they were given. OSError if that fails."""
+        rising = [one for one in self._generations if one.acked < one.read]
+        first: dict[int, int] = {}
+        for life, place in unacked:
+            first.setdefault(life, place)
+            if len(first) == len(rising):
+                break
+        for one in rising:
+            acked = first.get(one.life, one.read)
+            if acked != one.acked:
+                self._position(one).store(acked)
+                one.acked = acked
 
     def close(self) -> None:
-        _close(self._held)
+        _release(self._generations)
 
     # Which files there are.
 
     def _sight(self, now_ns: int) -> None:
         files = log_files(self.path)
         inodes = {file.inode for file in files}
-        held = [log_file(Path(f"/proc/self/fd/{fd}")) for fd in self._held.values()]
-        files = [*(file for file in held if file and file.inode not in inodes), *files]
-        before = {id(one): one.file for one in self._generations}
-        self._begin(recognise(self._generations, files, self.path), now_ns)
+        held = [log_file(Path(f"/proc/self/fd/{one.held}")) for one in self._generations if one.held is not None]
+        unknown = recognise(
+            self._generations, [*(file for file in held if file and file.inode not in inodes), *files], self.path
+        )
+        self._begin(unknown, now_ns)
         for one in self._generations:
-            known = before.get(id(one))
-            has_changed = known and (one.file is None or one.file.size != known.size)
-            if has_changed or (one is self._generations[-1] and one.file) or id(one) not in before or not one.busy_ns:
-                one.busy_ns = now_ns
+            size = one.file.size if one.file else 0
+            if size != one.size or one.since_ns is None or (one is self._generations[-1] and one.file):
+                one.size, one.since_ns = size, now_ns
         self._hold()
+        self._forget(now_ns)
 
     def _begin(self, unknown: list[LogFile], now_ns: int) -> None:
         """Make generations of files that belong to none: before the newest, but for what is at PATH."""
-        current = [one for one in self._generations[-1:] if one.file and one.file.path == self.path]
-        for file in unknown:
-            if file.path == self.path:
-                copies = [other.inode for other in unknown if other is not file and is_copy(other, file)]
-                current = [Generation((file.inode, *copies), file.beginning, file=file)]
-                self._generations += current
+        newest = next((file for file in unknown if file.path == self.path), None)
+        if newest is not None:
+            self._generations.append(Generation(secrets.randbits(62), newest.inode, newest.beginning, file=newest))
         known, self._doubtful = self._doubtful, {}
         for file in unknown:
-            if current and file.inode in current[0].inodes:
+            is_copy = newest and file.size <= newest.size and newest.beginning.startswith(file.beginning)
+            if is_copy:
                 continue
             if any(one.may_become(file) for one in self._generations):
                 # Perhaps a copy that is being made; a file that does not grow is none.
@@ -150,141 +187,168 @@ class LogReader:
                 self._doubtful[file.inode] = file.size, since_ns
                 if now_ns - since_ns <= self._quiet_ns:
                     continue
-            place = len(self._generations) - len(current)
-            self._generations.insert(place, Generation((file.inode,), file.beginning, file=file))
+            last = self._generations[-1].file if self._generations else None
+            place = len(self._generations) - bool(last and last.path == self.path)
+            made = Generation(secrets.randbits(62), file.inode, file.beginning, file=file)
+            self._generations.insert(place, made)
 
     def _hold(self) -> None:
-        """Hold the files open that are not read to their end, so that they can be read when their names are gone."""
-        wanted = {
-            one.file.inode: one.file.path
-            for one in self._generations
-            if one.file and (not one.is_left or one.read < one.file.size)
-        }
-        for inode in self._held.keys() - wanted.keys():
-            os.close(self._held.pop(inode))
-        for inode in wanted.keys() - self._held.keys():
-            if len(self._held) < HELD_FILES:
-                with opened(wanted[inode]) as fd:
-                    if os.fstat(fd).st_ino == inode:
-                        self._held[inode] = os.dup(fd)
+        """Hold files open until they are read to their end, so that they can be read when their names are gone."""
+        done: list[int] = []
+        for one in self._generations:
+            wanted = one.file if not one.is_left or (one.file and one.read < one.file.size) else None
+            if one.held is not None and (wanted is None or os.fstat(one.held).st_ino != one.inode):
+                done.append(one.held)
+                one.held = None
+            if wanted and one.held is None and sum(other.held is not None for other in self._generations) < HELD_FILES:
+                with contextlib.suppress(FileNotFoundError):
+                    one.held = os.open(wanted.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        # Not before: a file without a name may be another generation's now.
+        for fd in done:
+            os.close(fd)
 
     def _is_quiet(self, one: Generation, now_ns: int) -> bool:
-        return now_ns - one.busy_ns > self._quiet_ns
-
-    # Which lines come next.
-
-    def _lines_of(self, one: Generation, *, to_end: bool) -> list[bytes]:
-        return read_lines(one.file, one.read, None, to_end=to_end) if one.file and one.read < one.file.size else []
-
-    def _give(self, one: Generation, lines: list[bytes]) -> tuple[int, list[bytes]]:
-        """Count lines as given. OSError if it cannot be stored which they are; then they are not given."""
-        last = self._pieces[-1] if self._pieces else None
-        pieces, size = list(self._pieces), sum(map(len, lines))
-        if last is None or last.generation is not one or last.end is not None:
-            self._end_piece()
-            last = Piece(last.index + 1 if last else 0, one, one.read)
-            self._pieces.append(last)
-        if not lines[-1].endswith(b"\n"):
-            # It may go on. In another life it must end there again.
-            self._pieces[-1] = Piece(last.index, one, last.start, one.read + size)
-        number = last.index * PIECE + one.read - last.start
-        one.read += size
-        try:
-            self._save()
-        except OSError:
-            self._pieces = pieces
-            one.read -= size
-            raise
-        self.next = number + size
-        return number, lines
-
-    def _end_piece(self) -> None:
-        """From here on, lines of the last piece's generation are in another one."""
-        if self._pieces and self._pieces[-1].end is None:
-            last = self._pieces[-1]
-            self._pieces[-1] = Piece(last.index, last.generation, last.start, last.generation.read)
-
-    def _again(self, piece: Piece, end: int, now_ns: int) -> tuple[int, list[bytes]]:
-        """Lines of a piece that was given in an earlier life."""
-        number = max(self.next, piece.index * PIECE)
-        offset = piece.start + number - piece.index * PIECE
-        one, lines = piece.generation, list[bytes]()
-        if one.file is not None:
-            lines = read_lines(one.file, offset, end - offset, to_end=True)
-            self.next = number + sum(map(len, lines))
-        elif self._is_quiet(one, now_ns):
-            self._report(
-                f"the file of {end - offset} bytes that were read before is gone, before all of them were acked; the "
-                "lines that were not are lost"
-            )
-            self.next = number + end - offset
-        return number, lines
+        return one.since_ns is not None and now_ns - one.since_ns > self._quiet_ns
 
     def _miss(self, one: Generation) -> None:
         line = one.beginning.partition(b"\n")[0][:80].decode("utf-8", "replace")
-        what = (
-            f"that was read up to its byte {one.read} is gone, perhaps before all of it was read"
-            if one.read
-            else "of which nothing was read is gone: its lines are lost"
+        what = f"up to its byte {one.read} is gone, perhaps before all of it was" if one.read else "not at all is gone"
+        self._report(
+            f"the file that was read {what} read: its other lines are lost; it was removed, compressed or cut; it "
+            f"began with {line!r}"
         )
-        self._report(f"the file {what}; it was removed, compressed or cut; it began with {line!r}")
 
     # What outlives a death.
 
-    def _forget(self, now_ns: int, stored: int) -> None:
-        while len(self._pieces) > 1 and self._pieces[1].index * PIECE <= stored:
-            del self._pieces[0]
-        needed = {id(piece.generation) for piece in self._pieces}
-        self._generations = [
-            one for one in self._generations
-            if one.file or not one.is_left or id(one) in needed or not self._is_quiet(one, now_ns)
-        ]
+    def _position(self, one: Generation) -> PositionFile:
+        return PositionFile(f"{self._state}-{one.life:x}")
+
+    def _forget(self, now_ns: int) -> None:
+        """Forget what is read, acked and gone."""
+        for one in list(self._generations):
+            if one.file is None and one.is_left and one.acked == one.read and self._is_quiet(one, now_ns):
+                self._generations.remove(one)
+                Path(self._position(one).path).unlink(missing_ok=True)
 
     def _save(self) -> None:
         """Store what changed. OSError if it cannot be stored."""
-        places = {id(one): place for place, one in enumerate(self._generations)}
-        grows = self._pieces[-1] if self._pieces and self._pieces[-1].end is None else None
-        state = json.dumps({
-            "life": self.life,
-            "files": [
-                # How far the last piece was read is told by the position, so that it is not stored at each look.
-                (one.inodes, one.beginning.decode("latin-1"),
-                 grows.start if grows and grows.generation is one else one.read, one.is_left)
-                for one in self._generations
-            ],
-            "pieces": [(piece.index, places[id(piece.generation)], piece.start, piece.end) for piece in self._pieces],
-        })
+        state = json.dumps(
+            [(one.life, one.inode, one.beginning.decode("latin-1"), one.end, one.torn) for one in self._generations]
+        )
         if state != self._saved:
             new = self._state.with_name(self._state.name + ".new")
             new.write_text(state)
             os.replace(new, self._state)
             self._saved = state
 
-    def _load(self) -> int:
-        """The life, which is the same until one begins anew."""
+    def _load(self) -> list[Generation]:
         try:
-            data: dict[str, Any] = json.loads(self._state.read_bytes())
-            self._generations = [
-                Generation(tuple(map(int, inodes)), text.encode("latin-1"), int(read), bool(left))
-                for inodes, text, read, left in data["files"]
+            generations = [
+                Generation(int(life), int(inode), beginning.encode("latin-1"), end, list(torn))
+                for life, inode, beginning, end, torn in json.loads(self._state.read_bytes())
             ]
-            self._pieces = [
-                Piece(int(index), self._generations[place], int(start), None if end is None else int(end))
-                for index, place, start, end in data["pieces"]
-            ]
-            if self._pieces and self._pieces[-1].end is None:
-                last, self._resumes = self._pieces[-1], True
-                last.generation.read = last.start + max(0, self.next - last.index * PIECE)
-            return int(data["life"])
         except FileNotFoundError:
-            return secrets.randbits(63)
-        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            return []
+        except (OSError, ValueError, TypeError, AttributeError) as error:
             raise ClusterError(
                 f"{self._state} does not tell which files of {self.path} were read: {text_of_error(error)}; to begin "
                 "anew, submit it with --fresh"
             ) from error
+        for one in generations:
+            one.read = one.acked = self._position(one).load()
+        return generations
 
 
-def _close(held: dict[int, int]) -> None:
-    while held:
-        os.close(held.popitem()[1])
+def recognise(generations: list[Generation], files: list[LogFile], path: Path) -> list[LogFile]:
+    """Set `file` of each generation, and return the files that belong to none, in their order."""
+    for one in generations:
+        one.file = None
+    strangers: list[LogFile] = []
+    unknown: list[LogFile] = []
+    for file in files:
+        own = _longest(one for one in generations if one.inode == file.inode and not one.file and one.fits(file))
+        if own:
+            own.meet(file)
+        else:
+            strangers.append(file)
+    for one in generations:
+        if one.file is None and any(one.inode == file.inode for file in files):
+            one.inode = 0
+    for file in strangers:
+        own = _longest(one for one in generations if one.fits(file) and _may_hold(one, file, path))
+        if own is None:
+            unknown.append(file)
+        elif own.file is None:
+            own.meet(file)
+        elif own.file.path == path and file.size > own.file.size:
+            # Cut since it was copied: what is at PATH now is another generation.
+            unknown.append(own.file)
+            own.meet(file)
+    return unknown
+
+
+def _may_hold(one: Generation, file: LogFile, path: Path) -> bool:
+    """Return True if the file may hold the generation, or a copy of it. What is at PATH is no copy. Only it is copied;
+    but a file that is alike for 4 KiB is taken for a copy of any."""
+    if one.file is None:
+        return True
+    alike = len(file.beginning) == BEGINNING_BYTES and file.beginning == one.file.beginning
+    return file.path != path and (one.file.path == path or alike)
+
+
+def _longest(generations: Iterable[Generation]) -> Generation | None:
+    return max(generations, key=lambda one: len(one.beginning), default=None)
+
+
+def _release(generations: Iterable[Generation]) -> None:
+    for one in generations:
+        if one.held is not None:
+            os.close(one.held)
+            one.held = None
+
+
+def log_files(path: Path) -> list[LogFile]:
+    """The files of a log, the oldest first by their names, PATH last. OSError if one cannot be read."""
+    rotated = []
+    for other in path.parent.iterdir():
+        number = _ROTATED.fullmatch(other.name.removeprefix(path.name))
+        if number and other.name.startswith(path.name):
+            digits = re.sub(r"\D", "", number[1])
+            # A date is the older the lower, a number the older the higher.
+            age = (0, int(digits)) if len(digits) >= _DATE_DIGITS else (1, -int(digits))
+            rotated.append((age, other))
+    found = [log_file(one) for one in (*(other for _, other in sorted(rotated)), path)]
+    return [*{file.inode: file for file in found if file is not None}.values()]
+
+
+def log_file(path: Path) -> LogFile | None:
+    """None if there is no such file, or it is empty or no file of text. OSError if it cannot be read."""
+    with contextlib.suppress(FileNotFoundError), opened(path) as fd:
+        status = os.fstat(fd)
+        beginning = os.pread(fd, min(status.st_size, BEGINNING_BYTES), 0) if stat.S_ISREG(status.st_mode) else b""
+        return LogFile(path, status.st_ino, status.st_size, beginning) if beginning else None
+    return None
+
+
+def read_lines(file: LogFile, offset: int, end: int, *, to_end: bool) -> list[bytes]:
+    """Read lines from `offset` to `end` with their ends, a megabyte together; with `to_end` also one that has no end
+    yet. Empty if the file is another one by the time that they are read. OSError if it cannot be read."""
+    with contextlib.suppress(FileNotFoundError), opened(file.path) as fd:
+        limit = min(end - offset, READ_BYTES)
+        data = os.pread(fd, limit, offset)
+        if os.fstat(fd).st_ino != file.inode or os.pread(fd, len(file.beginning), 0) != file.beginning:
+            return []
+        *lines, rest = data.split(b"\n")
+        ended = [line + b"\n" for line in lines]
+        is_line = not ended if len(data) == READ_BYTES else to_end
+        return [*ended, rest] if rest and is_line else ended
+    return []
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[int]:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe of such a name would be waited for
+    try:
+        yield fd
+    finally:
+        os.close(fd)

@@ -33,6 +33,7 @@ from squall.engine.foreign.text import repr_of, text_of_error
 from squall.pipeline.underneath.control import Control
 
 VERSION = 3
+SHOWN_CHARS = 400
 _IDENTITY, _CONTROL, _LETTERS, _LOCK = "topology.json", "control.pickle", "dead-letters.jsonl", "lock"
 
 
@@ -43,6 +44,7 @@ class Checkpoint:
         """UsageError if it is another topology's, is in use, or cannot be read. `arguments`: those that the topology
         was made with."""
         self.path = path.absolute()
+        self.spark, self.state, self.letters = (self.path / name for name in ("spark", "state", _LETTERS))
         self._identity = identity_of(topology, name, arguments)
         if path.exists() and not path.is_dir():
             raise UsageError(f"--checkpoint {path} is not a directory")
@@ -67,18 +69,6 @@ class Checkpoint:
 
     def __exit__(self, *exc_info: object) -> None:
         os.close(self._lock)
-
-    @property
-    def spark(self) -> Path:
-        return self.path / "spark"
-
-    @property
-    def state(self) -> Path:
-        return self.path / "state"
-
-    @property
-    def letters(self) -> Path:
-        return self.path / _LETTERS
 
     def _take_lock(self) -> None:
         try:
@@ -115,8 +105,9 @@ class Checkpoint:
         wanted = json.loads(json.dumps(self._identity))
         for key in wanted:
             if known.get(key) != wanted[key]:
+                was, now = (repr_of(one, SHOWN_CHARS) for one in (known.get(key), wanted[key]))
                 raise UsageError(
-                    f"--checkpoint {self.path} is of {_difference(key, known.get(key), wanted[key])}; choose another "
+                    f"--checkpoint {self.path} is of another topology: its {key} are {was}, not {now}; choose another "
                     "directory"
                 )
         return run_id
@@ -181,27 +172,6 @@ def identity_of(topology: Topology, name: str, arguments: Sequence[str]) -> dict
             for spec in topology.components.values()
         },
     }
-
-
-def _difference(key: str, known: Any, wanted: Any) -> str:
-    """Of what else it is, in words."""
-    if key != "arguments":
-        return f"another topology: {_first_difference(key, known, wanted)}"
-    texts = [repr_of(" ".join(given)) if given else "none" for given in (known or (), wanted)]
-    return f"a topology with other arguments: {texts[0]}, not {texts[1]}"
-
-
-def _first_difference(key: str, known: Any, wanted: Any) -> str:
-    if not (isinstance(known, dict) and isinstance(wanted, dict)):
-        return f"its {key} is {repr_of(known)}, not {repr_of(wanted)}"
-    for name in {**known, **wanted}:
-        if name not in wanted:
-            return f"it has {name!r}"
-        if name not in known:
-            return f"it has no {name!r}"
-        if known[name] != wanted[name]:
-            return _first_difference(f"{name}" if key == "components" else f"{key} {name}", known[name], wanted[name])
-    return "it differs"
 
 
 def _replace(path: Path, data: bytes) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from squall.engine.api.user_metrics import MetricReading
 from squall.engine.report.failure_log import Failures, merge_failures
 from squall.engine.report.run_report import Restart, RunReport, TaskReading, build_report
-from squall.pipeline.underneath.host import Turn, WorkerReport
+from squall.pipeline.underneath.host import HostTurn, WorkerReport
 from squall.pipeline.underneath.layout import Layout
 
 #: Messages of each spout task in the first batch, and at least.
@@ -89,17 +89,17 @@ def doubts(layout: Layout, reports: Mapping[int, WorkerReport], rows: Mapping[tu
     return found
 
 
-def next_turn(control: Control, clock_ns: int, active: bool, most_rows: int | None) -> Turn:
+def next_turn(control: Control, clock_ns: int, active: bool, most_rows: int | None) -> HostTurn:
     """What the workers of the next batch are told."""
     quota = control.quota if most_rows is None else min(control.quota, most_rows)
-    return Turn(
+    return HostTurn(
         control.number + 1, clock_ns, quota, active, closing=control.number >= 0 and (control.dry or not active),
         undone=control.undone,
     )
 
 
 def after(
-    control: Control, turn: Turn, reports: Mapping[int, WorkerReport], at: str, spark_batch: int, took_secs: float,
+    control: Control, turn: HostTurn, reports: Mapping[int, WorkerReport], at: str, spark_batch: int, took_secs: float,
     layout: Layout,
 ) -> Control:
     """What is known after a batch that counts."""

@@ -20,7 +20,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from squall.engine.api.failure import ANOTHER_TUPLE, EXCEPTION, WORKER_DIED, Failure
@@ -58,7 +58,7 @@ DRY_TURNS = 3
 
 
 @dataclass(frozen=True)
-class Turn:
+class HostTurn:
     """What all workers of a batch are told."""
 
     number: int
@@ -134,19 +134,8 @@ class Fatal:
     text: str
 
 
-class TextHashes(dict[str, int]):
-    """Stable hashes of text, remembered: Spark's processes have no common seed of `hash`."""
-
-    def __missing__(self, text: str) -> int:
-        if len(self) >= MEMO_TEXTS:
-            self.clear()
-        self[text] = found = stable_hash(text)
-        return found
-
-
-#: Bounds the memory for them.
-MEMO_TEXTS = 131_072
-_text_hashes = TextHashes()
+#: Of text, remembered: Spark's processes have no common seed of `hash`.
+_text_hash = lru_cache(131_072)(stable_hash)
 
 
 class Watched(Outbox):
@@ -199,7 +188,7 @@ class OneByOne(OpenMessages):
 
 
 @dataclass
-class Around:
+class HostTasks:
     """What a host is given."""
 
     layout: Layout
@@ -219,7 +208,7 @@ class Output(NamedTuple):
 class Host:
     """One worker, for one batch."""
 
-    def __init__(self, around: Around, worker: int, turn: Turn, state: WorkerState | None) -> None:
+    def __init__(self, around: HostTasks, worker: int, turn: HostTurn, state: WorkerState | None) -> None:
         """Raises TaskCrashed if `open` or `prepare` does."""
         self.around = around
         self.worker = worker
@@ -267,7 +256,7 @@ class Host:
             dead_letter=self._dead_letter, copy=self._copy, metrics=self._metrics, deterministic=True,
             note_failures=self._failures.note,
             account=lambda task: words, untracked=list(state.untracked) if state else None,
-            text_hash=_text_hashes.__getitem__, parts=replace(
+            text_hash=_text_hash, parts=replace(
                 PRODUCT, outbox=lambda edges: self.outbox, acker=lambda: self._acker, pending=self._open_messages
             ),
         )
@@ -345,7 +334,7 @@ class Host:
         name = self._layout.plan.worker_names[self.worker]
         for root in self._state.fresh:
             if root in self._pending.trees:
-                self.core.outbox.fail_root(root, Failure(WORKER_DIED, worker=name, error=ANOTHER_TUPLE))
+                self.core.outbox.fail_roots((root,), Failure(WORKER_DIED, worker=name, error=ANOTHER_TUPLE))
 
     def charge(self, parcel: Parcel) -> None:
         """A parcel of the batch that was undone: only who raised counts. Call it before `begin`."""

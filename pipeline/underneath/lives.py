@@ -22,8 +22,17 @@ from squall.engine.errors import ClusterError
 from squall.engine.foreign.stable_hash import stable_hash
 from squall.pipeline.feed.feed_spout import FeedSpout
 from squall.pipeline.feed.shares import Claim
-from squall.pipeline.underneath.baseline import Baseline, Look, look_at_classes, store
-from squall.pipeline.underneath.snapshot import Engine, Stored, can_be_stored_whole, open_descriptors, restore
+from squall.pipeline.underneath.snapshot import (
+    Baseline,
+    BaselineLook,
+    Engine,
+    Stored,
+    can_be_stored_whole,
+    look_at_classes,
+    open_descriptors,
+    restore,
+    store,
+)
 
 COLLECTOR_METHODS = ("emit", "emit_direct", "ack", "fail")
 
@@ -42,7 +51,7 @@ class Life:
         self._baseline: Baseline | None = None
         self._prepared_again = False
         self._name_of_task = ""
-        self._classes: dict[str, Look] = {}
+        self._classes: dict[str, BaselineLook] = {}
 
     def attach(self, user: Any, engine: Engine, stored: bytes | None, has_gauges: Callable[[], bool]) -> None:
         """Have the next call of `prepare` (or `open`) begin this life."""
@@ -177,7 +186,8 @@ class ReplayingLife(SpoutLife):
 
     def _skip(self, user: ReplayingSpout, count: int, checksum: int) -> bool:
         """Whether the first `count` records are those of the last life."""
-        collector, user.collector = user.collector, Mute()
+        mute: Any = Mute()
+        collector, user.collector = user.collector, mute
         try:
             for _ in self.records:
                 if self.records.count == count:
@@ -218,16 +228,8 @@ class Mute:
 
     pending_count = 0
 
-    def emit(self, *arguments: Any, **named: Any) -> list[int]:
-        return []
-
-    emit_direct = emit
-
-    def emit_batch(self, *arguments: Any, **named: Any) -> None: ...
-
-    def give_up(self, *arguments: Any, **named: Any) -> None: ...
-
-    def report_error(self, error: BaseException) -> None: ...
+    def __getattr__(self, name: str) -> Callable[..., list[int]]:
+        return lambda *arguments, **named: []
 
 
 class FeedLife(SpoutLife):
@@ -269,19 +271,19 @@ class DealtClaims:
     def store(self, claim: Claim) -> None: ...
 
 
-def _changed(before: Mapping[str, Look], now: Mapping[str, Look]) -> list[str]:
+def _changed(before: Mapping[str, BaselineLook], now: Mapping[str, BaselineLook]) -> list[str]:
     return [name for name, look in now.items() if name not in before or look.differs(before[name])]
 
 
 def life_of(component: Any, run_id: str) -> Life:
     """The life that suits a component."""
-    if isinstance(component, ReplayingSpout) and not _overridden(component, ReplayingSpout):
+    if isinstance(component, ReplayingSpout) and not is_overridden(component, ReplayingSpout):
         return FeedLife(run_id) if isinstance(component, FeedSpout) else ReplayingLife(run_id)
     if isinstance(component, AsyncBolt):
         return AsyncLife(run_id)
     return SpoutLife(run_id) if isinstance(component, Spout) else Life(run_id)
 
 
-def _overridden(spout: Spout, base: type) -> bool:
+def is_overridden(spout: Spout, base: type) -> bool:
     """Whether its class has a way of its own to emit."""
     return any(getattr(type(spout), name) is not getattr(base, name) for name in ("next_tuple", "open"))

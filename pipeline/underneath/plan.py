@@ -33,6 +33,7 @@ from squall.engine.api.topology import (
 from squall.pipeline.feed.feed_spout import FeedSpout
 from squall.pipeline.sink.parquet_sink import ParquetSink
 from squall.pipeline.tail.tail_spout import TailSpout
+from squall.pipeline.underneath.lives import is_overridden
 
 EXACT, APPROX, REFUSED = "EXACT", "APPROX", "REFUSED"
 _ORDER = (EXACT, APPROX, REFUSED)
@@ -51,7 +52,7 @@ _CONSTRUCTS = {
 
 
 @dataclass(frozen=True)
-class Finding:
+class PlanFinding:
     """The verdict on one component, edge or setting."""
 
     what: str
@@ -70,14 +71,14 @@ class Finding:
 class SparkPlan:
     """The verdicts on a topology."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[PlanFinding, ...]
 
     @property
     def verdict(self) -> str:
         """The worst of them."""
         return max((finding.verdict for finding in self.findings), key=_ORDER.index, default=EXACT)
 
-    def of(self, verdict: str) -> list[Finding]:
+    def of(self, verdict: str) -> list[PlanFinding]:
         return [finding for finding in self.findings if finding.verdict == verdict]
 
     def to_dict(self) -> dict[str, Any]:
@@ -87,7 +88,7 @@ class SparkPlan:
 def plan_topology(topology: Topology, config: Config | None = None) -> SparkPlan:
     """Decide about a topology with these settings."""
     looping = loops(topology)
-    findings: list[Finding] = []
+    findings: list[PlanFinding] = []
     for spec in topology.components.values():
         findings.append(_spout(spec) if spec.is_spout else _bolt(spec, config or Config()))
         findings += [_edge(spec, subscription, looping) for subscription in spec.subscriptions]
@@ -117,32 +118,32 @@ def loops(topology: Topology) -> set[tuple[str, str]]:
     }
 
 
-def _spout(spec: ComponentSpec) -> Finding:
+def _spout(spec: ComponentSpec) -> PlanFinding:
     spout: Any = spec.component
     if isinstance(spout, AsyncSpout):
-        return Finding(
+        return PlanFinding(
             "spout", spec.id, REFUSED, "not at all", "an AsyncSpout emits when it likes, and a batch must end",
             "derive it from ReplayingSpout, whose read() may yield None, or run it on Squall's own engine",
         )
     if spout.blocking:
-        return Finding(
+        return PlanFinding(
             "spout", spec.id, REFUSED, "not at all", "blocking = True: a batch cannot end while next_tuple waits",
             "derive it from ReplayingSpout, whose read() may yield None, or write the input to files and use FeedSpout",
         )
     if isinstance(spout, TailSpout):
-        return Finding(
+        return PlanFinding(
             "spout", spec.id, REFUSED, "not at all", "a TailSpout never ends, and its file may be rotated away before "
             "a batch is read again", "give a list of the files to FeedSpout, or run it on Squall's own engine",
         )
     why = []
-    if isinstance(spout, FeedSpout) and not _overridden(spout, FeedSpout):
-        if spout.follows:
-            return Finding(
+    if isinstance(spout, FeedSpout) and not is_overridden(spout, FeedSpout):
+        if spout.follow:
+            return PlanFinding(
                 "spout", spec.id, REFUSED, "not at all", "follow=True: after a crash, parts may be found in another "
                 "order", "use FeedSpout without follow, or run it on Squall's own engine",
             )
         how = "ranges are dealt to the tasks; the position of each is stored with every batch"
-    elif isinstance(spout, ReplayingSpout) and not _overridden(spout, ReplayingSpout):
+    elif isinstance(spout, ReplayingSpout) and not is_overridden(spout, ReplayingSpout):
         how = "read() is begun anew and brought to its position, which is stored with every batch"
     else:
         how = "its attributes are stored with every batch"
@@ -151,13 +152,13 @@ def _spout(spec: ComponentSpec) -> Finding:
             why.append(_OWN_FILES)
     if "max_spout_pending" in spec.config:
         why.append("max_spout_pending does not apply: a batch bounds the open messages")
-    return Finding("spout", spec.id, APPROX if why else EXACT, how, "; ".join(why))
+    return PlanFinding("spout", spec.id, APPROX if why else EXACT, how, "; ".join(why))
 
 
 _OWN_FILES = "files in its state directory are not undone with a batch that is lost, and every machine must see them"
 
 
-def _bolt(spec: ComponentSpec, config: Config) -> Finding:
+def _bolt(spec: ComponentSpec, config: Config) -> PlanFinding:
     bolt: Any = spec.component
     why = []
     if spec.config.get("tick_tuple_freq_secs", config.tick_tuple_freq_secs) is not None:
@@ -171,43 +172,38 @@ def _bolt(spec: ComponentSpec, config: Config) -> Finding:
     if _uses_state_dir(bolt):
         why.append(_OWN_FILES)
     how = "its attributes are stored with every batch, for each task; what cannot be pickled, prepare makes again"
-    return Finding("bolt", spec.id, APPROX if why else EXACT, how, "; ".join(why))
+    return PlanFinding("bolt", spec.id, APPROX if why else EXACT, how, "; ".join(why))
 
 
-def _edge(spec: ComponentSpec, subscription: Subscription, looping: set[tuple[str, str]]) -> Finding:
+def _edge(spec: ComponentSpec, subscription: Subscription, looping: set[tuple[str, str]]) -> PlanFinding:
     stream = "" if subscription.stream == "default" else f".{subscription.stream}"
     fields = f"({', '.join(subscription.fields)})" if subscription.fields else ""
     name = f"{subscription.source}{stream} -> {spec.id} [{subscription.grouping}{fields}]"
     how = _CONSTRUCTS[subscription.grouping]
     if (subscription.source, spec.id) in looping:
-        return Finding(
+        return PlanFinding(
             "edge", name, REFUSED, "not at all", "it is part of a cycle: within a batch, tuples go forward only",
             "run it on Squall's own engine, or unroll the loop into a bolt",
         )
     if subscription.grouping == CUSTOM:
-        return Finding(
+        return PlanFinding(
             "edge", name, APPROX, how, "the grouping is prepared anew for each batch: what it kept of earlier tuples "
             "is gone",
         )
-    return Finding("edge", name, EXACT, how)
+    return PlanFinding("edge", name, EXACT, how)
 
 
-def _settings(config: Config) -> Iterator[Finding]:
+def _settings(config: Config) -> Iterator[PlanFinding]:
     plain = Config()
     if config.max_spout_pending != plain.max_spout_pending:
-        yield Finding(
+        yield PlanFinding(
             "setting", "max_spout_pending", APPROX, "not applied", "a batch bounds the open messages (--batch-rows)"
         )
     if config.message_timeout_secs != plain.message_timeout_secs:
-        yield Finding(
+        yield PlanFinding(
             "setting", "message_timeout_secs", APPROX, "looked at between two batches",
             "a message whose batch takes longer is acked all the same",
         )
-
-
-def _overridden(spout: Spout, base: type) -> bool:
-    """Whether its class has a way of its own to emit."""
-    return any(getattr(type(spout), name) is not getattr(base, name) for name in ("next_tuple", "open"))
 
 
 def _uses_state_dir(component: object) -> bool:

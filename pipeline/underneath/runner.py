@@ -19,8 +19,7 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,10 +30,9 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.engine.report.run_report import RunReport
 from squall.pipeline.underneath.checkpoint import Checkpoint
 from squall.pipeline.underneath.control import Control, after, doubts, leads_nowhere, letters_of, next_turn, report_of
-from squall.pipeline.underneath.host import Fatal, Turn, WorkerReport
+from squall.pipeline.underneath.host import Fatal, HostTurn, WorkerReport
 from squall.pipeline.underneath.layout import Layout, lay_out
-from squall.pipeline.underneath.rows import PARCEL, REPORT, SCHEMA, STATE
-from squall.pipeline.underneath.stage import Shared, Stage
+from squall.pipeline.underneath.stage import PARCEL, REPORT, SCHEMA, STATE, Shared, Stage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -119,24 +117,27 @@ class SparkRun:
 
     def run(self, spark: SparkSession, should_drain: Callable[[], bool], should_stop: Callable[[], bool]) -> RunReport:
         """Run until all is done, or `should_stop()`. Raises what a batch raised."""
-        with _settings(spark, SETTINGS):
-            self._broadcast = spark.sparkContext.broadcast(self._shared)
-            clock = spark.readStream.format("rate-micro-batch").options(
-                rowsPerBatch=1, numPartitions=1, startTimestamp=0
-            ).load()
-            query = clock.writeStream.foreachBatch(self._batch).option(
-                "checkpointLocation", _uri(self._checkpoint.spark)
-            ).start()
-            try:
-                while not self._done.wait(LOOK_SECS) and query.isActive:
-                    if self._active and should_drain():
-                        self._active = False
-                    if should_stop():
-                        break
-            finally:
-                self._stopped = True
-                self._done.set()
-                query.stop()
+        # The session may be another's.
+        spark = spark.newSession()
+        for name, value in SETTINGS.items():
+            spark.conf.set(name, value)
+        self._broadcast = spark.sparkContext.broadcast(self._shared)
+        clock = spark.readStream.format("rate-micro-batch").options(
+            rowsPerBatch=1, numPartitions=1, startTimestamp=0
+        ).load()
+        query = clock.writeStream.foreachBatch(self._batch).option(
+            "checkpointLocation", _uri(self._checkpoint.spark)
+        ).start()
+        try:
+            while not self._done.wait(LOOK_SECS) and query.isActive:
+                if self._active and should_drain():
+                    self._active = False
+                if should_stop():
+                    break
+        finally:
+            self._stopped = True
+            self._done.set()
+            query.stop()
         if self._error is not None:
             raise self._error
         if (failed := query.exception()) is not None and not self.control.closed:
@@ -188,7 +189,7 @@ class SparkRun:
         return paused
 
     def _commit(
-        self, control: Control, turn: Turn, reports: dict[int, WorkerReport], path: Path, spark_batch: int,
+        self, control: Control, turn: HostTurn, reports: dict[int, WorkerReport], path: Path, spark_batch: int,
         took_secs: float,
     ) -> None:
         now = after(control, turn, reports, path.name, spark_batch, took_secs, self.layout)
@@ -231,7 +232,7 @@ class SparkRun:
             if isinstance(report, Fatal):
                 raise ClusterError(f"{self.name} cannot run: {report.text.splitlines()[0]}")
 
-    def _rows_after(self, spark: SparkSession, control: Control, turn: Turn) -> DataFrame:
+    def _rows_after(self, spark: SparkSession, control: Control, turn: HostTurn) -> DataFrame:
         """The rows at the end of a batch, as a plan that nothing has run yet."""
         from pyspark.sql import functions
 
@@ -279,19 +280,3 @@ def _read_reports(path: Path) -> tuple[dict[int, WorkerReport | Fatal], Counter[
     table = rows.to_table(columns=["source", "nonce"], filter=pyarrow.dataset.field("kind") != REPORT)
     counts.update(zip(table["source"].to_pylist(), table["nonce"].to_pylist(), strict=True))
     return reports, counts
-
-
-@contextmanager
-def _settings(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
-    """Change settings of a session that may be another's."""
-    before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, old in before.items():
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)

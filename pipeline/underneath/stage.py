@@ -6,8 +6,17 @@
                                                        └──► rows that are for others pass through
 
 Guarantees: a worker runs once per call, whether rows come for it or not; it tells each of its readers that it is done,
-so that a reader knows whether it has heard all of every feeder, and of which execution. Relies on rows coming in the
-order of kind, source and seq. Thread: its caller's; `sys.stdout` is the worker's meanwhile.
+so that a reader knows whether it has heard all of every feeder, and of which execution. A nonce is drawn at each
+execution of a worker for a batch: Spark may execute one again (a machine died), and rows of both must not be mixed.
+Relies on rows coming in the order of kind, source and seq. Thread: its caller's; `sys.stdout` is the worker's
+meanwhile.
+
+Rows are opaque to Spark but for their address::
+
+    level  slot   kind    source  seq  nonce  body
+    2      0      PARCEL  3       0    8231   tuples of worker 3 for the first worker of level 2
+    2      0      STATE   5       0    1178   what worker 5 is at the end of the batch
+    -1     0      REPORT  5       0    1178   its counters
 """
 
 from __future__ import annotations
@@ -26,9 +35,29 @@ from squall.engine.api.topology import ComponentSpec, Topology
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import SquallError
 from squall.engine.flow.parcel import Parcel
-from squall.pipeline.underneath.host import Around, Fatal, Host, Output, Turn, WorkerReport, WorkerState
+from squall.pipeline.underneath.host import Fatal, Host, HostTasks, HostTurn, Output, WorkerReport, WorkerState
 from squall.pipeline.underneath.layout import Layout, lay_out
-from squall.pipeline.underneath.rows import END, PARCEL, REPORT, STATE, Row
+
+STATE, PARCEL, REPORT = range(3)
+"""In the order in which a worker reads them."""
+END = -1
+"""The level of what no worker of this batch reads."""
+SCHEMA = "level int, slot int, kind int, source int, seq int, nonce bigint, body binary"
+
+
+class Row(NamedTuple):
+    """One row."""
+
+    level: int
+    slot: int
+    kind: int
+    source: int
+    """The worker that made it."""
+    seq: int
+    """Rows of one kind and source are read in this order."""
+    nonce: int
+    body: bytes
+
 
 #: Most characters of a worker's output in a batch that are shown.
 SAID_CHARACTERS = 65_536
@@ -51,7 +80,7 @@ class Shared:
     state_root: str | None
 
 
-class Letter(NamedTuple):
+class StageLetter(NamedTuple):
     """The body of a PARCEL row."""
 
     last: bool
@@ -61,15 +90,15 @@ class Letter(NamedTuple):
     parcel: bytes | None
 
 
-_deployed: dict[str, Around] = {}
+_deployed: dict[str, HostTasks] = {}
 
 
-def deploy(shared: Shared) -> Around:
+def deploy(shared: Shared) -> HostTasks:
     """The topology in this process: loaded once, for one run at a time."""
     if shared.launch not in _deployed:
         _deployed.clear()
         layout = lay_out(shared.load(), shared.config)
-        _deployed[shared.launch] = Around(layout, shared.name, shared.run_id, shared.state_root, copy_component)
+        _deployed[shared.launch] = HostTasks(layout, shared.name, shared.run_id, shared.state_root, copy_component)
     return _deployed[shared.launch]
 
 
@@ -78,14 +107,14 @@ def copy_component(spec: ComponentSpec) -> Any:
     return pickle.loads(cloudpickle.dumps(spec.component))
 
 
-def run_slot(around: Around, level: int, slot: int, turn: Turn, rows: Iterable[Row]) -> Iterator[Row]:
+def run_slot(around: HostTasks, level: int, slot: int, turn: HostTurn, rows: Iterable[Row]) -> Iterator[Row]:
     """Run the worker of a slot for a batch; the rows for all others pass through."""
     layout = around.layout
-    run: Run | None = None
+    run: StageRun | None = None
     out = _Kept()
     before, sys.stdout = sys.stdout, out
     try:
-        run = Run(around, layout.levels[level][slot], turn, out)
+        run = StageRun(around, layout.levels[level][slot], turn, out)
         for row in rows:
             if row.level == level:
                 yield from run.take(row)
@@ -111,10 +140,10 @@ class _Kept(io.StringIO):
         return super().write(text) if self.tell() < SAID_CHARACTERS else len(text)
 
 
-class Run:
+class StageRun:
     """One worker's batch."""
 
-    def __init__(self, around: Around, worker: int, turn: Turn, out: _Kept) -> None:
+    def __init__(self, around: HostTasks, worker: int, turn: HostTurn, out: _Kept) -> None:
         self._around = around
         self._layout: Layout = around.layout
         self._worker = worker
@@ -144,7 +173,7 @@ class Run:
         if row.kind == STATE:
             self._state = pickle.loads(row.body)
             return
-        letter: Letter = pickle.loads(row.body)
+        letter: StageLetter = pickle.loads(row.body)
         if letter.last:
             self._heard[row.source] = row.nonce
             if letter.closed:
@@ -192,7 +221,7 @@ class Run:
 
     def _last_rows(self, state: WorkerState, report: WorkerReport) -> Iterator[Row]:
         layout, worker = self._layout, self._worker
-        letter = pickle.dumps(Letter(True, report.closed, None), 5)
+        letter = pickle.dumps(StageLetter(True, report.closed, None), 5)
         for reader in layout.readers(worker):
             yield Row(layout.level_of[reader], layout.slot_of[reader], PARCEL, worker, LAST, state.nonce, letter)
         yield Row(
@@ -202,9 +231,9 @@ class Run:
 
     def _rows(self, outputs: Iterable[Output]) -> Iterator[Row]:
         for target, data in outputs:
-            yield self._row(target, Letter(False, False, data))
+            yield self._row(target, StageLetter(False, False, data))
 
-    def _row(self, target: int, letter: Letter) -> Row:
+    def _row(self, target: int, letter: StageLetter) -> Row:
         layout = self._layout
         self._seq += 1
         level = layout.level_of[target]
@@ -217,7 +246,7 @@ class Run:
 class Stage:
     """`mapInArrow` of one level."""
 
-    def __init__(self, shared: Any, level: int, turn: Turn) -> None:
+    def __init__(self, shared: Any, level: int, turn: HostTurn) -> None:
         """`shared`: a broadcast `Shared`."""
         self._shared = shared
         self._level = level

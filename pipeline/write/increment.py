@@ -1,6 +1,8 @@
 """What an increment does to a manifest: which partition a task writes, and what the feed holds afterwards.
 
 Decides only: no file, no Spark.
+
+`PartPlace` and `Written` are all that passes between a task of prepare and the driver.
 """
 
 from __future__ import annotations
@@ -8,13 +10,14 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from squall.engine.errors import UsageError
 from squall.pipeline.feed.manifest import Increment, Manifest, PartFile, Partition
-from squall.pipeline.write.written import Place, Written
+from squall.pipeline.read.inputs import SourceFile
 
 
 def new_stem(former: Manifest, partition: int | None = None) -> str:
@@ -24,10 +27,10 @@ def new_stem(former: Manifest, partition: int | None = None) -> str:
     return f"{len(former.increments) + 1:05d}{middle}-{secrets.token_hex(4)}"
 
 
-def places(former: Manifest, directory: str) -> list[Place]:
+def places(former: Manifest, directory: str) -> list[PartPlace]:
     """A place for each task. The first, which may be the only one, gets the partition with the fewest rows."""
     by_rows = sorted(former.partitions, key=lambda entry: (entry.rows, entry.partition))
-    return [Place(directory, one.partition, one.rows, new_stem(former, one.partition)) for one in by_rows]
+    return [PartPlace(directory, one.partition, one.rows, new_stem(former, one.partition)) for one in by_rows]
 
 
 def first_manifest(input_: str, partitions: int, recipe: Mapping[str, Any], *, is_plain: bool) -> Manifest:
@@ -72,3 +75,42 @@ def grown(
         increments=(*former.increments, Increment(sources, sum(file.rows for file in new.values()), reasons.total())),
         quarantine=(*former.quarantine, *(one.quarantine for one in written if one.quarantine)),
     )
+
+
+class PartPlace(NamedTuple):
+    """Where the rows of a task go: a partition, its first free offset, and the directory and the name of the files."""
+
+    directory: str
+    partition: int
+    offset: int
+    stem: str
+
+
+class Refused(NamedTuple):
+    """A row in the quarantine, as it is shown."""
+
+    path: str
+    line_no: int
+    """0 if it is not known."""
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line_no}: {self.reason}" if self.line_no else f"{self.path}: {self.reason}"
+
+
+@dataclass
+class Written:
+    """The outcome of a task."""
+
+    partition: int
+    rows: PartFile | None = None
+    quarantine: PartFile | None = None
+    reasons: Counter[str] = field(default_factory=Counter)
+    shown: list[Refused] = field(default_factory=list)
+    """The first refused rows."""
+    words: int = 0
+    bytes: int = 0
+    sources: list[SourceFile] = field(default_factory=list)
+    """The files that it has read itself."""
+    copied: list[str] = field(default_factory=list)
+    """The files of which it has made a copy without refused records."""

@@ -17,7 +17,7 @@ from pyarrow import parquet
 
 from squall.pipeline.feed.manifest import PLACE_COLUMNS, QUARANTINE_NAME, ROWS_NAME, PartFile
 from squall.pipeline.read.inputs import sha256_of
-from squall.pipeline.write.written import Place, Refused, Written
+from squall.pipeline.write.increment import PartPlace, Refused, Written
 
 #: Bytes of a row group, the unit that a spout starting in the middle can skip; Parquet's default of 128 MiB is coarse.
 ROW_GROUP_BYTES = 4 << 20
@@ -77,7 +77,7 @@ class TableFile:
 class PartWriter:
     """Writes what one task gives it."""
 
-    def __init__(self, place: Place, types: Mapping[str, pyarrow.DataType]) -> None:
+    def __init__(self, place: PartPlace, types: Mapping[str, pyarrow.DataType]) -> None:
         """`types`: the columns of the rows, without partition and offset."""
         self._place = place
         self.written = Written(place.partition)

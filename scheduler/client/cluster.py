@@ -1,27 +1,132 @@
-"""Cluster: a program's connection to a standing cluster.
+"""What a program does with a cluster that runs: submit topologies, find them, break things.
 
-Guarantees: what `LocalCluster` can do, but for the cluster's end: `close`, and the end of the program, leave its
-topologies running. Without a cluster, `connect` raises one UsageError, which says how to start it. A Nimbus that is
-being restarted is waited for.
+Guarantees: a mistake is a UsageError before the cluster changes. Thread: any one of the program's.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import warnings
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 
+from squall.engine.api.config import Config
+from squall.engine.api.topology import Topology, check_topology
+from squall.engine.errors import ClusterError, UsageError
+from squall.ipc.private import naming
 from squall.ipc.rundir import RunDir
-from squall.scheduler.client.cluster_use import ClusterUse
+from squall.scheduler.client.job import Job
 from squall.scheduler.client.log_tail import LogTail
 from squall.scheduler.client.nimbus_client import NimbusClient
-from squall.scheduler.client.standing import DIRECTORY_VARIABLE, connect_to
-from squall.scheduler.client.topology_code import is_installed
+from squall.scheduler.client.standing import DIRECTORY_VARIABLE, connect_to, job_named, replace_named
+from squall.scheduler.client.topology_code import is_installed, pack, submit
+from squall.scheduler.common.messages import TopologyRecord
+from squall.scheduler.faults.fault import Fault, Value
+from squall.scheduler.faults.in_force import FaultInForce
+from squall.scheduler.records.remains import left_by_earlier
+
+
+class ClusterUse:
+    """The common part of `LocalCluster` and `Cluster`."""
+
+    run_dir: RunDir
+    """The cluster's directory; its `path` is what `--dir` takes."""
+    _client: NimbusClient | None
+    _jobs: list[Job]
+    _tail: LogTail | None
+
+    @property
+    def client(self) -> NimbusClient:
+        """The connection to Nimbus, for requests for which this class has no method."""
+        if self._client is None:
+            raise ClusterError("this cluster is closed")
+        return self._client
+
+    def submit(
+        self, name: str, topology: Topology, config: Config | None = None, by_value: ModuleType | None = None,
+        active: bool = True, *, fresh: bool | None = None, replace: bool = False, wait_secs: float | None = None,
+        remove_when_drained: bool = False,
+    ) -> Job:
+        """Submit a topology; with `active=False` its spouts wait for `Job.activate`.
+
+        `by_value`: a module that workers cannot import (see `scheduler.common.blob`). `fresh`: drop the state that an
+        earlier topology of this name left; by default it is taken up, with a warning unless False is given or another
+        is replaced (`Job.takes_up_state`). `replace`: if there is one of this name, it is drained first, for at most
+        `wait_secs` (its message timeout), and this one takes up its state. That is Nimbus's work: it goes on if this
+        program ends meanwhile. `remove_when_drained`: it leaves by itself when its spouts are exhausted and nothing is
+        pending.
+        """
+        if not isinstance(name, str):
+            raise UsageError(f"the name of a topology is {name!r:.80}; allowed: a text")
+        config = configured(topology, config)
+        code = pack(topology, config, by_value, self._beside())
+        takes_up = not fresh and bool(left_by_earlier(self.run_dir, name))
+        if takes_up and fresh is None and not replace and name not in self.names():
+            # Before the submission: a filter that makes an error of it then leaves the cluster as it was.
+            warnings.warn(
+                f"{name} takes up the state that an earlier {name} left in {self.run_dir.topology_state(name)}, and "
+                f"goes on from there; fresh=True begins anew, fresh=False does without this warning",
+                stacklevel=2,
+            )
+
+        def ask() -> TopologyRecord:
+            return submit(
+                self.client, self.run_dir, name, config, code, active, bool(fresh),
+                remove_when_drained=remove_when_drained, replace=replace, wait_secs=wait_secs,
+            )
+
+        with naming(self.run_dir.path):
+            record = replace_named(self.client, self.run_dir, name, ask, wait_secs)[0] if replace else ask()
+        job = Job(self.client, record, self.run_dir)
+        job.takes_up_state = takes_up
+        self._jobs.append(job)
+        return job
+
+    def _beside(self) -> Path | None:
+        """The directory whose modules travel along with a topology; None if they need not."""
+        return None
+
+    def job(self, name: str) -> Job:
+        """A topology that is there already. UsageError if there is none of this name."""
+        job = job_named(self.client, self.run_dir, name)
+        self._jobs.append(job)
+        return job
+
+    def names(self) -> list[str]:
+        """The names of the topologies, in the order of their submission."""
+        return [record.name for record in self.client.get_cluster().topologies]
+
+    def inject(
+        self, fault: str, *targets: str, for_secs: float | None = None, probability: float | None = None,
+        seed: int | None = None, **params: Value,
+    ) -> list[FaultInForce]:
+        """Inject a fault of the catalogue (`squall faults`) now, into these targets.
+
+        A lasting fault ends after `for_secs`, by default the catalogue's time, or by `heal`. UsageError if it is not
+        allowed; ClusterError if a target is not there now: not started yet, or dead and not replaced yet.
+        """
+        texts = {name: str(value) for name, value in params.items()}
+        return self.client.inject(
+            Fault(fault, targets, for_secs=for_secs, probability=probability, params=texts, seed=seed)
+        )
+
+    def heal(self, *targets: str) -> list[FaultInForce]:
+        """End every fault in force; with `targets`, only those begun with exactly these. Returns them."""
+        return self.client.heal(targets)
+
+    def new_log_lines(self) -> list[tuple[str, str]]:
+        """(worker, line) of workers' output since the last call."""
+        return [] if self._tail is None else self._tail.poll()
 
 
 class Cluster(ClusterUse):
-    """Made by `Cluster.connect`. A context manager that disconnects."""
+    """A program's connection to a standing cluster, made by `Cluster.connect`. A context manager that disconnects.
+
+    It can do what `LocalCluster` can, but for the cluster's end: `close`, and the end of the program, leave its
+    topologies running. Without a cluster, `connect` raises one UsageError, which says how to start it. A Nimbus that is
+    being restarted is waited for.
+    """
 
     def __init__(self, run_dir: RunDir, client: NimbusClient) -> None:
         self.run_dir, self._client = run_dir, client
@@ -55,3 +160,9 @@ class Cluster(ClusterUse):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def configured(topology: Topology, config: Config | None) -> Config:
+    """The settings that a topology is run with. UsageError if it is none."""
+    check_topology("submit", topology)
+    return topology.configured(config)

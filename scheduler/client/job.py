@@ -19,10 +19,8 @@ from typing import TYPE_CHECKING
 
 from squall.engine.api.user_metrics import MetricReading
 from squall.engine.errors import ClusterError, UsageError
-from squall.engine.foreign.text import message_of
 from squall.engine.report.account import Unfinished
 from squall.engine.report.failure_log import ComponentFailures
-from squall.engine.report.html import report_html, text_html
 from squall.engine.report.run_report import Restart, RunReport, TaskReading, build_report
 from squall.ipc.board import LINK_COUNTERS, Board, BoardMissing
 from squall.ipc.line_file import read_lines
@@ -175,13 +173,6 @@ class Job:
     def __repr__(self) -> str:
         return f"<Job {self.id}>"
 
-    def _repr_html_(self) -> str:
-        """Notebooks call it."""
-        try:
-            return f"{text_html(self.name)} is {text_html(self.status())}{report_html(self.stats())}"
-        except ClusterError as error:
-            return f"{text_html(self.name)}: {text_html(message_of(error))}"
-
     def _metrics(self) -> list[MetricReading]:
         """The components' metrics; their files go with the topology."""
         metrics = list(read_metrics(self._run_dir.metrics(self.id)))
@@ -207,15 +198,11 @@ class Job:
     def wait_until_ready(self, timeout: float) -> None:
         """Wait until every worker has opened its tasks. ClusterError when `timeout` seconds pass first."""
         deadline = time.monotonic() + timeout
-        while not self._all_ready():
+        while (view := self.view()) is None or not view.all_ready():
             self._give_up_if_hopeless()
             if time.monotonic() >= deadline:
                 raise ClusterError(f"the workers of topology {self.name!r} were not ready within {timeout:g} s")
             time.sleep(_POLL_SECS)
-
-    def _all_ready(self) -> bool:
-        view = self.view()
-        return view is not None and view.all_ready()
 
     # ---- draining ----
 
@@ -358,7 +345,8 @@ class Job:
             state = self._client.get_topology(self.name)
             if state.topology.status == "KILLED":
                 raise ClusterError(f"topology {self.name!r} was killed before it had moved")
-            if state.topology.status != "REBALANCING" and (state.assignment is None or moved(state, version)):
+            assignment = state.assignment
+            if state.topology.status != "REBALANCING" and (assignment is None or assignment.version > version):
                 break
             if time.monotonic() >= deadline:
                 raise ClusterError(f"topology {self.name!r} still waits for a free slot to move to")
@@ -412,11 +400,6 @@ class Job:
         if self._view is not None:
             self._view.board.close()
             self._view = None
-
-
-def moved(state: TopologyState, version: int) -> bool:
-    """Whether the topology runs on a newer assignment than that version."""
-    return state.assignment is not None and state.assignment.version > version
 
 
 def restart_of(death: RestartRecord, working_after: float | None, started: float) -> Restart:

@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 from typing import BinaryIO
 
-from squall.engine.foreign.plain_text import plain
+from squall.engine.foreign.text import plain
 from squall.scheduler.common.log_output import OLDER_LOGS, older_log
 
 TAB = "\t"

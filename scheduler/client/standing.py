@@ -13,7 +13,8 @@ from pathlib import Path
 
 from squall.engine.errors import UsageError
 from squall.engine.report.account import Unfinished
-from squall.ipc.rundir import RunDir, standing_directory
+from squall.ipc.run_parent import standing_directory
+from squall.ipc.rundir import RunDir
 from squall.scheduler.client.job import STOP_GRACE_SECS, Job
 from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient, NoCluster
 from squall.scheduler.common.messages import TopologyRecord

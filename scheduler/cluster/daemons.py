@@ -4,7 +4,9 @@ Guarantees
     * `start` returns when Nimbus takes requests and every supervisor has registered; otherwise it raises with the last
       words of the daemon that failed.
     * Daemons with a lifeline stop when the process at its other end ends, in whatever way; those without one stay.
-    * A daemon that has ended can be started again, with the arguments and the lifeline that it had.
+    * A daemon that was killed or failed is started again, with the arguments and the lifeline that it had: at once the
+      first times, then after a growing delay, and no more if it keeps dying. One that ended with code 0 was told to,
+      and is not. Workers are left alone: a new supervisor adopts them.
     * Daemons of a keeper that was killed are replaced; their workers run on, and the new supervisors adopt them.
 
 Relies on: this process having one thread and never a ZeroMQ context. Thread: main.
@@ -15,42 +17,36 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import random
 import select
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from squall.engine.errors import ClusterError
 from squall.ipc.rundir import RunDir
-from squall.scheduler.client.why_away import room_error
+from squall.scheduler.client.disk_room import room_error
 from squall.scheduler.cluster.size import FIRST_PORT
+from squall.scheduler.common.daemon import EXIT_WRONG_USE
 from squall.scheduler.common.mark import processes_of, role_of, signal_marked
-from squall.scheduler.common.process import is_stopped
-from squall.scheduler.common.process_title import MODULES, Kind, Role
-from squall.scheduler.forking.module import ForkedModule, fork_module
+from squall.scheduler.common.process_title import MODULES, Role, RoleKind
+from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions
+from squall.scheduler.forking.child import ForkedModule, fork_module
 
 _START_TIMEOUT_SECS = 20.0
 """Longest wait for a cluster to answer: it takes a second, more only on an overloaded machine."""
 _KILL_TIMEOUT_SECS = 5.0
 _POLL_SECS = 0.001
+OPTIONS = RestartPolicyOptions(max_delay_secs=2.0, max_deaths=60, period_secs=300.0)
+"""Some two minutes of trying: time for an operator to mend a full disk or a descriptor limit. No delay is longer than
+half of the time that commands wait for Nimbus (`client.AWAY_PATIENCE_SECS`), so they find it once it can run."""
 
 
 def ports_of(slots: int) -> str:
     """The ports of a node with so many slots, for the supervisor's command line."""
     return ",".join(str(FIRST_PORT + slot) for slot in range(slots))
-
-
-class Ended(NamedTuple):
-    """A daemon that has ended."""
-
-    name: str
-    """ "nimbus", "supervisor-node-1"."""
-    code: int
-    """As `Popen.returncode`; 0: it was told to end."""
-    words: str
-    """The way it ended, and its last words."""
 
 
 class Daemons:
@@ -63,9 +59,13 @@ class Daemons:
         self._processes: dict[str, ForkedModule] = {}
         self._logged: dict[str, int] = {}
         """Daemon -> size in bytes of its log when it was started: its words come after that."""
-        self._roles: dict[str, tuple[Role, tuple[str, ...]]] = {"nimbus": (Role(Kind.NIMBUS), ())}
+        self._policies: dict[str, RestartPolicy] = {}
+        self._started_at: dict[str, float] = {}
+        self._due: dict[str, float] = {}
+        """Daemon -> when it is started again, in seconds of the monotonic clock."""
+        self._roles: dict[str, tuple[Role, tuple[str, ...]]] = {"nimbus": (Role(RoleKind.NIMBUS), ())}
         for number in range(1, nodes + 1):
-            role = Role(Kind.SUPERVISOR, f"node-{number}")
+            role = Role(RoleKind.SUPERVISOR, f"node-{number}")
             self._roles[f"supervisor-{role.name}"] = role, ("--node", role.name, "--ports", ports_of(slots))
 
     def kill_earlier(self) -> None:
@@ -85,7 +85,7 @@ class Daemons:
         try:
             try:
                 for name in self._roles:
-                    self.start_one(name, ready_write)
+                    self._start_one(name, ready_write)
             finally:
                 os.close(ready_write)
             self._await_ready(ready_read)
@@ -95,7 +95,7 @@ class Daemons:
         finally:
             os.close(ready_read)
 
-    def start_one(self, name: str, ready_fd: int | None = None) -> None:
+    def _start_one(self, name: str, ready_fd: int | None = None) -> None:
         """Start a daemon that does not run. ClusterError if the machine refuses."""
         role, arguments = self._roles[name]
         arguments = ("--dir", str(self._run_dir.path), *arguments)
@@ -111,44 +111,56 @@ class Daemons:
         except (OSError, ClusterError) as error:
             raise ClusterError(f"cannot start {name}: {error}") from error
 
-    def ended(self) -> list[Ended]:
-        """Forget the daemons that have ended; returns them."""
-        found = []
-        for name, process in list(self._processes.items()):
-            code = process.poll()
-            if code is not None:
-                del self._processes[name]
-                found.append(Ended(name, code, self._ending(name, code)))
-        return found
+    def keep(self, tell: Callable[[str], None]) -> None:
+        """Start daemons again that die, until none is left and none is due. `tell` writes a line for the operator."""
+        while self._processes or self._due:
+            now = time.monotonic()
+            for name, process in list(self._processes.items()):
+                code = process.poll()
+                if code is not None:
+                    del self._processes[name]
+                    self._take_end(name, code, now, tell)
+            for name in [name for name, at_secs in self._due.items() if now >= at_secs]:
+                del self._due[name]
+                self._started_at[name] = now
+                try:
+                    self._start_one(name)
+                except ClusterError as error:
+                    self._died(name, str(error), now, tell)
+            if self._processes or self._due:
+                self.await_end(max(0.0, min(self._due.values()) - time.monotonic()) if self._due else None)
 
-    def is_stopped(self, name: str) -> bool:
-        """Whether a daemon is stopped by a signal, such as SIGSTOP."""
-        process = self._processes.get(name)
-        # Only this process reaps its children, so the pid is still the daemon's.
-        return process is not None and process.poll() is None and is_stopped(process.pid)
+    def _take_end(self, name: str, code: int, now: float, tell: Callable[[str], None]) -> None:
+        words = self._ending(name, code)
+        if code == EXIT_WRONG_USE:
+            tell(f"{words}\n{name} is not started again: another process runs it, or it cannot run")
+        elif code:
+            self._died(name, words, now, tell)
 
-    def kill(self, name: str) -> None:
-        """Kill a daemon; `ended` will report it."""
-        self._processes[name].kill()
+    def _died(self, name: str, words: str, now: float, tell: Callable[[str], None]) -> None:
+        policy = self._policies.setdefault(name, RestartPolicy(OPTIONS, random.Random()))
+        verdict = policy.died(now, lived_secs=now - self._started_at.get(name, 0.0))
+        if isinstance(verdict, GiveUp):
+            command = "squall nimbus" if name == "nimbus" else "squall supervisor"
+            tell(f"{words}\n{name} is given up after {verdict}; the rest of the cluster runs on; see `{command}`")
+            return
+        when = f"in {verdict.delay_secs:.1f} s" if verdict.delay_secs else "at once"
+        tell(f"{words}; it is started again {when}, the rest of the cluster runs on")
+        self._due[name] = now + verdict.delay_secs
 
-    def await_end(self, timeout_secs: float) -> bool:
-        """Wait until a daemon ends, at most for `timeout_secs`; whether one has."""
+    def await_end(self, timeout_secs: float | None) -> bool:
+        """Wait until a daemon ends, at most for `timeout_secs`. Return whether one has ended."""
         if any(process.poll() is not None for process in self._processes.values()):
-            # `is_stopped` may have reaped it just now: there is no process any more to open.
+            # It was reaped just now: there is no process any more to open.
             return True
         poll = select.poll()
         pidfds = [os.pidfd_open(process.pid) for process in self._processes.values()]
         for pidfd in pidfds:
             poll.register(pidfd, select.POLLIN)
-        ended = poll.poll(math.ceil(timeout_secs * 1000))
+        ended = poll.poll(None if timeout_secs is None else math.ceil(timeout_secs * 1000))
         for pidfd in pidfds:
             os.close(pidfd)
         return bool(ended)
-
-    @property
-    def count(self) -> int:
-        """The number of daemons that have not been seen to end."""
-        return len(self._processes)
 
     def _await_ready(self, fd: int) -> None:
         deadline = time.monotonic() + _START_TIMEOUT_SECS

@@ -1,9 +1,12 @@
 """Carries out a fault plan while a topology runs.
 
-Guarantees: faults begin as the plan says, by the same request as `squall inject`; time counts from the moment when
-every worker was ready for the first time. A topology that was submitted inactive is activated then, after the faults
-that begin at once. If a fault's target is away (dead and not replaced yet), the fault is tried again until it is there.
-`end` leaves nothing broken.
+Guarantees
+    * The same faults, seed and times give the same faults, with the same seeds of their draws. At least `every_secs`
+      lie between two occurrences of one fault, even if the first was late.
+    * Faults begin as the plan says, by the same request as `squall inject`; time counts from the moment when every
+      worker was ready for the first time. A topology that was submitted inactive is activated then, after the faults
+      that begin at once. If a fault's target is away (dead and not replaced yet), it is tried again until it is there.
+    * `end` leaves nothing broken.
 
 Relies on: `turn` being called every few milliseconds; a keeper, which starts daemons again that the plan has killed.
 Thread: the job's.
@@ -12,8 +15,10 @@ Thread: the job's.
 from __future__ import annotations
 
 import contextlib
+import random
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -23,10 +28,9 @@ from squall.ipc.control import NoAnswer
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.nimbus_client import NimbusClient, nimbus_is_stopped
 from squall.scheduler.cluster.size import FIRST_PORT
-from squall.scheduler.faults.fault_plan import Plan
+from squall.scheduler.faults.fault import Fault, text_of
+from squall.scheduler.faults.fault_plan import FaultPlan
 from squall.scheduler.faults.resolution import Place, View
-from squall.scheduler.faults.schedule import Course, Schedule
-from squall.scheduler.faults.sentence import text_of
 
 _LOOK_SECS = 0.005
 """Between two counts of acks: a fault `after 1000 acked` begins at most that late."""
@@ -44,7 +48,7 @@ def view_before(name: str, topology: Topology, nodes: Sequence[str], slots_per_n
 class FaultDriver:
     """Carries out the plan of one run."""
 
-    def __init__(self, plan: Plan, client: NimbusClient, job: Job, tell: Callable[[str], None]) -> None:
+    def __init__(self, plan: FaultPlan, client: NimbusClient, job: Job, tell: Callable[[str], None]) -> None:
         """`tell` gets a line whenever a fault begins."""
         self._schedule = Schedule(plan.faults, plan.seed)
         self._ends_secs = plan.for_secs
@@ -112,3 +116,63 @@ class FaultDriver:
         else:
             course.has_begun(secs)
             self._tell(f"{secs:.3f} s: {text_of(replace(asked, seed=None))}")
+
+
+AGAIN_SECS = 0.1
+"""Pause before an occurrence is tried again whose targets are away: replacements take a fraction of a second."""
+
+
+@dataclass
+class Course:
+    """One fault of the plan and its progress."""
+
+    fault: Fault
+    due_secs: float | None
+    """When it begins next; None: never again, or not known yet."""
+    rng: random.Random
+    begun: int = 0
+
+    def __post_init__(self) -> None:
+        self.seed = self.rng.getrandbits(32)
+        """Of the next occurrence, however often it is tried."""
+
+    @property
+    def occurrence(self) -> Fault:
+        """This occurrence alone, to be injected now."""
+        return replace(self.fault, at_secs=0.0, after_acked=0, every_secs=None, times=None, seed=self.seed)
+
+    def has_begun(self, now_secs: float) -> None:
+        """It was carried out."""
+        self.begun += 1
+        self.seed = self.rng.getrandbits(32)
+        again = self.fault.every_secs is not None and self.begun < (self.fault.times or self.begun + 1)
+        self.due_secs = now_secs + self.fault.every_secs if again and self.fault.every_secs is not None else None
+
+    def is_away(self, now_secs: float) -> None:
+        """Its target is away: it is tried again soon."""
+        self.due_secs = now_secs + AGAIN_SECS
+
+
+class Schedule:
+    """The faults of one plan. Call `due` whenever time has passed or messages were acked."""
+
+    def __init__(self, faults: Sequence[Fault], seed: int) -> None:
+        self.courses = [
+            Course(
+                fault, None if fault.after_acked else fault.at_secs,
+                random.Random(f"{seed}/{number}" if fault.seed is None else fault.seed),
+            )
+            for number, fault in enumerate(faults)
+        ]
+
+    def due(self, now_secs: float, acked: int) -> list[Course]:
+        """The faults that begin now, in order of their times. Each is to be told what became of it."""
+        for course in self.courses:
+            if course.due_secs is None and not course.begun and acked >= course.fault.after_acked:
+                course.due_secs = now_secs
+        found = [(course.due_secs, number) for number, course in enumerate(self.courses) if course.due_secs is not None]
+        return [self.courses[number] for secs, number in sorted(found) if secs <= now_secs]
+
+    def not_begun(self) -> list[Course]:
+        """The faults that never began, or not as many times as asked."""
+        return [course for course in self.courses if course.begun < (course.fault.times or 1)]

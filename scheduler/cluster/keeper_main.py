@@ -2,7 +2,7 @@
 
 Guarantees
     * It imports the daemons' modules while its launcher does other things, and starts nothing before it is told to
-      (`keeper_process.Order`). Then it reports once, on its stdout, whether the cluster answers, and ends when no
+      (`keeper_process.KeeperOrder`). Then it reports once, on its stdout, whether the cluster answers, and ends when no
       daemon is left.
     * Daemons are forked from it, with their imports done: interpreter start and imports dominate the time of a start
       and of a restart. So they run the code that was on disk when the keeper was started.
@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import random
 import select
 import sys
 import time
@@ -28,19 +27,18 @@ from collections.abc import Sequence
 import msgspec
 
 from squall.engine.errors import ClusterError, SquallError, UsageError
-from squall.engine.foreign.plain_text import plain
+from squall.engine.foreign.text import plain
 from squall.ipc.private import UMASK, naming
 from squall.ipc.run_parent import try_flock
 from squall.ipc.rundir import RunDir
 from squall.scheduler.cluster.daemons import Daemons
-from squall.scheduler.cluster.keeper import Keeper
-from squall.scheduler.cluster.keeper_process import LENGTH_BYTES, Began, Order
-from squall.scheduler.common.process_title import MODULES, Kind, Role, show_role
+from squall.scheduler.cluster.keeper_process import LENGTH_BYTES, Began, KeeperOrder
+from squall.scheduler.common.process_title import MODULES, Role, RoleKind, show_role
 from squall.scheduler.forking.parent import preload
-
-# The daemons' modules, imported here once for all of them.
 from squall.scheduler.nimbus import main as nimbus_main
 from squall.scheduler.supervisor import main as supervisor_main
+
+# The daemons' modules, imported here once for all of them.
 
 PRELOADED = (nimbus_main, supervisor_main)
 PRELOAD_DELAY_SECS = 2.0
@@ -48,12 +46,13 @@ PRELOAD_DELAY_SECS = 2.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog=f"python -m {MODULES[Kind.KEEPER]}", description="keeps a cluster's daemons")
+    prog = f"python -m {MODULES[RoleKind.KEEPER]}"
+    parser = argparse.ArgumentParser(prog=prog, description="keeps a cluster's daemons")
     parser.add_argument("--dir", required=True, help="run directory")
     parser.add_argument("--starting-fd", type=int, help="descriptor that holds the right to start")
     parser.add_argument("--remove-dir", action="store_true", help="remove the run directory at the end")
     options = parser.parse_args(arguments)
-    show_role(Role(Kind.KEEPER))
+    show_role(Role(RoleKind.KEEPER))
     os.umask(UMASK)
     run_dir = RunDir(options.dir)
     report, lifeline = os.dup(1), os.dup(0)
@@ -77,22 +76,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not is_early and not daemons.await_end(PRELOAD_DELAY_SECS):
             # Only now, when the first topology has started: daemons that are forked later have these imports done.
             preload()
-        Keeper(daemons, random.Random(), _log).run()
+        daemons.keep(_log)
         run_dir.keeper_lock.unlink(missing_ok=True)
     if options.remove_dir:
         run_dir.remove()
     return 0
 
 
-def _read_order(fd: int) -> Order | None:
+def _read_order(fd: int) -> KeeperOrder | None:
     """The launcher's order; None if it has ended without one."""
     with open(fd, "rb", closefd=False) as pipe:
         length = pipe.read(LENGTH_BYTES)
         body = pipe.read(int.from_bytes(length, "little"))
-    return msgspec.msgpack.decode(body, type=Order) if body else None
+    return msgspec.msgpack.decode(body, type=KeeperOrder) if body else None
 
 
-def _start(run_dir: RunDir, order: Order, lifeline: int) -> Daemons:
+def _start(run_dir: RunDir, order: KeeperOrder, lifeline: int) -> Daemons:
     os.environb.clear()
     os.environb.update(order.environment)
     if order.directory:

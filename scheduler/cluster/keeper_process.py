@@ -26,10 +26,11 @@ import msgspec
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.private import opener
-from squall.ipc.rundir import RunDir, default_parent, sweep_stale
+from squall.ipc.run_parent import default_parent, sweep_stale
+from squall.ipc.rundir import RunDir
 from squall.scheduler.common.mark import daemon_environment
 from squall.scheduler.common.process import peek_dead_child
-from squall.scheduler.forking.interpreter import interpreter
+from squall.scheduler.common.process_title import interpreter
 
 LENGTH_BYTES = 4
 MODULE = "squall.scheduler.cluster.keeper_main"
@@ -37,7 +38,7 @@ END_PATIENCE_SECS = 10.0
 """Longest wait for a keeper to end when its cluster was told to: twice the workers' grace."""
 
 
-class Order(msgspec.Struct):
+class KeeperOrder(msgspec.Struct):
     """To the keeper: start the cluster."""
 
     nodes: int
@@ -73,6 +74,7 @@ class KeeperProcess:
         if run_dir is None:
             sweep_stale(default_parent())
         self.is_anonymous = run_dir is None
+        self.keeps_dir = keep_dir
         self.run_dir = run_dir or RunDir.create()
         self._is_started = False
         command = [*interpreter(MODULE), "--dir", str(self.run_dir.path)]
@@ -98,7 +100,7 @@ class KeeperProcess:
     def start(self, nodes: int, slots: int, *, is_bound: bool = True, adopts: bool = False) -> None:
         """Start the cluster. ClusterError or UsageError if that fails."""
         environment = daemon_environment(self.run_dir)
-        order = Order(
+        order = KeeperOrder(
             nodes, slots, {os.fsencode(name): os.fsencode(value) for name, value in environment.items()},
             _current_directory(), is_bound, adopts,
         )
@@ -128,7 +130,7 @@ class KeeperProcess:
             return pipe.read()
 
     def _last_words(self) -> str:
-        from squall.scheduler.client.why_away import room_error
+        from squall.scheduler.client.disk_room import room_error
         from squall.scheduler.cluster.daemons import last_line
 
         words = last_line(self.run_dir.daemon_log("keeper")) or room_error(self.run_dir)

@@ -21,22 +21,22 @@ from types import ModuleType, TracebackType
 
 from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
-from squall.engine.errors import ClusterError, SquallError, UsageError
-from squall.engine.foreign.plain_text import plain, plain_lines
+from squall.engine.errors import ClusterError, SquallError
+from squall.engine.foreign.text import plain, plain_lines
 from squall.engine.plural import plural
+from squall.engine.report.document import strict_json
 from squall.engine.report.run_report import RunReport
-from squall.engine.report.strict_json import strict_json
 from squall.ipc.private import naming
-from squall.scheduler.client.cluster_use import ClusterUse, configured
+from squall.scheduler.client.cluster import ClusterUse, configured
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.log_tail import LogTail, log_line
 from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient
 from squall.scheduler.cluster.keeper_process import KeeperProcess
 from squall.scheduler.cluster.size import check_cluster
-from squall.scheduler.cluster.starting import InUse, start_cluster
+from squall.scheduler.cluster.starting import start_cluster
 from squall.scheduler.cluster.stopping import stop_bound
 from squall.scheduler.records.dead_letters import DeadLetters
-from squall.scheduler.records.kept_state import keep_dead_letters
+from squall.scheduler.records.remains import keep_dead_letters
 
 _STOP_GRACE_SECS = 5.0
 """Longest time for workers' `close` and `cleanup` before they are killed."""
@@ -49,22 +49,25 @@ class LocalCluster(ClusterUse):
         self, nodes: int = 1, slots_per_node: int = 2, run_dir: str | Path | None = None, logs: bool = True,
         keeper: KeeperProcess | None = None,
     ) -> None:
-        """A `keeper` that was launched before starts it sooner; its run directory is used."""
+        """A `keeper` that was launched before starts it sooner; its run directory is used, and stays if it says so."""
         check_cluster(nodes, slots_per_node)
         self._maker = os.getpid()
+        self.forced = ""
+        """Why it took force to end the cluster; "" if it did not."""
         self._jobs = []
         self._client = None
         if run_dir is None:
             self._keeper = keeper or KeeperProcess()
         else:
-            self._keeper = _started(run_dir, nodes, slots_per_node)
+            with naming(run_dir):
+                self._keeper = start_cluster(run_dir, nodes, slots_per_node)
         self.run_dir = self._keeper.run_dir
         self._tail = LogTail(self.run_dir.logs) if logs else None
         try:
             if run_dir is None:
                 with naming(self.run_dir.path):
                     self._keeper.start(nodes, slots_per_node)
-            self._client = NimbusClient(self.run_dir, patience_secs=AWAY_PATIENCE_SECS, is_own=True)
+            self._client = NimbusClient(self.run_dir, patience_secs=AWAY_PATIENCE_SECS)
         except BaseException:
             self.close(grace_secs=0.0)
             raise
@@ -89,18 +92,20 @@ class LocalCluster(ClusterUse):
                 with contextlib.suppress(ClusterError):
                     job.remove(grace_secs)
             job.close()
-        self._keep_dead_letters()
+        if not self._keeper.keeps_dir:
+            self._keep_dead_letters()
         self._jobs.clear()
         echo(self.new_log_lines())
         if self._client is not None:
-            if why := stop_bound(self._keeper, self._client, grace_secs):
-                sys.stderr.write(f"the cluster was ended by force: {plain(why)}\n")
+            self.forced = stop_bound(self._keeper, self._client, grace_secs)
+            if self.forced:
+                sys.stderr.write(f"the cluster was ended by force: {plain(self.forced)}\n")
             self._client = None
         self._keeper.close()
-        if self._keeper.is_anonymous:
-            self.run_dir.remove()
-        else:
+        if not self._keeper.is_anonymous:
             self.run_dir.close()
+        elif not self._keeper.keeps_dir:
+            self.run_dir.remove()
 
     def _keep_dead_letters(self) -> None:
         """Copy dead letters out of an anonymous run directory, which is removed, and say where they are."""
@@ -127,14 +132,6 @@ class LocalCluster(ClusterUse):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _started(path: str | Path, nodes: int, slots: int) -> KeeperProcess:
-    try:
-        with naming(path):
-            return start_cluster(path, nodes, slots)
-    except InUse as error:
-        raise UsageError(f"run directory {path} is in use by pid {error.pid}") from None
 
 
 def run(

@@ -6,8 +6,6 @@ The needs of components are not known before they run, and do not count.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import psutil
 
 from squall.engine.errors import UsageError
@@ -27,7 +25,7 @@ def check_cluster(nodes: int, slots: int) -> None:
     most = LAST_PORT - FIRST_PORT + 1
     if slots > most:
         raise UsageError(f"slots is {slots}; a node has at most {most}, one for each port from {FIRST_PORT} up")
-    needed, available = nodes * (NODE_MB + slots * WORKER_MB), available_mb()
+    needed, available = nodes * (NODE_MB + slots * WORKER_MB), psutil.virtual_memory().available >> 20
     if needed > available and (nodes > 1 or slots > SMALLEST_SLOTS):
         raise UsageError(
             f"nodes is {nodes}, with {slots} slots each: that takes {needed} MB of memory, and {available} MB are "
@@ -38,15 +36,3 @@ def check_cluster(nodes: int, slots: int) -> None:
 def check_workers(workers: int, nodes: int) -> None:
     """UsageError unless the machine has room for so many workers on so many nodes."""
     check_cluster(nodes, -(-workers // max(1, nodes)))
-
-
-def available_mb() -> int:
-    """The memory free for this process and its children, by the limits of system and control group."""
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-        group = next((line.removeprefix("0::") for line in lines if line.startswith("0::")), "/")
-        text = (Path("/sys/fs/cgroup") / group.lstrip("/") / "memory.max").read_text().strip()
-    except (FileNotFoundError, PermissionError):
-        text = ""
-    available = int(psutil.virtual_memory().available)
-    return min(available, int(text) if text.isdecimal() else available) >> 20

@@ -26,6 +26,7 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.engine.report.account import Unfinished
 from squall.ipc.control import NoAnswer
 from squall.ipc.rundir import RunDir
+from squall.scheduler.client.disk_room import room_error
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.nimbus_client import (
     AWAY_PATIENCE_SECS,
@@ -36,18 +37,14 @@ from squall.scheduler.client.nimbus_client import (
     NoCluster,
     NotEnded,
 )
-from squall.scheduler.client.why_away import room_error
 from squall.scheduler.cluster.keeper_process import KeeperProcess
 from squall.scheduler.common.mark import processes_of, role_of, signal_marked
 from squall.scheduler.common.messages import TopologyRecord
-from squall.scheduler.common.process import is_stopped
-from squall.scheduler.common.process_title import Kind
+from squall.scheduler.common.process_title import RoleKind
 from squall.scheduler.records.topology_view import TopologyView
 
 ANSWER_SECS = TIMEOUT_SECS
 """Longest wait of a stop for Nimbus's answer before it takes Nimbus for hung."""
-STOPPED_SECS = 2.0
-"""Longest wait for a Nimbus that is stopped by SIGSTOP: it cannot answer until it is continued."""
 STOP_GRACE_SECS = 5.0
 """Longest time for workers' `close` and `cleanup` before they are killed."""
 _STOP_MARGIN_SECS = 5.0
@@ -56,7 +53,7 @@ _POLL_SECS = 0.05
 
 
 @dataclass(frozen=True)
-class Stopped:
+class StoppedCluster:
     """The outcome of a stop."""
 
     pending: dict[str, Unfinished] = field(default_factory=dict)
@@ -70,26 +67,27 @@ class Stopped:
     """Whether Nimbus stopped the cluster, after the drain or at its limit. Otherwise nothing was drained."""
 
 
-def stop_cluster(run_dir: RunDir, drain_secs: float, on_wait: Callable[[], bool | None] | None = None) -> Stopped:
+def stop_cluster(
+    run_dir: RunDir, drain_secs: float, on_wait: Callable[[], bool | None] | None = None
+) -> StoppedCluster:
     """Drain for at most `drain_secs`, then end the cluster. When `on_wait` returns True, the drain ends early."""
     if not (math.isfinite(drain_secs) and drain_secs >= 0):
         raise UsageError(f"the wait is {drain_secs}; allowed: a number of seconds from 0 up")
     if not _await_kept_nimbus(run_dir):
         return _end_without_nimbus(run_dir)
     try:
-        _await_going_nimbus(run_dir)
         pending = _stop_by_nimbus(run_dir, drain_secs, on_wait)
     except (NoAnswer, NotEnded, NoCluster, NimbusAway):
         if run_dir.lock_holder() is None:
             # It died, or another command has stopped the cluster.
             return _end_without_nimbus(run_dir)
         # Nimbus holds its directory, but is stopped or hangs.
-        return Stopped(killed=_end_processes(run_dir), is_silent=True, by_nimbus=False)
+        return StoppedCluster(killed=end_lost(run_dir), is_silent=True, by_nimbus=False)
     # Nimbus has waited for the supervisors that it knew: one that is left had not registered with it yet.
-    if not _of_kind(processes_of(run_dir), Kind.SUPERVISOR):
+    if not _of_kind(processes_of(run_dir), RoleKind.SUPERVISOR):
         # A forking parent ends a moment after its supervisor.
         _await_none(run_dir, _STOP_MARGIN_SECS)
-    return Stopped(pending, _end_processes(run_dir))
+    return StoppedCluster(pending, end_lost(run_dir))
 
 
 def stop_bound(keeper: KeeperProcess, client: NimbusClient, grace_secs: float) -> str:
@@ -115,18 +113,18 @@ def stop_bound(keeper: KeeperProcess, client: NimbusClient, grace_secs: float) -
     return ""
 
 
-def _end_without_nimbus(run_dir: RunDir) -> Stopped:
+def _end_without_nimbus(run_dir: RunDir) -> StoppedCluster:
     """End what is left; nothing may be, or processes that another command's stop is just ending."""
-    is_led = bool(_of_kind(processes_of(run_dir), Kind.SUPERVISOR, Kind.WORKER))
+    is_led = bool(_of_kind(processes_of(run_dir), RoleKind.SUPERVISOR, RoleKind.WORKER))
     if not is_led and not _await_none(run_dir, _STOP_MARGIN_SECS):
-        return Stopped()
-    return Stopped(killed=_end_processes(run_dir), by_nimbus=False)
+        return StoppedCluster()
+    return StoppedCluster(killed=end_lost(run_dir), by_nimbus=False)
 
 
 def _stop_by_nimbus(
     run_dir: RunDir, drain_secs: float, on_wait: Callable[[], bool | None] | None
 ) -> dict[str, Unfinished]:
-    """Stop the cluster through Nimbus; returns `Stopped.pending`. NoAnswer or NotEnded if Nimbus does nothing."""
+    """Stop the cluster through Nimbus. Returns what is `pending`. NoAnswer or NotEnded if Nimbus does nothing."""
     with NimbusClient(run_dir, timeout_secs=ANSWER_SECS, patience_secs=AWAY_PATIENCE_SECS) as client:
         jobs = [Job(client, record, run_dir) for record in _topologies(client)]
         try:
@@ -168,27 +166,19 @@ def _await_kept_nimbus(run_dir: RunDir) -> bool:
     """Whether there is a Nimbus; waits for a keeper to restart it."""
     deadline = time.monotonic() + AWAY_PATIENCE_SECS
     while run_dir.lock_holder() is None:
-        if not _of_kind(processes_of(run_dir), Kind.KEEPER) or time.monotonic() >= deadline:
+        if not _of_kind(processes_of(run_dir), RoleKind.KEEPER) or time.monotonic() >= deadline:
             return False
         time.sleep(_POLL_SECS)
     return True
 
 
-def _await_going_nimbus(run_dir: RunDir) -> None:
-    """Wait while Nimbus's process is stopped by a signal. NoAnswer if it stays so."""
-    deadline = time.monotonic() + STOPPED_SECS
-    while any(is_stopped(process.pid) for process in _of_kind(processes_of(run_dir), Kind.NIMBUS)):
-        if time.monotonic() >= deadline:
-            raise NoAnswer(f"Nimbus (pid {run_dir.lock_holder()}) is stopped")
-        time.sleep(_POLL_SECS)
-
-
-def _end_processes(run_dir: RunDir) -> int:
-    """End processes without Nimbus: by SIGTERM (supervisors stop workers), then by force; returns their number."""
+def end_lost(run_dir: RunDir) -> int:
+    """End the processes of a cluster without Nimbus: by SIGTERM (supervisors stop workers), then by force. Return
+    their number. Its run directory may have been removed."""
     _end_keeper(run_dir)
     found = processes_of(run_dir)
     # Nimbus too: if its directory or its key is gone, it may still run, and would be waited for in vain.
-    daemons = _of_kind(found, Kind.SUPERVISOR, Kind.NIMBUS)
+    daemons = _of_kind(found, RoleKind.SUPERVISOR, RoleKind.NIMBUS)
     for process in daemons:
         signal_marked(process, run_dir, signal.SIGTERM)
     for process in found:
@@ -209,7 +199,7 @@ def _end_keeper(run_dir: RunDir) -> None:
     """Kill the keeper and wait for its end. Call it first: the keeper restarts daemons."""
     run_dir.keeper_lock.unlink(missing_ok=True)
     deadline = time.monotonic() + _STOP_MARGIN_SECS
-    while keepers := _of_kind(processes_of(run_dir), Kind.KEEPER):
+    while keepers := _of_kind(processes_of(run_dir), RoleKind.KEEPER):
         for process in keepers:
             signal_marked(process, run_dir, signal.SIGKILL)
         if time.monotonic() >= deadline:
@@ -217,14 +207,9 @@ def _end_keeper(run_dir: RunDir) -> None:
         time.sleep(_POLL_SECS)
 
 
-def _of_kind(processes: list[psutil.Process], *kinds: Kind) -> list[psutil.Process]:
+def _of_kind(processes: list[psutil.Process], *kinds: RoleKind) -> list[psutil.Process]:
     """Those that are of one of these kinds."""
     return [process for process in processes if (role := role_of(process)) is not None and role.kind in kinds]
-
-
-def end_lost(run_dir: RunDir) -> int:
-    """End the processes of a cluster whose run directory was removed or is unusable; returns their number."""
-    return _end_processes(run_dir)
 
 
 def _await_none(run_dir: RunDir, secs: float) -> list[psutil.Process]:

@@ -12,7 +12,7 @@ import contextlib
 import pickle
 import sys
 from collections.abc import Iterator
-from types import CellType, FunctionType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import cloudpickle
@@ -20,11 +20,8 @@ import cloudpickle
 from squall.engine.api.of_function import OfFunction
 from squall.engine.api.topology import ComponentSpec, Topology
 from squall.engine.errors import ClusterError, UsageError
-from squall.engine.foreign.text import message_of, repr_of, text_of_error
+from squall.engine.foreign.text import message_of, text_of_error
 from squall.scheduler.common.import_path import extend_import_path
-
-_MAX_DEPTH = 4
-"""Levels of attributes to search for the one that cannot be pickled: deeper names help nobody."""
 
 
 def dump(topology: Topology, by_value: ModuleType | None = None) -> bytes:
@@ -87,55 +84,30 @@ def _by_value(module: ModuleType | None) -> Iterator[None]:
 
 def _explain(topology: Topology, error: BaseException) -> str:
     for spec in topology.components.values():
-        culprit = _find(spec.component, spec.id, _MAX_DEPTH)
-        if culprit is not None:
+        why = _refusal(spec.component)
+        if why is not None:
             place = "the function, or in a class's " if isinstance(spec.component, OfFunction) else ""
             return (
-                f"component {spec.id!r} cannot be sent to a worker: {culprit}; create it in {place}open() or prepare() "
-                "instead"
+                f"component {spec.id!r} cannot be sent to a worker: {_culprit(spec)} cannot be pickled "
+                f"({message_of(why)}); create it in {place}open() or prepare() instead"
             )
     return f"the topology cannot be sent to a worker: {text_of_error(error)}"
 
 
-def _find(value: Any, name: str, depth: int) -> str | None:
-    """The innermost attribute that cannot be pickled, and why; None if `value` can be."""
+def _culprit(spec: ComponentSpec) -> str:
+    """The attribute that cannot be pickled, or the component as a whole."""
+    for name, value in getattr(spec.component, "__dict__", {}).items():
+        if _refusal(value) is not None:
+            return f"{spec.id}.{name}, a {type(value).__qualname__},"
+    return spec.id
+
+
+def _refusal(value: Any) -> BaseException | None:
+    """Why a value cannot be pickled; None if it can be."""
     try:
         cloudpickle.dumps(value)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        if depth:
-            for attribute, inner in _parts(value):
-                found = _find(inner, f"{name}{attribute}", depth - 1)
-                if found is not None:
-                    return found
-        return (
-            f"{name} is a {type(value).__qualname__}, which cannot be pickled ({message_of(error)})"
-        )
+        return error
     return None
-
-
-def _parts(value: Any) -> list[tuple[str, Any]]:
-    """The attributes that pickle would visit: a class may leave out others."""
-    if isinstance(value, dict):
-        return [(f"[{repr_of(key)}]", inner) for key, inner in value.items()]
-    if isinstance(value, list | tuple | set | frozenset):
-        return [(f"[{index}]", inner) for index, inner in enumerate(value)]
-    if isinstance(value, FunctionType):
-        # A cell is empty until the variable around the function has a value.
-        cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
-        named = {name: value.__globals__[name] for name in value.__code__.co_names if name in value.__globals__}
-        named |= {name: cell.cell_contents for name, cell in cells if cell != CellType()}
-        return [(f"'s variable {name}", inner) for name, inner in named.items()]
-    try:
-        state = value.__getstate__()
-    except KeyboardInterrupt:
-        raise
-    except BaseException:
-        # Its state cannot be read either; `value` is to blame all the same.
-        return []
-    attributes: dict[str, Any] = {}
-    for part in state if isinstance(state, tuple) else (state,):  # a tuple if the class has __slots__
-        if isinstance(part, dict):
-            attributes.update(part)
-    return [(f".{attribute}", inner) for attribute, inner in attributes.items()]

@@ -65,47 +65,43 @@ class CodeStore:
 
         Clients share the lock of the directory; a sweep takes it alone.
         """
-        fd = self._open_hold()
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH)
+        with self._locked(fcntl.LOCK_SH):
             yield
-        finally:
-            os.close(fd)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Exclude submissions and sweeps. ClusterError if a client holds the store."""
-        fd = self._open_hold()
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield
+            with self._locked(fcntl.LOCK_EX | fcntl.LOCK_NB):
+                yield
         except BlockingIOError:
             raise ClusterError("a topology is being submitted just now; try again") from None
-        finally:
-            os.close(fd)
 
     def keep_only(self, digests: Collection[str]) -> bool:
         """Remove every other file, fragments included.
 
         False, and nothing is removed, if a client holds the store.
         """
-        fd = self._open_hold()
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for path in self._directory.iterdir():
-                if path.name not in digests:
-                    path.unlink(missing_ok=True)
+            with self._locked(fcntl.LOCK_EX | fcntl.LOCK_NB):
+                for path in self._directory.iterdir():
+                    if path.name not in digests:
+                        path.unlink(missing_ok=True)
         except BlockingIOError:
             return False
-        finally:
-            os.close(fd)
         return True
 
-    def _open_hold(self) -> int:
+    @contextmanager
+    def _locked(self, operation: int) -> Iterator[None]:
         try:
-            return os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise ClusterError(f"cannot lock code store {self._directory}: {error.strerror}") from None
+        try:
+            fcntl.flock(fd, operation)
+            yield
+        finally:
+            os.close(fd)
 
     def path(self, digest: str) -> Path:
         """The file of a blob, for direct readers."""

@@ -26,10 +26,10 @@ import msgspec
 import zmq
 
 from squall.engine.errors import SquallError, UsageError
-from squall.engine.foreign.plain_text import plain, plain_lines
+from squall.engine.foreign.text import plain, plain_lines
 from squall.ipc.private import UMASK, make_levels, naming, opener
 from squall.scheduler.common import process
-from squall.scheduler.common.process_title import MODULES, Kind, Role, show_role
+from squall.scheduler.common.process_title import MODULES, Role, RoleKind, show_role
 
 EXIT_WRONG_USE = 2
 """Exit code of a daemon that refused its arguments or its directory: it would refuse them again."""
@@ -37,7 +37,7 @@ EXIT_WRONG_USE = 2
 log = logging.getLogger(__name__)
 
 
-def daemon_parser(kind: Kind, description: str) -> argparse.ArgumentParser:
+def daemon_parser(kind: RoleKind, description: str) -> argparse.ArgumentParser:
     """A parser of the options that all daemons have."""
     parser = argparse.ArgumentParser(prog=f"python -m {MODULES[kind]}", description=description)
     parser.add_argument("--dir", required=True, help="run directory")
@@ -47,7 +47,7 @@ def daemon_parser(kind: Kind, description: str) -> argparse.ArgumentParser:
 
 
 def run_daemon(
-    kind: Kind, parse: Callable[[], argparse.Namespace], work: Callable[[argparse.Namespace], None]
+    kind: RoleKind, parse: Callable[[], argparse.Namespace], work: Callable[[argparse.Namespace], None]
 ) -> int:
     """Run a daemon's work; returns its exit code. `parse` gives its options; a supervisor's have its node."""
     log_to_stderr()
@@ -96,7 +96,7 @@ def read_record(path: Path) -> DaemonRecord | None:
     """The record; None if there is none, or it cannot be read."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=DaemonRecord)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, ValueError):
         return None
 
 

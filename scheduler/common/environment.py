@@ -85,7 +85,7 @@ def enter_surroundings(run_dir: RunDir, record: TopologyRecord) -> None:
 def _read(path: Path, record: TopologyRecord) -> dict[str, str]:
     try:
         variables = msgspec.json.decode(path.read_bytes(), type=dict[str, str])
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is damaged"
         raise ClusterError(f"cannot read the variables of {record.name} in {path}: {why}; submit it again") from None
     missing = sorted({*record.env_names} - {*variables})

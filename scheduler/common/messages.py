@@ -104,6 +104,8 @@ class TopologyRecord(Wire):
     """Variables that its workers get. Their values may be secrets: see `scheduler.common.environment`."""
     successor: Successor | None = None
     """What takes its place when it is gone, while the status is "KILLED"."""
+    kill_wait_secs: float = 0.0
+    """How long it may still run after the last kill, while the status is "KILLED"."""
 
 
 class Successor(Wire):
@@ -357,7 +359,7 @@ class InjectFault(Wire):
     """Request: break something on purpose, now. The reply is FaultsTold."""
 
     line: str
-    """As of `scheduler.faults.sentence`."""
+    """A fault's line, as `scheduler.faults.fault` reads it."""
 
 
 class HealFaults(Wire):

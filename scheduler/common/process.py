@@ -6,7 +6,7 @@ Guarantees
       was opened (`open_proven`). 0 and negative numbers, which mean groups, name no process.
     * A reaper here names the one child that it reaps; libraries reap their own.
 
-Relies on: Linux 5.4 (pidfd, waitid by pidfd); from 6.9 on, process groups are signalled by pidfd as well.
+Relies on: Linux 5.4 (pidfd, waitid by pidfd).
 
 An *exit status* is a number as `os.waitpid` returns it, from whatever source.
 """
@@ -14,7 +14,6 @@ An *exit status* is a number as `os.waitpid` returns it, from whatever source.
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 import signal
 import time
@@ -23,7 +22,6 @@ from squall.engine.errors import ClusterError
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-PIDFD_SIGNAL_PROCESS_GROUP = 1 << 2
 CORE_DUMPED = 0x80
 
 
@@ -78,26 +76,16 @@ def send_signal(pidfd: int, signum: int) -> bool:
     return True
 
 
-def send_signal_to_group(pidfd: int, pid: int, signum: int) -> bool:
-    """Signal the process group that `pid` leads, dead or alive. False if the group is empty."""
+def send_signal_to_group(pid: int, signum: int) -> bool:
+    """Signal the process group that `pid` leads, dead or alive. False if the group is empty.
+
+    Called right after the leader's end was seen, or it was proven: its pid cannot have been reused yet.
+    """
     if pid <= 1:
         raise ClusterError(f"pid {pid} leads no process group of ours")
     try:
-        signal.pidfd_send_signal(pidfd, signum, None, PIDFD_SIGNAL_PROCESS_GROUP)
-    except ProcessLookupError:
-        return False
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise ClusterError(f"cannot send {signal_name(signum)} to process group {pid}: {error.strerror}") from error
-        return _kill_group_by_number(pid, signum)
-    return True
-
-
-def _kill_group_by_number(pid: int, signum: int) -> bool:
-    """For kernels before 6.9. Called right after the end was seen, when the pid cannot have been reused yet."""
-    try:
         os.killpg(pid, signum)
-    except ProcessLookupError:
+    except (ProcessLookupError, PermissionError):
         return False
     return True
 

@@ -12,18 +12,22 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
+import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
 from setproctitle import getproctitle, setproctitle
 
+from squall.engine.errors import UsageError
+
 _PREFIX = "squall: "
 _SPARE = "SPT_NOENV"
 """Variable that tells setproctitle not to write over the environment, which follows the command line in memory."""
 
 
-class Kind(StrEnum):
+class RoleKind(StrEnum):
     """What a process is."""
 
     KEEPER = "keeper"
@@ -34,18 +38,27 @@ class Kind(StrEnum):
 
 
 MODULES = {
-    Kind.KEEPER: "squall.scheduler.cluster.keeper_main",
-    Kind.NIMBUS: "squall.scheduler.nimbus.main",
-    Kind.SUPERVISOR: "squall.scheduler.supervisor.main",
-    Kind.FORKING_PARENT: "squall.scheduler.forking.parent",
+    RoleKind.KEEPER: "squall.scheduler.cluster.keeper_main",
+    RoleKind.NIMBUS: "squall.scheduler.nimbus.main",
+    RoleKind.SUPERVISOR: "squall.scheduler.supervisor.main",
+    RoleKind.FORKING_PARENT: "squall.scheduler.forking.parent",
 }
 """The module that each runs; a worker is forked by a forking parent."""
+
+
+def interpreter(module: str) -> list[str]:
+    """The beginning of a command line that runs one of Squall's modules.
+
+    -P takes the current directory off the import path: a daemon that imports the standard library's `queue` must not
+    execute a user's file of that name.
+    """
+    return [sys.executable, "-P", "-m", module]
 
 
 class Role(NamedTuple):
     """A process's kind, and which one of that kind it is."""
 
-    kind: Kind
+    kind: RoleKind
     name: str = ""
     """Node of a supervisor or forking parent, node and port of a worker."""
     topology: str = ""
@@ -86,7 +99,7 @@ def role_in(command: Sequence[str]) -> Role | None:
 
 
 def _role_titled(text: str) -> Role | None:
-    for kind in Kind:
+    for kind in RoleKind:
         if text == kind or text.startswith(f"{kind} "):
             name, _, topology = text[len(kind) + 1 :].partition(" ")
             return Role(kind, name, topology)
@@ -97,3 +110,12 @@ def _after(option: str, command: Sequence[str]) -> str:
     """The argument of an option; "" if it is not there."""
     following = dict(itertools.pairwise(command))
     return following.get(option, "")
+
+
+_NODE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+
+
+def check_node_name(name: str) -> None:
+    """UsageError unless a node may have this name, which becomes part of file names."""
+    if not _NODE_NAME.fullmatch(name):
+        raise UsageError(f"node name {name!r:.80} is not allowed: 1 to 64 letters, digits, '_', '-', '.'")

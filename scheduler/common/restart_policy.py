@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from dataclasses import dataclass, fields
-
-from squall.engine.errors import UsageError
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -28,22 +26,8 @@ class RestartPolicyOptions:
     probation_secs: float = 1.0
     """Long enough for a worker that dies at once not to pass; one that is killed now and then is replaced at once."""
     max_deaths: int = 30
+    """Few enough for their delays to fit into the period: a worker that dies at once would never be given up."""
     period_secs: float = 60.0
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            if getattr(self, field.name) < 0:
-                value = getattr(self, field.name)
-                raise UsageError(f"restart policy: {field.name} is {value}; allowed: a number from 0 up")
-        if self.delay_factor < 1:
-            raise UsageError(f"restart policy: delay_factor is {self.delay_factor}; allowed: a number from 1 up")
-        if self.jitter_ratio >= 1:
-            raise UsageError(f"restart policy: jitter_ratio is {self.jitter_ratio}; allowed: from 0 up, below 1")
-        if self.crash_loop_secs > self.period_secs:
-            raise UsageError(
-                f"restart policy: {self.max_deaths} restarts take {self.crash_loop_secs:.1f} s of delays, "
-                f"more than the period of {self.period_secs} s: a worker that dies at once would be restarted for ever"
-            )
 
     @property
     def crash_loop_secs(self) -> float:
@@ -61,7 +45,7 @@ class RestartPolicyOptions:
 
 
 @dataclass(frozen=True)
-class Restart:
+class StartAgain:
     """Start again after `delay_secs` (0: at once)."""
 
     delay_secs: float
@@ -94,26 +78,26 @@ class RestartPolicy:
         self._in_a_row = 0
         self._refusals_in_a_row = 0
 
-    def died(self, now: float, lived_secs: float, excused: bool = False) -> Restart | GiveUp:
+    def died(self, now: float, lived_secs: float, excused: bool = False) -> StartAgain | GiveUp:
         """A worker has ended without being told to. An excused death brought a poison tuple nearer to the dead-letter
         ledger, which is progress: no reason to give up, nor for a long delay."""
         options = self._options
         self._refusals_in_a_row = 0
         self._in_a_row = 1 if lived_secs >= options.probation_secs else self._in_a_row + 1
         if excused:
-            return Restart(self._jittered(min(options.first_delay_secs, options.delay_secs(self._in_a_row))))
+            return StartAgain(self._jittered(min(options.first_delay_secs, options.delay_secs(self._in_a_row))))
         self._deaths.append(now)
         while now - self._deaths[0] > options.period_secs:
             self._deaths.popleft()
         if len(self._deaths) > options.max_deaths:
             return GiveUp(len(self._deaths), options.period_secs)
-        return Restart(self._jittered(options.delay_secs(self._in_a_row)))
+        return StartAgain(self._jittered(options.delay_secs(self._in_a_row)))
 
-    def fork_refused(self) -> Restart:
+    def fork_refused(self) -> StartAgain:
         """The machine could not fork. That is not the work's fault: it counts as no death, but the next try waits."""
         self._refusals_in_a_row += 1
         equivalent_deaths = self._options.immediate_restarts + self._refusals_in_a_row
-        return Restart(self._jittered(self._options.delay_secs(equivalent_deaths)))
+        return StartAgain(self._jittered(self._options.delay_secs(equivalent_deaths)))
 
     def _jittered(self, delay_secs: float) -> float:
         if delay_secs == 0:

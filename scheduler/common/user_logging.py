@@ -3,8 +3,8 @@
 Guarantees
     * A worker begins as a fresh interpreter does, without handlers of Squall; so `logging.basicConfig` in a module, in
       `open` or in `prepare` works.
-    * What the submitting program has set up before (levels, and handlers on stdout and stderr with their formats) holds
-      in every worker too; other handlers stay behind, and what went to them is in the worker's log.
+    * The levels of loggers that the submitting program has set, and the format of its root handler on stdout or stderr,
+      hold in every worker too; handlers stay behind, and what went to them is in the worker's log.
     * Records that no handler takes are not lost: they go to stderr, with time, level and logger.
     * `log_level` and `log_format`, if they are given, win over the program.
 
@@ -15,13 +15,9 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
-
-import cloudpickle
 
 from squall.engine.api.config import Config
 
@@ -31,34 +27,19 @@ _STANDARD = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime"})
 
 
 @dataclass(frozen=True)
-class _Handler:
-    """A handler on stdout or stderr."""
-
-    stream: str
-    level: int
-    formatter: logging.Formatter | None
-
-
-@dataclass(frozen=True)
-class _Logger:
-    level: int
-    propagate: bool
-    disabled: bool
-    handlers: list[_Handler]
-
-
-@dataclass(frozen=True)
 class UserLogging:
-    """What a program has set up, by logger; "" is the root. Picklable."""
+    """What a program has set up. Picklable."""
 
-    loggers: dict[str, _Logger] = field(default_factory=dict)
+    levels: dict[str, int] = field(default_factory=dict)
+    """By logger; "" is the root."""
+    line_format: str | None = None
+    """Of the root's handler on stdout or stderr; None if it has none."""
 
     def apply(self) -> None:
-        for name, given in self.loggers.items():
-            logger = logging.getLogger(name or None)
-            logger.setLevel(given.level)
-            logger.propagate, logger.disabled = given.propagate, given.disabled
-            logger.handlers[:] = [_made(handler) for handler in given.handlers]
+        for name, level in self.levels.items():
+            logging.getLogger(name or None).setLevel(level)
+        if self.line_format is not None:
+            logging.basicConfig(format=self.line_format)
 
 
 class JsonFormatter(logging.Formatter):
@@ -84,11 +65,14 @@ class JsonFormatter(logging.Formatter):
 
 def taken() -> UserLogging:
     """What this program has set up."""
-    return UserLogging({
-        name: _Logger(logger.level, logger.propagate, logger.disabled, _kept(logger.handlers))
-        for name, logger in _loggers()
-        if name.partition(".")[0] != "squall" and _is_set_up(logger)
-    })
+    loggers = [("", logging.root), *logging.root.manager.loggerDict.items()]
+    levels = {
+        name: logger.level for name, logger in loggers
+        if isinstance(logger, logging.Logger) and logger.level and name.partition(".")[0] != "squall"
+    }
+    formatters = [one.formatter for one in logging.root.handlers if type(one) is logging.StreamHandler]
+    formats = (formatter._fmt for formatter in formatters if formatter is not None)
+    return UserLogging(levels, next(formats, None))
 
 
 def begin_anew() -> None:
@@ -106,44 +90,5 @@ def apply_settings(config: Config, **always: str) -> None:
     if config.log_level is not None:
         logging.root.setLevel(config.log_level.upper())
     if config.log_format == JSON:
-        for handler in (last_resort, *(one for _, logger in _loggers() for one in logger.handlers if _stream_of(one))):
+        for handler in (last_resort, *logging.root.handlers):
             handler.setFormatter(JsonFormatter(**always))
-
-
-def _loggers() -> Iterator[tuple[str, logging.Logger]]:
-    yield "", logging.root
-    for name, logger in list(logging.root.manager.loggerDict.items()):
-        if isinstance(logger, logging.Logger):
-            yield name, logger
-
-
-def _is_set_up(logger: logging.Logger) -> bool:
-    return bool(logger.level or logger.handlers or logger.disabled or not logger.propagate)
-
-
-def _stream_of(handler: logging.Handler) -> str:
-    """The name of the standard stream that a handler writes to; "" for any other handler."""
-    if type(handler) is not logging.StreamHandler:
-        return ""
-    names = {"stdout": (sys.stdout, sys.__stdout__), "stderr": (sys.stderr, sys.__stderr__)}
-    return next((name for name, streams in names.items() if handler.stream in streams), "")
-
-
-def _kept(handlers: list[logging.Handler]) -> list[_Handler]:
-    return [_Handler(stream, one.level, _portable(one.formatter)) for one in handlers if (stream := _stream_of(one))]
-
-
-def _portable(formatter: logging.Formatter | None) -> logging.Formatter | None:
-    """The formatter, or a plain one if it cannot be pickled."""
-    try:
-        cloudpickle.dumps(formatter)
-    except Exception:  # users' code; what it would have added to a line is all that is lost
-        return logging.Formatter(TEXT)
-    return formatter
-
-
-def _made(given: _Handler) -> logging.Handler:
-    handler = logging.StreamHandler(sys.stdout if given.stream == "stdout" else sys.stderr)
-    handler.setLevel(given.level)
-    handler.setFormatter(given.formatter)
-    return handler

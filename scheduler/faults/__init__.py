@@ -1,4 +1,4 @@
-"""Faults that can be injected: their catalogue, their language, and their schedule.
+"""Faults that can be injected: their catalogue, their language, and what is in force.
 
-Pure: no process, socket or clock of its own.
+Nimbus and supervisors carry them out by `daemon_faults`, workers on themselves (`scheduler.worker.own_faults`).
 """

@@ -1,4 +1,4 @@
-"""A fault plan: faults from files and from the command line, each a line (see `scheduler.faults.sentence`).
+"""A fault plan: faults from files and from the command line, each a line (see `scheduler.faults.fault`).
 
 ::
 
@@ -21,10 +21,8 @@ import msgspec
 
 from squall.engine.errors import UsageError
 from squall.scheduler.common.duration import parse_duration_secs
-from squall.scheduler.faults.check import check
-from squall.scheduler.faults.fault import Fault
-from squall.scheduler.faults.resolution import View
-from squall.scheduler.faults.sentence import parse
+from squall.scheduler.faults.fault import Fault, parse
+from squall.scheduler.faults.resolution import View, check
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True, rename={"for_": "for"}):
@@ -34,7 +32,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True, rename={"for_": "for"}):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FaultPlan:
     """Faults that can be carried out."""
 
     faults: tuple[Fault, ...]
@@ -43,7 +41,7 @@ class Plan:
     """Seconds after which it ends, even if faults are still to come; None: it ends with its last fault."""
 
 
-def read_plan(lines: Sequence[str], paths: Sequence[str], view: View | None, for_secs: float | None) -> Plan:
+def read_plan(lines: Sequence[str], paths: Sequence[str], view: View | None, for_secs: float | None) -> FaultPlan:
     """The faults of these files, then those of `--fault` in `lines`. `for_secs`: the length of the run."""
     sources: list[tuple[str, str]] = []
     seeds: list[int] = []
@@ -60,13 +58,13 @@ def read_plan(lines: Sequence[str], paths: Sequence[str], view: View | None, for
     for source, line in sources:
         try:
             fault = parse(line)
-            check(fault, view, has_end=bool(ends_secs))
+            check(fault, view)
             faults.append(fault)
         except UsageError as error:
             mistakes.append(f"{source}: {error}")
     if mistakes:
         raise UsageError("; ".join(mistakes))
-    return Plan(tuple(faults), seeds[0] if seeds else 0, min(ends_secs, default=None))
+    return FaultPlan(tuple(faults), seeds[0] if seeds else 0, min(ends_secs, default=None))
 
 
 def _read(path: str) -> _File:
@@ -74,6 +72,6 @@ def _read(path: str) -> _File:
         return msgspec.yaml.decode(Path(path).read_bytes(), type=_File)
     except OSError as error:
         raise UsageError(f"cannot read plan {path}: {error.strerror}") from None
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         said = " ".join(str(error).split())[:300]
         raise UsageError(f"plan {path}: {said}; a plan has a list of faults, and may have seed and for") from None

@@ -1,16 +1,37 @@
-"""A fault that was begun: its victims, its carrier, and its end.
+"""Faults that were begun: victims, carrier and end of each; the file of those in force; the record of all.
 
-Guarantees: a fault ends by its carrier's clock; no process has to be told, and no daemon has to live. Healing sets an
-earlier end. Times are of the monotonic clock, which all processes of a machine share; a fault from before a reboot
-begins in the future, and is not in force.
+Guarantees
+    * A fault ends by its carrier's clock; no process has to be told, and no daemon has to live. Healing sets an earlier
+      end. Times are of the monotonic clock, which all processes of a machine share; a fault from before a reboot begins
+      in the future, and is not in force.
+    * `faults.json` of a run directory holds the faults in force. It is there whole or not at all, and only Nimbus
+      writes it. A fault that has ended stays in it for KEPT_SECS, for carriers that were away meanwhile: a supervisor
+      that was killed while its worker was stopped still finds that it has to continue it.
+    * `faults.jsonl` is the record, append-only. A fault is on record before it is carried out, with pid and incarnation
+      of the processes that it signals, so an injected death can be told from others. A `hit` is a fault that a worker
+      carried out on itself, and may die of::
+
+        {"event": "begin", "at_secs": 812.4, "id": 3, "kind": "kill", "targets": ["node-1:6700"], "ends_secs": 812.4,
+         "victims": [{"name": "node-1:6700", "pid": 4711, "started_ticks": 81234, "incarnation": 2}], ...}
+        {"event": "hit", "at_secs": 815.0, "id": 4, "kind": "exit", "name": "node-1:6701", "pid": 4712, ...}
+        {"event": "end", "at_secs": 822.4, "id": 4, "kind": "exit", "healed": false}
+
+Process: any of the owner's may read both files.
 """
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from squall.engine.errors import ClusterError
+from squall.ipc.line_file import append_line, read_lines
+from squall.ipc.private import gone_if_failed
+from squall.ipc.rundir import RunDir
 from squall.scheduler.faults.resolution import ANYBODY, LinkEnds
 
 WORKERS, NIMBUS = "", "nimbus"
@@ -87,3 +108,81 @@ class FaultInForce(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def _is_of(worker: str, end: str) -> bool:
     return end in (ANYBODY, worker, worker.rpartition(":")[0])
+
+
+KEPT_SECS = 30.0
+"""Longer than a keeper's pause before it restarts a daemon, and than a supervisor lets a stopped worker live."""
+
+_DECODER = msgspec.json.Decoder(list[FaultInForce])
+
+
+def read_faults(run_dir: RunDir) -> list[FaultInForce]:
+    """All faults in the file, also those that have ended. ClusterError if it cannot be read."""
+    path = run_dir.faults_in_force
+    try:
+        return _DECODER.decode(path.read_bytes())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise ClusterError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ClusterError(f"{path} is damaged: {error}") from None
+
+
+def faults_now(run_dir: RunDir, now: float) -> list[FaultInForce]:
+    """The faults in force."""
+    return [fault for fault in read_faults(run_dir) if fault.is_in_force(now)]
+
+
+def write_faults(run_dir: RunDir, faults: Sequence[FaultInForce]) -> None:
+    """Replace the file's faults; no file for none. ClusterError, and no change, if there is no room."""
+    path = run_dir.faults_in_force
+    temporary = path.with_name(f"{path.name}.new")
+    try:
+        if not faults:
+            path.unlink(missing_ok=True)
+            return
+        with gone_if_failed(temporary):
+            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+                file.write(msgspec.json.encode(faults))
+            temporary.rename(path)
+    except OSError as error:
+        raise ClusterError(f"cannot write {path}: {error.strerror}") from error
+
+
+BEGIN, HIT, END = "begin", "hit", "end"
+
+
+def note_begin(run_dir: RunDir, fault: FaultInForce) -> None:
+    """OSError if there is no room."""
+    document: dict[str, Any] = msgspec.to_builtins(fault)
+    _append(run_dir, {"event": BEGIN, "at_secs": document.pop("began_secs"), **document})
+
+
+def note_hit(run_dir: RunDir, fault: FaultInForce, name: str, pid: int, incarnation: int, now: float) -> None:
+    """OSError if there is no room."""
+    event = {"event": HIT, "at_secs": now, "id": fault.id, "kind": fault.kind}
+    _append(run_dir, {**event, "name": name, "pid": pid, "incarnation": incarnation})
+
+
+def note_end(run_dir: RunDir, fault: FaultInForce, now: float, *, healed: bool) -> None:
+    """OSError if there is no room."""
+    _append(run_dir, {"event": END, "at_secs": now, "id": fault.id, "kind": fault.kind, "healed": healed})
+
+
+def read_record(run_dir: RunDir) -> list[dict[str, Any]]:
+    """All events, oldest first, without damaged lines. OSError if the record cannot be read."""
+    return [event for line in read_lines(run_dir.fault_record) if (event := _event(line)) is not None]
+
+
+def _event(line: bytes) -> dict[str, Any] | None:
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    is_one = isinstance(event, dict) and event.get("event") in (BEGIN, HIT, END) and type(event.get("id")) is int
+    return event if is_one else None
+
+
+def _append(run_dir: RunDir, document: dict[str, Any]) -> None:
+    append_line(run_dir.fault_record, json.dumps(document))

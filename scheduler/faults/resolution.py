@@ -1,4 +1,4 @@
-"""Finds what the targets of a fault mean, in a view of the cluster.
+"""Checks a fault against the catalogue, and finds what its targets mean in a view of the cluster.
 
 Guarantees: the same targets, view and generator give the same result. An unknown target is a UsageError that lists the
 known ones; a known target that is not there now (a topology without workers) is a ClusterError.
@@ -13,8 +13,8 @@ from itertools import combinations
 from typing import TypeVar
 
 from squall.engine.errors import ClusterError, UsageError
-from squall.scheduler.faults.catalogue import ActsOn, Kind
-from squall.scheduler.faults.fault import shown
+from squall.scheduler.faults.catalogue import CATALOGUE, ActsOn, Kind, kind_of
+from squall.scheduler.faults.fault import Fault, shown
 from squall.scheduler.faults.target import DAEMONS, AnyTarget, LinkTarget, Sort, Target, parse_target
 
 _T = TypeVar("_T")
@@ -44,8 +44,6 @@ class View:
     """ "node-1:6700": the slots that have a worker."""
     topologies: Mapping[str, Mapping[str, tuple[Place, ...]]] = field(default_factory=dict)
     """Name -> component -> its tasks, in the order of their numbers."""
-    has_keeper: bool = True
-    """Whether a keeper starts dead daemons again."""
 
     def places(self) -> Iterator[Place]:
         for components in self.topologies.values():
@@ -162,7 +160,6 @@ class _Finder:
     def processes(self, target: Target) -> list[Process]:
         if target.sort not in DAEMONS:
             return [Process(Sort.WORKER, worker) for worker in self._workers(target)]
-        self._check_keeper(target)
         return [Process(target.sort, "" if target.sort is Sort.NIMBUS else self._node(target))]
 
     def links(self, targets: Sequence[AnyTarget]) -> tuple[LinkEnds, ...]:
@@ -192,13 +189,13 @@ class _Finder:
         return [end for one in meant for end in ([self._node(one)] if one.sort is Sort.NODE else self._workers(one))]
 
     def _meant(self, target: Target) -> list[Target]:
-        """The worker, node, component or task that a bare name means, or a random target, drawn or all candidates."""
+        """The worker, node, component or task that a bare name means, or a random worker, drawn or all candidates."""
         if target.is_random:
             candidates = self._candidates(target)
             if self._rng is None:
                 return candidates
             if not candidates:
-                raise ClusterError(f"there is no {target.sort} to draw for {str(target)!r}")
+                raise ClusterError(f"there is no worker to draw for {str(target)!r}")
             return [self._rng.choice(candidates)]
         if target.sort is not Sort.NAME:
             return [target]
@@ -214,21 +211,12 @@ class _Finder:
         return [Target(sorts[0], name)]
 
     def _candidates(self, target: Target) -> list[Target]:
-        view = self._view
-        if target.sort is Sort.NODE:
-            return [Target(Sort.NODE, node) for node in view.nodes]
-        scope: Sequence[Place] = list(view.places())
+        """The workers of which a random one is drawn."""
+        workers = set(self._view.workers)
         if target.name:
             named = Target(Sort.NAME if target.index is None else Sort.TASK, target.name, target.index)
-            scope = [place for meant in self._meant(named) for place in self.places(meant)]
-        if target.sort is Sort.WORKER:
-            workers = {place.worker for place in scope} - {""} if target.name else set(view.workers)
-            return [Target(Sort.WORKER, worker) for worker in sorted(workers)]
-        return [
-            Target(Sort.TASK, f"{place.topology}/{place.component}", view.topologies[place.topology][
-                place.component].index(place))
-            for place in scope
-        ]  # fmt: skip
+            workers = {place.worker for meant in self._meant(named) for place in self.places(meant)} - {""}
+        return [Target(Sort.WORKER, worker) for worker in sorted(workers)]
 
     def _workers(self, target: Target) -> list[str]:
         """The workers that a specific target means."""
@@ -245,13 +233,6 @@ class _Finder:
             raise UsageError(f"there is no node {shown(target.name)}; nodes are {listed(self._view.nodes)}")
         return target.name
 
-    def _check_keeper(self, target: Target) -> None:
-        """UsageError for what ends a daemon that only a keeper starts again, where there is none."""
-        ends = self._kind.name == "kill" and target.sort in (Sort.NIMBUS, Sort.SUPERVISOR)
-        if ends and not self._view.has_keeper:
-            who = "clusters of `squall up`, `squall run` and LocalCluster have one"
-            raise UsageError(f"{self._kind.name} {target}: there is no keeper, which starts daemons again; {who}")
-
     def _refused(self, target: AnyTarget) -> UsageError:
         return UsageError(f"{self._kind.name} takes no {target}; it takes {self._kind.acts_on}")
 
@@ -260,3 +241,18 @@ def listed(names: Sequence[str]) -> str:
     """Names for messages, with a limit."""
     more = len(names) - _LISTED
     return ", ".join([*names[:_LISTED], *([f"{more} more"] if more > 0 else [])]) or "none"
+
+
+def check(fault: Fault, view: View | None = None) -> None:
+    """UsageError for a mistake in a fault; with a view, also in its targets."""
+    kind = kind_of(fault)
+    kind.params_of(fault)
+    if fault.probability is not None and not kind.is_drawn:
+        drawn = ", ".join(other.name for other in CATALOGUE.values() if other.is_drawn)
+        raise UsageError(f"{kind.name} takes no probability; faults that do are {drawn}")
+    if kind.lasts_secs is None and fault.for_secs is not None:
+        raise UsageError(f"{kind.name} is over at once; it takes no `for`")
+    if (fault.times or 1) > 1 and fault.every_secs is None:
+        raise UsageError(f"{fault.times} times of {kind.name} need an `every`, such as every 5s")
+    if view is not None:
+        resolve(kind, fault.targets, view)

@@ -7,7 +7,7 @@
     count[0]      task count[0]                                            tasks, by their place among the component's
     node-1        node node-1                                              nodes
     nimbus   supervisor node-1   forking-parent node-1                     daemons
-    random worker   random worker of count   random task   random node     one that is drawn
+    random worker   random worker of count                                 one that is drawn
     A -> B   A <-> B                                                       links, one way and both ways
 
 Guarantees: what `str` writes of a target is read as the same target. The meaning of a bare name (worker, node,
@@ -49,12 +49,11 @@ class Sort(StrEnum):
 
 DAEMONS = (Sort.NIMBUS, Sort.SUPERVISOR, Sort.FORKING_PARENT)
 RANDOM = "random"
-_DRAWN = (Sort.WORKER, Sort.TASK, Sort.NODE)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One worker, component, task, node or daemon, or a random one."""
+    """One worker, component, task, node or daemon, or a random worker."""
 
     sort: Sort
     name: str = ""
@@ -127,11 +126,12 @@ def _end(words: deque[str]) -> Target:
     if word in ARROWS:
         raise UsageError(f"a target is missing before {word!r}")
     if word == RANDOM:
-        sort = Sort(words.popleft()) if words and words[0] in _DRAWN else Sort.WORKER
+        if words and words[0] == Sort.WORKER:
+            words.popleft()
         if words and words[0] in ("of", "on"):
             words.popleft()
-            return Target(sort, *_indexed(_next(words)), is_random=True)
-        return Target(sort, is_random=True)
+            return Target(Sort.WORKER, *_indexed(_next(words)), is_random=True)
+        return Target(Sort.WORKER, is_random=True)
     if word == "forking" and words and words[0] == "parent":
         words.popleft()
         word = Sort.FORKING_PARENT

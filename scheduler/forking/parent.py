@@ -6,7 +6,7 @@ Guarantees
     * It reaps every child, and reports the exit status before it answers any later fork.
     * When its supervisor dies it ends; its workers live on.
 
-Relies on: being started by `scheduler.forking.client`, with one end of a socket pair.
+Relies on: being started by `scheduler.supervisor.forking_parent`, with one end of a socket pair.
 
 Forked from its supervisor, or run as ``python -m squall.scheduler.forking.parent --node NODE --fd N``.
 """
@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import faulthandler
 import gc
 import importlib
-import importlib.util
 import logging
 import os
 import pkgutil
@@ -27,17 +27,18 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from squall.engine.errors import ClusterError
 from squall.ipc.private import UMASK
 from squall.scheduler.common import process
 from squall.scheduler.common.daemon import log_to_stderr
+from squall.scheduler.common.log_output import ROTATE_BYTES
 from squall.scheduler.common.messages import WorkerBoot
-from squall.scheduler.common.process_title import MODULES, Kind, Role, show_role
-from squall.scheduler.forking.child import fork
-from squall.scheduler.forking.wire import ChildExited, Forked, ForkingParentChannel, ForkRefused, ForkRequest
-from squall.scheduler.forking.worker_child import run_child
+from squall.scheduler.common.process_title import MODULES, Role, RoleKind, show_role
+from squall.scheduler.common.python_stacks import DUMP_SIGNAL
+from squall.scheduler.forking.child import fork, run_forked
+from squall.scheduler.forking.wire import ChildExited, Forked, ForkRefused, ForkRequest, receive, send
 
 PUBLIC_MODULE = "squall"
 PRELOADED_MODULES = ("zmq", "msgspec", "cloudpickle", "squall.scheduler.worker.main", PUBLIC_MODULE)
@@ -76,10 +77,8 @@ def _try_to_load(name: str, load: Callable[[str], Any]) -> None:
 class ForkingLoop:
     """The loop: fork on request, reap on SIGCHLD, end with the supervisor."""
 
-    def __init__(self, channel: ForkingParentChannel) -> None:
-        self._channel = channel
-        self._children: dict[int, int] = {}
-        """pid -> pidfd of every child that was not reaped yet."""
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
 
     def run(self) -> None:
         """Run until the supervisor closes its end. Thread: main."""
@@ -88,21 +87,16 @@ class ForkingLoop:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.set_wakeup_fd(wake_out, warn_on_full_buffer=False)
-        poll = select.poll()
-        poll.register(wake_in, select.POLLIN)
-        poll.register(self._channel, select.POLLIN)
-        try:
+        with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
             while True:
-                readable = {fd for fd, _ in poll.poll()}
+                readable, _, _ = select.select([wake_in, self._socket.fileno()], [], [])
                 if wake_in in readable:
                     os.read(wake_in, 4096)
                     self._reap()
-                if self._channel.fileno() in readable:
-                    for frame, _ in self._channel.receive():
-                        if isinstance(frame, ForkRequest):
-                            self._fork(frame)
-        except (EOFError, BrokenPipeError, ConnectionResetError):
-            return
+                if self._socket.fileno() in readable:
+                    frame = receive(self._socket)
+                    if isinstance(frame, ForkRequest):
+                        self._fork(frame)
 
     def _fork(self, request: ForkRequest) -> None:
         boot = request.boot
@@ -110,46 +104,46 @@ class ForkingLoop:
         try:
             pid = fork(lambda: run_child(boot, request.entry))
         except ClusterError as error:
-            self._refuse(boot, str(error))
+            send(self._socket, ForkRefused(boot.port, boot.incarnation, str(error)))
             return
-        self._announce(boot, pid)
-
-    def _announce(self, boot: WorkerBoot, pid: int) -> None:
-        try:
-            pidfd = os.pidfd_open(pid)
-        except OSError as error:
-            # Kill it, because nobody could watch it.
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            self._refuse(boot, f"cannot watch the new process: {error.strerror}")
-            return
-        self._children[pid] = pidfd
-        self._channel.send(Forked(boot.port, boot.incarnation, pid), (pidfd,))
-
-    def _refuse(self, boot: WorkerBoot, error: str) -> None:
-        self._channel.send(ForkRefused(boot.port, boot.incarnation, error))
+        # It cannot have been reaped yet, so it has a start time.
+        send(self._socket, Forked(boot.port, boot.incarnation, pid, process.start_time_ticks(pid)))
 
     def _reap(self) -> None:
-        for pid, pidfd in list(self._children.items()):
-            status = process.reap(pidfd)
-            if status is not None:
-                del self._children[pid]
-                os.close(pidfd)
-                self._channel.send(ChildExited(pid, status))
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                send(self._socket, ChildExited(*ended))
+
+
+def run_child(boot: WorkerBoot, entry: str) -> NoReturn:
+    """Be the worker. Does not return."""
+    rotate_bytes = boot.topology.conf.get("log_rotate_bytes", ROTATE_BYTES)
+    run_forked(lambda: _run_entry(entry, boot), boot.log_path, rotate_bytes=rotate_bytes)
+
+
+def _run_entry(entry: str, boot: WorkerBoot) -> object:
+    show_role(Role(RoleKind.WORKER, f"{boot.node}:{boot.port}", boot.topology.name))
+    # SIGINT ends a worker as any other signal does. So a KeyboardInterrupt in a worker was raised by users' code.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # A crash, as DUMP_SIGNAL does, writes the stacks of all threads to the worker's log.
+    faulthandler.enable()
+    faulthandler.register(DUMP_SIGNAL)
+    module, _, function = entry.partition(":")
+    return getattr(importlib.import_module(module), function)(boot)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    prog = f"python -m {MODULES[Kind.FORKING_PARENT]}"
+    prog = f"python -m {MODULES[RoleKind.FORKING_PARENT]}"
     parser = argparse.ArgumentParser(prog=prog, description="forks workers for a supervisor")
     parser.add_argument("--node", required=True, help="name of the supervisor's node")
     parser.add_argument("--fd", type=int, required=True, help="descriptor of the socket to the supervisor")
     options = parser.parse_args(arguments)
-    show_role(Role(Kind.FORKING_PARENT, options.node))
+    show_role(Role(RoleKind.FORKING_PARENT, options.node))
     log_to_stderr()
     os.umask(UMASK)
-    with contextlib.closing(ForkingParentChannel(socket.socket(fileno=options.fd))) as channel:
+    with socket.socket(fileno=options.fd) as sock:
         preload()
-        ForkingLoop(channel).run()
+        ForkingLoop(sock).run()
     return 0
 
 

@@ -1,28 +1,24 @@
-"""Frames between a supervisor and its forking parent, with descriptors attached.
+"""Frames between a supervisor and its forking parent.
 
-Guarantees: frames arrive whole and in order, each with the descriptors that were sent with it, close-on-exec; `receive`
-distinguishes the end of the peer (EOFError) from a frame that is not complete yet.
+Guarantees: frames arrive whole and in order. Every frame is a 4-byte little-endian length and a msgpack struct.
 
-Relies on: an AF_UNIX stream socket pair, the kernel never joining bytes across a message that carries descriptors.
-Every frame is a 4-byte little-endian length and a msgpack struct.
+Relies on: a blocking AF_UNIX stream socket at either end. Its owner may limit how long the kernel waits for the peer
+(`LIMITED_WAIT`): a peer that is stopped then raises OSError instead of holding up this process.
 """
 
 from __future__ import annotations
 
-import os
 import socket
-from collections import deque
-from typing import NamedTuple
+import struct
 
 import msgspec
 
-from squall.engine.errors import ProtocolError
 from squall.scheduler.common.messages import Wire, WorkerBoot
 
-LENGTH_BYTES = 4
-MAX_FRAME_BYTES = 16 * 1024 * 1024
-CHUNK_BYTES = 64 * 1024
-MAX_DESCRIPTORS = 16
+_LENGTH_BYTES = 4
+WAIT_SECS = 5
+LIMITED_WAIT = struct.pack("ll", WAIT_SECS, 0)
+"""Value of SO_SNDTIMEO and SO_RCVTIMEO."""
 
 
 class ForkRequest(Wire, frozen=True, tag=True):
@@ -33,11 +29,12 @@ class ForkRequest(Wire, frozen=True, tag=True):
 
 
 class Forked(Wire, frozen=True, tag=True):
-    """The answer; one descriptor comes with it, the child's pidfd."""
+    """The answer. Pid and start time name the child for good; it may have ended since."""
 
     port: int
     incarnation: int
     pid: int
+    started_ticks: int
 
 
 class ForkRefused(Wire, frozen=True, tag=True):
@@ -57,69 +54,29 @@ class ChildExited(Wire, frozen=True, tag=True):
 
 ForkingParentFrame = ForkRequest | Forked | ForkRefused | ChildExited
 
-
-class Received(NamedTuple):
-    frame: ForkingParentFrame
-    descriptors: list[int]
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(ForkingParentFrame)
 
 
-class ForkingParentChannel:
-    """One end of the socket pair. Thread: its process's loop."""
+def send(sock: socket.socket, frame: ForkingParentFrame) -> None:
+    """Send a frame; waits while the peer does not read. OSError if the peer has gone."""
+    body = _ENCODER.encode(frame)
+    sock.sendall(len(body).to_bytes(_LENGTH_BYTES, "little") + body)
 
-    def __init__(self, sock: socket.socket) -> None:
-        self.socket = sock
-        self._encoder = msgspec.msgpack.Encoder()
-        self._decoder = msgspec.msgpack.Decoder(ForkingParentFrame)
-        self._buffer = bytearray()
-        self._descriptors: deque[int] = deque()
 
-    def fileno(self) -> int:
-        return self.socket.fileno()
+def receive(sock: socket.socket) -> ForkingParentFrame:
+    """The next frame; waits for it. EOFError or OSError if the peer has gone, DecodeError if it sent something else."""
+    size = int.from_bytes(_exactly(sock, _LENGTH_BYTES), "little")
+    frame: ForkingParentFrame = _DECODER.decode(_exactly(sock, size))
+    return frame
 
-    def send(self, frame: ForkingParentFrame, descriptors: tuple[int, ...] = ()) -> None:
-        """Send a frame; waits while the peer does not read. BrokenPipeError if the peer has gone."""
-        body = self._encoder.encode(frame)
-        if len(body) > MAX_FRAME_BYTES:
-            raise ProtocolError(f"{type(frame).__name__} has {len(body)} bytes; allowed: at most {MAX_FRAME_BYTES}")
-        data = len(body).to_bytes(LENGTH_BYTES, "little") + body
-        sent = socket.send_fds(self.socket, [data], descriptors) if descriptors else 0
-        self.socket.sendall(memoryview(data)[sent:])
 
-    def receive(self) -> list[Received]:
-        """The frames that have arrived. Does not wait if the socket is readable. EOFError when the peer has gone."""
-        data, descriptors, flags, _ = socket.recv_fds(self.socket, CHUNK_BYTES, MAX_DESCRIPTORS)
-        self._descriptors.extend(descriptors)
-        if flags & socket.MSG_CTRUNC:
-            raise ProtocolError(f"more than {MAX_DESCRIPTORS} descriptors came with one frame, or too many are open")
-        if not data:
+def _exactly(sock: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        # A signal may cut short what MSG_WAITALL has begun.
+        more = sock.recv(count - len(data), socket.MSG_WAITALL)
+        if not more:
             raise EOFError("the other end of the forking parent's socket has gone")
-        self._buffer += data
-        return self._take_frames()
-
-    def close(self) -> None:
-        """Close the socket, and the descriptors that were not taken."""
-        self.socket.close()
-        while self._descriptors:
-            os.close(self._descriptors.popleft())
-
-    def _take_frames(self) -> list[Received]:
-        received = []
-        while len(self._buffer) >= LENGTH_BYTES:
-            size = int.from_bytes(self._buffer[:LENGTH_BYTES], "little")
-            if size > MAX_FRAME_BYTES:
-                raise ProtocolError(f"a frame of {size} bytes is announced; allowed: at most {MAX_FRAME_BYTES}")
-            end = LENGTH_BYTES + size
-            if len(self._buffer) < end:
-                break
-            frame = self._decode(bytes(self._buffer[LENGTH_BYTES:end]))
-            del self._buffer[:end]
-            taken = [self._descriptors.popleft()] if isinstance(frame, Forked) else []
-            received.append(Received(frame, taken))
-        return received
-
-    def _decode(self, body: bytes) -> ForkingParentFrame:
-        try:
-            frame: ForkingParentFrame = self._decoder.decode(body)
-        except msgspec.DecodeError as error:
-            raise ProtocolError(f"frame of the forking parent's socket is no known message: {error}") from None
-        return frame
+        data += more
+    return data

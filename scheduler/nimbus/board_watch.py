@@ -10,17 +10,23 @@ loop.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import random
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from squall.engine.errors import ClusterError
+from squall.ipc.board import Board
+from squall.ipc.rundir import RunDir
+from squall.scheduler.common import process
 from squall.scheduler.common.messages import Assignment, SlotRef, TopologyRecord
-from squall.scheduler.common.process import lives
 from squall.scheduler.nimbus.decisions import Nimbus
 from squall.scheduler.nimbus.files import NimbusFiles
-from squall.scheduler.nimbus.living_workers import LivingWorkers
 from squall.scheduler.records.topology_view import TopologyView
+from squall.scheduler.records.worker_ledger import WorkerLedger
 
 DRAIN_LOOK_SECS = 0.01
 """Between two looks at the boards of topologies that shall stop: short, as a look costs some 50 us."""
@@ -46,29 +52,22 @@ class BoardWatch:
         self._nimbus = nimbus
         self._files = files
         self._workers = workers
-        self._empty_look_at = 0.0
-        self._drain_look_at = 0.0
-        self._missing_look_at = 0.0
-        self._finish_look_at = 0.0
+        self._look_at = {"rest": 0.0, "finished": 0.0, "empty": 0.0, "lost": 0.0}
         self._seen_finished: set[str] = set()
 
     def next_deadline(self) -> float | None:
         """When the next look is due; None if there is nothing to watch."""
-        deadlines = [self._drain_look_at] if self._nimbus.draining() else []
-        if self._nimbus.finishing():
-            deadlines.append(self._finish_look_at)
-        if self._nimbus.is_emptying:
-            deadlines.append(self._empty_look_at)
-        if self._nimbus.has_topologies:
-            deadlines.append(self._missing_look_at)
-        return min(deadlines, default=None)
+        watched = {
+            "rest": self._nimbus.draining(), "finished": self._nimbus.finishing(), "empty": self._nimbus.is_emptying,
+            "lost": self._nimbus.has_topologies,
+        }
+        return min((self._look_at[what] for what, there in watched.items() if there), default=None)
 
     def at_rest(self, now: float) -> list[str] | None:
         """Ids of the topologies that shall stop and are at rest; None if no look is due."""
-        if now < self._drain_look_at:
-            return None
         # Random, so as not to fall in step with bolts' ticks: during each, a worker is not quiet for a moment.
-        self._drain_look_at = now + DRAIN_LOOK_SECS * random.uniform(0.5, 1.0)
+        if not self._is_due("rest", now, DRAIN_LOOK_SECS * random.uniform(0.5, 1.0)):
+            return None
         return [
             record.id for record, assignment in self._nimbus.draining()
             if self._looks(record, assignment, TopologyView.is_at_rest)
@@ -76,9 +75,8 @@ class BoardWatch:
 
     def finished(self, now: float) -> list[str]:
         """Ids of the topologies that shall leave when they have finished, and have."""
-        if now < self._finish_look_at:
+        if not self._is_due("finished", now, FINISH_LOOK_SECS * random.uniform(0.5, 1.0)):
             return []
-        self._finish_look_at = now + FINISH_LOOK_SECS * random.uniform(0.5, 1.0)
         before = self._seen_finished
         self._seen_finished = {
             record.id for record, assignment in self._nimbus.finishing()
@@ -88,24 +86,28 @@ class BoardWatch:
 
     def emptied(self, now: float) -> list[tuple[str, list[SlotRef], list[SlotRef]]]:
         """(topology id, slots that shall be empty but are not reported so, those of them that are not empty)."""
-        if now < self._empty_look_at:
+        if not self._is_due("empty", now, EMPTY_LOOK_SECS):
             return []
-        self._empty_look_at = now + EMPTY_LOOK_SECS
         return [
             (record.id, [assignment.workers[index] for index in slots], self._workers.among(assignment, slots))
             for record, assignment, slots in self._nimbus.unaccounted(now)
         ]
 
     def lost(self, now: float) -> list[str]:
-        """Ids of the topologies that have lost workers with their nodes."""
-        if now < self._missing_look_at:
+        """Ids of the topologies that have lost workers with their nodes. The death of a supervisor alone moves nothing:
+        its workers run on."""
+        if not self._is_due("lost", now, MISSING_LOOK_SECS):
             return []
-        self._missing_look_at = now + MISSING_LOOK_SECS
         return [
-            record.id
-            for record, assignment, slots in self._nimbus.missing(now)
-            if self._has_dead(record, assignment, slots, now)
+            record.id for record, assignment, slots in self._nimbus.missing(now)
+            if self._looks(record, assignment, partial(_has_dead, slots, now))
         ]
+
+    def _is_due(self, what: str, now: float, pause_secs: float) -> bool:
+        if now < self._look_at[what]:
+            return False
+        self._look_at[what] = now + pause_secs
+        return True
 
     def _looks(
         self, record: TopologyRecord, assignment: Assignment, condition: Callable[[TopologyView], bool]
@@ -117,17 +119,58 @@ class BoardWatch:
             log.warning("%s", error)
             return False
 
-    def _has_dead(self, record: TopologyRecord, assignment: Assignment, slots: list[int], now: float) -> bool:
-        """Whether a worker is dead. The death of a supervisor alone moves nothing: its workers run on."""
-        try:
-            with self._files.view(record, assignment) as view:
-                return not all(_lives(view, slot, now) for slot in slots)
-        except ClusterError as error:
-            log.warning("%s", error)
-            return False
+
+def _has_dead(slots: list[int], now: float, view: TopologyView) -> bool:
+    """Whether the worker of a slot has died, or has not published for long."""
+    cells = [(slot, view.board.slot(slot)) for slot in slots]
+    return not all(
+        process.lives(cell.pid, cell.started_ticks) and view.is_heard_of(slot, now, ORPHAN_LEASE_SECS)
+        for slot, cell in cells
+    )
 
 
-def _lives(view: TopologyView, slot: int, now: float) -> bool:
-    """Whether the worker of a slot lives and has published lately."""
-    cell = view.board.slot(slot)
-    return lives(cell.pid, cell.started_ticks) and view.is_heard_of(slot, now, ORPHAN_LEASE_SECS)
+class LivingWorkers:
+    """Finds the living workers of an assignment, and ends those that no supervisor can end.
+
+    Guarantees: a worker is known by pid and start time together, so another process with its pid is neither taken for
+    it nor signalled. A worker that has ended and was not reaped does not live.
+
+    Relies on: supervisors noting each worker on the status board and in their ledger (`records.worker_ledger`); either
+    will do. A worker whose supervisor was killed between the fork and the first note is in neither: it ends by itself
+    when its board is removed (`scheduler.worker.lease`).
+    """
+
+    def __init__(self, run_dir: RunDir) -> None:
+        self._run_dir = run_dir
+
+    def among(self, assignment: Assignment, slots: list[int]) -> list[SlotRef]:
+        """The slots among these (by index) whose worker of this assignment lives."""
+        return [
+            assignment.workers[index]
+            for index in slots
+            if any(process.lives(pid, started) for pid, started in self._known(assignment, index))
+        ]
+
+    def end(self, assignment: Assignment, slot: SlotRef) -> None:
+        """Send SIGKILL to the worker of a slot and its process group. ClusterError if it cannot be signalled."""
+        for pid, started in self._known(assignment, assignment.workers.index(slot)):
+            with contextlib.suppress(ClusterError):  # it has ended by now
+                pidfd = process.open_proven(pid, started)
+                try:
+                    process.send_signal_to_group(pid, signal.SIGKILL)
+                    process.send_signal(pidfd, signal.SIGKILL)
+                finally:
+                    os.close(pidfd)
+
+    def _known(self, assignment: Assignment, index: int) -> Iterator[tuple[int, int]]:
+        """Pid and start time of the slot's worker, from the board and from its supervisor's ledger."""
+        with contextlib.suppress(ClusterError):  # without a board there is still the ledger
+            path = self._run_dir.board(assignment.topology_id, assignment.version)
+            with contextlib.closing(Board.attach(str(path))) as board:
+                cell = board.slot(index)
+            if cell.pid:
+                yield cell.pid, cell.started_ticks
+        slot = assignment.workers[index]
+        entry = WorkerLedger(self._run_dir, slot.node).entry(slot.port)
+        if entry is not None and entry.boot.assignment == assignment:
+            yield entry.pid, entry.start_time_ticks

@@ -56,24 +56,13 @@ from squall.scheduler.nimbus.instruction import (
     SendAssignNode,
     StoreAssignment,
     StoreRestart,
-    StoreStatus,
     StoreTopology,
 )
+from squall.scheduler.nimbus.known_topologies import Topologies, UnknownTopologies
 from squall.scheduler.nimbus.nodes import NODE_TIMEOUT_SECS, Nodes
-from squall.scheduler.nimbus.placement import (
-    place,
-    replace_lost,
-    task_layout,
-    untried,
-    usable,
-    with_given_up,
-    with_reset,
-    with_tried,
-)
+from squall.scheduler.nimbus.placement import place, replace_lost, task_layout, untried, usable
 from squall.scheduler.nimbus.submission import check_rebalance, check_submission, check_wait, record_of
-from squall.scheduler.nimbus.topologies import Topologies
 from squall.scheduler.nimbus.topology_life import TopologyLife
-from squall.scheduler.nimbus.unknown import Unknown
 
 STOP_PATIENCE_SECS = 10.0
 """Twice the grace that supervisors give a worker: after it, Nimbus no longer counts on the supervisor to end it."""
@@ -96,7 +85,7 @@ class Nimbus:
     ) -> None:
         """`deleted`: ids of deleted topologies; `unknown`: ids of those that have files but are not in the store."""
         self._topologies = Topologies(topologies)
-        self.unknown = Unknown(deleted, unknown)
+        self.unknown = UnknownTopologies(deleted, unknown)
         self._nodes = Nodes()
         self._next_number = next_number
         self._spouts_stopped = False
@@ -105,7 +94,7 @@ class Nimbus:
         for life in self._topologies:
             # Restart their clocks: the Nimbus before this one did not store how much time had passed.
             if life.record.status == "KILLED":
-                life.stop_at = now + life.kill_wait_secs
+                life.stop_at = now + life.record.kill_wait_secs
             elif life.record.rebalance is not None:
                 life.stop_at = now + life.record.rebalance.wait_secs
 
@@ -161,14 +150,17 @@ class Nimbus:
             out += self._given_up(life, slot, now)
         if event.event == "started" and slot in life.slots and slot in life.record.given_up:
             # A "failed" from before a reset may have arrived after it.
-            life.record = with_tried(life.record, slot)
+            given_up = [other for other in life.record.given_up if other != slot]
+            life.record = replace(life.record, given_up=given_up)
             out.append(StoreTopology(life.record))
         return out + self._finish_if_empty(life, now)
 
     def _given_up(self, life: TopologyLife, slot: SlotRef, now: float) -> Instructions:
         """A slot has given its work up: store that, and move the work to another slot if there is one."""
-        before, life.record = life.record, with_given_up(life.record, slot)
-        stored: Instructions = [StoreTopology(life.record)] if life.record is not before else []
+        stored: Instructions = []
+        if slot not in life.record.given_up:
+            life.record = replace(life.record, given_up=[*life.record.given_up, slot])
+            stored.append(StoreTopology(life.record))
         return stored + self._leave_failed(life, now)
 
     def _leave_failed(self, life: TopologyLife, now: float) -> Instructions:
@@ -265,10 +257,9 @@ class Nimbus:
         if killed and life.stop_at is not None and life.stop_at <= stop_at:
             return []
         life.stop_at = stop_at if life.stop_at is None else min(stop_at, life.stop_at)
-        life.set_status("KILLED")
-        record = life.record
+        life.record = record = replace(life.record, status="KILLED", kill_wait_secs=wait_secs)
         out: Instructions = [
-            StoreStatus(record.id, "KILLED", wait_secs),
+            StoreTopology(record),
             Note(f"{record.id} is killed, its workers stop once drained, at the latest in {wait_secs:g} s"),
         ]
         leaving = [*self._leave_if_due(life, now), *self._finish_if_empty(life, now)]
@@ -288,7 +279,7 @@ class Nimbus:
         life = self._topologies.named(name)
         if life.record.status == "KILLED":
             raise UsageError(f"topology {name!r} is KILLED: there is nothing to try again")
-        life.record = with_reset(life.record)
+        life.record = replace(life.record, given_up=[], resets=life.record.resets + 1)
         steps: Instructions = [StoreTopology(life.record), Note(f"{life.record.id} is reset")]
         sends = [SendAssignNode(node) for node in life.nodes]
         return life.record, [*steps, *sends, *self._use_free_slots(now)]
@@ -501,9 +492,9 @@ class Nimbus:
         record = life.record
         if record.status == status:
             return record, []
-        life.set_status(status)
+        life.record = record = replace(record, status=status)
         sends = [SendAssignNode(node) for node in life.nodes]
-        return life.record, [StoreStatus(record.id, status), Note(f"{record.id} is {status}"), *sends]
+        return record, [StoreTopology(record), Note(f"{record.id} is {status}"), *sends]
 
     def _free_slots(self) -> list[SlotRef]:
         taken = self._topologies.taken_slots() | self.unknown.slots.keys()

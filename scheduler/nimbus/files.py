@@ -1,12 +1,15 @@
 """Makes and removes Nimbus's files: status boards, code, tasks' state. Its rows are in `scheduler.nimbus.store`.
 
-Guarantees: files that no topology uses are removed, also those of a Nimbus that was killed in the middle
-(see `scheduler.nimbus.leftovers`), but never the files of a topology that is not known to have been deleted.
+Guarantees
+    * Files that no topology uses are removed, also those of a Nimbus that was killed in the middle (see
+      `scheduler.nimbus.leftovers`), but never the files of a topology that is not known to have been deleted.
+    * Code is removed soon after it became unused, but not while a client holds the code store for a submission
+      (`CodeStore.held`).
+    * The state that tasks of earlier topologies kept under a name is only set aside until the topology that begins anew
+      is stored: if Nimbus dies in between, `tidy_state` removes the state that a stored topology has cast off and puts
+      all other state back. Dead letters, and the requests for them, are not tasks' state: they stay in place.
 
-Code is removed soon after it became unused, but not while a client holds the code store for a submission
-(`CodeStore.held`), nor while there are topologies that Nimbus does not know.
-
-Thread: Nimbus's loop.
+Relies on: no worker of that name running while state is moved. Thread: Nimbus's loop.
 """
 
 from __future__ import annotations
@@ -15,18 +18,18 @@ import contextlib
 import glob
 import logging
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.board import Board
-from squall.ipc.rundir import RunDir
+from squall.ipc.run_parent import remove_tree
+from squall.ipc.rundir import SET_ASIDE, RunDir
 from squall.scheduler.common import environment
 from squall.scheduler.common.code_store import CodeStore
 from squall.scheduler.common.messages import Assignment, SubmitTopology, TopologyRecord
-from squall.scheduler.nimbus import task_state
-from squall.scheduler.nimbus.decisions import Nimbus
 from squall.scheduler.nimbus.instruction import CreateBoard
+from squall.scheduler.records.remains import left_by_earlier
 from squall.scheduler.records.topology_view import TopologyView
 
 log = logging.getLogger(__name__)
@@ -50,11 +53,9 @@ class NimbusFiles:
         """Make a status board. ClusterError if it cannot be made."""
         former = self._run_dir.board(step.topology_id, step.version - 1)
         board = Board.create(str(self._run_dir.board(step.topology_id, step.version)), step.n_slots, step.n_tasks)
-        try:
+        with contextlib.closing(board):
             if step.version > 1 and former.exists():
                 _take_over(board, former)
-        finally:
-            board.close()
 
     def remove_board(self, topology_id: str, version: int) -> None:
         self._run_dir.board(topology_id, version).unlink(missing_ok=True)
@@ -71,27 +72,41 @@ class NimbusFiles:
             shutil.rmtree(path, ignore_errors=True)
         environment.forget_environment(self._run_dir, topology_id)
 
+    # ---- state that a topology casts off ----
+
     def set_state_aside(self, record: TopologyRecord) -> None:
-        """Set earlier tasks' state aside; ClusterError if it cannot be. Follow it by one of the next two."""
-        task_state.set_aside(self._run_dir, record)
+        """Set the state of earlier topologies of this name aside, for one that will be stored next. ClusterError, and
+        nothing is moved, if it cannot be. Until that one is stored, the state may be put back."""
+        paths = left_by_earlier(self._run_dir, record.name)
+        if not paths:
+            return
+        aside = self._run_dir.set_aside(record.name, record.id)
+        try:
+            aside.mkdir(mode=0o700)
+            for path in paths:
+                path.rename(aside / path.name)
+        except OSError as error:
+            _put_back(aside)
+            raise ClusterError(f"cannot set aside the state of an earlier {record.name}: {error}") from error
 
     def put_state_back(self, record: TopologyRecord) -> None:
-        task_state.put_back(self._run_dir.set_aside(record.name, record.id))
+        """Put state back: the topology was refused. State that cannot be moved stays, and the log says where."""
+        _put_back(self._run_dir.set_aside(record.name, record.id))
 
     def discard_state(self, record: TopologyRecord) -> None:
-        task_state.discard(self._run_dir.set_aside(record.name, record.id))
+        """Remove state that was set aside: the topology is stored. The next Nimbus tries again if it fails."""
+        _discard(self._run_dir.set_aside(record.name, record.id))
 
     def tidy_state(self, records: Iterable[TopologyRecord], unknown: Collection[str]) -> None:
-        """Finish with state that an earlier Nimbus had set aside; for an unknown topology it stays aside."""
-        task_state.tidy(self._run_dir, records, unknown)
-
-    def keep_environment(self, topology_id: str, variables: Mapping[str, str]) -> None:
-        """Keep the variables of an accepted topology; ClusterError if they cannot be."""
-        if variables:
-            environment.keep_environment(self._run_dir, topology_id, variables)
-
-    def forget_environment(self, topology_id: str) -> None:
-        environment.forget_environment(self._run_dir, topology_id)
+        """Finish with state that an earlier Nimbus had set aside; for an unknown topology, which may be running, it
+        stays aside. Call it before any request is served."""
+        cast_off = {self._run_dir.set_aside(record.name, record.id) for record in records}
+        for aside in sorted(self._run_dir.states.glob(f"*/{SET_ASIDE}*")):
+            if aside in cast_off:
+                _discard(aside)
+            elif aside.name.removeprefix(SET_ASIDE) not in unknown:
+                log.warning("the state in %s is put back: no topology that began anew was stored", aside)
+                _put_back(aside)
 
     def tidy_environments(self, records: Iterable[TopologyRecord], unknown: Collection[str]) -> None:
         """Remove variables that an earlier Nimbus has left; workers of unknown topologies may need theirs."""
@@ -101,11 +116,8 @@ class NimbusFiles:
     @contextlib.contextmanager
     def view(self, record: TopologyRecord, assignment: Assignment) -> Iterator[TopologyView]:
         """Open a topology's board for a look. ClusterError if there is none."""
-        board = Board.attach(str(self._run_dir.board(record.id, assignment.version)))
-        try:
+        with contextlib.closing(Board.attach(str(self._run_dir.board(record.id, assignment.version)))) as board:
             yield TopologyView(board, assignment, record)
-        finally:
-            board.close()
 
     def keep_code(self, records: Iterable[TopologyRecord]) -> bool:
         """Remove code that none of these runs, nor will. False, and nothing is removed, while a submission is under
@@ -134,35 +146,25 @@ def _take_over(board: Board, former: Path) -> None:
     except ClusterError as error:
         log.error("%s; the totals begin at 0 with %s", error, board.path)
         return
-    try:
+    with contextlib.closing(before):
         board.continue_from(before)
-    finally:
-        before.close()
 
 
-RETRY_SECS = 0.1
-"""Between two tries: a submission takes some milliseconds from its first file to Nimbus's answer."""
+def _put_back(aside: Path) -> None:
+    if not aside.is_dir():
+        return
+    try:
+        for path in aside.iterdir():
+            path.rename(aside.parent / path.name)
+        aside.rmdir()
+    except OSError as error:
+        log.error("the state in %s cannot be put back: %s", aside, error)
 
 
-class CodeSweep:
-    """A sweep that is due or not."""
-
-    def __init__(self, nimbus: Nimbus, files: NimbusFiles) -> None:
-        self._nimbus = nimbus
-        self._files = files
-        self._due_at: float | None = None
-
-    def ask(self, now: float) -> None:
-        """Ask for a sweep: code may have become unused."""
-        self._due_at = now
-        self.tick(now)
-
-    def tick(self, now: float) -> None:
-        """Sweep if it is due."""
-        if self._due_at is None or now < self._due_at or self._nimbus.unknown:
-            return
-        done = self._files.keep_code(self._nimbus.cluster().topologies)
-        self._due_at = None if done else now + RETRY_SECS
-
-    def next_deadline(self) -> float | None:
-        return None if self._nimbus.unknown else self._due_at
+def _discard(aside: Path) -> None:
+    if not aside.is_dir():
+        return
+    try:
+        remove_tree(aside)
+    except ClusterError as error:
+        log.error("%s", error)

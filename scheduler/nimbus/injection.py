@@ -26,16 +26,26 @@ from msgspec.structs import replace
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.board import HEADER_FAULTS
 from squall.ipc.rundir import RunDir
-from squall.scheduler.breaking.daemon_faults import DaemonFaults
-from squall.scheduler.breaking.fault_record import BEGIN, END, note_begin, note_end, read_record
-from squall.scheduler.breaking.faults_file import KEPT_SECS, read_faults, write_faults
 from squall.scheduler.common import process
 from squall.scheduler.common.messages import FaultsChanged
 from squall.scheduler.faults.catalogue import ActsOn, Kind, kind_of
-from squall.scheduler.faults.check import check
+from squall.scheduler.faults.daemon_faults import DaemonFaults
 from squall.scheduler.faults.fault import Fault
-from squall.scheduler.faults.in_force import NIMBUS, WORKERS, FaultInForce, Victim
-from squall.scheduler.faults.resolution import Process, resolve
+from squall.scheduler.faults.in_force import (
+    BEGIN,
+    END,
+    KEPT_SECS,
+    NIMBUS,
+    WORKERS,
+    FaultInForce,
+    Victim,
+    note_begin,
+    note_end,
+    read_faults,
+    read_record,
+    write_faults,
+)
+from squall.scheduler.faults.resolution import Process, check, resolve
 from squall.scheduler.faults.target import Sort
 from squall.scheduler.nimbus.decisions import Nimbus
 from squall.scheduler.nimbus.files import NimbusFiles
@@ -61,30 +71,19 @@ class Injection:
         self._stops = False
         self._victims = Victims(run_dir, files, nimbus.assigned)
         self._mine = DaemonFaults(run_dir, NIMBUS)
-        self._faults = self._found()
-        record = self._recorded()
+        self._faults: list[FaultInForce] = []
+        record: list[dict[str, Any]] = []
+        try:
+            self._faults = read_faults(run_dir)
+            record = read_record(run_dir)
+        except (OSError, ClusterError) as error:
+            log.error("%s: faults in force go on until their time is over", error)
         self._ended = {event["id"] for event in record if event["event"] == END}
         """Ids of the faults whose end is on record."""
         self._next_id = 1 + max((event["id"] for event in record if event["event"] == BEGIN), default=0)
         self._own_end: tuple[float, int] | None = None
         """When Nimbus sends itself a signal, and which."""
         self._mine.take(self._faults, 0.0)
-
-    def _found(self) -> list[FaultInForce]:
-        """The faults that an earlier Nimbus has begun."""
-        try:
-            return read_faults(self._run_dir)
-        except ClusterError as error:
-            log.error("%s: faults in force go on until their time is over", error)
-            return []
-
-    def _recorded(self) -> list[dict[str, Any]]:
-        try:
-            return read_record(self._run_dir)
-        except OSError as error:
-            # No fault will begin either: none can be put on record.
-            log.error("%s cannot be read: %s", self._run_dir.fault_record, error.strerror)
-            return []
 
     # ---- requests ----
 
@@ -154,7 +153,7 @@ class Injection:
         # Also nodes whose supervisors have not registered yet with a Nimbus that was started again.
         nodes = {slot.node for _, assignment in assigned if assignment is not None for slot in assignment.workers}
         nodes.update(self._nimbus.cluster().supervisors)
-        view = view_of(sorted(nodes), assigned, has_keeper=self._victims.has_keeper())
+        view = view_of(sorted(nodes), assigned)
         seed = random.SystemRandom().getrandbits(32) if fault.seed is None else fault.seed
         found = resolve(kind, fault.targets, view, random.Random(seed))
         begun = FaultInForce(
@@ -184,7 +183,7 @@ class Injection:
         for daemon in processes:
             if daemon.sort is not Sort.WORKER:
                 carrier = self._anybody() if daemon.sort is Sort.NIMBUS else NIMBUS
-                by_carrier.setdefault(carrier, []).append(self._daemon(daemon))
+                by_carrier.setdefault(carrier, []).append(self._victims.daemon(daemon.sort, daemon.name))
         if begun.ends_secs == begun.began_secs:
             # Faults that are over at once are carried out by Nimbus.
             return [replace(begun, carrier=NIMBUS, victims=[victim for each in by_carrier.values() for victim in each])]
@@ -209,15 +208,6 @@ class Injection:
         if not nodes:
             raise ClusterError("no supervisor is connected that could carry it out")
         return nodes[0]
-
-    def _daemon(self, daemon: Process) -> Victim:
-        match daemon.sort:
-            case Sort.NIMBUS:
-                return self._victims.nimbus()
-            case Sort.SUPERVISOR:
-                return self._victims.supervisor(daemon.name)
-            case _:
-                return self._victims.forking_parent(daemon.name)
 
     def _begin(self, fault: FaultInForce, now: float) -> None:
         self._next_id = max(self._next_id, fault.id + 1)

@@ -38,15 +38,6 @@ class StoreTopology:
 
 
 @dataclass(frozen=True)
-class StoreStatus:
-    """Store a topology's new status and, if it is "KILLED", how long it may still run."""
-
-    topology_id: str
-    status: str
-    kill_wait_secs: float = 0.0
-
-
-@dataclass(frozen=True)
 class StoreAssignment:
     """Store a topology's assignment."""
 
@@ -104,7 +95,7 @@ class Note:
     text: str
 
 
-StoreChange = StoreTopology | StoreStatus | StoreAssignment | StoreRestart | DeleteTopology | RemoveUnknown
+StoreChange = StoreTopology | StoreAssignment | StoreRestart | DeleteTopology | RemoveUnknown
 """The instructions that change the store."""
 NimbusInstruction = (
     StoreChange

@@ -5,7 +5,7 @@ Guarantees
     * On a shutdown request, on SIGTERM, when the lifeline's other end closes (the launcher died, in whatever way), and
       within seconds after the run directory was removed, Nimbus tells every supervisor to leave, waits for it, and
       ends.
-    * If it fails or refuses to serve, it says why on its stderr, and where waiting commands look (`nimbus_words`).
+    * If it fails or refuses to serve, it says why on its stderr.
     * If Nimbus fails or is killed, nothing else is stopped or removed: workers go on, and the next Nimbus continues
       from the files on disk. The same holds for SIGTERM and SIGINT if it was started with `--alone`.
 
@@ -30,11 +30,9 @@ from squall.ipc.control import ControlServer
 from squall.ipc.rundir import Presence, RunDir, RunLock
 from squall.scheduler.common.daemon import SignalInbox, daemon_parser, run_daemon, tell_ready, write_record
 from squall.scheduler.common.process import open_pidfd
-from squall.scheduler.common.process_title import Kind
-from squall.scheduler.nimbus.leftovers import check_store_is_there
+from squall.scheduler.common.process_title import RoleKind
 from squall.scheduler.nimbus.service import NimbusService
-from squall.scheduler.nimbus.store import Store
-from squall.scheduler.records.nimbus_words import forget_words, leaving_words
+from squall.scheduler.nimbus.store import open_store
 
 DEFAULT_GRACE_SECS = 5.0
 """Time for workers to stop unless the request gives one: long enough for `cleanup`, short enough to wait for."""
@@ -44,8 +42,6 @@ REPLY_LINGER_SECS = 0.5
 """Longest wait for the last replies to leave. A client that reads takes less than a millisecond."""
 DIRECTORY_LOOK_SECS = 2.0
 """Between two looks whether the run directory is still there: rarely removed, and a cluster may outlive it briefly."""
-REFUSALS_LOG_SECS = 10.0
-"""Shortest time between two log lines on refused frames: a flood of them must not fill the disk."""
 
 log = logging.getLogger("squall.scheduler.nimbus")
 
@@ -61,20 +57,14 @@ class NimbusProcess:
         self._leave_at: float | None = None
         self._awaited: dict[int, str] = {}
         """pidfd -> node, of each supervisor that has yet to end."""
-        self._refused = 0
-        self._refused_log_at = 0.0
         self._poller = zmq.Poller()
         self._alone: bool = options.alone
         signals = [signal.SIGTERM, signal.SIGINT] if options.alone else [signal.SIGTERM]
         self._inbox = SignalInbox(self._poller, options.lifeline, signals)
-        check_store_is_there(self._run_dir)
-        self._store = Store(self._run_dir.nimbus_db)
+        self._store = open_store(self._run_dir)
         self._server = ControlServer(self._run_dir.nimbus_socket, self._run_dir.key(), "nimbus")
         self._poller.register(self._server.socket, zmq.POLLIN)
-        self._service = NimbusService(
-            self._run_dir, self._store, self._server, self._leave
-        )
-        forget_words(self._run_dir)
+        self._service = NimbusService(run_dir, self._store, self._server, self._leave)
         tell_ready(options.ready_fd)
 
     def run(self) -> None:
@@ -105,7 +95,6 @@ class NimbusProcess:
         if self._service.serve():
             self._service.tick(time.monotonic())
         self._look_for_directory()
-        self._log_refusals()
         self._reap_awaited()
 
     def _timeout_ms(self) -> int:
@@ -169,16 +158,9 @@ class NimbusProcess:
             log.error("the run directory was removed: leaving")
             self._leave(DEFAULT_GRACE_SECS)
 
-    def _log_refusals(self) -> None:
-        now = time.monotonic()
-        if self._server.refused > self._refused and now >= self._refused_log_at:
-            log.warning("%d control frames were refused so far", self._server.refused)
-            self._refused = self._server.refused
-            self._refused_log_at = now + REFUSALS_LOG_SECS
-
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = daemon_parser(Kind.NIMBUS, "the cluster's Nimbus")
+    parser = daemon_parser(RoleKind.NIMBUS, "the cluster's Nimbus")
     parser.add_argument("--alone", action="store_true", help="signals end Nimbus only; supervisors and workers run on")
     return parser.parse_args(arguments)
 
@@ -187,12 +169,11 @@ def _work(options: argparse.Namespace) -> None:
     run_dir = RunDir.open(options.dir)
     lock = run_dir.lock()
     write_record(run_dir.daemon_record("nimbus"))
-    with leaving_words(run_dir):
-        NimbusProcess(run_dir, lock, options).run()
+    NimbusProcess(run_dir, lock, options).run()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    return run_daemon(Kind.NIMBUS, lambda: parse(arguments), _work)
+    return run_daemon(RoleKind.NIMBUS, lambda: parse(arguments), _work)
 
 
 if __name__ == "__main__":

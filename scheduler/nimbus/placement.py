@@ -24,8 +24,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
-from msgspec.structs import replace
-
 from squall.scheduler.common.messages import ComponentSummary, ExecutorRef, SlotRef, TopologyRecord
 
 _ORDER_OF_KINDS = {"spout": 0, "acker": 1}
@@ -120,23 +118,6 @@ def interleave(slots: Iterable[SlotRef]) -> list[SlotRef]:
         ports.setdefault(slot.node, []).append(slot.port)
     nodes = [[SlotRef(node, port) for port in sorted(ports[node])] for node in sorted(ports)]
     return [slot for row in zip_longest(*nodes) for slot in row if slot is not None]
-
-
-def with_given_up(record: TopologyRecord, slot: SlotRef) -> TopologyRecord:
-    """The record after one more slot has given the topology up."""
-    return record if slot in record.given_up else replace(record, given_up=[*record.given_up, slot])
-
-
-def with_tried(record: TopologyRecord, slot: SlotRef) -> TopologyRecord:
-    """The record after a slot runs the topology again, even if it had given it up before."""
-    if slot not in record.given_up:
-        return record
-    return replace(record, given_up=[other for other in record.given_up if other != slot])
-
-
-def with_reset(record: TopologyRecord) -> TopologyRecord:
-    """The record after an operator's reset."""
-    return replace(record, given_up=[], resets=record.resets + 1)
 
 
 def untried(record: TopologyRecord, free: Iterable[SlotRef]) -> list[SlotRef]:

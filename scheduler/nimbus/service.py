@@ -21,12 +21,14 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import msgspec
 
 from squall.engine.errors import ClusterError, ProtocolError, SquallError, UsageError
 from squall.ipc.control import ControlServer, Incoming
 from squall.ipc.rundir import RunDir
+from squall.scheduler.common.environment import forget_environment, keep_environment
 from squall.scheduler.common.messages import (
     AssignNode,
     ClusterState,
@@ -46,10 +48,10 @@ from squall.scheduler.common.messages import (
     TopologyRecord,
     TopologyState,
 )
-from squall.scheduler.faults.sentence import parse
-from squall.scheduler.nimbus.board_watch import BoardWatch
-from squall.scheduler.nimbus.decisions import Nimbus
-from squall.scheduler.nimbus.files import CodeSweep, NimbusFiles
+from squall.scheduler.faults.fault import parse
+from squall.scheduler.nimbus.board_watch import BoardWatch, LivingWorkers
+from squall.scheduler.nimbus.decisions import Instructions, Nimbus
+from squall.scheduler.nimbus.files import NimbusFiles
 from squall.scheduler.nimbus.injection import Injection
 from squall.scheduler.nimbus.instruction import (
     CreateBoard,
@@ -64,13 +66,10 @@ from squall.scheduler.nimbus.instruction import (
     StoreAssignment,
     StoreChange,
     StoreRestart,
-    StoreStatus,
     StoreTopology,
 )
 from squall.scheduler.nimbus.leftovers import mend_boards, tidy_boards
-from squall.scheduler.nimbus.living_workers import LivingWorkers
 from squall.scheduler.nimbus.store import Store, StoreError
-from squall.scheduler.nimbus.successions import Successions
 from squall.scheduler.nimbus.topology_life import TopologyLife
 
 FRAMES_PER_TURN = 1000
@@ -78,6 +77,14 @@ FRAMES_PER_TURN = 1000
 
 _CHANGES = frozenset({"submit_topology", "activate", "deactivate", "rebalance", "reset", "forget_unknown"})
 """Requests that are refused once the cluster is about to stop."""
+
+SWEEP_RETRY_SECS = 0.1
+"""Between two looks for unused code: a submission takes some milliseconds from its first file to Nimbus's answer."""
+REPLACE_RETRY_SECS = 1.0
+"""Between two tries to move state out of the way, which fail while a disk is full or a directory read-only."""
+
+B = TypeVar("B", bound=msgspec.Struct)
+Handler = Callable[[Incoming, float], msgspec.Struct]
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +95,7 @@ class NimbusService:
     def __init__(
         self, run_dir: RunDir, store: Store, server: ControlServer, on_shutdown: Callable[[float], None]
     ) -> None:
+        self._run_dir = run_dir
         self._files = NimbusFiles(run_dir)
         self._store = store
         self._server = server
@@ -98,35 +106,37 @@ class NimbusService:
         self._stops_at: float | None = None
         self._grace_secs = 0.0
         lives = [
-            TopologyLife(record, assignment, store.restarts(record.id), restarts_total, kill_wait_secs)
-            for record, assignment, kill_wait_secs, restarts_total in store.topologies()
+            TopologyLife(record, assignment, store.restarts(record.id), restarts_total)
+            for record, assignment, restarts_total in store.topologies()
         ]
         deleted = store.deleted()
         unknown = tidy_boards(run_dir, lives, deleted)
         for topology_id in sorted(unknown):
             log.error("%s is not in the store: what it runs and has on disk is left alone", topology_id)
         mend_boards(run_dir, lives)
-        self.nimbus = Nimbus(lives, store.next_number(), time.monotonic(), deleted, unknown)
+        self.nimbus = nimbus = Nimbus(lives, store.next_number(), time.monotonic(), deleted, unknown)
         self._workers = LivingWorkers(run_dir)
         self._watch = BoardWatch(self.nimbus, self._files, self._workers)
         self._files.tidy_state((life.record for life in lives), unknown)
         self._files.tidy_environments((life.record for life in lives), unknown)
-        self._sweep = CodeSweep(self.nimbus, self._files)
-        self._successions = Successions(self.nimbus, self._files)
+        self._sweep_at: float | None = None
+        """When code that may have become unused is looked for."""
+        self._replace_at = 0.0
+        """Until then no successor begins: state could not be moved out of its way a moment ago."""
         self._discard_unused_code()
         self.faults = Injection(
             run_dir, self.nimbus, self._files,
             lambda node, event: server.send_event(f"supervisor:{node}", event),
         )
-        self._requests: dict[str, Callable[[Incoming, float], msgspec.Struct]] = {
+        self._requests: dict[str, Handler] = {
             "submit_topology": self._submit,
             "get_topology": self._get_topology,
             "get_cluster": self._get_cluster,
-            "activate": self._activate,
-            "deactivate": self._deactivate,
-            "kill_topology": self._kill,
-            "rebalance": self._rebalance,
-            "reset": self._reset,
+            "activate": self._order(NamedTopology, lambda order, _: nimbus.activate(order.name)),
+            "deactivate": self._order(NamedTopology, lambda order, _: nimbus.deactivate(order.name)),
+            "kill_topology": self._order(KillTopology, nimbus.kill),
+            "rebalance": self._order(RebalanceTopology, nimbus.rebalance),
+            "reset": self._order(NamedTopology, lambda order, now: nimbus.reset(order.name, now)),
             "forget_unknown": self._forget_unknown,
             "inject": self._inject,
             "heal": self._heal,
@@ -162,16 +172,16 @@ class NimbusService:
         for topology_id in self._watch.lost(now):
             self._carry_out(self.nimbus.lost(topology_id, now))
         self._carry_out(self.nimbus.tick(now))
-        for record in self._successions.due(now):
-            self._replace(record, now)
-        self._sweep.tick(now)
+        self._begin_successors(now)
+        if self._sweep_at is not None and now >= self._sweep_at:
+            self._sweep_code(now)
         self.faults.tick(now)
 
     def next_deadline(self) -> float | None:
         """When `tick` is due next, unless a frame comes first."""
         deadlines = (
-            self.nimbus.next_deadline(), self._watch.next_deadline(), self._sweep.next_deadline(), self._stops_at,
-            self.faults.next_deadline(time.monotonic()), self._successions.next_deadline(),
+            self.nimbus.next_deadline(), self._watch.next_deadline(), self._sweep_at, self._stops_at,
+            self.faults.next_deadline(time.monotonic()), self._replace_at if self.nimbus.replaceable() else None,
         )
         return min((at for at in deadlines if at is not None), default=None)
 
@@ -246,11 +256,12 @@ class NimbusService:
         token = os.urandom(4).hex()
         topology_id = self.nimbus.accepts(request, token)
         try:
-            self._files.keep_environment(topology_id, request.env)
+            if request.env:
+                keep_environment(self._run_dir, topology_id, request.env)
             record, steps = self.nimbus.submit(request, now, time.time(), token)
             boards = self._prepare(record, steps, request.fresh)
         except ClusterError:
-            self._files.forget_environment(topology_id)
+            forget_environment(self._run_dir, topology_id)
             raise
         # If the store fails, Nimbus ends, and the next one sees in the store whether to put the state back.
         self._carry_out(step for step in steps if step not in boards)
@@ -273,10 +284,32 @@ class NimbusService:
             raise
         return boards
 
-    def _replace(self, former: TopologyRecord, now: float) -> None:
-        self._carry_out(self.nimbus.replaced(former.id, now))
-        if former.successor is not None:
-            self._files.discard_state(former.successor.topology)
+    def _begin_successors(self, now: float) -> None:
+        """Let topologies that have ended give way to their successors, once state that these shall not find is out of
+        their way."""
+        for record in self.nimbus.replaceable() if now >= self._replace_at else ():
+            successor = record.successor
+            if successor is None:
+                continue
+            try:
+                if successor.fresh:
+                    self._files.set_state_aside(successor.topology)
+            except ClusterError as error:
+                log.error("%s waits: %s", successor.topology.id, error)
+                self._replace_at = now + REPLACE_RETRY_SECS
+                continue
+            self._carry_out(self.nimbus.replaced(record.id, now))
+            self._files.discard_state(successor.topology)
+
+    def _order(self, body: type[B], decide: Callable[[B, float], tuple[TopologyRecord, Instructions]]) -> Handler:
+        """The handler of an order that changes one topology; the answer is its record."""
+
+        def handle(incoming: Incoming, now: float) -> TopologyRecord:
+            record, steps = decide(incoming.decode(body), now)
+            self._carry_out(steps)
+            return record
+
+        return handle
 
     def _get_topology(self, incoming: Incoming, now: float) -> TopologyState:
         return self.nimbus.topology(incoming.decode(NamedTopology).name)
@@ -284,31 +317,6 @@ class NimbusService:
     def _get_cluster(self, incoming: Incoming, now: float) -> ClusterState:
         incoming.decode(GetCluster)
         return msgspec.structs.replace(self.nimbus.cluster(), refused_frames=self._server.refused)
-
-    def _activate(self, incoming: Incoming, now: float) -> TopologyRecord:
-        record, steps = self.nimbus.activate(incoming.decode(NamedTopology).name)
-        self._carry_out(steps)
-        return record
-
-    def _deactivate(self, incoming: Incoming, now: float) -> TopologyRecord:
-        record, steps = self.nimbus.deactivate(incoming.decode(NamedTopology).name)
-        self._carry_out(steps)
-        return record
-
-    def _kill(self, incoming: Incoming, now: float) -> TopologyRecord:
-        record, steps = self.nimbus.kill(incoming.decode(KillTopology), now)
-        self._carry_out(steps)
-        return record
-
-    def _rebalance(self, incoming: Incoming, now: float) -> TopologyRecord:
-        record, steps = self.nimbus.rebalance(incoming.decode(RebalanceTopology), now)
-        self._carry_out(steps)
-        return record
-
-    def _reset(self, incoming: Incoming, now: float) -> TopologyRecord:
-        record, steps = self.nimbus.reset(incoming.decode(NamedTopology).name, now)
-        self._carry_out(steps)
-        return record
 
     def _forget_unknown(self, incoming: Incoming, now: float) -> ForgetUnknown:
         incoming.decode(ForgetUnknown)
@@ -387,8 +395,6 @@ class NimbusService:
         match change:
             case StoreTopology(record):
                 self._store.put_topology(record)
-            case StoreStatus(topology_id, status, kill_wait_secs):
-                self._store.set_status(topology_id, status, kill_wait_secs)
             case StoreAssignment(assignment):
                 self._store.put_assignment(assignment)
             case StoreRestart(topology_id, restart):
@@ -408,7 +414,7 @@ class NimbusService:
                 self._files.remove_accounts(topology_id)
                 self._discard_unused_code()
             case DropSuccessor(topology_id):
-                self._files.forget_environment(topology_id)
+                forget_environment(self._run_dir, topology_id)
                 self._discard_unused_code()
             case RemoveUnknown(topology_id):
                 self._files.remove_unknown(topology_id)
@@ -427,4 +433,10 @@ class NimbusService:
             log.error("%s cannot be told its assignment: %s", node, error)
 
     def _discard_unused_code(self) -> None:
-        self._sweep.ask(time.monotonic())
+        """Remove code that no topology needs, now or, while a submission is under way, soon."""
+        self._sweep_code(time.monotonic())
+
+    def _sweep_code(self, now: float) -> None:
+        # An unknown topology may need any code: an operator's order to forget it asks again.
+        done = bool(self.nimbus.unknown) or self._files.keep_code(self.nimbus.cluster().topologies)
+        self._sweep_at = None if done else now + SWEEP_RETRY_SECS

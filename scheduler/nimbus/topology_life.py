@@ -49,12 +49,10 @@ class TopologyLife:
         assignment: Assignment | None = None,
         restarts: Iterable[RestartRecord] = (),
         restarts_total: int = 0,
-        kill_wait_secs: float = 0.0,
     ) -> None:
         self.record = record
         self.assignment = assignment
         self.restarts_total = restarts_total
-        self.kill_wait_secs = kill_wait_secs
         self.version = 0 if assignment is None else assignment.version
         """Version of the newest assignment, even after it was left."""
         self.stop_at: float | None = None
@@ -70,11 +68,10 @@ class TopologyLife:
         self._restarts: OrderedDict[tuple[str, int], RestartRecord] = OrderedDict(
             ((restart.slot, restart.incarnation), restart) for restart in restarts
         )
-        self._forgotten: dict[str, int] = {}
-        """Slot -> latest incarnation whose death was counted and is no longer kept: it may be reported again."""
-        if restarts_total > len(self._restarts):
-            for slot, incarnation in self._restarts:
-                self._forgotten[slot] = min(incarnation - 1, self._forgotten.get(slot, incarnation))
+        self._last_death: dict[str, int] = {}
+        """Slot -> its latest incarnation whose death was counted: deaths of a slot come in their order, or again."""
+        for slot, incarnation in self._restarts:
+            self._last_death[slot] = max(incarnation, self._last_death.get(slot, 0))
         self._slots: dict[SlotRef, tuple[int, str]] = {}
         """Slot -> newest incarnation heard of, and its state."""
 
@@ -127,9 +124,6 @@ class TopologyLife:
             for index, slot in enumerate(self.slots)
             if slot.node == node
         }
-
-    def set_status(self, status: str) -> None:
-        self.record = replace(self.record, status=status)
 
     @property
     def is_draining(self) -> bool:
@@ -238,18 +232,17 @@ class TopologyLife:
         return self._slots.get(slot, (0, "starting"))[1]
 
     def _died(self, slot: str, event: SlotChanged) -> list[RestartRecord]:
-        key = (slot, event.incarnation)
-        if key in self._restarts or event.incarnation <= self._forgotten.get(slot, 0):
+        if event.incarnation <= self._last_death.get(slot, 0):
             return []
+        self._last_death[slot] = event.incarnation
         death = RestartRecord(
             slot, event.incarnation, event.reason, _shortened(event.error), event.at_monotonic_secs, None,
             event.rss_bytes,
         )
-        self._restarts[key] = death
+        self._restarts[slot, event.incarnation] = death
         self.restarts_total += 1
         if len(self._restarts) > RESTARTS_KEPT:
-            (slot, incarnation), _ = self._restarts.popitem(last=False)
-            self._forgotten[slot] = max(incarnation, self._forgotten.get(slot, 0))
+            self._restarts.popitem(last=False)
         return [death]
 
     def _ready(self, slot: str, event: SlotChanged) -> list[RestartRecord]:

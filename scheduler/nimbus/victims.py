@@ -14,15 +14,16 @@ from collections.abc import Callable, Iterable, Sequence
 import psutil
 
 from squall.engine.api.stream import ACKER_COMPONENT
-from squall.engine.errors import ClusterError, UsageError
+from squall.engine.errors import ClusterError
 from squall.ipc.board import DEAD, STOPPED, SlotCell
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.mark import processes_of, role_of
 from squall.scheduler.common.messages import Assignment, TopologyRecord
 from squall.scheduler.common.process import lives, start_time_ticks
-from squall.scheduler.common.process_title import Kind, Role
+from squall.scheduler.common.process_title import Role, RoleKind
 from squall.scheduler.faults.in_force import NIMBUS, Victim
 from squall.scheduler.faults.resolution import Place, View
+from squall.scheduler.faults.target import Sort
 from squall.scheduler.nimbus.files import NimbusFiles
 
 Topologies = Iterable[tuple[TopologyRecord, Assignment | None]]
@@ -37,57 +38,41 @@ class Victims:
         self._topologies = topologies
 
     def worker(self, name: str) -> Victim:
-        """The worker that lives in a slot now; ClusterError if none does, UsageError if no topology has the slot."""
-        known, unplaced = [], []
+        """The worker that lives in a slot now. ClusterError if none does."""
         for record, assignment in self._topologies():
-            if assignment is None:
-                unplaced.append(record.name)
-                continue
-            for index, slot in enumerate(assignment.workers):
-                known.append(str(slot))
-                if str(slot) == name:
+            for index, slot in enumerate(assignment.workers if assignment is not None else ()):
+                if assignment is not None and str(slot) == name:
                     with self._files.view(record, assignment) as view:
                         return living(name, view.board.slot(index))
-        if unplaced:
-            raise ClusterError(
-                f"there is no worker {name!r} yet: topology {', '.join(unplaced)} has not been placed "
-                f"(job.wait_until_ready waits for it)"
-            )
-        raise UsageError(f"there is no worker {name!r:.80}; workers are {', '.join(known) or 'none'}")
+        raise _not_there(f"worker {name}")
 
-    def nimbus(self) -> Victim:
-        return _victim(NIMBUS, os.getpid())
+    def daemon(self, sort: Sort, node: str) -> Victim:
+        """Nimbus, or the supervisor or forking parent of a node. ClusterError if there is none now."""
+        if sort is Sort.NIMBUS:
+            return _victim(NIMBUS, os.getpid())
+        supervisor = self._of_role(Role(RoleKind.SUPERVISOR, node))
+        if sort is Sort.SUPERVISOR:
+            return supervisor
+        # A worker that was forked just now looks like its forking parent, and is a child of that.
+        return self._of_role(Role(RoleKind.FORKING_PARENT, node), parent=supervisor.pid)
 
-    def has_keeper(self) -> bool:
-        """Whether this cluster has a keeper, which starts daemons again."""
-        return self._run_dir.keeper_lock.exists()
-
-    def supervisor(self, node: str) -> Victim:
-        """A node's supervisor. ClusterError if there is none now."""
+    def _of_role(self, role: Role, parent: int | None = None) -> Victim:
+        name = f"{role.kind} {role.name}"
         for process in processes_of(self._run_dir):
-            if role_of(process) == Role(Kind.SUPERVISOR, node):
-                return _victim(f"{Kind.SUPERVISOR} {node}", process.pid)
-        raise ClusterError(f"the supervisor of {node} is dead, its replacement is not there yet")
-
-    def forking_parent(self, node: str) -> Victim:
-        """A node's forking parent. ClusterError if there is none now."""
-        supervisor = self.supervisor(node)
-        for process in processes_of(self._run_dir):
-            # A worker that was forked just now looks like its forking parent, and is a child of that.
-            if role_of(process) == Role(Kind.FORKING_PARENT, node) and _parent(process) == supervisor.pid:
-                return _victim(f"{Kind.FORKING_PARENT} {node}", process.pid)
-        raise ClusterError(f"the forking parent of {node} is dead, its replacement is not there yet")
+            if role_of(process) == role and parent in (None, _parent(process)):
+                return _victim(name, process.pid)
+        raise _not_there(f"the {name}")
 
 
 def living(worker: str, cell: SlotCell) -> Victim:
     """The worker of a slot, as its status board names it. ClusterError if none lives there now."""
-    if cell.state == STOPPED and cell.pid:
-        raise ClusterError(f"worker {worker} has been stopped")
-    if cell.state != DEAD and not cell.pid:
-        raise ClusterError(f"worker {worker} has not been started yet (job.wait_until_ready waits for it)")
-    if cell.state == DEAD or not lives(cell.pid, cell.started_ticks):
-        raise ClusterError(f"worker {worker} is dead, its replacement is not there yet")
+    if cell.state in (DEAD, STOPPED) or not cell.pid or not lives(cell.pid, cell.started_ticks):
+        raise _not_there(f"worker {worker}")
     return Victim(worker, cell.pid, cell.started_ticks, cell.incarnation)
+
+
+def _not_there(what: str) -> ClusterError:
+    return ClusterError(f"{what} is not there now: not started yet, dead and not replaced yet, or stopped")
 
 
 def _victim(name: str, pid: int) -> Victim:
@@ -102,9 +87,7 @@ def _parent(process: psutil.Process) -> int:
         return 0
 
 
-def view_of(
-    nodes: Sequence[str], assigned: Topologies, *, has_keeper: bool
-) -> View:
+def view_of(nodes: Sequence[str], assigned: Topologies) -> View:
     """`assigned`: topologies and their assignments; None: not placed yet."""
     workers: dict[str, None] = {}
     topologies: dict[str, dict[str, tuple[Place, ...]]] = {}
@@ -117,7 +100,7 @@ def view_of(
             for component in record.components
             if component.id != ACKER_COMPONENT
         }
-    return View(tuple(nodes), tuple(workers), topologies, has_keeper)
+    return View(tuple(nodes), tuple(workers), topologies)
 
 
 def _placed(topology: str, component: str, assignment: Assignment) -> tuple[Place, ...]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, compress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from squall.ipc.private import gone_if_failed, make_levels
 _REWRITE_MIN_BYTES = 256 * 1024
 _REWRITE_FACTOR = 4
 _END = "end"
-_NOT_THERE = object()
 
 
 class AttemptJournal:
@@ -42,7 +41,7 @@ class AttemptJournal:
 
     def load(self) -> Remembered:
         """The record of the incarnation before; empty if there is none."""
-        left, open_blocks = Remembered(), _Blocks()
+        left, history = Remembered(), list[Changes]()
         for number, record in enumerate(self._records()):
             if number == 0:
                 if record != self._topology_id:
@@ -51,8 +50,14 @@ class AttemptJournal:
             elif record == _END:
                 left.unclean = False
             else:
-                _replay(Changes(*record), left, open_blocks)
-        open_blocks.spell_out(left.under_way)
+                history.append(Changes(*record))
+        for changes in history:
+            for message_id, tries in changes.tries.items():
+                left.tries.pop(message_id, None)
+                if tries is not None:
+                    left.tries[message_id] = tries
+            left.group = changes.group
+        left.under_way = _under_way(history)
         return left
 
     def _records(self) -> Iterator[Any]:
@@ -155,49 +160,24 @@ def _roots(base: int, members: Iterable[int]) -> list[int]:
     return Block(base, 0).roots(members)
 
 
-class _Blocks:
-    """The blocks of a journal that have messages under way: most are answered whole, so their messages are not spelled
-    out before its end."""
-
-    def __init__(self) -> None:
-        self._under_way: dict[int, tuple[Sequence[Any], bytearray]] = {}
-        """First root -> the key of each member, and a flag that is 1 while it is under way."""
-        self._answered: set[int] = set()
-        """Roots of messages that were answered alone."""
-
-    def replay(self, changes: Changes, under_way: dict[int, Any]) -> None:
-        """Take in the changes of one turn; `under_way`: single messages."""
+def _under_way(history: Iterable[Changes]) -> dict[int, Any]:
+    """The messages that were emitted and not answered, by root. Most blocks are answered whole, so the messages of a
+    block are spelled out only if some are left at the end."""
+    found: dict[int, Any] = {}
+    blocks: dict[int, tuple[Sequence[Any], set[int]]] = {}
+    answered: set[int] = set()
+    for changes in history:
+        found.update(changes.out)
+        answered.update(changes.answered)
         for base, keys in changes.blocks_out:
-            self._under_way[base] = keys, bytearray(b"\1" * len(keys))
-        for root in changes.answered:
-            if under_way.pop(root, _NOT_THERE) is _NOT_THERE:
-                self._answered.add(root)
+            blocks[base] = keys, set(range(len(keys)))
         for base, members in changes.blocks_answered:
-            if base not in self._under_way:
-                for root in _roots(base, members):
-                    under_way.pop(root, None)
-                continue
-            _, flags = self._under_way[base]
-            for member in members if len(members) < len(flags) else ():
-                flags[member] = 0
-            if len(members) == len(flags) or 1 not in flags:
-                del self._under_way[base]
-
-    def spell_out(self, under_way: dict[int, Any]) -> None:
-        """Add what is under way, by root."""
-        for base, (keys, flags) in self._under_way.items():
-            under_way.update(zip(_roots(base, compress(range(len(keys)), flags)), compress(keys, flags), strict=True))
-        for root in self._answered:
-            under_way.pop(root, None)
-
-
-def _replay(changes: Changes, left: Remembered, open_blocks: _Blocks) -> None:
-    left.under_way.update(changes.out)
-    open_blocks.replay(changes, left.under_way)
-    for message_id, tries in changes.tries.items():
-        if tries is None:
-            left.tries.pop(message_id, None)
-        else:
-            left.tries.pop(message_id, None)
-            left.tries[message_id] = tries
-    left.group = changes.group
+            keys, left = blocks.get(base, ((), set()))
+            left.difference_update(members)
+            if not left and blocks.pop(base, None) is None:
+                # Of a block that was written down message by message.
+                answered.update(_roots(base, members))
+    for base, (keys, left) in blocks.items():
+        members = sorted(left)
+        found.update(zip(_roots(base, members), map(keys.__getitem__, members), strict=True))
+    return {root: key for root, key in found.items() if root not in answered}

@@ -15,7 +15,7 @@ here: the ledger can be read without the topology's code.
 Layout::
 
     RUN/state/<topology>/dead-letters.jsonl                        the ledger, append-only
-    RUN/state/<topology>/dead-letters/<id>.pickle                  message id and values that are too long for a line
+    RUN/state/<topology>/dead-letters/<id>.pickle                  message id and values
     RUN/state/<topology>/dead-letters.given-back                   ids of letters that were asked back, one a line;
                                                                    -id: refused
     RUN/state/<topology>/.given-back/<spout>-<task index>/<id>     requests
@@ -23,7 +23,6 @@ Layout::
 
 from __future__ import annotations
 
-import base64
 import datetime
 import fcntl
 import json
@@ -32,16 +31,17 @@ import pickle
 import re
 from collections.abc import Callable, Collection, Container, Iterator, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
 
 from squall.engine.api.failure import FAILED, Failure
 from squall.engine.errors import ClusterError, UsageError
-from squall.engine.flow.routed import Routed
+from squall.engine.flow.spout_collector import Routed
 from squall.engine.foreign.text import repr_of, text_of_error
-from squall.engine.tracking.instruction import Letter
+from squall.engine.tracking.fate import Letter
 from squall.ipc.line_file import append_line, read_lines_and_tail
 from squall.ipc.private import gone_if_failed, make_directory, naming, opener
 from squall.ipc.rundir import LETTER_REQUESTS
@@ -49,8 +49,6 @@ from squall.ipc.rundir import LETTER_REQUESTS
 LEDGER = "dead-letters.jsonl"
 _GIVEN_BACK = "dead-letters.given-back"
 _PAYLOADS = "dead-letters"
-LINE_BYTES = 64 * 1024
-"""Bytes. Longer pickles of message id and values have a file of their own, because a listing reads every line."""
 KEPT_BYTES = 256 << 20
 """Bytes. Longer pickles are not kept, and the letter says so: a disk must hold many letters."""
 _SHOWN_CHARACTERS = 500
@@ -58,11 +56,10 @@ _ID = re.compile(r"[0-9a-f]{12}")
 _MARK = re.compile(rb"-?[0-9a-f]{12}")
 
 
-@dataclass(frozen=True)
-class DeadLetter:
+class DeadLetter(msgspec.Struct, frozen=True):
     """One line of the ledger."""
 
-    id: str
+    id: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{12}$")]
     at: str
     """UTC, ISO 8601."""
     spout: str
@@ -77,18 +74,12 @@ class DeadLetter:
     worker: str
     error: str
     attempt: int
-    payload: str
-    """Message id and values for the worker, pickled, in base64; empty if they are in a file, or not kept."""
     why_no_payload: str = ""
     """Why it cannot be given back; empty if it can. The payload of one that its spout gave up is kept nevertheless."""
-    payload_file: str = ""
-    """Name of the file in `dead-letters/` that holds the pickle, if it is too long for a line."""
 
     def public(self) -> dict[str, Any]:
         """The fields that `--json` shows."""
-        shown = dict(self.__dict__)
-        del shown["payload"], shown["payload_file"]
-        return shown
+        return msgspec.structs.asdict(self)
 
 
 class Contents(NamedTuple):
@@ -110,34 +101,26 @@ class DeadLetters:
     def add(self, spout: str, task_index: int, message_id: Any, values: Any, failure: Failure) -> None:
         """Write a letter."""
         make_directory(self.directory)
-        name, payload, payload_file = os.urandom(6).hex(), "", ""
+        name = os.urandom(6).hex()
         data, why_not = _pickled(message_id, values)
         if failure.reason == FAILED and failure.component == spout:
             # A text that is none is bytes here, so it would come back as another type than its field has.
             why_not = f"its spout gave it up, as no bolt could take it: {failure.error}"
-        if len(data) > LINE_BYTES:
-            payload_file = self._write_payload(name, data)
-        else:
-            payload = base64.b64encode(data).decode()
+        if data:
+            self._write_payload(name, data)
         letter = DeadLetter(
             name, datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"), spout,
             task_index, repr_of(message_id, _SHOWN_CHARACTERS), repr_of(values, _SHOWN_CHARACTERS), failure.reason,
-            failure.component, failure.task, failure.worker, failure.error, failure.attempt, payload,
-            why_not, payload_file,
+            failure.component, failure.task, failure.worker, failure.error, failure.attempt, why_not,
         )
-        append_line(self.directory / LEDGER, json.dumps(letter.__dict__))
+        append_line(self.directory / LEDGER, json.dumps(msgspec.structs.asdict(letter)))
 
-    def _write_payload(self, name: str, data: bytes) -> str:
+    def _write_payload(self, letter_id: str, data: bytes) -> None:
         """Write the payload file. Call it before writing the line: after a death in between, the file is unused."""
-        make_directory(self.directory / _PAYLOADS)
-        path = self.directory / _PAYLOADS / _payload_name(name)
-        try:
-            with naming(path), open(path, "wb", opener=opener) as file:
-                file.write(data)
-        except OSError:
-            path.unlink(missing_ok=True)
-            raise
-        return path.name
+        path = self._payload_path(letter_id)
+        make_directory(path.parent)
+        with gone_if_failed(path), naming(path), open(path, "wb", opener=opener) as file:
+            file.write(data)
 
     def asked(self) -> Set[str]:
         """The tasks for which there are or were requests, as `taker` names them: one look for any number of tasks."""
@@ -198,32 +181,32 @@ class DeadLetters:
         return Contents([letter for letter in self._all(damage) if letter.id not in given_back], damage)
 
     def _all(self, damage: list[str]) -> Iterator[DeadLetter]:
-        path = self.directory / LEDGER
-        lines, rest = read_lines_and_tail(path)
-        for number, line in enumerate(lines, start=1):
+        for number, line in self._lines(LEDGER, "is no dead letter", damage):
             try:
-                yield _parsed(line)
-            except (ValueError, TypeError, RecursionError) as error:
-                damage.append(f"{path}, line {number} is no dead letter: {text_of_error(error)}")
-        if rest:
-            damage.append(f"{path}, line {len(lines) + 1} is no dead letter: its end is missing")
+                # Not by msgspec: it refuses half surrogates, which errors of users may have.
+                yield msgspec.convert(json.loads(line), DeadLetter)
+            except (ValueError, RecursionError) as error:
+                text = text_of_error(error)
+                damage.append(f"{self.directory / LEDGER}, line {number} is no dead letter: {text}")
 
     def _given_back(self, damage: list[str]) -> set[str]:
         ids: set[str] = set()
-        path = self.directory / _GIVEN_BACK
-        lines, rest = read_lines_and_tail(path)
-        for number, line in enumerate(lines, start=1):
+        for number, line in self._lines(_GIVEN_BACK, "names no dead letter", damage):
             if not _MARK.fullmatch(line):
-                damage.append(f"{path}, line {number} names no dead letter: the one it was for is listed again")
-                continue
-            word = line.decode("ascii")
-            if word.startswith("-"):
-                ids.discard(word[1:])
+                where = f"{self.directory / _GIVEN_BACK}, line {number}"
+                damage.append(f"{where} names no dead letter: the one it was for is listed again")
+            elif line.startswith(b"-"):
+                ids.discard(line[1:].decode())
             else:
-                ids.add(word)
-        if rest:
-            damage.append(f"{path}, line {len(lines) + 1} names no dead letter: its end is missing")
+                ids.add(line.decode())
         return ids
+
+    def _lines(self, name: str, what: str, damage: list[str]) -> Iterator[tuple[int, bytes]]:
+        """(number, line) of each whole line of a file."""
+        lines, rest = read_lines_and_tail(self.directory / name)
+        yield from enumerate(lines, start=1)
+        if rest:
+            damage.append(f"{self.directory / name}, line {len(lines) + 1} {what}: its end is missing")
 
     def give_back(self, ids: Collection[str] = ()) -> list[DeadLetter]:
         """Ask for letters to be emitted again: those in `ids`, or all that can be. Returns them. UsageError if one in
@@ -248,15 +231,11 @@ class DeadLetters:
 
     def why_not(self, letter: DeadLetter) -> str:
         """Why a letter cannot be given back; empty if it can."""
-        if letter.why_no_payload:
-            return letter.why_no_payload
-        if not letter.payload_file:
-            return "" if letter.payload else "its line holds no message"
-        path = self._payload_path(letter)
-        return "" if path.is_file() else f"{path} is missing"
+        path = self._payload_path(letter.id)
+        return letter.why_no_payload or ("" if path.is_file() else f"{path} is missing")
 
-    def _payload_path(self, letter: DeadLetter) -> Path:
-        return self.directory / _PAYLOADS / letter.payload_file
+    def _payload_path(self, letter_id: str) -> Path:
+        return self.directory / _PAYLOADS / f"{letter_id}.pickle"
 
     def _request(self, letter: DeadLetter) -> None:
         """Write the request, then the mark: after a death in between, the next `give_back` finds the request."""
@@ -264,12 +243,8 @@ class DeadLetters:
         make_directory(directory)
         temporary = directory / f"{letter.id}.new"
         temporary.unlink(missing_ok=True)
-        if letter.payload_file:
-            # Link the file: the ledger's name stays, so that a refused letter can be asked for again.
-            os.link(self._payload_path(letter), temporary)
-        else:
-            with gone_if_failed(temporary), naming(temporary), open(temporary, "w", opener=opener) as file:
-                file.write(letter.payload)
+        # Link the file: the ledger's name stays, so that a refused letter can be asked for again.
+        os.link(self._payload_path(letter.id), temporary)
         os.replace(temporary, directory / letter.id)
         # If that was the same file already, from a command that died here, both names are still there.
         temporary.unlink(missing_ok=True)
@@ -295,27 +270,6 @@ def taker(spout: str, task_index: int) -> str:
     return f"{spout}-{task_index}"
 
 
-def _parsed(line: bytes) -> DeadLetter:
-    """Parse a line. ValueError, TypeError or RecursionError if `add` did not write it."""
-    found = json.loads(line)
-    if not isinstance(found, dict):
-        raise ValueError(f"it is {repr_of(found)}")
-    letter = DeadLetter(**found)
-    for field in fields(letter):
-        value = getattr(letter, field.name)
-        if type(value).__name__ != field.type:
-            raise ValueError(f"{field.name} is {repr_of(value)}")
-    if not _ID.fullmatch(letter.id):
-        raise ValueError(f"its id is {repr_of(letter.id)}")
-    if letter.payload_file not in ("", _payload_name(letter.id)):
-        raise ValueError(f"payload_file is {repr_of(letter.payload_file)}")
-    return letter
-
-
-def _payload_name(letter_id: str) -> str:
-    return f"{letter_id}.pickle"
-
-
 def _pickled(message_id: Any, values: Any) -> tuple[bytes, str]:
     """(pickle to give back, "") or (nothing, why there is none)."""
     try:
@@ -329,9 +283,7 @@ def _pickled(message_id: Any, values: Any) -> tuple[bytes, str]:
 
 def _unpack(path: Path) -> tuple[Any, Any]:
     try:
-        data = path.read_bytes()
-        # Base64 of a pickle begins with a letter.
-        message_id, values = pickle.loads(data if data[:1] == pickle.PROTO else base64.b64decode(data))
+        message_id, values = pickle.loads(path.read_bytes())
     except BaseException as error:
         raise ClusterError(f"dead letter {path} cannot be read by this topology: {text_of_error(error)}") from error
     return message_id, values if isinstance(values, Routed) else tuple(values)

@@ -1,7 +1,7 @@
-"""The failures that a topology's spouts were told of, on disk beside the status board: one file per worker.
+"""The failures that a topology's spouts were told of, and the trees that a worker ended by: files of one worker.
 
-Guarantees: the file appears whole; it outlives the worker, whose next incarnation goes on from it. Failures of the last
-`_PAUSE_NS` before a kill may be missing.
+Guarantees: a file appears whole and outlives the worker, whose next incarnation goes on from its failures. Those of the
+last `_PAUSE_NS` before a kill may be missing. A death that the board marks as explained has its last words on disk.
 
 Process: the worker writes its file, any of the owner's may read it.
 """
@@ -11,12 +11,15 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, astuple
 from pathlib import Path
-from typing import Any
 
+import msgspec
+
+from squall.engine.api.failure import Failure
 from squall.engine.errors import ClusterError
-from squall.engine.report.failure_log import ComponentFailures, FailureLog, FailureRecord, Failures, merge_failures
+from squall.engine.report.failure_log import FailureLog, Failures, merge_failures
 from squall.ipc.private import gone_if_failed, make_levels
 from squall.ipc.rundir import RunDir
 
@@ -40,11 +43,7 @@ class FailureFile:
             return
         self._written_ns = now_ns
         self.log.changed = False
-        make_levels(self._path.parent, 2)
-        temporary = self._path.with_suffix(".new")
-        with gone_if_failed(temporary):
-            temporary.write_text(json.dumps({name: asdict(known) for name, known in self.log.failures().items()}))
-            os.replace(temporary, self._path)
+        _write(self._path, {name: asdict(known) for name, known in self.log.failures().items()})
 
 
 def read_failures(run_dir: RunDir, topology_id: str, since_secs: float = 0.0) -> Failures:
@@ -55,10 +54,29 @@ def read_failures(run_dir: RunDir, topology_id: str, since_secs: float = 0.0) ->
 
 def _read(path: Path) -> Failures:
     try:
-        found: dict[str, Any] = json.loads(path.read_text())
-        return {
-            name: ComponentFailures(known["counts"], [FailureRecord(**record) for record in known["last"]])
-            for name, known in found.items()
-        }
-    except (ValueError, KeyError, TypeError) as error:
+        return msgspec.convert(json.loads(path.read_text()), Failures)
+    except ValueError as error:
         raise ClusterError(f"{path} is no list of failures: {error}") from error
+
+
+def write_last_words(
+    run_dir: RunDir, topology_id: str, worker: int, incarnation: int, failures: Mapping[int, Failure]
+) -> None:
+    """Leave the trees that a worker ends by for the others. It sends the same to their ackers, but a frame that arrives
+    after the news of the death is refused; so it calls this before it publishes that it has explained itself."""
+    rows = [(root, *astuple(failure)) for root, failure in failures.items()]
+    _write(run_dir.last_words(topology_id, worker, incarnation), rows)
+
+
+def read_last_words(run_dir: RunDir, topology_id: str, worker: int, incarnation: int) -> dict[int, Failure]:
+    """Root -> failure of the trees that an incarnation ended by."""
+    rows = json.loads(run_dir.last_words(topology_id, worker, incarnation).read_text())
+    return {root: Failure(*failure) for root, *failure in rows}
+
+
+def _write(path: Path, value: object) -> None:
+    make_levels(path.parent, 2)
+    temporary = path.with_name(f"{path.name}.new")
+    with gone_if_failed(temporary):
+        temporary.write_text(json.dumps(value))
+        os.replace(temporary, path)

@@ -125,19 +125,11 @@ class TopologyView:
 
     def undrained(self) -> str:
         """Why it is not drained, for people; "" if nothing stands against it at the moment."""
-        workers = self.assignment.workers
         now_ns = time.monotonic_ns()
         opening = filter(None, (self.opening(slot, now_ns) for slot in range(self.board.n_slots)))
         found = [f"{component}[{task}] is still in {method}" for component, task, method, _ in opening]
-        found += [f"{workers[slot]} is at work" for slot in self._slots_at_work()]
-        found += [
-            f"frames are under way from {workers[sender]} to {workers[receiver]}"
-            for sender, receiver in self._links_at_work()
-        ]
-        found += [
-            f"acks are under way from {workers[sender]} to {workers[receiver]}"
-            for sender, receiver in self._rings_at_work()
-        ]
+        found += [f"{self.assignment.workers[slot]} is at work" for slot in self._slots_at_work()]
+        found += ["frames or acks are under way"] if self._under_way() else []
         if any(not self.board.task_counters(task)["exhausted"] for task in self._spout_tasks):
             found.append("not every spout is exhausted")
         return "; ".join(found)
@@ -174,7 +166,7 @@ class TopologyView:
 
     def _at_work(self) -> bool:
         """Whether anything is under way in or between workers."""
-        return bool(self._slots_at_work() or self._links_at_work() or self._rings_at_work())
+        return bool(self._slots_at_work()) or self._under_way()
 
     def _slots_at_work(self) -> list[int]:
         """Workers that are not ready, or have not published that they are quiet."""
@@ -185,15 +177,11 @@ class TopologyView:
             if board.slot(slot).state != READY or not words[board.slot_at(slot) + SLOT_QUIET]
         ]
 
-    def _links_at_work(self) -> list[tuple[int, int]]:
-        """(sender, receiver) of links with frames under way."""
-        words, at, slots = self.board.words, self.board.link_at, range(self.board.n_slots)
-        pairs = ((sender, receiver) for sender in slots for receiver in slots)
-        return [pair for pair in pairs if words[at(*pair)] != words[at(*pair) + 1]]
-
-    def _rings_at_work(self) -> list[tuple[int, int]]:
-        """(sender, receiver) of ack rings with acks under way."""
-        return untaken(self.board.rings, self.board.n_slots)
+    def _under_way(self) -> bool:
+        """Whether a link has frames, or a ring acks, that were sent and are not taken."""
+        words, slots = self.board.words, range(self.board.n_slots)
+        links = (self.board.link_at(sender, receiver) for sender in slots for receiver in slots)
+        return any(words[at] != words[at + 1] for at in links) or bool(untaken(self.board.rings, self.board.n_slots))
 
     def _active(self) -> bool:
         """Whether any worker's spouts may emit."""

@@ -1,16 +1,14 @@
 """Notes of a supervisor about its workers, on disk, for the supervisor after it.
 
 Guarantees: an entry names one process for good (pid and start time), so a reused pid is never taken for a worker. An
-entry is whole or absent, and one that was altered is refused.
+entry is whole or absent.
 
 Relies on: one supervisor per node, which its socket ensures. Entries of ended workers are harmless and stay.
 """
 
 from __future__ import annotations
 
-import hashlib
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -20,8 +18,6 @@ from squall.ipc.private import gone_if_failed
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
 from squall.scheduler.common.messages import Wire, WorkerBoot
-
-_DIGEST_BYTES = 16
 
 log = logging.getLogger(__name__)
 
@@ -34,29 +30,11 @@ class LedgerEntry(Wire, frozen=True):
     start_time_ticks: int
 
 
-@dataclass(frozen=True)
-class Survivor:
-    """A worker that outlived its supervisor. Whoever takes this owns the pidfd."""
-
-    boot: WorkerBoot
-    pid: int
-    pidfd: int
-
-
-def encode_entry(entry: LedgerEntry) -> bytes:
-    """An entry's form on disk: its digest, then itself."""
-    body = msgspec.msgpack.encode(entry)
-    return hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest() + body
-
-
-def decode_entry(data: bytes) -> LedgerEntry:
-    """Reverse `encode_entry`; ClusterError if the data was altered, so that nobody acts on a wrong pid or work."""
-    digest, body = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
-    if hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest() != digest:
-        raise ClusterError("it is damaged")
+def read_entry(path: Path) -> LedgerEntry:
+    """OSError or ClusterError if it cannot be read."""
     try:
-        return msgspec.msgpack.decode(body, type=LedgerEntry)
-    except msgspec.DecodeError as error:
+        return msgspec.msgpack.decode(path.read_bytes(), type=LedgerEntry)
+    except ValueError as error:
         raise ClusterError(f"it does not decode: {error}") from None
 
 
@@ -74,26 +52,15 @@ class WorkerLedger:
         try:
             entry = LedgerEntry(boot, pid, process.start_time_ticks(pid))
             with gone_if_failed(temporary):
-                temporary.write_bytes(encode_entry(entry))
+                temporary.write_bytes(msgspec.msgpack.encode(entry))
                 temporary.rename(path)
         except (OSError, ClusterError) as error:
             log.warning("worker %d of port %d is not noted down: %s", pid, boot.port, error)
 
-    def survivor(self, port: int) -> Survivor | None:
-        """The slot's last worker, if it lives."""
-        entry = self.entry(port)
-        if entry is None:
-            return None
-        try:
-            return Survivor(entry.boot, entry.pid, process.open_proven(entry.pid, entry.start_time_ticks))
-        except ClusterError as error:
-            log.info("worker of port %d: %s", port, error)
-            return None
-
     def entry(self, port: int) -> LedgerEntry | None:
         """The note of the slot's last worker, dead or alive; None if it cannot be read."""
         try:
-            return decode_entry(self._path(port).read_bytes())
+            return read_entry(self._path(port))
         except FileNotFoundError:
             return None
         except (OSError, ClusterError) as error:

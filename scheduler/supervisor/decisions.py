@@ -16,7 +16,7 @@ from typing import NamedTuple
 from squall.scheduler.common.messages import SlotAssignment, SlotChanged, WorkerBoot, WorkerFailed, WorkerReady
 from squall.scheduler.supervisor.instruction import Instruction, SendStop
 from squall.scheduler.supervisor.slot import Slot
-from squall.scheduler.supervisor.worker_life import NOTHING_LEFT, Remains, SlotState
+from squall.scheduler.supervisor.worker_life import NOTHING_LEFT, SlotState, WorkerRemains
 
 _EVENT_OF_STATE = {SlotState.STARTING: "started", SlotState.RUNNING: "ready", SlotState.FAILED: "failed"}
 
@@ -126,7 +126,7 @@ class Supervisor:
         """The worker's loop has not turned for so long; `code`: the component and task whose code it is in."""
         return self._after(port, self.slots[port].stuck(secs, now, code), now)
 
-    def exited(self, pid: int, status: int, now: float, remains: Remains = NOTHING_LEFT) -> list[Order]:
+    def exited(self, pid: int, status: int, now: float, remains: WorkerRemains = NOTHING_LEFT) -> list[Order]:
         """The exit status of a worker, and its remains. It may arrive before the pidfd tells."""
         port = self.port_of(pid)
         if port is None:

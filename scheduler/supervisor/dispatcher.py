@@ -3,27 +3,32 @@
 Guarantees
     * Orders are carried out in sequence; those that an order leads to come after the ones already given.
     * No order waits for another process.
-    * A worker that an earlier supervisor forked can be sent messages only after its first own message. Until then they
-      are stored; after HEAR_PATIENCE_SECS of silence the worker gets SIGTERM instead, and its replacement will know.
+    * A message for a worker that this supervisor has not heard of is dropped: an adopted worker says that it is ready
+      when it has found its new supervisor, and its slot then answers with what it is to know.
 
-Relies on: `scheduler.supervisor.decisions` for every decision. Thread: the supervisor's loop.
+Relies on: `scheduler.supervisor.decisions` for every decision; `main` to make and close the parts. Thread: the
+supervisor's loop.
 """
 
 from __future__ import annotations
 
 import logging
-import signal
 import time
 from collections import deque
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import msgspec
 
 from squall.engine.errors import ClusterError
+from squall.ipc.control import ControlServer
+from squall.ipc.rundir import RunDir
 from squall.scheduler.common.messages import SetStatus, SlotChanged, StopWorker, WorkerBoot
 from squall.scheduler.common.python_stacks import DUMP_SIGNAL, log_size, python_stack
-from squall.scheduler.supervisor.decisions import Order
-from squall.scheduler.supervisor.history import Step
+from squall.scheduler.faults.daemon_faults import DaemonFaults
+from squall.scheduler.records.worker_ledger import WorkerLedger
+from squall.scheduler.supervisor.decisions import Order, Supervisor
+from squall.scheduler.supervisor.forking_parent import ForkingParent
+from squall.scheduler.supervisor.history import History, Step
 from squall.scheduler.supervisor.instruction import (
     ArmTimer,
     DumpStacks,
@@ -37,24 +42,18 @@ from squall.scheduler.supervisor.instruction import (
     SetVerdict,
     Signal,
 )
-from squall.scheduler.supervisor.parts import Parts
-
-HEAR_PATIENCE_SECS = 2.0
-"""Four times the longest time that a worker takes to find its new supervisor."""
+from squall.scheduler.supervisor.nimbus_link import NimbusLink
+from squall.scheduler.supervisor.node_boards import NodeBoards
+from squall.scheduler.supervisor.prospects import Prospects
+from squall.scheduler.supervisor.worker_watch import WorkerWatch
 
 log = logging.getLogger(__name__)
-
-
-class _Untold(NamedTuple):
-    incarnation: int
-    message: SetStatus | StopWorker
-    until_secs: float
 
 
 class Dispatcher:
     """Carries out the orders of one supervisor. It does not own its parts."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: SupervisorParts) -> None:
         self._parts = parts
         self._supervisor = parts.supervisor
         self._watch = parts.watch
@@ -64,8 +63,6 @@ class Dispatcher:
         """port -> offset in the worker's log at which its stacks would begin."""
         self.timers: dict[int, float] = {}
         """port -> when to call `tick` of its slot."""
-        self._untold: dict[int, _Untold] = {}
-        """port -> message for its worker, to be sent after the worker's first own one."""
 
     def carry_out(self, orders: list[Order]) -> None:
         queue = deque(orders)
@@ -73,9 +70,9 @@ class Dispatcher:
             port, instruction = queue.popleft()
             queue.extend(self._carry_out_one(port, instruction))
 
-    def take_in(self, boot: WorkerBoot, pid: int, pidfd: int) -> None:
-        """Watch a worker of an earlier supervisor, and remember its work."""
-        self._watch.add(pid, pidfd)
+    def take_in(self, boot: WorkerBoot, pid: int, started_ticks: int) -> None:
+        """Watch a worker of an earlier supervisor, and remember its work. ClusterError if it has ended."""
+        self._watch.add(pid, started_ticks)
         self._boots[boot.port] = boot
 
     def note(self, port: int, pid: int) -> None:
@@ -174,38 +171,12 @@ class Dispatcher:
         self._parts.server.send_event(sender, StopWorker())
         return False
 
-    def heard(self, port: int, incarnation: int) -> None:
-        """A worker has sent a message, so it can be reached from now on: send it what was stored."""
-        untold = self._untold.get(port)
-        if untold is not None and untold.incarnation == incarnation:
-            self._send(port, incarnation, untold.message)
-
-    def give_up_silent(self, now: float) -> None:
-        """End the workers that have been silent for too long."""
-        for port, untold in list(self._untold.items()):
-            if now < untold.until_secs:
-                continue
-            del self._untold[port]
-            if self._is_present(port, untold.incarnation):
-                log.warning("port %d incarnation %d cannot be reached: SIGTERM instead", port, untold.incarnation)
-                self._watch.send_signal(self._supervisor.slots[port].life.pid, signal.SIGTERM)
-
-    def next_deadline(self) -> float | None:
-        """When `give_up_silent` may have something to do."""
-        return min((untold.until_secs for untold in self._untold.values()), default=None)
-
     def _send(self, port: int, incarnation: int, message: SetStatus | StopWorker) -> None:
-        self._untold.pop(port, None)
         boot = self._boots.get(port)
-        if boot is not None and boot.incarnation == incarnation and self._parts.server.send_event(boot.sender, message):
-            if isinstance(message, SetStatus):
-                self._note_status(port, message.status)
-        elif self._is_present(port, incarnation):
-            self._untold[port] = _Untold(incarnation, message, time.monotonic() + HEAR_PATIENCE_SECS)
-
-    def _is_present(self, port: int, incarnation: int) -> bool:
-        slot = self._supervisor.slots.get(port)
-        return slot is not None and slot.has_process and slot.life.incarnation == incarnation
+        if boot is None or boot.incarnation != incarnation:
+            return
+        if self._parts.server.send_event(boot.sender, message) and isinstance(message, SetStatus):
+            self._note_status(port, message.status)
 
     def _note_status(self, port: int, status: str) -> None:
         """Note the last status that the worker was told, for the supervisor after this one."""
@@ -227,3 +198,21 @@ def _log_change(changed: SlotChanged) -> None:
         changed.event,
         changed.reason,
     )
+
+
+@dataclass(frozen=True)
+class SupervisorParts:
+    """`main` owns and closes them. Thread: the supervisor's loop."""
+
+    node: str
+    supervisor: Supervisor
+    boards: NodeBoards
+    prospects: Prospects
+    server: ControlServer
+    nimbus: NimbusLink
+    forking_parent: ForkingParent
+    watch: WorkerWatch
+    ledger: WorkerLedger
+    history: History
+    faults: DaemonFaults
+    run_dir: RunDir

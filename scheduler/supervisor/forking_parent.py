@@ -1,79 +1,117 @@
-"""Keeps a forking parent running: replaces it when it dies.
+"""The supervisor's side of its forking parent, which it keeps running.
 
-Guarantees: a dead forking parent is replaced by the same policy as a worker; if it dies too often, ClusterError ends
-the supervisor (its workers run on).
+Guarantees
+    * No call waits for the forking parent's work. Each answer carries port and incarnation of its request, so the
+      caller can tell late ones from expected ones.
+    * A forking parent that dies or hangs is reported by one ForkingParentEnded and replaced by the same policy as a
+      worker; its workers are not affected. If it dies too often, ClusterError ends the supervisor (its workers run on).
 
 Relies on: being made before the process has a second thread or a ZeroMQ context, because the first forking parent is
-forked from it (later ones are executed); `tick` being called at `next_deadline`. Thread: the supervisor's loop.
+forked from it (later ones are executed); the process being a subreaper, which learns how workers ended that outlived
+their forking parent; `tick` being called at `next_deadline`. Thread: the supervisor's loop.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import random
+import select
+import socket
+import subprocess
+from typing import NamedTuple
 
 import zmq
 
 from squall.engine.errors import ClusterError
+from squall.ipc import text_seed
 from squall.scheduler.common.messages import WorkerBoot
+from squall.scheduler.common.process_title import MODULES, RoleKind, interpreter
 from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions
-from squall.scheduler.forking.client import ForkingParentClient, ForkingParentEnded, ForkingParentEvent
-from squall.scheduler.forking.wire import ChildExited
+from squall.scheduler.forking.child import ForkedModule, fork_module
+from squall.scheduler.forking.wire import LIMITED_WAIT, ChildExited, Forked, ForkRefused, ForkRequest, receive, send
+
+WORKER_ENTRY = "squall.scheduler.worker.main:worker_main"
+_MODULE = MODULES[RoleKind.FORKING_PARENT]
 
 log = logging.getLogger(__name__)
+
+
+class ForkingParentEnded(NamedTuple):
+    """The forking parent has ended, or hung and was killed. Its last event."""
+
+    reason: str
+
+
+ForkingParentEvent = Forked | ForkRefused | ChildExited | ForkingParentEnded
 
 
 class ForkingParent:
     """The node's forking parent, present or not."""
 
     def __init__(
-        self, poller: zmq.Poller, node: str, entry: str, rng: random.Random, now: float, text_seed: int
+        self, poller: zmq.Poller, node: str, entry: str, rng: random.Random, now: float, seed: int
     ) -> None:
+        """It hashes text by the cluster's `seed`."""
         self._poller = poller
         self._node = node
-        self._text_seed = text_seed
-        self._entry = entry
+        self._seed = seed
+        self.entry = entry
+        """"module:function" of what its children run."""
         self._policy = RestartPolicy(RestartPolicyOptions(), rng)
-        self._client: ForkingParentClient | None = None
+        self._child: ForkedModule | subprocess.Popen[bytes]
+        self._socket: socket.socket | None = None
+        """None while there is no forking parent."""
         self._started_at = 0.0
         self._start_at: float | None = None
-        self._start(now, forked=True)
+        # A fork hashes text as this process does.
+        self._start(now, forked=text_seed.of_process() == seed)
 
     @property
     def fd(self) -> int:
         """Descriptor that is readable when `events` has something; -1 while there is no forking parent."""
-        return -1 if self._client is None else self._client.fileno()
+        return -1 if self._socket is None else self._socket.fileno()
 
     @property
     def pid(self) -> int:
         """Its pid; 0 while there is none."""
-        return 0 if self._client is None else self._client.pid
+        return 0 if self._socket is None else self._child.pid
 
     @property
     def next_deadline(self) -> float | None:
         return self._start_at
 
     def request_fork(self, boot: WorkerBoot) -> None:
-        """Ask for a worker; ClusterError if there is no forking parent."""
-        if self._client is None:
+        """Ask for a worker; ClusterError if the forking parent cannot be asked."""
+        if self._socket is None:
             raise ClusterError("the forking parent has died and is not back yet")
-        self._client.request_fork(boot, self._entry)
+        try:
+            send(self._socket, ForkRequest(boot, self.entry))
+        except OSError as error:
+            # Half a frame may have been sent, so the forking parent can decode nothing any more.
+            self._child.kill()
+            raise ClusterError(f"cannot ask the forking parent for a worker: {error}") from error
 
     def events(self, now: float) -> list[ForkingParentEvent]:
         """New events, ends of workers last. After ForkingParentEnded a successor runs or is due."""
-        if self._client is None:
-            return []
-        events = self._client.events()
-        if events and isinstance(events[-1], ForkingParentEnded):
-            self._replace(events[-1].reason, now)
+        events: list[ForkingParentEvent] = []
+        while self._socket is not None and self._poll.poll(0):
+            try:
+                frame = receive(self._socket)
+                assert not isinstance(frame, ForkRequest)
+                events.append(frame)
+            except (EOFError, OSError, ValueError) as error:
+                events.append(ForkingParentEnded(str(error)))
+                self._replace(str(error), now)
+                break
         # Sort ends of workers last: they lead to fork requests, which must go to the successor.
         return sorted(events, key=lambda event: isinstance(event, ChildExited))
 
     def replace(self, reason: str) -> None:
         """Kill one that hangs; `events` will report its end."""
-        if self._client is not None:
-            log.warning("forking parent %d is killed: %s", self._client.pid, reason)
-            self._client.kill()
+        if self._socket is not None:
+            log.warning("forking parent %d is killed: %s", self._child.pid, reason)
+            self._child.kill()
 
     def tick(self, now: float) -> None:
         """Start the successor if it is due."""
@@ -81,19 +119,42 @@ class ForkingParent:
             self._start(now)
 
     def close(self) -> None:
-        """End it. Its workers live on."""
+        """End it, and reap it. Its workers live on."""
         self._start_at = None
-        if self._client is not None:
-            self._poller.unregister(self._client.fileno())
-            self._client.close()
-            self._client = None
+        if self._socket is not None:
+            self._poller.unregister(self._socket.fileno())
+            self._socket.close()
+            self._socket = None
+            self._child.kill()
+            self._child.wait()
 
     def _start(self, now: float, *, forked: bool = False) -> None:
+        """Start one: forked from this process, or as a new interpreter. Requests wait in the socket until it has
+        imported everything."""
         self._start_at = None
-        self._client = ForkingParentClient.start(self._text_seed, self._node, forked=forked)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        for limit in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+            ours.setsockopt(socket.SOL_SOCKET, limit, LIMITED_WAIT)
+        arguments = ("--node", self._node, "--fd", str(theirs.fileno()))
+        try:
+            if forked:
+                self._child = fork_module(_MODULE, arguments, (theirs.fileno(),))
+            else:
+                self._child = subprocess.Popen(
+                    [*interpreter(_MODULE), *arguments], stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()],
+                    start_new_session=True, env={**os.environ, **text_seed.environment(self._seed)},
+                )
+        except (OSError, ClusterError) as error:
+            ours.close()
+            raise ClusterError(f"cannot start the forking parent: {error}") from error
+        finally:
+            theirs.close()
+        self._socket = ours
+        self._poll = select.poll()
+        self._poll.register(ours, select.POLLIN)
         self._started_at = now
-        self._poller.register(self._client.fileno(), zmq.POLLIN)
-        log.info("forking parent %d started", self._client.pid)
+        self._poller.register(ours.fileno(), zmq.POLLIN)
+        log.info("forking parent %d started", self._child.pid)
 
     def _replace(self, reason: str, now: float) -> None:
         self.close()

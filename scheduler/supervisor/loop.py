@@ -16,16 +16,17 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import zmq
 
 from squall.engine.errors import ClusterError, ProtocolError
-from squall.engine.foreign.plain_text import plain
+from squall.engine.foreign.text import plain
 from squall.ipc.board import READY, STARTING
 from squall.ipc.control import Incoming
 from squall.ipc.rundir import Presence
 from squall.scheduler.common import process
+from squall.scheduler.common.daemon import SignalInbox
 from squall.scheduler.common.messages import (
     AssignNode,
     Shutdown,
@@ -36,14 +37,13 @@ from squall.scheduler.common.messages import (
 )
 from squall.scheduler.common.progress_watch import ProgressWatch
 from squall.scheduler.common.python_stacks import CRASH_SIGNALS
-from squall.scheduler.forking.client import ForkedChild, ForkingParentEnded, ForkingParentEvent
-from squall.scheduler.forking.wire import ChildExited, ForkRefused
-from squall.scheduler.records.worker_ledger import Survivor
+from squall.scheduler.forking.wire import ChildExited, Forked, ForkRefused
+from squall.scheduler.records.worker_ledger import LedgerEntry
 from squall.scheduler.supervisor.decisions import Order
-from squall.scheduler.supervisor.departure import Departure
-from squall.scheduler.supervisor.dispatcher import Dispatcher
-from squall.scheduler.supervisor.parts import Parts
-from squall.scheduler.supervisor.worker_life import Remains, SlotOptions, SlotState
+from squall.scheduler.supervisor.dispatcher import Dispatcher, SupervisorParts
+from squall.scheduler.supervisor.forking_parent import ForkingParentEnded, ForkingParentEvent
+from squall.scheduler.supervisor.nimbus_link import Departure
+from squall.scheduler.supervisor.worker_life import SlotOptions, SlotState, WorkerRemains
 
 FRAMES_PER_TURN = 100
 SWEEP_SECS = 1.0
@@ -56,7 +56,10 @@ log = logging.getLogger(__name__)
 class SupervisorLoop:
     """One supervisor's loop. It does not own its parts."""
 
-    def __init__(self, parts: Parts, poller: zmq.Poller) -> None:
+    def __init__(
+        self, parts: SupervisorParts, poller: zmq.Poller, inbox: SignalInbox, stop_signals: Collection[int],
+        drain_secs: float | None,
+    ) -> None:
         self._parts = parts
         self._supervisor = parts.supervisor
         self._boards = parts.boards
@@ -66,6 +69,10 @@ class SupervisorLoop:
         self._faults = parts.faults
         self._watch = parts.watch
         self._poller = poller
+        self._inbox = inbox
+        self._stop_signals = stop_signals
+        self._drain_secs = drain_secs
+        self._asked_to_leave = False
         self._dispatcher = Dispatcher(parts)
         self._presence = Presence(parts.run_dir.path)
         self._progress = ProgressWatch(2 * SWEEP_SECS)
@@ -78,15 +85,17 @@ class SupervisorLoop:
     def adopt(self) -> None:
         """Take over the workers that outlived an earlier supervisor of this node. Called before `run`."""
         for port in self._supervisor.slots:
-            survivor = self._parts.ledger.survivor(port)
-            if survivor is not None:
-                self._adopt(survivor)
+            entry = self._parts.ledger.entry(port)
+            if entry is not None:
+                self._adopt(entry)
         self._dispatcher.remove_old_sockets()
         # What an earlier supervisor has stopped may be due to go on.
         self._faults.look(time.monotonic())
 
-    def run(self, take_signals: Callable[[], None], on_registered: Callable[[], None]) -> None:
-        """Run until `leave` was called and every slot is empty. ClusterError if a worker cannot be ended."""
+    def run(self, tell_ready: Callable[[], None]) -> None:
+        """Run until told to leave, and every slot is empty. ClusterError if a worker cannot be ended. `tell_ready` is
+        called once, when the node has registered."""
+        self._tell_ready: Callable[[], None] | None = tell_ready
         while self._leave_at is None or not self._supervisor.is_empty:
             readable = [source for source, _ in self._poller.poll(self._timeout_ms())]
             now = time.monotonic()
@@ -96,18 +105,37 @@ class SupervisorLoop:
                     self._lost(pid, now)
             if self._forking_parent.fd in readable:
                 self._take_forking_parent(now)
-            take_signals()
+            self._take_signals()
             self._take_workers(now)
-            self._take_nimbus(now, on_registered)
+            self._take_nimbus(now)
             self._take_time(time.monotonic())
 
-    def depart(self, within_secs: float) -> None:
-        """Have Nimbus move the workers' topologies away, drained, then end. `leave` ends sooner."""
+    def _take_signals(self) -> None:
+        signals = self._inbox.take()
+        if signal.SIGCHLD in signals:
+            self._reap_strays()
+        for _ in filter(self._stop_signals.__contains__, signals):
+            self._take_stop()
+        if self._inbox.lifeline_cut():
+            log.info("lifeline cut: leaving")
+            self._leave(SlotOptions().stop_grace_secs)
+
+    def _take_stop(self) -> None:
+        if not self._asked_to_leave and self._drain_secs:
+            log.info("told to stop: draining for up to %g s; told again, it leaves at once", self._drain_secs)
+            self._depart(self._drain_secs)
+        else:
+            log.info("told to stop: leaving")
+            self._leave(0.0 if self._asked_to_leave else SlotOptions().stop_grace_secs)
+        self._asked_to_leave = True
+
+    def _depart(self, within_secs: float) -> None:
+        """Have Nimbus move the workers' topologies away, drained, then end. `_leave` ends sooner."""
         now = time.monotonic()
         self._departure = Departure(now, within_secs)
         self._nimbus.ask_to_leave(self._departure, now)
 
-    def leave(self, grace_secs: float) -> None:
+    def _leave(self, grace_secs: float) -> None:
         """Stop every worker, then end."""
         now = time.monotonic()
         limit = now + grace_secs + LEAVE_MARGIN_SECS
@@ -116,7 +144,7 @@ class SupervisorLoop:
         self._faults.end(now)
         self._dispatcher.carry_out(self._supervisor.shut_down(grace_secs, now))
 
-    def reap_strays(self) -> None:
+    def _reap_strays(self) -> None:
         """Reap ended children that nobody else reaps. Called on SIGCHLD."""
         now = time.monotonic()
         while (pid := process.peek_dead_child()) is not None and pid != self._forking_parent.pid:
@@ -126,13 +154,13 @@ class SupervisorLoop:
             _, status = os.waitpid(pid, 0)
             self._dispatcher.carry_out(self._exited(pid, status, now))
 
-    def close(self) -> None:
-        """Close the workers' descriptors."""
-        self._watch.close()
-
-    def _adopt(self, survivor: Survivor) -> None:
-        boot, pid = survivor.boot, survivor.pid
-        self._dispatcher.take_in(boot, pid, survivor.pidfd)
+    def _adopt(self, entry: LedgerEntry) -> None:
+        boot, pid = entry.boot, entry.pid
+        try:
+            self._dispatcher.take_in(boot, pid, entry.start_time_ticks)
+        except ClusterError as error:
+            log.info("worker of port %d: %s", boot.port, error)
+            return
         try:
             cell = self._boards.admit(SlotAssignment(boot.topology, boot.assignment, boot.slot_index))
             if cell.incarnation != boot.incarnation or cell.state not in (STARTING, READY):
@@ -165,12 +193,12 @@ class SupervisorLoop:
         slot = self._supervisor.slots[port]
         crashed = os.WIFSIGNALED(status) and os.WTERMSIG(status) in CRASH_SIGNALS
         stack = self._dispatcher.stack_of(port) if crashed or slot.life.remark else ""
-        remains = Remains(stack)
+        remains = WorkerRemains(stack)
         if slot.work is not None:
             working_secs = self._boards.working_secs(slot.work)
             # A worker that ended before it opened has left its predecessor's word unchanged.
             working_secs = working_secs if working_secs > slot.life.forked_at else 0.0
-            remains = Remains(stack, self._boards.rss_bytes(slot.work), working_secs)
+            remains = WorkerRemains(stack, self._boards.rss_bytes(slot.work), working_secs)
         return self._supervisor.exited(pid, status, now, remains)
 
     def _take_forking_parent(self, now: float) -> None:
@@ -180,12 +208,12 @@ class SupervisorLoop:
                 self._watch.forget(event.pid)
             elif isinstance(event, ForkingParentEnded):
                 # Its dead children are this process's now, so look for them.
-                self.reap_strays()
+                self._reap_strays()
 
     def _orders_of(self, event: ForkingParentEvent, now: float) -> list[Order]:
         match event:
-            case ForkedChild(pid, pidfd, port, incarnation):
-                self._watch.add(pid, pidfd)
+            case Forked(port, incarnation, pid, started_ticks):
+                self._watch_new(pid, started_ticks)
                 orders = self._supervisor.forked(port, incarnation, pid, now)
                 if orders is None:
                     log.warning("worker %d of port %d came too late, it is killed", pid, port)
@@ -200,6 +228,15 @@ class SupervisorLoop:
             case ForkingParentEnded(reason):
                 return self._supervisor.forking_parent_ended(f"the forking parent has ended: {reason}", now)
 
+    def _watch_new(self, pid: int, started_ticks: int) -> None:
+        """Watch a worker that was just forked, unless it has ended: then its exit status follows."""
+        try:
+            self._watch.add(pid, started_ticks)
+        except ClusterError:
+            if process.lives(pid, started_ticks):
+                # Nobody could see its end. A new supervisor starts another incarnation, and this one's lease ends.
+                raise
+
     def _take_workers(self, now: float) -> None:
         for _ in range(FRAMES_PER_TURN):
             incoming = self._parts.server.recv()
@@ -210,7 +247,6 @@ class SupervisorLoop:
                     ready = incoming.decode(WorkerReady)
                     if self._dispatcher.knows(incoming.peer, ready.port):
                         self._dispatcher.carry_out(self._supervisor.ready(ready, now))
-                        self._dispatcher.heard(ready.port, ready.incarnation)
                 elif incoming.method == "WorkerFailed":
                     failed = incoming.decode(WorkerFailed)
                     if self._dispatcher.knows(incoming.peer, failed.port):
@@ -220,13 +256,15 @@ class SupervisorLoop:
             except ProtocolError as error:
                 log.warning("%s", error)
 
-    def _take_nimbus(self, now: float, on_registered: Callable[[], None]) -> None:
+    def _take_nimbus(self, now: float) -> None:
         wanted = self._nimbus.tick(now, self._supervisor.holds, lambda: self._supervisor.standing(now))
         if wanted is not None:
             for name in wanted.without_room:
                 log.warning("%s is drained too, and waits: no other node has a slot for it", plain(name))
             self._assign(wanted, now)
-            on_registered()
+            if self._tell_ready is not None:
+                self._tell_ready()
+                self._tell_ready = None
         for _ in range(FRAMES_PER_TURN):
             event = self._nimbus.recv_event()
             if event is None:
@@ -240,7 +278,7 @@ class SupervisorLoop:
         if event.method == "AssignNode":
             self._assign(event.decode(AssignNode), now)
         elif event.method == "Shutdown":
-            self.leave(event.decode(Shutdown).grace_secs)
+            self._leave(event.decode(Shutdown).grace_secs)
         elif event.method == "FaultsChanged":
             if self._leave_at is None:
                 self._faults.look(now)
@@ -271,7 +309,6 @@ class SupervisorLoop:
             if now >= at_secs:
                 del self._dispatcher.timers[port]
                 self._dispatcher.carry_out(self._supervisor.tick(port, now))
-        self._dispatcher.give_up_silent(now)
         if now >= self._sweep_at:
             self._sweep_at = now + SWEEP_SECS
             self._forget_others()
@@ -279,7 +316,7 @@ class SupervisorLoop:
             self._look_for_stuck(now)
             if self._leave_at is None and self._presence.is_gone():
                 log.error("the run directory was removed: leaving")
-                self.leave(SlotOptions().stop_grace_secs)
+                self._leave(SlotOptions().stop_grace_secs)
         self._leave_if_departed(now)
         if self._leave_at is not None and now >= self._leave_at and not self._supervisor.is_empty:
             raise ClusterError(f"{self._parts.node} leaves workers behind that do not end, not even by SIGKILL")
@@ -288,7 +325,7 @@ class SupervisorLoop:
         idle = self._supervisor.is_idle
         if self._leave_at is None and self._departure is not None and self._departure.is_over(now, idle):
             log.info("the slots are empty: leaving" if idle else "leaving undrained: Nimbus has not emptied the slots")
-            self.leave(SlotOptions().stop_grace_secs)
+            self._leave(SlotOptions().stop_grace_secs)
 
     def _forget_others(self) -> None:
         assignments = self._supervisor.assignments()
@@ -310,7 +347,7 @@ class SupervisorLoop:
     def _timeout_ms(self) -> int:
         deadlines = [self._sweep_at, self._nimbus.next_deadline(), *self._dispatcher.timers.values()]
         now = time.monotonic()
-        others = (self._forking_parent.next_deadline, self._dispatcher.next_deadline(), self._leave_at)
+        others = (self._forking_parent.next_deadline, self._leave_at)
         if self._departure is not None and self._leave_at is None:
             deadlines.append(self._departure.next_deadline)
         deadlines += [at for at in (*others, self._faults.next_deadline(now)) if at is not None]

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import logging
 import os
 import random
 import signal
@@ -27,133 +26,28 @@ import zmq
 from squall.engine.errors import UsageError
 from squall.ipc.control import ControlClient, ControlServer
 from squall.ipc.rundir import RunDir
-from squall.scheduler.breaking.daemon_faults import DaemonFaults
 from squall.scheduler.common import process
 from squall.scheduler.common.daemon import SignalInbox, daemon_parser, run_daemon, tell_ready, write_record
 from squall.scheduler.common.messages import RegisterSupervisor
-from squall.scheduler.common.node_name import check_node_name
-from squall.scheduler.common.process_title import Kind
+from squall.scheduler.common.process_title import RoleKind, check_node_name
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
-from squall.scheduler.forking.client import WORKER_ENTRY
+from squall.scheduler.faults.daemon_faults import DaemonFaults
 from squall.scheduler.records.worker_ledger import WorkerLedger
 from squall.scheduler.supervisor.decisions import Supervisor
-from squall.scheduler.supervisor.forking_parent import ForkingParent
+from squall.scheduler.supervisor.dispatcher import SupervisorParts
+from squall.scheduler.supervisor.forking_parent import WORKER_ENTRY, ForkingParent
 from squall.scheduler.supervisor.history import BEGIN, History, Step
 from squall.scheduler.supervisor.loop import SupervisorLoop
 from squall.scheduler.supervisor.nimbus_link import NimbusLink
 from squall.scheduler.supervisor.node_boards import NodeBoards
-from squall.scheduler.supervisor.parts import Parts
 from squall.scheduler.supervisor.prospects import ProspectOptions, Prospects
 from squall.scheduler.supervisor.slot import Slot
 from squall.scheduler.supervisor.worker_life import SlotAddress, SlotOptions
 from squall.scheduler.supervisor.worker_watch import WorkerWatch
 
-log = logging.getLogger(__name__)
-
-
-class SupervisorProcess:
-    """Makes and connects the parts of a supervisor. Thread: main."""
-
-    def __init__(self, options: argparse.Namespace) -> None:
-        run_dir = RunDir.open(options.dir)
-        node: str = options.node
-        run_dir.socket_length_check(node)
-        key = run_dir.key()
-        rng = random.Random()
-        self._grace_secs = SlotOptions().stop_grace_secs
-        self._ready_fd: int | None = options.ready_fd
-        self._asked_to_leave = False
-        self._poller = zmq.Poller()
-        self._drain_secs: float | None = options.drain_secs
-        self._stop_signals = {signal.SIGTERM} if self._drain_secs is None else {signal.SIGTERM, signal.SIGINT}
-        self._inbox = SignalInbox(self._poller, options.lifeline, [*self._stop_signals, signal.SIGCHLD])
-        self._boards = NodeBoards(run_dir)
-        # Before the ZeroMQ context: no process that has one may fork.
-        self._forking_parent = ForkingParent(
-            self._poller, node, options.entry, rng, time.monotonic(), run_dir.text_seed()
-        )
-        limits = ProspectOptions(RestartPolicyOptions(max_deaths=options.max_deaths))
-        prospects = Prospects(limits, rng, self._boards.totals)
-        slots = [
-            Slot(
-                SlotAddress(str(run_dir.path), node, port),
-                SlotOptions(),
-                prospects,
-                self._boards.last_incarnation,
-                self._boards.nearer,
-                self._boards.unended,
-                self._boards.opening,
-            )
-            for port in options.ports
-        ]
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._server = ControlServer(run_dir.node_socket(node), key, f"supervisor:{node}", self._context)
-        client = ControlClient(run_dir.nimbus_socket, key, f"supervisor:{node}", self._context)
-        write_record(run_dir.daemon_record(f"supervisor-{node}"))
-        started_ticks = process.start_time_ticks(os.getpid())
-        registration = RegisterSupervisor(node, options.ports, os.getpid(), started_ticks=started_ticks)
-        self._nimbus = NimbusLink(client, registration)
-        history = History(run_dir.history(node))
-        history.append(Step(time.monotonic(), node, 0, BEGIN, pid=os.getpid()))
-        parts = Parts(
-            node=node,
-            supervisor=Supervisor(slots),
-            boards=self._boards,
-            prospects=prospects,
-            server=self._server,
-            nimbus=self._nimbus,
-            forking_parent=self._forking_parent,
-            watch=WorkerWatch(self._poller),
-            ledger=WorkerLedger(run_dir, node),
-            history=history,
-            faults=DaemonFaults(run_dir, node),
-            run_dir=run_dir,
-        )
-        self._loop = SupervisorLoop(parts, self._poller)
-
-    def run(self) -> None:
-        """Run until told to leave."""
-        try:
-            self._loop.adopt()
-            self._loop.run(self._take_signals, self._tell_ready)
-        finally:
-            self._close()
-
-    def _take_signals(self) -> None:
-        signals = self._inbox.take()
-        if signal.SIGCHLD in signals:
-            self._loop.reap_strays()
-        for _ in filter(self._stop_signals.__contains__, signals):
-            self._take_stop()
-        if self._inbox.lifeline_cut():
-            log.info("lifeline cut: leaving")
-            self._loop.leave(self._grace_secs)
-
-    def _take_stop(self) -> None:
-        if not self._asked_to_leave and self._drain_secs:
-            log.info("told to stop: draining for up to %g s; told again, it leaves at once", self._drain_secs)
-            self._loop.depart(self._drain_secs)
-        else:
-            log.info("told to stop: leaving")
-            self._loop.leave(0.0 if self._asked_to_leave else self._grace_secs)
-        self._asked_to_leave = True
-
-    def _tell_ready(self) -> None:
-        tell_ready(self._ready_fd)
-        self._ready_fd = None
-
-    def _close(self) -> None:
-        self._loop.close()
-        self._forking_parent.close()
-        self._nimbus.close()
-        self._server.close()
-        self._context.term()
-        self._boards.keep_only(())
-        self._inbox.close()
-
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = daemon_parser(Kind.SUPERVISOR, "one node's supervisor")
+    parser = daemon_parser(RoleKind.SUPERVISOR, "one node's supervisor")
     parser.add_argument("--node", required=True, help="name of this node")
     parser.add_argument("--ports", required=True, help="slots: port numbers, separated by commas")
     parser.add_argument("--drain-secs", type=float, help="a signal drains the node for so long; SIGINT is one, too")
@@ -178,12 +72,62 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # A process group's leader cannot found a session; its group is its own already.
         with contextlib.suppress(PermissionError):
             os.setsid()
-    return run_daemon(Kind.SUPERVISOR, lambda: parse(arguments), _work)
+    return run_daemon(RoleKind.SUPERVISOR, lambda: parse(arguments), _work)
 
 
 def _work(options: argparse.Namespace) -> None:
     process.become_subreaper()
-    SupervisorProcess(options).run()
+    with contextlib.ExitStack() as closing:
+        loop = _loop(options, closing)
+        loop.adopt()
+        loop.run(lambda: tell_ready(options.ready_fd))
+
+
+def _loop(options: argparse.Namespace, closing: contextlib.ExitStack) -> SupervisorLoop:
+    """Make and connect the parts of a supervisor. `closing` closes them."""
+    run_dir = RunDir.open(options.dir)
+    node: str = options.node
+    run_dir.socket_length_check(node)
+    rng = random.Random()
+    poller = zmq.Poller()
+    stop_signals = {signal.SIGTERM} if options.drain_secs is None else {signal.SIGTERM, signal.SIGINT}
+    inbox = SignalInbox(poller, options.lifeline, [*stop_signals, signal.SIGCHLD])
+    closing.callback(inbox.close)
+    boards = NodeBoards(run_dir)
+    closing.callback(boards.keep_only, ())
+    # Before the ZeroMQ context: no process that has one may fork.
+    forking_parent = ForkingParent(poller, node, options.entry, rng, time.monotonic(), run_dir.text_seed())
+    limits = ProspectOptions(RestartPolicyOptions(max_deaths=options.max_deaths))
+    prospects = Prospects(limits, rng, boards.totals)
+    slots = [
+        Slot(
+            SlotAddress(str(run_dir.path), node, port), SlotOptions(), prospects, boards.last_incarnation,
+            boards.nearer, boards.unended, boards.opening,
+        )
+        for port in options.ports
+    ]
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    closing.callback(context.term)
+    server = ControlServer(run_dir.node_socket(node), run_dir.key(), f"supervisor:{node}", context)
+    closing.callback(server.close)
+    write_record(run_dir.daemon_record(f"supervisor-{node}"))
+    started_ticks = process.start_time_ticks(os.getpid())
+    nimbus = NimbusLink(
+        ControlClient(run_dir.nimbus_socket, run_dir.key(), f"supervisor:{node}", context),
+        RegisterSupervisor(node, options.ports, os.getpid(), started_ticks=started_ticks),
+    )
+    closing.callback(nimbus.close)
+    closing.callback(forking_parent.close)
+    watch = WorkerWatch(poller)
+    closing.callback(watch.close)
+    history = History(run_dir.history(node))
+    history.append(Step(time.monotonic(), node, 0, BEGIN, pid=os.getpid()))
+    parts = SupervisorParts(
+        node=node, supervisor=Supervisor(slots), boards=boards, prospects=prospects, server=server, nimbus=nimbus,
+        forking_parent=forking_parent, watch=watch, ledger=WorkerLedger(run_dir, node), history=history,
+        faults=DaemonFaults(run_dir, node), run_dir=run_dir,
+    )
+    return SupervisorLoop(parts, poller, inbox, stop_signals, options.drain_secs)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,9 @@ Guarantees
       are dropped: the answer holds all that Nimbus wants, and an older one may have wanted something else. Shutdown and
       news of faults always get through: an operator wanted the one, whichever Nimbus passed it on, and the other only
       says that a file is to be read.
+    * A supervisor that leaves (`Departure`) waits until Nimbus has moved the work of its node away, drained, and the
+      slots are empty; but at most NIMBUS_PATIENCE_SECS for a Nimbus that does not answer, and as long on top of its
+      limit for the workers that Nimbus stops at that limit.
 
 Thread: the supervisor's loop.
 """
@@ -25,7 +28,6 @@ from squall.engine.errors import ClusterError
 from squall.ipc.control import ConnectionWatch, ControlClient, Incoming
 from squall.ipc.envelope import NO_NONCE
 from squall.scheduler.common.messages import AssignNode, RegisterSupervisor, SlotChanged, SupervisorHeartbeat
-from squall.scheduler.supervisor.departure import Departure
 
 REGISTER_TIMEOUT_SECS = 0.5
 REGISTER_RETRY_SECS = 2.0
@@ -139,3 +141,31 @@ class NimbusLink:
                 self._register_at = None
             elif not self._registered:
                 self._register_at = now
+
+
+NIMBUS_PATIENCE_SECS = 3.0
+"""Time for a Nimbus that died to be back, or for a second request to one that is slow. Not more: `squall down` kills
+what has not ended after ten seconds, workers' grace included."""
+
+
+class Departure:
+    """The wait of one supervisor, begun at `now`."""
+
+    def __init__(self, now: float, within_secs: float) -> None:
+        self.leave_by = now + within_secs
+        """When Nimbus shall have moved all work at the latest."""
+        self._answer_by = now + NIMBUS_PATIENCE_SECS
+        self._answered = False
+
+    def answered(self) -> None:
+        """Nimbus knows that the node is leaving, and what it wants of the slots is known."""
+        self._answered = True
+
+    def is_over(self, now: float, idle: bool) -> bool:
+        """Whether to end now. `idle`: the slots are empty and Nimbus wants nothing in them."""
+        return (idle and self._answered) or now >= self.next_deadline
+
+    @property
+    def next_deadline(self) -> float:
+        """When it is over at the latest."""
+        return self.leave_by + NIMBUS_PATIENCE_SECS if self._answered else self._answer_by

@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from squall.scheduler.common.messages import SlotAssignment
-from squall.scheduler.common.restart_policy import GiveUp, Restart, RestartPolicy, RestartPolicyOptions
+from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions, StartAgain
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,10 @@ class Totals(NamedTuple):
     """Deaths that were charged to messages."""
 
 
-class Verdict(NamedTuple):
+class DeathVerdict(NamedTuple):
     """The judgement of one death."""
 
-    then: Restart | GiveUp
+    then: StartAgain | GiveUp
     excused: bool
     deaths: int
     """Deaths in a row without progress, this one included."""
@@ -134,19 +134,19 @@ class Prospects:
 
     def died(
         self, port: int, work: SlotAssignment, now: float, lived_secs: float, by_error: bool, nearer: bool
-    ) -> Verdict:
+    ) -> DeathVerdict:
         """Judge a worker's end that was not ordered. `by_error`: of user code; `nearer`: to a dead letter."""
         totals, streak = self._totals(work), self._streak(work)
         streak.died(totals, by_error)
         excused = nearer and streak.leads_anywhere(totals)
         then = self._policy(port).died(now, lived_secs, excused)
-        return Verdict(then, excused, streak.deaths, streak.is_hopeless)
+        return DeathVerdict(then, excused, streak.deaths, streak.is_hopeless)
 
-    def fork_refused(self, port: int, work: SlotAssignment) -> Verdict:
+    def fork_refused(self, port: int, work: SlotAssignment) -> DeathVerdict:
         """Judge a failed fork: the slot is not to blame, but the topology makes no progress."""
         streak = self._streak(work)
         streak.died(self._totals(work), by_error=False)
-        return Verdict(self._policy(port).fork_refused(), False, streak.deaths, streak.is_hopeless)
+        return DeathVerdict(self._policy(port).fork_refused(), False, streak.deaths, streak.is_hopeless)
 
     def is_hopeless(self, work: SlotAssignment) -> bool:
         """Whether the topology still makes no progress, by its present counters."""

@@ -35,16 +35,16 @@ from squall.scheduler.common.process import describe_status
 from squall.scheduler.common.restart_policy import GiveUp
 from squall.scheduler.supervisor import instruction as do
 from squall.scheduler.supervisor.instruction import Instruction
-from squall.scheduler.supervisor.prospects import Prospects, Verdict
+from squall.scheduler.supervisor.prospects import DeathVerdict, Prospects
 from squall.scheduler.supervisor.worker_life import (
     ALIVE,
     NOTHING_LEFT,
     IllegalTransition,
-    Remains,
     SlotAddress,
     SlotOptions,
     SlotState,
     WorkerLife,
+    WorkerRemains,
     same_work,
     work_name,
 )
@@ -197,7 +197,7 @@ class Slot:
         state = STOPPED if self.life.stopping else DEAD
         return [self._board(state), sweep, self._arm(now + self._options.status_wait_secs)]
 
-    def exited(self, status: int, now: float, remains: Remains = NOTHING_LEFT) -> list[Instruction]:
+    def exited(self, status: int, now: float, remains: WorkerRemains = NOTHING_LEFT) -> list[Instruction]:
         """The exit status of the worker, and its remains."""
         is_news = self.state is SlotState.EXITED and self.life.exit_status is None
         self._expect(is_news, describe_status(status), now)
@@ -329,7 +329,7 @@ class Slot:
         said = self._say(verdict.deaths, verdict.hopeless)
         return [said, self._report("died", now, reason, error), *self._follow(verdict, now, reason)]
 
-    def _follow(self, verdict: Verdict, now: float, reason: str) -> list[Instruction]:
+    def _follow(self, verdict: DeathVerdict, now: float, reason: str) -> list[Instruction]:
         """Follow the verdict on a death or a failed fork: start another worker, at once or later, or give up."""
         then = verdict.then
         if isinstance(then, GiveUp):

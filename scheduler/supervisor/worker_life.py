@@ -46,7 +46,7 @@ class SlotOptions:
     """Longest wait for a WorkerFailed after an exit code other than 0."""
 
 
-class Remains(NamedTuple):
+class WorkerRemains(NamedTuple):
     """Facts about a worker that has ended."""
 
     stack: str = ""
@@ -56,7 +56,7 @@ class Remains(NamedTuple):
     """When it first worked, in seconds of the monotonic clock; 0.0 if never."""
 
 
-NOTHING_LEFT = Remains()
+NOTHING_LEFT = WorkerRemains()
 
 
 @dataclass
@@ -77,7 +77,7 @@ class WorkerLife:
     remark: str = ""
     error: str = ""
     exit_status: int | None = None
-    remains: Remains = NOTHING_LEFT
+    remains: WorkerRemains = NOTHING_LEFT
     excused: bool = False
     """Its death brought a dead letter nearer, so it does not count against the slot."""
 

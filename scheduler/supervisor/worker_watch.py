@@ -10,7 +10,6 @@ import signal
 
 import zmq
 
-from squall.engine.errors import ClusterError
 from squall.scheduler.common import process
 
 
@@ -23,9 +22,10 @@ class WorkerWatch:
         self._pids: dict[int, int] = {}
         self._started_ticks: dict[int, int] = {}
 
-    def add(self, pid: int, pidfd: int) -> None:
-        """Take over a pidfd. OSError, and it is not taken over, if no descriptor is left to read /proc with."""
-        self._started_ticks[pid] = _started_ticks(pid, pidfd)
+    def add(self, pid: int, started_ticks: int) -> None:
+        """Watch the worker of this pid and start time. ClusterError if it has ended, or cannot be watched."""
+        pidfd = process.open_proven(pid, started_ticks)
+        self._started_ticks[pid] = started_ticks
         self._pidfds[pid] = pidfd
         self._pids[pidfd] = pid
         self._poller.register(pidfd, zmq.POLLIN)
@@ -57,7 +57,7 @@ class WorkerWatch:
         if pidfd is None:
             return
         if signum == signal.SIGKILL:
-            process.send_signal_to_group(pidfd, pid, signum)
+            process.send_signal_to_group(pid, signum)
             # A child that was just forked leads no group yet.
         process.send_signal(pidfd, signum)
 
@@ -72,13 +72,3 @@ class WorkerWatch:
     def close(self) -> None:
         for pid in list(self._pidfds):
             self.forget(pid)
-
-
-def _started_ticks(pid: int, pidfd: int) -> int:
-    """0 if the worker has ended and was reaped already."""
-    try:
-        ticks = process.start_time_ticks(pid)
-        # Check the pidfd afterwards: if its process still exists, the pid was that process's when it was read.
-        return ticks if process.send_signal(pidfd, 0) else 0
-    except ClusterError:
-        return 0

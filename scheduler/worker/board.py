@@ -20,6 +20,7 @@ from squall.engine.core.transport import PeerChange
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.report.account import ACCOUNT_COLUMNS
 from squall.engine.report.metrics import FIRST_GAUGE, TASK_COUNTERS, SpoutStats, TaskStats
+from squall.engine.tracking.fate import TrialPermit
 from squall.ipc.board import (
     READY,
     SLOT_ACTIVE,
@@ -34,6 +35,7 @@ from squall.ipc.board import (
     SLOT_PROGRESS,
     SLOT_QUIET,
     SLOT_RSS_BYTES,
+    SLOT_TRIAL,
     SLOT_WORKING_NS,
     STARTING,
     Board,
@@ -41,16 +43,19 @@ from squall.ipc.board import (
 from squall.ipc.data_plane import DataPlane
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.messages import WorkerBoot
-from squall.scheduler.records.last_words import read_last_words
+from squall.scheduler.records.failure_file import read_last_words
 
 _COUNTERS = len(TASK_COUNTERS)
 _LIVES = (STARTING, READY)
 _SILENT_NS = 10_000_000
 """Age from which the figures of a worker that has something to do are old: it publishes them every 2 ms."""
 
+_VISIBLE_AFTER_NS = 1_000_000
+"""1 ms: far longer than a word takes to become visible to other processors."""
+
 
 class WorkerBoard:
-    """One worker's view of its topology's board; an `engine.core.peer_board.PeerBoard`."""
+    """One worker's view of its topology's board; an `engine.core.transport.PeerBoard`."""
 
     def __init__(
         self, board: Board, core: WorkerCore, plane: DataPlane, run_dir: RunDir, boot: WorkerBoot,
@@ -235,3 +240,62 @@ def socket_path(run_dir: RunDir, boot: WorkerBoot, node: str, port: int, incarna
 def link_word(sender_incarnation: int, receiver_incarnation: int, position: int) -> int:
     """A position on a link, marked with the incarnations at its ends: if both ends' words are equal, it is empty."""
     return (sender_incarnation & 0xFFFF) << 48 | (receiver_incarnation & 0xFFFF) << 32 | position & 0xFFFF_FFFF
+
+
+class BoardTrialPermit(TrialPermit):
+    """One worker's side of the permit to try suspects, which the workers of a topology pass on over the board.
+
+    A worker asks by writing the time into its word. The earliest to ask has the permit once every worker is ready: a
+    suspect that waits in a queue for a worker's replacement could be blamed for its death too. No other worker's
+    suspects are under way then, so each death has one group of suspects. The words need no lock: a worker takes the
+    permit a millisecond after it has asked, when every earlier request is visible.
+
+    `bounded`: trials end with a dead letter, so a death on trial is progress."""
+
+    def __init__(
+        self, board: Board, me: int, bounded: bool, now_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        super().__init__()
+        self._board = board
+        self._me = me
+        self._at = board.slot_at(me) + SLOT_TRIAL
+        self._bounded = bounded
+        self._now_ns = now_ns
+        self._asking: set[int] = set()
+        """The spout tasks of this worker that have the permit or ask for it."""
+        board.words[self._at] = 0
+
+    def _others(self) -> list[tuple[int, int]]:
+        """(time of request, slot) of every other worker that asks."""
+        words, board = self._board.words, self._board
+        every = ((words[board.slot_at(slot) + SLOT_TRIAL], slot) for slot in range(board.n_slots) if slot != self._me)
+        return [request for request in every if request[0]]
+
+    def begin(self, task: int) -> bool:
+        self._asking.add(task)
+        return (self.owner is not None or self._may_begin()) and super().begin(task)
+
+    def _may_begin(self) -> bool:
+        words, board, now = self._board.words, self._board, self._now_ns()
+        asked = words[self._at]
+        if not asked:
+            words[self._at] = now | 1 if self._bounded else now & ~1
+            return False
+        if now - asked < _VISIBLE_AFTER_NS or any(request < (asked, self._me) for request in self._others()):
+            return False
+        return all(board.slot(slot).state == READY for slot in range(board.n_slots) if slot != self._me)
+
+    def end(self, task: int) -> None:
+        self._asking.discard(task)
+        if self.owner == task or not self._asking:
+            # Also while another task of this worker asks: the other workers that ask come first.
+            self._board.words[self._at] = 0
+        super().end(task)
+
+    def turned_since(self, at_ns: int) -> bool:
+        board = self._board
+        return all(
+            board.slot(slot).state == READY and board.words[board.slot_at(slot) + SLOT_HEARTBEAT_NS] > at_ns
+            for slot in range(board.n_slots)
+            if slot != self._me
+        )

@@ -20,6 +20,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -34,8 +35,7 @@ from squall.engine.core.closing import close_tasks
 from squall.engine.core.surroundings import Surroundings
 from squall.engine.core.turn import IDLE_WAIT_MAX_MS, Turn
 from squall.engine.core.worker_core import WorkerCore
-from squall.engine.foreign.plain_text import plain, plain_lines
-from squall.engine.foreign.text import text_of_error
+from squall.engine.foreign.text import plain, plain_lines, text_of_error
 from squall.engine.tracking.peers import Peers
 from squall.ipc.ack_rings import AckRings
 from squall.ipc.board import Board
@@ -49,16 +49,12 @@ from squall.scheduler.common import blob, process, user_logging
 from squall.scheduler.common.code_store import CodeStore
 from squall.scheduler.common.environment import enter_surroundings
 from squall.scheduler.common.messages import Assignment, SetStatus, WorkerBoot, WorkerFailed, WorkerReady
-from squall.scheduler.records.last_words import write_last_words
-from squall.scheduler.worker.board import WorkerBoard, socket_path
-from squall.scheduler.worker.executor_watch import ExecutorWatch
-from squall.scheduler.worker.files import WorkerFiles
+from squall.scheduler.records.failure_file import write_last_words
+from squall.scheduler.worker.board import BoardTrialPermit, WorkerBoard, socket_path
 from squall.scheduler.worker.lease import Lease
-from squall.scheduler.worker.no_debugger import refuse_breakpoints
-from squall.scheduler.worker.opening import Opening
 from squall.scheduler.worker.own_faults import WorkerFaults
-from squall.scheduler.worker.step_aside import StepAside
-from squall.scheduler.worker.trial_permit import BoardTrialPermit
+from squall.scheduler.worker.spout_files import WorkerFiles
+from squall.scheduler.worker.task_watch import ExecutorWatch, Opening
 
 EXIT_OK, EXIT_CRASHED = 0, 1
 
@@ -136,7 +132,6 @@ class Worker:
         """Load the topology, open its tasks, tell the supervisor. Raises LeaseEnded."""
         boot = self._boot
         self._peers.update(boot.slot_index, boot.incarnation, True)
-        refuse_breakpoints(self._component_at_hand, lambda text: _log(f"{self._name}: {text}"))
         enter_surroundings(self._run_dir, boot.topology)
         code = self._broken.code(CodeStore(self._run_dir.code).get(boot.topology.blob))
         user_logging.begin_anew()
@@ -268,10 +263,6 @@ class Worker:
 
     # ---- telling ----
 
-    def _component_at_hand(self) -> str:
-        task = self._board.at_hand(self._boot.slot_index)[0]
-        return f"{self._plan.task_component[task]}[{task}]" if task in self._plan.task_component else "a component"
-
     def _report_error(self, component: str, task: int, text: str) -> None:
         _log(f"error reported by {component}[{task}]: {text}")
 
@@ -333,3 +324,35 @@ class Worker:
 def _log(text: str) -> None:
     sys.stderr.write(plain_lines(text) + "\n")
     sys.stderr.flush()
+
+
+_LONG_NS = 300_000
+"""An absence is long beyond this: ZeroMQ's thread needs a tenth of it, another worker that yields itself about half."""
+_PAUSE = 20
+"""The pause after a long absence, in multiples of that absence: bounds the cost to a twentieth of the time."""
+
+
+class StepAside:
+    """Yields the processor for a moment to ZeroMQ's thread, which has just been given a frame to send.
+
+    Linux may let a woken thread wait until the running one has used up its time slice, some milliseconds; a frame that
+    waits so long doubles the latency of its trees at half load (measured, see benchmarks/NOTES.md). But a thread that
+    yields (`sched_yield`) forfeits the rest of its slice: beside a process that computes without pause it would get
+    only a fraction of its share. So after a long absence it does not yield again for twenty times as long.
+    """
+
+    def __init__(
+        self, step: Callable[[], None] = os.sched_yield, now_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        self._step = step
+        self._now_ns = now_ns
+        self._not_before_ns = 0
+
+    def __call__(self) -> None:
+        began_ns = self._now_ns()
+        if began_ns < self._not_before_ns:
+            return
+        self._step()
+        back_ns = self._now_ns()
+        if back_ns - began_ns > _LONG_NS:
+            self._not_before_ns = back_ns + _PAUSE * (back_ns - began_ns)

@@ -7,7 +7,9 @@ Relies on: being called in the only thread of a process that was just forked.
 
 from __future__ import annotations
 
+import ctypes
 import os
+from collections.abc import Mapping
 
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import SquallError
@@ -15,7 +17,6 @@ from squall.engine.foreign.text import text_of_error, traceback_of
 from squall.ipc.control import ControlClient
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.messages import WorkerBoot, WorkerFailed
-from squall.scheduler.worker.heap import keep_freed_memory
 from squall.scheduler.worker.lease import LeaseEnded
 from squall.scheduler.worker.loop import EXIT_CRASHED, Worker
 
@@ -71,3 +72,27 @@ def worker_main(boot: WorkerBoot) -> int:
         code = EXIT_CRASHED
     worker.close()
     return code
+
+
+KEPT_BYTES = 64 << 20
+"""Free memory at the end of the heap that a worker keeps: as much as an arena holds by default."""
+LARGEST_BYTES = 32 << 20
+"""Larger values get memory of their own from the kernel: the largest limit that glibc accepts."""
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
+
+
+def keep_freed_memory(environment: Mapping[str, str]) -> bool:
+    """Keep freed memory in this process from now on. Return whether that could be set.
+
+    The C library asks the kernel for each value of 128 KiB and more, and gives it back when the value is freed: 256
+    page faults for 1 MiB, which take several times as long as copying it. With this, values of up to 32 MiB lie on the
+    heap: four times as many of 1 MiB between two workers. What the environment says of `malloc` stays in force.
+    """
+    if any(name in environment for name in _SETTINGS) or "glibc.malloc" in environment.get("GLIBC_TUNABLES", ""):
+        return False
+    try:
+        set_option = ctypes.CDLL(None).mallopt
+    except AttributeError:  # another C library
+        return False
+    return bool(set_option(_MMAP_THRESHOLD, LARGEST_BYTES) and set_option(_TRIM_THRESHOLD, KEPT_BYTES))

@@ -25,16 +25,14 @@ from squall.engine.api.tuple import Tuple
 from squall.engine.core.watching import Before, tamper
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.errors import ClusterError
-from squall.engine.foreign.plain_text import plain
+from squall.engine.foreign.text import plain
 from squall.ipc.board import HEADER_FAULTS, Board
 from squall.ipc.data_plane import DataPlane
 from squall.ipc.rundir import RunDir
 from squall.ipc.shim import CORRUPT, DELAY, DROP, GARBLE, SLOW, TRUNCATE, LinkRule
-from squall.scheduler.breaking.fault_record import note_hit
-from squall.scheduler.breaking.faults_file import read_faults
 from squall.scheduler.common.messages import WorkerBoot
 from squall.scheduler.faults.catalogue import ALL_FRAMES, AT_START
-from squall.scheduler.faults.in_force import FaultInForce
+from squall.scheduler.faults.in_force import FaultInForce, note_hit, read_faults
 
 _HANG_LOOK_SECS = 0.005
 _DAMAGES = {"flip": CORRUPT, "cut": TRUNCATE, "garble": GARBLE}

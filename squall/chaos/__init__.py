@@ -2,7 +2,7 @@
 
     taps       wrap spouts and sinks, and record emits, answers and receipts
     checker    reads these records, and tells the fate of every message; imports nothing of ours
-    faults     draws a seeded mix of faults, brings them about and ends them
-    trial      one seed: a real cluster, faults, the drain, the verdict
-    campaign   many seeds, and the smallest set of faults that still fails
+    mix        draws a seeded mix of faults; injector brings them about and ends them
+    trial      one run: a real cluster, faults, the drain
+    proof      learns what the topology does without faults, and judges seeds by that
 """

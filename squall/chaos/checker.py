@@ -96,7 +96,7 @@ def value_of(digest: str) -> str:
 
 
 @dataclass
-class Run:
+class CheckedRun:
     """The parsed logs of one run."""
 
     messages: dict[str, Message] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class Run:
     damaged: list[str] = field(default_factory=list)
 
 
-def read_lines(path: Path, run: Run) -> Iterator[list[Any]]:
+def read_lines(path: Path, run: CheckedRun) -> Iterator[list[Any]]:
     """Read the records of a file. The last line may be torn; any other broken one is noted as damaged."""
     lines = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines, 1):
@@ -139,10 +139,10 @@ def read_lines(path: Path, run: Run) -> Iterator[list[Any]]:
             run.damaged.append(f"{path.name}, line {number}")
 
 
-def read_run(directory: str | Path) -> Run:
+def read_run(directory: str | Path) -> CheckedRun:
     """Read every log of a run. FileNotFoundError if there is no such directory."""
     directory = Path(directory)
-    run = Run()
+    run = CheckedRun()
     paths = sorted(directory.iterdir())
     for path in paths:
         if path.name.startswith("source-"):
@@ -153,7 +153,7 @@ def read_run(directory: str | Path) -> Run:
     return run
 
 
-def _take_source(run: Run, records: Iterator[list[Any]]) -> None:
+def _take_source(run: CheckedRun, records: Iterator[list[Any]]) -> None:
     """Take in the log of one incarnation of a spout's task."""
     seen: set[str] = set()
     failed = False
@@ -186,7 +186,7 @@ def _take_source(run: Run, records: Iterator[list[Any]]) -> None:
             message.dead = record[3]
 
 
-def _take_sink(run: Run, records: Iterator[list[Any]]) -> None:
+def _take_sink(run: CheckedRun, records: Iterator[list[Any]]) -> None:
     """Take in the log of one incarnation of a sink's task."""
     task, placed = 0, frozenset[str]()
     for record in records:
@@ -250,7 +250,7 @@ class SourceLaw:
     """Spouts that emit messages in all those runs, and none twice."""
 
 
-def learn_source(references: Sequence[Run], ends: bool) -> SourceLaw:
+def learn_source(references: Sequence[CheckedRun], ends: bool) -> SourceLaw:
     """Find the messages that a source always emits, and their order."""
     shared = set.intersection(*(set(run.messages) for run in references))
     orders = [_orders(run) for run in references]
@@ -267,7 +267,7 @@ def learn_source(references: Sequence[Run], ends: bool) -> SourceLaw:
     return SourceLaw(ends, names, complete, agreed, unstable)
 
 
-def _orders(run: Run) -> dict[str, list[tuple[str, frozenset[str]]]]:
+def _orders(run: CheckedRun) -> dict[str, list[tuple[str, frozenset[str]]]]:
     """Task -> (key, digests) of its messages, in the order of their first emits."""
     orders: dict[str, list[tuple[str, frozenset[str]]]] = defaultdict(list)
     for key, message in sorted(run.messages.items(), key=lambda item: item[1].first_ns):
@@ -275,13 +275,13 @@ def _orders(run: Run) -> dict[str, list[tuple[str, frozenset[str]]]]:
     return orders
 
 
-def same_as_source(label: str, run: Run) -> Law:
+def same_as_source(label: str, run: CheckedRun) -> Law:
     """The law for a ledger that the sink writes itself: one record per message, with the source's digest."""
     expected = {key: Counter(message.digests) for key, message in run.messages.items()}
     return Law(label, VALUES, expected, others=1)
 
 
-def learn(references: Sequence[Run], ends: bool = True) -> list[Law]:
+def learn(references: Sequence[CheckedRun], ends: bool = True) -> list[Law]:
     """Find, for each way into a sink, the strictest law that all runs without faults keep.
 
     `ends`: whether those runs took the source to its end, and so are equally long.
@@ -301,7 +301,7 @@ def _learn_loose(seen: Sequence[Counter[str]], ends: bool) -> Counter[str] | Non
     return Counter({digest: min(one[digest] for one in seen) if ends else 0 for digest in seen[0]})
 
 
-def _learn_placed(label: str, references: Sequence[Run]) -> Law | None:
+def _learn_placed(label: str, references: Sequence[CheckedRun]) -> Law | None:
     """The law of values with tasks, if there is one: a message emitted again has to show that its task is no chance."""
     again = any(not message.undisturbed for run in references for message in run.messages.values())
     if not again or not all(label in run.placed for run in references):
@@ -310,7 +310,7 @@ def _learn_placed(label: str, references: Sequence[Run]) -> Law | None:
     return law if law.asks == VALUES else None
 
 
-def _learn_one(label: str, references: Sequence[Run], placed: bool = False) -> Law:
+def _learn_one(label: str, references: Sequence[CheckedRun], placed: bool = False) -> Law:
     whole: dict[str, list[Counter[str]]] = defaultdict(list)
     again: dict[str, list[Counter[str]]] = defaultdict(list)
     for run in references:
@@ -360,7 +360,7 @@ def _agree(seen: Mapping[str, Sequence[Counter[str]]], of: Callable[[Counter[str
     return all(of(one) == of(counters[0]) for counters in seen.values() for one in counters)
 
 
-def never_again(run: Run) -> list[str]:
+def never_again(run: CheckedRun) -> list[str]:
     """The names of messages that failed and that their source did not emit again."""
     return [one.name for one in run.messages.values() if one.fails and one.emits <= 1 and one.dead is None]
 
@@ -375,7 +375,7 @@ class Finding:
 
 
 @dataclass
-class Verdict:
+class SeedVerdict:
     """The result of a check: the fates of all messages."""
 
     messages: int = 0
@@ -409,10 +409,10 @@ class Verdict:
 
 
 def judge(
-    run: Run, laws: Sequence[Law], source: SourceLaw | None = None, may_die: Callable[[str], bool] | None = None
-) -> Verdict:
+    run: CheckedRun, laws: Sequence[Law], source: SourceLaw | None = None, may_die: Callable[[str], bool] | None = None
+) -> SeedVerdict:
     """Judge a run by laws. `may_die(key)`: whether this message may be given up; None: any may."""
-    verdict = Verdict(messages=len(run.messages), torn_lines=run.torn)
+    verdict = SeedVerdict(messages=len(run.messages), torn_lines=run.torn)
     for key, message in run.messages.items():
         _judge_message(key, message, laws, verdict)
         if message.dead is not None and may_die is not None and not may_die(key):
@@ -431,7 +431,7 @@ def judge(
     return verdict
 
 
-def _judge_source(run: Run, law: SourceLaw, verdict: Verdict) -> None:
+def _judge_source(run: CheckedRun, law: SourceLaw, verdict: SeedVerdict) -> None:
     """Find the messages that the source skipped or made up."""
     if law.ends:
         for key in law.names.keys() - run.messages.keys():
@@ -457,7 +457,7 @@ def _judge_source(run: Run, law: SourceLaw, verdict: Verdict) -> None:
             )
 
 
-def _judge_loose(run: Run, laws: Sequence[Law], verdict: Verdict) -> None:
+def _judge_loose(run: CheckedRun, laws: Sequence[Law], verdict: SeedVerdict) -> None:
     """Compare the records that stem from no message with those of runs without faults."""
     expected = {law.label: law.of_no_message for law in laws}
     for label in sorted(expected.keys() | run.of_no_message.keys()):
@@ -477,7 +477,7 @@ def _judge_loose(run: Run, laws: Sequence[Law], verdict: Verdict) -> None:
             verdict.not_shown.append(f"{label}: {got.total()} {said}")
 
 
-def _judge_exceptions(run: Run, laws: Sequence[Law], verdict: Verdict) -> None:
+def _judge_exceptions(run: CheckedRun, laws: Sequence[Law], verdict: SeedVerdict) -> None:
     """Find what few records do differently from all others, and what was emitted too late to be emitted again."""
     for law in laws:
         for name, totals in law.unsteady.items():
@@ -493,7 +493,7 @@ def _judge_exceptions(run: Run, laws: Sequence[Law], verdict: Verdict) -> None:
             verdict.find(LOOSE, label, said)
 
 
-def _judge_message(key: str, message: Message, laws: Sequence[Law], verdict: Verdict) -> None:
+def _judge_message(key: str, message: Message, laws: Sequence[Law], verdict: SeedVerdict) -> None:
     name = message.name or key
     if not message.emits:
         verdict.find(INVENTED, name, "it was answered, and no spout emitted it")
@@ -511,7 +511,7 @@ def _judge_message(key: str, message: Message, laws: Sequence[Law], verdict: Ver
         verdict.recovered += message.emits > 1
 
 
-def _judge_records(key: str, message: Message, law: Law, verdict: Verdict) -> None:
+def _judge_records(key: str, message: Message, law: Law, verdict: SeedVerdict) -> None:
     """Judge the records of one message at one way into a sink."""
     name = message.name or key
     records = message.received.get(law.label, [])
@@ -545,7 +545,7 @@ def _judge_records(key: str, message: Message, law: Law, verdict: Verdict) -> No
         verdict.find(EARLY, name, f"it was acked before {law.label} had {count} of its records")
 
 
-def _say_limits(run: Run, laws: Sequence[Law], verdict: Verdict) -> None:
+def _say_limits(run: CheckedRun, laws: Sequence[Law], verdict: SeedVerdict) -> None:
     weaker = {
         COUNT: "its values differ between runs without faults: only their number is compared",
         PRESENCE: "their number differs between runs without faults: only that each message arrives is checked",

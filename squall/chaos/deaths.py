@@ -20,13 +20,12 @@ import psutil
 
 from squall.engine.errors import ClusterError
 from squall.ipc.rundir import RunDir
-from squall.scheduler.breaking.fault_record import BEGIN, HIT, read_record
 from squall.scheduler.common import daemon
 from squall.scheduler.common.mark import role_of
 from squall.scheduler.common.process import lives, start_time_ticks
-from squall.scheduler.common.process_title import Kind, Role
+from squall.scheduler.common.process_title import Role, RoleKind
 from squall.scheduler.faults.catalogue import CATALOGUE, ActsOn
-from squall.scheduler.faults.in_force import NIMBUS
+from squall.scheduler.faults.in_force import BEGIN, HIT, NIMBUS, read_record
 
 _MARGIN_SECS = 1.0
 """A death may be seen so much later than the end of the fault that led to it: a Nimbus takes its time to leave."""
@@ -52,7 +51,7 @@ class Death:
 
 
 @dataclass(frozen=True)
-class Claims:
+class DeathClaims:
     """The processes that faults have hit."""
 
     hit: Mapping[tuple[str, int], str]
@@ -62,7 +61,7 @@ class Claims:
     not name: a node whose workers are not forked."""
 
     @classmethod
-    def read(cls, run_dir: RunDir) -> Claims:
+    def read(cls, run_dir: RunDir) -> DeathClaims:
         """From the record that is written before each fault."""
         hit: dict[tuple[str, int], str] = {}
         in_force = []
@@ -188,7 +187,7 @@ def forking_parent_of(supervisor: int, node: str) -> tuple[int, int] | None:
         with open(f"/proc/{supervisor}/task/{supervisor}/children", encoding="ascii") as file:
             children = map(int, file.read().split())
         for child in children:
-            if role_of(psutil.Process(child)) == Role(Kind.FORKING_PARENT, node):
+            if role_of(psutil.Process(child)) == Role(RoleKind.FORKING_PARENT, node):
                 return child, start_time_ticks(child)
     except (FileNotFoundError, ProcessLookupError, psutil.Error, ClusterError):
         return None

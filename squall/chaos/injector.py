@@ -2,13 +2,11 @@
 
 Guarantees: after `heal`, no injected fault is in force, and every process that one killed has ended: a Nimbus ends only
 after its answer, and would take later requests with it. A fault whose target is missing at its time (dead, and not yet
-replaced) is recorded as missed and skipped. While Nimbus is away, the faults that are due wait for it. While its disk
-is full, Nimbus has changes to store: the topology is deactivated and activated; soon after that it is active again.
+replaced) is recorded as missed and skipped. While Nimbus is away, the faults that are due wait for it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,18 +14,15 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from squall.engine.errors import ClusterError
-from squall.scheduler.client.nimbus_client import NimbusClient
-from squall.scheduler.cluster.private_cluster import PrivateCluster
+from squall.scheduler.cluster.local_cluster import LocalCluster
 from squall.scheduler.common.process import lives
 from squall.scheduler.faults.fault import Fault
-from squall.scheduler.faults.in_force import NIMBUS, Victim
+from squall.scheduler.faults.in_force import Victim
 
 _HEAL_SECS = 30.0
 """Longest that the end of all faults is tried: each ends by itself after seconds, and until then Nimbus may be unable
 to note it."""
 _HEAL_RETRY_SECS = 0.1
-_STORE_EVERY_SECS = 0.3
-"""Time between two changes of the topology while Nimbus's disk is full, and longest wait for each."""
 
 
 @dataclass
@@ -45,14 +40,8 @@ class Injected:
 class Injector:
     """The faults of one trial. Owner: the trial."""
 
-    def __init__(self, cluster: PrivateCluster, name: str, faults: Sequence[Fault], started_secs: float) -> None:
-        """`name`: the topology's."""
+    def __init__(self, cluster: LocalCluster, faults: Sequence[Fault], started_secs: float) -> None:
         self._cluster = cluster
-        self._topology = name
-        self._operator: NimbusClient | None = None
-        """One connection for all changes of the topology, so that they arrive in order. None: there was none."""
-        self._stores_until_secs = self._stores_at_secs = 0.0
-        self._may_be_inactive = False
         self._started_secs = started_secs
         self._to_come = sorted(faults, key=lambda fault: fault.at_secs)
         self.injected: list[Injected] = []
@@ -64,40 +53,15 @@ class Injector:
             if self._cluster.run_dir.lock_holder() is None:
                 return
             self._begin(self._to_come.pop(0))
-        now = time.monotonic()
-        is_broken = now < self._stores_until_secs
-        if (is_broken or self._may_be_inactive) and now >= self._stores_at_secs:
-            if self._cluster.run_dir.lock_holder() is None:
-                return
-            self._stores_at_secs = now + _STORE_EVERY_SECS
-            with contextlib.suppress(ClusterError):
-                self._have_stored(deactivates=is_broken)
-
-    def _have_stored(self, *, deactivates: bool) -> None:
-        """Have Nimbus store two changes, or only the second. ClusterError if it cannot."""
-        if self._operator is None:
-            self._operator = NimbusClient(self._cluster.run_dir, timeout_secs=_STORE_EVERY_SECS)
-        # A request without an answer may be carried out all the same.
-        self._may_be_inactive = True
-        if deactivates:
-            self._operator.deactivate(self._topology)
-        self._operator.activate(self._topology)
-        self._may_be_inactive = False
 
     def heal(self) -> None:
         """End the faults in force, and drop those not begun yet."""
         self._to_come.clear()
-        self._stores_until_secs = 0.0
         deadline = time.monotonic() + _HEAL_SECS
-        try:
-            while not self._is_healed():
-                if time.monotonic() >= deadline:
-                    raise ClusterError(f"the faults in force could not be ended within {_HEAL_SECS:g} s")
-                time.sleep(_HEAL_RETRY_SECS)
-        finally:
-            if self._operator is not None:
-                self._operator.close()
-                self._operator = None
+        while not self._is_healed():
+            if time.monotonic() >= deadline:
+                raise ClusterError(f"the faults in force could not be ended within {_HEAL_SECS:g} s")
+            time.sleep(_HEAL_RETRY_SECS)
         now = time.monotonic()
         for one in self.injected:
             one.ends_secs = min(one.ends_secs, now)
@@ -106,11 +70,7 @@ class Injector:
         if any(lives(victim.pid, victim.started_ticks) for victim in self._killed):
             return False
         try:
-            self._cluster.heal()
-            if self._operator is not None:
-                self._operator.activate(self._topology)
-            # Later turns have nothing to do, and must not connect anew.
-            self._may_be_inactive = False
+            self._cluster.client.heal()
         except ClusterError:
             return False
         return True
@@ -119,7 +79,7 @@ class Injector:
         one = Injected(fault, time.monotonic(), time.monotonic())
         self.injected.append(one)
         try:
-            begun = self._cluster.inject(replace(fault, at_secs=0.0))
+            begun = self._cluster.client.inject(replace(fault, at_secs=0.0))
         except ClusterError as error:
             one.missed = str(error)
         else:
@@ -127,5 +87,3 @@ class Injector:
             one.ends_secs = max(each.ends_secs for each in begun)
             if fault.kind == "kill":
                 self._killed += [victim for each in begun for victim in each.victims]
-            if fault.kind == "disk-full" and fault.targets == (NIMBUS,):
-                self._stores_at_secs, self._stores_until_secs = one.began_secs, one.ends_secs

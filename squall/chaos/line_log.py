@@ -54,7 +54,7 @@ class LineLog:
         self.close()
 
 
-class OpenMessages:
+class UnendedMessages:
     """The messages of one run that are emitted and not answered yet, from the taps' files while they are written. Only
     tells when there is none left to await: the checker judges."""
 

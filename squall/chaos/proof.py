@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,10 @@ from typing import Any
 import msgspec
 
 from squall.chaos.checker import (
+    CheckedRun,
     Law,
-    Run,
+    SeedVerdict,
     SourceLaw,
-    Verdict,
     judge,
     learn,
     learn_source,
@@ -66,8 +66,6 @@ class Expected:
     secs: float
     dead: frozenset[str] = frozenset()
     """Keys of messages that were given up."""
-    deaths: frozenset[str] = frozenset()
-    """Reasons of workers' deaths that every run has, if every run has messages that are given up."""
     by_task: bool = False
     """See `Tapping.by_task`."""
 
@@ -79,7 +77,7 @@ class SeedResult:
     seed: int
     faults: list[Fault]
     outcome: Outcome
-    verdict: Verdict
+    verdict: SeedVerdict
     problems: list[str] = field(default_factory=list)
     """Why it failed, one line per reason."""
     logs: str = ""
@@ -114,9 +112,9 @@ class Proof:
 
     def __init__(
         self, subject: Subject, kinds: Sequence[str], for_secs: float, directory: Path,
-        should_stop: Callable[[], bool] = lambda: False, at_once: int = 1,
+        should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`directory`: the place for the taps' files. `at_once`: number of seeds that run at a time."""
+        """`directory`: the place for the taps' files."""
         if subject.config.ackers == 0:
             raise UsageError(
                 "setting ackers is 0: nothing is tracked or emitted again, so the proof could not show that anything "
@@ -127,7 +125,6 @@ class Proof:
         self._for_secs = for_secs
         self._directory = directory
         self._should_stop = should_stop
-        self._at_once = at_once
         crashes = subject.config.max_crashes
         self._gives_up = subject.config.max_attempts is not None or (crashes is not None and crashes < _MOST_CRASHES)
         """Whether the topology's own settings let faults end a message that none was meant for."""
@@ -168,23 +165,22 @@ class Proof:
             )
         for reference, seen in ((first, outcome), (second, again)):
             verdict = judge(reference, laws)
-            if not seen.drained or not verdict.good:
-                said = seen.why_not if not seen.drained else _first_of(verdict)
+            if problems := problems_of(seen, verdict):
+                said = _first_of(verdict) if verdict.findings else problems[0]
                 raise WrongWithoutFaults(f"without any fault: {said}")
         return Expected(
             tuple(laws), source, finite, self._rates(outcome, finite=finite),
-            len(first.messages), outcome.secs, _dead_in(first) | _dead_in(second),
-            _deadly(first, outcome) & _deadly(second, again), by_task,
+            len(first.messages), outcome.secs, _dead_in(first) | _dead_in(second), by_task,
         )
 
     def _rates(self, first: Outcome, *, finite: bool) -> dict[str, float]:
         """`Expected.rates`, by a run at full speed."""
-        secs = first.secs * self._at_once / _LOAD
+        secs = first.secs / _LOAD
         if finite:
             secs = max(secs, self._for_secs * _EARLY_SHARE)
         return {spout: max(1, most) / secs for spout, most in first.emitted_by_task.items()}
 
-    def _reference(self, fail_every: int, rates: Mapping[str, float], *, by_task: bool) -> tuple[Run, Outcome]:
+    def _reference(self, fail_every: int, rates: Mapping[str, float], *, by_task: bool) -> tuple[CheckedRun, Outcome]:
         path = Path(tempfile.mkdtemp(prefix="reference-", dir=self._directory))
         tapping = Tapping(str(path), self._subject.sinks, rates or None, by_task=by_task, fail_every=fail_every)
         outcome = run(self._subject, tapping, lambda places: [], self._for_secs, bool(rates), self._should_stop)
@@ -214,13 +210,8 @@ class Proof:
             verdict.not_shown.append(f"seed {seed}: every message was acked before the first fault")
         if self._gives_up and verdict.dead_letters:
             verdict.not_shown.append("max_attempts or max_crashes is set low: that only what is poison was given up")
-        if count := sum(not death.claimed_by and death.reason in expected.deaths for death in outcome.deaths):
-            verdict.not_shown.append(
-                f"seed {seed}: {plural(count, 'death')} of workers by no fault: some messages end their worker without "
-                "faults too, in the same way, so no other cause is seen"
-            )
         result = SeedResult(seed, faults, outcome, verdict)
-        result.problems = problems_of(outcome, verdict, expected.deaths)
+        result.problems = problems_of(outcome, verdict)
         if result.good:
             shutil.rmtree(path)
         else:
@@ -236,16 +227,11 @@ class Proof:
         return lambda key: key in expected.dead or is_poisoned(key)
 
 
-def _dead_in(run: Run) -> frozenset[str]:
+def _dead_in(run: CheckedRun) -> frozenset[str]:
     return frozenset(key for key, message in run.messages.items() if message.dead is not None)
 
 
-def _deadly(run: Run, outcome: Outcome) -> frozenset[str]:
-    """Reasons of the workers' deaths in a run without faults, if messages were given up over them."""
-    return frozenset(death.reason for death in outcome.deaths) if _dead_in(run) else frozenset()
-
-
-def _check_tracked(first: Run, outcome: Outcome) -> None:
+def _check_tracked(first: CheckedRun, outcome: Outcome) -> None:
     if not first.messages and not first.loose:
         raise UsageError(f"the spouts emitted nothing in {outcome.secs:.0f} s; there is nothing to prove")
     tracked = {message.name.partition("[")[0] for message in first.messages.values()}
@@ -256,7 +242,7 @@ def _check_tracked(first: Run, outcome: Outcome) -> None:
         )
 
 
-def _check_ids(reference: Run) -> None:
+def _check_ids(reference: CheckedRun) -> None:
     """Refuse ids by which messages cannot be told apart. Those that do not equal themselves (NaN) are among them."""
     for name in reference.reused.values():
         raise UsageError(
@@ -266,20 +252,19 @@ def _check_ids(reference: Run) -> None:
         )
 
 
-def _first_of(verdict: Verdict) -> str:
+def _first_of(verdict: SeedVerdict) -> str:
     found = verdict.findings[0]
     return f"{found.kind}: {found.message}: {found.what} ({sum(verdict.counts.values())} findings in all)"
 
 
-def problems_of(outcome: Outcome, verdict: Verdict, expected_deaths: Container[str] = ()) -> list[str]:
-    """The reasons why a run failed; empty if it did not. `expected_deaths`: reasons that need no fault."""
+def problems_of(outcome: Outcome, verdict: SeedVerdict) -> list[str]:
+    """Return the reasons why a run failed; none if it did not."""
     found = [f"{kind}: {count}" for kind, count in verdict.counts.items()]
     if not outcome.drained:
         found.append(f"not drained after the faults: {outcome.why_not}")
     found += [
         f"{death.worker} died at {death.at_secs:.3f} s by no fault: {death.reason}"
-        for death in outcome.deaths
-        if not death.claimed_by and death.reason not in expected_deaths
+        for death in outcome.deaths if not death.claimed_by
     ]
     found += [f"{name} died and was not replaced" for name in outcome.away]
     found += [f"left behind: {line}" for line in outcome.left]

@@ -196,22 +196,11 @@ class _BatchOut(_BasicOut):
         self._inner.emit_batch_direct(task, self._with_keys(columns, counts, parents), counts, parents, stream)
 
     def _with_keys(self, columns: Any, counts: Any, parents: Any) -> Any:
-        """Add the keys of each new row. Invalid columns, counts and parents are left to the engine to refuse."""
-        try:
-            length = len(columns[0])
-        except (IndexError, KeyError, TypeError):
-            return columns
-        keys = self._of_rows(length, counts, parents)
-        # As long as the other columns, so that the engine tells what is wrong with the counts and not with this column.
-        return (*columns, keys if len(keys) == length else [()] * length)
-
-    def _of_rows(self, length: int, counts: Any, parents: Any) -> list[Keys]:
-        try:
-            if parents is not None:
-                return list(map(self._keys.__getitem__, values_of(parents)))
-            if counts is None:
-                return list(self._keys)
-            numbers = values_of(counts)
-            return list(chain.from_iterable(map(repeat, self._keys, numbers))) if sum(numbers) == length else []
-        except (AttributeError, IndexError, TypeError, OverflowError):
-            return []
+        """Add the keys of each new row."""
+        if parents is not None:
+            keys = list(map(self._keys.__getitem__, values_of(parents)))
+        elif counts is not None:
+            keys = list(chain.from_iterable(map(repeat, self._keys, values_of(counts))))
+        else:
+            keys = list(self._keys)
+        return (*columns, keys)

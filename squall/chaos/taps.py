@@ -219,11 +219,6 @@ class _SpoutOut(Around):
         return with_keys(row, keys)
 
     def emit_batch(self, columns: Any, message_ids: Any = None, stream: str = DEFAULT_STREAM) -> None:
-        try:
-            rows = list(zip(*map(values_of, columns), strict=True))
-            ids = [None] * len(rows) if message_ids is None else list(values_of(message_ids))
-            keys = self._note(rows, ids) if len(rows) == len(ids) else None
-        except (AttributeError, TypeError, ValueError):
-            keys = None
-        # Without keys the engine tells what is wrong, and emits nothing.
-        self._inner.emit_batch(columns if keys is None else (*columns, keys), message_ids, stream)
+        rows = list(zip(*map(values_of, columns), strict=True))
+        ids = [None] * len(rows) if message_ids is None else list(values_of(message_ids))
+        self._inner.emit_batch((*columns, self._note(rows, ids)), message_ids, stream)

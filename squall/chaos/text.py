@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from squall.engine.foreign.plain_text import plain
+from squall.engine.foreign.text import plain
 from squall.engine.plural import plural
 from squall.engine.report.failure_log import ComponentFailures
 
@@ -95,11 +95,6 @@ def fault_text(fault: Mapping[str, Any]) -> str:
     words += [f"with probability {fault['probability']:g}"] if fault.get("probability") else []
     words += [f"for {fault['for_secs']:g} s"] if fault.get("for_secs") else []
     return " ".join(words)
-
-
-def when_text(fault: Mapping[str, Any]) -> str:
-    """The same, with its time: "at 1.2 s stop node-1:6700 for 0.4 s"."""
-    return plain(f"at {fault.get('at_secs', 0.0):g} s {fault_text(fault)}")
 
 
 def bound_text(document: Mapping[str, Any]) -> str:

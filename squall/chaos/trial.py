@@ -16,9 +16,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from squall.chaos.deaths import Claims, DaemonWatch, Death
+from squall.chaos.deaths import DaemonWatch, Death, DeathClaims
 from squall.chaos.injector import Injected, Injector
-from squall.chaos.line_log import OpenMessages
+from squall.chaos.line_log import UnendedMessages
 from squall.chaos.mix import Places
 from squall.chaos.tapping import STEMS_FROM, Tapping, let_go
 from squall.chaos.taps import tap
@@ -27,12 +27,13 @@ from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
 from squall.engine.errors import ClusterError
 from squall.ipc.rundir import RunDir
+from squall.scheduler.client.disk_room import room_error
 from squall.scheduler.client.job import Job
-from squall.scheduler.client.why_away import room_error
-from squall.scheduler.cluster.private_cluster import PrivateCluster
+from squall.scheduler.cluster.keeper_process import KeeperProcess
+from squall.scheduler.cluster.local_cluster import LocalCluster
 from squall.scheduler.faults.fault import Fault
 from squall.scheduler.supervisor.history import read_history
-from squall.testing.leftovers import descriptors, in_directory, left_behind, zombies
+from squall.testing.run_leftovers import descriptors, in_directory, left_behind, zombies
 
 NAME = "chaos"
 SETTINGS: dict[str, Any] = {"workers": 2, "message_timeout_secs": 5}
@@ -44,7 +45,7 @@ _LOOK_SECS = 0.05
 """Between two looks at faults and daemons, which take a millisecond: a dead daemon is away for longer."""
 
 
-class Stopped(Exception):
+class StoppedTrial(Exception):
     """The operator interrupted the run."""
 
 
@@ -98,22 +99,23 @@ def run(
 
     `draw(places)` gives the faults, once the workers are known. `to_its_end`: wait until the spouts are exhausted;
     otherwise they are stopped. Afterwards the cluster's logs are beside those of the taps. ClusterError if the cluster
-    cannot begin; Stopped.
+    cannot begin; StoppedTrial.
     """
     before = descriptors()
     slots = -(-subject.config.workers // subject.nodes)
-    cluster = PrivateCluster(subject.nodes, slots)
+    # Its directory stays, to be examined.
+    cluster = LocalCluster(subject.nodes, slots, logs=False, keeper=KeeperProcess(keep_dir=True))
     try:
         outcome = _observe(cluster, subject, tapping, draw, for_secs, to_its_end, should_stop)
     finally:
-        forced = cluster.close()
+        cluster.close()
         not_kept = _keep_logs(cluster.run_dir, Path(tapping.directory))
         left = in_directory(cluster.run_dir)
-        cluster.remove()
+        cluster.run_dir.remove()
         left += left_behind(cluster.run_dir, before)
     if not_kept:
         raise ClusterError(not_kept)
-    outcome.left += [f"the cluster did not end by itself: {forced}"] * bool(forced) + left
+    outcome.left += [f"the cluster did not end by itself: {cluster.forced}"] * bool(cluster.forced) + left
     return outcome
 
 
@@ -127,7 +129,7 @@ def _keep_logs(run_dir: RunDir, directory: Path) -> str:
 
 
 def _observe(
-    cluster: PrivateCluster, subject: Subject, tapping: Tapping,
+    cluster: LocalCluster, subject: Subject, tapping: Tapping,
     draw: Callable[[Places], Sequence[Fault]], for_secs: float, to_its_end: bool, should_stop: Callable[[], bool],
 ) -> Outcome:
     job = cluster.submit(NAME, tap(subject.topology, tapping), subject.config, subject.module)
@@ -136,19 +138,19 @@ def _observe(
     assert view is not None, "its workers are ready"
     outcome = Outcome(time.monotonic())
     faults = draw(_places([str(worker) for worker in view.assignment.workers], subject.topology))
-    injector = Injector(cluster, NAME, faults, outcome.started_secs)
+    injector = Injector(cluster, faults, outcome.started_secs)
     outcome.injected = injector.injected
     daemons = DaemonWatch(cluster.run_dir, subject.nodes)
 
     def look() -> None:
         if should_stop():
-            raise Stopped
+            raise StoppedTrial
         injector.turn()
         daemons.look(time.monotonic())
         if cluster.run_dir.lock_holder() is None:
             _check_room(cluster.run_dir)
 
-    watch = _Watch(job, outcome, look, OpenMessages(tapping.directory))
+    watch = _Watch(job, outcome, look, UnendedMessages(tapping.directory))
     try:
         try:
             outcome.exhausted = watch.until(for_secs, lambda: not faults and job.is_drained())
@@ -193,14 +195,14 @@ def _count(job: Job, outcome: Outcome) -> None:
             outcome.emitted_by_task[reading.component] = most
 
 
-def _deaths(cluster: PrivateCluster, job: Job, daemons: DaemonWatch, outcome: Outcome) -> list[Death]:
+def _deaths(cluster: LocalCluster, job: Job, daemons: DaemonWatch, outcome: Outcome) -> list[Death]:
     """Every death of a worker or daemon, with the fault that explains it."""
     records, restarts = job.state().restarts, job.stats().restarts
     recovery = {
         (record.slot, record.incarnation): (restart.ready_after_secs, restart.working_after_secs)
         for record, restart in zip(records, restarts, strict=False)
     }
-    claims = Claims.read(cluster.run_dir)
+    claims = DeathClaims.read(cluster.run_dir)
     deaths = []
     for step in read_history(cluster.run_dir.logs):
         if step.event == "died" and step.topology_id == job.id:
@@ -220,14 +222,14 @@ def _deaths(cluster: PrivateCluster, job: Job, daemons: DaemonWatch, outcome: Ou
 class _Watch:
     """Waits, and looks around while it does."""
 
-    def __init__(self, job: Job, outcome: Outcome, look: Callable[[], None], open_messages: OpenMessages) -> None:
+    def __init__(self, job: Job, outcome: Outcome, look: Callable[[], None], open_messages: UnendedMessages) -> None:
         self._job = job
         self._outcome = outcome
         self._look = look
         self._open = open_messages
 
     def until(self, end_secs: float, done: Callable[[], bool]) -> bool:
-        """Wait until `end_secs` after the start, or until `done`. Returns whether it is done. Raises Stopped."""
+        """Wait until `end_secs` after the start, or until `done`. Returns whether it is done. Raises StoppedTrial."""
         while True:
             now = self._outcome.now()
             self._look()

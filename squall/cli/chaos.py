@@ -12,26 +12,18 @@ from typing import Any
 import click
 
 from squall import __version__
-from squall.chaos.campaign import Campaign
 from squall.chaos.mix import ALL, GROUPS, kinds_of
-from squall.chaos.proof import Expected, Proof, SeedResult
+from squall.chaos.proof import Proof
 from squall.chaos.tapping import Tapping
 from squall.chaos.taps import sinks_of, tap
-from squall.chaos.text import (
-    expected_text,
-    parameters_text,
-    seed_text,
-    timeline_text,
-    verdict_text,
-    when_text,
-)
-from squall.chaos.trial import SETTINGS, Stopped, Subject
+from squall.chaos.text import expected_text, parameters_text, seed_text, timeline_text, verdict_text
+from squall.chaos.trial import SETTINGS, StoppedTrial, Subject
 from squall.cli.given.interrupts import Interrupts
 from squall.cli.given.loader import load_topology
 from squall.cli.given.settings import layers_of, settings_option
 from squall.cli.given.target import target_options
 from squall.cli.shown.output import note, reserve_stdout, say, say_json
-from squall.engine.report.schema import with_schema
+from squall.engine.report.document import with_schema
 from squall.scheduler.cluster.size import check_workers
 from squall.scheduler.common.duration import parse_duration_secs
 
@@ -51,12 +43,11 @@ _NUMBER, _COUNT = click.IntRange(0, 2**63), click.IntRange(1, 1_000_000)
 @settings_option
 @click.option("--only", type=_NUMBER, multiple=True, metavar="N",
               help="A fault of the seed, by its number: only those named are injected; 0: none.")
-@click.option("--jobs", type=_COUNT, default=1, show_default=True, help="Seeds tried side by side, each on a cluster.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
 def chaos_command(
     target: str, app_dir: str | None, seed: int, seeds: int, duration: str, mix: str, sinks: tuple[str, ...],
-    settings: tuple[str, ...], only: tuple[int, ...], jobs: int, as_json: bool, arguments: tuple[str, ...],
+    settings: tuple[str, ...], only: tuple[int, ...], as_json: bool, arguments: tuple[str, ...],
 ) -> None:
     """Run the topology in FILE under random faults, and prove that nothing was lost.
 
@@ -78,16 +69,15 @@ def chaos_command(
     tap(topology, Tapping("", subject.sinks))
     session = _Session(lambda text: (note if as_json else say)(*text.split("\n")), {
         "file": target, "seed": seed, "seeds": seeds, "for": duration, "mix": mix, "sink": list(subject.sinks),
-        "set": [f"{name}={value}" for name, value in config.explicit().items()], "jobs": jobs, "only": list(only),
+        "set": [f"{name}={value}" for name, value in config.explicit().items()], "only": list(only),
         "app-dir": [] if app_dir is None else [app_dir], "arguments": list(arguments),
     })  # fmt: skip
     directory = Path(tempfile.mkdtemp(prefix="squall-chaos-"))
     try:
         with Interrupts() as interrupts:
-            proof = Proof(subject, kinds, for_secs, directory, lambda: interrupts.count > 0, jobs)
-            with Campaign(proof, jobs, lambda: interrupts.count > 0) as campaign:
-                session.run(campaign, range(seed, seed + seeds), only or None)
-    except Stopped:
+            proof = Proof(subject, kinds, for_secs, directory, lambda: interrupts.count > 0)
+            session.run(proof, range(seed, seed + seeds), only or None)
+    except StoppedTrial:
         raise click.exceptions.Exit(interrupts.exit_code) from None
     finally:
         _tidy(directory, session.document)
@@ -110,55 +100,30 @@ class _Session:
         }  # fmt: skip
         tell(parameters_text(self.document["parameters"]))
 
-    def _command(self, **other: Any) -> str:
-        """The command that repeats this run, with some options changed."""
+    def _command(self) -> str:
+        """The command that repeats this run."""
         words = ["squall", "chaos", self._asked["file"]]
-        for name, value in {**self._asked, **other}.items():
+        for name, value in self._asked.items():
             if name not in ("file", "arguments"):
                 for one in value if isinstance(value, list) else [value]:
                     words += [f"--{name}", str(one)]
-        arguments = self._asked["arguments"]
-        return shlex.join([*words, *(["--", *arguments] if arguments else [])])
+        return shlex.join([*words, "--", *self._asked["arguments"]])
 
-    def run(self, campaign: Campaign, seeds: Sequence[int], only: Sequence[int] | None) -> None:
-        """Learn, try every seed, and find the fewest faults with which the first failed seed still fails."""
-        expected = campaign.learn()
+    def run(self, proof: Proof, seeds: Sequence[int], only: Sequence[int] | None) -> None:
+        """Learn, and try every seed."""
+        expected = proof.learn()
         self.document["expected"] = {
             "messages": expected.messages, "secs": round(expected.secs, 3), "finite": expected.finite,
             "asked": {law.label: law.asks for law in expected.laws},
         }  # fmt: skip
         self._tell(expected_text(self.document["expected"]))
         rows: list[dict[str, Any]] = self.document["seeds"]
-        failed: list[SeedResult] = []
-        for result in campaign.seeds(seeds, expected, only):
-            rows.append(result.to_dict())
-            if len(seeds) == 1 or not result.good:
+        for seed in seeds:
+            rows.append(proof.try_seed(seed, expected, only).to_dict())
+            if len(seeds) == 1 or not rows[-1]["good"]:
                 self._tell(timeline_text(rows[-1]))
             self._tell(seed_text(rows[-1]))
-            if not result.good:
-                failed.append(result)
-        rows.sort(key=lambda row: int(row["seed"]))
-        self.document |= {"good": not failed, "bound": min(1.0, 3 / len(seeds))}
-        # One is enough to examine, and shrinking it takes many runs.
-        if failed and failed[0].faults and only is None:
-            self._find_smallest(campaign, failed[0], expected)
-
-    def _find_smallest(self, campaign: Campaign, result: SeedResult, expected: Expected) -> None:
-        self._tell(f"looking for the fewest faults with which seed {result.seed} still fails")
-
-        def tried(numbers: Sequence[int], good: bool) -> None:
-            self._tell(f"  faults {', '.join(map(str, numbers))}: {'good' if good else 'fails'}")
-
-        smallest = campaign.shrink(result, expected, tried)
-        if smallest is None:
-            self._tell(f"seed {result.seed} did not fail again with the same faults: its failure depends on timing")
-            return
-        (row,) = (row for row in self.document["seeds"] if row["seed"] == result.seed)
-        row["smallest"] = smallest
-        self.document["command_smallest"] = self._command(seed=result.seed, seeds=1, only=smallest)
-        for number in smallest:
-            self._tell(f"  fault {number}: {when_text(row['faults'][number - 1])}")
-        self._tell(f"the fewest faults that still fail: {self.document['command_smallest']}")
+        self.document |= {"good": all(row["good"] for row in rows), "bound": min(1.0, 3 / len(seeds))}
 
     def end(self) -> None:
         """Print the last lines."""

@@ -11,8 +11,8 @@ from typing import NoReturn
 
 import click
 
-from squall.cli.given.checks import seconds
-from squall.cli.given.interrupts import Interrupts, ctrl_c_reaches_us
+from squall.cli.given.checks import Seconds
+from squall.cli.given.interrupts import Interrupts
 from squall.cli.shown.output import note
 from squall.cli.shown.screen import show
 from squall.cli.standing import (
@@ -30,12 +30,10 @@ from squall.scheduler.cluster.daemons import ports_of
 from squall.scheduler.cluster.keeper_process import KeeperProcess
 from squall.scheduler.cluster.size import SMALLEST_SLOTS, check_cluster
 from squall.scheduler.cluster.starting import start_cluster, take_directory
-from squall.scheduler.cluster.stopping import Stopped, end_lost, stop_cluster
+from squall.scheduler.cluster.stopping import StoppedCluster, end_lost, stop_cluster
 from squall.scheduler.common.mark import daemon_environment
-from squall.scheduler.common.node_name import check_node_name
-from squall.scheduler.common.process_title import MODULES, Kind
+from squall.scheduler.common.process_title import MODULES, RoleKind, check_node_name, interpreter
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
-from squall.scheduler.forking.interpreter import interpreter
 
 DEFAULT_SLOTS = SMALLEST_SLOTS
 """Slots per node: as many as in Storm's supervisor.slots.ports."""
@@ -45,7 +43,7 @@ slots_option = click.option(
     "--slots", type=int, default=DEFAULT_SLOTS, show_default=True, help="Worker slots of each node."
 )
 drain_option = click.option(
-    "-w", "--wait", "drain_secs", type=float, default=30.0, show_default=True, metavar="SECS", callback=seconds(),
+    "-w", "--wait", "drain_secs", type=Seconds(), default=30.0, show_default=True, metavar="SECS",
     help="Longest wait for pending messages at the end.",
 )
 
@@ -81,8 +79,7 @@ def up_command(
         lines = [f"cluster of {plural(nodes, 'node')} with {plural(slots, 'slot')} each runs in {run_dir.path}"]
         if kept:
             lines.append(f"{plural(len(kept), 'earlier topology goes', 'earlier topologies go')} on: {', '.join(kept)}")
-        by_signal = "Ctrl-C" if ctrl_c_reaches_us() else "SIGTERM or squall down"
-        lines.append(f"{'squall down' if detach else by_signal} stops it")
+        lines.append(f"{'squall down' if detach else 'Ctrl-C, SIGTERM or squall down'} stops it")
         document = {"dir": str(run_dir.path), "nodes": nodes, "slots": slots, "topologies": kept}
         show(as_json, document, [lines])
         tell_unknown(cluster.unknown)
@@ -126,7 +123,7 @@ def _follow(
     return int(forced)
 
 
-def _stop(run_dir: RunDir, drain_secs: float, interrupts: Interrupts, most: int) -> Stopped:
+def _stop(run_dir: RunDir, drain_secs: float, interrupts: Interrupts, most: int) -> StoppedCluster:
     """Drain and stop a cluster, until `most` interrupts have come, and tell on stderr what it left."""
     began = time.monotonic()
     stopped = stop_cluster(run_dir, drain_secs, lambda: interrupts.count >= most)
@@ -134,7 +131,7 @@ def _stop(run_dir: RunDir, drain_secs: float, interrupts: Interrupts, most: int)
     return stopped
 
 
-def tell_stopped(stopped: Stopped, drain_secs: float, waited_secs: float) -> None:
+def tell_stopped(stopped: StoppedCluster, drain_secs: float, waited_secs: float) -> None:
     """Say on stderr what a cluster that was stopped has left."""
     for name, left in stopped.pending.items():
         if left or left.waiting or left.untracked:
@@ -186,13 +183,13 @@ def down_command(directory: str | None, drain_secs: float, as_json: bool) -> Non
 @directory_option
 def nimbus_command(directory: str | None) -> None:
     """Run Nimbus until Ctrl-C. Supervisors and workers run on without it, and the next one takes up what is on disk."""
-    _become(Kind.NIMBUS, directory, "--alone")
+    _become(RoleKind.NIMBUS, directory, "--alone")
 
 
 @click.command("supervisor")
 @click.option("--node", required=True, help="Name of the node.")
 @slots_option
-@click.option("--max-deaths", type=click.IntRange(0), default=RestartPolicyOptions.max_deaths, show_default=True,
+@click.option("--max-deaths", type=click.IntRange(0, 50), default=RestartPolicyOptions.max_deaths, show_default=True,
               help=f"Deaths of a worker allowed in {RestartPolicyOptions.period_secs:g} s; then its slot is FAILED.")
 @drain_option
 @directory_option
@@ -203,13 +200,12 @@ def supervisor_command(node: str, slots: int, max_deaths: int, drain_secs: float
     """
     check_cluster(1, slots)
     check_node_name(node)
-    RestartPolicyOptions(max_deaths=max_deaths)
     arguments = ("--node", node, "--ports", ports_of(slots), "--max-deaths", str(max_deaths),
                  "--drain-secs", str(drain_secs))
-    _become(Kind.SUPERVISOR, directory, *arguments)
+    _become(RoleKind.SUPERVISOR, directory, *arguments)
 
 
-def _become(kind: Kind, directory: str | None, *arguments: str) -> NoReturn:
+def _become(kind: RoleKind, directory: str | None, *arguments: str) -> NoReturn:
     run_dir = take_directory(cluster_path(directory))
     command = [*interpreter(MODULES[kind]), "--dir", str(run_dir.path), *arguments]
     os.execve(command[0], command, daemon_environment(run_dir))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import io
-import os
 import sys
 import traceback
 from collections.abc import Mapping
@@ -45,23 +44,10 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.commands and cmd_name in self._homes:
-            from squall.cli.given.settings import name_variables  # only now: the help takes no settings
-
             module, _, name = self._homes[cmd_name].place.partition(":")
             command = getattr(importlib.import_module(f"squall.cli.{module}"), name)
-            name_variables(command, cmd_name)
             self.add_command(command, cmd_name)
         return self.commands.get(cmd_name)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if self.get_command(ctx, args[0]) is None:
-            import difflib  # only now: every command would start later
-
-            if near := difflib.get_close_matches(args[0], self.list_commands(ctx), n=1):
-                ctx.fail(f"No such command {args[0]!r}; did you mean {near[0]!r}?")
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = [(name, self._homes[name].summary) for name in self.list_commands(ctx) if name in self._homes]
@@ -84,7 +70,6 @@ STANDING = {
     "reset": Home("topologies:reset_command", "Start the FAILED slots of a topology anew."),
     "kill": Home("topologies:kill_command", "Drain a topology and remove it."),
     "logs": Home("logs:logs_command", "Show the output of a topology's workers."),
-    "repair": Home("clean:repair_command", "Examine the store of a cluster that is down."),
     "clean": Home("clean:clean_command", "List or remove what topologies that are gone have left."),
     "inject": Home("inject:inject_command", "Break something in a running cluster on purpose."),
     "heal": Home("inject:heal_command", "End faults that are in force."),
@@ -93,12 +78,12 @@ COMMANDS = {
     "run": Home("run:run_command", "Run a topology on a cluster of its own."),
     "chaos": Home("chaos:chaos_command", "Run a topology under random faults and prove its results."),
     **STANDING,
-    "faults": Home("faults:faults_command", "List every fault that can be injected."),
+    "faults": Home("inject:faults_command", "List every fault that can be injected."),
     "dead-letters": Home("dead_letters:dead_letters", "List messages that were given up, or give them back."),
     "config": Home("config:config_command", "Show settings, and where they come from."),
     "prepare": Home("spark:prepare", "Make a feed from text files, with Spark."),
     "verify": Home("verify:verify", "Check results with Spark."),
-    "spark": Home("spark_plan:spark_group", "Tell what of a topology runs on Spark."),
+    "spark": Home("spark:spark_group", "Tell what of a topology runs on Spark."),
 }
 
 
@@ -111,15 +96,12 @@ COMMANDS = {
 @click.pass_context
 def cli(context: click.Context, debug: bool) -> None:
     """Squall runs stream-processing topologies on the cores of this machine; every record at least once."""
-    from squall.cli.given.settings import use_settings_file
-
-    context.obj = {"debug": debug}
     command = cli.get_command(context, context.invoked_subcommand or "")
     # A command with a FILE looks beside it.
-    names = {"target"} if command is None or isinstance(command, click.Group) else {one.name for one in command.params}
-    named = os.environ.get("SQUALL_SETTINGS")
-    if named or "target" not in names:
-        use_settings_file(context, Path(), named)
+    if command is not None and "target" not in [one.name for one in command.params]:
+        from squall.cli.given.settings import use_settings_file
+
+        use_settings_file(context, Path())
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -163,16 +145,7 @@ def _tell(error: Exception, arguments: list[str], text: str | None = None) -> No
     """Print the text, or else the error's own."""
     if "--debug" in arguments:
         _note_traceback()
-    note(f"squall: {text or error}{_without_directory()}")
-
-
-def _without_directory() -> str:
-    """What explains most errors where it is so: many calls then fail on other paths."""
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        return "; the current directory was removed: change to another"
-    return ""
+    note(f"squall: {text or error}")
 
 
 def _note_traceback() -> None:
@@ -184,10 +157,6 @@ def _show(error: click.ClickException) -> int:
     """Print click's message on wrong use as one line, made plain because it quotes the arguments."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     said = error.format_message().removesuffix(".")
-    if isinstance(error, click.BadParameter):
-        from squall.cli.given.settings import place_of
-
-        said += place_of(error)
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         note(*said.split("\n"))
     else:

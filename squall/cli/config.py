@@ -15,7 +15,7 @@ from squall.cli.shown.output import reserve_stdout, say, say_json
 @click.command("config")
 @click.argument("target", metavar="[FILE[:NAME]]", required=False, is_eager=True, callback=use_settings_beside)
 @settings_option
-@click.option("--show-origin", is_flag=True, help="Name where each value comes from.")
+@click.option("--show-origin", is_flag=True, help="Name the place that gives each value.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
 def config_command(
@@ -36,7 +36,7 @@ def config_command(
     }
     if show_origin:
         for name, row in document.items():
-            row["origin"] = layers.origin(name, code, target or "")
+            row["origin"] = layers.origin(name, code)
     if as_json:
         say_json(document, out=out)
         return

@@ -8,16 +8,15 @@ from pathlib import Path
 
 import click
 
-from squall.cli.given.checks import some_path
+from squall.cli.given.checks import SomePath
 from squall.cli.shown.output import note
 from squall.cli.shown.screen import Grid, show
 from squall.engine.errors import UsageError
 from squall.engine.plural import plural
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.standing import DIRECTORY_VARIABLE
-from squall.scheduler.nimbus.topologies import with_near_name
 from squall.scheduler.records.dead_letters import DeadLetter, DeadLetters
-from squall.scheduler.records.kept_state import find_dead_letters, names_with_dead_letters
+from squall.scheduler.records.remains import find_dead_letters
 
 _EXIT_DAMAGED = 1
 _VALUES_SHOWN, _ERROR_SHOWN = 32, 80
@@ -27,7 +26,7 @@ _VALUES_SHOWN, _ERROR_SHOWN = 32, 80
 @click.command("dead-letters")
 @click.argument("topology")
 @click.option(
-    "--dir", "directory", type=click.Path(), callback=some_path,
+    "--dir", "directory", type=SomePath(),
     help=f"Run directory (default: that of TOPOLOGY's newest, in ${DIRECTORY_VARIABLE} or the usual places).",
 )
 @click.option("--replay", is_flag=True, help="Give them back: the topology's spouts emit them again.")
@@ -62,15 +61,14 @@ def _run_dir(topology: str, directory: str | None) -> RunDir:
         named = Path(variable) if variable else None
         found = find_dead_letters(topology, named)
         if found is None:
-            hint = with_near_name(topology, names_with_dead_letters(named), "name one with --dir")
-            raise UsageError(f"no run directory holds dead letters of {topology!r:.80}; {hint}")
+            raise UsageError(f"no run directory holds dead letters of {topology!r:.80}; name one with --dir")
         return found
     run_dir = RunDir.open(directory)
     state = run_dir.topology_state(topology)
     if not state.is_dir():
         known = sorted(entry.name for entry in Path(state.parent).iterdir()) if state.parent.is_dir() else []
-        hint = with_near_name(topology, known, f"topologies: {', '.join(known) or 'none'}")
-        raise UsageError(f"{run_dir.path} has no topology {topology!r:.80}; {hint}")
+        names = ", ".join(known) or "none"
+        raise UsageError(f"{run_dir.path} has no topology {topology!r:.80}; topologies: {names}")
     return run_dir
 
 

@@ -19,7 +19,6 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.client.log_tail import LogTail, log_line
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.client.standing import open_cluster
-from squall.scheduler.nimbus.topologies import with_near_name
 
 _POLL_SECS = 0.05
 _ANSWER_SECS = 1.0
@@ -71,9 +70,8 @@ def _logs_of(run_dir: RunDir, name: str) -> Path:
     folders = [path for path in run_dir.logs.iterdir() if path.is_dir()] if run_dir.logs.is_dir() else []
     found = {int(match[1]): path for path in folders if (match := numbered.fullmatch(path.name))}
     if not found:
-        names = sorted({folder.name.rsplit("-", 2)[0] for folder in folders})
-        hint = with_near_name(name, names, f"topologies with logs: {', '.join(names) or 'none'}")
-        raise UsageError(f"there are no logs of a topology named {name!r:.80}; {hint}")
+        names = ", ".join(sorted({folder.name.rsplit("-", 2)[0] for folder in folders})) or "none"
+        raise UsageError(f"there are no logs of a topology named {name!r:.80}; topologies with logs: {names}")
     return found[max(found)]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import psutil
@@ -11,15 +11,15 @@ import psutil
 from squall.cli.shown.screen import Block, Grid, plain_number, show
 from squall.cli.standing import directory_option, json_option
 from squall.engine.errors import UsageError
-from squall.engine.report.schema import with_schema
+from squall.engine.report.document import with_schema
 from squall.scheduler.client.standing import open_cluster, start_hint
 from squall.scheduler.common.mark import processes_of, role_of
 from squall.scheduler.common.process import secs_since, start_time_ticks
-from squall.scheduler.common.process_title import Kind, Role
+from squall.scheduler.common.process_title import RoleKind
 
 OTHER = "other"
 """Role of a process that users' code has started."""
-_ORDER = [*Kind, OTHER]
+_ORDER = [*RoleKind, OTHER]
 
 
 @click.command("ps")
@@ -34,46 +34,27 @@ def ps_command(directory: str | None, as_json: bool) -> None:
     show(as_json, with_schema("ps", {"dir": str(run_dir.path), "processes": rows}), [_grid(rows)])
 
 
-class _Process(NamedTuple):
-    parent: int
-    role: Role | None
-    shown: dict[str, Any]
-
-
 def described(processes: list[psutil.Process]) -> list[dict[str, Any]]:
-    """A row for each process of a cluster, in the order of roles, nodes and ports."""
-    found: dict[int, _Process] = {}
+    """Return a row for each process of a cluster, in the order of roles, nodes and ports."""
+    rows = []
     for process in processes:
         with contextlib.suppress(psutil.Error, OSError), process.oneshot():
-            found[process.pid] = _Process(process.ppid(), role_of(process), {
+            role, parent = role_of(process), process.parent()
+            if role is not None and role.kind is RoleKind.WORKER and parent is not None and role_of(parent) == role:
+                # A child of a worker that did not execute anything shows the worker's role.
+                role = None
+            node, _, port = ("" if role is None else role.name).partition(":")
+            rows.append({
+                "role": OTHER if role is None else str(role.kind),
+                "node": node or None, "port": int(port) if port.isdecimal() else None,
+                "topology": (role.topology if role is not None else "") or None,
                 "pid": process.pid, "parent_pid": process.ppid(),
                 "uptime_secs": round(secs_since(start_time_ticks(process.pid)), 1),
                 "rss_bytes": process.memory_info().rss, "command": " ".join(process.cmdline()).rstrip(),
             })
-    rows = []
-    for pid, (parent, role, shown) in found.items():
-        owner = _owner(pid, found)
-        name = owner.name if owner is not None else ""
-        node, _, port = name.rpartition(":") if owner is not None and owner.kind is Kind.WORKER else (name, "", "")
-        # A child of a worker that did not execute anything shows the worker's role.
-        is_copy = role is not None and role.kind is Kind.WORKER and parent in found and found[parent].role == role
-        rows.append({
-            "role": str(role.kind) if role is not None and not is_copy else OTHER,
-            "node": node or None, "port": int(port) if port.isdecimal() else None,
-            "topology": (owner.topology if owner is not None else "") or None, **shown,
-        })
     return sorted(rows, key=lambda row: (
         _ORDER.index(row["role"]), row["node"] or "", row["port"] or 0, row["pid"],
     ))
-
-
-def _owner(pid: int, found: dict[int, _Process]) -> Role | None:
-    """Its own role, or that of the process of the cluster below which it was started."""
-    seen = {pid}
-    while found[pid].role is None and found[pid].parent in found and found[pid].parent not in seen:
-        pid = found[pid].parent
-        seen.add(pid)
-    return found[pid].role
 
 
 def _grid(rows: list[dict[str, Any]]) -> Block:

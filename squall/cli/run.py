@@ -7,12 +7,13 @@ runs the topology (`squall.cli.run_job`), and the topology itself.
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from squall.cli.given.checks import seconds, some_path
-from squall.cli.given.settings import OneText, settings_option
+from squall.cli.given.checks import Seconds, SomePath
+from squall.cli.given.settings import settings_option
 from squall.cli.given.target import target_options
 from squall.cli.shown.screen import LINE_INTERVAL_SECS, SCREEN_INTERVAL_SECS
 
@@ -22,40 +23,64 @@ if TYPE_CHECKING:
 EXIT_OK, EXIT_FAILURE, EXIT_DEAD_LETTERS, EXIT_UNPROCESSED = 0, 1, 3, 4
 
 
+@dataclass(frozen=True)
+class RunOptions:
+    """The options of `squall run`, by the names of the command's parameters."""
+
+    target: str
+    app_dir: str | None
+    workers: int | None
+    nodes: int
+    name: str | None
+    settings: tuple[str, ...]
+    duration: str | None
+    drain_secs: float
+    interval: float | None
+    directory: str | None
+    faults: tuple[str, ...]
+    fault_plans: tuple[str, ...]
+    local: bool
+    engine: str | None
+    master: str | None
+    checkpoint: str | None
+    batch_rows: int | None
+    accept_approx: bool
+    quiet: bool
+    as_json: bool
+    arguments: tuple[str, ...]
+
+
 @click.command("run", context_settings={"ignore_unknown_options": False})
 @target_options
 @click.option("--workers", type=int, help="Worker processes (setting workers).")
-@click.option("--nodes", type=int, default=1, show_default=True, help="Nodes (supervisors) to spread them over.")
+@click.option("--nodes", type=click.IntRange(min=1), default=1, metavar="N", help="Nodes (supervisors).  [default: 1]")
 @click.option("--name", help="Name of the topology; the file's name by default.")
 @settings_option
 @click.option("--for", "duration", metavar="DURATION", help="Drain and stop after this long, e.g. 30s, 5m.")
-@click.option("--drain-secs", type=float, default=30.0, show_default=True, metavar="SECS", callback=seconds(),
+@click.option("--drain-secs", type=Seconds(), default=30.0, show_default=True, metavar="SECS",
               help="Longest wait for pending messages.")
-@click.option("--interval", type=float, metavar="SECS", callback=seconds(above=True),
+@click.option("--interval", type=Seconds(above=True), metavar="SECS",
               help=f"Time between two progress reports (default: {SCREEN_INTERVAL_SECS:g}; {LINE_INTERVAL_SECS:g} "
                    "if stderr is no terminal).")
-@click.option("--dir", "directory", type=click.Path(), callback=some_path, allow_from_autoenv=False,
+@click.option("--dir", "directory", type=SomePath(),
               help="Run directory to use and keep (default: temporary).")
-@click.option("--fault", "faults", multiple=True, type=OneText(), metavar="LINE",
+@click.option("--fault", "faults", multiple=True, metavar="LINE",
               help="Inject this fault; see squall faults.")
-@click.option("--faults", "fault_plans", multiple=True, type=OneText(), metavar="PLAN.yaml",
+@click.option("--faults", "fault_plans", multiple=True, metavar="PLAN.yaml",
               help="Inject the faults of this plan; see docs/faults.md.")
 @click.option("--local", is_flag=True, help="Run everything in this process, deterministically: for a debugger.")
 @click.option("--on", "engine", type=click.Choice(["spark"]), help="Run it on Spark; see docs/spark.md.")
 @click.option("--master", metavar="URL", help="With --on spark: the cluster (default: this machine's cores).")
-@click.option("--checkpoint", type=click.Path(), callback=some_path,
-              help="With --on spark: directory to keep, and to go on from.")
+@click.option("--checkpoint", type=SomePath(),
+              help="With --on spark: directory to go on from.")
 @click.option("--batch-rows", type=click.IntRange(min=1), metavar="N",
               help="With --on spark: most messages of a spout task in a batch.")
 @click.option("--accept-approx", is_flag=True, help="With --on spark: run also what differs; see squall spark plan.")
 @click.option("--quiet", is_flag=True, help="Print no progress.")
 @click.option("--json", "as_json", is_flag=True,
-              help="Print the report as one JSON document on stdout; other prints go to stderr.")
+              help="Print the report as one JSON document on stdout.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
-def run_command(
-    local: bool, engine: str | None, directory: str | None, faults: tuple[str, ...], fault_plans: tuple[str, ...],
-    **options: Any,
-) -> None:
+def run_command(**given: Any) -> None:
     """Run the topology in FILE until its spouts are exhausted and everything is acked.
 
     FILE may also be a module (package.module), and NAME is a Topology, or a function that takes ARGS and returns one
@@ -63,17 +88,16 @@ def run_command(
     use; 3: dead letters; 4: cut, with messages unanswered; 130: interrupted; the first of 130, 1, 3, 4. SIGTERM cuts
     and drains as --for does; a second one does not wait (143).
     """
+    options = RunOptions(**given)
     with contextlib.ExitStack() as stack:
         keeper = None
-        if not (local or engine or directory):
+        if not (options.local or options.engine or options.directory):
             from squall.scheduler.cluster.keeper_process import KeeperProcess
 
             keeper = stack.enter_context(KeeperProcess())
         from squall.cli.run_job import run_job
 
-        code = run_job(
-            keeper, local=local, engine=engine, directory=directory, faults=faults, fault_plans=fault_plans, **options
-        )
+        code = run_job(options, keeper)
     raise click.exceptions.Exit(code)
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from squall.cli.given.interrupts import Interrupts
-from squall.cli.given.loader import load_topology
+from squall.cli.given.loader import Loaded, load_topology
 from squall.cli.given.settings import layers_of
-from squall.cli.run import exit_code
+from squall.cli.run import RunOptions, exit_code
 from squall.cli.shown.live import Progress
 from squall.cli.shown.output import closed_pipe_is_no_error, note, reserve_stdout, say_json
 from squall.cli.shown.report_text import print_summary
@@ -20,8 +19,8 @@ from squall.engine.api.config import Config
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import repr_of
 from squall.engine.plural import plural
+from squall.engine.report.document import with_schema
 from squall.engine.report.run_report import RunReport
-from squall.engine.report.schema import with_schema
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.log_tail import log_line
 from squall.scheduler.cluster.local_cluster import LocalCluster
@@ -32,71 +31,57 @@ from squall.scheduler.nimbus.submission import check_topology_name
 
 if TYPE_CHECKING:
     from squall.engine.api.failure import Failure
-    from squall.engine.api.topology import Topology
     from squall.scheduler.cluster.fault_driver import FaultDriver
     from squall.scheduler.cluster.keeper_process import KeeperProcess
-    from squall.scheduler.faults.fault_plan import Plan
+    from squall.scheduler.faults.fault_plan import FaultPlan
 
 
 _LETTERS_SHOWN, _LETTER_CHARS = 20, 100
 
 
-def run_job(
-    keeper: KeeperProcess | None, target: str, app_dir: str | None, workers: int | None, nodes: int, name: str | None,
-    settings: tuple[str, ...], duration: str | None, drain_secs: float, interval: float | None, directory: str | None,
-    faults: tuple[str, ...], fault_plans: tuple[str, ...],
-    local: bool, engine: str | None, quiet: bool, as_json: bool, arguments: tuple[str, ...], **on_spark: Any,
-) -> int:
-    """Run a topology as the options of `squall run` say; returns the exit code. `keeper`: of its cluster, if that is to
-    have an anonymous directory."""
-    name = _name_of(target, name)
-    layers = layers_of(settings, workers=workers)
-    if nodes < 1:
-        raise UsageError(f"--nodes is {nodes}; allowed: an integer from 1 up")
-    if local and (faults or fault_plans):
-        raise UsageError("--fault and --faults break processes and links; with --local there are none")
-    spark = None
-    if engine is not None or any(on_spark.values()):
-        from squall.cli.run_spark import spark_options
+@dataclass(frozen=True)
+class LoadedRun:
+    """A topology that was loaded, and how it is to run."""
 
-        spark = spark_options(engine, on_spark, {
-            "--workers": workers, "--nodes": nodes > 1, "--local": local, "--fault": faults, "--faults": fault_plans,
-            "--dir": directory,
-        })
-    if not local and spark is None:
-        check_workers(layers.config().workers, nodes)
-    for_secs = parse_duration_secs(duration) if duration is not None else None
+    options: RunOptions
+    name: str
+    loaded: Loaded
+    config: Config
+    for_secs: float | None
+
+    def progress(self) -> Progress:
+        return Progress(self.name, self.options.interval, self.options.quiet or self.options.as_json)
+
+    def clock(self) -> Callable[[], bool]:
+        """Start the time of --for; the result tells whether it is over."""
+        deadline = float("inf") if self.for_secs is None else time.monotonic() + self.for_secs
+        return lambda: time.monotonic() >= deadline
+
+
+def run_job(options: RunOptions, keeper: KeeperProcess | None) -> int:
+    """Run a topology as the options say; returns the exit code. `keeper`: of its cluster, if that is to have an
+    anonymous directory."""
+    name = _name_of(options)
+    layers = layers_of(options.settings, workers=options.workers)
+    _check_place(options)
+    if not options.local and options.engine is None:
+        check_workers(layers.config().workers, options.nodes)
+    for_secs = parse_duration_secs(options.duration) if options.duration is not None else None
     # From here on users' code runs in this process, and may print.
-    out = reserve_stdout() if as_json else None
-    loaded = load_topology(target, list(arguments), app_dir)
+    out = reserve_stdout() if options.as_json else None
+    loaded = load_topology(options.target, list(options.arguments), options.app_dir)
     config = layers.config(loaded.topology.config)
     apply_settings(config, topology=name, worker="local")
+    run = LoadedRun(options, name, loaded, config, for_secs)
     with Interrupts() as interrupts:
-        if spark is not None:
+        if options.engine is not None:
             from squall.cli.run_spark import run_on_spark
 
-            shown = Progress(name, interval, quiet or as_json)
-            report = run_on_spark(
-                loaded, config, name, spark, shown, interrupts, for_secs, drain_secs, arguments
-            )
-        elif local:
-            report = _run_local(loaded.topology, config, name, for_secs, drain_secs, interrupts)
+            report = run_on_spark(run, interrupts)
+        elif options.local:
+            report = _run_local(run, interrupts)
         else:
-            check_workers(config.workers, nodes)
-            slots = -(-config.workers // nodes)
-            names = [f"node-{number}" for number in range(1, nodes + 1)]
-            plan = _plan(faults, fault_plans, name, loaded.topology, names, slots, for_secs)
-            with LocalCluster(nodes, slots, directory, keeper=keeper) as cluster:
-                progress = Progress(name, interval, quiet or as_json)
-                try:
-                    # With a plan, the driver activates it, so that faults at 0 s begin before the first tuple.
-                    job = cluster.submit(name, loaded.topology, config, loaded.script, active=plan is None, fresh=False)
-                    if job.takes_up_state:
-                        note(f"it goes on from the state that an earlier {name} left in {cluster.run_dir.path}")
-                    driver = _driver(plan, cluster, job, progress) if plan else None
-                    report = _follow(cluster, job, progress, interrupts, for_secs, drain_secs, driver)
-                finally:
-                    progress.close()
+            report = _run_on_cluster(run, keeper, interrupts)
     note(*report.close_errors)
     if text := _unfinished_text(report):
         note(text)
@@ -108,31 +93,32 @@ def run_job(
     return interrupts.code_after_drain(exit_code(report))
 
 
-def _plan(
-    faults: tuple[str, ...], plans: tuple[str, ...], name: str, topology: Topology, nodes: list[str], slots: int,
-    for_secs: float | None,
-) -> Plan | None:
-    """The faults to inject; None if there are none."""
-    if not faults and not plans:
-        return None
-    from squall.scheduler.cluster.fault_driver import view_before
-    from squall.scheduler.faults.fault_plan import read_plan
+def _check_place(options: RunOptions) -> None:
+    """UsageError for an option that is not for the place in which the topology is to run."""
+    cluster, local, spark = "a cluster", "--local", "--on spark"
+    place = spark if options.engine is not None else local if options.local else cluster
+    for name, value, places in (
+        ("--local", options.local, (local,)),
+        ("--workers", options.workers, (cluster, local)),
+        ("--nodes", options.nodes > 1, (cluster, local)),
+        ("--dir", options.directory, (cluster, local)),
+        ("--fault", options.faults, (cluster,)),
+        ("--faults", options.fault_plans, (cluster,)),
+        ("--master", options.master, (spark,)),
+        ("--checkpoint", options.checkpoint, (spark,)),
+        ("--batch-rows", options.batch_rows, (spark,)),
+        ("--accept-approx", options.accept_approx, (spark,)),
+    ):
+        if value and place not in places:
+            raise UsageError(f"{name} is for {' or '.join(places)}, not for {place}")
 
-    return read_plan(faults, plans, view_before(name, topology, nodes, slots), for_secs)
 
-
-def _driver(plan: Plan, cluster: LocalCluster, job: Job, progress: Progress) -> FaultDriver:
-    from squall.scheduler.cluster.fault_driver import FaultDriver
-
-    return FaultDriver(plan, cluster.client, job, lambda text: progress.print(f"fault: {text}"))
-
-
-def _name_of(target: str, name: str | None) -> str:
+def _name_of(options: RunOptions) -> str:
     """The topology's name, by default the file's. UsageError if no topology may have it."""
-    if name is not None:
-        check_topology_name(name)
-        return name
-    name = target.rpartition("/")[2].partition(":")[0].removesuffix(".py").replace(".", "-")
+    if options.name is not None:
+        check_topology_name(options.name)
+        return options.name
+    name = options.target.rpartition("/")[2].partition(":")[0].removesuffix(".py").replace(".", "-")
     try:
         check_topology_name(name)
     except UsageError as error:
@@ -140,22 +126,54 @@ def _name_of(target: str, name: str | None) -> str:
     return name
 
 
-def _run_local(
-    topology: Any, config: Config, name: str, for_secs: float | None, drain_secs: float, interrupts: Interrupts
-) -> RunReport:
+def _run_on_cluster(run: LoadedRun, keeper: KeeperProcess | None, interrupts: Interrupts) -> RunReport:
+    nodes, slots = run.options.nodes, -(-run.config.workers // run.options.nodes)
+    check_workers(run.config.workers, nodes)
+    plan = _plan(run, [f"node-{number}" for number in range(1, nodes + 1)], slots)
+    with LocalCluster(nodes, slots, run.options.directory, keeper=keeper) as cluster:
+        progress = run.progress()
+        try:
+            # With a plan, the driver activates it, so that faults at 0 s begin before the first tuple.
+            job = cluster.submit(
+                run.name, run.loaded.topology, run.config, run.loaded.script, active=plan is None, fresh=False
+            )
+            if job.takes_up_state:
+                note(f"it goes on from the state that an earlier {run.name} left in {cluster.run_dir.path}")
+            driver = None
+            if plan is not None:
+                from squall.scheduler.cluster.fault_driver import FaultDriver
+
+                driver = FaultDriver(plan, cluster.client, job, lambda text: progress.print(f"fault: {text}"))
+            return _follow(run, cluster, job, progress, interrupts, driver)
+        finally:
+            progress.close()
+
+
+def _plan(run: LoadedRun, nodes: list[str], slots: int) -> FaultPlan | None:
+    """The faults to inject; None if there are none."""
+    faults, plans = run.options.faults, run.options.fault_plans
+    if not faults and not plans:
+        return None
+    from squall.scheduler.cluster.fault_driver import view_before
+    from squall.scheduler.faults.fault_plan import read_plan
+
+    return read_plan(faults, plans, view_before(run.name, run.loaded.topology, nodes, slots), run.for_secs)
+
+
+def _run_local(run: LoadedRun, interrupts: Interrupts) -> RunReport:
     from squall.engine.core.local import LocalRunner
     from squall.scheduler.common.blob import copy_component
 
-    deadline = None if for_secs is None else time.monotonic() + for_secs
+    is_over = run.clock()
 
     def should_stop() -> bool:
-        return bool(interrupts.count) or (deadline is not None and time.monotonic() >= deadline)
+        return bool(interrupts.count) or is_over()
 
-    runner = LocalRunner(topology, config, name, copy=copy_component, interrupts=False)
+    runner = LocalRunner(run.loaded.topology, run.config, run.name, copy=copy_component, interrupts=False)
     try:
         report = runner.run(should_stop=should_stop)
         if not report.drained and interrupts.count <= 1:
-            report = runner.drain(drain_secs, should_stop=lambda: interrupts.count > 1)
+            report = runner.drain(run.options.drain_secs, should_stop=lambda: interrupts.count > 1)
     finally:
         _tell_letters(runner.dead_letters)
         crashes = runner.close()
@@ -172,11 +190,11 @@ def _tell_letters(letters: Sequence[tuple[str, int, Any, Any, Failure]]) -> None
 
 
 def _follow(
-    cluster: LocalCluster, job: Job, progress: Progress, interrupts: Interrupts, for_secs: float | None,
-    drain_secs: float, driver: FaultDriver | None,
+    run: LoadedRun, cluster: LocalCluster, job: Job, progress: Progress, interrupts: Interrupts,
+    driver: FaultDriver | None,
 ) -> RunReport:
     """Show progress until drained, interrupted or out of time; then drain and remove the topology."""
-    deadline = None if for_secs is None else time.monotonic() + for_secs
+    is_over, drain_secs = run.clock(), run.options.drain_secs
 
     def turn() -> None:
         cluster.check_daemons()
@@ -190,7 +208,7 @@ def _follow(
         turn()
         if driver is not None:
             driver.turn()
-        return bool(interrupts.count) or (deadline is not None and time.monotonic() >= deadline)
+        return bool(interrupts.count) or is_over()
 
     def stop_draining() -> bool:
         turn()
@@ -210,7 +228,7 @@ def _follow(
     turn()
     report = job.stats()
     # Seen once is enough: one more turn of a worker before its stop does not change it.
-    return dataclasses.replace(report, drained=report.drained or drained)
+    return replace(report, drained=report.drained or drained)
 
 
 def _unfinished_text(report: RunReport) -> str:

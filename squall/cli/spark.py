@@ -1,4 +1,7 @@
-"""`squall prepare`: Spark makes feeds. PySpark is imported on first use."""
+"""`squall prepare`: Spark makes feeds. `squall spark plan`: what of a topology Spark can run.
+
+PySpark is imported on first use.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from squall.cli.given.checks import some_path
+from squall.cli.given.checks import SomePath
 from squall.cli.given.interrupts import Interrupts
-from squall.cli.shown.output import note, say, say_json
+from squall.cli.given.loader import load_topology
+from squall.cli.given.settings import layers_of
+from squall.cli.given.target import target_argument
+from squall.cli.shown.output import note, reserve_stdout, say, say_json
+from squall.cli.shown.screen import Block, Cell, Grid, print_blocks
 from squall.engine.errors import UsageError
-from squall.engine.foreign.plain_text import plain
+from squall.engine.foreign.text import plain
 from squall.engine.plural import plural
-from squall.engine.report.schema import with_schema
+from squall.engine.report.document import with_schema
 
 if TYPE_CHECKING:
     from squall.pipeline.prepare import Prepared
+    from squall.pipeline.underneath.plan import SparkPlan
 
 SHOWN_NAMES = 10
 
@@ -38,14 +46,9 @@ class Stages:
         note(f"[{self.elapsed_secs:5.1f} s] {plain(line)}")
 
 
-def _path(context: click.Context, parameter: click.Parameter, text: str | None) -> Path | None:
-    path = some_path(context, parameter, text)
-    return None if path is None else Path(path)
-
-
 @click.command("prepare")
-@click.argument("source", metavar="[INPUT]", required=False, type=click.Path(), callback=_path)
-@click.option("--out", "feed", metavar="FEED", required=True, type=click.Path(), callback=_path,
+@click.argument("source", metavar="[INPUT]", required=False, type=SomePath(path_type=Path))
+@click.option("--out", "feed", metavar="FEED", required=True, type=SomePath(path_type=Path),
               help="Directory to make the feed in.")
 @click.option("--partitions", type=int, help="Parts of a new feed, which are written side by side.  [default: 4]")
 @click.option("--glob", "pattern", metavar="PATTERN",
@@ -55,7 +58,7 @@ def _path(context: click.Context, parameter: click.Parameter, text: str | None) 
 @click.option("--option", "options", metavar="KEY=VALUE", multiple=True,
               help="An option of Spark's reader, such as sep=; or multiLine=true.")
 @click.option("--schema", metavar="COLUMNS", help="Columns of the files, such as 'host string, status int'.")
-@click.option("--sql", metavar="FILE", type=click.Path(), callback=_path,
+@click.option("--sql", metavar="FILE", type=SomePath(path_type=Path),
               help="A SELECT from `input`; rows with a _reason are quarantined.")
 @click.option("--clean", metavar="FILE:FUNCTION", help="A function from DataFrame to DataFrame instead.")
 @click.option("--overwrite", is_flag=True, help="Make FEED anew if it is a feed already.")
@@ -118,7 +121,7 @@ def _follow(
     once: Callable[..., Prepared], source: Path, pattern: str | None, format_: str, stages: Stages
 ) -> Prepared | None:
     """Prepare again and again, in one session of Spark."""
-    from squall.pipeline.follow import follow
+    from squall.pipeline.prepare import follow
     from squall.pipeline.read.files import find_files
     from squall.pipeline.read.frame import TEXT
     from squall.pipeline.session import spark_session
@@ -177,3 +180,58 @@ def _print_names(names: tuple[str, ...], total: int, where: str) -> None:
     if total > len(names) and (names or where):
         more = f"and {total - len(names):,} more" if names else "see them"
         say(f"            {more}" + (f" in {where}" if where else ""))
+
+
+EXIT_APPROX, EXIT_REFUSED = 5, 6
+
+
+@click.group("spark")
+def spark_group() -> None:
+    """Tell what of a topology runs on Spark."""
+
+
+@spark_group.command("plan")
+@target_argument
+@click.option("--json", "as_json", is_flag=True, help="Print the plan as one JSON document on stdout.")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
+def plan_command(target: str, as_json: bool, arguments: tuple[str, ...]) -> None:
+    """Show what `squall run FILE --on spark` does with each component, edge and setting.
+
+    EXACT: as Squall's own engine. APPROX: with a difference, which is named. REFUSED: not at all, and what to do. Exit
+    code 0: all is EXACT; 5: something is APPROX; 6: something is REFUSED; 2: wrong use.
+    """
+    from squall.pipeline.underneath.plan import APPROX, EXACT, REFUSED, plan_topology
+
+    layers = layers_of()
+    out = reserve_stdout() if as_json else None
+    loaded = load_topology(target, list(arguments))
+    plan = plan_topology(loaded.topology, layers.config(loaded.topology.config))
+    if out is not None:
+        say_json(with_schema("spark-plan", plan.to_dict()), out=out)
+    else:
+        print_blocks(plan_text(plan))
+    raise click.exceptions.Exit({EXACT: 0, APPROX: EXIT_APPROX, REFUSED: EXIT_REFUSED}[plan.verdict])
+
+
+def plan_text(plan: SparkPlan) -> list[Block]:
+    """A plan for people: a table, a reason for each line that is not EXACT, and what follows."""
+    from squall.pipeline.underneath.plan import APPROX, EXACT, REFUSED
+
+    styles = {EXACT: "green", APPROX: "yellow", REFUSED: "bold red"}
+    rows = [
+        (Cell(finding.verdict, styles[finding.verdict]), finding.what, finding.name, finding.how)
+        for finding in plan.findings
+    ]
+    blocks: list[Block] = [Grid(("verdict", "what", "name", "on Spark"), rows)]
+    lines = []
+    for finding in (*plan.of(APPROX), *plan.of(REFUSED)):
+        to_do = f". Instead: {finding.to_do}" if finding.to_do else ""
+        lines.append(plain(f"{finding.verdict} {finding.what} {finding.name}: {finding.why}{to_do}"))
+    approx, refused = len(plan.of(APPROX)), len(plan.of(REFUSED))
+    if refused:
+        lines.append(f"{plural(refused, 'finding')} REFUSED: Spark cannot run this topology")
+    elif approx:
+        lines.append(f"{plural(approx, 'finding')} APPROX: squall run --on spark needs --accept-approx")
+    else:
+        lines.append("all is EXACT: squall run --on spark")
+    return [*blocks, lines]

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from squall.cli.given.checks import seconds, some_path
+from squall.cli.given.checks import Seconds, SomePath
 from squall.cli.shown.output import note
 from squall.engine.errors import ClusterError
 from squall.engine.plural import plural
@@ -19,7 +19,7 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient
 from squall.scheduler.client.standing import DIRECTORY_VARIABLE, cluster_path, connect_to, job_named
-from squall.scheduler.common.messages import ClusterState, TopologyRecord
+from squall.scheduler.common.messages import TopologyRecord
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -36,7 +36,7 @@ def directory_option(command: C) -> C:
                 raise error from None
 
     return click.option(
-        "--dir", "directory", type=click.Path(), callback=some_path, envvar=DIRECTORY_VARIABLE,
+        "--dir", "directory", type=SomePath(), envvar=DIRECTORY_VARIABLE,
         help=f"Directory of the cluster (default: ${DIRECTORY_VARIABLE}, or one per user).",
     )(cast("C", naming_directory))
 
@@ -48,7 +48,7 @@ def json_option(command: C) -> C:
 
 def wait_option(command: C) -> C:
     return click.option(
-        "-w", "--wait", "wait_secs", type=float, metavar="SECS", callback=seconds(),
+        "-w", "--wait", "wait_secs", type=Seconds(), metavar="SECS",
         help="Longest wait for pending messages (default: the message timeout).",
     )(command)
 
@@ -125,15 +125,3 @@ def tell_unknown(ids: list[str]) -> None:
             f"unknown: {topology_id} is not in the store; its workers and files are left alone, "
             f"`squall kill --unknown` ends and removes them"
         )
-
-
-def tell_refused(run_dir: RunDir, cluster: ClusterState) -> bool:
-    """Whether no supervisor reaches Nimbus because its messages are refused; if so, tell it on stderr."""
-    if cluster.supervisors or not cluster.refused_frames:
-        return False
-    refused = plural(cluster.refused_frames, "frame")
-    note(
-        f"no supervisor is registered, and Nimbus has refused {refused}: is "
-        f"{run_dir.key_file} the key that the supervisors were started with? With the old one back, kill Nimbus"
-    )
-    return True

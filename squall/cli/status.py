@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
 from typing import Any, NamedTuple
 
 import click
 
-from squall.cli.given.checks import seconds
+from squall.cli.given.checks import Seconds
 from squall.cli.shown.fault_text import faults_in_force
 from squall.cli.shown.live import DeathNews, Look, watch
 from squall.cli.shown.screen import LINE_INTERVAL_SECS, SCREEN_INTERVAL_SECS, interval_or_default, show
-from squall.cli.shown.status_text import cluster_line, cluster_text, topology_line, topology_text
+from squall.cli.shown.status_text import cluster_text, topology_line, topology_text
 from squall.cli.standing import (
     directory_option,
     job_of,
     json_option,
     nimbus_of,
     status_of,
-    tell_refused,
     tell_unknown,
 )
 from squall.engine.errors import UsageError
+from squall.engine.report.document import with_schema
 from squall.engine.report.run_report import TaskReading
-from squall.engine.report.schema import with_schema
 from squall.ipc.board import SLOT_HELD_BYTES, STATE_NAMES
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.job import Gone, Job
@@ -42,8 +40,8 @@ _RATES_SECS, _FIRST_SECS = 0.5, 0.2
 
 @click.command("status")
 @click.argument("name", required=False)
-@click.option("--watch", "watching", is_flag=True, help="Show it again and again, and deaths as they happen.")
-@click.option("--interval", "interval_secs", type=float, metavar="SECS", callback=seconds(0.05, 3600),
+@click.option("--watch", "watching", is_flag=True, help="Show the topology again and again, and deaths as they happen.")
+@click.option("--interval", "interval_secs", type=Seconds(0.05, 3600), metavar="SECS",
               help=f"Time over which rates are measured (default: {_RATES_SECS:g}), and between two looks of --watch "
                    f"({SCREEN_INTERVAL_SECS:g}; {LINE_INTERVAL_SECS:g}, and one line each, if stdout is no terminal).")
 @directory_option
@@ -54,18 +52,15 @@ def status_command(
     """Show a topology: components, executors, workers, deaths, rates. Without NAME: the cluster."""
     if watching and as_json:
         raise UsageError("--watch has no end and --json is one document: choose one")
+    if watching and name is None:
+        raise UsageError("--watch shows one topology; give its NAME")
     looks_secs = interval_or_default(interval_secs, sys.stdout)
     if name is None:
         with nimbus_of(directory) as (run_dir, client):
-            if watching:
-                _watch_cluster(run_dir, client, looks_secs)
-                return
             cluster = client.get_cluster()
             document = _cluster(run_dir, client, cluster)
         tell_unknown(cluster.unknown)
         show(as_json, with_schema("cluster", document), cluster_text(document))
-        if tell_refused(run_dir, cluster):
-            raise click.exceptions.Exit(1)
         return
     with job_of(directory, name) as job:
         run_dir = open_cluster(directory)
@@ -94,30 +89,6 @@ def _watch_topology(run_dir: RunDir, job: Job, interval_secs: float) -> None:
             return str(gone)
 
     watch(look, interval_secs)
-
-
-def _watch_cluster(run_dir: RunDir, client: NimbusClient, interval_secs: float) -> None:
-    told = {name: DeathNews(deaths) for name, deaths in _deaths(client).items()}
-
-    def look() -> Look:
-        document = _cluster(run_dir, client, client.get_cluster())
-        news = [
-            f"{name}: {line}" for name, deaths in _deaths(client).items()
-            for line in told.setdefault(name, DeathNews()).lines(deaths)
-        ]
-        return Look(cluster_text(document), cluster_line(document), news)
-
-    watch(look, interval_secs)
-
-
-def _deaths(client: NimbusClient) -> dict[str, list[RestartRecord]]:
-    """The newest deaths of each topology."""
-    found = {}
-    for record in client.get_cluster().topologies:
-        # It may be removed between the two requests.
-        with contextlib.suppress(UsageError):
-            found[record.name] = client.get_topology(record.name).restarts
-    return found
 
 
 def _cluster(run_dir: RunDir, client: NimbusClient, cluster: ClusterState) -> dict[str, Any]:

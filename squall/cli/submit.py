@@ -12,7 +12,7 @@ import click
 
 from squall.cli.given.interrupts import Interrupts
 from squall.cli.given.load_child import load_apart
-from squall.cli.given.settings import OneText, layers_of, settings_option
+from squall.cli.given.settings import layers_of, settings_option
 from squall.cli.given.target import target_options
 from squall.cli.run import exit_code
 from squall.cli.shown.live import DeathNews
@@ -22,7 +22,7 @@ from squall.cli.shown.screen import show
 from squall.cli.standing import directory_option, emitted_again, json_option, nimbus_of, wait_option
 from squall.engine.errors import UsageError
 from squall.engine.plural import plural
-from squall.engine.report.schema import with_schema
+from squall.engine.report.document import with_schema
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.nimbus_client import Interrupted, NimbusClient
@@ -30,7 +30,7 @@ from squall.scheduler.client.standing import replace_named
 from squall.scheduler.client.topology_code import submit
 from squall.scheduler.common.messages import TopologyRecord, TopologyState
 from squall.scheduler.nimbus.submission import check_topology_name
-from squall.scheduler.records.earlier_state import left_by_earlier
+from squall.scheduler.records.remains import left_by_earlier
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -47,7 +47,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 @wait_option
 @click.option("--until-drained", is_flag=True, help="Wait until it has finished, and print its report, as squall run.")
 @click.option("--remove-when-drained", is_flag=True, help="Have it leave the cluster by itself when it has finished.")
-@click.option("--env", "variables", multiple=True, type=OneText(), metavar="NAME[=VALUE]",
+@click.option("--env", "variables", multiple=True, metavar="NAME[=VALUE]",
               help="A variable for the workers; without VALUE, as it is set here.")
 @directory_option
 @json_option
@@ -68,7 +68,10 @@ def submit_command(
     are never shown.
     """
     check_topology_name(name)
-    _check_options(inactive, replace, wait_secs, until_drained)
+    if inactive and until_drained:
+        raise UsageError("--inactive and --until-drained: spouts that wait for squall activate are never exhausted")
+    if wait_secs is not None and not replace:
+        raise UsageError("--wait is for --replace: nothing else is waited for")
     layers = layers_of(settings, workers=workers)
     environment = dict(map(_variable, variables))
     with contextlib.ExitStack() as stack:
@@ -122,13 +125,6 @@ def _variable(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _check_options(inactive: bool, replace: bool, wait_secs: float | None, until_drained: bool) -> None:
-    if inactive and until_drained:
-        raise UsageError("--inactive and --until-drained: spouts that wait for squall activate are never exhausted")
-    if wait_secs is not None and not replace:
-        raise UsageError("--wait is how long the topology to --replace may drain; allowed: with --replace")
-
-
 def _in_place_of(
     client: NimbusClient, run_dir: RunDir, name: str, ask: Callable[[], TopologyRecord], wait_secs: float | None,
     interrupts: Interrupts,
@@ -178,9 +174,6 @@ def _words(client: NimbusClient, state: TopologyState) -> list[str]:
         return [f"{waits}; it starts by itself when a topology is killed or a supervisor joins"]
     fewer = len(state.assignment.workers)
     lines = [f"{name} runs on {plural(fewer, 'worker')}: {', '.join(map(str, state.assignment.workers))}"]
-    executors = sum(len(worker) for worker in state.assignment.executors)
-    if fewer < min(wanted, executors):
+    if fewer < min(wanted, sum(len(worker) for worker in state.assignment.executors)):
         lines.append(f"{wanted} were asked for: it spreads out by itself when there are more slots")
-    elif fewer < wanted:
-        lines.append(f"{wanted} were asked for, but it has only {plural(executors, 'executor')}")
     return lines

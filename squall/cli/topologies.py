@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from squall.cli.given.checks import whole
 from squall.cli.given.interrupts import Interrupts
 from squall.cli.shown.output import note, say
 from squall.cli.shown.screen import Block, Grid, show, state_cell
@@ -21,13 +20,12 @@ from squall.cli.standing import (
     limit_secs,
     nimbus_of,
     status_of,
-    tell_refused,
     tell_unknown,
     wait_option,
 )
 from squall.engine.errors import UsageError
 from squall.engine.plural import plural
-from squall.engine.report.schema import with_schema
+from squall.engine.report.document import with_schema
 from squall.scheduler.client.job import Gone
 from squall.scheduler.client.standing import uptime_secs
 from squall.scheduler.nimbus.submission import WORKERS_MAX
@@ -40,8 +38,7 @@ _MOST_DIGITS = 9
 @directory_option
 @json_option
 def list_command(directory: str | None, as_json: bool) -> None:
-    """List the topologies of the cluster. Exit code 1 if the store knows none although there are remains of some, or
-    if no supervisor has Nimbus's key."""
+    """List the topologies of the cluster. Exit code 1 if the store knows none although there are remains of some."""
     rows: list[dict[str, Any]] = []
     with nimbus_of(directory) as (run_dir, client):
         cluster = client.get_cluster()
@@ -69,8 +66,7 @@ def list_command(directory: str | None, as_json: bool) -> None:
     replaced = [replaced_text(row["name"], row["replaced_by"]) for row in rows if row["replaced_by"]]
     blocks: list[Block] = [Grid(head, shown), *replaced] if rows else ["no topologies"]
     show(as_json, with_schema("list", {"topologies": rows}), blocks)
-    refused = tell_refused(run_dir, cluster)
-    if refused or (cluster.unknown and not rows):
+    if cluster.unknown and not rows:
         # The store was lost: a script that asks whether anything runs must not read that nothing does.
         raise click.exceptions.Exit(1)
 
@@ -110,7 +106,7 @@ def reset_command(name: str, directory: str | None) -> None:
 
 @click.command("rebalance")
 @click.argument("name")
-@click.option("-n", "--workers", type=int, callback=whole(1, WORKERS_MAX), help="Worker processes.")
+@click.option("-n", "--workers", type=click.IntRange(1, WORKERS_MAX), help="Worker processes.")
 @click.option("-e", "--executors", multiple=True, metavar="COMPONENT=N",
               help="Executors of a component, at most one per task.")
 @wait_option

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from squall.cli.given.checks import some_path
+from squall.cli.given.checks import SomePath
 from squall.cli.shown.output import say_json
 from squall.cli.shown.screen import Block, Cell, Grid, alarm_cell, print_blocks
 from squall.cli.spark import Stages
 from squall.engine.errors import UsageError
-from squall.engine.foreign.plain_text import plain
+from squall.engine.foreign.text import plain
 from squall.engine.plural import plural
-from squall.engine.report.schema import with_schema
+from squall.engine.report.document import with_schema
 
 if TYPE_CHECKING:
-    from squall.pipeline.compare.request import ColumnCheck, Comparison, Difference, Tolerance
+    from squall.pipeline.compare.by_key import ColumnCheck, Comparison, Difference, Tolerance
 
 EXIT_DIFFERENT = 1
 #: Most characters of a value in a line of text; the JSON document has more of it.
@@ -29,8 +29,8 @@ SHOWN_CHARS = 60
 
 
 @click.command("verify")
-@click.argument("left", type=click.Path(), callback=some_path)
-@click.argument("right", type=click.Path(), callback=some_path)
+@click.argument("left", type=SomePath())
+@click.argument("right", type=SomePath())
 @click.option("--by", metavar="COLUMN[,COLUMN]", multiple=True, required=True,
               help="The columns that are the key of a row.")
 @click.option("--compare", metavar="COLUMN[,COLUMN]", multiple=True,
@@ -53,8 +53,8 @@ def verify(
 
     Exit code 0: nothing is missing, too much or different; 1: something is; 2: they cannot be compared.
     """
+    from squall.pipeline.compare.by_key import Request, parse_tolerances
     from squall.pipeline.compare.by_key import compare as compare_by_key
-    from squall.pipeline.compare.request import Request, parse_tolerances
 
     if compare and keys_only:
         raise UsageError("--compare and --keys-only exclude each other")
@@ -88,7 +88,6 @@ def comparison_document(outcome: Comparison) -> dict[str, Any]:
             name: {
                 "different": check.different,
                 "largest_difference": check.largest,
-                "unmeasured": check.unmeasured,
                 "tolerance": {"absolute": check.tolerance.absolute, "relative": check.tolerance.relative},
             }
             for name, check in outcome.columns.items()
@@ -112,7 +111,7 @@ def _jsonable(value: Any) -> Any:
 
 
 def print_comparison(outcome: Comparison, elapsed_secs: float) -> None:
-    from squall.pipeline.compare.request import EQUAL, KINDS
+    from squall.pipeline.compare.by_key import EQUAL, KINDS
 
     sides = zip(("LEFT ", "RIGHT"), outcome.sides, outcome.rows, outcome.repeated, strict=True)
     lines = []
@@ -144,8 +143,6 @@ def _column_grid(columns: dict[str, ColumnCheck]) -> list[Grid]:
     for name, check in columns.items():
         if check.different or check.largest:
             shown = "-" if check.largest is None else f"{check.largest:g}"
-            if check.largest is not None and check.unmeasured:
-                shown += f" ({check.unmeasured:,} without)"
             largest = Cell(check.largest, shown=shown)
             rows.append([_short(name), alarm_cell(check.different), largest, _tolerance(check.tolerance)])
     return [Grid(("column", "different", "largest difference", "tolerance"), rows)] if rows else []

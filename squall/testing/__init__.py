@@ -2,7 +2,7 @@
 
 In this process, under a clock that the test moves: `complete_topology`, `SimulatedCluster`, `ManualClock`. Over real
 worker processes: the pytest fixtures `squall_cluster` and `squall_chaos` (`squall.testing.plugin`). On both:
-`FeederSpout`, `AckTracker`, `FixedSpout` with `CRASH` and `PAUSE`, `wait_for`.
+`FeederSpout`, `AckTracker`, `FixedSpout`, `wait_for`.
 
 Each is imported on first use: the plugin is in this package, and every test run in this environment loads it.
 """
@@ -17,13 +17,11 @@ if TYPE_CHECKING:
     from squall.engine.clock import ManualClock
     from squall.testing.complete import TopologyFailed, complete_topology
     from squall.testing.feeder import AckTracker, FeederSpout
-    from squall.testing.fixed_spout import CRASH, PAUSE, FixedSpout
+    from squall.testing.fixed_spout import FixedSpout
     from squall.testing.simulated import SimulatedCluster
     from squall.testing.waiting import wait_for
 
 __all__ = [
-    "CRASH",
-    "PAUSE",
     "AckTracker",
     "FeederSpout",
     "FixedSpout",
@@ -35,8 +33,6 @@ __all__ = [
 ]
 
 _HOMES = {
-    "CRASH": "squall.testing.fixed_spout",
-    "PAUSE": "squall.testing.fixed_spout",
     "AckTracker": "squall.testing.feeder",
     "FeederSpout": "squall.testing.feeder",
     "FixedSpout": "squall.testing.fixed_spout",

@@ -2,6 +2,7 @@
 
 Guarantees: tuples are emitted in the order fed, each once (a failed one is not emitted again: feed it again); acks and
 failures are seen in the order in which the spout received them. With several tasks, the first to ask takes the next.
+Readers see whole records only, even if a process is killed at any point.
 
 The test and the tasks, in this process or in workers, share files, so values and message ids must be picklable. A tuple
 that a killed worker had taken but not emitted is lost; `unanswered` has it.
@@ -9,6 +10,13 @@ that a killed worker had taken but not emitted is lost; `unanswered` has it.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import functools
+import os
+import pickle
+import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 from squall.engine.api.component import Spout
 from squall.engine.api.failure import Failure
 from squall.engine.api.stream import DEFAULT_STREAM, Outputs
-from squall.testing.mail import Mail
 
 if TYPE_CHECKING:
     from squall.engine.api.collectors import SpoutCollector
@@ -25,14 +32,23 @@ if TYPE_CHECKING:
 _NEXT: Any = object()
 
 
+@functools.cache
+def _own_directory() -> str:
+    path = tempfile.mkdtemp(prefix="squall-testing-")
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return path
+
+
 class FeederSpout(Spout):
     """Emits the tuples that a test feeds. `outputs` as for any spout: field names, or stream name -> field names.
     `directory`: for its files; by default one that goes with this process."""
 
     def __init__(self, outputs: Outputs = ("value",), directory: str | Path | None = None) -> None:
         self.outputs = outputs
-        self._mail = Mail(directory)
+        self._path = Path(tempfile.mkdtemp(dir=directory or _own_directory()))
         self._fed: list[Any] = []
+        self._next = 0
+        """Number of tuples that this copy knows to be taken."""
         self.fed = 0
         """Number of tuples fed so far."""
 
@@ -45,27 +61,29 @@ class FeederSpout(Spout):
 
         `task` is the receiving task, for streams declared direct.
         """
-        self.fed += 1
         if message_id is _NEXT:
-            message_id = self.fed
+            message_id = self.fed + 1
         if message_id is not None:
             self._fed.append(message_id)
-        self._mail.feed((values, message_id, stream, task))
+        fresh = self._path / "fresh"
+        fresh.write_bytes(pickle.dumps((values, message_id, stream, task), 5))
+        fresh.rename(self._path / f"fed-{self.fed}")
+        self.fed += 1
         return message_id
 
     def finish(self) -> None:
         """End the feed: the spout is exhausted once it has emitted all tuples, and the topology can drain."""
-        self._mail.finish()
+        (self._path / "finished").touch()
 
     @property
     def acked(self) -> list[Any]:
         """Message ids, in the order of their acks."""
-        return [answer[1] for answer in self._mail.answers() if answer[0] == "ack"]
+        return [answer[0] for answer in self._answers("ack")]
 
     @property
     def failures(self) -> list[tuple[Any, Failure]]:
         """(message id, failure), in the order in which they failed."""
-        return [(answer[1], answer[2]) for answer in self._mail.answers() if answer[0] == "failure"]
+        return self._answers("failure")
 
     @property
     def failed(self) -> list[tuple[Any, str]]:
@@ -75,27 +93,40 @@ class FeederSpout(Spout):
     @property
     def unanswered(self) -> list[Any]:
         """Message ids that were fed and are neither acked nor failed."""
-        answered = [answer[1] for answer in self._mail.answers() if answer[0] in ("ack", "failure")]
+        answered = [answer[0] for answer in self._answers("ack", "failure")]
         return [message_id for message_id in self._fed if message_id not in answered]
 
     @property
     def waiting(self) -> int:
         """Number of tuples that were fed and not yet taken by a task."""
-        return self._mail.waiting
+        return len(list(self._path.glob("fed-*")))
 
     @property
     def calls(self) -> list[str]:
         """Calls of "open", "activate", "deactivate" and "close", in order, over all tasks."""
-        return [answer[1] for answer in self._mail.answers() if answer[0] == "call"]
+        return [answer[0] for answer in self._answers("call")]
+
+    def _answers(self, *kinds: str) -> list[Any]:
+        """Return the answers of some kinds so far."""
+        found = []
+        with open(self._path / "answers", "a+b") as file:
+            file.seek(0)
+            # Until the end, or a record that is being written.
+            with contextlib.suppress(EOFError, pickle.UnpicklingError):
+                while True:
+                    kind, *answer = pickle.load(file)
+                    if kind in kinds:
+                        found.append(tuple(answer))
+        return found
 
     # ---- the spout's side ----
 
     def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
         self._collector = collector
-        self._mail.answer(("call", "open"))
+        self._answer("call", "open")
 
     def next_tuple(self) -> None:
-        record = self._mail.take()
+        record = self._take()
         if record is None:
             return
         values, message_id, stream, task = record
@@ -104,24 +135,42 @@ class FeederSpout(Spout):
         else:
             self._collector.emit_direct(task, values, message_id, stream)
 
+    def _take(self) -> Any | None:
+        """Take the next tuple; None if there is none."""
+        while True:
+            taken = self._path / f"taken-{self._next}"
+            try:
+                os.rename(self._path / f"fed-{self._next}", taken)
+            except FileNotFoundError:
+                if not taken.exists():
+                    return None
+                self._next += 1
+            else:
+                self._next += 1
+                return pickle.loads(taken.read_bytes())
+
     @property
     def exhausted(self) -> bool:  # type: ignore[override]
-        return self._mail.finished
+        return (self._path / "finished").exists() and not self.waiting
 
     def ack(self, message_id: Any) -> None:
-        self._mail.answer(("ack", message_id))
+        self._answer("ack", message_id)
 
     def on_failure(self, message_id: Any, failure: Failure) -> None:
-        self._mail.answer(("failure", message_id, failure))
+        self._answer("failure", message_id, failure)
 
     def activate(self) -> None:
-        self._mail.answer(("call", "activate"))
+        self._answer("call", "activate")
 
     def deactivate(self) -> None:
-        self._mail.answer(("call", "deactivate"))
+        self._answer("call", "deactivate")
 
     def close(self) -> None:
-        self._mail.answer(("call", "close"))
+        self._answer("call", "close")
+
+    def _answer(self, *record: Any) -> None:
+        with open(self._path / "answers", "ab", buffering=0) as file:
+            file.write(pickle.dumps(record, 5))
 
 
 class AckTracker:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 if TYPE_CHECKING:
-    from squall.testing.fixture_chaos import FixtureChaos
-    from squall.testing.fixture_cluster import FixtureCluster
+    from squall.testing.fixtures import FixtureChaos, FixtureCluster
 
 MARKER, CHAOS_MARKER = "squall_cluster", "squall_chaos"
 Made = TypeVar("Made")
@@ -40,7 +39,7 @@ def squall_cluster(request: pytest.FixtureRequest) -> Iterator[FixtureCluster]:
     Components may be defined in the test's own module. When the test ends, everything is closed; leftovers of the
     cluster, or of processes that components started, fail the test.
     """
-    from squall.testing.fixture_cluster import FixtureCluster
+    from squall.testing.fixtures import FixtureCluster
 
     cluster = _marked(request, FixtureCluster, MARKER, getattr(request, "module", None))
     yield cluster
@@ -54,7 +53,7 @@ def squall_chaos(request: pytest.FixtureRequest, tmp_path: Path) -> FixtureChaos
 
     Components may be defined in the test's own module. See docs/chaos.md.
     """
-    from squall.testing.fixture_chaos import FixtureChaos
+    from squall.testing.fixtures import FixtureChaos
 
     directory = tmp_path / "squall-chaos"
     directory.mkdir()

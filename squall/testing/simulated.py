@@ -31,8 +31,7 @@ from squall.engine.report.run_report import RunReport, build_report
 from squall.scheduler.common.blob import copy_component
 from squall.scheduler.common.messages import ComponentSummary, SlotRef
 from squall.scheduler.nimbus.placement import place, task_layout
-from squall.testing.recording import Recorder
-from squall.testing.simulated_worker import SimulatedWorker, Wiring
+from squall.testing.simulated_worker import Recorder, SimulatedWorker, Wiring
 
 MAX_BUSY_TURNS = 10_000
 """Most turns without a pause: an endless spout emits up to 256 tuples a turn, and no sane test emits so many."""

@@ -16,14 +16,14 @@ import sys
 import time
 from itertools import combinations
 
-from tests.chaos.rounds import LAUNCHER, LOST_NODE, STORE, Round, play_rounds
+from tests.chaos.rounds import LAUNCHER, LOST_NODE, Round, play_rounds
 from tests.chaos.who_dies import FAULTS
 
 
 def rows_of_a_round(rng: random.Random) -> list[str]:
     """Every row once, and two pairs. The cluster does not survive the last."""
     pairs = ["+".join(pair) for pair in rng.sample(list(combinations(FAULTS, 2)), 2)]
-    return [*FAULTS, LAUNCHER, STORE, *pairs, LOST_NODE]
+    return [*FAULTS, LAUNCHER, *pairs, LOST_NODE]
 
 
 def make_round(number: int, seed: int, row: str | None) -> Round:
@@ -36,9 +36,9 @@ def make_round(number: int, seed: int, row: str | None) -> Round:
 
 def row_name(text: str) -> str:
     """Of the command line."""
-    if text in (LAUNCHER, LOST_NODE, STORE) or all(name in FAULTS for name in text.split("+")):
+    if text in (LAUNCHER, LOST_NODE) or all(name in FAULTS for name in text.split("+")):
         return text
-    names = ", ".join([*FAULTS, LAUNCHER, LOST_NODE, STORE])
+    names = ", ".join([*FAULTS, LAUNCHER, LOST_NODE])
     raise argparse.ArgumentTypeError(f"{text!r}; allowed: {names}, and faults joined by +")
 
 

@@ -23,11 +23,11 @@ if __name__ == "__main__":
     # Not the directory of this file: what a daemon imports must be what it imports otherwise.
     sys.path[0] = str(ROOT)
 
-from squall.scheduler.common.process_title import Kind, role_in  # noqa: E402
+from squall.scheduler.common.process_title import RoleKind, role_in  # noqa: E402
 from tests.effects import count_effects  # noqa: E402
 
 _CELL = struct.Struct("=qqq")
-_KINDS = list(Kind)
+_KINDS = list(RoleKind)
 
 
 class Book:
@@ -46,18 +46,18 @@ class Book:
     def close(self) -> None:
         self._memory.close()
 
-    def counted(self) -> dict[Kind, int]:
+    def counted(self) -> dict[RoleKind, int]:
         return {kind: self._cell(kind)[0] for kind in _KINDS}
 
-    def arm(self, kind: Kind, nth: int) -> None:
+    def arm(self, kind: RoleKind, nth: int) -> None:
         """Have the process of this kind that comes to the n-th effect from now on die there; 0: nobody."""
         self._put(kind, self._cell(kind)[0], nth, 0)
 
-    def died(self, kind: Kind) -> int:
+    def died(self, kind: RoleKind) -> int:
         """The pid of the process that died since then; 0 if none has."""
         return self._cell(kind)[2]
 
-    def happens(self, kind: Kind) -> bool:
+    def happens(self, kind: RoleKind) -> bool:
         """Count an effect; whether the process dies of it."""
         # Opened each time: a forked daemon has none of its parent's descriptors.
         fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
@@ -69,11 +69,11 @@ class Book:
         finally:
             os.close(fd)
 
-    def _cell(self, kind: Kind) -> tuple[int, int, int]:
+    def _cell(self, kind: RoleKind) -> tuple[int, int, int]:
         counted, left, died = _CELL.unpack_from(self._memory, _CELL.size * _KINDS.index(kind))
         return counted, left, died
 
-    def _put(self, kind: Kind, *cell: int) -> None:
+    def _put(self, kind: RoleKind, *cell: int) -> None:
         _CELL.pack_into(self._memory, _CELL.size * _KINDS.index(kind), *cell)
 
 
@@ -105,7 +105,7 @@ def main(book_path: str, script: str, *arguments: str) -> None:
 
     def happens(name: str, last: Callable[[], object] | None = None) -> None:
         role = role_in(Path("/proc/self/cmdline").read_text().split("\0"))
-        if role is None or (last is not None and role.kind is Kind.WORKER):
+        if role is None or (last is not None and role.kind is RoleKind.WORKER):
             # What users' code writes may be torn.
             return
         if book.happens(role.kind):

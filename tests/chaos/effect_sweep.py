@@ -28,7 +28,7 @@ from squall.ipc.control import NoAnswer
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.client.topology_code import pack, submit
 from squall.scheduler.common.mark import processes_of, role_of
-from squall.scheduler.common.process_title import Kind, Role
+from squall.scheduler.common.process_title import Role, RoleKind
 from tests.chaos.dying_python import dying_interpreter
 from tests.process.history_check import broken_rules
 from tests.process.standing_tools import Standing
@@ -53,7 +53,7 @@ class Row(NamedTuple):
     """Die at the n-th effect while the operation is done."""
 
     operation: str
-    kind: Kind
+    kind: RoleKind
     nth: int
 
     def __str__(self) -> str:
@@ -68,9 +68,9 @@ class Scene:
         self.run_dir = cluster.run_dir
         self.out = out
         self.interpreter, self.book = dying_interpreter(out)
-        self.also: tuple[Kind, int] | None = None
+        self.also: tuple[RoleKind, int] | None = None
         """The kind and the effect of a second death, after the next one."""
-        self.when_down: dict[Kind, int] = {}
+        self.when_down: dict[RoleKind, int] = {}
         """What was counted when the cluster had ended, by the operation that ends it."""
         self.deaths = 0
         self._names = 0
@@ -181,7 +181,7 @@ class Scene:
 
     def await_whole(self) -> None:
         """Every daemon is back, one worker is in each slot of the numbers, nobody else lives, numbers flow."""
-        if not any(role_of(each) == Role(Kind.KEEPER) for each in processes_of(self.run_dir)):
+        if not any(role_of(each) == Role(RoleKind.KEEPER) for each in processes_of(self.run_dir)):
             # It was killed: nobody but the next `up` brings back what has died since.
             self.up()
         wait_for("the node", self._registered)
@@ -309,20 +309,20 @@ OPERATIONS: dict[str, Callable[[Scene, Row | None], None]] = {
 }
 
 SHOWN_BY = {
-    "submit": (Kind.NIMBUS, Kind.SUPERVISOR, Kind.FORKING_PARENT),
-    "kill": (Kind.NIMBUS, Kind.SUPERVISOR),
-    "rebalance": (Kind.NIMBUS, Kind.SUPERVISOR, Kind.FORKING_PARENT),
-    "worker": (Kind.NIMBUS, Kind.SUPERVISOR, Kind.FORKING_PARENT, Kind.WORKER),
-    "workers": (Kind.WORKER,),
-    "exception": (Kind.WORKER, Kind.SUPERVISOR),
-    "supervisor": (Kind.SUPERVISOR, Kind.KEEPER),
-    "nimbus": (Kind.NIMBUS, Kind.KEEPER),
-    "down": (Kind.NIMBUS, Kind.SUPERVISOR, Kind.KEEPER),
+    "submit": (RoleKind.NIMBUS, RoleKind.SUPERVISOR, RoleKind.FORKING_PARENT),
+    "kill": (RoleKind.NIMBUS, RoleKind.SUPERVISOR),
+    "rebalance": (RoleKind.NIMBUS, RoleKind.SUPERVISOR, RoleKind.FORKING_PARENT),
+    "worker": (RoleKind.NIMBUS, RoleKind.SUPERVISOR, RoleKind.FORKING_PARENT, RoleKind.WORKER),
+    "workers": (RoleKind.WORKER,),
+    "exception": (RoleKind.WORKER, RoleKind.SUPERVISOR),
+    "supervisor": (RoleKind.SUPERVISOR, RoleKind.KEEPER),
+    "nimbus": (RoleKind.NIMBUS, RoleKind.KEEPER),
+    "down": (RoleKind.NIMBUS, RoleKind.SUPERVISOR, RoleKind.KEEPER),
 }
 """Operation -> the kinds of processes that have much to do in it."""
 
 
-def effects_of(scene: Scene, operation: str) -> dict[Kind, int]:
+def effects_of(scene: Scene, operation: str) -> dict[RoleKind, int]:
     """Do the operation, with nobody dying of it; how many effects each kind of process had."""
     before = scene.book.counted()
     scene.when_down.clear()
@@ -333,7 +333,7 @@ def effects_of(scene: Scene, operation: str) -> dict[Kind, int]:
     return {kind: after[kind] - before[kind] for kind in SHOWN_BY[operation]}
 
 
-def run_row(scene: Scene, row: Row, also: tuple[Kind, int] | None = None) -> None:
+def run_row(scene: Scene, row: Row, also: tuple[RoleKind, int] | None = None) -> None:
     """Do the operation, have the process die, and wait until everything is as it was. `also`: who dies after that."""
     scene.also = also
     try:

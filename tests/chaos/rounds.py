@@ -23,12 +23,10 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.chaos.store_crash import crash_nimbus_at_random
 from tests.chaos.who_dies import lose_launcher, lose_node, run_row, start_cluster
 from tests.process.standing_tools import Standing, directory
 
-LAUNCHER, LOST_NODE, STORE = "launcher", "lost node", "store"
-CRASHES = 5
+LAUNCHER, LOST_NODE = "launcher", "lost node"
 
 
 class Round(NamedTuple):
@@ -107,9 +105,6 @@ def play_row(row: str, seed: int, cluster: Standing, out: Path) -> None:
     """The first row that needs the cluster starts it."""
     if row == LAUNCHER:
         lose_launcher(out, random.Random(seed))
-        return
-    if row == STORE:
-        crash_nimbus_at_random(random.Random(seed), CRASHES)
         return
     if not cluster.path.exists():
         start_cluster(cluster)

@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 
 from squall.scheduler.common.mark import processes_of, role_of
-from squall.scheduler.common.process_title import Kind, Role
+from squall.scheduler.common.process_title import Role, RoleKind
 from squall.scheduler.supervisor.history import BEGIN, History, Step, read_history
 from tests.chaos.numbers import LIMIT
 from tests.process.cli import start
@@ -86,13 +86,14 @@ class Scene:
         """Of some node."""
         node = self.some_node()
         supervisor = wait_for("a supervisor", lambda: self.supervisor(node))
-        role = Role(Kind.FORKING_PARENT, node)
+        role = Role(RoleKind.FORKING_PARENT, node)
         return wait_for("a forking parent", lambda: next(
             (child for child in supervisor.children() if role_of(child) == role), None))
 
     def supervisor(self, node: str) -> psutil.Process | None:
         return next(
-            (each for each in processes_of(self.cluster.run_dir) if role_of(each) == Role(Kind.SUPERVISOR, node)), None
+            (each for each in processes_of(self.cluster.run_dir) if role_of(each) == Role(RoleKind.SUPERVISOR, node)),
+            None,
         )
 
     def history(self) -> list[Step]:

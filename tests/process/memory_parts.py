@@ -67,19 +67,6 @@ class Sleeps(BasicBolt):
         time.sleep(self.secs)
 
 
-class Multiplies(BasicBolt):
-    """Emits what it gets `copies` times."""
-
-    outputs = ("n", "data")
-
-    def __init__(self, copies: int) -> None:
-        self.copies = copies
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        for _ in range(self.copies):
-            collector.emit((tup["n"], tup["data"] + b""))
-
-
 def allocate(size: int) -> bytes:
     return bytes(size)
 

@@ -236,25 +236,6 @@ class HangsLoop(Hangs):
     blocking = False
 
 
-class Pairs(Bolt):
-    """Emits the sum of two inputs anchored to both, then acks both."""
-
-    outputs = ("n",)
-
-    def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
-        self.collector = collector
-        self.first: Tuple | None = None
-
-    def execute(self, tup: Tuple) -> None:
-        if self.first is None:
-            self.first = tup
-            return
-        self.collector.emit((self.first["n"] + tup["n"],), anchors=(self.first, tup))
-        self.collector.ack(self.first)
-        self.collector.ack(tup)
-        self.first = None
-
-
 class Refuse(BasicBolt):
     """Fails or raises on the first attempt at `victim`; `how` says which way."""
 
@@ -303,62 +284,16 @@ class Poisoned(BasicBolt):
         collector.emit((tup["n"],))
 
 
-class Forget(Bolt):
-    """Never acks."""
-
-    def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
-        self.collector = collector
-
-    def execute(self, tup: Tuple) -> None:
-        pass
-
-
-class Waits(BasicBolt):
-    """Takes a while over each tuple, on a thread of its own."""
+class Slow(BasicBolt):
+    """Takes a while over each tuple, and its worker's loop with it."""
 
     outputs = ("n",)
-    blocking = True
 
     def __init__(self, secs: float) -> None:
         self.secs = secs
 
     def execute(self, tup: Tuple, collector: BasicCollector) -> None:
         time.sleep(self.secs)
-        collector.emit((tup["n"],))
-
-
-class Slow(Waits):
-    """Takes a while over each tuple, and its worker's loop with it."""
-
-    blocking = False
-
-
-class Ticks(BasicBolt):
-    """Notes ticks."""
-
-    def __init__(self, directory: str) -> None:
-        self.directory = directory
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        if tup.is_tick:
-            note(self.directory, "ticks", [tup["rate_secs"], tup.source_component, tup.source_stream])
-
-
-class WaitsForTicks(BasicBolt):
-    """On a thread of its own: does not come back before `Ticks` has seen so many ticks more than when it began."""
-
-    outputs = ("n",)
-    blocking = True
-
-    def __init__(self, directory: str, count: int) -> None:
-        self.directory = directory
-        self.count = count
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        if tup["n"] < 2:  # one of each of two tasks
-            before = len(notes(self.directory, "ticks"))
-            while len(notes(self.directory, "ticks")) < before + self.count:
-                time.sleep(0.005)
         collector.emit((tup["n"],))
 
 

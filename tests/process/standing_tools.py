@@ -19,7 +19,7 @@ from squall.cli.standing import job_of
 from squall.cli.status import Readings, describe
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.mark import processes_of, role_of
-from squall.scheduler.common.process_title import Kind, Role
+from squall.scheduler.common.process_title import Role, RoleKind
 from tests.process.cli import ROOT, squall
 from tests.process.waiting import wait_for
 
@@ -103,7 +103,7 @@ class Standing:
 
     def _keeper(self) -> psutil.Process | None:
         found = processes_of(self.run_dir)
-        return next((process for process in found if role_of(process) == Role(Kind.KEEPER)), None)
+        return next((process for process in found if role_of(process) == Role(RoleKind.KEEPER)), None)
 
     def lose_keeper(self) -> None:
         """From now on nobody brings daemons back, as where they were started singly."""
@@ -136,7 +136,7 @@ class Standing:
             return None
 
     def supervisor(self, node: str) -> psutil.Process:
-        role = Role(Kind.SUPERVISOR, node)
+        role = Role(RoleKind.SUPERVISOR, node)
         return next(process for process in processes_of(self.run_dir) if role_of(process) == role)
 
     def up(self, nodes: int = 1, slots: int = 2) -> None:

@@ -7,10 +7,8 @@ import errno
 import multiprocessing
 import os
 import platform
-import random
 import signal
 import struct
-import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -25,7 +23,6 @@ from squall.ipc.arena_reader import ArenaReader
 
 DEADLINE_SECS = 100.0
 PAYLOAD_BYTES = 1 << 20
-TURNS = 300
 WHEN = ("before it was read", "while it was read")
 FALLOCATE_NUMBERS = {"x86_64": 285, "aarch64": 47}
 T = TypeVar("T")
@@ -109,49 +106,6 @@ def test_arena_of_a_dead_process_cannot_be_attached(
     assert process.exitcode == 0
     with pytest.raises(ClusterError, match=f"cannot attach the arena of process {ref.pid}"):
         reader.copy(ref)
-
-
-def reuse_without_acknowledgement(pipe: Connection) -> None:
-    """Breaks the rule on purpose: a block is freed, and its place written again, while its reader may be at it."""
-    dice = random.Random(1)
-    arena = Arena.create(table_bytes(4 << 20) + (4 << 20))
-    payloads = [bytes([letter]) * (4 << 20) for letter in range(8)]
-    while (told := pipe.recv()) != "end":
-        ref = arena.put(payloads[0])
-        assert ref is not None
-        pipe.send(ref)
-        if told == "wait":
-            assert pipe.recv() == "read"
-        elif dice.random() < 0.8:  # to meet the reader before, in the midst of and after its copy
-            time.sleep(dice.uniform(0, 0.001))
-        for payload in payloads[1:]:
-            arena.free(ref)
-            ref = arena.put(payload)
-            assert ref is not None
-        arena.free(ref)
-
-
-def test_block_reused_under_the_reader_is_never_delivered_torn(
-    start: Callable[[Body], tuple[BaseProcess, Connection]], reader: ArenaReader
-) -> None:
-    """As the two cross; how often in the midst of reading depends on the machine, and is printed."""
-    _, pipe = start(reuse_without_acknowledgement)
-    outcomes = dict.fromkeys(("delivered", *WHEN), 0)
-    for turn in range(TURNS):
-        waits = turn % 10 == 0
-        pipe.send("wait" if waits else "next")
-        ref = receive(pipe, BlockRef)
-        try:
-            assert reader.copy(ref).count(0) == ref.length
-            outcomes["delivered"] += 1
-        except ProtocolError as error:
-            assert not waits
-            outcomes[next(when for when in WHEN if when in str(error))] += 1
-        if waits:
-            pipe.send("read")
-    pipe.send("end")
-    assert outcomes["delivered"] >= TURNS // 10
-    print(outcomes)
 
 
 def reuse_when_told(pipe: Connection) -> None:

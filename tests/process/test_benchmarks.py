@@ -22,20 +22,6 @@ def benchmarks(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (("speed",), "there is no part 'speed': throughput, "),
-        (("--rounds", "0"), "--rounds is 0, and must be at least 1"),
-    ],
-)
-def test_wrong_use_is_named(arguments: tuple[str, ...], complaint: str) -> None:
-    done = benchmarks(*arguments)
-    assert done.returncode == 2
-    assert complaint in done.stderr
-    assert not done.stdout
-
-
 def test_a_part_prints_its_table_and_keeps_nothing() -> None:
     before = {path: path.stat().st_mtime_ns for path in (ROOT / "benchmarks").iterdir()}
     done = benchmarks("start", "--quick", "--no-write")

@@ -118,22 +118,3 @@ def test_a_replaying_spout_on_a_thread_survives_the_death_of_its_bolts(tmp_path:
         report = cluster.submit("slow", builder.build(), Config(workers=2)).wait_until_drained(timeout=120)
     assert set(parts.notes(tmp_path, "acked")) == set(range(count))
     assert (report.acked, len(report.restarts)) == (count, 1)
-
-
-class Debugs(BasicBolt):
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        breakpoint()  # noqa: T100
-
-
-def test_a_breakpoint_in_a_worker_names_the_component_and_goes_on(tmp_path: Path) -> None:
-    builder = TopologyBuilder()
-    builder.set_spout("source", parts.Numbers(str(tmp_path), 20))
-    builder.set_bolt("debugs", Debugs()).shuffle_grouping("source")
-    with LocalCluster(nodes=1, slots_per_node=1) as cluster:
-        report = cluster.submit("debugs", builder.build(), Config()).wait_until_drained(timeout=120)
-        (log,) = (path for path in cluster.run_dir.path.rglob("*.log") if "debugs" in str(path))
-        lines = [line for line in log.read_text().splitlines() if "breakpoint()" in line]
-    assert (report.acked, report.restarts) == (20, [])
-    assert len(lines) == 1
-    assert "breakpoint() of debugs[" in lines[0]
-    assert lines[0].endswith("use `squall run --local` to stop there")

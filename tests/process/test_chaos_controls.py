@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from squall import Config, Topology
-from squall.chaos.checker import ALTERED, EARLY, INVENTED, LOST, REPEATED, Verdict, judge, read_run, same_as_source
+from squall.chaos.checker import ALTERED, EARLY, INVENTED, LOST, REPEATED, SeedVerdict, judge, read_run, same_as_source
 from squall.chaos.mix import Places
 from squall.chaos.proof import Expected, Proof, problems_of
 from squall.chaos.tapping import Tapping
@@ -23,7 +23,7 @@ from tests.process import chaos_parts
 FAULTS_SECS = 1.2
 KILLS_SECS = (0.35, 0.7, 1.05)
 SINKS = ("end",)
-Try = Callable[..., tuple[Outcome, Verdict]]
+Try = Callable[..., tuple[Outcome, SeedVerdict]]
 
 
 def subject(topology: Topology, config: Config, drain_secs: float = 30.0) -> Subject:
@@ -58,7 +58,7 @@ def trial(expected: Expected, tmp_path: Path) -> Try:
     def trial(
         topology: Topology, config: Config | None = None,
         faults: Callable[[Places], list[Fault]] = kill_everybody, drain_secs: float = 30.0,
-    ) -> tuple[Outcome, Verdict]:
+    ) -> tuple[Outcome, SeedVerdict]:
         tapping = Tapping(str(tmp_path), SINKS, expected.rates, by_task=expected.by_task)
         tried = subject(topology, config or Config(workers=2), drain_secs)
         outcome = run(tried, tapping, faults, FAULTS_SECS, True)
@@ -67,11 +67,11 @@ def trial(expected: Expected, tmp_path: Path) -> Try:
     return trial
 
 
-def kinds(verdict: Verdict) -> set[str]:
+def kinds(verdict: SeedVerdict) -> set[str]:
     return {finding.kind for finding in verdict.findings}
 
 
-def of_own_ledger(path: Path) -> Verdict:
+def of_own_ledger(path: Path) -> SeedVerdict:
     """What the sink itself wrote down."""
     kept = read_run(path)
     verdict = judge(kept, [same_as_source("own ledger", kept)])

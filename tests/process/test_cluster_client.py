@@ -9,7 +9,6 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ import pytest
 
 from squall import Cluster, Config, TopologyBuilder, UsageError, bolt, spout
 from squall.engine.api.topology import Topology
-from squall.ipc.rundir import RunDir
 from tests.process.cli import command, environment
 from tests.process.standing_tools import Standing, directory
 from tests.process.waiting import wait_for
@@ -147,40 +145,6 @@ def test_one_that_goes_on_from_earlier_state_says_so(cluster: Cluster) -> None:
         assert run(fresh=True) == (False, 50)
 
 
-def test_run_says_that_it_goes_on_from_earlier_state(file: File, standing: Standing) -> None:
-    run = "run", "--quiet", "--dir", standing.path.with_name("run"), file.write(5)
-    try:
-        assert "goes on from the state" not in standing.apart(*run).stderr
-        assert "it goes on from the state that an earlier app left in" in standing.apart(*run).stderr
-    finally:
-        RunDir(standing.path.with_name("run")).remove()
-    assert file.lines == [("a", number) for number in range(5)]
-
-
-def test_a_killed_topology_is_not_shown_as_active(cluster: Cluster) -> None:
-    job = cluster.submit("ended", counting(3), Config(workers=1))
-    job.wait_until_drained(120)
-    job.kill()
-    assert job.status() == "KILLED"
-    assert job._repr_html_().startswith("ended is KILLED")
-
-
-def test_threads_share_a_connection(cluster: Cluster) -> None:
-    jobs = {name: cluster.submit(name, counting(3), Config(workers=1)) for name in ("one", "other")}
-
-    def ask(name: str) -> set[str]:
-        return {cluster.client.get_topology(name).topology.name for _ in range(200)}
-
-    def change(name: str) -> set[str]:
-        return {cluster.client.activate(name).name for _ in range(20)}
-
-    with ThreadPoolExecutor(6) as pool:
-        asked = {name: [pool.submit(ask, name), pool.submit(ask, name), pool.submit(change, name)] for name in jobs}
-        assert {name: set[str]().union(*(one.result() for one in found)) for name, found in asked.items()} == {
-            "one": {"one"}, "other": {"other"}
-        }
-
-
 def test_a_topology_outlives_its_program_and_takes_its_modules_along(
     standing: Standing, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -214,19 +178,6 @@ def test_a_topology_outlives_its_program_and_takes_its_modules_along(
     job.activate()
     job.wait_until_drained(120)
     assert (tmp_path / "out").read_text().split() == ["0", "2", "4"]
-
-
-def test_one_that_has_finished_leaves(standing: Standing, cluster: Cluster) -> None:
-    job = cluster.submit("leaving", counting(20), remove_when_drained=True)
-    stays = cluster.submit("staying", counting(20))
-    assert job.wait_until_drained(120).acked == 20
-    assert cluster.names() == ["staying"]
-    assert job.stats().acked == 20, "its last report is kept"
-    assert job.status() == "FINISHED"
-    stays.wait_until_drained(120)
-    assert {row["name"]: row["status"] for row in standing.json("list")["topologies"]} == {"staying": "FINISHED"}
-    assert standing.described("staying")["status"] == "FINISHED"
-    assert standing.json("status")["topologies"] == {"staying": "FINISHED"}
 
 
 def test_submit_until_drained_is_as_run(standing: Standing, cluster: Cluster, file: File) -> None:
@@ -266,10 +217,6 @@ def test_replace_drains_keeps_the_state_and_goes_on(standing: Standing, cluster:
     assert new == list(range(len(old), len(old) + len(new))), "nothing is lost, and nothing comes twice"
 
 
-def test_replace_of_nothing_is_a_plain_submission(cluster: Cluster) -> None:
-    assert cluster.submit("nothing", counting(5), replace=True).wait_until_drained(120).acked == 5
-
-
 def test_a_refused_replacement_leaves_the_old_one_alone(standing: Standing, cluster: Cluster, file: File) -> None:
     standing.ok("submit", file.write(0), "--name", "refused")
     before = cluster.job("refused").id
@@ -279,17 +226,6 @@ def test_a_refused_replacement_leaves_the_old_one_alone(standing: Standing, clus
     assert said == "a topology named 'refused' is there already: choose another name, --replace it, or kill it first"
     assert cluster.job("refused").id == before
     assert cluster.job("refused").status() == "ACTIVE"
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        (("-w", "3"), "--wait is how long the topology to --replace may drain; allowed: with --replace"),
-        (("--inactive", "--until-drained"), "--inactive and --until-drained: spouts that wait for squall activate are"),
-    ],
-)
-def test_options_that_contradict(standing: Standing, options: tuple[str, ...], text: str, file: File) -> None:
-    assert standing.refused(2, "submit", file.write(1), "--name", "x", *options).startswith(text)
 
 
 def test_without_a_cluster(monkeypatch: pytest.MonkeyPatch, standing: Standing) -> None:

@@ -57,37 +57,6 @@ def test_acks_are_there_at_once_and_without_a_frame(rings: Rings) -> None:
     assert one.plane.counts["frames sent"] == sent
 
 
-def test_acks_bring_credit_along(rings: Rings) -> None:
-    one, other = rings.pair()
-    one.plane.send(1, parcel("x"))
-    other.await_parcels(1)
-    assert not settled(one)
-    assert other.plane.tell_acks(0, {1: 1}, {})
-    rings.take(one)
-    assert settled(one)
-    # It has been told, and need not be told again.
-    sent = other.plane.counts["frames sent"]
-    other.plane.send_credit(at_least=1)
-    assert other.plane.counts["frames sent"] == sent
-
-
-def test_a_peer_that_has_done_all_is_heard_by_its_acks(rings: Rings) -> None:
-    """So that the next frame goes to it at once, in topologies where nothing flows back."""
-    one, other = rings.pair()
-    other.works = False
-    one.plane.send(1, parcel("x"))
-    one.plane.send(1, parcel("y"))
-    other.await_parcels(2)
-    other.at_work.pop(0)()
-    assert other.plane.tell_acks(0, {1: 1}, {})
-    rings.take(one)
-    assert one.plane.take_heard() == set()
-    other.finish_work()
-    assert other.plane.tell_acks(0, {2: 2}, {})
-    rings.take(one)
-    assert one.plane.take_heard() == {1}
-
-
 def test_who_falls_asleep_while_it_is_told_is_woken(rings: Rings) -> None:
     class DozesOff(AckRings):
         """Tells somebody who looked at its rings for the last time just before."""

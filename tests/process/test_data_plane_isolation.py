@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from squall.engine.errors import ComponentError
 from squall.ipc import codec
 from squall.ipc.frame import CREDIT, HELLO, opening_of
 from tests.process.planes import (
@@ -65,20 +64,3 @@ def test_a_high_incarnation_in_a_first_frame_stops_nobody(make: Make) -> None:
     other.connect(one)
     one.plane.send(1, parcel("good"))
     turn_until(lambda: other.values == ["good"] and settled(one), [one, other])
-
-
-def test_what_no_receiver_would_take_is_an_error_at_its_sender(make: Make) -> None:
-    one, other = (make(worker, max_frame_bytes=2 * MIB, arena_bytes=4 * MIB) for worker in (0, 1))
-    one.connect(other)
-    other.connect(one)
-    with pytest.raises(ComponentError, match=r"frame of \d+ bytes; max_frame_bytes allows 2097152"):
-        one.plane.send(1, parcel(["x" * 3 * MIB]))
-    with pytest.raises(ComponentError, match="max_frame_bytes"):
-        one.plane.send(1, parcel("x" * (2 * MIB - 50)))
-    with pytest.raises(ComponentError, match="max_frame_bytes"):
-        one.plane.send(1, parcel(bytes(3 * MIB), "x" * 3 * MIB))
-    assert one.frames_in_arena == 0
-    one.plane.send(1, parcel(bytes(3 * MIB)))  # lies in the arena
-    one.plane.send(1, parcel("x" * (2 * MIB - 1000)))
-    turn_until(lambda: len(other.values) == 2 and settled(one), [one, other])
-    assert (other.plane.lost, other.plane.counts["frames refused"]) == (0, 0)

@@ -108,33 +108,6 @@ def test_receiver_that_does_not_keep_up_stops_its_sender(make: Make, size: int, 
         assert one.frames_in_arena == 0
 
 
-def test_credit_waits_until_it_is_worth_a_frame(make: Make) -> None:
-    one, other = pair(make)
-    for n in range(3):
-        one.plane.send(1, parcel(n))
-    other.await_parcels(3)
-    sent = other.plane.counts["frames sent"]
-    other.plane.send_credit(at_least=4)
-    assert other.plane.counts["frames sent"] == sent
-    other.plane.send_credit(at_least=3)
-    assert other.plane.counts["frames sent"] == sent + 1
-    other.plane.send_credit(at_least=0)
-    turn_until(lambda: settled(one), [one, other])
-
-
-def test_credit_travels_on_frames_that_go_the_other_way(make: Make) -> None:
-    one, other = pair(make)
-    for n in range(3):
-        one.plane.send(1, parcel(n))
-    other.await_parcels(3)
-    other.plane.send(0, parcel("back"))
-    sent = other.plane.counts["frames sent"]
-    turn_until(lambda: one.values == ["back"] and settled(one), [one])
-    other.plane.send_credit(at_least=1)
-    assert other.plane.counts["frames sent"] == sent  # it is not said twice
-    turn_until(lambda: settled(other), [one, other])
-
-
 def test_peer_may_send_before_it_is_connected_to(make: Make) -> None:
     """A worker learns of a peer from the board, which may be later than the peer's first frames. What those used up of
     the window must be given back, and they must not be taken twice."""
@@ -154,134 +127,7 @@ def test_peer_may_send_before_it_is_connected_to(make: Make) -> None:
 # Lost frames
 
 
-def test_lost_tail_and_lost_credit_are_found_by_probing(make: Make) -> None:
-    """The last frames of a link have no successor that would show the gap, and nobody repeats a lost credit."""
-    shim = LinkShim([LinkRule("drop", 1.0, kind="data")], seed=1)
-    back = LinkShim([LinkRule("drop", 1.0, kind="credit")], seed=1)
-    one, other = make(0, shim=shim), make(1, shim=back)
-    one.connect(other)
-    other.connect(one)
-    while one.plane.has_credit(1):
-        one.plane.send(1, parcel(bytes(BIG)))
-    n_lost = one.frames_sent(1)
-    one.probe()
-    turn_until(lambda: other.plane.lost == n_lost, [one, other])
-    assert not one.plane.has_credit(1)  # the answer was lost as well
-    back.rules = []
-    one.probe()
-    turn_until(lambda: settled(one), [one, other])
-    shim.rules = []
-    one.plane.send(1, parcel("fine"))
-    turn_until(lambda: settled(one) and other.values == ["fine"], [one, other])
-    assert other.plane.lost == n_lost
-    assert one.frames_in_arena == 0
-
-
-def test_what_a_lost_frame_held_comes_back_without_its_tuples(make: Make) -> None:
-    shim = LinkShim([LinkRule("drop", 1.0, kind="data")], seed=1)
-    one, other = make(0, shim=shim), make(1)
-    one.connect(other)
-    other.connect(one)
-    lost = parcel("a", "b")
-    [batch] = lost.batches
-    batch.roots = [7] * len(batch.roots)
-    lost.acks, lost.inits, lost.answers = {5: 55}, [(9, 99, 1, 0)], [(1, 3, None)]
-    one.plane.send(1, lost)
-    shim.rules = []
-    one.plane.send(1, parcel("c"))
-    turn_until(lambda: settled(one), [one, other])
-    [(worker, held, damaged)] = one.plane.take_lost()
-    assert (worker, held.lost_trees(), list(held.batches), damaged) == (1, {7}, [], False)
-    assert (held.acks, held.inits, held.answers) == ({5: 55}, [(9, 99, 1, 0)], [(1, 3, None)])
-    assert (other.values, other.plane.lost, one.plane.take_lost()) == (["c"], 1, [])
-
-
-def test_what_a_frame_that_cannot_be_read_held_comes_back_at_once(make: Make) -> None:
-    shim = LinkShim([LinkRule("garble", 1.0)], seed=1)
-    one, other = make(0, shim=shim), make(1)
-    one.connect(other)
-    other.connect(one)
-    garbled = parcel("a", b"x" * BIG)
-    garbled.acks = {5: 55}
-    for batch in garbled.batches:
-        batch.roots = [7] * len(batch.roots)
-    one.plane.send(1, garbled)
-    shim.rules = []
-    turn_until(lambda: settled(one), [one, other])  # nobody has to ask
-    [(worker, held, damaged)] = one.plane.take_lost()
-    assert (worker, held.lost_trees(), held.acks, damaged) == (1, {7}, {5: 55}, True)
-    assert (other.parcels, other.plane.lost, other.plane.counts["frames refused"]) == ([], 0, 1)
-    assert one.frames_in_arena == 0
-    one.plane.send(1, parcel("fine"))
-    turn_until(lambda: settled(one) and other.values == ["fine"], [one, other])
-
-
-def test_one_way_partition_is_made_good_when_it_ends(make: Make) -> None:
-    """Nothing comes back, word of what was lost among it; both ends ask for as long as it takes."""
-    drops = [LinkShim([LinkRule("drop", 1.0)], seed=1) for _ in range(2)]
-    one, other = make(0, shim=drops[0]), make(1, shim=drops[1])
-    one.connect(other)
-    other.connect(one)
-    drops[0].rules = []
-    one.plane.send(1, parcel("a"))
-    drops[0].rules = [LinkRule("drop", 1.0, kind="data")]
-    one.plane.send(1, parcel("b"))
-    for _ in range(5):
-        one.probe()
-        other.probe()
-        turn_until(lambda: other.turn() == 0 and one.turn() == 0, [one, other])
-    assert not settled(one)
-    drops[0].rules = drops[1].rules = []
-    turn_until(lambda: settled(one) or (one.probe(), other.probe()) == 0, [one, other])
-    assert (len(one.plane.take_lost()), other.plane.lost, other.values) == (1, 1, ["a"])
-
-
 ACTIONS = ["drop", "duplicate", "delay", "reorder", "corrupt", "truncate", "garble"]
-
-
-@pytest.mark.parametrize("action", ACTIONS)
-@pytest.mark.parametrize("kind", ["data", None])
-def test_faulty_link_delivers_once_or_never_and_goes_on(make: Make, action: str, kind: str | None, seed: int) -> None:
-    shims = [LinkShim([LinkRule(action, 0.1, kind=kind)], seed + n) for n in range(2)]
-    one, other = make(0, shim=shims[0]), make(1, shim=shims[1])
-    one.connect(other)
-    other.connect(one)
-    n_sent = 1000
-
-    def asked() -> None:
-        one.probe()
-        other.probe()
-
-    for n in range(n_sent):
-        turn_until(lambda: one.plane.has_credit(1) or asked(), [one, other])
-        one.plane.send(1, parcel((n, bytes(BIG if n % 10 == 0 else 20_000))))
-
-    turn_until(lambda: settled(one) or asked(), [one, other])
-    numbers = [n for n, _ in other.values]
-    assert numbers == sorted(set(numbers))  # in order, none twice
-    assert all(len(data) == (BIG if n % 10 == 0 else 20_000) for n, data in other.values)
-    assert one.frames_in_arena == 0
-    counts = other.plane.counts
-    assert counts["frames received"] == len(numbers)
-    garbled = shims[0].counts["garble"]
-    assert counts["frames received"] + other.plane.lost + garbled == n_sent
-    came = [damaged for *_, damaged in one.plane.take_lost()]
-    assert (came.count(True), came.count(False)) == (garbled, other.plane.lost)
-    assert shims[0].counts[action] > 50
-    if kind == "data":
-        expected = {"frames repeated": 0, "frames refused": 0, "lost": shims[0].counts[action]}
-        if action == "garble":
-            expected |= {"frames refused": garbled, "lost": 0}
-        elif action == "duplicate":
-            expected |= {"frames repeated": shims[0].counts[action], "lost": 0}
-        elif action in ("corrupt", "truncate"):
-            expected["frames refused"] = shims[0].counts[action]
-        elif action in ("delay", "reorder"):
-            # One that comes late was counted as lost and is no longer wanted. The shim may hold some to the end.
-            expected["frames repeated"], expected["lost"] = counts["frames repeated"], other.plane.lost
-            assert other.plane.lost - 9 <= counts["frames repeated"] <= other.plane.lost
-        found = {name: counts[name] for name in ("frames repeated", "frames refused")} | {"lost": other.plane.lost}
-        assert found == expected
 
 
 def test_all_faults_at_once_both_ways(make: Make, seed: int) -> None:
@@ -348,39 +194,6 @@ def test_stragglers_of_a_dead_incarnation_are_refused(make: Make) -> None:
     turn_until(lambda: settled(newer), [newer, other])
 
 
-def test_credit_of_a_former_life_is_not_given_to_the_next(make: Make) -> None:
-    """The peer died and its successor is connected to before any frame of it came: what is owed is owed to the dead."""
-    one, other = pair(make)
-    one.plane.send(1, parcel("old"))
-    turn_until(lambda: other.parcels, [other])
-    newer = make(0, incarnation=2)
-    other.connect(newer)
-    other.plane.send_credit(at_least=0)
-    newer.await_input()
-    newer.connect(other)
-    newer.plane.send(1, parcel("new"))
-    turn_until(lambda: settled(newer) and other.values == ["old", "new"], [newer, other])
-    assert newer.plane.counts["frames refused"] == 0
-    assert [position[1:] for position in other.plane.positions()] == [(2, 0, 1)]
-
-
-def test_disconnecting_frees_the_arena(make: Make) -> None:
-    one, _ = pair(make)
-    third = make(2)
-    one.connect(third)
-    third.connect(one)
-    for worker in (1, 2):
-        one.plane.send(worker, parcel(b"x" * BIG, bytearray(BIG)))
-    assert one.frames_in_arena == 2
-    one.plane.disconnect(1)
-    assert one.frames_in_arena == 1
-    assert not one.plane.is_connected(1)
-    assert not one.plane.has_credit(1)
-    one.plane.disconnect(1)
-    turn_until(lambda: settled(one), [one, third])
-    assert one.frames_in_arena == 0
-
-
 # Beginning and end
 
 
@@ -403,15 +216,6 @@ def test_arena_of_a_dead_sender_is_unmapped(make: Make) -> None:
     newest.plane.send(1, parcel("x"))
     turn_until(lambda: len(other.parcels) == 3, [other])
     assert arena_mappings() == 1
-
-
-def test_closing_removes_the_path_and_may_be_repeated(make: Make) -> None:
-    one, _ = pair(make)
-    assert one.path.is_socket()
-    one.plane.send(1, parcel(b"x" * BIG))
-    one.plane.close()
-    one.plane.close()
-    assert not one.path.exists()
 
 
 def test_last_words_are_heard(make: Make) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.cli import ROOT, squall
+from tests.process.cli import ROOT
 from tests.process.standing_tools import Standing, directory
 from tests.process.waiting import wait_for
 from tests.process.written import Written
@@ -66,21 +66,6 @@ def test_a_feed_that_grows_loses_nothing_whoever_is_killed(cluster: Standing, pr
     wanted = Counter(f"{number}.{row}" for number in range(len(victims)) for row in range(ROWS))
     wait_for("every row", lambda: len(written.look()) >= len(wanted))
     assert Counter(written.texts.values()) == wanted
-
-
-def test_wrong_feeds_are_named_in_one_line(program: Path, tmp_path: Path) -> None:
-    feed, out = tmp_path / "feed", tmp_path / "out"
-    done = squall("run", program, "--", feed, out)
-    assert done.returncode == 2
-    assert done.stderr == f"squall: {feed} is not a feed: it does not exist; squall prepare makes one\n"
-    grow(feed, 0)
-    data = bytearray((feed / "0.parquet").read_bytes())
-    data[20_000:40_000] = bytes(20_000)
-    (feed / "0.parquet").write_bytes(data)
-    done = squall("run", program, "--quiet", "--", feed, out)
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert re.search(r"squall: .*UsageError: feed .* is damaged: 0\.parquet: ", done.stderr.strip().splitlines()[-1])
 
 
 def test_every_python_block_is_a_file() -> None:

@@ -1,4 +1,4 @@
-"""Every example, run as its docstring says, on worker processes and in one process."""
+"""Every example, run as its docstring says; hello_world is run by test_readme.py."""
 
 from __future__ import annotations
 
@@ -21,25 +21,12 @@ APPLICATIONS = ("access_log", "enrich", "top_ten")
 TEXT = "the cat and the dog\nthe end\n\n  spaced   out  \n" * 50
 
 
-@pytest.fixture
-def text(tmp_path: Path) -> Path:
-    path = tmp_path / "some.txt"
-    path.write_text(TEXT)
-    return path
-
-
-def test_word_count_prints_the_commonest_words(text: Path) -> None:
-    done = squall("run", "examples/word_count.py", "--workers", "2", "--", text)
-    assert done.returncode == 0, done.stderr
-    assert f"{len(TEXT.split())} words, {len(set(TEXT.split()))} different" in done.stderr.replace(",", "", 0)
-    assert "200 acked" in done.stdout
-    assert "word_count drained" in done.stdout
-
-
-@pytest.mark.parametrize("mode", [("--local",), ("--workers", "3", "--nodes", "2")])
-def test_word_count_writes_counts_and_ledger(text: Path, tmp_path: Path, mode: tuple[str, ...]) -> None:
-    out = tmp_path / "result"
-    done = squall("run", "examples/word_count.py", *mode, "--json", "--", text, "--out", out)
+def test_word_count_writes_counts_and_ledger(tmp_path: Path) -> None:
+    text, out = tmp_path / "some.txt", tmp_path / "result"
+    text.write_text(TEXT)
+    done = squall(
+        "run", "examples/word_count.py", "--workers", "3", "--nodes", "2", "--json", "--", text, "--out", out
+    )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["acked"] == report["emitted"] == TEXT.count("\n")
@@ -96,17 +83,8 @@ msg 1 (attempt 2)
 """
 
 
-@pytest.mark.parametrize("mode", [("--local",), ("--workers", "2")])
-def test_hello_world_prints_squares(mode: tuple[str, ...]) -> None:
-    done = squall("run", "examples/hello_world.py", *mode)
-    assert done.returncode == 0, done.stderr
-    assert sorted(map(int, re.findall(r"square=(\d+)>", done.stdout + done.stderr))) == [n * n for n in range(10)]
-    assert "10 acked" in done.stdout
-
-
-@pytest.mark.parametrize("mode", [("--local",), ("--workers", "2")])
-def test_names_prints_its_tree_after_a_replay(mode: tuple[str, ...]) -> None:
-    done = squall("run", "examples/names.py", *mode)
+def test_names_prints_its_tree_after_a_replay() -> None:
+    done = squall("run", "examples/names.py", "--workers", "2")
     assert done.returncode == 0, done.stderr
     printed = [line.split("] ", 1)[-1] for line in (done.stdout + done.stderr).splitlines()]
     news = ["msg 1 failed, it will be emitted again", "msg 1 acked: its whole tree is processed"]
@@ -117,9 +95,8 @@ def test_names_prints_its_tree_after_a_replay(mode: tuple[str, ...]) -> None:
     assert "1 replayed" in done.stdout
 
 
-@pytest.mark.parametrize("mode", [("--local",), ("--workers", "2")])
-def test_groupings_reach_the_tasks_they_name(mode: tuple[str, ...]) -> None:
-    done = squall("run", "examples/groupings.py", *mode)
+def test_groupings_reach_the_tasks_they_name() -> None:
+    done = squall("run", "examples/groupings.py", "--workers", "2")
     assert done.returncode == 0, done.stderr
     printed = {line.split("] ", 1)[-1] for line in (done.stdout + done.stderr).splitlines()}
     assert {
@@ -202,21 +179,3 @@ def test_the_sales_day_is_exact_under_kills(tmp_path: Path) -> None:
         before = wanted.get(category, (0, 0))
         wanted[category] = before[0] + 1, before[1] + cents
     assert sales_day.totals(out) == wanted
-
-
-def test_metrics_of_components_are_in_the_report_of_the_command(tmp_path: Path) -> None:
-    """After the run its workers and their files are gone; the report has what they held."""
-    file = tmp_path / "measured.py"
-    file.write_text(
-        "from squall import BasicBolt, TopologyBuilder\n"
-        "from tests.process.parts import Counted, Numbers\n"
-        "def topology(args):\n"
-        "    builder = TopologyBuilder()\n"
-        "    builder.set_spout('source', Numbers(args[0], 100))\n"
-        "    builder.set_bolt('counted', Counted(args[0]), 2).shuffle_grouping('source')\n"
-        "    return builder.build()\n"
-    )
-    done = squall("run", str(file), "--workers", "2", "--", str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    assert "counted: executed = 100\n" in done.stdout
-    assert re.search(r"counted: last = task \d+ \d+, task \d+ \d+\n", done.stdout)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +12,7 @@ import psutil
 import pytest
 
 from squall.scheduler.common.mark import processes_of, role_of
-from squall.scheduler.common.process_title import Kind, Role
-from tests.process.cli import ROOT
+from squall.scheduler.common.process_title import Role, RoleKind
 from tests.process.standing_tools import ENDLESS, Standing, directory
 from tests.process.waiting import wait_for
 
@@ -82,30 +79,6 @@ def test_a_forked_daemon_looks_executed_and_holds_nothing_of_others(cluster: Sta
     assert keeper.num_threads() == 1
 
 
-def forking_parent(supervisor: psutil.Process) -> psutil.Process | None:
-    """It may have no name of its own yet."""
-    named = (child for child in supervisor.children() if role_of(child) == Role(Kind.FORKING_PARENT, "node-1"))
-    return next(named, None)
-
-
-def test_the_first_forking_parent_is_forked_and_the_next_one_executed(cluster: Standing) -> None:
-    cluster.up(nodes=1, slots=1)
-    supervisor = cluster.supervisor("node-1")
-    first = wait_for("the forking parent", lambda: forking_parent(supervisor))
-    assert first.num_threads() == 1
-    of_supervisor = set(open_files(supervisor).values())
-    log = str(cluster.run_dir.daemon_log("supervisor-node-1"))
-    assert {*open_files(first).values()} & of_supervisor <= {"/dev/null", log, "anon_inode:[pidfd]"}
-    cluster.ok("submit", ENDLESS, "--name", "one")
-    wait_for("acks", lambda: cluster.described("one")["acked"] > 0)
-    first.kill()
-    wait_for("the next one", lambda: (found := forking_parent(supervisor)) and found.pid != first.pid)
-    os.kill(cluster.described("one")["workers"][0]["pid"], signal.SIGKILL)
-    wait_for("a worker of its own", lambda: cluster.described("one")["workers"][0]["incarnation"] == 2)
-    acked = cluster.described("one")["acked"]
-    wait_for("more acks", lambda: cluster.described("one")["acked"] > acked)
-
-
 def test_a_forked_daemon_that_was_told_to_end_is_not_started_again(cluster: Standing) -> None:
     cluster.up(nodes=2, slots=1)
     forked = replaced(cluster, "node-1")
@@ -115,31 +88,7 @@ def test_a_forked_daemon_that_was_told_to_end_is_not_started_again(cluster: Stan
     keeper_log = cluster.run_dir.daemon_log("keeper")
     # The keeper has looked at everybody's end before it says so.
     wait_for("node-2 to be replaced", lambda: "supervisor-node-2 was killed" in keeper_log.read_text())
-    assert not any(role_of(process) == Role(Kind.SUPERVISOR, "node-1") for process in processes_of(cluster.run_dir))
-
-
-SHOW = """
-import os, psutil, sys
-from pathlib import Path
-from squall.scheduler.common.mark import role_of
-from squall.scheduler.common.process_title import Kind, Role, show_role
-for topology in ("zwölf words", "x" * 100_000):
-    show_role(Role(Kind.WORKER, "node-1:6700", topology))
-    print(Path("/proc/self/cmdline").read_text().rstrip("\\0")[:44], Path("/proc/self/comm").read_text().strip())
-    print(*role_of(psutil.Process())[:2], len(Path("/proc/self/cmdline").read_bytes()) < 10_000)
-print(Path("/proc/self/environ").read_text().count("MARK=1"))
-"""
-
-
-def test_a_role_is_shown_and_one_that_is_too_long_is_cut() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SHOW, "room" * 20], capture_output=True, text=True, check=True, cwd=ROOT,
-        env={**os.environ, "MARK": "1"},
-    )
-    assert done.stdout.splitlines() == [
-        "squall: worker node-1:6700 zwölf words squall: worker", "worker node-1:6700 True",
-        f"squall: worker node-1:6700 {'x' * 17} squall: worker", "worker node-1:6700 True", "1",
-    ]
+    assert not any(role_of(process) == Role(RoleKind.SUPERVISOR, "node-1") for process in processes_of(cluster.run_dir))
 
 
 def test_ps_shows_every_process_by_its_role(cluster: Standing) -> None:

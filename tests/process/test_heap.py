@@ -11,7 +11,7 @@ import pytest
 
 PROGRAM = """
 import os, resource, sys
-from squall.scheduler.worker.heap import keep_freed_memory
+from squall.scheduler.worker.main import keep_freed_memory
 kept = sys.argv[1] == "kept" and keep_freed_memory(os.environ)
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -38,8 +38,3 @@ def test_values_find_the_memory_of_those_before_them() -> None:
     kept, faults = page_faults("kept")
     assert kept
     assert faults < 500
-
-
-@pytest.mark.parametrize("name", ["MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"])
-def test_settings_of_the_environment_stay(name: str) -> None:
-    assert not page_faults("kept", **{name: "131072"})[0]

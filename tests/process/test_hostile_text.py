@@ -117,22 +117,10 @@ def topology():
 """
 
 
-@pytest.mark.parametrize("local", [True, False])
-def test_what_a_terminal_cannot_show_is_escaped(tmp_path: Path, local: bool) -> None:
+def test_what_a_terminal_cannot_show_is_escaped(tmp_path: Path) -> None:
     file = tmp_path / "beyond.py"
     file.write_text(BEYOND)
-    done = squall("run", file, *(["--local"] if local else []), PYTHONIOENCODING="ascii")
+    done = squall("run", file, PYTHONIOENCODING="ascii")
     assert done.returncode == 3, done.stderr
     assert r"print_\xfc" in done.stdout
-    assert r"\xfc \udcff" in (done.stdout if local else done.stderr)
-    assert "worker" not in done.stdout
-
-
-def test_a_run_in_this_process_tells_the_dead_letters_that_it_does_not_keep(tmp_path: Path) -> None:
-    file = tmp_path / "beyond.py"
-    file.write_text(BEYOND.replace("    print(", "    max("))
-    told = squall("run", file, "--local").stderr.splitlines()
-    letter = "dead letter, not kept by --local: message 0 of numbers, (0,)"
-    assert told[0] == f"{letter}: failed in print_\u00fc[3] on local:0: never (attempt 1)"
-    assert [line.split()[7] for line in told[:20]] == [str(number) for number in range(20)]
-    assert told[20:] == ["and 5 more dead letters; a run on workers keeps them"]
+    assert r"\xfc \udcff" in done.stderr

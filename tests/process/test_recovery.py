@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -18,22 +17,11 @@ from squall import Config, LocalCluster, TopologyBuilder
 from tests.process import parts
 from tests.process.cli import start
 from tests.process.history_check import broken_rules
+from tests.process.standing_tools import ENDLESS
 from tests.process.test_examples import read_counts, read_ledger
 from tests.process.waiting import wait_for
 
 LINES = [f"w{number % 97} w{number % 89} same w{number % 7}" for number in range(30_000)]
-
-ENDLESS_NUMBERS = (
-    "from squall import Spout, BasicBolt, TopologyBuilder\n"
-    "class Numbers(Spout):\n"
-    "    outputs = ('n',)\n"
-    "    def open(self, conf, context, collector):\n"
-    "        self.collector, self.n = collector, 0\n"
-    "    def next_tuple(self):\n"
-    "        self.n += 1\n"
-    "        self.collector.emit((self.n,), self.n)\n"
-)
-"""The beginning of a topology file."""
 
 
 @pytest.fixture
@@ -52,11 +40,12 @@ def enough(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "enough"
 
 
-@pytest.mark.parametrize("victims", [["node-1:6700"], ["node-2:6700"], ["node-1:6700", "node-2:6700"] * 2])
-def test_killed_workers_lose_nothing(text: list[str], tmp_path: Path, enough: Path, victims: list[str]) -> None:
-    out = tmp_path / "result"
+def test_killed_workers_lose_nothing(text: list[str], tmp_path: Path, enough: Path) -> None:
+    """The message timeout is an hour; only the deaths themselves can bring the trees back."""
+    out, victims = tmp_path / "result", ["node-1:6700", "node-2:6700"] * 2
+    config = Config(workers=2, message_timeout_secs=3600)
     with LocalCluster(nodes=2, slots_per_node=1) as cluster:
-        job = cluster.submit("count", word_count.topology([*text, "--out", str(out)]), Config(workers=2))
+        job = cluster.submit("count", word_count.topology([*text, "--out", str(out)]), config)
         job.wait_until_ready(timeout=60)
         for number, victim in enumerate(victims, start=1):
             acked = job.stats().acked
@@ -74,45 +63,18 @@ def test_killed_workers_lose_nothing(text: list[str], tmp_path: Path, enough: Pa
         # A worker may be at work before its supervisor has taken note that it is ready.
         assert 0 < (restart.ready_after_secs or 0) < 20
         assert 0 < (restart.working_after_secs or 0) < 20
-    assert report.pending == 0
+    assert (report.timed_out, report.pending) == (0, 0)
     assert read_counts(out) == Counter(" ".join(LINES).split())
     assert read_ledger(out) == {
         (part, offset): 4 for part in range(2) for offset in range(len(LINES[part::2]))
     }
 
 
-def test_what_a_dead_worker_held_is_replayed_before_the_timeout(
-    text: list[str], tmp_path: Path, enough: Path
-) -> None:
-    """The message timeout is an hour; only the death itself can bring the trees back."""
-    with LocalCluster(nodes=2, slots_per_node=1) as cluster:
-        config = Config(workers=2, message_timeout_secs=3600)
-        job = cluster.submit("count", word_count.topology([*text, "--out", str(tmp_path / "r")]), config)
-        job.wait_until_ready(timeout=60)
-        wait_for("some acks", lambda: job.stats().acked > 100)
-        cluster.inject("kill", "node-2:6700")
-        wait_for("the death", lambda: job.stats().restarts)
-        enough.touch()
-        report = job.wait_until_drained(timeout=90)
-    assert [restart.slot for restart in report.restarts] == ["node-2:6700"]
-    assert report.timed_out == 0
-    assert report.pending == 0
-
-
-def test_a_killed_launcher_leaves_nothing(tmp_path: Path) -> None:
-    endless = tmp_path / "endless.py"
-    endless.write_text(
-        ENDLESS_NUMBERS
-        + "class Nothing(BasicBolt):\n"
-        "    def execute(self, tup, collector):\n"
-        "        pass\n"
-        "builder = TopologyBuilder()\n"
-        "builder.set_spout('numbers', Numbers())\n"
-        "builder.set_bolt('nothing', Nothing(), 2).shuffle_grouping('numbers')\n"
-        "topology = builder.build()\n"
-    )
-    with start("run", endless, "--workers", "2", "--interval", "0.1") as process:
-        _wait_for_line(process, r"acked [1-9]")
+def test_a_killed_launcher_leaves_nothing() -> None:
+    with start("run", ENDLESS, "--workers", "2", "--interval", "0.1") as process:
+        stream = process.stderr
+        assert stream is not None
+        wait_for("some acks", lambda: re.search(r"acked [1-9]", stream.readline()))
         run_dir = psutil.Process(process.pid).children()[0].environ()["SQUALL_RUN_DIR"]
         # Nimbus, supervisor, forking parent, two workers.
         everyone = wait_for("all processes", lambda: len(found := _processes_of(run_dir)) >= 5 and found)
@@ -126,39 +88,6 @@ def test_a_killed_launcher_leaves_nothing(tmp_path: Path) -> None:
 def _processes_of(run_dir: str) -> list[psutil.Process]:
     every = psutil.process_iter(["environ"])
     return [process for process in every if (process.info["environ"] or {}).get("SQUALL_RUN_DIR") == run_dir]
-
-
-def _wait_for_line(process: subprocess.Popen[str], pattern: str) -> None:
-    """Read the command's stderr until a line matches."""
-    stream = process.stderr
-    assert stream is not None
-    wait_for(f"a line with {pattern}", lambda: re.search(pattern, stream.readline()))
-
-
-@pytest.mark.parametrize("signals", [1, 2])
-def test_interrupt_drains_and_a_second_one_does_not_wait(tmp_path: Path, signals: int) -> None:
-    slow = tmp_path / "slow.py"
-    slow.write_text(
-        ENDLESS_NUMBERS
-        + "import time\n"
-        "class Slow(BasicBolt):\n"
-        "    blocking = True\n"
-        f"    def execute(self, tup, collector):\n        time.sleep({0.005 if signals == 1 else 0.05})\n"
-        "builder = TopologyBuilder()\n"
-        f"builder.set_spout('numbers', Numbers()).set_config(max_spout_pending={100 if signals == 1 else 100_000})\n"
-        "builder.set_bolt('slow', Slow(), 1).shuffle_grouping('numbers')\n"
-        "topology = builder.build()\n"
-    )
-    with start("run", slow, "--interval", "0.1", "--drain-secs", "90") as process:
-        _wait_for_line(process, r"pending [1-9]" if signals == 1 else r"pending \d+,\d{3}")
-        process.send_signal(signal.SIGINT)
-        if signals == 2:
-            _wait_for_line(process, "draining")
-            process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=100)
-    assert process.returncode == 130
-    assert (", 0 pending" in out) is (signals == 1), out
-    assert ("stopped with unfinished messages: " in err) is (signals == 2), err
 
 
 def test_what_a_killed_worker_had_counted_is_in_the_report(tmp_path: Path) -> None:

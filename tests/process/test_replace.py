@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import textwrap
 from collections.abc import Iterator
@@ -147,43 +146,3 @@ def test_a_later_one_wins_and_a_kill_ends_all(cluster: Standing, held: Held) -> 
     assert said == f"squall: topology {later} is not there: held was killed meanwhile\n"
     assert cluster.json("list")["topologies"] == []
     assert list(cluster.run_dir.code.iterdir()) == []
-
-
-def test_an_interrupt_ends_the_command_and_a_shorter_limit_the_drain(cluster: Standing, held: Held) -> None:
-    with replacing(cluster, held.write("new"), "-w", "300") as client:
-        promised = wait_for("the drain", lambda: successor(cluster))
-        client.send_signal(signal.SIGINT)
-        _, said = client.communicate(timeout=60)
-    assert client.returncode == 130
-    assert said.splitlines()[-1].endswith(
-        f" still drains; {promised} takes its place, without this command: squall status held shows it"
-    )
-    assert successor(cluster) == promised
-    done = cluster.run("submit", held.write("newer"), "--name", "held", "--replace", "-w", "0.2")
-    assert done.returncode == 0, done.stderr
-    assert "the held that was there left 5 messages: a source that can be read again" in done.stderr
-    assert done.stdout.startswith("held runs on 1 worker: ")
-    assert "it takes up the state that an earlier held left" in done.stdout
-    assert successor(cluster) is None
-    held.gate.unlink()
-    wait_for("the newest one's work", lambda: len(held.lines("newer")) > 20)
-    assert held.lines("new") == []
-    # What was pending at the limit is emitted again.
-    numbers, done_before = [number for number, _ in held.lines("newer")], len(held.lines("old"))
-    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-    assert done_before - 1 <= numbers[0] <= done_before
-
-
-def test_a_cluster_that_is_stopped_meanwhile_goes_on_with_it(cluster: Standing, held: Held) -> None:
-    with replacing(cluster, held.write("new"), "-w", "300") as client:
-        promised = wait_for("the drain", lambda: successor(cluster))
-        client.kill()
-    assert cluster.ok("down", "-w", "0").endswith(" is stopped; kept for the next squall up: held\n")
-    assert held.lines("new") == []
-    held.gate.unlink()
-    cluster.up()
-    wait_for("the new one's work", lambda: len(held.lines("new")) > 20)
-    assert cluster.json("status", "held")["id"] == promised
-    numbers = [number for number, _ in held.lines("new")]
-    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-    assert numbers[0] <= len(held.lines("old"))

@@ -14,14 +14,14 @@ import pytest
 
 from benchmarks.recovery import measure_recovery
 from squall import AckedPrefix, Config, ReplayingSpout, TopologyBuilder, TopologyContext, run
-from squall.scheduler.common.process_title import Kind
+from squall.scheduler.common.process_title import RoleKind
 from tests.chaos.dying_python import dying_processes
 from tests.process import parts
 from tests.process.parts import note, notes
 
 COUNT = 1000
 PENDING = 32
-DEATHS = 10
+DEATHS = 3
 MOST_EFFECTS = 1000
 """Of both workers: they send thousands."""
 
@@ -65,7 +65,7 @@ def test_nothing_is_lost_and_only_what_was_pending_is_emitted_again(tmp_path: Pa
     builder.set_bolt("end", parts.Seen(directory), 2).shuffle_grouping("source")
     settings = Config(workers=2, message_timeout_secs=3600, max_spout_pending=PENDING)
     with dying_processes(tmp_path) as book:
-        book.arm(Kind.WORKER, nth)
+        book.arm(RoleKind.WORKER, nth)
         report = run(builder.build(), settings)
     assert report.restarts
     assert (report.pending, report.timed_out) == (0, 0)

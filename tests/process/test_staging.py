@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import signal
 import subprocess
@@ -80,14 +79,6 @@ def test_a_feed_appears_when_it_is_complete(tmp_path: Path) -> None:
     assert names(target.parent) == ["feed"]
 
 
-def test_an_error_leaves_the_old_feed(tmp_path: Path) -> None:
-    make(tmp_path / "feed", "old")
-    with pytest.raises(ZeroDivisionError), staged(tmp_path / "feed", overwrite=True) as staging:
-        fill(staging, str(1 // 0))
-    assert text_of(tmp_path / "feed") == "old"
-    assert names(tmp_path) == ["feed"]
-
-
 def test_a_killed_run_leaves_the_old_feed_and_the_next_one_clears_up(tmp_path: Path) -> None:
     target = tmp_path / "feed"
     make(target, "old")
@@ -123,12 +114,6 @@ def test_what_appeared_meanwhile_is_not_replaced(tmp_path: Path) -> None:
         make_while_something_appears(target)
     assert names(target) == ["precious"]
     assert names(tmp_path) == ["feed"]
-
-
-def test_an_empty_directory_may_become_a_feed(tmp_path: Path) -> None:
-    (tmp_path / "feed").mkdir()
-    make(tmp_path / "feed", "text")
-    assert text_of(tmp_path / "feed") == "text"
 
 
 def test_what_is_no_feed_is_never_replaced(tmp_path: Path) -> None:
@@ -172,21 +157,3 @@ def test_an_increment_joins_a_feed_and_its_manifest_comes_last(tmp_path: Path) -
     clear_orphans(target, set())
     assert names(target / "rows") == ["yours.parquet"]
     assert names(tmp_path) == ["feed"]
-
-
-def test_a_block_without_a_manifest_changes_nothing(tmp_path: Path) -> None:
-    make(tmp_path / "feed", "old")
-    with staged(tmp_path / "feed", overwrite=True) as staging:
-        (staging / "rows").mkdir()
-    assert text_of(tmp_path / "feed") == "old"
-    assert names(tmp_path) == ["feed"]
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_parent_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    try:
-        with pytest.raises(UsageError, match=r"feed .*/feed cannot be written: Permission denied"):
-            make(tmp_path / "feed", "text")
-    finally:
-        tmp_path.chmod(0o700)

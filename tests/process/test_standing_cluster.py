@@ -135,32 +135,6 @@ def test_clean_of_a_cluster_that_does_not_run(cluster: Standing) -> None:
     assert "there is nothing to remove of 'kept'" in cluster.refused(2, "clean", *here, "kept", "--remove")
 
 
-def test_more_workers_than_slots_and_no_slot_at_all(cluster: Standing) -> None:
-    cluster.up(slots=2)
-    text = cluster.ok("submit", ENDLESS, "--name", "wide", "--workers", "4")
-    assert text == (
-        "wide runs on 2 workers: node-1:6700, node-1:6701\n"
-        "4 were asked for: it spreads out by itself when there are more slots\n"
-    )
-    text = cluster.ok("submit", ENDLESS, "--name", "late")
-    assert text == (
-        "late waits: none of the cluster's 2 slots is free; "
-        "it starts by itself when a topology is killed or a supervisor joins\n"
-    )
-    assert cluster.ok("status", "late") == "late is ACTIVE and waits for a free slot\n"
-    assert cluster.json("status", "late")["workers"] == []
-    message = cluster.refused(2, "submit", ENDLESS, "--name", "wide")
-    assert message == "a topology named 'wide' is there already: choose another name, --replace it, or kill it first"
-    cluster.ok("kill", "wide", "-w", "5")
-    wait_for("late to run", lambda: cluster.described("late")["acked"] > 0)
-    assert cluster.json("kill", "late")["pending"] == 0
-    assert list(cluster.run_dir.code.iterdir()) == []
-    assert list(cluster.run_dir.boards.iterdir()) == []
-    cluster.ok("submit", ENDLESS, "--name", "wide", "--workers", "2")
-    cluster.ok("submit", ENDLESS, "--name", "late")
-    assert cluster.ok("down", "-w", "0").endswith(" is stopped; kept for the next squall up: wide, late\n")
-
-
 def test_down_drains_keeps_and_up_goes_on_exactly(cluster: Standing, tmp_path: Path) -> None:
     text, out = tmp_path / "some.txt", tmp_path / "result"
     text.write_text("".join(f"w{n % 97} same w{n % 7}\n" for n in range(30_000)))
@@ -254,22 +228,6 @@ def test_daemons_one_by_one(cluster: Standing) -> None:
 
 def running(cluster: Standing) -> bool:
     return cluster.run("status").returncode == 0
-
-
-def test_down_ends_a_cluster_whose_nimbus_was_killed(cluster: Standing) -> None:
-    cluster.up()
-    cluster.ok("submit", ENDLESS, "--name", "one")
-    wait_for("acks", lambda: cluster.described("one")["acked"] > 0)
-    cluster.lose_keeper()
-    holder = cluster.run_dir.lock_holder()
-    assert holder is not None
-    os.kill(int(holder), signal.SIGKILL)
-    wait_for("its end", lambda: cluster.run_dir.lock_holder() is None)
-    done = cluster.json("down")
-    # The supervisor, its forking parent, the worker.
-    assert (done["pending"], done["killed"]) == ({}, 3)
-    cluster.up()
-    wait_for("acks again", lambda: cluster.described("one")["rates"]["acked_per_sec"] > 0)
 
 
 def test_a_killed_launcher_in_the_foreground_leaves_nothing(cluster: Standing) -> None:

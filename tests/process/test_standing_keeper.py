@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
 import time
 from collections.abc import Callable, Iterator
 
@@ -13,7 +10,7 @@ import pytest
 
 from squall.ipc.run_parent import try_flock
 from squall.scheduler.common.mark import processes_of, role_of
-from squall.scheduler.common.process_title import Kind
+from squall.scheduler.common.process_title import RoleKind
 from squall.scheduler.supervisor.history import read_history
 from tests.process.cli import start
 from tests.process.history_check import broken_rules
@@ -83,46 +80,8 @@ def test_a_killed_supervisors_workers_are_adopted_and_can_be_told_things(
     assert broken_rules(cluster.run_dir) == []
 
 
-def test_in_the_foreground_the_command_replaces_them(cluster: Standing) -> None:
-    address = str(cluster.path.parent / "n")
-    with (
-        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd,
-        start("up", "--slots", "2", SQUALL_DIR=str(cluster.path), NOTIFY_SOCKET=address) as process,
-    ):
-        systemd.bind(address)
-        systemd.settimeout(60)
-        try:
-            assert process.stdout is not None
-            process.stdout.readline()
-            assert systemd.recv(64) == b"READY=1"
-            before = submit_two_workers(cluster)
-            first, supervisor = cluster.nimbus(), cluster.supervisor("node-1")
-            for daemon in (first, supervisor):
-                daemon.kill()
-            wait_for("another Nimbus", lambda: cluster.nimbus().pid != first.pid)
-            wait_for("the node", lambda: cluster.json("status")["nodes"])
-            assert cluster.supervisor("node-1").pid != supervisor.pid
-            assert workers(cluster) == before
-            cluster.keeper().kill()
-            wait_for("the next keeper's daemons", lambda: len(others := daemons(cluster)) == 2 and all(
-                each.ppid() == cluster.keeper().pid for each in others))
-            assert workers(cluster) == before
-            process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=100)
-        finally:
-            process.kill()
-            os.unlink(address)
-    assert process.returncode == 130, err
-    assert "nimbus was killed by SIGKILL" in err
-    assert "supervisor-node-1 was killed by SIGKILL" in err
-    assert "it is started again at once" in err
-    assert "the cluster's keeper was killed: another one takes over\n" in err
-    assert processes_of(cluster.run_dir) == []
-    assert broken_rules(cluster.run_dir) == []
-
-
 def daemons(cluster: Standing) -> set[psutil.Process]:
-    kinds = (Kind.NIMBUS, Kind.SUPERVISOR)
+    kinds = (RoleKind.NIMBUS, RoleKind.SUPERVISOR)
     found = processes_of(cluster.run_dir)
     return {process for process in found if (role := role_of(process)) is not None and role.kind in kinds}
 

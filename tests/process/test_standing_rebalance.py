@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from examples.word_count import topology as word_count
-from squall import ClusterError, Config, LocalCluster, UsageError
+from squall import ClusterError, Config, LocalCluster
 from tests.process.standing_topologies import endless
 from tests.process.test_examples import read_counts, read_ledger
 from tests.process.waiting import wait_for
@@ -45,51 +45,6 @@ def test_words_are_counted_exactly_across_moves(cluster: LocalCluster, tmp_path:
     assert report.timed_out == 0
     assert read_counts(out) == Counter(" ".join(LINES).split())
     assert read_ledger(out) == {(0, offset): 4 for offset in range(len(LINES))}
-
-
-def test_a_move_keeps_the_status_and_the_totals(cluster: LocalCluster) -> None:
-    job = cluster.submit("endless", endless(), Config(workers=1))
-    wait_for("some acks", lambda: job.stats().acked > 1000)
-    job.deactivate()
-    view = job.view()
-    assert view is not None
-    wait_for("the spouts to rest", view.is_at_rest)
-    acked = job.stats().acked
-    assert job.rebalance(workers=2) == 0
-    job.wait_until_ready(timeout=60)
-    assert job.state().topology.status == "INACTIVE"
-    assert job.stats().acked == acked
-    job.activate()
-    wait_for("more acks", lambda: job.stats().acked > acked)
-    cluster.inject("kill", "node-1:6700")
-    wait_for("the replacement", lambda: any(r.ready_after_secs is not None for r in job.stats().restarts))
-    assert job.kill(20.0) == 0
-
-
-def test_at_the_limit_it_moves_all_the_same_and_says_what_was_pending(cluster: LocalCluster) -> None:
-    job = cluster.submit("stuck", endless(seconds_per_tuple=0.2, pending=200), Config(workers=1))
-    wait_for("messages that are pending", lambda: job.stats().pending == 200)
-    assert 0 < job.rebalance(workers=2, wait_secs=0.1) <= 200
-    job.wait_until_ready(timeout=60)
-    wait_for("messages that are pending again", lambda: job.stats().pending == 200)
-    assert 0 < job.kill(0.1) <= 200
-
-
-def test_what_cannot_be_is_refused(cluster: LocalCluster) -> None:
-    job = cluster.submit("endless", endless(), Config(workers=1))
-    for workers, parallelism, message in (
-        (0, {}, "workers is 0; allowed: an integer from 1 to 1024"),
-        (None, {}, "nothing is to change"),
-        (None, {"nothing": 3}, "component 'nothing' cannot have 3 executors; allowed: 1 to 2, its tasks"),
-        (None, {"nothing": 0}, "cannot have 0 executors"),
-        (None, {"count": 1}, "there is no component 'count'; components are __acker, nothing, numbers"),
-    ):
-        with pytest.raises(UsageError, match=message):
-            job.rebalance(workers, parallelism)
-    assert job.state().topology.status == "ACTIVE"
-    job.kill(0.0)
-    with pytest.raises(UsageError, match="there is no topology named 'endless'; running: none"):
-        job.activate()
 
 
 def test_a_job_of_a_topology_that_was_replaced_says_so(cluster: LocalCluster) -> None:

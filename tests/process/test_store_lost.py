@@ -11,7 +11,7 @@ import pytest
 
 from squall.engine.errors import ClusterError
 from squall.scheduler.client.nimbus_client import NimbusClient
-from squall.scheduler.nimbus.store import STORE_FILES
+from squall.scheduler.nimbus.store import STORE_FILES, Store
 from tests.process.cli import start
 from tests.process.standing_tools import ENDLESS, Standing, directory
 from tests.process.waiting import wait_for
@@ -34,7 +34,7 @@ def nimbus(cluster: Standing) -> Iterator[None]:
             process.communicate(timeout=100)
 
 
-def test_a_flipped_bit_stops_nothing(cluster: Standing) -> None:
+def test_a_damaged_store_stops_nothing(cluster: Standing) -> None:
     cluster.up(slots=2)
     cluster.ok("submit", ENDLESS, "--name", "one")
     wait_for("acks", lambda: cluster.described("one")["acked"] > 0)
@@ -46,15 +46,15 @@ def test_a_flipped_bit_stops_nothing(cluster: Standing) -> None:
     killed.wait(60)
     whole = {name: (cluster.path / name).read_bytes() for name in STORE_FILES if (cluster.path / name).exists()}
     for name, data in whole.items():
-        (cluster.path / name).write_bytes(data.replace(b"ACTIVE", b"ACTIVF"))
+        (cluster.path / name).write_bytes(data[:4096] + b"\xff" * (len(data) - 4096))
 
     assert "nimbus.db is damaged" in cluster.run("nimbus").stderr
-    # It was started singly, and has no log of its own.
-    with pytest.raises(ClusterError, match=r"is away, .*nimbus\.db is damaged"):
+    with pytest.raises(ClusterError, match=r"is away, .*`squall nimbus --dir .*` starts it again"):
         NimbusClient(cluster.run_dir, patience_secs=0.1)
-    assert "nimbus.db is damaged" in cluster.refused(1, "repair")
     assert sorted(os.listdir(cluster.run_dir.boards)) == there[0]
-    cluster.ok("repair", "--empty")
+    for name in whole:
+        (cluster.path / name).unlink(missing_ok=True)
+    Store(cluster.run_dir.nimbus_db).close()  # an operator's copy, from before the topology
     with nimbus(cluster):
         # A Nimbus that knows nothing: the worker stays until an operator says otherwise.
         wait_for("the node", lambda: cluster.json("status")["nodes"])
@@ -70,17 +70,3 @@ def test_a_flipped_bit_stops_nothing(cluster: Standing) -> None:
         assert os.listdir(cluster.run_dir.boards) == []
         assert cluster.ok("list") == "no topologies\n"
         wait_for("both slots", lambda: len(cluster.json("status")["free_slots"]) == 2)
-
-
-def test_a_board_that_was_removed_is_made_anew(cluster: Standing) -> None:
-    cluster.up(slots=1)
-    cluster.ok("submit", ENDLESS, "--name", "one")
-    wait_for("acks", lambda: cluster.described("one")["acked"] > 0)
-    (board,) = cluster.run_dir.boards.iterdir()
-    killed = cluster.nimbus()
-    with cluster.keeper_held():
-        board.unlink()
-        killed.kill()
-    wait_for("another board", board.exists)
-    wait_for("acks on it", lambda: cluster.described("one")["acked"] > 0)
-    assert [row["name"] for row in cluster.json("list")["topologies"]] == ["one"]

@@ -1,8 +1,7 @@
-"""The life of components on real workers: inactive submission, activation, threads, several tasks of an executor."""
+"""The life of components on real workers: inactive submission, activation, errors, ticks on threads."""
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,8 @@ from tests.process.parts import note, notes
 from tests.process.waiting import wait_for
 
 
-class Threads(BasicBolt):
-    """Notes (component, task index, thread) of each tuple."""
+class Notes(BasicBolt):
+    """Notes where it is prepared, and ticks; passes on what comes."""
 
     outputs = ("value",)
 
@@ -44,18 +43,15 @@ class Threads(BasicBolt):
             return
         if tup[0] == "report":
             collector.report_error(ValueError("something odd"))
-        thread = threading.current_thread()
-        kind = "main" if thread is threading.main_thread() else thread.name
-        note(self.directory, "threads", [self.context.component_id, self.context.task_index, kind])
         collector.emit(tup.values)
 
 
 def topology(feeder: FeederSpout, directory: Path) -> TopologyBuilder:
     builder = TopologyBuilder()
     builder.set_spout("spout", feeder)
-    waits = builder.set_bolt("waits", Threads(directory, blocking=True), parallelism=2, tasks=4).all_grouping("spout")
+    waits = builder.set_bolt("waits", Notes(directory, blocking=True), parallelism=2, tasks=4).all_grouping("spout")
     waits.set_config(tick_tuple_freq_secs=0.02)
-    builder.set_bolt("works", Threads(directory, blocking=False), parallelism=1, tasks=2).all_grouping("waits")
+    builder.set_bolt("works", Notes(directory, blocking=False), parallelism=1, tasks=2).all_grouping("waits")
     return builder
 
 
@@ -172,20 +168,3 @@ def await_turns(directory: Path, workers: tuple[str, ...] = ("node-1:6700", "nod
     """Wait until the loop of each worker has gone round at least once from now on."""
     before = ticks(directory)
     wait_for("workers to turn", lambda: all(ticks(directory)[worker] >= before[worker] + 2 for worker in workers))
-
-
-def test_blocking_executors_have_a_thread_each_and_tasks_share_it(
-    squall_cluster: LocalCluster, tmp_path: Path
-) -> None:
-    feeder = FeederSpout(directory=tmp_path)
-    job = squall_cluster.submit("threads", topology(feeder, tmp_path).build(), Config(workers=1))
-    feeder.feed(("x",))
-    feeder.finish()
-    job.wait_until_drained(90)
-    seen = {(component, index): thread for component, index, thread in notes(tmp_path, "threads")}
-    assert {seen["works", index] for index in range(2)} == {"main"}
-    waits = [seen["waits", index] for index in range(4)]
-    # Tasks 0 and 1 are one executor's, 2 and 3 another's.
-    assert waits[0] == waits[1] != waits[2] == waits[3]
-    assert all(thread.startswith("waits[") for thread in waits)
-    assert feeder.acked == [1]

@@ -23,10 +23,9 @@ class ProcessWorld:
     # Long beside what a message takes, also on a machine that has much else to do.
     timeout_secs = 2.0
 
-    def __init__(self, cluster: LocalCluster, directory: Path, workers: int) -> None:
+    def __init__(self, cluster: LocalCluster, directory: Path) -> None:
         self.directory = directory
         self._cluster = cluster
-        self._workers = workers
         self._feeders: list[FeederSpout] = []
         self._lines: list[str] = []
         self._job: Job
@@ -36,7 +35,7 @@ class ProcessWorld:
         return self._feeders[-1]
 
     def start(self, builder: TopologyBuilder, **settings: Any) -> None:
-        self._job = self._cluster.submit("storm", builder.build(), Config(workers=self._workers, **settings))
+        self._job = self._cluster.submit("storm", builder.build(), Config(workers=3, **settings))
 
     def settle(self) -> None:
         fed = sum(feeder.fed for feeder in self._feeders)
@@ -59,9 +58,9 @@ class ProcessWorld:
         return "\n".join(self._lines)
 
 
-@pytest.fixture(params=[1, 3])
-def world(request: pytest.FixtureRequest, squall_cluster: LocalCluster, tmp_path: Path) -> World:
-    return ProcessWorld(squall_cluster, tmp_path, request.param)
+@pytest.fixture
+def world(squall_cluster: LocalCluster, tmp_path: Path) -> World:
+    return ProcessWorld(squall_cluster, tmp_path)
 
 
 @pytest.mark.squall_cluster(slots_per_node=3)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from squall import Config, LocalCluster
+from squall import Config, run
 from tests.process import unread_parts
 from tests.process.cli import squall
 from tests.process.unread_parts import COUNT, VICTIM
@@ -44,21 +43,8 @@ def test_with_default_settings(tmp_path: Path, what: str, who: str, deaths: int)
         assert "reading field data of stream default of source[" in letter["error"]
 
 
-@pytest.mark.parametrize("kind", [unread_parts.Unreadable, unread_parts.Unsendable])
-def test_with_one_attempt_and_no_crashes(kind: type) -> None:
-    with LocalCluster(nodes=1, slots_per_node=2) as cluster:
-        settings: Any = {"workers": 2, "ackers": 1, "on_error": "fail", "max_attempts": 1}
-        report = cluster.submit("bad", unread_parts.topology(kind), Config(**settings)).wait_until_drained(timeout=90)
-    assert (report.dead_letters, report.acked, report.failed, report.timed_out) == (1, COUNT - 1, 0, 0)
-    assert report.restarts == []
-    assert report.links["refused"] == 0
-
-
-@pytest.mark.parametrize("kind", [unread_parts.Unreadable, unread_parts.Unsendable])
-def test_without_message_ids_it_is_dropped_and_counted(kind: type) -> None:
-    with LocalCluster(nodes=1, slots_per_node=2) as cluster:
-        topology = unread_parts.topology(kind, unread_parts.Untracked)
-        job = cluster.submit("bad", topology, Config(workers=2, ackers=1, on_error="fail"))
-        report = job.wait_until_drained(timeout=90)
+def test_without_message_ids_it_is_dropped_and_counted() -> None:
+    topology = unread_parts.topology(unread_parts.Unreadable, unread_parts.Untracked)
+    report = run(topology, Config(workers=2, ackers=1, on_error="fail"))
     assert report.untracked == (COUNT, COUNT - 1, 1, 0, 0)
     assert (report.untracked_emitted, report.emitted, report.restarts) == (COUNT, 0, [])

@@ -114,7 +114,3 @@ def test_on_a_terminal_the_screen_is_redrawn_and_ctrl_c_leaves_it_as_it_was(clus
             watching.kill()
             os.close(ours)
     assert shown.rindex(SHOW_CURSOR) > shown.rindex(HIDE_CURSOR)
-
-
-def test_wrong_use(cluster: Standing) -> None:
-    assert "--watch has no end" in cluster.refused(2, "status", "--watch", "--json")

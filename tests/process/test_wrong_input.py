@@ -36,20 +36,12 @@ def build(spout, bolt):
 
 CASES = {
     "syntax error": ("def topology(:\n", 2, "file.py:1: SyntaxError: "),
-    "import error": ("import no_such_module\n", 2, "file.py:1: importing it raised ModuleNotFoundError: No module"),
     "factory raises": (
         HEAD + "def topology():\n    raise ValueError('no luck')\n", 2, "topology() raised ValueError: no luck",
     ),
-    "factory returns nothing": (
-        HEAD + "def topology():\n    pass\n", 2, "returned a value of type NoneType; it must return a",
-    ),
-    "no topology": (HEAD, 2, "defines no 'topology'"),
-    "mistakes": (
-        HEAD + "topology = build(One, Nothing())\n", 2, "component 'one' must be a Spout, not One; pass an instance",
-    ),
     "unpicklable": (
         HEAD + "s = One()\ns.inner = {'lock': threading.Lock()}\ntopology = build(s, Nothing())\n", 2,
-        "component 'one' cannot be sent to a worker: one.inner['lock'] is a lock, which cannot be pickled",
+        "component 'one' cannot be sent to a worker: one.inner, a dict, cannot be pickled",
     ),
     "wrong number of values": (
         HEAD + "class Bad(One):\n    def next_tuple(self):\n        self.collector.emit((1, 2, 3), 1)\n"
@@ -80,16 +72,9 @@ def test_bad_topology_files(tmp_path: Path, case: str) -> None:
     ("arguments", "message"),
     [
         (["run", "no_such_file.py"], "topology file no_such_file.py does not exist"),
-        (["run", "examples"], "topology file examples is a directory"),
-        (["run", "examples/word_count.py"], "word_count.py needs text files or --feed FEED"),
         (["run", "examples/word_count.py", "--", "missing.txt"], "missing.txt does not exist"),
-        (["run", "examples/word_count.py", "--", "--feed", "missing"], "missing"),
+        (["run", "examples/sales_day.py"], "the following arguments are required: --out"),
         (["run", "examples/names.py", "--set", "wrokers=2"], "unknown setting wrokers; did you mean workers?"),
-        (["run", "examples/names.py", "--set", "workers=0"], "setting workers is 0; allowed: an integer from 1 to"),
-        (["run", "examples/names.py", "--set", "topology.message.timeout.secs=soon"], "is 'soon'; allowed: a number"),
-        (["run", "examples/names.py", "--set", "nonsense"], "--set 'nonsense' is not understood; write KEY=VALUE"),
-        (["run", "examples/names.py", "--workers", "-1"], "setting workers is -1; allowed: an integer from 1 to 1024"),
-        (["run", "examples/names.py", "--for", "soon"], "duration 'soon' is not understood"),
         (["run", "examples/names.py", "--", "x"], "takes no arguments, but got x"),
     ],
 )
@@ -105,7 +90,7 @@ def test_run_directory_in_use(tmp_path: Path) -> None:
     with LocalCluster(run_dir=directory):
         done = squall("run", "examples/names.py", "--dir", directory)
     assert done.returncode == 2
-    assert f"run directory {directory} is in use by pid" in done.stderr
+    assert f"a cluster runs in {directory} already (Nimbus is pid " in done.stderr
 
 
 def test_run_directory_too_long_for_a_socket(tmp_path: Path) -> None:

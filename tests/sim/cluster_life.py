@@ -24,7 +24,7 @@ from squall.scheduler.common.messages import (
     TopologyRecord,
 )
 from squall.scheduler.nimbus.decisions import Nimbus
-from tests.sim.daemons import NimbusDaemon, SupervisorDaemon
+from squall.scheduler.worker.lease import Lease
 from tests.sim.invariants import (
     FORGOTTEN,
     NAME_TWICE,
@@ -36,6 +36,8 @@ from tests.sim.invariants import (
     InvariantBrokenError,
 )
 from tests.sim.machine import LEASE_SECS, Machine, Process
+from tests.sim.nimbus_daemon import FULL, LOCKED, NimbusDaemon, SimulatedStore
+from tests.sim.supervisor_daemon import SupervisorDaemon
 
 NAMES = ("one", "two", "three")
 LIFE_SECS, HEAL_SECS = 20.0, 90.0
@@ -50,6 +52,10 @@ class LifeParts:
     nimbus: type[NimbusDaemon] = NimbusDaemon
     supervisor: type[SupervisorDaemon] = SupervisorDaemon
     process: type[Process] = Process
+    lease: type[Lease] = Lease
+    store: type[SimulatedStore] = SimulatedStore
+    faults: tuple[str, ...] = ()
+    """The only ones that happen; with none, all do."""
 
     @property
     def life(self) -> type[ClusterLife]:
@@ -117,7 +123,7 @@ class ClusterLife:
     """How many of them clients make in a second."""
     fault_rates: Sequence[float] = (0.3, 1.0, 3.0)
     faults: Sequence[str] = (
-        "worker", "worker", "nimbus", "supervisor", "node", "parent", "leave", "stop", "hang", "refuse",
+        "worker", "worker", "nimbus", "supervisor", "node", "parent", "leave", "stop", "hang", "refuse", "store",
     )
 
     def __init__(self, seed: int, parts: LifeParts = THE_PRODUCT, without: Collection[int] = ()) -> None:
@@ -141,9 +147,18 @@ class ClusterLife:
         self._seen: set[int] = set()
         self._fenced_at: dict[int, float] = {}
         self._rate = self.rng.choice(self.fault_rates)
+        self.faults = parts.faults or self.faults
 
     def run(self) -> str:
         """The hash of all that happened. Raises InvariantBrokenError."""
+        try:
+            self._live()
+        finally:
+            self.nimbus.let_go()
+            self.machine.close()
+        return self.machine.digest
+
+    def _live(self) -> None:
         machine = self.machine
         self.nimbus.start()
         for node in self.nodes:
@@ -153,10 +168,9 @@ class ClusterLife:
         machine.run_until(machine.now + self.life_secs, self._check)
         self._heal()
         self._come_to_rest()
-        return machine.digest
 
     def _new_machine(self, seed: int, parts: LifeParts) -> Machine:
-        return Machine(seed, parts.process)
+        return Machine(seed, parts)
 
     def _come_to_rest(self) -> None:
         self.machine.run_until(self.machine.now + HEAL_SECS, self._check)
@@ -273,6 +287,8 @@ class ClusterLife:
             machine.note(f"stop {type(victim).__name__}")
         elif fault == "refuse":
             node.refuses = rng.choice((0.0, 0.5))
+        elif fault == "store":
+            self.nimbus.break_store(rng.choice((LOCKED, FULL, "")))
 
     def _later(self, daemon: NimbusDaemon | SupervisorDaemon) -> None:
         epoch = daemon.epoch
@@ -285,6 +301,7 @@ class ClusterLife:
 
     def _heal(self) -> None:
         """Break nothing any more; who hangs is found out, as by its heartbeat, and who is stopped goes on."""
+        self.nimbus.break_store("")
         for each in (self.nimbus, *self.nodes):
             each.tears = False
         if len(self.nodes) > 1 and self.rng.random() < 0.3:
@@ -367,17 +384,20 @@ class ClusterLife:
                 if nimbus.cluster().free_slots or record.status == "KILLED":
                     self._broken(NOT_RUNNING, f"{name} is {record.status}, assignment {assignment}")
                 continue
-            cells = self.machine.boards[record.id, assignment.version]
-            for cell, slot in zip(cells, assignment.workers, strict=True):
-                process = self.machine.processes.get(cell.pid)
+            board = self.machine.board(record.id, assignment.version)
+            assert board is not None
+            for index, slot in enumerate(assignment.workers):
+                row = board.slot(index)
+                process = self.machine.processes.get(row.pid)
                 if process is None or not process.is_ready:
-                    self._broken(NOT_RUNNING, f"{name} has no worker in {slot}: {cell}")
+                    self._broken(NOT_RUNNING, f"{name} has no worker in {slot}: {row}")
                 elif process.status != record.status:
                     self._broken(NOT_RUNNING, f"{process} is {process.status}, {name} is {record.status}")
-                wanted.add(cell.pid)
+                wanted.add(row.pid)
         for process in self.machine.processes.values():
             if process.pid not in wanted:
                 self._broken(STRAY, str(process))
+        self.nimbus.check_store()
 
     def _check_told(self, there: dict[str, TopologyRecord]) -> None:
         for name, status in self.told.items():

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from squall.engine.core.emit_paths import AnyCollector, fast_emit
+from squall.engine.api.failure import Failure
+from squall.engine.core.emit_paths import AnyCollector, Emit, fast_emit
 from squall.engine.core.surroundings import Parts as CoreParts
+from squall.engine.core.turn import FRAMES_AT_ONCE, Sending, Turn
 from squall.engine.flow.anchoring import Anchoring
 from squall.engine.flow.batch import Batch, OpenBatch
-from squall.engine.flow.collectors import BasicCollector, Emit
+from squall.engine.flow.blocks import BlockAcks
+from squall.engine.flow.bolt_collectors import BasicCollector
+from squall.engine.tracking.acker import Acker
+from squall.engine.tracking.blocks import TrackedBlock
+from squall.engine.tracking.open_messages import OpenMessages
 from tests.sim import invariants
-from tests.sim.block_mutants import (
-    CoarseBlocks,
-    DeafBlocks,
-    MasklessBlocks,
-    MuteBlocks,
-    SolidaryAcker,
-    TogetherAcker,
-    UnwrittenBlocks,
-)
 from tests.sim.cores import Cluster
 from tests.sim.halves import run_halves
 from tests.sim.invariants import InvariantBrokenError
@@ -38,16 +35,164 @@ from tests.sim.mutants import (
     SwallowingReceiver,
 )
 from tests.sim.parts import Parts
-from tests.sim.turn_mutants import (
-    FollowsLate,
-    LooksNotAgain,
-    LooksTooSoon,
-    NeverRotates,
-    TellsNobody,
-    WaitsForCompany,
-    WritesLate,
-)
 from tests.unit.ledger import IN_BATCHES
+
+# ---- blocks: these need components that take batches ----
+
+
+class TogetherAcker(Acker):
+    """All trees of a block count as processed with the first of them."""
+
+    __slots__ = ()
+
+    def ack_block(self, base: int, acks: BlockAcks) -> None:
+        super().ack_block(base, acks)
+        tracked = self._blocks.get(base)
+        if tracked is not None and len(tracked) < tracked.block.members:
+            for member in list(tracked):
+                tracked.give_up(member)
+                self._answer(tracked, [member])
+
+
+class SolidaryAcker(Acker):
+    """All trees of a block fail with one of them."""
+
+    __slots__ = ()
+
+    def fail(self, root: int, failure: Failure) -> None:
+        found = self._blocks.find(root)
+        super().fail(root, failure)
+        if found is not None:
+            tracked, _ = found
+            for other in tracked.block.roots(tracked):
+                super().fail(other, failure)
+
+
+class MasklessBlocks(Acker):
+    """Nobody knows to which workers the trees of a block were sent on."""
+
+    __slots__ = ()
+
+    def ack_block(self, base: int, acks: BlockAcks) -> None:
+        super().ack_block(base, BlockAcks(acks.members, acks.xors))
+
+
+class DeafBlocks(Acker):
+    """What single tuples say of a tree in a block is not heard."""
+
+    __slots__ = ()
+
+    def _ack_elsewhere(self, acks: list[tuple[int, int]], masks: Mapping[int, int]) -> None:
+        super()._ack_elsewhere([ack for ack in acks if self._blocks.find(ack[0]) is None], masks)
+
+
+class CoarseBlocks(Acker):
+    """A worker counts as holding a part of every tree of a block if it holds one of any."""
+
+    __slots__ = ()
+
+    def ack_block(self, base: int, acks: BlockAcks) -> None:
+        every = int.from_bytes(b"\1" * acks.members, "little")
+        super().ack_block(base, BlockAcks(acks.members, acks.xors, dict.fromkeys(acks.masks, every)))
+
+
+class MuteBlocks(Acker):
+    """Nobody is told of the trees of a block that fail together by a death."""
+
+    __slots__ = ()
+
+    def _fail_touched(self, tracked: TrackedBlock, mask: int, failure: Failure | None) -> None:
+        told = len(self.block_answers)
+        super()._fail_touched(tracked, mask, failure)
+        del self.block_answers[told:]
+
+
+class UnwrittenBlocks(OpenMessages):
+    """No journal has what is emitted in blocks."""
+
+    __slots__ = ()
+
+    def _add_block(self, *emitted: Any) -> None:
+        watching, self.attempts.watching = self.attempts.watching, False
+        super()._add_block(*emitted)
+        self.attempts.watching = watching
+
+
+# ---- turns ----
+
+
+class FollowsLate(Turn):
+    """Looks at the board after what came was executed and answered."""
+
+    def _take_in(self) -> bool:
+        frames = self._transport.receive(self._core.receive, FRAMES_AT_ONCE)
+        acks = self._transport.take_acks(self._tracking.take_acks)
+        if frames or acks:
+            self._write_journals()
+            self._core.run_bolts()
+            self.settle()
+            self._send(self._transport.take_heard())
+        self.follow_peers()
+        return frames + acks > 0
+
+
+class WritesLate(Turn):
+    """Writes journals when the bolts have had their turn."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._write_journals: Callable[[], None] = lambda: None
+
+    def run(self) -> bool:
+        worked = super().run()
+        self._core.write_journals()
+        return worked
+
+
+class LooksNotAgain(Turn):
+    """Says that it sleeps, and sleeps."""
+
+    def lie_down(self) -> int:
+        wait_ms = super().lie_down()
+        return wait_ms or (0 if self._worked else 1)
+
+
+class LooksTooSoon(Turn):
+    """Looks for the last time before it says that it sleeps."""
+
+    def lie_down(self) -> int:
+        self._transport.polled()
+        if self._worked or self._transport.has_acks:
+            return 0
+        self._transport.set_awake(False)
+        return self._idle_wait_ms
+
+
+class TellsNobody(Turn):
+    """Acks that have a shorter way take it, those that do not are lost."""
+
+    def _tell(self) -> None:
+        for told in self._tracking.take_to_tell():
+            self._transport.tell_acks(*told)
+
+
+class WaitsForCompany(Sending):
+    """Sends full frames, and answers, and nothing because there is time for it."""
+
+    def end_of_turn(self, worked: bool, due: bool) -> set[int] | None:
+        workers = super().end_of_turn(worked, due)
+        return set() if workers is None else workers
+
+
+class NeverRotates(Turn):
+    """Has no message timeout pass: no tree is forgotten."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.rotates_at_ns = 1 << 62
+
+
+# ---- the controls ----
 
 
 @dataclass(frozen=True)

@@ -1,28 +1,30 @@
-"""A life of everything at once: real worker cores over simulated wires, placed and watched by simulated daemons, with
-Nimbus's shipped store on files in memory, while all of it is broken and mended.
+"""A life of everything at once: real worker cores over simulated wires, placed and watched by simulated daemons, while
+all of it is broken and mended.
 
 What must hold, beside what holds in every life of a cluster (`tests.sim.cluster_life`): what the book says of tuples
-(`tests.sim.book`); a topology taken for one at rest is; the store holds what Nimbus knows. At the end: every record is
-acked, the boards say that all is drained, each slot is a topology's or free.
+(`tests.sim.book`); a topology taken for one at rest is. At the end: every record is acked, the boards say that all is
+drained, each slot is a topology's or free.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from squall.engine.api.config import Config
 from squall.ipc.shim import LinkRule
 from squall.scheduler.common.messages import ComponentSummary, SubmitTopology
 from squall.scheduler.records.topology_view import TopologyView
-from tests.sim.book import topology_of
+from tests.sim.book import Lines, topology_of
 from tests.sim.cluster_life import ClusterLife, LifeParts
-from tests.sim.daemons import NimbusDaemon, SupervisorDaemon
 from tests.sim.invariants import MISCOUNTED, NEVER_ENDED, NOT_RUNNING, SLOT_LEAKED, STATE_LEFT, InvariantBrokenError
-from tests.sim.joined_machine import JoinedMachine, MachineParts
-from tests.sim.stored_nimbus import FULL, LOCKED, StoredNimbus
+from tests.sim.joined_machine import JoinedMachine
+from tests.sim.machine import Process
+from tests.sim.parts import PARTS, Parts
+from tests.sim.supervisor_daemon import SupervisorDaemon
 from tests.sim.watchful_supervisor import WatchfulSupervisor
+from tests.sim.worker_process import WorkerProcess
 
 _HEAL_SECS, _LOOK_SECS, _STILL_SECS = 130.0, 0.5, 2.0
 _TIMEOUTS_SECS = (5.0, 60.0)
@@ -35,9 +37,10 @@ _LINK_FAULTS = ("drop", "duplicate", "delay", "reorder", "corrupt", "truncate", 
 class JoinedParts(LifeParts):
     """What a joined life is made of; controls put something wrong in."""
 
-    nimbus: type[NimbusDaemon] = StoredNimbus
     supervisor: type[SupervisorDaemon] = WatchfulSupervisor
-    machine: MachineParts = field(default_factory=MachineParts)
+    process: type[Process] = WorkerProcess
+    worker: Parts = PARTS
+    lines: type[Lines] = Lines
 
     @property
     def life(self) -> type[JoinedLife]:
@@ -61,7 +64,6 @@ class JoinedLife(ClusterLife):
         "hang", "refuse", "links", "links", "store",
     )
     machine: JoinedMachine
-    nimbus: StoredNimbus
 
     def __init__(self, seed: int, parts: JoinedParts = JOINED, without: Collection[int] = ()) -> None:
         self._seed = seed
@@ -72,16 +74,9 @@ class JoinedLife(ClusterLife):
         self._ackers = self.rng.choice((None, 1, 2))
         self._pending = self.rng.choice((3, 10, None))
 
-    def run(self) -> str:
-        try:
-            return super().run()
-        finally:
-            self.nimbus.let_go()
-            self.machine.close()
-
     def _new_machine(self, seed: int, parts: LifeParts) -> JoinedMachine:
         assert isinstance(parts, JoinedParts)
-        return JoinedMachine(seed, parts.machine)
+        return JoinedMachine(seed, parts)
 
     def _takes_step(self) -> bool:
         takes = super()._takes_step()
@@ -119,8 +114,6 @@ class JoinedLife(ClusterLife):
             victim.stopped_until = max(victim.stopped_until, machine.now + rng.choice((0.05, 0.5, 3.0)))
         elif fault == "links":
             self._break_links()
-        elif fault == "store":
-            self.nimbus.break_store(rng.choice((LOCKED, FULL, "")))
         else:
             super()._inject(fault, node)
 
@@ -133,15 +126,10 @@ class JoinedLife(ClusterLife):
         self.machine.break_links([LinkRule(kind, self.rng.choice((0.02, 0.1, 0.3))) for kind in kinds])
 
     def _heal(self) -> None:
-        self.nimbus.break_store("")
         self.machine.break_links([])
         for process in self.machine.workers:
             process.dies_in = None
         super()._heal()
-
-    def has_said(self, text: str) -> bool:
-        """Whether that is in the trace."""
-        return any(text in line for line in self.machine.lines)
 
     # ---- what must hold ----
 
@@ -176,8 +164,6 @@ class JoinedLife(ClusterLife):
             return False
         if any(node.is_leaving or not node.up for node in self.nodes):
             return False
-        if any(node.is_leaving for node in self.nodes):
-            return False
         try:
             self._check_end()
         except InvariantBrokenError:
@@ -186,7 +172,6 @@ class JoinedLife(ClusterLife):
 
     def _check_end(self) -> None:
         super()._check_end()
-        self.nimbus.check_store()
         self._check_slots()
         for record, assignment in self.nimbus.nimbus.assigned():
             board = None if assignment is None else self.machine.board(record.id, assignment.version)

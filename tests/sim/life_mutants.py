@@ -1,12 +1,17 @@
-"""Clusters that are wrong in one place each: the simulation of daemons must notice."""
+"""Clusters that are wrong in one place each: simulated lives must notice. Where daemons and store alone show it, the
+workers are simulated, too; otherwise they are the product's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace
 
+from squall.engine.api.failure import Failure
+from squall.engine.core.surroundings import Parts as CoreParts
+from squall.ipc.board import Board
 from squall.scheduler.common.messages import (
     Assignment,
     AssignNode,
@@ -15,10 +20,31 @@ from squall.scheduler.common.messages import (
     TopologyRecord,
 )
 from squall.scheduler.nimbus.decisions import Instructions, Nimbus
-from squall.scheduler.nimbus.instruction import NimbusInstruction, StoreChange, StoreTopology
+from squall.scheduler.nimbus.instruction import CreateBoard, NimbusInstruction, StoreChange, StoreTopology
+from squall.scheduler.nimbus.topology_life import TopologyLife
+from squall.scheduler.worker.lease import Lease
+from tests.sim import invariants
+from tests.sim.book import Lines
 from tests.sim.cluster_life import LifeParts
-from tests.sim.daemons import NimbusDaemon, SupervisorDaemon
+from tests.sim.core_mutants import NEITHER, TellsNobody, careless_emit
+from tests.sim.joined_life import JoinedParts
 from tests.sim.machine import Process
+from tests.sim.mutants import BlindAcker, HighestPrefix
+from tests.sim.nimbus_daemon import NimbusDaemon, SimulatedStore
+from tests.sim.parts import Parts
+from tests.sim.supervisor_daemon import SupervisorDaemon
+from tests.sim.watchful_supervisor import WatchfulSupervisor
+
+
+@dataclass(frozen=True)
+class LifeMutant:
+    """What was taken away, and the invariants one of which must break."""
+
+    parts: LifeParts
+    breaks: tuple[str, ...]
+
+
+# ---- daemons and store ----
 
 
 class TellsFirst(NimbusDaemon):
@@ -51,25 +77,17 @@ class CountsAnew(SupervisorDaemon):
     """Begins to count incarnations again when it begins."""
 
     def _admit(self, work: SlotAssignment) -> Any:
-        cells = super()._admit(work)
-        if cells is not None and work.slot_index < len(cells) and cells[work.slot_index].pid == 0:
-            cells[work.slot_index].incarnation = 0
-        return cells
-
-    def start(self) -> None:
-        for (node, _), (boot, _) in self.machine.ledger.items():
-            cells = self.machine.boards.get((boot.topology.id, boot.assignment.version))
-            if node == self.node and cells is not None:
-                cells[boot.slot_index].incarnation = 0
-        super().start()
+        board = super()._admit(work)
+        if board is not None and board.slot(work.slot_index).pid == 0:
+            board.set_slot(work.slot_index, 0, 0, 0)
+        return board
 
 
-class NoLease(Process):
-    """Lives as long as nobody ends it."""
+class NoLease(Lease):
+    """Does not end."""
 
-    @property
-    def may_live(self) -> bool:
-        return True
+    def check(self) -> None:
+        pass
 
 
 class Deaf(SupervisorDaemon):
@@ -92,10 +110,11 @@ class Forgets(NimbusDaemon):
 class KeepsNoSuccessor(NimbusDaemon):
     """Keeps in mind alone what takes the place of a topology."""
 
-    def _store(self, change: StoreChange) -> None:
-        if isinstance(change, StoreTopology):
-            change = StoreTopology(replace(change.record, successor=None))
-        super()._store(change)
+    def _store_all(self, changes: list[StoreChange]) -> None:
+        super()._store_all([
+            StoreTopology(replace(change.record, successor=None)) if isinstance(change, StoreTopology) else change
+            for change in changes
+        ])
 
 
 class Impatient(Nimbus):
@@ -111,14 +130,117 @@ class Impatient(Nimbus):
         return super().replaced(topology_id, now)
 
 
+class ForgetsPlaces(NimbusDaemon):
+    """Comes back without knowing where topologies run."""
+
+    def _read_store(self) -> tuple[list[TopologyLife], int, set[str]]:
+        lives, number, deleted = super()._read_store()
+        return [TopologyLife(life.record) for life in lives], number, deleted
+
+
+class CommitsHalf(SimulatedStore):
+    """Commits each change by itself."""
+
+    def _run(self, sql: str, *values: object) -> Any:
+        found = super()._run(sql, *values)
+        if sql.startswith(("INSERT", "UPDATE", "DELETE")):
+            super()._run("COMMIT")
+            super()._run("BEGIN IMMEDIATE")
+        return found
+
+
+class Unjournaled(SimulatedStore):
+    """Writes to its file without a journal, and makes no copy."""
+
+    def _make_copy(self) -> None:
+        pass
+
+    def _open(self) -> None:
+        super()._open()
+        self._run("PRAGMA journal_mode = OFF")
+
+
+# ---- daemons and real workers ----
+
+
+class Inattentive(WatchfulSupervisor):
+    """Does not hear of the end of the workers that it has taken over."""
+
+    def _watch(self, process: Process, parent: int | None) -> None:
+        super()._watch(process, parent)
+        if parent is None:
+            process.on_end = lambda status: None
+
+
+class RestsSoon(NimbusDaemon):
+    """Takes a topology for one at rest when its spouts were told to stop."""
+
+    def _is_at_rest(self, record: TopologyRecord, assignment: Assignment) -> bool:
+        self.machine.check_rest(record.id, assignment.version)
+        return True
+
+
+class BeginsBoards(NimbusDaemon):
+    """Makes a board that continues no other."""
+
+    def _make_board(self, step: CreateBoard) -> None:
+        path = self.machine.run_dir.board(step.topology_id, step.version)
+        Board.create(str(path), step.n_slots, step.n_tasks).close()
+
+
+class Unasking(NimbusDaemon):
+    """Does not ask a node that registers what it holds."""
+
+    def register(self, request: RegisterSupervisor, answer: Callable[[AssignNode], None]) -> None:
+        super().register(replace(request, holds={}), answer)
+
+
+class Unmoved(Lines):
+    """Hears of a failure, and does nothing."""
+
+    def on_failure(self, message_id: int, failure: Failure) -> None:
+        self.book.fails(self.opening, message_id, failure.reason, self.context.now_ns())
+
+
+class KeepsHighest(Lines):
+    prefix = HighestPrefix
+
+
+_LOST = (invariants.MESSAGE_LOST, invariants.WAITED_FOR_TIMEOUT)
+
 LIFE_MUTANTS = {
-    "stored before told": LifeParts(nimbus=TellsFirst),
-    "stored before answered": LifeParts(nimbus=AnswersFirst),
-    "dead nodes found": LifeParts(nimbus=ForgetsNodes),
-    "incarnations from the board": LifeParts(supervisor=CountsAnew),
-    "lease": LifeParts(process=NoLease),
-    "registration": LifeParts(supervisor=Deaf),
-    "leaving nodes known": LifeParts(nimbus=Forgets),
-    "successors stored": LifeParts(nimbus=KeepsNoSuccessor),
-    "successors wait": LifeParts(decisions=Impatient),
+    "stored before told": LifeMutant(LifeParts(nimbus=TellsFirst), (invariants.NAME_TWICE,)),
+    "stored before answered": LifeMutant(LifeParts(nimbus=AnswersFirst), (invariants.FORGOTTEN,)),
+    "dead nodes found": LifeMutant(LifeParts(nimbus=ForgetsNodes), (invariants.NOT_RUNNING,)),
+    "incarnations from the board": LifeMutant(LifeParts(supervisor=CountsAnew), (invariants.NAME_TWICE,)),
+    "lease": LifeMutant(LifeParts(lease=NoLease), (invariants.STRAY, invariants.TWO_LIVE)),
+    "registration": LifeMutant(LifeParts(supervisor=Deaf), (invariants.STRAY, invariants.NOT_RUNNING)),
+    "leaving nodes known": LifeMutant(LifeParts(nimbus=Forgets), (invariants.GIVEN_WHILE_LEAVING,)),
+    "successors stored": LifeMutant(LifeParts(nimbus=KeepsNoSuccessor), (invariants.FORGOTTEN,)),
+    "successors wait": LifeMutant(LifeParts(decisions=Impatient), (invariants.TWO_OF_A_NAME,)),
+    "places from the store": LifeMutant(LifeParts(nimbus=ForgetsPlaces), (invariants.NAME_TWICE,)),
+    "one transaction": LifeMutant(LifeParts(store=CommitsHalf), (invariants.STORE_DIFFERS,)),
+    "the store's journal": LifeMutant(LifeParts(store=Unjournaled), (invariants.STORE_DIFFERS,)),
+    "deaths of adopted workers": LifeMutant(
+        JoinedParts(supervisor=Inattentive, faults=("supervisor", "worker")),
+        # Nobody starts another in its place, and nobody fails what was under way to it.
+        (invariants.NOT_RUNNING, invariants.WAITED_FOR_TIMEOUT),
+    ),
+    "a look at what is open": LifeMutant(JoinedParts(nimbus=RestsSoon), (invariants.RESTED_EARLY,)),
+    "boards that continue": LifeMutant(JoinedParts(nimbus=BeginsBoards), (invariants.MISCOUNTED,)),
+    "what a node holds": LifeMutant(
+        JoinedParts(nimbus=Unasking, faults=("nimbus", "stop", "worker")), (invariants.MISCOUNTED,)
+    ),
+    "replay": LifeMutant(JoinedParts(lines=Unmoved), (invariants.MESSAGE_LOST,)),
+    "contiguous position": LifeMutant(JoinedParts(lines=KeepsHighest), (invariants.COMMITTED_TOO_FAR,)),
+    "anchors": LifeMutant(
+        JoinedParts(worker=Parts(core=CoreParts(fast_emit=careless_emit))), (invariants.ACKED_EARLY,)
+    ),
+    "trees of the dead": LifeMutant(
+        JoinedParts(worker=Parts(core=CoreParts(acker=BlindAcker)), faults=("inside",)), _LOST
+    ),
+    "link dedupe and INIT guard": LifeMutant(
+        JoinedParts(worker=NEITHER), (invariants.ACKED_EARLY, invariants.EXECUTED_TWICE)
+    ),
+    "acks for who sleeps": LifeMutant(JoinedParts(worker=Parts(turn=TellsNobody)), _LOST),
 }

@@ -1,43 +1,45 @@
-"""One machine of the simulated cluster: time, messages, what is on disk, and the processes that run.
+"""One machine of the simulated cluster: time, messages, a run directory in memory, and the processes that run.
 
 Guarantees: what happens depends on the seed alone; everything that happens is in the trace, whose hash is the same when
-a seed is run again. What is on disk outlives every process.
+a seed is run again. What is on disk outlives every process; the boards there are the product's, and so is the lease
+by which a worker lives. `close` removes the directory; what a killed simulation leaves, the next machine removes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import heapq
+import os
 import random
-from collections.abc import Callable, Hashable, MutableMapping
-from dataclasses import dataclass, field
+import shutil
+import tempfile
+from collections.abc import Callable, Hashable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from squall.ipc.board import DEAD, STOPPED
-from squall.scheduler.common.messages import Assignment, RestartRecord, TopologyRecord, WorkerBoot
+from squall.ipc.board import READY, Board, BoardMissing
+from squall.ipc.rundir import RunDir
+from squall.scheduler.common.messages import Assignment, TopologyRecord, WorkerBoot
 from squall.scheduler.supervisor.instruction import SetBoard
+from squall.scheduler.worker.lease import Lease, LeaseEnded
+
+if TYPE_CHECKING:
+    from tests.sim.cluster_life import LifeParts
 
 LEASE_SECS = 1.0
 _BEGIN_LOOK_SECS = 0.02
 _LATENCY_SECS = (0.0005, 0.02)
+_IN_MEMORY, _PREFIX = Path("/dev/shm"), "squall-sim-"
 
 
-@dataclass
-class Cell:
-    """A slot's cell on a status board."""
-
-    incarnation: int = 0
-    state: int = 0
-    pid: int = 0
-
-
-@dataclass
-class Stored:
-    """One topology in the store."""
-
-    record: TopologyRecord
-    assignment: Assignment | None = None
-    restarts: dict[tuple[str, int], RestartRecord] = field(default_factory=dict)
-    kill_wait_secs: float = 0.0
+def _directory() -> str:
+    """Make a directory in memory, and remove those of simulations that were killed."""
+    parent = _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
+    for path in parent.glob(f"{_PREFIX}*-*"):
+        if not Path("/proc", path.name.split("-")[2]).exists():
+            shutil.rmtree(path, ignore_errors=True)
+    return tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent)
 
 
 class Actor:
@@ -52,16 +54,16 @@ class Actor:
 
 
 class Machine:
-    """Clock, network, disk, processes."""
+    """Clock, network, disk, processes. Close it at the end."""
 
-    def __init__(self, seed: int, process: type[Process] | None = None) -> None:
+    def __init__(self, seed: int, parts: LifeParts) -> None:
         self.rng = random.Random(seed)
-        self._process = process or Process
+        self.parts = parts
         self.now = 100.0
-        self.boards: MutableMapping[tuple[str, int], list[Cell]] = {}
-        self.store: dict[str, Stored] = {}
-        self.deleted: set[str] = set()
-        self.number = 1
+        self.run_dir = RunDir(_directory())
+        self.run_dir.boards.mkdir()
+        self._boards: dict[Path, Board] = {}
+        """Mapped, by path."""
         self.ledger: dict[tuple[str, int], tuple[WorkerBoot, int]] = {}
         self.processes: dict[int, Process] = {}
         """Those that live."""
@@ -72,6 +74,12 @@ class Machine:
         self._trace = hashlib.blake2b(digest_size=16)
         self.lines: list[str] = []
         """The trace, for people."""
+
+    def close(self) -> None:
+        for board in self._boards.values():
+            with contextlib.suppress(BufferError):  # a worker that was killed still looks at it
+                board.close()
+        shutil.rmtree(self.run_dir.path)
 
     # ---- time ----
 
@@ -100,8 +108,29 @@ class Machine:
     def digest(self) -> str:
         return self._trace.hexdigest()
 
+    # ---- boards ----
+
+    def board(self, topology_id: str, version: int) -> Board | None:
+        """The board of an assignment, if it is there."""
+        path = self.run_dir.board(topology_id, version)
+        found = self._boards.get(path)
+        if found is None or not found.is_there:
+            try:
+                found = self._boards[path] = Board.attach(str(path))
+            except BoardMissing:
+                return None
+        return found
+
     def board_says(self, step: SetBoard) -> None:
-        """A supervisor has written a slot's cell."""
+        """A supervisor has written a slot's row."""
+
+    def is_at_rest(self, record: TopologyRecord, assignment: Assignment) -> bool:
+        """Whether nothing of it is under way any more; here it takes some time, while all its workers live."""
+        board = self.board(record.id, assignment.version)
+        if board is None or self.rng.random() >= 0.2:
+            return False
+        rows = map(board.slot, range(board.n_slots))
+        return all(row.state == READY and self.lives(row.pid) for row in rows)
 
     # ---- messages ----
 
@@ -127,7 +156,7 @@ class Machine:
 
     def fork(self, boot: WorkerBoot) -> Process:
         self._next_pid += 1
-        process = self._process(self, self._next_pid, boot)
+        process = self.parts.process(self, self._next_pid, boot)
         self.processes[process.pid] = process
         self.note(f"fork {process}")
         return process
@@ -144,6 +173,8 @@ class Process:
         self._machine = machine
         self.pid = pid
         self.boot = boot
+        self._lease: Lease | None = None
+        """From when it has found its board."""
         self.status = boot.topology.status
         self.is_ready = False
         self.hangs = False
@@ -168,11 +199,11 @@ class Process:
     def _open(self) -> None:
         if not self.lives or self.hangs:
             return
-        if not self.may_live:
+        if not self.may_live or self._lease is None:
             # It finds no board, or a later incarnation on it.
             self.end(1 << 8)
             return
-        if not self.has_begun:
+        if not self._lease.has_begun(self.pid):
             self._machine.after(_BEGIN_LOOK_SECS, self._open)
             return
         self.is_ready = True
@@ -207,25 +238,16 @@ class Process:
         self._machine.after(LEASE_SECS, self._check_lease)
 
     @property
-    def has_begun(self) -> bool:
-        """Whether its supervisor knows it, by the board."""
-        boot = self.boot
-        cells = self._machine.boards.get((boot.topology.id, boot.assignment.version))
-        if cells is None:
-            return False
-        cell = cells[boot.slot_index]
-        return (cell.incarnation, cell.pid) == (boot.incarnation, self.pid)
-
-    @property
     def may_live(self) -> bool:
-        """Whether it has its lease: its board is there, and names no later incarnation."""
-        boot = self.boot
-        cells = self._machine.boards.get((boot.topology.id, boot.assignment.version))
-        if cells is None:
+        """Whether it has its lease."""
+        if self._lease is None:
+            boot = self.boot
+            board = self._machine.board(boot.topology.id, boot.assignment.version)
+            if board is None:
+                return False
+            self._lease = self._machine.parts.lease(board, boot.slot_index, boot.incarnation)
+        try:
+            self._lease.check()
+        except LeaseEnded:
             return False
-        cell = cells[boot.slot_index]
-        if cell.incarnation == boot.incarnation:
-            return cell.state not in (DEAD, STOPPED)
-        return cell.incarnation < boot.incarnation
-
-
+        return True

@@ -222,7 +222,7 @@ class Node:
     def _pass_on(self, bolt: BoltSpec, task: int, run: Run, serials: tuple[int, ...]) -> None:
         outbox = self.outbox
         if bolt.kind == RESETS:
-            outbox.reset_run(run)
+            outbox.reset_roots(run.trees())
         for target in bolt.targets:
             batch = self.open_to(task, target)
             if bolt.kind == SELF_ANCHOR:

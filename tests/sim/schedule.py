@@ -152,11 +152,6 @@ class Finding:
         return f"{self.error}\n  {self.smallest}"
 
 
-def replay(seed: int, parts: Parts) -> Finding | None:
-    """The case of one seed, shrunk if it breaks something."""
-    return find([seed], parts)
-
-
 def find(seeds: Iterable[int], parts: Parts) -> Finding | None:
     """The first case among these seeds that breaks an invariant."""
     dice = Dice()

@@ -1,40 +1,48 @@
-"""Whole clusters in simulated time: the decisions of Nimbus and supervisors under deaths, stops and lost answers."""
+"""Whole clusters in simulated time, under deaths, stops and lost answers: daemons and store alone, and joined with real
+workers; `make sim` runs more of it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tests.sim.cluster_life import ClusterLife, broken_by, first_broken, shortest
+from tests.sim.cluster_life import THE_PRODUCT, ClusterLife, LifeParts, broken_by, first_broken, shortest
+from tests.sim.joined_life import JOINED, JoinedLife
 from tests.sim.life_mutants import LIFE_MUTANTS
 from tests.sim.lives import main
 
-LIVES = 60
-MUTANT_LIVES = 400
+MUTANT_LIVES = 150
 
 
-def test_what_must_hold_holds(seed: int) -> None:
-    broken = first_broken(range(seed, seed + LIVES))
-    assert broken is None, f"python -m tests.sim.lives --seed {broken[0]}: {broken[1]}"
+@pytest.mark.parametrize(("parts", "lives"), [(THE_PRODUCT, 30), (JOINED, 12)], ids=["alone", "joined"])
+def test_what_must_hold_holds(parts: LifeParts, lives: int, seed: int) -> None:
+    broken = first_broken(range(seed, seed + lives), parts)
+    assert broken is None, f"python -m tests.sim.lives --seed {broken[0]}, or --joined --seed ...: {broken[1]}"
 
 
-def test_a_seed_is_one_life(seed: int) -> None:
-    first, second = ClusterLife(seed), ClusterLife(seed)
+@pytest.mark.parametrize("parts", [THE_PRODUCT, JOINED], ids=["alone", "joined"])
+def test_a_seed_is_one_life(parts: LifeParts, seed: int) -> None:
+    """Down to each byte on the wires."""
+    first, second = parts.life(seed, parts), parts.life(seed, parts)
     assert first.run() == second.run()
     assert first.machine.lines == second.machine.lines
-    assert ClusterLife(seed + 1).run() != first.machine.digest
+    assert parts.life(seed + 1, parts).run() != first.machine.digest
 
 
 def test_the_faults_really_happen() -> None:
-    happened: set[str] = set()
-    for seed in range(20):
-        life = ClusterLife(seed)
+    said = {"nimbus ends", "nimbus dies", "nimbus dies after", "killed inside", "has left", "no answer"}
+    wanted = {*JoinedLife.faults, *said, "worker died", "frame lost"}
+    for seed in range(60):
+        life = JoinedLife(seed)
         life.run()
-        happened |= {line.split(" fault: ")[1].split(",")[0] for line in life.machine.lines if " fault: " in line}
-        happened |= {line.split(" ", 1)[1] for line in life.machine.lines if line.endswith("nimbus dies")}
-        happened |= {"has left" for line in life.machine.lines if line.endswith("has left")}
-        happened |= {line.split()[-1] for line in life.machine.lines if line.endswith("answer")}
-    faults = {"worker", "nimbus", "supervisor", "node", "parent", "leave", "stop", "hang", "refuse"}
-    assert happened >= faults | {"nimbus dies", "has left", "answer"}
+        wanted -= {line.split(" fault: ")[1].split(",")[0] for line in life.machine.lines if " fault: " in line}
+        wanted -= {text for text in said if any(text in line for line in life.machine.lines)}
+        for book in life.machine.books.values():
+            wanted -= book.reasons.keys()
+        if not wanted:
+            break
+    assert not wanted
 
 
 def test_topologies_are_really_replaced() -> None:
@@ -52,14 +60,17 @@ def test_topologies_are_really_replaced() -> None:
 
 @pytest.mark.parametrize("off", LIFE_MUTANTS)
 def test_what_is_switched_off_is_noticed(off: str) -> None:
-    broken = first_broken(range(MUTANT_LIVES), LIFE_MUTANTS[off])
+    mutant = LIFE_MUTANTS[off]
+    broken = first_broken(range(MUTANT_LIVES), mutant.parts)
     assert broken is not None, f"without {off!r} every invariant holds all the same"
+    assert broken[1].invariant in mutant.breaks
     # The same life breaks nothing of the product: it is what is off that does.
-    assert broken_by(broken[0]) is None
+    product = JOINED if mutant.parts.life is JoinedLife else THE_PRODUCT
+    assert broken_by(broken[0], replace(product, faults=mutant.parts.faults)) is None
 
 
 def test_the_shortest_history_that_shows_it() -> None:
-    parts = LIFE_MUTANTS["stored before answered"]
+    parts = LIFE_MUTANTS["contiguous position"].parts
     found = first_broken(range(MUTANT_LIVES), parts)
     assert found is not None
     whole, least = broken_by(found[0], parts), shortest(found[0], parts)
@@ -70,7 +81,7 @@ def test_the_shortest_history_that_shows_it() -> None:
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str], seed: int) -> None:
-    assert main(["--seeds", "20", "--first", str(seed), "--processes", "1"]) == 0
-    assert f"20 lives from seed {seed} on" in capsys.readouterr().out
-    assert main(["--seed", str(seed)]) == 0
+    assert main(["--seeds", "10", "--first", str(seed), "--processes", "1"]) == 0
+    assert f"10 lives from seed {seed} on" in capsys.readouterr().out
+    assert main(["--joined", "--seed", str(seed)]) == 0
     assert "every invariant holds; trace" in capsys.readouterr().out

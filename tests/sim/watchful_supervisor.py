@@ -7,8 +7,7 @@ from squall.ipc.board import SLOT_HEARTBEAT_NS
 from squall.scheduler.common.messages import SlotAssignment
 from squall.scheduler.common.progress_watch import ProgressWatch
 from squall.scheduler.supervisor.worker_life import SlotState
-from tests.sim.daemons import SupervisorDaemon
-from tests.sim.joined_machine import BoardCell
+from tests.sim.supervisor_daemon import SupervisorDaemon
 
 _SWEEP_SECS = 1.0
 
@@ -38,6 +37,5 @@ class WatchfulSupervisor(SupervisorDaemon):
                 self.carry_out(self.decisions.stuck(port, still_secs, now))
 
     def _heartbeat_ns(self, work: SlotAssignment) -> int:
-        cell = self._cell(work)
-        assert isinstance(cell, BoardCell)
-        return cell.board.words[cell.board.slot_at(work.slot_index) + SLOT_HEARTBEAT_NS]
+        board = self._boards[work.topology.id, work.assignment.version]
+        return board.words[board.slot_at(work.slot_index) + SLOT_HEARTBEAT_NS]

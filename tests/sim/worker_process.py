@@ -22,10 +22,8 @@ from squall.engine.core.surroundings import Surroundings
 from squall.ipc.data_plane import DataPlane, PlaneAddress, PlaneLimits, PlaneParts
 from squall.ipc.frame import opening_of
 from squall.scheduler.common.messages import WorkerBoot
-from squall.scheduler.worker.board import WorkerBoard, socket_path
-from squall.scheduler.worker.lease import Lease, LeaseEnded
+from squall.scheduler.worker.board import BoardTrialPermit, WorkerBoard, socket_path
 from squall.scheduler.worker.loop import plan_of
-from squall.scheduler.worker.trial_permit import BoardTrialPermit
 from tests.sim.book import Book, topology_of
 from tests.sim.invariants import unwrapped
 from tests.sim.machine import Process
@@ -101,7 +99,6 @@ class Inside:
         config = Config(**boot.topology.conf)
         plan = plan_of(boot.assignment)
         self.board = machine.board(boot.topology.id, boot.assignment.version)
-        self.lease = Lease(self.board, me, incarnation)
         self.context = Context(machine.wire)
         path = socket_path(machine.run_dir, boot, boot.node, boot.port, incarnation)
         self.address = f"ipc://{path}"
@@ -173,7 +170,7 @@ class WorkerProcess(Process):
         if not self.lives or self.hangs or self._is_stopped(self._open):
             return
         machine = self.machine
-        if self.may_live and self.has_begun:
+        if self.may_live and self._lease is not None and self._lease.has_begun(self.pid):
             with unwrapped():
                 self.inside = Inside(self, machine, machine.book_of(self.boot.topology))
             machine.by_address[self.inside.address] = self
@@ -200,23 +197,6 @@ class WorkerProcess(Process):
         else:
             machine.wire.queues.pop(inside.address, None)
             inside.context.die()
-
-    @property
-    def may_live(self) -> bool:
-        if self.inside is None:
-            return super().may_live
-        try:
-            self.inside.lease.check()
-        except LeaseEnded:
-            return False
-        return True
-
-    @property
-    def has_begun(self) -> bool:
-        boot = self.boot
-        board = self.machine.board(boot.topology.id, boot.assignment.version)
-        assert board is not None, "its lease has not ended"
-        return Lease(board, boot.slot_index, boot.incarnation).has_begun(self.pid)
 
     def hear_order(self, status: str) -> None:
         if not self._is_stopped(lambda: self.hear_order(status)):

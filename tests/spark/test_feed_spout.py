@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from squall import FeedSpout, TopologyBuilder
 from squall.pipeline.feed.sources import open_feed
-from squall.pipeline.prepare import prepare
 from squall.testing import complete_topology
 from tests.process.cli import ROOT, start
 from tests.process.waiting import wait_for
@@ -24,14 +23,6 @@ def texts_of(spout: FeedSpout) -> Counter[str]:
     builder = TopologyBuilder()
     builder.set_spout("lines", spout, parallelism=2)
     return Counter(text for text, in complete_topology(builder.build())["lines"])
-
-
-def test_a_prepared_feed_is_read_whole(spark: SparkSession, source: Path, tmp_path: Path) -> None:
-    texts = [f"line {number}" for number in range(500)]
-    (source / "a.txt").write_text("\n".join(texts[:300]))
-    (source / "b.txt").write_text("\n".join(texts[300:]))
-    prepare(source, tmp_path / "feed", partitions=2)
-    assert texts_of(FeedSpout(tmp_path / "feed", range_rows=64)) == Counter(texts)
 
 
 def test_a_streaming_querys_files_are_read_and_new_ones_found(

@@ -4,26 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.parquet
 import pytest
 
-from squall import Config
 from squall.cli.commands import main
-from squall.cli.given.loader import load_topology
-from squall.engine.report.run_report import RunReport
-from squall.pipeline.underneath.checkpoint import Checkpoint
-from squall.pipeline.underneath.control import Control
-from squall.pipeline.underneath.runner import SparkRun, Tell
-from squall.scheduler.common import blob
-from tests.spark import counting
-from tests.spark.counting import EXPECTED, counted
-from tests.spark.kinds import NUMBERS, POISON
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,105 +87,3 @@ def test_word_count_gives_the_same_result_on_both_engines(
     assert result(tmp_path / "theirs") == result(tmp_path / "ours")
     report = json.loads(out)
     assert (report["emitted"], report["acked"], report["pending"]) == (9_000, 9_000, 0), err
-
-
-def test_every_kind_of_component_runs_and_a_poison_is_a_dead_letter(
-    spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    kinds, checkpoint = str(Path(__file__).parent / "kinds.py"), tmp_path / "checkpoint"
-    out, err = run(
-        capsys, kinds, "--on", "spark", "--accept-approx", "--json", "--quiet", "--checkpoint", str(checkpoint),
-        "--batch-rows", "700", "--", str(tmp_path / "spark"), code=3,
-    )
-    report = json.loads(out)
-    assert (report["acked"], report["dead_letters"], report["pending"]) == (NUMBERS - 1, 1, 0), err
-    assert f"dead letter of numbers: message {POISON} after 2 attempts: exception in refuse: ValueError" in err
-    [letter] = map(json.loads, (checkpoint / "dead-letters.jsonl").read_text().splitlines())
-    assert (letter["message_id"], letter["component"]) == (str(POISON), "refuse")
-    run(capsys, kinds, "--local", "--json", "--set", "on_error=fail", "--set", "max_attempts=2", "--",
-        str(tmp_path / "ours"), code=3)
-    theirs, ours = (
-        pyarrow.parquet.read_table(tmp_path / name, columns=["number", "square", "_message_id"]).to_pylist()
-        for name in ("spark", "ours")
-    )
-    # A batch that is undone has no effect but in files: there, rows come again, and have the same id.
-    assert {tuple(row.values()) for row in theirs} == {tuple(row.values()) for row in ours}
-    assert len(ours) == NUMBERS - 1
-
-
-DYING = """
-import os
-from squall import BasicBolt, ReplayingSpout, TopologyBuilder
-
-class Numbers(ReplayingSpout):
-    outputs = ("number",)
-
-    def read(self):
-        for number in range(50):
-            yield number, (number,)
-
-class Passes(BasicBolt):
-    outputs = ("number",)
-
-    def execute(self, tup, collector):
-        collector.emit(tup.values)
-
-class Dies(BasicBolt):
-    def prepare(self, conf, context):
-        self.index = context.task_index
-
-    def execute(self, tup, collector):
-        if self.index == 1:
-            os._exit(7)
-
-def topology(args):
-    builder = TopologyBuilder()
-    builder.set_spout("numbers", Numbers())
-    builder.set_bolt("passes", Passes(), parallelism=2).shuffle_grouping("numbers")
-    builder.set_bolt("dies", Dies(), parallelism=3).shuffle_grouping("passes")
-    return builder.build()
-"""
-
-
-def test_a_process_that_dies_without_a_word_ends_the_run_in_one_line(
-    spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    (tmp_path / "dying.py").write_text(DYING)
-    _, err = run(capsys, str(tmp_path / "dying.py"), "--on", "spark", "--accept-approx", "--quiet", code=1)
-    said = "squall: Spark failed: a Python worker died without a message (killed, or out of memory?)"
-    assert said in err.splitlines()
-
-
-class Enough(Exception):
-    """Ends a run in the middle."""
-
-
-@SLOW_BATCHES
-def test_a_run_that_ends_in_the_middle_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
-    loaded = load_topology(str(COUNTING), [str(tmp_path)])
-    data = blob.dump(loaded.topology, loaded.script)
-    numbers: list[int] = []
-
-    def ends_after(batch: int) -> Callable[[Control], None]:
-        def look(control: Control) -> None:
-            numbers.append(control.number)
-            if control.number == batch:
-                raise Enough
-
-        return look
-
-    def go(look: Callable[[Control], None]) -> RunReport:
-        with Checkpoint(tmp_path / "checkpoint", loaded.topology, "counting") as checkpoint:
-            tell = Tell(lambda who, line: None, lambda line: None, look)
-            load = partial(blob.load, data, list(sys.path))
-            made = SparkRun(loaded.topology, Config(), "counting", load, checkpoint, tell, batch_rows=5_000)
-            return made.run(spark, lambda: False, lambda: False)
-
-    for batch in (0, 2):
-        with pytest.raises(Enough):
-            go(ends_after(batch))
-    report = go(ends_after(-1))
-    # Each batch counted once, whatever Spark itself had noted of it.
-    assert numbers == list(range(len(numbers)))
-    assert counted(tmp_path) == EXPECTED
-    assert (report.emitted, report.acked, report.drained) == (counting.NUMBERS, counting.NUMBERS, True)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
-import hashlib
 import json
 import os
 import random
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -167,33 +163,6 @@ def test_a_second_run_fills_the_smaller_partition_and_tells_what_is_gone(
     assert there == {*manifest.file_names, "_feed.json"}
 
 
-@pytest.mark.parametrize("cleans", [False, True])
-def test_new_lines_of_a_longer_file_are_added_once(
-    spark: SparkSession, source: Path, tmp_path: Path, cleans: bool
-) -> None:
-    feed, sql = tmp_path / "feed", tmp_path / "rows.sql"
-    sql.write_text("SELECT * FROM input")
-
-    def again() -> Prepared:
-        return prepare(source, feed, partitions=2, sql=sql if cleans else None)
-
-    write(source / "a.txt", b"a1\n\xff\n")
-    write(source / "b.txt.gz", gzip.compress(b"b1\n"))
-    again()
-    with (source / "a.txt").open("ab") as file:
-        file.write(b"a3\n\xff\na5")
-    assert (made := again()).added_rows == 2
-    assert (made.manifest.files, made.manifest.quarantined, made.manifest.rows) == (2, 2, 4)
-    texts = {name: sorted(lines) for name, lines in texts_of(feed).items()}
-    assert texts == {"a.txt": [(1, "a1"), (3, "a3"), (5, "a5")], "b.txt.gz": [(1, "b1")]}
-    assert again().added_files == 0
-    # Its last line has been read without its end: what follows may belong to it.
-    with (source / "a.txt").open("ab") as file:
-        file.write(b"more\n")
-    with pytest.raises(UsageError, match="its last line had no end when it was read"):
-        again()
-
-
 def test_any_run_adds_exactly_what_is_new(spark: SparkSession, source: Path, tmp_path: Path, seed: int) -> None:
     randomness = random.Random(seed)
     texts: dict[str, bytes] = {}
@@ -212,33 +181,6 @@ def test_any_run_adds_exactly_what_is_new(spark: SparkSession, source: Path, tmp
             found = {name: [text for _, text in sorted(lines)] for name, lines in texts_of(tmp_path / "feed").items()}
             assert found == {name: text.decode().split() for name, text in texts.items() if text}
             assert prepare(source, tmp_path / "feed").added_files == 0
-
-
-def test_checksums_are_those_of_the_files(spark: SparkSession, source: Path, tmp_path: Path) -> None:
-    write(source / "a.txt", b"\xef\xbb\xbfone\r\n\xff\ntwo" + b" long" * MAX_LINE_BYTES)
-    manifest = prepare(source, tmp_path / "feed", partitions=1).manifest
-    listed = [file for entry in manifest.partitions for file in entry.files]
-    listed += [*manifest.quarantine, *(one.sources for one in manifest.increments)]
-    assert len(listed) == 3
-    for file in listed:
-        data = (tmp_path / "feed" / file.name).read_bytes()
-        assert (len(data), hashlib.sha256(data).hexdigest()) == (file.bytes, file.sha256)
-    (line,) = (tmp_path / "feed" / manifest.increments[0].sources.name).read_text().splitlines()
-    assert json.loads(line)["sha256"] == hashlib.sha256((source / "a.txt").read_bytes()).hexdigest()
-
-
-def test_a_feed_inside_its_input_is_not_read_again(spark: SparkSession, source: Path) -> None:
-    write(source / "a.txt", b"text\n")
-    prepare(source, source / "feed")
-    prepare(source, source / "feed", overwrite=True)
-    assert texts_of(source / "feed") == {"a.txt": [(1, "text")]}
-
-
-def test_one_file_and_fewer_files_than_partitions(spark: SparkSession, source: Path, tmp_path: Path) -> None:
-    write(source / "only.txt", b"a\nb\n")
-    manifest = prepare(source / "only.txt", tmp_path / "feed").manifest
-    assert [(entry.partition, entry.rows) for entry in manifest.partitions] == [(0, 2), (1, 0), (2, 0), (3, 0)]
-    assert texts_of(tmp_path / "feed") == {"only.txt": [(1, "a"), (2, "b")]}
 
 
 def test_an_input_without_a_line_of_text_leaves_nothing(spark: SparkSession, source: Path, tmp_path: Path) -> None:
@@ -309,14 +251,3 @@ def test_the_command_prints_one_json_document(spark: SparkSession, source: Path,
     assert document["columns"] == {"path": "string", "line_no": "int", "text": "string"}
     assert document["quarantine_shown"] == ["a.txt:2: not UTF-8"]
     assert "starting Spark" in result.stderr
-
-
-def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
-    arguments = ["prepare", str(tmp_path / "missing"), "--out", str(tmp_path / "feed")]
-    result = subprocess.run(
-        [sys.executable, "-m", "squall", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=100
-    )
-    assert result.returncode == 2
-    assert result.stdout == ""
-    lines = [line for line in result.stderr.splitlines() if not line.startswith("[")]
-    assert lines == [f"squall: cannot read input {tmp_path}/missing: No such file or directory"]

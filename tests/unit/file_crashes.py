@@ -16,9 +16,8 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.common.code_store import CodeStore
 from squall.scheduler.common.messages import Assignment, TopologyRecord, WorkerBoot
 from squall.scheduler.records.attempt_journal import AttemptJournal
-from squall.scheduler.records.dead_letters import LINE_BYTES, DeadLetters
-from squall.scheduler.records.failure_file import FailureFile, read_failures
-from squall.scheduler.records.last_words import read_last_words, write_last_words
+from squall.scheduler.records.dead_letters import DeadLetters
+from squall.scheduler.records.failure_file import FailureFile, read_failures, read_last_words, write_last_words
 from squall.scheduler.records.worker_ledger import WorkerLedger
 from squall.scheduler.supervisor.history import BEGIN, History, Step, read_history
 
@@ -112,19 +111,10 @@ class Letters(Row):
         return {letter.message_id for _, letter in self.letters.take("numbers", 0, (), print)}
 
 
-class LongLetter(Letters):
-    def work(self) -> None:
-        self.add("long", 2 * LINE_BYTES)
-
-    def is_done(self) -> bool:
-        assert "'old'" in self.listed()
-        return "'long'" in self.listed()
-
-
 class GivenBack(Letters):
     def prepare(self) -> None:
         super().prepare()
-        self.add("long", 2 * LINE_BYTES)
+        self.add("long", 100_000)
 
     def work(self) -> None:
         self.letters.give_back()
@@ -235,5 +225,5 @@ class FullHistory(Row):
 
 
 ROWS: list[type[Row]] = [
-    Code, Journal, LongLetter, GivenBack, Refused, Failures, LastWords, Ledger, Lines, FullHistory,
+    Code, Journal, GivenBack, Refused, Failures, LastWords, Ledger, Lines, FullHistory,
 ]  # fmt: skip

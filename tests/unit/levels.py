@@ -10,10 +10,9 @@ from pathlib import Path
 from squall import Config, Topology
 from squall.engine.report.run_report import RunReport
 from squall.pipeline.underneath.control import Control, after, doubts, next_turn, report_of
-from squall.pipeline.underneath.host import Around, Fatal, Turn, WorkerReport
+from squall.pipeline.underneath.host import Fatal, HostTasks, HostTurn, WorkerReport
 from squall.pipeline.underneath.layout import lay_out
-from squall.pipeline.underneath.rows import END, REPORT, STATE, Row
-from squall.pipeline.underneath.stage import copy_component, run_slot
+from squall.pipeline.underneath.stage import END, REPORT, Row, copy_component, run_slot
 
 
 class Levels:
@@ -23,7 +22,7 @@ class Levels:
         self, topology: Topology, config: Config | None = None, state: Path | None = None, batch_rows: int = 100
     ) -> None:
         self.layout = lay_out(topology, config or Config())
-        self.around = Around(self.layout, "test", "run", None if state is None else str(state), copy_component)
+        self.around = HostTasks(self.layout, "test", "run", None if state is None else str(state), copy_component)
         self.control = Control()
         self.batch_rows = batch_rows
         self.stored: dict[str, list[Row]] = {"": []}
@@ -33,7 +32,7 @@ class Levels:
         self.twice: Callable[[int, int], bool] = lambda level, slot: False
         """Of which workers, by level and slot, half the rows are those of another execution."""
 
-    def execute(self, turn: Turn) -> list[Row]:
+    def execute(self, turn: HostTurn) -> list[Row]:
         """Run the levels; nothing is changed by it."""
         rows: list[Row] = []
         for level, workers in enumerate(self.layout.levels):
@@ -75,11 +74,6 @@ class Levels:
             if self.batch().closed:
                 return report_of(self.control, "test")
         raise AssertionError(f"not done after {most} batches: {self.control}")
-
-    @property
-    def state_bytes(self) -> int:
-        """Size of the states of the last batch."""
-        return sum(len(row.body) for row in self.stored[self.control.spouts_at] if row.kind == STATE)
 
 
 class Mixed(Exception):

@@ -23,7 +23,6 @@ import msgspec
 from squall.engine.errors import UsageError
 from squall.ipc.board import STARTING, Board
 from squall.ipc.rundir import RunDir
-from squall.scheduler.breaking.faults_file import faults_now
 from squall.scheduler.common.code_store import CodeStore
 from squall.scheduler.common.messages import (
     ForgetUnknown,
@@ -37,6 +36,7 @@ from squall.scheduler.common.messages import (
     SlotChanged,
     SubmitTopology,
 )
+from squall.scheduler.faults.in_force import faults_now
 from tests.effects import copy_of, dies_at, effects_of
 from tests.unit.run_dirs import COMPONENTS, NimbusHere, files_of, nimbus_in
 

@@ -2,7 +2,7 @@
 
 `RotatedLog(seed, directory).run()` raises AssertionError if a mark that was written is neither done at the end, nor
 excused by the loss of its file before it could be read; or if such a loss was not reported; or if two lines had one
-number. A mark is done if it was given and is below the stored position, or was given in the last life.
+id. A mark is done if it was given and acked, or was given in the last life.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ OPERATIONS = {
 class RotatedLog:
     seed: int
     directory: Path
-    done: list[tuple[int, set[str]]] = field(default_factory=list)
-    """Of each line that was given in this life, or is below the position: its number and its marks."""
+    done: list[tuple[tuple[int, int], set[str]]] = field(default_factory=list)
+    """Of each line that was given in this life, or was acked: its id and its marks."""
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -51,7 +51,8 @@ class RotatedLog:
         """Marks that only a file without a name still has, which the reader holds."""
         self.reports: list[str] = []
         self.texts: dict[tuple[int, int], bytes] = {}
-        self.rotations = self.position = self.now_ns = 0
+        self.acked: set[tuple[int, int]] = set()
+        self.rotations = self.now_ns = 0
         self.has_lost = False
         """Of what is gone the reader may not know whether it had read all."""
         self.seen = 0
@@ -60,7 +61,7 @@ class RotatedLog:
         self.reader: LogReader | None = self.open()
 
     def open(self) -> LogReader:
-        return LogReader(self.log, self.state, self.position, QUIET_SECS, self.reports.append)
+        return LogReader(self.log, self.state, QUIET_SECS, self.reports.append)
 
     def run(self) -> None:
         names, weights = list(OPERATIONS), list(OPERATIONS.values())
@@ -206,18 +207,20 @@ class RotatedLog:
         self.now_ns += LOOK_NS
         if self.reader is None:
             return
-        number, lines = self.reader.look(self.now_ns, self.position)
-        for line in lines:
-            key = self.reader.life, number
-            assert self.texts.setdefault(key, line) == line, (self.seed, self.trail, number, self.texts[key], line)
-            self.done.append((number, set(re.findall(r"<\d+>", line.decode()))))
-            number += len(line)
         self.seen = len(self.written)
+        if (found := self.reader.look(self.now_ns)) is None:
+            return
+        file, lines = found
+        for line in lines:
+            key = file.life, file.read
+            assert self.texts.setdefault(key, line) == line, (self.seed, self.trail, key, self.texts[key], line)
+            self.done.append((key, set(re.findall(r"<\d+>", line.decode()))))
+            file.read += len(line)
 
     def ack(self) -> None:
         if self.reader and self.done:
-            numbers = [number for number, _ in self.done if number >= self.position]
-            self.position = self.random.choice([*numbers, self.reader.next])
+            self.acked.update(self.random.sample([key for key, _ in self.done], len(self.done) // 2))
+            self.reader.store(key for key, _ in self.done if key not in self.acked)
 
     def kill(self) -> None:
         self.death()
@@ -230,7 +233,7 @@ class RotatedLog:
             self.reader = None
             self.excused |= self.fragile
             self.fragile.clear()
-            self.done = [(number, marks) for number, marks in self.done if number < self.position]
+            self.done = [(key, marks) for key, marks in self.done if key in self.acked]
 
 
 def is_open(path: Path) -> bool:

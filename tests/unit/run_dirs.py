@@ -27,10 +27,9 @@ from squall.scheduler.common.messages import (
     TopologyRecord,
     WorkerBoot,
 )
-from squall.scheduler.nimbus.leftovers import check_store_is_there
 from squall.scheduler.nimbus.service import NimbusService
-from squall.scheduler.nimbus.store import Store
-from squall.scheduler.records.worker_ledger import LedgerEntry, encode_entry
+from squall.scheduler.nimbus.store import Store, open_store
+from squall.scheduler.records.worker_ledger import LedgerEntry
 
 COMPONENTS = [ComponentSummary("numbers", "spout", 1, 1)]
 
@@ -129,7 +128,7 @@ def add_topology(run_dir: RunDir, store: Store, name: str, number: int, pid: int
             assignment=assignment, log_path="",
         )
         entry = LedgerEntry(boot, pid, process.start_time_ticks(pid))
-        (run_dir.path / "n" / f"node-1-{port}.worker").write_bytes(encode_entry(entry))
+        (run_dir.path / "n" / f"node-1-{port}.worker").write_bytes(msgspec.msgpack.encode(entry))
     return topology
 
 
@@ -140,8 +139,7 @@ def nimbus_in(path: str | os.PathLike[str]) -> Iterator[NimbusHere]:
     lock = run_dir.lock()
     try:
         run_dir.key()
-        check_store_is_there(run_dir)
-        with Store(run_dir.nimbus_db) as store:
+        with open_store(run_dir) as store:
             yield NimbusHere(run_dir, store)
     finally:
         lock.release()

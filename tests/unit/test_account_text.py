@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from squall.cli.shown.report_text import account_text, emitted_text, failure_lines, metric_lines, untracked_lines
+from squall.cli.shown.report_text import emitted_text, failure_lines, metric_lines
 from squall.engine.api.builder import TopologyBuilder
 from squall.engine.core.local import LocalRunner
 from squall.engine.errors import FailedTuple
@@ -64,18 +64,3 @@ def test_the_numbers_in_a_line_add_up_to_its_emits(name: str) -> None:
     emits, equals, fates = emitted_text({"emitted": 5007, "replayed": 0, **columns}).partition(" = ")
     assert (emits, equals) == ("5,007 emitted (0 replayed)", " = ")
     assert sum(int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*\b", fates)) == 5007
-
-
-@pytest.mark.parametrize(("count", "text"), [
-    (0, "0 dead letters,"), (1, "1 dead letter,"), (2000, "2,000 dead letters,"),
-])
-def test_one_dead_letter_is_no_dead_letters(count: int, text: str) -> None:
-    account = dict.fromkeys(("acked", "failed", "waiting", "pending", "abandoned"), 0)
-    assert text in account_text(account | {"dead_letters": count})
-
-
-@pytest.mark.parametrize(("count", "text"), [
-    (1, "1 message failed and was not emitted again"), (2, "2 messages failed and were not emitted again"),
-])
-def test_one_message_is_no_messages(count: int, text: str) -> None:
-    assert list(untracked_lines({"unreplayed": count, "untracked_emitted": 0, "components": {}})) == [text]

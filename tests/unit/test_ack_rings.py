@@ -7,7 +7,7 @@ import random
 import pytest
 
 from squall.engine.flow.blocks import BlockAcks
-from squall.ipc.ack_rings import AckRings, Told, ring_words, rings_words, untaken
+from squall.ipc.ack_rings import AckRings, Told, ring_words, rings_words
 
 BIG = (1 << 64) - 1
 
@@ -41,29 +41,6 @@ def test_acks_of_blocks_keep_every_word_and_mask(words: memoryview) -> None:
     taken = [(*found[:4], found[4].members, found[4].xors, found[4].masks) for found in other.take_blocks()]
     assert taken == [(0, 5, 17, base, acks.members, acks.xors, acks.masks) for base, acks in told]
     assert other.take_blocks() == []
-
-
-def test_a_block_for_which_there_is_no_room_or_nobody_awake_is_refused(words: memoryview) -> None:
-    one, other = rings(words, 0), rings(words, 1)
-    most = ring_words(3) - 5
-    assert not one.tell_block(1, 1, 0, 1, BlockAcks(most + 1))
-    assert one.tell_block(1, 1, 0, 1, BlockAcks(most))
-    assert not one.tell_block(1, 1, 0, 1, BlockAcks(4))
-    other.take()
-    other.confirm()
-    assert one.tell_block(1, 1, 0, 1, BlockAcks(4))
-    other.set_awake(False)
-    assert not one.tell_block(1, 1, 0, 1, BlockAcks(4))
-
-
-@pytest.mark.parametrize(
-    "masks", [{7: 0}, {7: 1}, {7: BIG}, {7: 1 << 64, 8: 3}, {1: (1 << 400) - 1, 2: 1, BIG: 1 << 399}]
-)
-def test_masks_have_as_many_bits_as_they_need(words: memoryview, masks: dict[int, int]) -> None:
-    one, other = rings(words, 0), rings(words, 1)
-    assert one.tell(1, 1, 0, {7: 7, 8: 8}, masks)
-    assert one.tell(1, 1, 0, {}, masks)
-    assert other.take() == [(0, 1, 0, {7: 7, 8: 8}, masks), (0, 1, 0, {}, masks)]
 
 
 def test_a_full_ring_refuses_until_something_was_taken(words: memoryview) -> None:
@@ -101,46 +78,6 @@ def test_any_sizes_in_any_turns(seed: int) -> None:
     assert refused > 100
     assert len(told) > 1000
     assert other.pass_over() == []
-
-
-def test_numbers_of_a_ring_that_has_been_used_for_years(words: memoryview) -> None:
-    """Positions count words for ever; checksums take their lower half."""
-    one = rings(words, 0)
-    start = (1 << 32) - 700
-    words[3 + 3 * 1 + 0] = start  # the head of ring [1, 0]
-    other = rings(words, 1)
-    for number in range(500):
-        assert one.tell(1, 1, number, {number: number}, {})
-        assert other.take() == [(0, 1, number, {number: number}, {})]
-        other.confirm()
-    assert words[3 + 3 * 1 + 0] > 1 << 32
-
-
-def test_what_is_under_way_is_seen_until_its_receiver_has_published_that_it_took_it(words: memoryview) -> None:
-    lives = [rings(words, me) for me in range(3)]
-    assert untaken(words, 3) == []
-    assert lives[0].tell(2, 1, 0, {1: 1}, {})
-    assert lives[2].tell(1, 1, 0, {1: 1}, {})
-    assert sorted(untaken(words, 3)) == [(0, 2), (2, 1)]
-    lives[1].take()
-    assert sorted(untaken(words, 3)) == [(0, 2), (2, 1)]
-    lives[1].confirm()
-    assert untaken(words, 3) == [(0, 2)]
-    AckRings(words[:], 3, 2, incarnation=2)  # whom it was for has died
-    assert untaken(words, 3) == []
-
-
-def test_a_chunk_that_fits_an_empty_ring_passes_wherever_the_last_one_ended(words: memoryview) -> None:
-    one, other = rings(words, 0), rings(words, 1)
-    acks = dict.fromkeys(range(ring_words(3) // 2 - 2), 1)  # with its head exactly as long as the ring
-    assert one.tell(1, 1, 1, {1: 1}, {})
-    other.take()
-    other.confirm()
-    assert not one.tell(1, 1, 2, acks, {})  # the room at the end is in the way
-    other.take()
-    other.confirm()
-    assert one.tell(1, 1, 3, acks, {})
-    assert [chunk[2] for chunk in other.take()] == [3]
 
 
 # Deaths
@@ -229,11 +166,3 @@ def test_a_chunk_that_never_comes_whole_stops_its_ring_until_it_is_passed_over(w
     assert other.pass_over() == []
     assert one.tell(1, 1, 9, {1: 1}, {})
     assert [chunk[2] for chunk in other.take()] == [9]
-
-
-@pytest.mark.parametrize(
-    ("n_workers", "words_each"), [(1, 2048), (2, 2048), (11, 2048), (16, 1024), (64, 64), (128, 64), (129, 0)]
-)
-def test_size_of_a_ring(n_workers: int, words_each: int) -> None:
-    assert ring_words(n_workers) == words_each
-    assert rings_words(n_workers) == n_workers + n_workers * n_workers * (2 + words_each)

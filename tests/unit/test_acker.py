@@ -20,44 +20,6 @@ def ack(acker: Acker, root: int, value: int, mask: int = 0) -> None:
     acker.ack_many([(root, value)], {root: mask} if mask else {})
 
 
-def test_a_tree_without_targets_is_acked_at_once() -> None:
-    acker = Acker()
-    acker.init(ROOT, 0, TASK)
-    assert acker.answers == [(TASK, ROOT, None)]
-    assert len(acker) == 0
-
-
-def test_a_failure_is_answered_at_once_and_once() -> None:
-    acker = Acker()
-    acker.init(ROOT, 5, TASK)
-    acker.fail(ROOT, WHY)
-    assert acker.answers == [(TASK, ROOT, WHY)]
-    acker.fail(ROOT, WHY)
-    ack(acker, ROOT, 5)
-    assert len(acker.answers) == 1
-    assert len(acker) == 0
-
-
-def test_a_failure_between_acks_before_init() -> None:
-    acker = Acker()
-    ack(acker, ROOT, 5)
-    acker.fail(ROOT, WHY)
-    ack(acker, ROOT, 7)
-    acker.init(ROOT, 5 ^ 8, TASK)
-    assert acker.answers == [(TASK, ROOT, WHY)]
-
-
-def test_trees_do_not_touch_each_other() -> None:
-    acker = Acker()
-    other = 2 << 16
-    acker.init(ROOT, 5, TASK)
-    acker.init(other, 5, TASK + 1)
-    acker.ack_many([(ROOT, 5), (other, 6)], {})
-    assert acker.answers == [(TASK, ROOT, None)]
-    assert acker.reset(other) == TASK + 1
-    assert acker.reset(ROOT) is None
-
-
 def test_large_numbers_keep_apart() -> None:
     acker = Acker()
     edge, task, mask = (1 << 64) - 1, (1 << 31) - 1, 1 << 300
@@ -68,15 +30,6 @@ def test_large_numbers_keep_apart() -> None:
     assert acker.reset(ROOT) == task
     ack(acker, ROOT, edge ^ 1)
     assert acker.answers == [(task, ROOT, None)]
-
-
-def test_what_the_spout_gave_up_is_forgotten() -> None:
-    acker = Acker()
-    acker.init(ROOT, 5, TASK)
-    acker.forget(ROOT)
-    assert len(acker) == 0
-    ack(acker, ROOT, 5)
-    assert acker.answers == []
 
 
 # ---- workers that die ----
@@ -94,68 +47,7 @@ def test_exactly_the_trees_that_touched_the_dead_worker_fail() -> None:
     assert len(acker) == len(masks) - len(failed)
 
 
-def test_a_mask_that_came_with_an_ack_counts() -> None:
-    acker = Acker()
-    acker.init(ROOT, 5, TASK, 0b001)
-    ack(acker, ROOT, 5 ^ 7, mask=0b100)
-    acker.workers_died(0b100, 0b100)
-    assert [failure.reason for *_, failure in acker.answers if failure] == [WORKER_DIED]
-
-
-@pytest.mark.parametrize("by", ["init", "ack", "ack before init"])
-def test_a_mask_that_comes_after_the_death_fails_the_tree(by: str) -> None:
-    acker = Acker()
-    acker.workers_died(0b100, 0b100)
-    if by == "init":
-        acker.init(ROOT, 5, TASK, 0b110)
-    elif by == "ack":
-        acker.init(ROOT, 5, TASK, 0b010)
-        ack(acker, ROOT, 5 ^ 7, mask=0b100)
-    else:
-        ack(acker, ROOT, 5 ^ 7, mask=0b100)
-        acker.init(ROOT, 5, TASK, 0b010)
-    ((_, _, failure),) = acker.answers
-    assert failure is not None
-    assert failure.reason == WORKER_DIED
-    assert (len(acker), early(acker)) == (0, 0)
-
-
-def test_a_tree_that_was_processed_before_the_death_is_acked() -> None:
-    acker = Acker()
-    acker.init(ROOT, 5, TASK, 0b100)
-    ack(acker, ROOT, 5)
-    acker.workers_died(0b100, 0b100)
-    assert acker.answers == [(TASK, ROOT, None)]
-    # ... and so is one of which this is learnt afterwards.
-    acker.answers.clear()
-    ack(acker, ROOT, 5, mask=0b100)
-    acker.init(ROOT, 5, TASK, 0b100)
-    assert acker.answers == [(TASK, ROOT, None)]
-
-
-def test_workers_that_come_back_are_no_longer_dead() -> None:
-    acker = Acker()
-    acker.workers_died(0b100, 0b100)
-    acker.workers_died(0, 0)
-    acker.init(ROOT, 5, TASK, 0b100)
-    assert len(acker) == 1
-
-
 # ---- what late messages leave behind ----
-
-
-def test_early_messages_survive_one_rotation() -> None:
-    acker = Acker()
-    ack(acker, ROOT, 5)
-    acker.rotate()
-    ack(acker, ROOT, 7)
-    acker.rotate()
-    acker.init(ROOT, 5 ^ 7, TASK)
-    assert acker.answers == [(TASK, ROOT, None)]
-    acker.fail(ROOT, WHY)
-    acker.rotate()
-    acker.init(ROOT, 5, TASK)
-    assert acker.answers[-1] == (TASK, ROOT, WHY)
 
 
 def test_garbage_stays_bounded_while_messages_keep_coming() -> None:
@@ -171,45 +63,6 @@ def test_garbage_stays_bounded_while_messages_keep_coming() -> None:
     acker.rotate()
     acker.rotate()
     assert (len(acker), early(acker)) == (0, 0)
-
-
-# ---- trees that nobody answers ----
-
-
-def test_an_init_that_is_repeated_after_the_answer_is_dropped_in_time() -> None:
-    acker = Acker()
-    acker.init(ROOT, 5, TASK)
-    ack(acker, ROOT, 5)
-    acker.init(ROOT, 5, TASK)
-    assert len(acker) == 1
-    for _ in range(3):
-        acker.rotate()
-    assert len(acker) == 0
-    assert acker.answers == [(TASK, ROOT, None)]
-
-
-def test_a_tree_outlives_its_timeout_twice() -> None:
-    acker = Acker()
-    for _ in range(2):
-        acker.rotate()  # what came before does not make a tree older
-    acker.init(ROOT, 5, TASK, 0b1)
-    for _ in range(2):
-        acker.rotate()
-    ack(acker, ROOT, 5 ^ 7, mask=0b10)
-    assert len(acker) == 1
-    ack(acker, ROOT, 7)
-    assert acker.answers == [(TASK, ROOT, None)]
-
-
-def test_a_tree_that_is_reset_again_and_again_is_kept() -> None:
-    acker = Acker()
-    acker.init(ROOT, 5, TASK, 0b100)
-    for _ in range(5):
-        for _ in range(2):
-            acker.rotate()
-        assert acker.reset(ROOT) == TASK
-    acker.workers_died(0b100, 0b100)
-    assert [root for _, root, _ in acker.answers] == [ROOT]
 
 
 # ---- size ----
@@ -300,10 +153,3 @@ def test_random_trees_in_any_order_are_acked_when_complete(seed: int, repeats: b
     rng, edges = random.Random(seed), EdgeIds()
     for _ in range(2000):
         assert run_trees(rng, Acker(), edges, repeats) == (set(), set())
-
-
-def test_a_lost_ack_never_acks(seed: int) -> None:
-    rng, edges = random.Random(seed), EdgeIds()
-    for _ in range(1000):
-        premature, _ = run_trees(rng, Acker(), edges, repeats=True, drop=True)
-        assert premature == set()

@@ -10,8 +10,8 @@ import pytest
 from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.tuple import Tuple
 from squall.engine.errors import ComponentError
-from squall.engine.flow.collectors import UNTRACKED
-from tests.unit.rig import STREAMS, Does, DoesBasic, Feeder, Rig, acks, aggregates, chain, emits, keeps, streams_rig
+from squall.engine.flow.bolt_collectors import UNTRACKED
+from tests.unit.rig import STREAMS, Does, Feeder, Rig, acks, aggregates, chain, emits, keeps, streams_rig
 
 
 @pytest.mark.parametrize("first", ["ack", "fail"])
@@ -42,18 +42,6 @@ def test_nothing_can_be_done_with_a_tuple_that_is_done(first: str, second: str) 
     assert len(errors) == 1
     assert (spout.acked, spout.reasons) == (([1], []) if first == "ack" else ([], [(1, "failed")]))
     assert rig.user("sink").seen == []
-
-
-def test_a_tuple_may_be_reset_after_it_is_done() -> None:
-    def execute(bolt: Does, tup: Tuple) -> None:
-        bolt.collector.ack(tup)
-        bolt.collector.reset_timeout(tup)
-
-    spout = Feeder()
-    rig = Rig(chain(spout, Does(execute)))
-    spout.feed("x", id=1)
-    rig.settle()
-    assert spout.acked == [1]
 
 
 @pytest.mark.parametrize("anchors", [5, ["x"], [None], "x", object()])
@@ -127,22 +115,6 @@ def test_ack_branching(goes_on: bool) -> None:
     assert (rig.pending, rig.tracked) == (0, 0)
 
 
-def test_the_same_anchor_twice() -> None:
-    def execute(bolt: Does, tup: Tuple) -> None:
-        bolt.collector.emit(tup.values, [tup, tup])
-        bolt.collector.ack(tup)
-
-    spout = Feeder()
-    rig = Rig(chain(spout, Does(execute, ("value",)), Does(acks)))
-    spout.feed("x", id=0)
-    rig.settle()
-    assert spout.acked == [0]
-    for message_id in (1, 2, 3):
-        spout.feed("x", id=message_id)
-    rig.settle()
-    assert spout.acked == [0, 1, 2, 3]
-
-
 @pytest.mark.parametrize("which", [0, 1])
 def test_failing_what_is_anchored_to_two_trees_fails_both(which: int) -> None:
     def fails(bolt: Does, tup: Tuple) -> None:
@@ -160,27 +132,3 @@ def test_failing_what_is_anchored_to_two_trees_fails_both(which: int) -> None:
     else:
         assert sorted(spout.acked) == [1, 2]
     assert (rig.pending, rig.tracked) == (0, 0)
-
-
-def test_an_anchored_and_an_untracked_tuple_together() -> None:
-    spout = Feeder()
-    rig = Rig(chain(spout, Does(aggregates(2), ("count",)), Does(acks)))
-    spout.feed("x")
-    spout.feed("y", id=2)
-    rig.settle()
-    assert spout.acked == [2]
-
-
-def test_several_streams_to_one_bolt_are_one_tree() -> None:
-    def execute(bolt: DoesBasic, tup: Tuple, collector: Any) -> None:
-        collector.emit(("x",))
-        collector.emit(("x", "y"), stream="pair")
-        collector.emit_direct(bolt.context.component_tasks("sink")[0], ("z",), stream="to")
-        collector.emit(("x",))
-
-    spout = Feeder()
-    rig = streams_rig(spout, DoesBasic(execute, STREAMS))
-    spout.feed("x", id=1)
-    rig.settle()
-    assert sorted(rig.user("sink").seen) == [("x",), ("x",), ("x", "y"), ("z",)]
-    assert spout.acked == [1]

@@ -4,18 +4,16 @@ its reader: stale and wrong descriptors, files that are no arena, limits."""
 from __future__ import annotations
 
 import array
-import errno
 import fcntl
 import mmap
 import os
 import random
-import resource
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from squall.engine.errors import ClusterError, ProtocolError, UsageError
+from squall.engine.errors import ClusterError, ProtocolError
 from squall.ipc.arena import GRAIN_BYTES, MEMFD_NAME, MIN_SIZE_BYTES, Arena, BlockRef, table_bytes
 from squall.ipc.arena_reader import MAX_ARENAS, ArenaReader
 
@@ -49,46 +47,7 @@ def stored(arena: Arena, payload: bytes | bytearray | memoryview) -> BlockRef:
     return ref
 
 
-def reserved_bytes(ref: BlockRef) -> int:
-    """Memory that the arena of a block holds, as the kernel counts it."""
-    return os.stat(f"/proc/self/fd/{ref.fd}").st_blocks * 512
-
-
-# Putting and copying
-
-
-@pytest.mark.parametrize(
-    "buffer",
-    [bytearray(b"abcd"), memoryview(b"xabcdx")[1:5], memoryview(array.array("I", b"abcd"))],
-    ids=["bytearray", "slice", "integers"],
-)
-def test_any_contiguous_buffer_is_a_payload(arena: Arena, reader: ArenaReader, buffer: bytearray | memoryview) -> None:
-    assert reader.copy(stored(arena, buffer)) == b"abcd"
-
-
-def test_payload_with_gaps_is_refused(arena: Arena) -> None:
-    with pytest.raises(UsageError, match=r"shape \(2,\) is not contiguous"):
-        arena.put(memoryview(b"abcd")[::2])
-    stored(arena, bytes(CAPACITY_BYTES))
-
-
-@pytest.mark.parametrize("size", [0, MIN_SIZE_BYTES - 1, 8 << 30])
-def test_impossible_sizes_are_refused(size: int) -> None:
-    with pytest.raises(UsageError, match=f"arena size is {size} bytes; allowed: 65536 to 4294967296"):
-        Arena.create(size)
-
-
 # Room
-
-
-def test_memory_is_reserved_on_need_and_in_steps() -> None:
-    arena = Arena.create(16 << 20)
-    ref = stored(arena, b"x")
-    assert reserved_bytes(ref) == table_bytes(16 << 20) + (2 << 20)
-    stored(arena, bytes(9 << 20))
-    assert reserved_bytes(ref) == table_bytes(16 << 20) + GRAIN_BYTES + (9 << 20)
-    assert arena.put(bytes(8 << 20)) is None
-    arena.close()
 
 
 class Model:
@@ -153,18 +112,6 @@ def check_against(model: Model, arena: Arena, reader: ArenaReader, dice: random.
             arena.free(ref)
 
 
-# Freeing what is not there
-
-
-def test_block_of_another_arena_is_not_freed(arena: Arena) -> None:
-    other = Arena.create(SIZE_BYTES)
-    stored(arena, b"mine")
-    theirs = stored(other, b"theirs")
-    with pytest.raises(ProtocolError, match="another arena"):
-        arena.free(theirs)
-    other.close()
-
-
 # The file
 
 
@@ -181,20 +128,6 @@ def test_arena_can_be_neither_resized_nor_written_by_others(arena: Arena) -> Non
     with pytest.raises(PermissionError):
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
     os.close(fd)
-
-
-def test_closing_is_final_and_may_be_repeated(arena: Arena, reader: ArenaReader) -> None:
-    ref = stored(arena, b"payload")
-    assert reader.copy(ref) == b"payload"
-    arena.close()
-    arena.close()
-    with pytest.raises(UsageError, match="arena that is closed"):
-        arena.put(b"x")
-    assert reader.copy(ref) == b"payload"
-    reader.close()
-    reader.close()
-    with pytest.raises(UsageError, match="reader that is closed"):
-        reader.copy(ref)
 
 
 # Descriptors
@@ -288,19 +221,3 @@ def test_reader_holds_a_bounded_number_of_arenas(reader: ArenaReader) -> None:
     reader.detach(os.getpid())
     assert reader.copy(ref) == b"y"
     arena.close()
-
-
-def test_no_descriptor_left_is_a_cluster_error(arena: Arena, reader: ArenaReader) -> None:
-    ref = stored(arena, b"payload")
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    lowest_unused = os.dup(ref.fd)
-    os.close(lowest_unused)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_unused, limits[1]))
-    try:
-        with pytest.raises(ClusterError, match=f"cannot create an arena .*: {os.strerror(errno.EMFILE)}"):
-            Arena.create(SIZE_BYTES)
-        with pytest.raises(ClusterError, match=f"cannot attach the arena .*: {os.strerror(errno.EMFILE)}"):
-            reader.copy(ref)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    assert reader.copy(ref) == b"payload"

@@ -15,10 +15,7 @@ from squall.engine.api.failure import EXCEPTION, FAILED
 from squall.engine.api.hooks import TaskHook
 from squall.engine.api.stream import Stream
 from squall.engine.core.executor import TaskCrashed
-from squall.engine.core.watching import tamper
-from squall.engine.errors import ComponentError, FailedTuple, TopologyError
-from squall.engine.flow.gathered import LONG_ROWS
-from squall.testing import complete_topology
+from squall.engine.errors import ComponentError
 from tests.unit.batch_rig import BatchFeeder, DoesBatch, fails, nothing, passes, splits
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain, keeps
 
@@ -40,17 +37,6 @@ def row_split(bolt: DoesBasic, tup: Any, collector: Any) -> None:
 # ---- every row is a message ----
 
 
-def test_a_whole_batch_goes_on_as_the_very_column() -> None:
-    last = DoesBatch(nothing)
-    rig, spout = fed(DoesBatch(lambda bolt, batch, collector: collector.emit_batch((values,)), ("value",)), last)
-    values = list("abcdefgh")
-    last_slices = rig.core.bolt_tasks[rig.plan.tasks_of("bolt-2")[0]]
-    last_slices.slice_rows = 1000
-    spout.feed(list("12345678"), ids=list(range(8)))
-    rig.settle()
-    assert last.batches[0]["value"] is values
-
-
 @pytest.mark.parametrize("second", ["batch", "plain", "basic"])
 @pytest.mark.parametrize("first", ["batch", "basic"])
 def test_batch_bolts_and_row_bolts_follow_each_other(first: str, second: str) -> None:
@@ -61,16 +47,6 @@ def test_batch_bolts_and_row_bolts_follow_each_other(first: str, second: str) ->
     rig.settle()
     assert ends[second].seen == [("a",), ("b",), ("c",)]  # type: ignore[attr-defined]
     assert sorted(spout.all_acked) == ["x", "y", "z"]
-
-
-def test_a_batch_bolt_takes_what_a_row_spout_emits() -> None:
-    bolt, spout = DoesBatch(nothing), Feeder(("value", "other"))
-    rig = Rig(chain(spout, bolt))
-    for number in range(5):
-        spout.feed(number, str(number), id=number)
-    rig.settle()
-    assert bolt.seen == [(number, str(number)) for number in range(5)]
-    assert sorted(rig.user("spout").acked) == list(range(5))
 
 
 def test_one_row_fails_alone() -> None:
@@ -84,62 +60,6 @@ def test_one_row_fails_alone() -> None:
     rig.core.refresh_gauges()
     stats = rig.core.stats[rig.plan.tasks_of("bolt-1")[0]]
     assert (stats.executed, stats.acked, stats.failed) == (3, 2, 1)
-
-
-def test_a_row_that_a_later_row_bolt_holds_keeps_only_its_own_message_open() -> None:
-    rig, spout = fed(DoesBatch(passes, ("value",)), Does(keeps))
-    spout.feed(["a", "b", "c"], ids=[1, 2, 3])
-    rig.settle()
-    last = rig.user("bolt-2")
-    assert spout.all_acked == []
-    last.collector.ack(last.kept[1])
-    rig.settle()
-    assert spout.all_acked == [2]
-    last.collector.fail(last.kept[0])
-    rig.settle()
-    assert spout.reasons == {1: FAILED}
-    rig.advance(31)
-    assert spout.reasons == {1: FAILED, 3: "timeout"}
-
-
-def test_a_row_with_several_trees_is_anchored_to_all_of_them() -> None:
-    spout = Feeder(("value",))
-
-    def joins(bolt: Does, tup: Any) -> None:
-        bolt.kept.append(tup)
-        if len(bolt.kept) == 2:
-            bolt.collector.emit(("joined",), bolt.kept)
-            for kept in bolt.kept:
-                bolt.collector.ack(kept)
-
-    rig = Rig(chain(spout, Does(joins, ("value",)), DoesBatch(passes, ("value",)), Does(keeps)))
-    spout.feed("a", id=1)
-    spout.feed("b", id=2)
-    rig.settle()
-    [kept] = rig.user("bolt-3").kept
-    assert rig.user("spout").acked == []
-    rig.user("bolt-3").collector.ack(kept)
-    rig.settle()
-    assert sorted(rig.user("spout").acked) == [1, 2]
-
-
-def test_untracked_rows_are_counted_and_not_answered() -> None:
-    bolt = DoesBatch(nothing)
-    rig, spout = fed(DoesBatch(passes, ("value",)), bolt)
-    spout.feed(["a", "b"])
-    rig.settle()
-    assert bolt.seen == [("a",), ("b",)]
-    assert (spout.acked, rig.pending) == ([], 0)
-    task = rig.plan.tasks_of("bolt-2")[0]
-    assert rig.core.untracked[2 * task - 2] == 2
-    assert rig.core.stats[task].untracked_executed == 2
-
-
-def test_without_ackers_messages_are_acked_as_they_are_emitted() -> None:
-    rig, spout = fed(DoesBatch(nothing), ackers=0)
-    spout.feed(["a", "b"], ids=[1, 2])
-    rig.settle()
-    assert spout.all_acked == [1, 2]
 
 
 # ---- which row came of which ----
@@ -251,37 +171,6 @@ def test_groupings(grouping: str, tasks: int) -> None:
     assert sorted(spout.all_acked) == values
 
 
-@pytest.mark.parametrize("grouping", ["fields", "two fields"])
-def test_equal_keys_go_where_a_sender_of_rows_sends_them(grouping: str) -> None:
-    keys = ["a", "b", "ä", "", "x" * 100, "7", "key"] + [f"key {number}" for number in range(60)]
-
-    def places(spout: Any, feed: Callable[[Any], None]) -> list[list[Any]]:
-        builder = TopologyBuilder()
-        builder.set_spout("spout", spout)
-        GROUPINGS[grouping][0](builder.set_bolt("bolt", Does(acks), 5))
-        rig = Rig(builder)
-        feed(rig.user("spout"))
-        rig.settle()
-        return [sorted(rig.user("bolt", index).own) for index in range(5)]
-
-    by_row = places(Feeder(("value", "name")), lambda spout: [spout.feed(key, 1) for key in keys])
-    by_batch = places(BatchFeeder(("value", "name")), lambda spout: spout.feed(keys, [1] * len(keys)))
-    assert by_row == by_batch
-
-
-def test_keys_that_python_cannot_hash_are_grouped() -> None:
-    builder = TopologyBuilder()
-    builder.set_spout("spout", BatchFeeder())
-    builder.set_bolt("bolt", DoesBatch(nothing), 3).fields_grouping("spout", "value")
-    rig = Rig(builder)
-    rig.user("spout").feed([[1], [2], [1], {"a": 1}], ids=[1, 2, 3, 4])
-    rig.settle()
-    own = [rig.user("bolt", index).own for index in range(3)]
-    assert sorted(str(row) for rows in own for row in rows) == sorted(map(str, [([1],), ([2],), ([1],), ({"a": 1},)]))
-    assert sum(([1],) in rows for rows in own) == 1
-    assert sorted(rig.user("spout").all_acked) == [1, 2, 3, 4]
-
-
 def test_a_key_without_a_hash_costs_its_own_message_only() -> None:
     class NoHash:
         def __hash__(self) -> int:
@@ -381,16 +270,6 @@ def test_columns_of_every_kind(kind: str, grouping: str) -> None:
     assert sorted(rig.user("spout").all_acked) == list(range(600))
 
 
-def test_rows_with_a_table_for_a_column() -> None:
-    numpy = pytest.importorskip("numpy")
-    table = numpy.arange(12).reshape(4, 3)
-    end = Does(acks)
-    rig, spout = fed(DoesBatch(passes, ("value",)), end)
-    spout.feed(table, ids=[1, 2, 3, 4])
-    rig.settle()
-    assert [value.tolist() for (value,) in end.seen] == table.tolist()
-
-
 # ---- the batch ----
 
 
@@ -437,22 +316,6 @@ def _ticking(first: Any, second: Any) -> TopologyBuilder:
     return builder
 
 
-def test_a_slow_bolt_gets_few_rows_at_a_time() -> None:
-    """And a row whose rows are divided is acked when the last of them is done."""
-    rig: Any = None
-
-    def slow(bolt: Any, batch: Any, collector: Any) -> None:
-        rig.clock.advance_ns(1_000_000 * len(batch))
-
-    bolt = DoesBatch(slow)
-    rig = Rig(chain(BatchFeeder(), DoesBatch(splits, ("word",)), bolt), around={"slice_ns": 5_000_000})
-    rig.user("spout").feed(["a b c d e f g h", "i j k l m n"], ids=[1, 2])
-    rig.settle()
-    assert max(map(len, bolt.batches)) == 5
-    assert [word for (word,) in bolt.seen] == list("abcdefghijklmn")
-    assert sorted(rig.user("spout").all_acked) == [1, 2]
-
-
 # ---- errors ----
 
 
@@ -489,44 +352,6 @@ def test_the_culprit_of_a_batch_is_found_alone_and_the_innocent_are_acked() -> N
     rig.settle()
     assert sorted(spout.all_acked) == list(range(12))  # the poisonous one as a dead letter
     assert [(message_id, values) for _, _, message_id, values, _ in rig.dead_letters] == [(5, ("poison",))]
-
-
-def test_an_exception_ends_the_worker_and_charges_each_message_at_hand() -> None:
-    def breaks(bolt: Any, batch: Any, collector: Any) -> None:
-        raise ValueError("broken")
-
-    rig, spout = fed(DoesBatch(breaks))
-    rig.core.bolt_tasks[rig.plan.tasks_of("bolt-1")[0]].slice_rows = 10
-    spout.feed(["a", "b"], ids=[1, 2])
-    with pytest.raises(TaskCrashed, match=r"bolt-1\[\d+\] raised ValueError: broken in execute_batch"):
-        rig.settle()
-    rig.core.tracking.charge()
-    [(_, task)] = rig.core.spout_tasks.values()
-    assert {message_id: tries.strikes for message_id, tries in task.pending.attempts.tries.items()} == {1: 1, 2: 1}
-    assert (task.pending.attempts.crashes, task.pending.trees) == (0, {})
-
-
-def test_a_failed_tuple_fails_the_whole_batch_and_no_more() -> None:
-    def refuses(bolt: Any, batch: Any, collector: Any) -> None:
-        raise FailedTuple("not now")
-
-    rig, spout = fed(DoesBatch(refuses))
-    spout.feed(["a", "b"], ids=[1, 2])
-    rig.settle()
-    assert spout.reasons == {1: FAILED, 2: FAILED}
-
-
-def test_a_spout_that_raises_when_it_is_told_ends_its_worker_and_the_acks_do_not_count() -> None:
-    class Raises(BatchFeeder):
-        def ack_batch(self, message_ids: list[Any]) -> None:
-            raise ValueError("cannot store it")
-
-    rig = Rig(chain(Raises(), DoesBatch(nothing)))
-    rig.user("spout").feed(["a", "b"], ids=[1, 2])
-    with pytest.raises(TaskCrashed, match="cannot store it in ack_batch"):
-        rig.settle()
-    [(_, task)] = rig.core.spout_tasks.values()
-    assert task.stats.account[2] == 0
 
 
 def test_a_mask_of_numpy_counts_and_its_numbers_name_the_rows_that_fail() -> None:
@@ -590,22 +415,6 @@ def test_message_ids_are_one_for_each_row(ids: Any, says: str) -> None:
         rig.settle()
 
 
-@pytest.mark.parametrize(("component", "says"), [
-    (DoesBatch(nothing), "is a BatchBolt with blocking = True"),
-    (BatchFeeder(), "is a BatchSpout with blocking = True"),
-])
-def test_blocking_is_refused(component: Any, says: str) -> None:
-    component.blocking = True
-    builder = TopologyBuilder()
-    if isinstance(component, BatchFeeder):
-        builder.set_spout("x", component)
-    else:
-        builder.set_spout("spout", BatchFeeder())
-        builder.set_bolt("x", component).shuffle_grouping("spout")
-    with pytest.raises(TopologyError, match=says):
-        builder.build()
-
-
 # ---- limits ----
 
 
@@ -624,20 +433,6 @@ def test_a_spout_is_asked_for_no_more_rows_than_may_be_open() -> None:
     bolt.collector.ack(bolt.kept.pop())
     rig.settle()
     assert spout.asked[-1] == 1
-
-
-def test_a_turn_takes_several_short_batches_and_ends_with_a_shorter_one() -> None:
-    rig, spout = fed(DoesBatch(nothing))
-    for first in range(0, 12, 4):
-        spout.feed(list(range(first, first + 4)), ids=range(first, first + 4))
-    spout.feed([12], ids=[12])
-    spout.feed([13, 14, 15, 16], ids=range(13, 17))
-    rig.step()
-    assert rig.user("bolt-1").seen == [(number,) for number in range(13)]
-    rows = spout.asked[0]
-    assert spout.asked == [rows, rows - 4, rows - 8, rows - 12]
-    rig.settle()
-    assert sorted(spout.all_acked) == list(range(17))
 
 
 class Bursts(BatchFeeder):
@@ -667,51 +462,6 @@ def test_short_batches_of_a_turn_reach_the_bolt_as_one() -> None:
     assert [list(batch["value"]) for batch in bolt.batches] == [list("abcde")]
     assert sorted(spout.all_acked) == [1, 2, 4, 5]
     assert spout.reasons == {3: FAILED}
-
-
-def test_columns_that_are_no_lists_and_long_batches_are_not_joined() -> None:
-    rig, spout = bursts(DoesBatch(nothing))
-    numbers, long = array("q", [1, 2]), list(range(LONG_ROWS))
-    spout.feed([1], ids=["a"])
-    spout.feed(numbers, ids=["b", "c"])
-    spout.feed([2], ids=["d"])
-    spout.feed(long, ids=long)
-    rig.settle()
-    columns = [batch["value"] for batch in rig.user("bolt-1").batches]
-    assert columns[0] == [1]
-    assert columns[1] is numbers
-    assert [value for column in columns for value in column] == [1, 1, 2, 2, *long]
-    assert len(spout.all_acked) == 4 + LONG_ROWS
-
-
-def test_batches_of_several_streams_are_not_joined() -> None:
-    builder = TopologyBuilder()
-    builder.set_spout("spout", Bursts({"one": ("value",), "two": ("value",)}))
-    builder.set_bolt("bolt-1", DoesBatch(nothing)).shuffle_grouping("spout", "one").shuffle_grouping("spout", "two")
-    rig = Rig(builder)
-    spout = rig.user("spout")
-    for number, stream in enumerate(["one", "one", "two", "one"]):
-        spout.feed([number] * 4, ids=[(number, row) for row in range(4)], stream=stream)
-    rig.settle()
-    got = [(batch.source_stream, list(batch["value"])) for batch in rig.user("bolt-1").batches]
-    assert got == [("one", [0] * 4 + [1] * 4), ("two", [2] * 4), ("one", [3] * 4)]
-    assert len(spout.all_acked) == 16
-
-
-def test_batches_emitted_before_an_error_of_the_spout_are_under_way() -> None:
-    class Raises(Bursts):
-        def next_batch(self, rows: int) -> None:
-            super().next_batch(rows)
-            raise ValueError("after two batches")
-
-    rig = Rig(chain(Raises(), DoesBatch(nothing)))
-    spout = rig.user("spout")
-    spout.feed(["a", "b"], ids=[1, 2])
-    spout.feed(["c", "d"], ids=[3, 4])
-    with pytest.raises(TaskCrashed, match="after two batches"):
-        rig.step()
-    [(_, task)] = rig.core.spout_tasks.values()
-    assert (task.emitted, len(task.pending)) == (4, 4)
 
 
 # ---- others who look on ----
@@ -756,32 +506,6 @@ def test_hooks_see_every_row() -> None:
         ("emit", ("a",), 1), ("emit", ("b",), 1), ("emit", ("a",), 1), ("emit", ("b",), 1), ("execute", ("a",)),
         ("execute", ("b",)), ("ack", "a"), ("fail", "b"), ("spout ack", 1, True), ("spout fail", 2, FAILED),
     ], key=str)
-
-
-def test_tampering_sees_each_row_before_the_bolt() -> None:
-    log: list[Any] = []
-    bolt = DoesBatch(lambda bolt, batch, collector: log.append(len(batch)))
-    rig, spout = fed(bolt)
-    assert tamper(rig.core, rig.plan.tasks_of("bolt-1")[0], lambda tup: log.append(tup and tup.values))
-    assert tamper(rig.core, rig.plan.tasks_of("spout")[0], lambda tup: log.append("asked"))
-    spout.feed(["a"], ids=[1])
-    rig.step()
-    # Asked again, whether it has more.
-    assert log == ["asked", "asked", ("a",), 1]
-
-
-def test_complete_topology_runs_batches() -> None:
-    builder = chain(BatchFeeder(), DoesBatch(splits, ("word",)), DoesBatch(passes, ("word",)))
-    found = complete_topology(builder.build(), {"spout": [("a b",), ("c",)]})
-    words = [("a",), ("b",), ("c",)]
-    assert found == {"spout": [("a b",), ("c",)], "bolt-1": words, "bolt-2": words}
-
-
-def test_debug_pickles_every_value() -> None:
-    rig, spout = fed(DoesBatch(nothing), debug=True)
-    spout.feed([1, 2, lambda: 3], ids=[1, 2, 3])
-    with pytest.raises(TaskCrashed, match="field 'value'"):
-        rig.settle()
 
 
 def test_an_ordinary_spout_may_emit_a_batch() -> None:

@@ -10,13 +10,10 @@ from typing import Any
 import pytest
 
 from benchmarks.corpus import Corpus
-from benchmarks.effort import FULL, QUICK
 from benchmarks.measured import Measured, Unavailable
 from benchmarks.paced import BUCKETS, Due, Latency, Pace, bucket_of, percentile_ms, read_histogram
-from benchmarks.parts.word_counts import yardsticks
 from benchmarks.results import Curve, Part, Plot, keep, read_kept, render, throughput_rows
 from benchmarks.rounds import Yardstick, alternate
-from benchmarks.yardsticks.apart import need_java
 
 
 def corpus(path: Path) -> Corpus:
@@ -53,27 +50,6 @@ def test_what_cannot_be_had_is_named_and_asked_once(tmp_path: Path) -> None:
     rows = throughput_rows(found, ("absent",))
     assert rows[0] == ["absent", "not measured: no wheel for this Python", "", ""]
     assert rows[1] == ["1e+06", "1.00", "1.00 to 1.00", ""]
-
-
-def test_without_java_its_users_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    with pytest.raises(Unavailable, match="needs java: install "):
-        need_java()
-    (tmp_path / "bin").mkdir()
-    java = tmp_path / "bin" / "java"
-    java.touch(mode=0o755)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    need_java()
-
-
-def test_the_quick_run_names_what_it_leaves_out(tmp_path: Path) -> None:
-    cluster: Any = None
-    slow = [each for each in yardsticks(QUICK, cluster) if each.name.startswith(("Ray", "PySpark", "PyFlink"))]
-    found = alternate(slow, corpus(tmp_path), 1)
-    assert len(found) == 4
-    assert {each.missing for each in found} == {"not by --quick, it takes ten seconds and more to start"}
-    assert len(yardsticks(FULL, cluster)) == len(yardsticks(QUICK, cluster))
 
 
 def test_rounds_take_turns(tmp_path: Path) -> None:

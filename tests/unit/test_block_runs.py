@@ -9,7 +9,7 @@ import pytest
 
 from squall.engine.flow.anchoring import BlockAnchoring, Owned, anchoring_of
 from squall.engine.flow.batch import OpenBatch
-from squall.engine.flow.blocks import Block, BlockBatch, ByMember, column_of, words_of
+from squall.engine.flow.blocks import Block, BlockBatch, words_of
 from squall.engine.flow.ids import ACKER_BITS, EdgeIds
 from squall.engine.flow.parcel import Parcel
 from squall.engine.flow.row_counts import RowCounts
@@ -108,36 +108,6 @@ def test_parts_of_a_batch_are_acked_as_the_whole(seed: int) -> None:
         assert acked == anchoring.new_edges()
 
 
-def test_a_cut_in_the_last_run_leaves_each_part_its_rows() -> None:
-    head, rest = ByMember(0, RowCounts([1, 5]), bytes(16)).cut(3, lambda: 7)
-    assert (head.rows.counts, rest.rows.counts) == ([1, 2], [3])
-
-
-def test_only_failed_runs_are_not_acked(seed: int) -> None:
-    rng = random.Random(seed)
-    for _ in range(50):
-        counts = counts_of(rng, rng.randint(4, 40))
-        batch, _ = entered(counts)
-        anchoring = anchoring_of(batch)
-        assert isinstance(anchoring, BlockAnchoring)
-        runs = range(batch.run_count)
-        failed = rng.sample(runs, rng.randint(1, len(runs)))
-        trees = {root for run in failed for root in anchoring.trees_of(run)}
-        acked = words_of(anchoring.acks_of(batch, failed), len(counts))
-        edges = dict(said(batch).values())
-        for member, root in enumerate(batch.block.roots(range(len(counts)))):
-            assert acked[member] == (0 if root in trees else edges.get(root, 0))
-
-
-def test_rows_taken_out_keep_their_trees() -> None:
-    batch, _ = entered([2, 0, 1, 3])
-    before = said(batch)
-    taken = batch.take_out({1, 4})
-    assert {index: (one.roots[0], one.edges[0]) for index, one in taken.items()} == {1: before[1], 4: before[4]}
-    assert batch.by_member is None
-    assert list(said(batch).values()) == [before[row] for row in (0, 2, 3, 5)]
-
-
 @pytest.mark.parametrize("form", ["counts", "ends"])
 def test_counts_and_ends_tell_the_same(form: str) -> None:
     counts = [0, 2, 1, 0, 4]
@@ -155,18 +125,3 @@ def test_counts_and_ends_tell_the_same(form: str) -> None:
     assert list(RowCounts.unpack(some.packed()).counts) == [1, 0, 1]
     long = RowCounts([0, 256, 255, 70_000])
     assert long.flags == RowCounts.unpack(long.packed()).flags == b"\0\1\1\1"
-
-
-def test_a_column_of_ids_never_holds_zero() -> None:
-    drawn = iter([bytes(8) + b"\1" * 8, b"\1" * 4 + bytes(8) + b"\1" * 4, b"\2" * 16])
-    assert EdgeIds(lambda count: next(drawn)).take_column(2) == b"\2" * 16
-    assert column_of([1, 2]) == 1 | 2 << 64
-
-
-def test_each_row_has_an_owner_whichever_way_the_rows_were_counted(seed: int) -> None:
-    rng = random.Random(seed)
-    for _ in range(50):
-        counts = counts_of(rng, rng.randint(4, 40))
-        owners = [member for member, count in enumerate(counts) for _ in range(count)]
-        assert list(RowCounts(counts).owners()) == list(RowCounts(ends=list(accumulate(counts))).owners()) == owners
-    assert list(RowCounts.single(3).owners()) == [0, 1, 2]

@@ -11,14 +11,11 @@ import pytest
 from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.collectors import BasicCollector
 from squall.engine.api.tuple import Tuple
-from squall.engine.core.blocking import BlockingExecutor, Handover
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed
-from squall.engine.errors import FailedTuple
-from squall.engine.flow.outbox import Outbox
 from tests.parcels import parcel_of
 from tests.unit.lab import batch_of
-from tests.unit.rig import DEADLINE_SECS, Does, DoesBasic, Feeder, Rig, acks, aggregates, chain
+from tests.unit.rig import DEADLINE_SECS, Does, DoesBasic, Feeder, Rig, acks, chain
 
 Rigs = list[Rig]
 
@@ -101,53 +98,6 @@ def test_while_it_waits_the_others_work(rigs: Rigs) -> None:
     assert rig.core.quiet
 
 
-def test_tuples_stay_in_order(rigs: Rigs) -> None:
-    spout, sink = Feeder(), Does(acks)
-    rig = threaded(rigs, chain(
-        spout, DoesBasic(lambda bolt, tup, collector: collector.emit(tup.values), ("value",), blocking=True), sink
-    ))
-    for begin in range(0, 200, 10):
-        for number in range(begin, begin + 10):
-            spout.feed(number, id=number)
-        rig.settle()
-    rig.settle_until(lambda: len(spout.acked) == 200)
-    assert sink.seen == [(number,) for number in range(200)]
-
-
-def test_several_tasks_of_an_executor_share_its_thread(rigs: Rigs) -> None:
-    threads: dict[int, set[int]] = {}
-
-    def execute(bolt: DoesBasic, tup: Tuple, collector: BasicCollector) -> None:
-        threads.setdefault(bolt.context.task_id, set()).add(threading.get_ident())
-
-    spout = Feeder()
-    builder = TopologyBuilder()
-    builder.set_spout("spout", spout)
-    builder.set_bolt("bolt", DoesBasic(execute, blocking=True), 2, 4).shuffle_grouping("spout")
-    rig = threaded(rigs, builder)
-    for number in range(40):
-        spout.feed(number, id=number)
-    rig.settle_until(lambda: len(spout.acked) == 40)
-    assert sorted(map(len, threads.values())) == [1] * 4
-    assert len(set.union(*threads.values())) == 2
-
-
-def test_failing_joining_and_resetting_work_as_elsewhere(rigs: Rigs) -> None:
-    def execute(bolt: Does, tup: Tuple) -> None:
-        bolt.collector.reset_timeout(tup)
-        if tup[0] == "x":
-            raise FailedTuple("no")
-        aggregates(2)(bolt, tup)
-
-    spout = Feeder()
-    rig = threaded(rigs, chain(spout, Does(execute, ("count",), blocking=True), Does(acks)))
-    for number, value in enumerate("axb"):
-        spout.feed(value, id=number)
-    rig.settle_until(lambda: len(spout.acked) + len(spout.failures) == 3)
-    assert sorted(spout.acked) == [0, 2]
-    assert spout.reasons == [(1, "failed")]
-
-
 def test_done_is_called_when_the_batch_is_done(rigs: Rigs) -> None:
     spout, gate = Feeder(), Gate()
     builder = chain(spout, Does(lambda bolt, tup: gate.wait(), blocking=True))
@@ -155,6 +105,7 @@ def test_done_is_called_when_the_batch_is_done(rigs: Rigs) -> None:
     batch = batch_of([(1,)], [(0, 0, 1)], rig.plan.tasks_of("bolt-1")[0], rig.plan.tasks_of("spout")[0])
     done: list[str] = []
     rig.core.receive(parcel_of(batch), lambda: done.append(threading.current_thread().name))
+    rig.settle()
     gate.await_reached()
     rig.settle()
     assert done == []
@@ -178,21 +129,6 @@ def test_whatever_it_raises_reaches_the_loop(rigs: Rigs, error: BaseException) -
         assert spout.reasons == [(1, "exception")]
 
 
-def test_an_exception_with_on_error_fail_does_not_end_the_thread(rigs: Rigs) -> None:
-    def raises_once(bolt: Does, tup: Tuple) -> None:
-        if tup[0] == "x":
-            raise ValueError("what")
-        bolt.collector.ack(tup)
-
-    spout = Feeder()
-    rig = threaded(rigs, chain(spout, Does(raises_once, blocking=True)), on_error="fail")
-    spout.feed("x", id=1)
-    spout.feed("y", id=2)
-    rig.settle_until(lambda: len(spout.acked) + len(spout.failures) == 2)
-    assert (spout.acked, spout.reasons) == ([2], [(1, "exception")])
-    assert [text for _, _, text in rig.errors] == ["ValueError: what"]
-
-
 def test_stopping_ends_the_thread_after_the_batch_it_is_at(rigs: Rigs) -> None:
     gate, seen = Gate(), []
 
@@ -213,34 +149,6 @@ def test_stopping_ends_the_thread_after_the_batch_it_is_at(rigs: Rigs) -> None:
     stopping.join(DEADLINE_SECS)
     assert not stopping.is_alive()
     assert seen[:1] == ["first"]
-
-
-def test_a_runner_that_never_started_can_be_stopped() -> None:
-    BlockingExecutor(None, "never", lambda handover: None).stop()  # type: ignore[arg-type]
-
-
-class PostsWhenAsked:
-    """A runner that hands over at the very moment the loop asks whether it is busy."""
-
-    def __init__(self, rig: Rig) -> None:
-        self._rig = rig
-        self._posted = False
-
-    @property
-    def busy(self) -> bool:
-        if not self._posted:
-            self._posted = True
-            self._rig.core.post(Handover(Outbox(), [], None))
-        return False
-
-    def stop(self) -> None:
-        """It has no thread."""
-
-
-def test_what_is_handed_over_while_the_loop_looks_is_not_overlooked() -> None:
-    rig = Rig(chain(Feeder(), Does(acks)))
-    rig.core.blocking.append(PostsWhenAsked(rig))  # type: ignore[arg-type]
-    assert not rig.core.quiet
 
 
 def test_a_call_that_does_not_come_back_is_given_up_with_its_tuple_and_where_it_is(rigs: Rigs) -> None:
@@ -270,17 +178,6 @@ def test_a_call_that_does_not_come_back_is_given_up_with_its_tuple_and_where_it_
     assert [(number, str(failure)) for number, failure in spout.failures] == [
         (1, "hung in bolt-1[2] on node-1:6700: in execute for 6 s, execute_timeout_secs is 5 (attempt 1)")
     ]
-
-
-def test_a_thread_without_a_limit_is_never_at_hand(rigs: Rigs) -> None:
-    gate = Gate()
-    spout = Feeder()
-    rig = threaded(rigs, chain(spout, Does(lambda bolt, tup: gate.wait(), blocking=True)), execute_timeout_secs=None)
-    spout.feed(1, id=1)
-    rig.settle()
-    gate.await_reached()
-    assert rig.core.blocking[0].at_hand == 0
-    gate.open()
 
 
 def test_what_a_waiting_bolt_has_done_is_acked_before_it_waits_for_the_rest(rigs: Rigs) -> None:

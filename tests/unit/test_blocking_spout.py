@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from queue import Queue
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -14,11 +14,8 @@ from squall.engine.api.collectors import SpoutCollector
 from squall.engine.api.component import Spout
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.failure import Failure
-from squall.engine.api.hooks import EmitInfo, SpoutAckInfo, TaskHook
-from squall.engine.api.replaying import ReplayingSpout
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed
-from squall.engine.core.local import LocalRunner
 from tests.process.waiting import wait_for
 from tests.unit.rig import DEADLINE_SECS, Does, Rig, acks, chain, keeps
 
@@ -214,18 +211,6 @@ def test_deactivated_it_comes_to_rest_in_next_tuple_and_what_it_emits_waits_for_
     assert [call for call in spout.calls if "activate" in call] == ["activate", "deactivate", "activate"]
 
 
-def test_deactivated_between_two_calls_it_is_not_asked(rigs: list[Rig]) -> None:
-    spout = Waits()
-    rig = rig_of(rigs, chain(spout, Does(acks)))
-    until(rig, spout.asked.is_set)
-    rig.core.set_active(False)
-    spout.queue.put(None)
-    until(rig, lambda: "deactivate" in spout.calls)
-    asked = spout.calls.count("next_tuple")
-    rig.settle()
-    assert spout.calls.count("next_tuple") == asked == 1
-
-
 def test_what_it_emits_again_when_told_of_a_failure_goes_out_though_it_may_not_be_asked(rigs: list[Rig]) -> None:
     spout, sink = Waits(), Does(keeps)
     rig = rig_of(rigs, chain(spout, sink), message_timeout_secs=10)
@@ -256,14 +241,6 @@ def test_whatever_it_raises_reaches_the_loop(rigs: list[Rig], error: BaseExcepti
     for _ in range(100):
         spout.queue.put(None)
     with pytest.raises(TaskCrashed, match=rf"^spout\[3\] raised {type(error).__name__}.* in {method}$"):
-        until(rig, lambda: False)
-
-
-def test_wrong_use_of_its_collector_is_an_error_that_names_it(rigs: list[Rig]) -> None:
-    spout = Waits()
-    rig = rig_of(rigs, chain(spout, Does(acks)))
-    spout.queue.put(((1, 2), 1))
-    with pytest.raises(TaskCrashed, match=r"spout\[3\] stream 'default' emitted 2 values"):
         until(rig, lambda: False)
 
 
@@ -313,66 +290,6 @@ def test_what_is_held_back_goes_out_by_the_loop(rigs: list[Rig]) -> None:
     until(rig, lambda: rig.pending == 0)
 
 
-def test_hooks_see_what_it_does(rigs: list[Rig]) -> None:
-    seen: list[Any] = []
-
-    class Notes(TaskHook):
-        def emit(self, info: EmitInfo) -> None:
-            seen.append(info.values)
-
-        def spout_ack(self, info: SpoutAckInfo) -> None:
-            seen.append(info.message_id)
-
-    class Hooked(Waits):
-        def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
-            super().open(conf, context, collector)
-            context.add_hook(Notes())
-
-    spout = Hooked()
-    rig = rig_of(rigs, chain(spout, Does(acks)))
-    spout.queue.put(((1,), "id"))
-    until(rig, lambda: spout.queue.empty() and rig.core.quiet and bool(seen))
-    spout.queue.put(None)
-    until(rig, lambda: seen == [(1,), "id"])
-
-
-class Reads(ReplayingSpout):
-    """A replaying spout whose `read` waits."""
-
-    outputs = ("value",)
-    blocking = True
-
-    def __init__(self, queue: Queue[Any] | None) -> None:
-        self.queue = queue
-
-    def read(self) -> Iterator[tuple[Any, Any] | None]:
-        queue = self.queue
-        number = 0
-        while (queue.get() if queue is not None else (END if number == 5 else None)) is not END:
-            yield number, (number,)
-            number += 1
-
-
-def test_a_replaying_spout_may_wait_in_read(rigs: list[Rig]) -> None:
-    queue: Queue[Any] = Queue()
-    spout, sink = Reads(queue), Does(acks)
-    rig = rig_of(rigs, chain(spout, sink))
-    for _ in range(5):
-        queue.put(None)
-    until(rig, lambda: len(sink.seen) == 5)
-    queue.put(END)
-    until(rig, lambda: all(task.finished for _, task in rig.core.spout_tasks.values()))
-    assert rig.core.quiet
-
-
-def test_in_local_mode_it_runs_in_turn_without_a_thread() -> None:
-    before = threading.active_count()
-    with LocalRunner(chain(Reads(None), Does(acks)).build(), copy=lambda spec: spec.component) as runner:
-        report = runner.run(timeout_secs=10)
-        assert threading.active_count() == before
-    assert report.acked == 5
-
-
 class Takes(Spout):
     """Takes from a queue that never has more than what the test puts, and notes what it is told."""
 
@@ -414,74 +331,3 @@ def test_one_that_is_exhausted_is_not_asked_for_more_and_hears_of_its_acks(
     rig = rig_of(rigs, chain(spout, Does(acks)))
     until(rig, lambda: rig.core.quiet and all(task.finished for _, task in rig.core.spout_tasks.values()))
     assert spout.acked == [1, 2]
-
-
-def test_but_one_that_is_told_of_a_failure_is(rigs: list[Rig]) -> None:
-    spout = Takes(last_is_emitted=True)
-
-    def fails_once(bolt: Does, tup: Any) -> None:
-        again = tup[0] in [row[0] for row in bolt.seen[:-1]]
-        (bolt.collector.fail if tup[0] == 2 and not again else bolt.collector.ack)(tup)
-
-    rig = rig_of(rigs, chain(spout, Does(fails_once)))
-    until(rig, lambda: rig.core.quiet and all(task.finished for _, task in rig.core.spout_tasks.values()))
-    assert spout.acked == [1, 2]
-
-
-@pytest.mark.parametrize("last_is_emitted", [False, True])
-def test_nor_is_it_where_spouts_run_in_turn(last_is_emitted: bool) -> None:
-    spout = Takes(last_is_emitted)
-    with LocalRunner(chain(spout, Does(acks)).build(), copy=lambda spec: spec.component) as runner:
-        assert runner.run(timeout_secs=10).acked == 2
-    assert spout.acked == [1, 2]
-
-
-def test_two_tasks_share_a_thread(rigs: list[Rig]) -> None:
-    class Counts(Spout):
-        outputs = ("value",)
-        blocking = True
-        threads: ClassVar[set[int]] = set()
-
-        def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
-            self.collector, self.left = collector, 300
-
-        def next_tuple(self) -> None:
-            self.threads.add(threading.get_ident())
-            if self.left:
-                self.left -= 1
-                self.collector.emit((self.left,), self.left)
-            else:
-                self.exhausted = True
-
-    sink = Does(acks)
-    builder = TopologyBuilder()
-    builder.set_spout("spout", Counts(), 1, 2)
-    builder.set_bolt("sink", sink).shuffle_grouping("spout")
-    rig = rig_of(rigs, builder, max_spout_pending=10)
-    until(rig, lambda: rig.core.quiet and all(task.finished for _, task in rig.core.spout_tasks.values()))
-    assert len(sink.seen) == 600
-    assert len(Counts.threads) == 1
-
-
-def test_what_it_holds_for_a_retry_is_asked_by_its_own_thread(rigs: list[Rig]) -> None:
-    class Holds(Waits):
-        @property
-        def waiting_count(self) -> int:
-            self.threads.add(threading.get_ident())
-            return len(self.failures)
-
-    spout, sink = Holds(), Does(keeps)
-    rig = rig_of(rigs, chain(spout, sink), message_timeout_secs=10)
-    spout.queue.put(((1,), "one"))
-    until(rig, lambda: len(sink.kept) == 1)
-    rig.advance(10)
-    spout.queue.put(None)
-    until(rig, lambda: bool(spout.failures))
-
-    def waiting() -> int:
-        rig.core.refresh_gauges()
-        stats: Any = rig.core.stats[rig.plan.tasks_of("spout")[0]]
-        return int(stats.waiting)
-
-    until(rig, lambda: waiting() == 1)
-    assert len(spout.threads) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import multiprocessing
 import os
 import re
@@ -22,7 +21,6 @@ from squall.ipc.board import (
     HEADER_WORDS,
     READY,
     SLOT_PID,
-    SLOT_PROGRESS,
     SLOT_STARTED,
     SLOT_WORDS,
     STARTING,
@@ -83,27 +81,6 @@ def test_rows_do_not_overlap(board: Board) -> None:
     assert sorted(places) == list(range(HEADER_WORDS, len(board.words)))
 
 
-def test_attached_board_shows_what_is_written(board: Board, path: str) -> None:
-    other = Board.attach(path)
-    board.set_slot(1, incarnation=(1 << 40) + 7, state=READY, pid=4_000_000)
-    assert other.slot(1) == Cell((1 << 40) + 7, READY, 4_000_000)
-    assert other.identity(1) == ((1 << 40) + 7) << 8 | READY
-    at = board.task_at(5)
-    board.words[at] = (1 << 64) - 1
-    board.words[at + len(TASK_COUNTERS) + HISTOGRAM_BUCKETS - 1] = 9
-    assert other.task_counters(5)[TASK_COUNTERS[0]] == (1 << 64) - 1
-    assert other.task_histogram(5)[-1] == 9
-    other.close()
-
-
-def test_new_board_replaces_an_old_one_of_its_name(board: Board, path: str) -> None:
-    board.set_slot(0, 7, READY, 1)
-    newer = Board.create(path, n_slots=1, n_tasks=1)
-    assert newer.slot(0) == Cell(0, 0, 0)
-    assert board.slot(0) == Cell(7, READY, 1)
-    newer.close()
-
-
 def test_a_board_continues_from_the_one_before_it(board: Board, tmp_path: Path) -> None:
     board.set_slot(2, 7, READY, 1)
     at = board.task_at(5)
@@ -162,38 +139,6 @@ def in_child(body: Callable[[], None]) -> multiprocessing.process.BaseProcess:
     process = multiprocessing.get_context("fork").Process(target=body)
     process.start()
     return process
-
-
-def test_reader_never_sees_a_torn_word(board: Board, path: str) -> None:
-    """The writer alternates between words whose halves differ; a mixture of two would be neither."""
-    words = (0x0000_0000_FFFF_FFFF, 0xFFFF_FFFF_0000_0000, 0x1234_5678_9ABC_DEF0)
-    enough = multiprocessing.get_context("fork").Event()
-
-    def write() -> None:
-        mine = Board.attach(path)
-        at = mine.slot_at(2) + SLOT_PROGRESS
-        while not enough.is_set():
-            for word in words * 1000:
-                mine.words[at] = word
-        mine.close()
-
-    writer = in_child(write)
-    try:
-        at = board.slot_at(2) + SLOT_PROGRESS
-        seen: set[int] = set()
-        deadline = time.monotonic() + DEADLINE_SECS
-        # They take turns as the machine has it: on one core a reader may find the same word many times.
-        for rounds in itertools.count():
-            if rounds >= 300 and seen.issuperset(words):
-                break
-            assert time.monotonic() < deadline, seen
-            seen.update(board.words[at] for _ in range(1000))
-        assert seen <= {0, *words}
-    finally:
-        enough.set()
-        writer.join(DEADLINE_SECS)
-        assert writer.exitcode == 0
-        writer.close()
 
 
 def test_identity_is_written_after_what_belongs_to_it(board: Board, path: str) -> None:

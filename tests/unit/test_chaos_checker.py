@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import random
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from squall.chaos import checker
-from squall.chaos.checker import Law, Run, Verdict, judge, learn, learn_source, matches, read_run
+from squall.chaos.checker import CheckedRun, Law, SeedVerdict, judge, learn, learn_source, matches, read_run
 from squall.chaos.line_log import LineLog, digest
 
 SINK = "sink from words/default"
@@ -68,7 +67,7 @@ class Planted:
     def dead(self, number: int) -> None:
         self.source.append("dead", digest(number), self.tick(), "exception")
 
-    def read(self) -> Run:
+    def read(self) -> CheckedRun:
         return read_run(self.path)
 
     def without(self, log: str, nth: int) -> None:
@@ -83,7 +82,7 @@ def laws(tmp_path: Path) -> list[Law]:
     return learn([Planted(tmp_path, "first").read(), Planted(tmp_path, "second").read()])
 
 
-def kinds(verdict: Verdict) -> list[tuple[str, str]]:
+def kinds(verdict: SeedVerdict) -> list[tuple[str, str]]:
     return [(finding.kind, finding.message) for finding in verdict.findings]
 
 
@@ -204,7 +203,7 @@ def test_only_a_last_line_may_be_torn(tmp_path: Path, laws: list[Law]) -> None:
 
 
 def test_what_differs_without_faults_is_not_asked_of_runs_with_faults(tmp_path: Path) -> None:
-    def reference(name: str, times: int) -> Run:
+    def reference(name: str, times: int) -> CheckedRun:
         planted = Planted(tmp_path, name, 0)
         for number in range(COUNT):
             planted.emit(number)
@@ -240,7 +239,7 @@ def test_a_message_that_arrives_in_every_run_without_faults_has_to_arrive(tmp_pa
 def test_where_it_is_chance_which_messages_arrive_none_has_to(tmp_path: Path) -> None:
     """A bolt that emits for the first tuple of each word in a batch: what a batch is depends on time."""
 
-    def planted(name: str, *silent: int) -> Run:
+    def planted(name: str, *silent: int) -> CheckedRun:
         run = Planted(tmp_path, name, 0)
         for number in range(COUNT):
             run.emit(number)
@@ -257,7 +256,7 @@ def test_where_it_is_chance_which_messages_arrive_none_has_to(tmp_path: Path) ->
 
 
 def test_messages_that_always_fail_at_first_have_to_arrive(tmp_path: Path) -> None:
-    def planted(name: str, arrives: bool) -> Run:
+    def planted(name: str, arrives: bool) -> CheckedRun:
         run = Planted(tmp_path, name, 0)
         run.emit(1)
         run.fail(1)
@@ -294,7 +293,7 @@ def test_a_source_that_does_not_replay_is_found(tmp_path: Path) -> None:
 def test_what_few_messages_do_without_faults_is_a_finding(tmp_path: Path, bad: int, good: int) -> None:
     """A bolt that loses or repeats one record in a hundred by chance: each run without faults has others."""
 
-    def planted(name: str, *odd: int) -> Run:
+    def planted(name: str, *odd: int) -> CheckedRun:
         run = Planted(tmp_path, name, 0)
         for number in range(200):
             run.emit(number)
@@ -316,7 +315,7 @@ def test_what_few_messages_do_without_faults_is_a_finding(tmp_path: Path, bad: i
 def test_many_messages_that_differ_are_no_finding(tmp_path: Path) -> None:
     """A bolt that samples: of what arrives at all, hardly any message arrives in both runs."""
 
-    def planted(name: str, first: int) -> Run:
+    def planted(name: str, first: int) -> CheckedRun:
         run = Planted(tmp_path, name, 0)
         for number in range(400):
             run.emit(number)
@@ -332,7 +331,7 @@ def test_many_messages_that_differ_are_no_finding(tmp_path: Path) -> None:
 
 
 def test_few_tuples_without_anchors_among_many_with_them_are_a_finding(tmp_path: Path) -> None:
-    def planted(name: str) -> Run:
+    def planted(name: str) -> CheckedRun:
         run = Planted(tmp_path, name, 100)
         for number in range(4):
             run.sink.append("in", SINK, [], digest(number), run.tick())
@@ -345,7 +344,7 @@ def test_few_tuples_without_anchors_among_many_with_them_are_a_finding(tmp_path:
 
 
 def test_what_is_emitted_after_the_ack_of_its_input_is_named(tmp_path: Path) -> None:
-    def planted(name: str) -> Run:
+    def planted(name: str) -> CheckedRun:
         run = Planted(tmp_path, name, 0)
         for number in range(3):
             run.emit(number)
@@ -473,17 +472,16 @@ def test_it_imports_the_standard_library_alone() -> None:
             assert {name.partition(".")[0] for name in names} <= sys.stdlib_module_names | {"__future__"}
 
 
-def test_it_runs_by_itself(tmp_path: Path) -> None:
+def test_it_is_a_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     runs = [Planted(tmp_path, name) for name in ("first", "second", "run")]
     runs[2].without("sink-0", 0)
-    command = [sys.executable, "-I", "-S", checker.__file__, str(runs[2].path)]
-    for run in runs[:2]:
-        command += ["--reference", str(run.path)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert json.loads(done.stdout)["counts"] == {"lost": 1}
-    command[4] = str(runs[0].path)
-    assert subprocess.run(command, capture_output=True, text=True).returncode == 0
+    references = ["--reference", str(runs[0].path), "--reference", str(runs[1].path)]
+    for run, code, counts in ((runs[2], 1, {"lost": 1}), (runs[0], 0, {})):
+        monkeypatch.setattr("sys.argv", ["checker.py", str(run.path), *references])
+        assert checker.main() == code
+        assert json.loads(capsys.readouterr().out)["counts"] == counts
 
 
 def test_tasks_that_use_the_same_id_are_noticed(tmp_path: Path) -> None:

@@ -30,10 +30,9 @@ from squall import (
     Tuple,
     UsageError,
 )
-from squall.chaos.checker import Law, Run, judge, learn, read_run
+from squall.chaos.checker import CheckedRun, Law, judge, learn, read_run
 from squall.chaos.tapping import STEMS_FROM, Tapping
 from squall.chaos.taps import sinks_of, tap
-from squall.engine.core.executor import TaskCrashed
 from squall.testing import SimulatedCluster, complete_topology
 
 # Rows
@@ -206,7 +205,7 @@ def by_batches(divisors: BatchBolt | None = None) -> Topology:
 def run(
     directory: Path, name: str, topology: Topology, workers: int = 1, fail_every: int = 0, kills: int = 0,
     **settings: Any,
-) -> Run:
+) -> CheckedRun:
     """`kills`: of workers, each after some turns."""
     path = directory / name
     path.mkdir()
@@ -360,41 +359,3 @@ class LosesOdd(Divisors):
 def test_other_rows_than_without_faults_are_found(tmp_path: Path) -> None:
     verdict = judge(run(tmp_path, "third", by_batches(LosesOdd())), learned(tmp_path, by_batches()))
     assert {finding.kind for finding in verdict.findings} == {"invented", "repeated"}
-
-
-class Wrong(Divisors):
-    def __init__(self, **how: Any) -> None:
-        self.how = how
-
-    def execute_batch(self, batch: ColumnBatch, collector: BatchCollector) -> None:
-        collector.emit_batch((batch["number"],), stream="odd", **self.how)
-
-
-@pytest.mark.parametrize(
-    ("how", "said"),
-    [
-        ({"counts": [10**12] * 7}, "the counts add up to"),
-        ({"counts": [1]}, "1 count"),
-        ({"parents": [0]}, "1 parent for 7 rows"),
-        ({"parents": 5}, "an input row's number for each"),
-    ],
-)
-def test_the_engine_says_what_is_wrong_with_a_batch(tmp_path: Path, how: dict[str, Any], said: str) -> None:
-    tapped = tap(by_batches(Wrong(**how)), Tapping(str(tmp_path), ("odd",)))
-    with SimulatedCluster(tapped, Config(workers=1)) as cluster, pytest.raises(TaskCrashed, match=said):
-        cluster.run()
-
-
-class Uneven(Numbers):
-    def next_batch(self, rows: int) -> None:
-        self.collector.emit_batch(([1, 2], [3]), message_ids=[1, 2])
-
-
-def test_the_engine_says_what_is_wrong_with_the_columns_of_a_spout(tmp_path: Path) -> None:
-    builder = TopologyBuilder()
-    builder.set_spout("numbers", Uneven())
-    builder.set_bolt("odd", BatchSink()).shuffle_grouping("numbers")
-    with SimulatedCluster(
-        tap(builder.build(), Tapping(str(tmp_path), ("odd",))), Config(workers=1)
-    ) as cluster, pytest.raises(TaskCrashed, match="numbers"):
-        cluster.run()

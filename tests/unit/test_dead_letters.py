@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import threading
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -16,7 +14,7 @@ import pytest
 
 from squall.engine.api.failure import EXCEPTION, FAILED, Failure
 from squall.engine.errors import UsageError
-from squall.engine.flow.routed import Routed
+from squall.engine.flow.spout_collector import Routed
 from squall.scheduler.records.dead_letters import LEDGER, DeadLetter, DeadLetters
 
 WHY = Failure(EXCEPTION, "bolt", 3, "node-1:6700", "ValueError: no", 5)
@@ -126,13 +124,6 @@ def test_two_who_ask_at_once_do_not_get_it_twice(letters: DeadLetters) -> None:
     assert len({letter.id for letter in got}) == len(got) == 50
 
 
-def test_streams_survive(letters: DeadLetters) -> None:
-    letters.add("spout", 1, "a", Routed.on("pair", 7, (1, 2)), WHY)
-    letters.give_back()
-    ((_, values),) = taken(letters)
-    assert (values, values.stream, values.direct) == ((1, 2), "pair", 7)
-
-
 def test_what_cannot_be_pickled_is_listed_but_not_given_back(letters: DeadLetters) -> None:
     letters.add("spout", 1, "a", (lambda: 0,), WHY)
     (letter,) = letters.read()
@@ -154,15 +145,6 @@ def test_what_is_being_written_is_not_there_yet_and_what_a_death_left_spoils_not
     assert [letter.message_id for letter in add(letters, "d")] == ["'a'", "'b'", "'d'"]
     letters.give_back([first.id])
     assert [letter.message_id for letter in letters.read()] == ["'b'", "'d'"]
-
-
-def test_damage_is_named(letters: DeadLetters) -> None:
-    add(letters, "a")
-    with (letters.directory / LEDGER).open("a") as ledger:
-        ledger.write(json.dumps({"id": 1}) + "\n")
-    (letter,), (damage,) = letters.look()
-    assert letter.message_id == "'a'"
-    assert "line 2 is no dead letter: TypeError" in damage
 
 
 def test_what_the_topology_cannot_read_stays_in_the_ledger(letters: DeadLetters) -> None:
@@ -191,15 +173,6 @@ def test_a_big_value_makes_a_short_line_and_is_given_back_exactly(tmp_path: Path
     assert list(letters.take("spout", 0, (), pytest.fail)) == []
 
 
-def test_what_is_too_big_is_listed_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("squall.scheduler.records.dead_letters.KEPT_BYTES", 1000)
-    letters = DeadLetters(tmp_path)
-    letters.add("spout", 0, 7, ("x" * 2000,), WHY)
-    (letter,) = letters.read()
-    assert letter.why_no_payload == "its message id and values take 2,024 bytes; allowed: at most 1,000"
-    assert letters.give_back() == []
-
-
 def test_a_letter_whose_file_is_missing_keeps_no_other_from_being_given_back(tmp_path: Path) -> None:
     letters = DeadLetters(tmp_path)
     letters.add("spout", 0, 1, ("x" * 100_000,), WHY)
@@ -214,16 +187,6 @@ def test_a_letter_whose_file_is_missing_keeps_no_other_from_being_given_back(tmp
         letters.give_back([lost.id])
 
 
-def test_a_letter_takes_no_file_but_its_own(tmp_path: Path) -> None:
-    letters = DeadLetters(tmp_path)
-    (letter,) = add(letters, "a")
-    line = letter.__dict__ | {"payload": "", "payload_file": "../../secret"}
-    (tmp_path / LEDGER).write_text(json.dumps(line) + "\n")
-    found, (damage,) = letters.look()
-    assert found == []
-    assert damage.endswith("line 1 is no dead letter: ValueError: payload_file is '../../secret'")
-
-
 @pytest.mark.parametrize(("index", "spout"), [(1, "gone"), (9, "spout")])
 def test_a_letter_for_a_task_that_is_not_there_comes_back(letters: DeadLetters, index: int, spout: str) -> None:
     letters.add(spout, index, "a", ("a",), WHY)
@@ -235,35 +198,3 @@ def test_a_letter_for_a_task_that_is_not_there_comes_back(letters: DeadLetters, 
     assert letters.read() == [stranger]
     assert [letter.message_id for _, letter in letters.take("spout", 1, (), str)] == ["b"]
     assert letters.give_back() == [stranger]
-
-
-class Unwilling:
-    """Raises whatever is asked of it."""
-
-    def __reduce__(self) -> Any:
-        raise SystemExit(3)
-
-    def __repr__(self) -> str:
-        raise KeyboardInterrupt
-
-
-class UnwillingThere:
-    def __reduce__(self) -> Any:
-        return sys.exit, (3,)
-
-
-def test_a_value_that_refuses_makes_a_letter_all_the_same(tmp_path: Path) -> None:
-    letters = DeadLetters(tmp_path)
-    letters.add("spout", 0, Unwilling(), (Unwilling(),), WHY)
-    (letter,) = letters.read()
-    assert letter.values == f"(<{__name__}.Unwilling object>,)"
-    assert letter.why_no_payload == "SystemExit: 3"
-
-
-def test_a_value_that_refuses_to_come_back_is_left_in_the_ledger(tmp_path: Path) -> None:
-    letters, told = DeadLetters(tmp_path), []
-    letters.add("spout", 0, 1, (UnwillingThere(),), WHY)
-    letters.give_back()
-    assert list(letters.take("spout", 0, (), told.append)) == []
-    assert "SystemExit: 3" in told[0]
-    assert len(letters.read()) == 1

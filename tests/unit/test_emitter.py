@@ -9,7 +9,6 @@ import pytest
 
 from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.tuple import Tuple
-from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import ComponentError
 from tests.unit.rig import STREAMS, Does, DoesBasic, Feeder, Rig, acks, chain, streams_rig
 
@@ -96,24 +95,6 @@ def test_wrong_emits_of_a_spout(wrong: Any, named: str, message_id: Any) -> None
     assert (rig.pending, rig.tracked) == (0, 0)
 
 
-def test_a_wrong_emit_of_a_spout_ends_its_worker() -> None:
-    spout = Feeder()
-    rig = Rig(chain(spout, Does(acks)))
-    spout.feed("x", "y")
-    with pytest.raises(TaskCrashed, match=r"^spout\[3\] raised ComponentError: spout\[3\] stream 'default' emitted 2"):
-        rig.settle()
-
-
-@pytest.mark.parametrize("values", [("x",), ["x"]])
-def test_lists_may_be_emitted_and_become_tuples(values: Any) -> None:
-    sink = Does(acks)
-    spout = Feeder()
-    rig = Rig(chain(spout, DoesBasic(lambda bolt, tup, collector: collector.emit(values), ("value",)), sink))
-    spout.feed("y", id=1)
-    rig.settle()
-    assert sink.seen == [("x",)]
-
-
 def test_emit_returns_the_tasks() -> None:
     spout = Feeder(STREAMS)
     builder = TopologyBuilder()
@@ -129,11 +110,3 @@ def test_emit_returns_the_tasks() -> None:
         assert emitter.emit(("x", "y"), message_id, stream="pair") == []
     rig.settle()
     assert [len(rig.user("all", index).own) for index in range(3)] == [2, 4, 2]
-
-
-def test_a_direct_emit_to_a_stream_without_subscribers_goes_nowhere() -> None:
-    spout = Feeder(STREAMS)
-    rig = Rig(chain(spout, Does(acks)))
-    assert rig.user("spout").collector.emit_direct(2, ("x",), 1, stream="to") == []
-    rig.settle()
-    assert spout.acked == [1]

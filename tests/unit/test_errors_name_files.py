@@ -15,9 +15,7 @@ from squall.engine.errors import ClusterError
 from squall.ipc.line_file import append_line
 from squall.ipc.private import naming
 from squall.ipc.rundir import RunDir
-from squall.scheduler.cluster import keeper_process
 from squall.scheduler.cluster.daemons import last_line
-from squall.scheduler.cluster.local_cluster import LocalCluster
 
 
 def full(*_: Any, **__: Any) -> NoReturn:
@@ -43,12 +41,6 @@ def test_a_key_without_room_is_named_and_leaves_nothing(tmp_path: Path, monkeypa
     assert caught.value.filename == str(path / "key")
     assert os.listdir(path) == []
     RunDir.create(path)
-
-
-def test_one_that_has_its_key_needs_no_room_for_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    key = RunDir.create(tmp_path / "run").key()
-    monkeypatch.setattr(os, "write", full)
-    assert RunDir.create(tmp_path / "run").key() == key
 
 
 def test_a_lock_without_room_is_named_and_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,13 +71,6 @@ def test_a_command_names_the_directory_of_its_cluster(
     assert capfd.readouterr().err == f"squall: {tmp_path}/run: No space left on device\n"
 
 
-def test_a_cluster_of_one_program_names_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper_process.KeeperProcess, "start", full)
-    with pytest.raises(OSError, match="No space left on device: ") as caught:
-        LocalCluster(1, 1, tmp_path / "run")
-    assert caught.value.filename == str(tmp_path / "run")
-
-
 def test_the_last_words_of_a_daemon_are_not_those_of_an_earlier_one(tmp_path: Path) -> None:
     path = tmp_path / "nimbus.log"
     path.write_text("of before\n")
@@ -93,16 +78,3 @@ def test_the_last_words_of_a_daemon_are_not_those_of_an_earlier_one(tmp_path: Pa
     assert (last_line(path), last_line(path, size), last_line(tmp_path / "none", size)) == ("of before", "", "")
     path.write_text("of before\nnow\n")
     assert last_line(path, size) == "now"
-
-
-def test_a_current_directory_that_was_removed_explains_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "gone").mkdir()
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-    with pytest.raises(SystemExit):
-        main(["list", "--dir", str(tmp_path / "none")])
-    told = capsys.readouterr().err
-    assert told.startswith("squall: there is no cluster at ")
-    assert told.endswith("; the current directory was removed: change to another\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,8 +12,6 @@ from squall.engine.api.failure import Failure
 from squall.engine.api.tuple import Tuple
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import FailedTuple
-from squall.engine.foreign.text import text_of_error
-from tests.held import run_of
 from tests.unit.lab import Lab, forwards, forwards_plain
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain, keeps
 
@@ -65,43 +62,6 @@ def test_a_kept_tuple_does_not_change(basic: bool) -> None:
     assert all(tup.source_component == "spout" for tup in lab.bolt.kept)
 
 
-@pytest.mark.parametrize("how", ["closure", "generator", "dict", "attribute"])
-def test_it_does_not_matter_how_it_is_kept(how: str) -> None:
-    kept: list[Callable[[], Any]] = []
-
-    class Holder:
-        tup: Tuple
-
-    def keep(bolt: DoesBasic, tup: Tuple, collector: BasicCollector) -> None:
-        if how == "closure":
-            kept.append(lambda: tup[0])
-        elif how == "generator":
-            lazily = (tup[0] for _ in range(1))
-            kept.append(lambda: next(lazily))
-        elif how == "dict":
-            by_name = {"tup": tup}
-            kept.append(lambda: by_name["tup"][0])
-        else:
-            holder = Holder()
-            holder.tup = tup
-            kept.append(lambda: holder.tup[0])
-
-    lab = Lab(DoesBasic(keep))
-    lab.receive("abc", (0, 0, 3))
-    assert [read() for read in kept] == ["a", "b", "c"]
-
-
-@pytest.mark.parametrize("how", [FailedTuple("no"), ValueError("no")])
-def test_a_tuple_kept_by_a_call_that_raised_does_not_change_either(how: Exception) -> None:
-    def keep(bolt: DoesBasic, tup: Tuple, collector: BasicCollector) -> None:
-        bolt.kept.append(tup)
-        raise how
-
-    lab = Lab(DoesBasic(keep), on_error="fail")
-    lab.receive("abc", (0, 0, 3))
-    assert [tup[0] for tup in lab.bolt.kept] == ["a", "b", "c"]
-
-
 # ---- exceptions ----
 
 
@@ -149,32 +109,6 @@ def test_with_on_error_fail_the_bolt_goes_on(basic: bool) -> None:
     assert (stats.executed, stats.acked, stats.failed, stats.errors) == (4, 3, 1, 1)
 
 
-def test_wrong_use_in_execute_is_an_exception_like_others() -> None:
-    lab = Lab(DoesBasic(lambda bolt, tup, collector: collector.emit(("a", "b"))), on_error="fail")
-    lab.tree(R1, E1)
-    lab.receive("x", (R1, E1, 1))
-    assert lab.spout.reasons == [(R1, "exception")]
-    assert "ComponentError" in lab.errors[0][2]
-
-
-def test_reported_errors_are_counted_and_do_nothing_else() -> None:
-    def execute(bolt: Does, tup: Tuple) -> None:
-        bolt.collector.report_error(ValueError("careful"))
-        bolt.collector.ack(tup)
-
-    lab = Lab(Does(execute))
-    lab.tree(R1, E1)
-    lab.receive("a", (R1, E1, 1))
-    assert lab.errors == [("bolt-1", lab.at, "ValueError: careful")]
-    assert lab.stats().errors == 1
-    assert lab.spout.acked == [R1]
-
-
-def test_an_error_is_described_in_one_line() -> None:
-    assert text_of_error(ValueError("first\nsecond")) == "ValueError: first"
-    assert text_of_error(ValueError()) == "ValueError"
-
-
 # ---- ticks ----
 
 
@@ -216,13 +150,6 @@ def test_a_tick_that_fails_is_no_message_that_failed(how: Exception, basic: bool
     assert lab.spout.failures == []
 
 
-def test_what_is_emitted_on_a_tick_is_not_tracked() -> None:
-    lab = Lab(DoesBasic(forwards), tick_tuple_freq_secs=1)
-    lab.advance(1)
-    assert [run_of(tup).root for tup in lab.sink.kept if not tup.is_tick] == [0]
-    assert lab.tracked == 0
-
-
 # ---- counts ----
 
 
@@ -236,26 +163,3 @@ def test_counts(bolt: Any) -> None:
     assert stats.in_queue == 0
     sink = lab.stats("bolt-2")
     assert (sink.executed, sink.acked, sink.emitted) == (3, 0, 0)
-
-
-def test_emitted_counts_emits_and_transferred_counts_copies() -> None:
-    spout = Feeder()
-    builder = chain(spout)
-    builder.set_bolt("first", DoesBasic(forwards, ("value",))).shuffle_grouping("spout")
-    builder.set_bolt("all", Does(acks), 3).all_grouping("first")
-    rig = Rig(builder)
-    spout.feed("x", id=1)
-    rig.settle()
-    rig.core.refresh_gauges()
-    stats = rig.core.stats[rig.plan.tasks_of("first")[0]]
-    assert (stats.emitted, stats.transferred) == (1, 3)
-
-
-def test_execution_time_is_the_clocks() -> None:
-    def execute(bolt: Does, tup: Tuple) -> None:
-        lab.clock.advance(0.25)
-        bolt.collector.ack(tup)
-
-    lab = Lab(Does(execute))
-    lab.receive("ab", (0, 0, 2))
-    assert lab.stats().execute_ns == 500_000_000

@@ -14,13 +14,12 @@ import pytest
 from squall.engine.api.columns import Columns
 from squall.engine.api.component import BatchSpout
 from squall.engine.api.failure import ANOTHER_TUPLE, EXCEPTION, FAILED, TIMEOUT, WORKER_DIED, Failure
-from squall.engine.flow.blocks import Block, BlockAcks, column_of, flags_of
+from squall.engine.flow.blocks import Block
 from squall.engine.flow.ids import ACKER_BITS
-from squall.engine.flow.routed import Routed
+from squall.engine.flow.spout_collector import Routed
 from squall.engine.foreign.identity import are_keys, key_of
 from squall.engine.report.metrics import SpoutStats
-from squall.engine.tracking.acker import Acker
-from squall.engine.tracking.attempts import Changes, Limits, Tries
+from squall.engine.tracking.attempts import Changes, Limits
 from squall.engine.tracking.batch_answers import BatchAnswers
 from squall.engine.tracking.fate import Fate
 from squall.engine.tracking.open_messages import OpenMessages
@@ -44,46 +43,6 @@ class ListId(list):  # type: ignore[type-arg]
 
 
 # ---- the acker ----
-
-
-def tracking(touched: Sequence[int]) -> Acker:
-    """An acker of one block, of which these members were sent to the worker THERE."""
-    acker = Acker()
-    acker.init_block(BLOCK, column_of([9] * BLOCK.members), 5, {THERE: flags_of(touched, BLOCK.members)})
-    return acker
-
-
-def answered(acker: Acker) -> list[tuple[list[int], Failure | None]]:
-    answers, acker.block_answers = acker.block_answers, []
-    assert all((task, base) == (5, BLOCK.base) for task, base, _, _ in answers)
-    return [(list(members), failure) for _, _, members, failure in answers]
-
-
-def test_a_death_fails_exactly_the_members_that_it_touched_in_one_answer() -> None:
-    acker = tracking([1, 2, 4])
-    acker.workers_died(THERE, THERE, DIED)
-    assert answered(acker) == [([1, 2, 4], DIED)]
-    assert (acker.answers, len(acker)) == ([], 3)
-    acker.workers_died(THERE, THERE, DIED)
-    assert answered(acker) == [], "each fails once"
-
-
-def test_what_was_answered_before_the_death_stays_answered() -> None:
-    acker = tracking([0, 1, 2, 3, 4, 5])
-    acker.ack_many([(BLOCK.roots([2])[0], 9)], {})
-    acker.fail(BLOCK.roots([3])[0], REFUSED)
-    assert answered(acker) == [([2], None)]
-    acker.workers_died(THERE, THERE, DIED)
-    assert answered(acker) == [([0, 1, 4, 5], DIED)]
-    assert len(acker) == 0
-
-
-def test_members_that_go_to_the_dead_later_fail_then() -> None:
-    acker = tracking([])
-    acker.workers_died(THERE, THERE, DIED)
-    flags = flags_of([0, 5], BLOCK.members)
-    acker.ack_block(BLOCK.base, BlockAcks(BLOCK.members, 0, {THERE: flags}))
-    assert answered(acker) == [([0, 5], Failure(WORKER_DIED))]
 
 
 # ---- messages ----
@@ -250,15 +209,6 @@ def test_in_blocks_and_alone_the_same_becomes_of_every_message(
     assert both[0].root > 100
 
 
-def test_a_batch_of_one_id_twice_counts_two_failures(tmp_path: Path) -> None:
-    lives = Lives(tmp_path / "j", True, Limits())
-    lives.emit(["a", "b", "a", "c"], "default")
-    lives.fail(lives.blocks[0], range(4), DIED)
-    _, failed = lives.take()
-    assert [(message_id, failure.attempt) for message_id, failure in failed] == [("a", 1), ("b", 1), ("a", 2), ("c", 1)]
-    lives.messages.end()
-
-
 def test_only_ids_of_plain_kinds_are_their_own_keys() -> None:
     assert are_keys(range(3))
     assert are_keys([1, "a", b"b", None])
@@ -293,17 +243,6 @@ def written(file: Path, changes: Iterable[Changes]) -> AttemptJournal:
     for each in changes:
         journal.append(each, lambda: NOTHING)
     return journal
-
-
-def test_what_is_under_way_of_a_block_is_found_after_a_death(tmp_path: Path) -> None:
-    roots = BLOCK.roots(range(6))
-    journal = written(tmp_path / "j", [
-        Changes([(1, "x")], [], {}, (), [(BLOCK.base, list("abcdef")), (BLOCK.base + 100, range(4))]),
-        Changes([], [roots[1]], {}, (), [], [(BLOCK.base, [0, 4]), (BLOCK.base + 100, range(4))]),
-        Changes([], [1], {"c": Tries(1)}, ()),
-    ])
-    assert journal.load().under_way == {roots[2]: "c", roots[3]: "d", roots[5]: "f"}
-    journal.end()
 
 
 def test_a_block_with_an_id_that_cannot_be_pickled_keeps_the_others(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from squall.cli.faults import parameter_text
+from squall.cli.inject import parameter_text
 from squall.scheduler.faults.catalogue import CATALOGUE, Kind
+from squall.scheduler.faults.fault import parse
 from squall.scheduler.faults.fault_plan import read_plan
 from squall.scheduler.faults.resolution import Place, View
-from squall.scheduler.faults.sentence import parse
 
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 BEGIN = "<!-- The catalogue, written by `python -m tests.unit.test_fault_docs`. -->\n"

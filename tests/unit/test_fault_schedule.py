@@ -7,9 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.scheduler.faults.fault import Fault
-from squall.scheduler.faults.schedule import AGAIN_SECS, Schedule
-from squall.scheduler.faults.sentence import parse
+from squall.scheduler.cluster.fault_driver import AGAIN_SECS, Schedule
+from squall.scheduler.faults.fault import Fault, parse
 
 
 def begun(schedule: Schedule, now: float, acked: int = 0, away: bool = False) -> list[Fault]:
@@ -39,11 +38,6 @@ def test_after_so_many_acks() -> None:
     assert [bool(begun(schedule, now, acked)) for now, acked in ((5, 99), (6, 100), (7, 100), (8, 1), (20, 900))] == [
         False, True, False, True, False,
     ]  # fmt: skip
-
-
-def test_late_turns_bunch_nothing_up() -> None:
-    schedule = Schedule([parse("kill count every 1s, 4 times")], 1)
-    assert [now for now in (0, 10, 10.5, 11, 11.5, 12, 13) if begun(schedule, now)] == [0, 10, 11, 12]
 
 
 def test_one_that_is_away_is_tried_again_with_the_same_seed() -> None:

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from squall.engine.errors import UsageError
 from squall.scheduler.faults.catalogue import CATALOGUE
-from squall.scheduler.faults.check import check
-from squall.scheduler.faults.fault import Fault
-from squall.scheduler.faults.sentence import parse, text_of
+from squall.scheduler.faults.fault import Fault, parse, text_of
+from squall.scheduler.faults.resolution import check
 from squall.scheduler.faults.target import DAEMONS, LinkTarget, Sort, Target, parse_target
 
 MOST_SECS = 10.0**9
@@ -24,8 +23,8 @@ targets = st.one_of(
     st.builds(Target, st.sampled_from(NODE_SORTS), names | hard_names),
     st.builds(Target, st.sampled_from([Sort.TASK, Sort.WORKER]), names, indices),
     st.builds(Target, st.just(Sort.WORKER), names),
-    st.builds(Target, st.sampled_from([Sort.WORKER, Sort.TASK, Sort.NODE]), is_random=st.just(True)),
-    st.builds(Target, st.sampled_from([Sort.WORKER, Sort.TASK]), names, st.none() | indices, is_random=st.just(True)),
+    st.builds(Target, st.just(Sort.WORKER), is_random=st.just(True)),
+    st.builds(Target, st.just(Sort.WORKER), names, st.none() | indices, is_random=st.just(True)),
 )
 links = st.builds(LinkTarget, targets, targets, st.booleans())
 secs = st.floats(0.001, MOST_SECS)
@@ -87,7 +86,6 @@ def test_any_line_is_a_fault_or_refused(line: str) -> None:
         ("kill count, split at 1m", Fault("kill", ("count", "split"), 60.0)),
         ('poison "my bolt" equals="a b, c"', Fault("poison", ("'my bolt'",), params={"equals": "a b, c"})),
         ("stop forking parent node-1 for 3", Fault("stop", ("forking-parent node-1",), for_secs=3.0)),
-        ("kill component random", Fault("kill", ("component random",))),
     ],
 )
 def test_forms(line: str, fault: Fault) -> None:
@@ -100,12 +98,10 @@ def test_forms(line: str, fault: Fault) -> None:
         ("", "it is empty"), ("-> a", "it begins with '->'"), ("3s kill", "it begins with '3s'"),
         ("kill a at", "a time after `at` is missing at the end"), ("kill a ->", "a target is missing at the end"),
         ("kill a after 3", "time '3' after `after` has no unit; allowed: 3s, 3 acked"),
-        ("kill a for 3d", "unknown unit 'd'"), ("kill a for 0s", "more than 0"),
-        ("kill a 0 times", "'0' is not understood; allowed: an integer from 1 up"),
+        ("kill a for 3d", "unknown unit 'd'"),
         ("kill a with probability 1.5", "probability is '1.5'; allowed: 0 to 1, or 0% to 100%"),
-        ("kill a with luck", "comes probability or NAME=VALUE"), ("kill a seed x", "'x' is not understood"),
-        ("kill a at 1s at 2s", "at_secs is given twice"), ("kill a ms=1 ms=2", "ms is given twice"),
-        ('kill "a', "no closing quotation"), ("kill of", "a kind of frames is missing"),
+        ("kill a at 1s at 2s", "at_secs is given twice"),
+        ('kill "a', "no closing quotation"),
         ("kill task count", "task 'count' has no number"), ("kill a at 1s after 2 acked", "not both"),
     ],
 )  # fmt: skip
@@ -123,7 +119,7 @@ def test_a_wrong_word_is_named(line: str, said: str) -> None:
         ("kill a signal=HUP", "signal is 'HUP'; allowed: KILL, SEGV, ABRT"), ("poison a field=w", "exactly one of"),
         ("poison a equals=1", "poison needs field=..., text"), ("poison a field=w matches=(", "matches is '('"),
         ("kill a for 3s", "kill is over at once; it takes no `for`"), ("kill a 3 times", "need an `every`"),
-        ("kill a with probability 0.5", "kill takes no probability"), ("kill a every 1s", "never ends"),
+        ("kill a with probability 0.5", "kill takes no probability"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_named(line: str, said: str) -> None:

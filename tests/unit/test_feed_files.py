@@ -18,8 +18,7 @@ from squall.pipeline.feed.manifest import (
     Manifest,
     PartFile,
     Partition,
-    check_content,
-    check_sizes,
+    check_files,
     load_manifest,
 )
 from squall.pipeline.feed.part_reader import CHUNK_ROWS, PartReader
@@ -74,16 +73,6 @@ def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert (manifest.rows, manifest.to_dict()["rows"]) == (2, 2)
 
 
-def test_what_is_no_feed_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is not a feed: it does not exist; squall prepare makes one"):
-        load_manifest(tmp_path / "missing")
-    with pytest.raises(UsageError, match=r"is not a feed: it has no _feed\.json"):
-        load_manifest(tmp_path)
-    write(tmp_path, Manifest("", (), 0, 0, 0, 0), format=1)
-    with pytest.raises(UsageError, match=r"has format 1; this version of Squall reads format 2; .* makes it anew"):
-        load_manifest(tmp_path)
-
-
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"format": 2}', '{"format": 2, "partitions": [1]}', "\xff", DEEP])
 def test_what_is_no_manifest_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "_feed.json").write_text(text, encoding="latin-1")
@@ -104,8 +93,7 @@ def test_every_file_of_a_feed_is_compared_with_the_manifest(tmp_path: Path, name
     increments, parts = (Increment(sources, 1, 1),), (Partition(0, 1, (rows,)),)
     write(feed, manifest := Manifest("input", parts, 1, 1, 0, 1, increments=increments, quarantine=(quarantine,)))
     (tmp_path / "input").mkdir()
-    check_sizes(feed, manifest)
-    check_content(feed, manifest)
+    check_files(feed, manifest, whole=True)
 
     def said(call: Callable[[], object]) -> str:
         with pytest.raises(UsageError) as caught:
@@ -115,7 +103,7 @@ def test_every_file_of_a_feed_is_compared_with_the_manifest(tmp_path: Path, name
     path = feed / name
     path.write_bytes(b"x" * 100)
     changed = f"{name} was changed after squall prepare wrote it: its SHA-256 is another"
-    assert changed in said(lambda: check_content(feed, manifest))
+    assert changed in said(lambda: check_files(feed, manifest, whole=True))
     for data, what in ((b"x" * 7, "has 7 bytes instead of 100"), (None, "cannot be read: No such file or directory")):
         path.unlink() if data is None else path.write_bytes(data)
         # The next run would add to a feed that is none.

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import datetime
 import json
-import subprocess
-import sys
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from squall import Bolt, BoltCollector, Config, FeedSpout, TopologyBuilder, Tuple, UsageError
+from squall import Bolt, BoltCollector, Config, FeedSpout, Tuple, UsageError
 from squall.engine.core.executor import TaskCrashed
-from squall.pipeline.feed.claims import Claims
+from squall.pipeline.feed.feed_spout import Claims
 from squall.pipeline.feed.manifest import Manifest, PartFile, Partition
 from squall.pipeline.feed.shares import Claim
 from squall.testing.simulated import SimulatedCluster
@@ -129,19 +126,6 @@ def test_after_a_death_exactly_the_rows_that_were_not_acked_come_again(tmp_path:
         assert lab.bolt.seen == []
 
 
-def test_a_row_acked_above_an_open_one_is_not_passed_over(tmp_path: Path, root: Path) -> None:
-    spout = FeedSpout(prepared(tmp_path / "feed", NUMBERS), ["n"], range_rows=30)
-    with Lab(spout, root) as lab:
-        lab.go()
-        open_ = [lab.bolt.kept.pop(40), lab.bolt.kept.pop(20)]
-        lab.bolt.ack()
-        lab.go()
-        assert len(open_) == lab.pending == 2
-    with Lab(spout, root) as lab:
-        lab.go()
-        assert [n for n, in lab.bolt.seen] == [*range(20, 30), *range(40, 60)]
-
-
 def numbers(lab: Lab, at: int = 0) -> list[int]:
     return [values[at] for values in lab.bolt.seen]
 
@@ -224,53 +208,14 @@ def test_a_feed_that_grows_is_followed_and_never_ends(tmp_path: Path, root: Path
         assert sorted(numbers(lab)) == [2, 3, 4]
 
 
-def test_a_prepared_feed_may_grow_by_a_new_manifest(tmp_path: Path, root: Path) -> None:
-    feed = prepared(tmp_path / "feed", range(5))
-    with Lab(FeedSpout(feed, ["n"], follow=True), root) as lab:
-        lab.go()
-        prepared(feed, range(5), range(5, 9))
-        lab.go()
-        assert list(lab.spout.unacked) == [(1, n) for n in range(9)]
-
-
-def test_text_files_are_read_without_pyarrow(tmp_path: Path) -> None:
+def test_text_files_are_a_feed(tmp_path: Path, root: Path) -> None:
     texts = [tmp_path / "a.txt", tmp_path / "b.txt"]
     texts[0].write_bytes("\n".join(f"{number}" for number in NUMBERS).encode())
     texts[1].write_bytes(b"x\r\n\xff\n\n")
-    program = (
-        "import sys\n"
-        "from squall import FeedSpout, TopologyBuilder\n"
-        "from squall.testing import complete_topology\n"
-        "builder = TopologyBuilder()\n"
-        "fields = ['text', 'partition', 'offset', 'line_no']\n"
-        "builder.set_spout('lines', FeedSpout(sys.argv[1:], fields, range_rows=30), parallelism=2)\n"
-        "emitted = complete_topology(builder.build())['lines']\n"
-        "assert 'pyarrow' not in sys.modules\n"
-        "print(sorted(emitted, key=lambda row: row[1:]))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program, *texts], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    rows = [(str(number), 0, number, number + 1) for number in NUMBERS]
-    rows += [("x", 1, 0, 1), ("\ufffd", 1, 1, 2), ("", 1, 2, 3)]
-    assert done.stdout == f"{rows}\n"
-
-
-def test_tasks_share_what_one_partition_has(tmp_path: Path, root: Path) -> None:
-    feed = prepared(tmp_path / "feed", range(1000))
-    builder = TopologyBuilder()
-    builder.set_spout("spout", FeedSpout(feed, ["n"], range_rows=50), parallelism=2)
-    builder.set_bolt("bolt-1", Keeps()).global_grouping("spout")
-    config = Config(workers=2, max_spout_pending=120, message_timeout_secs=3600)
-    with SimulatedCluster(builder.build(), config, state_root=root, record=False) as lab:
-        bolt: Keeps = lab.user("bolt-1")
-        lab.settle()
-        for _ in range(20):
-            bolt.ack()
-            lab.advance(1)
-        assert lab.drained
-        assert Counter(n for n, in bolt.seen) == Counter(range(1000))
-        tasks = Counter(claim.task for claim in Claims(root / "spout-shared", 0).load())
-        assert tasks == {0: 10, 1: 10}
+    with Lab(FeedSpout(texts, ["text", "partition", "offset", "line_no"], range_rows=30), root) as lab:
+        lab.go()
+        rows = [(str(number), 0, number, number + 1) for number in NUMBERS]
+        assert lab.bolt.seen == [*rows, ("x", 1, 0, 1), ("\ufffd", 1, 1, 2), ("", 1, 2, 3)]
 
 
 def test_a_full_disk_holds_back_positions_and_not_rows(
@@ -317,14 +262,6 @@ def test_what_is_no_feed_is_refused(tmp_path: Path) -> None:
     assert "has format 99; this version of Squall reads format 2" in refused(tmp_path / "x")
 
 
-def test_arguments_that_are_none_are_refused(tmp_path: Path) -> None:
-    write(tmp_path / "a.parquet")
-    for fields in ((), "text", ["n", "n"], ["origin"]):
-        assert "allowed: one or more different names, in a list" in refused(tmp_path, fields, with_origin=True)
-    for rows in (0, "x"):
-        assert refused(tmp_path, ["n"], range_rows=rows) == f"FeedSpout has range_rows {rows!r}; allowed: 1 and more"
-
-
 def test_a_damaged_file_is_named_before_anything_starts(tmp_path: Path) -> None:
     feed = prepared(tmp_path / "feed", range(40), range(40, 100))
     write(feed / "lines/1.parquet", range(41, 100))
@@ -343,67 +280,6 @@ def test_a_missing_column_and_a_changed_schema_are_named(tmp_path: Path) -> None
     parquet.write_table(pyarrow.table({"n": ["1", "2"]}), tmp_path / "c.parquet")
     wrong = "changed its schema: column 'n' is string in c.parquet, but int64 in a.parquet"
     assert refused(tmp_path, ["n"]).endswith(wrong)
-
-
-def test_damage_inside_a_file_ends_the_worker_and_names_the_file(tmp_path: Path, root: Path) -> None:
-    feed = prepared(tmp_path / "feed", NUMBERS)
-    data = bytearray((feed / "lines/0.parquet").read_bytes())
-    chunk = parquet.read_metadata(feed / "lines/0.parquet").row_group(1).column(0)
-    end = chunk.dictionary_page_offset + chunk.total_compressed_size
-    data[chunk.dictionary_page_offset : end] = b"\xff" * chunk.total_compressed_size
-    (feed / "lines/0.parquet").write_bytes(data)
-    lab = Lab(FeedSpout(feed), root)
-    with pytest.raises(TaskCrashed, match=r"UsageError: feed .*/feed is damaged: lines/0\.parquet: "):
-        lab.settle()
-    lab.close()
-
-
-def bad_texts(*values: bytes) -> Any:
-    """A column of texts that nobody has checked."""
-    raw = pyarrow.array(values, pyarrow.binary())
-    return pyarrow.Array.from_buffers(pyarrow.string(), len(raw), raw.buffers())
-
-
-def test_a_text_that_is_not_utf8_is_a_dead_letter_with_its_file_row_and_column(tmp_path: Path, root: Path) -> None:
-    feed = tmp_path / "feed"
-    feed.mkdir()
-    texts = bad_texts(*[b"ok"] * 10, b"b\xff", b"ok", b"\xfe")
-    table = pyarrow.table({"text": texts, "n": range(13)})
-    parquet.write_table(table, feed / "a.parquet", row_group_size=6)
-    with Lab(FeedSpout(feed, ["n", "text"], range_rows=11), root) as lab:
-        lab.go()
-        assert numbers(lab) == [*range(10), 11]
-        assert [(message_id, values) for _, _, message_id, values, _ in lab.dead_letters] == [
-            (("a.parquet", 10), (10, b"b\xff")), (("a.parquet", 12), (12, b"\xfe")),
-        ]
-        failure = lab.dead_letters[0][4]
-        assert (failure.reason, failure.component, failure.attempt) == ("failed", "spout", 1)
-        said = "a.parquet has a text that is not UTF-8 in row 10, column 'text': b'b\\xff'"
-        assert failure.error == f"feed {feed} is damaged: {said}"
-        assert not lab.drained
-        lab.bolt.ack()
-        lab.go()
-        assert lab.drained
-        report = lab.report()
-        assert (report.emitted, report.acked, report.dead_letters, report.pending) == (13, 11, 2, 0)
-    with Lab(FeedSpout(feed, ["n", "text"], range_rows=11), root) as lab:
-        lab.go()
-        assert lab.drained
-        assert (lab.bolt.seen, lab.dead_letters) == ([], [])
-
-
-def test_a_value_that_python_cannot_hold_is_a_dead_letter(tmp_path: Path, root: Path) -> None:
-    feed = tmp_path / "feed"
-    feed.mkdir()
-    micros = pyarrow.array([0, 2**62], pyarrow.timestamp("us"))
-    parquet.write_table(pyarrow.table({"at": micros}), feed / "a.parquet")
-    with Lab(FeedSpout(feed, ["at"]), root) as lab:
-        lab.go()
-        assert len(lab.bolt.seen) == 1
-        [(_, _, message_id, values, failure)] = lab.dead_letters
-        assert (message_id, values) == (("a.parquet", 1), (2**62,))
-        said = "a.parquet has a value of timestamp[us] that Python cannot hold in row 1, column 'at': "
-        assert said in failure.error
 
 
 def test_a_timestamp_of_the_old_form_is_a_datetime(tmp_path: Path, root: Path) -> None:
@@ -454,3 +330,14 @@ def test_a_draft_left_by_a_killed_process_of_the_same_number_is_not_written_to(t
     draft.hardlink_to(claim)
     claims.make(Claim("a", 3, 6, 0, 3, 1, 1))
     assert [(found.start, found.stop) for found in claims.load()] == [(0, 3), (3, 6)]
+
+
+def test_a_value_that_python_cannot_hold_is_named(tmp_path: Path, root: Path) -> None:
+    feed = tmp_path / "feed"
+    feed.mkdir()
+    micros = pyarrow.array([0, 2**62], pyarrow.timestamp("us"))
+    parquet.write_table(pyarrow.table({"at": micros}), feed / "a.parquet")
+    lab = Lab(FeedSpout(feed, ["at"]), root)
+    with pytest.raises(TaskCrashed, match=r"UsageError: feed .*/feed is damaged: a\.parquet: date value out of range"):
+        lab.settle()
+    lab.close()

@@ -11,10 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from squall.cli import spark as command
-from squall.engine.errors import UsageError
-from squall.pipeline import follow as module
-from squall.pipeline.follow import follow
-from squall.pipeline.prepare import ChangedMeanwhile, NothingYet, Prepared
+from squall.pipeline import prepare as module
+from squall.pipeline.prepare import ChangedMeanwhile, NothingYet, Prepared, follow
 from squall.pipeline.write.increment import first_manifest
 from tests.schemas import mistakes
 
@@ -58,14 +56,6 @@ def test_it_prepares_when_something_changed_and_ends_with_the_sum() -> None:
         "input in has no text file; waiting for more", "added 10 rows of 1 file",
         "in/a changed while it was read; trying again", "added 5 rows of 2 files",
     ]
-
-
-def test_other_errors_end_it() -> None:
-    def once() -> Prepared:
-        raise UsageError("1 file of in changed")
-
-    with pytest.raises(UsageError, match="1 file of in changed"):
-        follow(once, lambda: 1, lambda: False, lambda line: None)
 
 
 def test_a_document_is_printed_though_nothing_was_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

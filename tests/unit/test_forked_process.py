@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from squall.engine.errors import ClusterError
-from squall.scheduler.common.log_output import LogFile
+from squall.scheduler.common.log_output import ProcessLog
 from squall.scheduler.forking import child as forked_process
 
 
@@ -50,7 +50,7 @@ def test_a_full_log_keeps_nobody_from_working(tmp_path: Path) -> None:
 def test_what_a_full_log_left_out_is_said_when_there_is_room_again(tmp_path: Path) -> None:
     path = tmp_path / "log"
     fd = os.open("/dev/full", os.O_WRONLY)
-    log = io.TextIOWrapper(io.BufferedWriter(LogFile(fd)), "utf-8", line_buffering=True)
+    log = io.TextIOWrapper(io.BufferedWriter(ProcessLog(fd)), "utf-8", line_buffering=True)
     print("left out", file=log)
     room = os.open(path, os.O_WRONLY | os.O_CREAT)
     os.dup2(room, fd)

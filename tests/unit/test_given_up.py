@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from squall import Config, Failure, Spout, SpoutCollector, TopologyContext
-from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed
+from squall.engine.report.metrics import SpoutStats
 from squall.engine.tracking.attempts import Remembered
-from squall.engine.tracking.fate import Fate
-from squall.engine.tracking.instruction import Bury, Note, Refuse, TellDead
+from squall.engine.tracking.open_messages import OpenMessages
 from squall.testing.simulated import SimulatedCluster
 from tests.unit.rig import Does, Rig, acks, chain
 
@@ -71,26 +70,28 @@ def test_it_is_in_the_ledger_and_the_account_and_the_others_flow(settings: dict[
         assert lab.drained
 
 
-def test_a_spout_with_a_thread_of_its_own_gives_up_too() -> None:
-    rig = Rig(chain(Picky(6, blocking=True), Does(acks)), threads=True)
-    try:
-        rig.settle_until(lambda: len(rig.user("spout").dead) == 3 and rig.user("spout").acked == [0, 2, 4])
-        assert [number for _, _, number, _, _ in rig.dead_letters] == [1, 3, 5]
-    finally:
-        close_tasks(rig.core)
-
-
 def test_one_that_is_in_the_ledger_already_is_not_written_there_again() -> None:
-    fate, failure = Fate(), Failure("failed", "spout", 1, error="odd")
-    assert list(fate.given_up("m", ("1",), failure)) == [
-        Note("m", failure), Bury("m", ("1",), failure), TellDead("m", failure)
-    ]
-    successor = Fate()
-    successor.attempts.resume(Remembered(dict(fate.attempts.tries)))
-    assert list(successor.given_up("m", ("1",), failure)) == [Refuse("m", failure)]
+    failure = Failure("failed", "spout", 1, error="odd")
+
+    def task(left: Remembered) -> tuple[OpenMessages, list[Any]]:
+        written: list[Any] = []
+        messages = OpenMessages(
+            7, Spout(), lambda: 0, 1, SpoutStats(), lambda *init: None, lambda root: 0,
+            lambda message_id, values, _: written.append(values),
+        )
+        messages.attempts.resume(left)
+        return messages, written
+
+    first, written = task(Remembered())
+    first.bury("m", ("1",), failure)
+    assert written == [("1",)]
+    second, written = task(Remembered(dict(first.attempts.tries)))
+    second.bury("m", ("1",), failure)
+    assert written == []
     # Its source gives it up once more, on purpose; or a message with other contents has its id.
-    assert len(list(successor.given_up("m", ("1",), failure))) == 3
-    assert len(list(successor.given_up("m", ("2",), failure))) == 3
+    second.bury("m", ("1",), failure)
+    second.bury("m", ("2",), failure)
+    assert written == [("1",), ("2",)]
 
 
 def test_wrong_use_is_named() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,6 @@ from squall.engine.api.stream import Stream
 from squall.engine.api.topology import Subscription
 from squall.engine.errors import ComponentError
 from squall.engine.flow.groupings import Keys, TextHash, make_chooser
-from squall.engine.foreign.sizes import value_bytes
 from squall.engine.foreign.stable_hash import stable_hash
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, emits
 
@@ -57,11 +56,6 @@ def test_shuffle_gives_each_task_one_of_every_round(seed: int) -> None:
         assert sorted(task for (task,) in got[begin : begin + 5]) == targets
 
 
-def test_senders_do_not_shuffle_in_step() -> None:
-    orders = {tuple(choices("shuffle", range(8), tuples(8), seed=seed)) for seed in range(20)}
-    assert len(orders) > 10
-
-
 def test_local_or_shuffle_prefers_this_worker(seed: int) -> None:
     got = Counter(choices("local_or_shuffle", [4, 5, 6, 7], tuples(1000), local=[5, 7], seed=seed))
     assert got == {(5,): 500, (7,): 500}
@@ -88,20 +82,6 @@ def test_fields_by_several_fields_uses_all_of_them_in_the_order_given() -> None:
     assert by_both == [(stable_hash(row) % 7,) for row in rows]
     swapped = [(value, key) for key, value in rows]
     assert by_both == choices("fields", range(7), swapped, ("value", "key"))
-
-
-@pytest.mark.parametrize("key", [b"bytes", bytearray(b"bytes"), ["a", 1], {"a": 1}, {"a"}, None, 1.5, float("nan")])
-def test_fields_takes_keys_that_cannot_be_in_a_dict(key: Any) -> None:
-    first = choices("fields", range(16), [(key, 0)], ("key",))
-    assert choices("fields", range(16), [(key, 1), (key, 2)], ("key",)) == first * 2
-
-
-def test_equal_keys_of_different_types_meet() -> None:
-    assert len(set(choices("fields", range(64), [(1, 0), (1.0, 0), (True, 0)], ("key",)))) == 1
-    # each as the first that the sender sees
-    alone = {choices("fields", range(64), [(key, 0)], ("key",))[0] for key in (1, 1.0, True)}
-    assert len(alone) == 1
-    assert len({choices("fields", range(64), [(key, 0)], ("key",))[0] for key in (b"k", bytearray(b"k"))}) == 1
 
 
 class Word(str):
@@ -139,29 +119,9 @@ def test_whoever_sends_it_and_however_it_is_emitted_a_key_has_one_task(key: Any,
     assert got.index(4) == expected % 7
 
 
-@pytest.mark.parametrize("grouping", ["fields", "partial_key"])
-def test_a_single_target_takes_every_key_that_several_would(grouping: str) -> None:
-    rows = [("a", 1), (Word("a"), 1), (1, 1), (["a"], 1)]
-    assert choices(grouping, [4], rows, ("key",)) == [(4,)] * 4
-    with pytest.raises(ComponentError, match="fields grouping cannot use"):
-        choices(grouping, [4], [(object(), 0)], ("key",))
-
-
 def test_a_key_without_a_stable_hash_is_refused() -> None:
     with pytest.raises(ComponentError, match="fields grouping cannot use"):
         choices("fields", range(3), [(object(), 0)], ("key",))
-
-
-@pytest.mark.parametrize("text_hash", [stable_hash, hash])
-@pytest.mark.parametrize("keys", [
-    range(-2, 70), [2**61 - 1, 2**61, -(2**70), 1.5, True], ["a", None, "b"], [Word("a"), "a", 1],
-    [("a", 1), ("a", [])],
-])
-def test_many_keys_at_once_go_where_each_goes_alone(keys: Sequence[Any], text_hash: TextHash) -> None:
-    many, one = (Keys(range(7), 7, text_hash=text_hash) for _ in range(2))
-    assert many.of_all(keys) == many.of_all(keys) == [one.of(key) for key in keys]
-    with pytest.raises(ComponentError, match="fields grouping cannot use"):
-        many.of_all([*keys, object()])
 
 
 def test_remembered_keys_are_bounded() -> None:
@@ -170,18 +130,6 @@ def test_remembered_keys_are_bounded() -> None:
         assert keys.of(n) == "abc"[stable_hash(n) % 3]
         most = max(most, len(keys.memo))
     assert 100_000 < most < 150_000
-
-
-@pytest.mark.parametrize("make", [
-    lambda n: b"%d" % n + bytes(30_000), lambda n: (n, "x" * 3000), lambda n: (n, b"y" * 50_000),
-], ids=["bytes", "texts in a tuple", "bytes in a tuple"])
-def test_remembered_long_keys_take_no_more_memory_than_short_ones(make: Callable[[int], Any]) -> None:
-    keys, most = Keys(list("abc"), 3), 0
-    for n in range(8_000):
-        key = make(n)
-        assert keys.of(key) == keys.of(key)
-        most = max(most, len(keys.memo))
-    assert most * value_bytes(make(0)) < 20 << 20
 
 
 def test_partial_key_uses_two_tasks_a_key_and_balances() -> None:
@@ -196,25 +144,11 @@ def test_partial_key_uses_two_tasks_a_key_and_balances() -> None:
     assert max(Counter(got).values()) < 0.35 * len(rows)
 
 
-def test_partial_key_with_one_task() -> None:
-    assert set(choices("partial_key", [3], tuples(10), ("key",))) == {(3,)}
-
-
-def test_partial_keys_two_tasks_differ_and_are_the_same_for_every_sender() -> None:
-    for key in range(200):
-        pairs = [set(choices("partial_key", [3, 4], [(key, 0)] * 4, ("key",), seed=seed)) for seed in (1, 2)]
-        assert pairs[0] == pairs[1] == {(3,), (4,)}
-
-
 def test_global_all_and_none(seed: int) -> None:
     assert set(choices("global", [4, 5, 6], tuples(100))) == {(4,)}
     assert set(choices("all", [4, 5, 6], tuples(100))) == {(4, 5, 6)}
     got = Counter(choices("none", [4, 5], tuples(10_000), seed=seed))
     assert all(4600 < count < 5400 for count in got.values())
-
-
-def test_direct_has_no_chooser() -> None:
-    assert make_chooser(Subscription("s", "d", "direct"), SHAPE, 1, [2], [], random.Random(1), "a") == (None, None)
 
 
 class FirstN(CustomGrouping):
@@ -252,20 +186,6 @@ def sink() -> BasicBolt:
     return DoesBasic(lambda bolt, tup, collector: None)
 
 
-def test_one_grouping_object_may_serve_several_bolts_and_senders() -> None:
-    feeder, grouping = Feeder(), FirstN(1)
-    builder = TopologyBuilder()
-    builder.set_spout("spout", feeder, parallelism=2)
-    builder.set_bolt("a", sink(), 2).custom_grouping("spout", grouping)
-    builder.set_bolt("b", sink(), 2).custom_grouping("spout", grouping)
-    rig = Rig(builder)
-    for message_id in range(4):
-        feeder.feed("x", id=message_id)
-    rig.settle()
-    assert sorted(feeder.acked) == [0, 1, 2, 3]
-    assert grouping.prepared == []  # the topology that was submitted is not touched
-
-
 class Chooses(CustomGrouping):
     def __init__(self, chosen: Any) -> None:
         self.chosen = chosen
@@ -281,14 +201,3 @@ def test_a_custom_grouping_that_chooses_nonsense_is_named(chosen: Any) -> None:
     assert many is not None
     with pytest.raises(ComponentError, match=r"Chooses\.choose_tasks returned .*; allowed: a list of \[7, 8\]"):
         many(("k", 1))
-
-
-def test_a_custom_grouping_may_choose_nobody() -> None:
-    feeder = Feeder()
-    builder = TopologyBuilder()
-    builder.set_spout("spout", feeder)
-    builder.set_bolt("bolt", sink()).custom_grouping("spout", Chooses([]))
-    rig = Rig(builder)
-    feeder.feed("x", id=1)
-    rig.settle()
-    assert feeder.acked == [1]

@@ -74,14 +74,6 @@ def test_adoption_is_the_same_life_and_deaths_without_a_supervisor_are_unknown()
     assert found(BORN, other, replace(REBORN, at_secs=10.7)) != []
 
 
-def test_what_is_written_is_read_again_in_order_of_time(tmp_path: Path) -> None:
-    for node, steps in {"node-1": [BORN, DIED], "node-2": [replace(READY, node="node-2")]}.items():
-        written = History(tmp_path / f"history-{node}.jsonl")
-        for step in steps:
-            written.append(step)
-    assert read_history(tmp_path) == [BORN, replace(READY, node="node-2"), DIED]
-
-
 def test_the_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "MAX_BYTES", 2000)
     written = History(tmp_path / "history-n.jsonl")

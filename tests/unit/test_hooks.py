@@ -21,7 +21,8 @@ from squall.engine.api.hooks import (
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import ComponentError, FailedTuple
-from squall.engine.flow.collectors import BasicCollector, BoltCollector, SpoutCollector
+from squall.engine.flow.bolt_collectors import BasicCollector, BoltCollector
+from squall.engine.flow.spout_collector import SpoutCollector
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks
 
 
@@ -161,14 +162,6 @@ def test_basic_bolts_are_seen_acking_after_execute_and_failing_by_failed_tuple()
     assert (feeder.acked, feeder.reasons) == ([1], [(2, "failed")])
 
 
-def test_ticks_are_nobodys_tuples() -> None:
-    log = Log()
-    made = rig(Feeder(), HookedBasic(log, lambda *arguments: None), tick_tuple_freq_secs=1)
-    made.clock.advance(1)
-    made.settle()
-    assert log.seen == [("prepare", "bolt")]
-
-
 def test_hook_that_raises_counts_as_its_component() -> None:
     class Broken(TaskHook):
         def bolt_execute(self, info: BoltExecuteInfo) -> None:
@@ -186,12 +179,3 @@ def test_what_is_no_hook_is_refused_and_so_is_one_that_comes_late() -> None:
         rig(HookedFeeder("x"), Does(acks))
     with pytest.raises(ComponentError, match="adds a hook too late; add hooks in open or prepare"):
         users(rig(Feeder(), Does(acks)))["source"].context.add_hook(Log())
-
-
-def test_without_hooks_nothing_is_wrapped() -> None:
-    made = rig(Feeder(), Does(acks))
-    user = users(made)
-    assert type(user["source"].collector) is SpoutCollector
-    assert type(user["bolt"].collector) is BoltCollector
-    assert [task.execute for task in made.core.bolt_tasks.values()] == [user["bolt"].execute]
-    assert made.core.hooks == []

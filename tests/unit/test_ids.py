@@ -37,22 +37,12 @@ def test_refilling_keeps_the_pool_that_others_hold() -> None:
     assert ids.next() not in pool
 
 
-def test_two_sources_have_nothing_in_common() -> None:
-    one, other = EdgeIds(), EdgeIds()
-    assert not {one.next() for _ in range(1000)} & {other.next() for _ in range(1000)}
-
-
 @pytest.mark.parametrize("acker", [0, 1, 5, 1023])
 def test_roots_name_their_acker_and_differ(acker: int) -> None:
     roots = list(islice(root_ids(acker), 1000))
     assert len(set(roots)) == 1000
     assert all(0 < root < 1 << 64 for root in roots)
     assert {root & ACKER_MASK for root in roots} == {acker}
-
-
-def test_roots_of_two_incarnations_differ() -> None:
-    starts = {next(root_ids(0)) for _ in range(1000)}
-    assert len(starts) == 1000
 
 
 @pytest.mark.parametrize("drawn", [b"\x00" * 8, b"\xff" * 8])

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from squall.engine.errors import UsageError
 from squall.pipeline.read.files import BINARY_PROBE_BYTES, InputFile, balance, find_files
-from squall.pipeline.read.lines import Line, read_file
+from squall.pipeline.read.lines import Line
+from tests.unit.lines_of import read_file
 
 
 def names_of(source: Path, pattern: str | None = None) -> list[str]:
@@ -78,21 +79,6 @@ def test_links_to_files_are_followed_and_broken_ones_are_read_as_problems(tmp_pa
     assert list(read_file(broken)) == [Line(0, None, "cannot be read: No such file or directory", b"")]
 
 
-def test_names_that_are_not_utf8_are_shown_escaped_and_read_all_the_same(tmp_path: Path) -> None:
-    with open(os.path.join(os.fsencode(tmp_path), b"caf\xe9"), "wb") as file:
-        file.write(b"text\n")
-    (found,) = find_files(tmp_path).files
-    assert found.name == "caf\\xe9"
-    assert list(read_file(found)) == [Line(1, "text")]
-
-
-def test_one_file(tmp_path: Path) -> None:
-    path = write(tmp_path / ".one", b"a\0b\nc\n")
-    corpus = find_files(path)
-    assert [(file.name, file.size_bytes) for file in corpus.files] == [(".one", 6)]
-    assert corpus.skipped_binary == ()
-
-
 def test_inputs_that_cannot_be_read_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot read input .*missing: No such file"):
         find_files(tmp_path / "missing")
@@ -100,21 +86,6 @@ def test_inputs_that_cannot_be_read_are_refused_by_name(tmp_path: Path) -> None:
         find_files(Path("/dev/null"))
     with pytest.raises(UsageError, match=r"pattern \(\*\.py\) needs a directory"):
         find_files(write(tmp_path / "a.py"), "*.py")
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_unreadable_directories_are_problems_and_an_unreadable_input_is_refused(tmp_path: Path) -> None:
-    closed = tmp_path / "closed"
-    write(closed / "file")
-    write(tmp_path / "open")
-    closed.chmod(0)
-    try:
-        with pytest.raises(UsageError, match=r"cannot read input .*: Permission denied"):
-            find_files(closed)
-        found = {file.name: file.problem for file in find_files(tmp_path).files}
-    finally:
-        closed.chmod(0o700)
-    assert found == {"closed": "directory cannot be read: Permission denied", "open": ""}
 
 
 @given(
@@ -157,14 +128,6 @@ def test_a_directory_that_squall_wrote_is_left_out(
     found = find_files(tmp_path / "in", is_text=is_text)
     assert [file.name for file in found.files] == ["deep/a.txt"]
     assert found.left_out == (f"deep/{names[0].partition('/')[0]} ({kind})",)
-
-
-def test_names_that_are_like_those_of_squall_are_read(tmp_path: Path) -> None:
-    names = ["counts/a.txt", "lock/nimbus.txt", "x.prepare-7/a.txt"]
-    for name in names:
-        write(tmp_path / name)
-    found = find_files(tmp_path)
-    assert ([file.name for file in found.files], found.left_out) == (names, ())
 
 
 def test_an_input_that_is_a_feed_is_refused(tmp_path: Path) -> None:

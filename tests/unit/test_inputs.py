@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from squall.pipeline.read.files import find_files
-from squall.pipeline.read.inputs import Change, SourceFile, changed_since, compare, path_in, sha256_of
-from squall.pipeline.read.lines import read_file, without_open_line
+from squall.pipeline.read.inputs import Change, SourceFile, compare, path_in, sha256_of
+from squall.pipeline.read.lines import without_open_line
+from tests.unit.lines_of import read_file
 
 
 def read(root: Path) -> dict[str, SourceFile]:
@@ -66,32 +67,6 @@ def test_a_file_that_was_read_in_part_is_not_read_again(tmp_path: Path) -> None:
     assert change_of(tmp_path, known).known == 1
     (tmp_path / "a").write_text("more text\n")
     assert change_of(tmp_path, known).changed == ["a"]
-
-
-def test_one_file_as_input_is_known_by_its_name(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    path.write_text("text\n")
-    known = read(path)
-    assert list(known) == ["a"]
-    assert change_of(path, known).known == 1
-
-
-def test_only_what_was_found_of_a_file_must_stay(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    path.write_text("text\n")
-    (file,) = find_files(tmp_path).files
-    assert not changed_since(file, may_grow=True)
-    path.write_text("text\nmore\n")
-    assert not changed_since(file, may_grow=True)
-    # What Spark reads, it reads to the end.
-    assert changed_since(file, may_grow=False)
-    path.write_text("tex\n")
-    assert changed_since(file, may_grow=True)
-    path.write_text("TEXT\n")
-    os.utime(path, ns=(1, 1))
-    assert changed_since(file, may_grow=True)
-    path.unlink()
-    assert changed_since(file, may_grow=True)
 
 
 def test_new_lines_at_the_end_of_text_are_new_and_nothing_else_is(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from squall.engine.api.builder import TopologyBuilder
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import ComponentError
 from squall.engine.foreign.stable_hash import stable_hash
@@ -133,16 +132,4 @@ def test_the_error_names_component_stream_field_and_type(bolt: str, grouping: st
     spout.feed(1, Own("a", 1), id=1, stream="keys")
     says = rf"{source}\[\d\] stream 'keys' field 'key': fields grouping cannot use a value of type Own as a key: Own"
     with pytest.raises(TaskCrashed, match=says):
-        Rig(builder).settle()
-
-
-def test_the_short_way_for_one_field_names_it_too() -> None:
-    spout = Feeder(("key",))
-    builder = TopologyBuilder()
-    builder.set_spout("spout", spout)
-    middle = DoesBasic(lambda bolt, tup, collector: collector.emit((Own("a", 1),)), ("key",))
-    builder.set_bolt("middle", middle).shuffle_grouping("spout")
-    builder.set_bolt("sink", Does(acks), 4).fields_grouping("middle", "key")
-    spout.feed(1, id=1)
-    with pytest.raises(TaskCrashed, match=r"middle\[2\] stream 'default' field 'key': fields grouping cannot use"):
         Rig(builder).settle()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from squall.scheduler.common.messages import RegisterSupervisor, SlotRef
 from squall.scheduler.nimbus.decisions import Instructions
 from squall.scheduler.nimbus.instruction import CreateBoard, SendAssignNode, StoreTopology
-from squall.scheduler.nimbus.topology_life import TopologyLife
-from squall.scheduler.supervisor.departure import NIMBUS_PATIENCE_SECS, Departure
+from squall.scheduler.supervisor.nimbus_link import NIMBUS_PATIENCE_SECS, Departure
 from tests.unit.test_nimbus_decisions import Cluster, kinds
 
 LEAVER = "node-1"
@@ -69,34 +68,6 @@ def test_it_hears_which_topologies_find_no_room() -> None:
     assert cluster.nimbus.topology("y").topology.status == "REBALANCING"
     cluster.register("node-3", 6700)
     assert cluster.slots("y") == [SlotRef("node-3", 6700)]
-
-
-def test_what_drains_already_has_no_more_time_than_the_node() -> None:
-    cluster = Cluster()
-    cluster.submit()
-    cluster.kill(wait_secs=100)
-    assert kinds(leave(cluster, 7.0)) == []
-    cluster.now += 3
-    cluster.heartbeat("node-1", "node-2")
-    assert cluster.nimbus.draining()
-    cluster.now += 4
-    cluster.heartbeat("node-1", "node-2")
-    assert kinds(cluster.nimbus.tick(cluster.now)) == [SendAssignNode, SendAssignNode]
-    assert cluster.nimbus.draining() == []
-
-
-def test_the_next_nimbus_hears_of_it_and_goes_on() -> None:
-    cluster = Cluster(nodes=2, ports=1)
-    cluster.submit(workers=1)
-    leave(cluster)
-    state = cluster.nimbus.topology("x")
-    again = Cluster(nodes=0, topologies=(TopologyLife(state.topology, state.assignment),))
-    leave(again, 20.0)
-    again.register("node-2", 6700)
-    assert set(again.nimbus.assign_node(LEAVER).slots) == {6700}
-    again.nimbus.drained(again.id(), again.now)
-    again.slot(SlotRef(LEAVER, 6700), "stopped", 1)
-    assert again.slots() == [SlotRef("node-2", 6700)]
 
 
 # ---- the supervisor ----

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,13 +11,9 @@ from click.testing import CliRunner
 from squall import BasicBolt, Bolt, Spout, SpoutCollector, Topology, TopologyBuilder, Tuple
 from squall.cli.run import exit_code, run_command
 from squall.cli.standing import left_document, left_pending
-from squall.engine.core.local import LocalRunner
-from squall.engine.errors import UsageError
 from squall.engine.report.account import Unfinished
 from squall.engine.report.metrics import TASK_COUNTERS
 from squall.engine.report.run_report import FLOW_COUNTERS, TaskReading, build_report, unfinished
-from squall.ipc.rundir import RunDir
-from squall.scheduler.client.nimbus_client import NimbusClient
 
 
 def reading(kind: str, alive: bool = True, **counters: int) -> TaskReading:
@@ -113,16 +107,6 @@ def run_local(target: str, *options: str) -> tuple[int, str, dict[str, Any]]:
     return run.exit_code, run.stderr, json.loads(run.stdout)
 
 
-def test_a_local_run_that_is_cut_drains() -> None:
-    with LocalRunner(counting(Done()), copy=lambda spec: spec.component) as runner:
-        while not len(runner.core.spouts[0].tasks[0].pending):
-            runner.core.set_active(True)
-            runner.core.spouts[0].run(10)
-        report = runner.drain(10.0)
-    assert (report.pending, report.drained) == (0, False)
-    assert report.acked == report.emitted > 0
-
-
 def test_a_run_that_is_cut_and_drained_ends_with_0() -> None:
     code, said, report = run_local("done")
     assert (code, said, report["pending"]) == (0, "", 0)
@@ -136,24 +120,3 @@ def test_a_run_that_is_cut_with_messages_pending_says_how_many() -> None:
         "stopped with unfinished messages: 100 pending; a source that can be read again emits them again, "
         "any other does not\n"
     )
-
-
-def test_orphans_are_part_of_the_abandoned() -> None:
-    report = build_report("t", [reading("spout", alive=False, tracked=5, acked=2, abandoned=1)], 1.0, [], False)
-    assert (report.abandoned, report.orphaned, report.pending) == (3, 2, 0)
-    assert dataclasses.asdict(report)["orphaned"] == 2
-
-
-def test_a_topology_that_goes_while_its_deadline_passes_is_gone(
-    monkeypatch: pytest.MonkeyPatch, run_dir: RunDir
-) -> None:
-    def gone(self: NimbusClient, name: str) -> None:
-        raise UsageError(f"there is no topology named {name!r}; running: none")
-
-    there = SimpleNamespace(topologies=[SimpleNamespace(id="t-1", name="t")])
-    monkeypatch.setattr(NimbusClient, "get_cluster", lambda self: there)
-    monkeypatch.setattr(NimbusClient, "get_topology", gone)
-    lock = run_dir.lock()
-    with NimbusClient(run_dir) as client:
-        client.await_removed("t-1", 0.0)
-    lock.release()

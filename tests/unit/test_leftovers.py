@@ -13,8 +13,8 @@ import pytest
 
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.mark import RUN_DIR_MARK
-from squall.testing import leftovers
-from squall.testing.leftovers import descriptors, in_directory, left_behind, zombies
+from squall.testing import run_leftovers
+from squall.testing.run_leftovers import descriptors, in_directory, left_behind
 
 
 @contextmanager
@@ -39,16 +39,7 @@ def process(program: str, *, of: RunDir) -> Iterator[int]:
 
 @pytest.fixture(autouse=True)
 def without_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leftovers, "PATIENCE_SECS", 0.0)
-
-
-def test_nothing_is_left_of_a_clean_run(run_dir: RunDir) -> None:
-    before = descriptors()
-    with process("file = open(os.environ['SQUALL_RUN_DIR'] + '/key')", of=run_dir):
-        assert zombies(run_dir) == []
-    assert in_directory(run_dir) == []
-    run_dir.remove()
-    assert left_behind(run_dir, before) == []
+    monkeypatch.setattr(run_leftovers, "PATIENCE_SECS", 0.0)
 
 
 def test_sockets_boards_and_unfinished_files_in_the_directory_are_named(run_dir: RunDir) -> None:
@@ -71,11 +62,3 @@ def test_a_process_a_descriptor_and_a_directory_are_named(run_dir: RunDir) -> No
     assert found[0].startswith(f"process {pid}: ")
     assert f"directory {run_dir.path}" in found
     assert any(line.startswith("descriptor ") and "of this process: socket:" in line for line in found)
-
-
-def test_zombies_are_named(run_dir: RunDir) -> None:
-    dies = "child = os.fork()\nif not child: os._exit(0)\nos.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)"
-    with process(dies, of=run_dir) as parent:
-        (found,) = zombies(run_dir)
-        assert found.startswith("zombie ")
-        assert found.endswith(f", a child of process {parent}")

@@ -48,21 +48,6 @@ def test_a_line_that_does_not_fit_leaves_nothing(path: Path) -> None:
     assert path.read_bytes() == b"whole\n"
 
 
-def test_writers_in_several_processes_do_not_mix_their_lines(path: Path) -> None:
-    children = []
-    for letter in "abc":
-        pid = os.fork()
-        if pid == 0:
-            for _ in range(50):
-                append_line(path, letter * 9000)
-            os._exit(0)
-        children.append(pid)
-    for pid in children:
-        assert os.waitpid(pid, 0)[1] == 0
-    lines = read_lines(path)
-    assert sorted(lines) == [letter * 9000 for letter in (b"a", b"b", b"c") for _ in range(50)]
-
-
 def test_a_process_that_is_forked_in_the_middle_does_not_keep_the_lock(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

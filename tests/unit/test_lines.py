@@ -22,9 +22,9 @@ from squall.pipeline.read.lines import (
     REASON_TOO_LONG,
     Line,
     read_chunks,
-    read_file,
     without_open_line,
 )
+from tests.unit.lines_of import read_file
 
 PACK = {"gz": gzip.compress, "bz2": bz2.compress, "zst": lambda data: bytes(pyarrow.Codec("zstd").compress(data))}
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,15 +12,12 @@ from squall.engine.api.collectors import BasicCollector
 from squall.engine.api.component import BasicBolt, Spout
 from squall.engine.api.config import Config
 from squall.engine.api.context import TopologyContext
-from squall.engine.api.failure import Failure
 from squall.engine.api.replaying import ReplayingSpout
 from squall.engine.api.topology import Topology
 from squall.engine.api.tuple import Tuple
-from squall.engine.clock import ManualClock
 from squall.engine.core.executor import TaskCrashed
-from squall.engine.core.local import LocalRunner, local_plan
+from squall.engine.core.local import LocalRunner
 from squall.engine.errors import ClusterError, FailedTuple
-from tests.held import early
 
 # Components here are found by pickle, as users' are.
 EXECUTED: list[tuple[int, Any]] = []
@@ -64,14 +58,6 @@ class Breaks(Note):
     def execute(self, tup: Tuple, collector: BasicCollector) -> None:
         if tup[0] == "c":
             raise ValueError("c is not allowed")
-
-
-class Waits(Note):
-    blocking = True
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        super().execute(tup, collector)
-        EXECUTED.append((0, threading.current_thread().name))
 
 
 class BadCleanup(Note):
@@ -126,15 +112,6 @@ def test_the_same_seed_is_the_same_run() -> None:
     assert run(topology_of(Note())) == unseeded
 
 
-def test_running_a_topology_does_not_change_it() -> None:
-    topology = topology_of(Note())
-    first = run(topology, seed=1)
-    assert run(topology, seed=1) == first
-    spout = topology["words"].component
-    assert isinstance(spout, Words)
-    assert spout.left == 100
-
-
 def test_an_exception_in_a_bolt_reaches_the_caller() -> None:
     with LocalRunner(topology_of(Breaks())) as runner, pytest.raises(TaskCrashed) as crashed:
         runner.run(timeout_secs=30)
@@ -181,11 +158,6 @@ def test_dead_letters_are_kept() -> None:
     assert (failure.error, failure.attempt) == ("as always", 3)
 
 
-def test_blocking_bolts_run_in_turn_like_all_others() -> None:
-    run(topology_of(Waits()))
-    assert {name for task, name in EXECUTED if task == 0} == {threading.current_thread().name}
-
-
 def test_without_ackers() -> None:
     with LocalRunner(topology_of(Note()), Config(ackers=0)) as runner:
         report = runner.run(timeout_secs=30)
@@ -195,39 +167,10 @@ def test_without_ackers() -> None:
     assert report.drained
 
 
-def test_tasks_are_numbered_over_components_by_id() -> None:
-    plan = local_plan(topology_of(Note()), 4)
-    assert plan.ackers == [1]
-    assert plan.tasks_of("first") == [2, 3]
-    assert plan.tasks_of("second") == [4, 5, 6]
-    assert plan.tasks_of("words") == [7, 8]
-    assert local_plan(topology_of(Note()), 0).tasks_of("first") == [1, 2]
-
-
 def test_what_is_not_drained_in_time_is_an_error() -> None:
     topology = topology_of(Note(), NeverAcked())
     with LocalRunner(topology, name="x") as runner, pytest.raises(ClusterError, match="'x' was not drained within 0 s"):
         runner.run(timeout_secs=0)
-
-
-def test_it_stops_when_told() -> None:
-    with LocalRunner(topology_of(Note(), NeverAcked())) as runner:
-        report = runner.run(should_stop=lambda: True)
-    assert not report.drained
-
-
-def test_the_state_directory_is_gone_afterwards() -> None:
-    class Remembers(Note):
-        def prepare(self, conf: Any, context: TopologyContext) -> None:
-            super().prepare(conf, context)
-            made.append(Path(context.state_dir))
-
-    made: list[Path] = []
-    with LocalRunner(topology_of(Remembers()), copy=lambda spec: spec.component) as runner:
-        assert len(set(made)) == 2
-        assert all(os.stat(path).st_mode & 0o777 == 0o700 for path in made)
-        runner.run(timeout_secs=30)
-    assert not any(path.exists() for path in made)
 
 
 def test_what_cleaning_up_raises_is_not_swallowed() -> None:
@@ -237,27 +180,3 @@ def test_what_cleaning_up_raises_is_not_swallowed() -> None:
         EXECUTED.clear()
     with pytest.raises(KeyError, match="mine"), LocalRunner(topology_of(BadCleanup())):
         raise KeyError("mine")
-
-
-class BadPrepare(Note):
-    def prepare(self, conf: Any, context: TopologyContext) -> None:
-        raise ValueError("cannot prepare")
-
-
-def test_what_preparing_raises_reaches_the_caller() -> None:
-    with pytest.raises(TaskCrashed, match=r"^first\[2\] raised ValueError: cannot prepare in prepare$"):
-        LocalRunner(topology_of(BadPrepare()))
-
-
-def test_what_late_messages_leave_behind_is_dropped_in_time() -> None:
-    clock = ManualClock()
-    with LocalRunner(topology_of(Note()), Config(message_timeout_secs=1), clock=clock) as runner:
-        (acker,) = runner.core.ackers.values()
-        runner.step()
-        acker.fail(5 << 16, Failure("failed"))
-        runner.step()
-        assert early(acker) > 0
-        for _ in range(2):
-            clock.advance(1)
-            runner.step()
-        assert early(acker) == 0

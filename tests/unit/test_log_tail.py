@@ -44,31 +44,12 @@ def test_lines_of_an_earlier_run_are_not_shown_again(tmp_path: Path) -> None:
     assert tail.poll() == [("node-1:6700", "now"), ("node-1:6701", "new")]
 
 
-def test_character_in_two_pieces_and_bytes_that_are_no_text(tmp_path: Path, tail: LogTail) -> None:
-    log, turtle = tmp_path / "n-1.log", "żółw 🐢".encode()
-    for at in range(len(turtle)):
-        write(log, turtle[at : at + 1])
-        assert tail.poll() == []
-    write(log, b"\n\xff\xfe\x00ok\n")
-    assert tail.poll() == [("n:1", "żółw 🐢"), ("n:1", "\ufffd\ufffd\x00ok")]
-
-
 def test_file_that_was_cut_is_read_from_its_start(tmp_path: Path, tail: LogTail) -> None:
     log = tmp_path / "n-1.log"
     write(log, "old old old\nhalf a li")
     assert tail.poll() == [("n:1", "old old old")]
     log.write_text("new\n")
     assert tail.poll() == [("n:1", "new")]
-
-
-def test_file_that_vanished(tmp_path: Path, tail: LogTail) -> None:
-    log = tmp_path / "n-1.log"
-    write(log, "a\n")
-    assert tail.poll() == [("n:1", "a")]
-    log.unlink()
-    assert tail.poll() == []
-    (tmp_path / "n-2.log").symlink_to(tmp_path / "nowhere")
-    assert tail.poll() == []
 
 
 def test_random_writes_to_several_logs(tmp_path: Path, tail: LogTail, seed: int) -> None:

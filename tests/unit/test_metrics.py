@@ -32,12 +32,6 @@ def test_a_bucket_is_at_most_a_sixteenth_wide() -> None:
         assert (high - low) / low <= 1 / 16
 
 
-def test_what_is_beyond_the_range_is_counted_at_its_ends() -> None:
-    assert bucket_of(-5) == 0
-    assert bucket_of(10**30) == HISTOGRAM_BUCKETS - 1
-    assert bucket_bounds(HISTOGRAM_BUCKETS - 1)[1] > 19 * 3600 * 10**6
-
-
 def test_percentiles_are_within_a_sixteenth_of_the_truth(seed: int) -> None:
     rng = random.Random(seed)
     stats = TaskStats()
@@ -49,17 +43,6 @@ def test_percentiles_are_within_a_sixteenth_of_the_truth(seed: int) -> None:
         assert percentile_ms(stats.histogram, fraction) * 1000 == pytest.approx(true, rel=1 / 16, abs=1)
 
 
-def test_no_observation_is_zero() -> None:
-    assert percentile_ms([0] * HISTOGRAM_BUCKETS, 0.5) == 0.0
-
-
-def test_one_observation_is_every_percentile() -> None:
-    stats = TaskStats()
-    stats.observe_ns(5_000_000)
-    for fraction in (0.0001, 0.5, 1.0):
-        assert percentile_ms(stats.histogram, fraction) == pytest.approx(5.0, rel=1 / 16)
-
-
 def test_merging_adds() -> None:
     one, other = TaskStats(), TaskStats()
     for stats, latencies in ((one, (1, 2, 3)), (other, (3, 400))):
@@ -69,14 +52,6 @@ def test_merging_adds() -> None:
     assert sum(total) == 5
     assert total[3] == 2
     assert merge([]) == [0] * HISTOGRAM_BUCKETS
-
-
-def test_touched_buckets_are_those_that_changed() -> None:
-    stats = TaskStats()
-    stats.observe_ns(7_000)
-    stats.observe_ns(7_999)
-    stats.observe_ns(9_000)
-    assert stats.touched == {7, 9}
 
 
 def test_counters_come_in_order_with_gauges_last() -> None:

@@ -1,20 +1,14 @@
-"""What the operator reads of code that does not do its part: a bolt that never acks, a breakpoint in a worker."""
+"""What the operator reads of code that does not do its part: a bolt that never acks, one that reads from a terminal."""
 
 from __future__ import annotations
 
 import bdb
-import sys
-import threading
-from collections.abc import Iterator
-
-import pytest
 
 from squall.cli.shown.report_text import never_acked_lines
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.local import readings_of
 from squall.engine.foreign.text import text_of_error
 from squall.engine.report.run_report import build_report
-from squall.scheduler.worker.no_debugger import refuse_breakpoints
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain
 
 
@@ -53,31 +47,7 @@ def test_a_bolt_that_keeps_some_is_not() -> None:
     assert lines_of(rig) == []
 
 
-@pytest.fixture
-def hook() -> Iterator[None]:
-    before = sys.breakpointhook
-    yield
-    sys.breakpointhook = before
-
-
-@pytest.mark.usefixtures("hook")
-def test_a_breakpoint_in_a_worker_says_once_where_it_is_and_goes_on() -> None:
-    told: list[str] = []
-    refuse_breakpoints(lambda: "count[3]", told.append)
-    for _ in range(3):
-        breakpoint()  # noqa: T100
-
-    def stop_here() -> None:
-        breakpoint()  # noqa: T100
-
-    thread = threading.Thread(target=stop_here, name="waits[4]")
-    thread.start()
-    thread.join()
-    assert [text.split(" at ")[0] for text in told] == ["breakpoint() of count[3]", "breakpoint() of waits[4]"]
-    assert all(__file__ in text and "use `squall run --local` to stop there" in text for text in told)
-
-
-def test_what_else_reads_from_a_terminal_says_so_too() -> None:
+def test_what_reads_from_a_terminal_says_so() -> None:
     hint = " (a worker has no terminal to read from; use `squall run --local`)"
     assert text_of_error(bdb.BdbQuit()) == "BdbQuit" + hint
     assert text_of_error(EOFError("EOF when reading a line")) == "EOFError: EOF when reading a line" + hint

@@ -17,21 +17,16 @@ from squall.ipc.envelope import NO_NONCE, Nonce
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.messages import (
     AssignNode,
-    FaultsChanged,
     NamedTopology,
     RegisterSupervisor,
-    Shutdown,
     SlotChanged,
     SupervisorHeartbeat,
 )
-from squall.scheduler.nimbus.decisions import ORPHAN_PATIENCE_SECS, STOP_PATIENCE_SECS
-from squall.scheduler.nimbus.instruction import CreateBoard, EndWorker, StoreAssignment
 from squall.scheduler.nimbus.nodes import NODE_TIMEOUT_SECS
 from squall.scheduler.nimbus.store import Store
-from squall.scheduler.supervisor.departure import Departure
-from squall.scheduler.supervisor.nimbus_link import REGISTER_RETRY_SECS, NimbusLink
+from squall.scheduler.supervisor.nimbus_link import REGISTER_RETRY_SECS, Departure, NimbusLink
 from tests.unit.run_dirs import add_topology, nimbus_in
-from tests.unit.test_nimbus_decisions import Cluster, kinds, silent_after
+from tests.unit.test_nimbus_decisions import Cluster
 
 FIRST, SECOND = b"1" * 16, b"2" * 16
 """Sessions of one Nimbus and the next."""
@@ -139,53 +134,7 @@ def test_without_an_answer_no_order_counts(line: Line, link: NimbusLink, connect
     assert "AssignNode 5" in orders(link)
 
 
-def test_an_operators_word_counts_whoever_passed_it_on(line: Line, link: NimbusLink) -> None:
-    line.come(Shutdown(1.0), Nonce(FIRST, 1))
-    line.come(FaultsChanged(), Nonce(FIRST, 2))
-    line.answer = Nonce(SECOND, 1)
-    assert tick(link, 1.0)
-    assert orders(link) == ["Shutdown 1", "FaultsChanged 2"]
-
-
 # ---- Nimbus ----
-
-
-def lost_with_its_node(overdue: bool = False) -> Cluster:
-    """A topology whose only node is silent: it waits for a slot. `overdue`: Nimbus has killed its worker."""
-    cluster = Cluster(nodes=1, ports=2)
-    cluster.submit(workers=1)
-    silent_after(cluster)
-    cluster.nimbus.lost(cluster.id(), cluster.now)
-    if overdue:
-        cluster.now += ORPHAN_PATIENCE_SECS
-        assert kinds(cluster.look(*cluster.slots())) == [EndWorker]
-    cluster.look()
-    assert not cluster.nimbus.is_emptying
-    cluster.now += STOP_PATIENCE_SECS
-    return cluster
-
-
-@pytest.mark.parametrize("overdue", [False, True])
-def test_what_a_node_has_begun_late_ends_before_the_next_board_is_made(overdue: bool) -> None:
-    cluster = lost_with_its_node(overdue)
-    [slot] = cluster.slots()
-    assert kinds(cluster.register("node-1", 6700, 6701, holds={slot.port: cluster.id()})) == []
-    assert cluster.nimbus.assign_node("node-1").slots == {}
-    # The fork may not be done yet: that nobody finds a process says nothing.
-    assert cluster.look() == []
-    assert cluster.slot(slot, "started") == []
-    ends = kinds(cluster.slot(slot, "stopped"))
-    assert [step for step in ends if step in (CreateBoard, StoreAssignment)] == [CreateBoard, StoreAssignment]
-
-
-def test_what_was_begun_late_and_does_not_stop_is_ended() -> None:
-    cluster = lost_with_its_node()
-    [slot] = cluster.slots()
-    cluster.register("node-1", 6700, 6701, holds={slot.port: cluster.id()})
-    cluster.now += STOP_PATIENCE_SECS
-    cluster.heartbeat("node-1")
-    assert kinds(cluster.look(slot)) == [EndWorker]
-    assert CreateBoard in kinds(cluster.look())
 
 
 # ---- supervisors that have died ----

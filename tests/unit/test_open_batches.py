@@ -53,13 +53,6 @@ def rig_of(grouping: str, made: list[int]) -> tuple[Feeder, Rig]:
 
 
 @pytest.mark.parametrize("grouping", GROUPINGS)
-def test_who_never_emits_has_no_open_batch(grouping: str) -> None:
-    made: list[int] = []
-    rig_of(grouping, made)
-    assert made == []
-
-
-@pytest.mark.parametrize("grouping", GROUPINGS)
 def test_who_emits_has_a_batch_for_each_task_that_was_chosen(grouping: str) -> None:
     made: list[int] = []
     spout, rig = rig_of(grouping, made)
@@ -70,30 +63,6 @@ def test_who_emits_has_a_batch_for_each_task_that_was_chosen(grouping: str) -> N
     assert sum(rig.core.stats[task].executed for task in rig.plan.tasks_of("bolt")) == 1000 * copies
     assert len(spout.acked) == 1000
     assert max(Counter(made).values()) <= TARGETS
-
-
-def test_a_shuffle_makes_no_batches_far_ahead_of_its_tuples() -> None:
-    made: list[int] = []
-    spout, builder = Feeder(), TopologyBuilder()
-    builder.set_spout("spout", spout)
-    builder.set_bolt("bolt", Does(acks), 1, tasks=5000).shuffle_grouping("spout")
-
-    def note(*arguments: Any) -> OpenBatch:
-        made.append(1)
-        return OpenBatch(*arguments)
-
-    rig = Rig(builder, around={"parts": Parts(open_batch=note)})
-    spout.feed("x", id=1)
-    rig.settle()
-    assert spout.acked == [1]
-    assert len(made) <= 300
-
-
-def test_senders_to_one_component_share_the_list_of_its_tasks() -> None:
-    _, rig = rig_of("shuffle", [])
-    targets = {id(rounds.targets) for emitter in rig.core.emitters.values() for rounds in emitter.rounds}
-    assert len(targets) == 1
-    assert rig.plan.tasks_of("bolt", 0) is rig.plan.tasks_of("bolt", 0)
 
 
 @pytest.mark.parametrize("task", [0, -1, 10**9, "x", None, (1,), 1.5])

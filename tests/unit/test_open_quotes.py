@@ -44,3 +44,17 @@ def test_only_an_open_quote_is_refused(tmp_path: Path, name: str, seed: int) -> 
         odd = sum(row.count('"') for row in rows) % 2 == 1
         assert refused(path) is odd
         assert not refused(path, quote="")
+
+
+@pytest.mark.parametrize(
+    ("text", "are_lines"),
+    [
+        ("a,b\n1,2\n", True), ('a\r\n"x, y"\r\n', True), ('a\n"x\ny"\n', False), ("a\nx\ry\n", False),
+        ('a\n5" and 6" disks\n', True), ('a\n5" disk\n', False),
+    ],
+)
+def test_files_are_cut_into_pieces_only_where_each_line_is_a_record(tmp_path: Path, text: str, are_lines: bool) -> None:
+    (tmp_path / "x.csv").write_bytes(text.encode())
+    files = find_files(tmp_path / "x.csv", is_text=False).files
+    assert check_quotes(files, {}) is are_lines
+    assert not check_quotes(files, {"multiLine": "true"})

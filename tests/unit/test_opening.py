@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 
 from squall import AsyncBolt, AsyncSpout
-from squall.cli.shown.status_text import opening_lines
 from squall.engine.api.config import Config
 from squall.engine.core.closing import close_tasks
 from squall.ipc.board import DEAD, READY, STARTING, Board
 from squall.scheduler.common.messages import Assignment, ComponentSummary, ExecutorRef, SlotRef, TopologyRecord
 from squall.scheduler.records.topology_view import TopologyView
-from squall.scheduler.worker.opening import Opening
+from squall.scheduler.worker.task_watch import Opening
 from tests.unit.rig import Does, Feeder, Rig, acks, chain
 
 GO_ON, BEGUN = threading.Event(), threading.Event()
@@ -114,12 +113,3 @@ def test_the_board_shows_it_of_the_present_worker_only(tmp_path: Path) -> None:
         assert view.opening(0, 4 * 10**9) is None
     finally:
         board.close()
-
-
-def test_status_names_it_after_a_second() -> None:
-    def row(worker: str, secs: float | None) -> dict[str, Any]:
-        task = {"component": "enrich", "task": 7, "method": "setup", "secs": secs}
-        return {"worker": worker, "opening": None if secs is None else task}
-
-    lines = opening_lines({"workers": [row("n:1", 42.4), row("n:2", None), row("n:3", 0.5)]})
-    assert lines == ["enrich[7] on n:1 is still in setup after 42 s"]

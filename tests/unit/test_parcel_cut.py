@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -89,47 +88,3 @@ def test_what_is_bigger_than_it_looked_is_put_back_and_cut_by_its_true_size() ->
     assert values_of([parcel for _, parcel in sent]) == list(range(256))
     assert all(size <= 2 * most or parcel.rows == 1 for size, parcel in sent)
     assert len(sent) < 60
-
-
-def test_what_is_for_one_task_is_taken_out_in_its_order() -> None:
-    batches = [batch_of([(n,)]) for n in range(6)]
-    for n, batch in enumerate(batches):
-        batch.target = n % 2
-    parcel = waiting(*batches)
-    taken = parcel.take_for(1)
-    assert values_of([taken]) == [1, 3, 5]
-    assert values_of([parcel]) == [0, 2, 4]
-    assert (taken.rows, parcel.rows) == (3, 3)
-    assert taken.bytes + parcel.bytes == sum(batch.bytes for batch in batches)
-
-
-def test_only_long_tuples_with_buffers_are_expected_beside_the_frame() -> None:
-    def of(*values: object) -> bool:
-        parcel = Parcel()
-        for value in values:
-            batch = Batch(1, "default", 2)
-            batch.rows, batch.starts, batch.roots, batch.edges = [(1, value)], [0], [0], [0]
-            batch.weigh()
-            parcel.add(batch)
-        return parcel.is_of_buffers
-
-    assert of(b"x" * 100_000)
-    assert of(memoryview(b"x" * 100_000), bytearray(70_000))
-    assert not of("x" * 100_000)
-    assert not of(b"x" * 60_000)
-    assert not of(b"x" * 100_000, *[b"x"] * 10)
-    assert not of()
-
-
-def test_the_rows_of_a_very_long_batch_are_not_moved_for_each_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    moved = [0]
-
-    def counted(batch: Batch, rows: int, cut: Callable[[Batch, int], Batch] = Batch.cut_rows) -> Batch:
-        moved[0] += len(batch.rows)
-        return cut(batch, rows)
-
-    monkeypatch.setattr(Batch, "cut_rows", counted)
-    rows = [(number,) for number in range(100_000)]
-    pieces = cut_up(waiting(batch_of(rows)), 4 * KIB)
-    assert values_of(pieces) == [row[0] for row in rows]
-    assert 0 < moved[0] < 200 * len(rows)

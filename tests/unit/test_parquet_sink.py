@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import datetime
-import json
+import fcntl
 import os
 import resource
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,8 +16,6 @@ import pytest
 
 from squall import Config, ParquetSink, Spout, TopologyBuilder, TopologyError, UsageError
 from squall.engine.core.executor import TaskCrashed
-from squall.pipeline.feed.part_reader import PartReader
-from squall.pipeline.feed.sources import open_feed
 from squall.testing.simulated import SimulatedCluster
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -114,25 +110,6 @@ def test_a_file_is_complete_at_its_limits(out: Path, limits: dict[str, Any], siz
         lab.put(*((n, "x" * 1000) for n in range(10)))
         assert [parquet.read_metadata(path).num_rows for path in sorted(out.glob("*.parquet"))] == sizes
         assert len(lab.source.acked) == sum(sizes)
-
-
-def test_rows_held_at_the_end_are_written(out: Path) -> None:
-    with Lab(ParquetSink(out)) as lab:
-        lab.put((1, "a"))
-    assert rows(out) == [{"n": 1, "text": "a"}]
-
-
-def test_a_wrong_bit_in_a_file_is_no_other_value(out: Path) -> None:
-    with Lab(ParquetSink(out)) as lab:
-        lab.put((1, "sphinx of black quartz"), (2, "judge my vow"))
-        lab.go()
-    (path,) = out.glob("*.parquet")
-    data = bytearray(path.read_bytes())
-    data[data.index(b"quartz")] ^= 1
-    path.write_bytes(data)
-
-    with pytest.raises(UsageError, match=r"is damaged: part-0000000000\.parquet: .*CRC"):
-        list(PartReader(out, path.name, ["text"]).read(0, 2))
 
 
 def test_a_source_that_waits_for_acks_is_not_kept_waiting_twice(out: Path) -> None:
@@ -235,17 +212,6 @@ def test_types_are_those_of_the_first_rows_and_hold_for_all_tasks_and_lives(out:
     assert files(out)[1:] == [f"part-{number:010d}.parquet" for number in range(4)]
 
 
-def test_a_type_that_the_first_rows_do_not_tell_is_asked_for(out: Path) -> None:
-    with Lab(ParquetSink(out)) as lab:
-        lab.put((1, None), (2, None))
-        lab.go()
-        assert lab.source.failed == [0, 1]
-        assert "field 'text' is None in the first rows, which does not tell its type: give ParquetSink" in lab.texts[0]
-        lab.put((1, None), (2, "b"))
-        lab.go()
-        assert lab.source.acked == [2, 3]
-
-
 def test_after_a_death_what_was_not_acked_is_not_there_and_leftovers_go(out: Path) -> None:
     with Lab(ParquetSink(out, key="n")) as lab:
         lab.put((1, "a"))
@@ -261,17 +227,13 @@ def test_after_a_death_what_was_not_acked_is_not_there_and_leftovers_go(out: Pat
     assert files(out) == ["_common_metadata", "_tmp-mine", "part-0000000000.parquet", "part-0000000001.parquet"]
 
 
-def test_a_file_that_another_process_writes_is_no_leftover(out: Path) -> None:
+def test_a_file_that_another_writer_holds_is_no_leftover(out: Path) -> None:
     out.mkdir(parents=True)
     draft = out / "_tmp-0123456789abcdef"
-    hold = f"import fcntl, sys; f = open({str(draft)!r}, 'w'); fcntl.flock(f, fcntl.LOCK_EX); print(); sys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
-        holder.stdout.readline()
+    with draft.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
         with Lab(ParquetSink(out)):
             assert draft.exists()
-        holder.kill()
-        holder.communicate()
     with Lab(ParquetSink(out)):
         assert not draft.exists()
 
@@ -322,30 +284,6 @@ def test_nothing_is_acked_that_cannot_be_written_and_nothing_is_left(out: Path) 
     assert files(out)[1:] == ["part-0000000000.parquet", "part-0000000001.parquet"]
 
 
-def test_tuples_of_other_streams_need_the_fields(out: Path) -> None:
-    class Two(Source):
-        def next_tuple(self) -> None:
-            if not self.next:
-                self.collector.emit((1, "a"), 0)
-                self.collector.emit(("b", 0, 2), 1, stream="more")
-                self.collector.emit(("b",), 2, stream="less")
-                self.next = 1
-
-    builder = TopologyBuilder()
-    source = Two()
-    source.outputs = {"default": ("n", "text"), "more": ("text", "x", "n"), "less": ("text",)}  # type: ignore[assignment]
-    builder.set_spout("source", source)
-    # The fields are those of the first tuple.
-    sink = builder.set_bolt("sink", ParquetSink(out))
-    sink.shuffle_grouping("source").shuffle_grouping("source", stream="more").shuffle_grouping("source", stream="less")
-    with SimulatedCluster(builder.build(), Config(), record=False) as cluster:
-        cluster.settle()
-        user = cluster.user("source")
-        assert user.failed == [2]
-        assert "a tuple of source, stream 'less', has no field 'n'; its fields are text" in cluster.errors[0][2]
-    assert rows(out) == [{"n": 1, "text": "a"}, {"n": 2, "text": "b"}]
-
-
 @pytest.mark.parametrize(
     ("sink", "lacks"),
     [
@@ -371,21 +309,13 @@ def written(out: Path, **sink: Any) -> None:
     ("sink", "why"),
     [
         ({"fields": "text"}, r"ParquetSink has fields 'text'"),
-        ({"fields": ["n", "n"]}, r"ParquetSink has fields \('n', 'n'\)|\['n', 'n'\]"),
         ({"fields": ["_message_id"]}, r"different names, not '_message_id'"),
         ({"schema": {"n": "integer"}}, r"schema .*: ValueError: No type alias for integer; give a pyarrow.Schema"),
-        ({"schema": {"n": pyarrow.month_day_nano_interval()}}, r"schema .*: ArrowNot"),
-        ({"schema": ["n"]}, r"schema \['n'\]: TypeError"),
-        ({"schema": {"n": "int64"}, "fields": ["m"]}, r"fields \['m'\]; allowed: those of its schema"),
-        ({"key": 5}, r"key 5"),
-        ({"commit_secs": 0}, r"commit_secs 0; allowed: a number from 0\.001 up"),
-        ({"commit_rows": float("nan")}, r"commit_rows nan"),
-        ({"commit_rows": 0}, r"commit_rows 0; allowed: a whole number from 1 up$"),
-        ({"commit_rows": 2.5}, r"commit_rows 2\.5; allowed: a whole number from 1 up$"),
-        ({"commit_bytes": 0}, r"commit_bytes 0; allowed: a whole number from 1 up$"),
-        ({"key": ["n"]}, r"contradicts the files in .*: key is \['n'\], but \[\] there"),
-        ({"schema": {"n": "int64", "text": "binary"}}, r"contradicts .*: field 'text' is binary, but string there"),
-        ({"fields": ["n"]}, r"contradicts .*: fields are \['n'\], but \['n', 'text'\] there"),
+        ({"schema": {"n": "int64"}, "fields": ["m"]}, r"fields \['m'\], and others in its schema"),
+        ({"commit_secs": 0}, r"commit_secs 0; give 1, 1 and 0\.001 or more"),
+        ({"key": ["n"]}, r"has key \['n'\], but .* has \[\]"),
+        ({"schema": {"n": "int64", "text": "binary"}}, r"has schema .*'binary'.* has .*'string'"),
+        ({"fields": ["n"]}, r"has fields \('n',\), but .* has \('n', 'text'\)"),
     ],
 )
 def test_wrong_arguments_are_named_before_anything_starts(out: Path, sink: dict[str, Any], why: str) -> None:
@@ -397,15 +327,10 @@ def test_wrong_arguments_are_named_before_anything_starts(out: Path, sink: dict[
 def test_only_a_sinks_directory_is_written_to(out: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="file is not a directory"):
-        ParquetSink(tmp_path / "file")
-    with pytest.raises(UsageError, match="file is not a directory"):
         ParquetSink(tmp_path / "file" / "below")
     (tmp_path / "link").symlink_to(tmp_path / "nothing")
-    for place in (tmp_path / "link", tmp_path / "link" / "below"):
-        with pytest.raises(UsageError, match="link is not a directory"):
-            ParquetSink(place)
-    with pytest.raises(UsageError, match="ParquetSink has path ''; allowed: the name of a directory"):
-        ParquetSink("")
+    with pytest.raises(UsageError, match="link is not a directory"):
+        ParquetSink(tmp_path / "link")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "x.parquet").write_text("")
     with pytest.raises(UsageError, match=r"holds 'x\.parquet', which is no file of a ParquetSink"):
@@ -431,20 +356,6 @@ def test_a_component_brings_settings_along_and_set_config_overrides_them() -> No
     builder = TopologyBuilder()
     builder.set_spout("a", Brings("n")).set_config(debug=False)
     assert builder.build()["a"].config == {"max_spout_pending": 7, "debug": False}
-    for wrong in ({"workers": 2}, 5, {1: 2}):
-        Brings.component_config = wrong  # type: ignore[assignment]
-        with pytest.raises(TopologyError, match="component 'a'"):
-            builder.build()
-
-
-def test_another_topology_reads_what_a_sink_writes(out: Path) -> None:
-    with Lab(ParquetSink(out, commit_rows=2)) as lab:
-        lab.put(*((n, "a") for n in range(5)))
-    parts = open_feed(out, ["n"], follow=True).find()
-    assert [part.rows for part in parts] == [2, 2, 1]
-
-
-def test_the_metadata_tells_what_it_is(out: Path) -> None:
-    written(out, key="n")
-    metadata = parquet.read_schema(out / "_common_metadata").metadata
-    assert json.loads(metadata[b"squall.sink"])["key"] == ["n"]
+    Brings.component_config = {"workers": 2}
+    with pytest.raises(TopologyError, match="component 'a'"):
+        builder.build()

@@ -8,39 +8,17 @@ import pytest
 
 from squall.engine.errors import UsageError
 from squall.pipeline.feed.part_reader import PartReader
-from squall.pipeline.write.written import Place
+from squall.pipeline.write.increment import PartPlace
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
-from squall.pipeline.write.part_writer import QUARANTINE_SCHEMA, ROW_GROUP_BYTES, PartWriter  # noqa: E402
+from squall.pipeline.write.part_writer import ROW_GROUP_BYTES, PartWriter  # noqa: E402
 
 
 @pytest.fixture
 def writer(tmp_path: Path) -> PartWriter:
-    return PartWriter(Place(str(tmp_path), 3, 100, "stem"), {"text": pyarrow.string()})
-
-
-def test_rows_go_on_at_their_offset_and_refused_ones_elsewhere(tmp_path: Path, writer: PartWriter) -> None:
-    writer.add([pyarrow.array(["a", "b"])])
-    writer.refuse([("f", 7, "bad", b"\xff"), ("f", 8, "bad", b"")])
-    writer.add([pyarrow.array(["c"])])
-    written = writer.close()
-    assert written.rows is not None
-    assert parquet.read_table(tmp_path / "rows" / "stem.parquet").to_pylist() == [
-        {"partition": 3, "offset": offset, "text": text} for offset, text in ((100, "a"), (101, "b"), (102, "c"))
-    ]
-    table = parquet.read_table(tmp_path / "quarantine" / "stem.parquet")
-    assert table.schema.equals(QUARANTINE_SCHEMA)
-    assert table.num_rows == 2
-    assert written.reasons == {"bad": 2}
-    assert [str(refused) for refused in written.shown] == ["f:7: bad", "f:8: bad"]
-
-
-def test_a_part_without_rows_has_no_file(tmp_path: Path, writer: PartWriter) -> None:
-    written = writer.close()
-    assert (written.rows, written.quarantine) == (None, None)
-    assert list(tmp_path.rglob("*.parquet")) == []
+    return PartWriter(PartPlace(str(tmp_path), 3, 100, "stem"), {"text": pyarrow.string()})
 
 
 def test_row_groups_are_small_and_each_flipped_bit_is_noticed(tmp_path: Path, writer: PartWriter) -> None:

@@ -18,15 +18,6 @@ def peers() -> Peers:
     return peers
 
 
-def test_nothing_is_dead_at_the_start(peers: Peers) -> None:
-    assert peers.dead_mask == 0
-    assert all(map(peers.is_alive, range(3)))
-
-
-def test_my_own_bit_is_none(peers: Peers) -> None:
-    assert peers.bit(ME) == 0
-
-
 def test_every_slot_and_incarnation_has_a_bit_of_its_own(peers: Peers) -> None:
     bits = set()
     for incarnation in range(1, 9):
@@ -60,38 +51,12 @@ def test_a_replacement_that_appears_is_no_second_death(peers: Peers) -> None:
     assert not peers.update(OTHER, 3, True)
 
 
-def test_a_replacement_seen_before_the_death_is_one(peers: Peers) -> None:
-    before = peers.bit(OTHER)
-    assert peers.update(OTHER, 2, True)
-    assert peers.dead_mask == before
-
-
 def test_a_replacement_that_died_unseen_takes_what_was_for_it_along(peers: Peers) -> None:
     peers.update(OTHER, 1, False)
     for_the_second = peers.bit(OTHER)
     assert peers.update(OTHER, 3, True)
     assert for_the_second & peers.dead_mask
     assert not peers.bit(OTHER) & peers.dead_mask
-
-
-def test_a_replacement_that_died_while_starting(peers: Peers) -> None:
-    peers.update(OTHER, 1, False)
-    for_the_second = peers.bit(OTHER)
-    assert peers.update(OTHER, 2, False)
-    assert for_the_second & peers.dead_mask
-
-
-def test_the_same_news_again_is_no_news(peers: Peers) -> None:
-    assert not peers.update(OTHER, 1, True)
-    peers.update(OTHER, 1, False)
-    assert not peers.update(OTHER, 1, False)
-
-
-def test_the_first_sight_of_a_first_incarnation_is_no_death() -> None:
-    peers = Peers(2, ME)
-    meanwhile = peers.bit(OTHER)
-    assert not peers.update(OTHER, 1, True)
-    assert peers.bit(OTHER) == meanwhile
 
 
 def test_the_present_bit_is_never_dead_however_often_a_slot_dies(peers: Peers) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 import squall.engine.tracking.attempts
 from squall.engine.api.component import Spout
 from squall.engine.api.failure import FAILED, TIMEOUT, WORKER_DIED, Failure
@@ -15,8 +13,7 @@ from squall.engine.report.metrics import SpoutStats
 from squall.engine.tracking.attempts import Limits
 from squall.engine.tracking.fate import Fate
 from squall.engine.tracking.open_messages import OpenMessages
-from tests.held import early
-from tests.unit.rig import Does, Feeder, Rig, acks, chain, keeps
+from tests.unit.rig import Does, Feeder, Rig, chain
 
 TIMEOUT_SECS = 10
 WHY = Failure(FAILED, "bolt", 3, "node-1:6700", "bad luck")
@@ -86,46 +83,6 @@ def test_a_late_answer_to_an_earlier_attempt_does_not_touch_the_next() -> None:
     assert table.stats.replayed == 1
 
 
-def test_attempts_count_up_until_the_message_is_acked() -> None:
-    table = Table()
-    for root in (1, 2, 3):
-        table.emit(root, "a")
-        table.failed(root, WHY)
-    table.emit(4, "a")
-    table.acked(4)
-    table.emit(5, "a")
-    table.failed(5, WHY)
-    assert [failure.attempt for failure in table.spout.failures] == [1, 2, 3, 1]
-    assert table.stats.replayed == 3
-
-
-def test_remembered_attempts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(squall.engine.tracking.attempts, "REMEMBERED", 10)
-    table = Table()
-    for root in range(1, 101):
-        table.emit(root, f"never again {root}")
-        table.failed(root, WHY)
-    assert len(table.attempts.tries) == 10
-
-
-def test_it_says_before_when_nothing_can_time_out() -> None:
-    table = Table()
-    assert table.expire() == 0
-    began = table.clock.now_ns()
-    table.clock.advance(1)
-    table.emit(1, "a")
-    table.clock.advance(1)
-    table.emit(2, "b")
-    # Nobody looked since: too early is harmless, too late is not.
-    assert table.table.due_ns == began + TIMEOUT_SECS * 10**9
-    table.clock.advance(TIMEOUT_SECS - 2)
-    assert table.expire() == 0
-    assert table.table.due_ns == table.next_deadline_ns
-    table.clock.advance(1)
-    assert table.expire() == 1
-    assert table.table.due_ns == table.next_deadline_ns
-
-
 def test_a_tree_times_out_when_its_time_is_up_and_not_before() -> None:
     table = Table()
     table.emit(1, "a")
@@ -143,18 +100,6 @@ def test_a_tree_times_out_when_its_time_is_up_and_not_before() -> None:
     table.clock.advance(3)
     assert table.expire() == 1
     assert len(table) == 0
-
-
-def test_the_next_deadline_is_the_earliest() -> None:
-    table = Table()
-    assert table.next_deadline_ns is None
-    start = table.clock.now_ns()
-    table.emit(1, "a")
-    table.clock.advance(3)
-    table.emit(2, "b")
-    assert table.next_deadline_ns == start + TIMEOUT_SECS * NS_PER_SEC
-    table.acked(1)
-    assert table.next_deadline_ns == start + (3 + TIMEOUT_SECS) * NS_PER_SEC
 
 
 def test_a_reset_counts_from_now_and_keeps_the_latency() -> None:
@@ -210,29 +155,6 @@ def test_when_an_acker_dies_its_trees_fail_and_no_others() -> None:
 
 
 # ---- Storm's integration tests of time-outs, with the precise timeout ----
-
-
-def test_timeout() -> None:
-    bolt = Does(lambda bolt, tup: acks(bolt, tup) if tup[0] != "b" else keeps(bolt, tup))
-    spout = Feeder()
-    rig = Rig(chain(spout, bolt), message_timeout_secs=TIMEOUT_SECS)
-    for number, value in enumerate("abc", 1):
-        spout.feed(value, id=number)
-    rig.settle()
-    assert spout.acked == [1, 3]
-    rig.advance(9)
-    assert spout.failures == []
-    rig.advance(1)
-    assert spout.reasons == [(2, "timeout")]
-    assert (rig.pending, rig.tracked) == (0, 0)
-    # The bolt acks at last: nobody cares any more.
-    bolt.collector = rig.user("bolt-1").collector
-    acks(bolt, bolt.kept[0])
-    rig.settle()
-    assert (spout.acked, len(spout.failures)) == ([1, 3], 1)
-    rig.core.tracking.rotate()
-    rig.core.tracking.rotate()
-    assert [early(acker) for acker in rig.core.ackers.values()] == [0]
 
 
 def test_reset_timeout() -> None:

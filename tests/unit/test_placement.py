@@ -45,16 +45,6 @@ def test_task_ids_run_over_components_sorted_by_id() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("tasks", "executors", "sizes"),
-    [(5, 3, [2, 2, 1]), (2, 8, [1, 1]), (6, 3, [2, 2, 2]), (0, 3, []), (7, 1, [7])],
-)
-def test_tasks_are_cut_into_even_ranges(tasks: int, executors: int, sizes: list[int]) -> None:
-    layout = task_layout([component("a", executors, tasks)])
-    assert [e.last_task - e.first_task + 1 for e in layout] == sizes
-    assert [task for e in layout for task in range(e.first_task, e.last_task + 1)] == list(range(1, tasks + 1))
-
-
 def test_slots_are_interleaved_over_nodes() -> None:
     mixed = [SlotRef("node-2", 6700), SlotRef("node-1", 6701), SlotRef("node-1", 6700), SlotRef("node-1", 6702)]
     assert [str(slot) for slot in interleave(mixed)] == ["node-1:6700", "node-2:6700", "node-1:6701", "node-1:6702"]
@@ -68,15 +58,6 @@ def test_word_count_on_two_workers_gives_each_one_of_everything() -> None:
     assert counts(work) == [Counter(["lines", "split", "count", "__acker"])] * 2
 
 
-def test_odd_components_continue_where_the_last_one_stopped() -> None:
-    components = [component("a", 1), component("b", 1), component("c", 3), component("d", 2)]
-    placed = place(task_layout(components), 2, slots(1, 2))
-    assert placed is not None
-    a, b = counts(placed[1])
-    assert a == Counter({"a": 1, "c": 2, "d": 1})
-    assert b == Counter({"b": 1, "c": 1, "d": 1})
-
-
 def test_a_single_acker_goes_where_the_spout_is() -> None:
     components = [component("a", 1), component("b", 2), component("z", 1, kind="spout")]
     components.append(component("__acker", 1, kind="acker"))
@@ -85,13 +66,6 @@ def test_a_single_acker_goes_where_the_spout_is() -> None:
     host = next(mine for mine in counts(placed[1]) if mine["z"])
     assert host["__acker"] == 1
     assert all(placed[1])
-
-
-def test_an_acker_does_not_leave_a_worker_empty() -> None:
-    components = [component("s", 1, kind="spout"), component("__acker", 1, kind="acker")]
-    placed = place(task_layout(components), 2, slots(1, 2), kinds_of(components))
-    assert placed is not None
-    assert [len(mine) for mine in placed[1]] == [1, 1]
 
 
 @pytest.mark.parametrize("others", [("a", 3), ("z", 3), ("a", 2), ("z", 4)])
@@ -131,24 +105,6 @@ def test_storm_over_parallelism() -> None:
     workers, work = placed
     assert len(set(workers)) == 7
     assert [len(mine) for mine in work] == [6] * 7
-
-
-def test_storm_squeezed() -> None:
-    """Storm's testReassignSqueezedTopology: 9 executors on the 3 slots there are, though 4 workers were asked for."""
-    placed = place(task_layout([component("1", 9)]), 4, slots(1, 3))
-    assert placed is not None
-    assert [len(mine) for mine in placed[1]] == [3, 3, 3]
-
-
-def test_no_more_workers_than_executors() -> None:
-    placed = place(task_layout([component("1", 2)]), 4, slots(2, 2))
-    assert placed is not None
-    assert len(placed[0]) == 2
-
-
-def test_no_slot_or_no_executor_is_no_placement() -> None:
-    assert place(task_layout(WORD_COUNT), 2, []) is None
-    assert place([], 2, slots(1, 1)) is None
 
 
 TOPOLOGIES = st.lists(
@@ -214,13 +170,6 @@ def test_storm_squeeze_and_spread_back() -> None:
     one = after_loss(two, 3, free[1:2])
     assert [len(mine) for mine in one.values()] == [9]
     assert placed_on(components, 3, free) == before
-
-
-def test_where_nothing_is_left_everything_moves_and_without_a_slot_nothing() -> None:
-    before = placed_on([component("1", 4)], 2, slots(1, 2))
-    elsewhere = [SlotRef("node-9", 6700), SlotRef("node-9", 6701)]
-    assert [len(mine) for mine in after_loss(before, 2, elsewhere).values()] == [2, 2]
-    assert replace_lost(list(before), list(before.values()), 2, []) is None
 
 
 @given(TOPOLOGIES, st.integers(1, 6), st.sets(st.integers(0, 8)), st.integers(0, 3))

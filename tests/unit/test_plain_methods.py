@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
 
 from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.collectors import BasicCollector
-from squall.engine.api.component import BasicBolt, Bolt, CustomGrouping, Spout
+from squall.engine.api.component import BasicBolt, Bolt
 from squall.engine.api.replaying import ReplayingSpout
 from squall.engine.api.tuple import Tuple
 from squall.engine.core.executor import TaskCrashed
-from squall.engine.errors import FailedTuple, TopologyError
+from squall.engine.errors import TopologyError
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain
 
 
@@ -68,7 +68,7 @@ def test_so_is_a_spout(name: str) -> None:
         chain(spout, Does(acks)).build()
 
 
-def test_read_may_be_a_generator_but_not_an_async_one() -> None:
+def test_read_may_be_a_generator() -> None:
     class Good(ReplayingSpout):
         outputs = ("value",)
 
@@ -76,25 +76,12 @@ def test_read_may_be_a_generator_but_not_an_async_one() -> None:
             yield None
 
     chain(Good(), Does(acks)).build()
-    bad = type("Bad", (Good,), {"read": async_generator, "start": generator})()
+    bad = type("Bad", (Good,), {"start": generator})()
     with pytest.raises(TopologyError) as refused:
         chain(bad, Does(acks)).build()
     assert [mistake.split(";")[0] for mistake in refused.value.mistakes] == [
-        "component 'spout' (Bad) defines start as a generator function (it has yield)",
-        "component 'spout' (Bad) defines read as async def with yield",
+        "component 'spout' (Bad) defines start as a generator function (it has yield): a call would do nothing",
     ]
-
-
-def test_so_is_a_grouping() -> None:
-    class Lazy(CustomGrouping):
-        async def choose_tasks(self, source_task: int, values: Sequence[Any]) -> list[int]:  # type: ignore[override]
-            return []
-
-    builder = TopologyBuilder()
-    builder.set_spout("spout", Feeder())
-    builder.set_bolt("bolt", Does(acks)).custom_grouping("spout", Lazy())
-    with pytest.raises(TopologyError, match=r"the custom grouping of bolt 'bolt' \(Lazy\) defines choose_tasks as a"):
-        builder.build()
 
 
 def test_decorated_methods_that_do_their_work_are_left_alone() -> None:
@@ -168,43 +155,3 @@ def test_any_other_value_is_a_warning_once_per_component() -> None:
         ("bolt", "ComponentError: bolt[2] returned a value of type list from execute, where it is ignored"),
         ("spout", "ComponentError: spout[6] returned a value of type bool from next_tuple, where it is ignored"),
     ]
-
-
-def test_a_spout_that_takes_long_again_and_again_is_named_once() -> None:
-    class Sleeps(Spout):
-        outputs = ("value",)
-
-        def open(self, conf: Any, context: Any, collector: Any) -> None:
-            self.collector = collector
-
-        def next_tuple(self) -> None:
-            rig.clock.advance(1.0)
-
-    rig = Rig(chain(Sleeps(), Does(acks)), threads=True)
-    rig.step()
-    assert rig.errors == []
-    for _ in range(5):
-        rig.step()
-    ((component, task, text),) = rig.errors
-    assert (component, task) == ("spout", 3)
-    assert text == (
-        "ComponentError: next_tuple of spout[3] took 1.0 s; nothing else ran in worker node-1:6700 meanwhile; set "
-        "blocking = True on a spout that waits"
-    )
-
-
-def test_what_a_failure_says_is_one_line_whatever_was_raised() -> None:
-    text = "first\nsecond\r\n\x0bthird\u2028fourth"
-
-    def raises(bolt: DoesBasic, tup: Tuple, collector: BasicCollector) -> None:
-        raise FailedTuple(text) if tup[0] else ValueError(text)
-
-    spout = Feeder()
-    spout.feed(1, id=1)
-    rig = Rig(chain(spout, DoesBasic(raises)))
-    rig.settle()
-    assert spout.failures[0][1].error == "first | second | third | fourth"
-    spout.feed(0, id=2)
-    with pytest.raises(TaskCrashed) as crashed:
-        rig.settle()
-    assert str(crashed.value) == "bolt-1[2] raised ValueError: first in execute"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.engine.foreign.plain_text import plain, plain_lines
+from squall.engine.foreign.text import plain, plain_lines
 
 TEXT = st.text(st.characters(codec=None, categories=None), max_size=60)
 """Surrogates too."""

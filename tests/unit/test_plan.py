@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 from squall.engine.api.plan import ExecutorPlan, Plan
 
 PLAN = Plan(
@@ -32,13 +30,3 @@ def test_tasks_of_a_component_are_sorted() -> None:
 def test_ackers_are_numbered_by_task_id() -> None:
     assert PLAN.ackers == [1, 2]
     assert Plan([[ExecutorPlan("lines", 1, 1)]], ["n:1"]).ackers == []
-
-
-def test_an_empty_plan() -> None:
-    assert (Plan([], []).n_workers, Plan([], []).ackers) == (0, [])
-
-
-def test_a_plan_survives_pickling() -> None:
-    again = pickle.loads(pickle.dumps(PLAN))
-    assert again == PLAN
-    assert again.component_tasks == PLAN.component_tasks

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -12,14 +11,11 @@ from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.component import CustomGrouping
 from squall.engine.api.config import Config
 from squall.engine.api.context import TopologyContext
-from squall.engine.api.failure import Failure
 from squall.engine.api.hooks import TaskHook
-from squall.engine.api.stream import Stream
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.local import LocalRunner
-from squall.engine.errors import FailedTuple
-from squall.engine.tracking.instruction import Letter
+from squall.engine.tracking.fate import Letter
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain
 
 
@@ -171,22 +167,6 @@ def test_out_of_a_hook(raised: type[BaseException], method: str) -> None:
         whole_life(chain(spout, bolt))
 
 
-@pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt, Base, Speechless])
-def test_a_gauge_that_raises_is_told_and_not_read_again(raised: type[BaseException]) -> None:
-    class Measured(Feeder):
-        def open(self, conf: Any, context: Any, collector: Any) -> None:
-            super().open(conf, context, collector)
-            context.gauge("odd", self.odd)
-
-        def odd(self) -> float:
-            raise raised
-
-    with LocalRunner(chain(Measured(), Does(acks)).build(), copy=lambda spec: spec.component) as runner:
-        runner.report()
-        runner.report()
-        assert [(component, text.split(":")[0]) for component, _, text in runner.errors] == [("spout", raised.__name__)]
-
-
 @pytest.mark.parametrize("on_error", ["crash", "fail"])
 def test_an_interrupt_of_the_operator_ends_a_local_run(on_error: str) -> None:
     """There the terminal's Ctrl-C arrives in the middle of users' code."""
@@ -196,16 +176,6 @@ def test_an_interrupt_of_the_operator_ends_a_local_run(on_error: str) -> None:
     runner = LocalRunner(topology, Config(on_error=on_error), copy=lambda spec: spec.component)
     with runner, pytest.raises(KeyboardInterrupt):
         runner.run(timeout_secs=5)
-
-
-def test_failed_tuples_keep_their_text_short() -> None:
-    spout = Feeder()
-    rig = Rig(chain(spout, Does(thrower(lambda: FailedTuple("y" * 10**7)))))
-    spout.feed("bad", id=1)
-    rig.settle()
-    ((_, failure),) = spout.failures
-    assert isinstance(failure, Failure)
-    assert len(failure.error) <= 500
 
 
 class Key:
@@ -231,7 +201,7 @@ def test_a_key_that_cannot_be_hashed_counts_against_its_message(bolts: int) -> N
         rig.settle()
     rig.core.tracking.charge()
     ((_, task),) = rig.core.spout_tasks.values()
-    assert task.pending.attempts.tries[5].exceptions == 1
+    assert task.pending.attempts.tries[5].crashes == 1
     assert task.pending.attempts.last_failure(5).error == "Base"
     assert law(rig) == (1, 1)
 
@@ -243,58 +213,6 @@ def law(rig: Rig) -> tuple[int, int]:
     acked, failed, dead, abandoned, emitted, _ = task.stats.account
     assert emitted == acked + failed + dead + abandoned + len(task.pending)
     return emitted, failed
-
-
-@pytest.mark.parametrize("blocking", [False, True])
-def test_a_spout_that_catches_what_its_emit_raises_hears_of_the_failure(blocking: bool) -> None:
-    """Nothing of it was sent: it must not pass for processed."""
-    builder, spout = TopologyBuilder(), Feeder()
-    spout.blocking = blocking  # type: ignore[misc]
-
-    def next_tuple() -> None:
-        with contextlib.suppress(Base):
-            Feeder.next_tuple(rig.user("spout"))
-
-    spout.next_tuple = next_tuple  # type: ignore[method-assign]
-    builder.set_spout("spout", spout)
-    builder.set_bolt("bolt", Does(acks), 2).fields_grouping("spout", "value")
-    spout.feed(Key(bad=True), id=5)
-    rig = Rig(builder, threads=True)
-    rig.settle_until(lambda: bool(spout.acked or spout.failures))
-    assert (spout.acked, spout.reasons) == ([], [(5, "exception")])
-    assert law(rig) == (1, 1)
-    for executor in rig.core.spouts:
-        executor.end()
-        executor.stop()
-
-
-@pytest.mark.parametrize("on_error", ["crash", "fail"])
-def test_a_value_that_a_direct_emit_refuses_counts_against_its_message(on_error: str) -> None:
-    builder, spout = TopologyBuilder(), Feeder({"out": Stream("value", direct=True)})
-    builder.set_spout("spout", spout)
-    builder.set_bolt("bolt", Does(acks), 2).direct_grouping("spout", "out")
-    emits: list[tuple[int, Any, int]] = []
-
-    def next_tuple() -> None:
-        if emits:
-            task, value, message_id = emits.pop()
-            rig.user("spout").collector.emit_direct(task, (value,), message_id, "out")
-
-    spout.next_tuple = next_tuple  # type: ignore[method-assign]
-    rig = Rig(builder, on_error=on_error)
-    emits.append((rig.plan.tasks_of("bolt")[0], lambda: 1, 5))
-    with pytest.raises(TaskCrashed, match=r"^spout\[\d\] raised ComponentError: .*a value of type .*function"):
-        rig.settle()
-    rig.core.tracking.charge()
-    ((_, table),) = rig.core.spout_tasks.values()
-    assert table.pending.attempts.tries[5].exceptions == 1
-    # A task that is not there is the component's mistake, whatever the message.
-    emits.append((99, 1, 6))
-    with pytest.raises(TaskCrashed, match="cannot send to task 99"):
-        rig.settle()
-    assert set(table.pending.attempts.tries) == {5}
-    assert not table.pending.trees
-    assert law(rig) == (1, 1)
 
 
 @pytest.mark.parametrize("limits", [{}, {"max_attempts": 7, "max_crashes": None}])

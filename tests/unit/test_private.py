@@ -13,8 +13,7 @@ from squall.engine.errors import ClusterError
 from squall.ipc.board import Board
 from squall.ipc.private import make_levels
 from squall.ipc.rundir import RunDir
-from squall.scheduler.breaking.faults_file import write_faults
-from squall.scheduler.faults.in_force import FaultInForce
+from squall.scheduler.faults.in_force import FaultInForce, write_faults
 from squall.scheduler.nimbus.store import Store
 
 

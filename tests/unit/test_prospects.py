@@ -7,8 +7,8 @@ import random
 import pytest
 
 from squall.scheduler.common.messages import SlotAssignment
-from squall.scheduler.common.restart_policy import GiveUp, Restart, RestartPolicyOptions
-from squall.scheduler.supervisor.prospects import ProspectOptions, Prospects, Totals, Verdict
+from squall.scheduler.common.restart_policy import GiveUp, RestartPolicyOptions, StartAgain
+from squall.scheduler.supervisor.prospects import DeathVerdict, ProspectOptions, Prospects, Totals
 from tests.unit.test_slot import work
 
 OPTIONS = ProspectOptions(RestartPolicyOptions(jitter_ratio=0.0))
@@ -24,7 +24,7 @@ class Judge:
 
     def died(
         self, work: SlotAssignment, port: int = 6700, error: bool = False, nearer: bool = False, later: float = 60.0
-    ) -> Verdict:
+    ) -> DeathVerdict:
         self.now += later
         return self.judge.died(port, work, self.now, 0.0, error, nearer)
 
@@ -36,7 +36,7 @@ def test_deaths_without_progress_are_hopeless_errors_of_user_code_sooner(error: 
     assert [verdict.hopeless for verdict in found] == [False] * (limit - 1) + [True]
     assert [verdict.deaths for verdict in found] == list(range(1, limit + 1))
     # Its workers are started again all the same: what they lack may come back.
-    assert isinstance(found[-1].then, Restart)
+    assert isinstance(found[-1].then, StartAgain)
 
 
 @pytest.mark.parametrize("progress", ["acked", "dead_letters", "crashes"])
@@ -63,16 +63,16 @@ def test_an_operator_s_reset_begins_anew_and_new_work_forgets_the_slot_s_deaths_
     assert verdicts[-1].then == GiveUp(31, 60.0)
     bench.judge.begin(6700)
     verdict = bench.died(work(), error=True, later=0.1)
-    assert (verdict.then, verdict.hopeless) == (Restart(0.0), True)
+    assert (verdict.then, verdict.hopeless) == (StartAgain(0.0), True)
     bench.judge.reset(6700, work())
-    assert bench.died(work(), error=True) == Verdict(Restart(0.0), False, 1, False)
+    assert bench.died(work(), error=True) == DeathVerdict(StartAgain(0.0), False, 1, False)
 
 
 def test_a_fork_that_is_refused_time_and_again_is_hopeless_and_never_given_up() -> None:
     bench = Judge()
     found = [bench.judge.fork_refused(6700, work()) for _ in range(OPTIONS.hopeless_deaths)]
     assert [verdict.hopeless for verdict in found[-2:]] == [False, True]
-    assert all(isinstance(verdict.then, Restart) for verdict in found)
+    assert all(isinstance(verdict.then, StartAgain) for verdict in found)
 
 
 def test_deaths_that_bring_dead_letters_nearer_are_excused_until_nothing_was_ever_acked_for_so_many() -> None:

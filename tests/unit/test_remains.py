@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from squall.cli.commands import main
-from squall.engine.errors import ClusterError, UsageError
+from squall.engine.errors import ClusterError
 from squall.ipc.rundir import LETTER_REQUESTS, RunDir
 from squall.scheduler.common.code_store import CodeStore
 from squall.scheduler.common.messages import TopologyRecord
-from squall.scheduler.nimbus.store import Store
-from squall.scheduler.records import kept_state
+from squall.scheduler.records import remains as records
 from squall.scheduler.records.dead_letters import LEDGER
-from squall.scheduler.records.kept_state import keep_dead_letters
-from squall.scheduler.records.remains import copies, remains
+from squall.scheduler.records.remains import keep_dead_letters, remains
 
 HERE = TopologyRecord("here-2-00000000", "here", "ACTIVE", {}, [], "", [], 0.0)
 
@@ -70,52 +65,6 @@ def test_a_file_inside_tells_when_it_was_changed(run_dir: RunDir) -> None:
     assert found.changed_unix_secs == 4e9
 
 
-def test_copies_of_dead_letters_are_listed_unless_they_are_used(
-    run_dir: RunDir, short: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(kept_state, "durable_parents", lambda: [short / "kept"])
-    monkeypatch.setattr(kept_state, "default_parent", lambda: short / "none")
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(short))
-    monkeypatch.delenv("SQUALL_DIR", raising=False)
-    assert copies() == []
-    made = [keep_dead_letters(run_dir, "letters", copy=True) for _ in range(3)]
-    paths = [kept[0] for kept in made if kept is not None]
-    # A cluster, and what people put there.
-    for name in ("cluster", "letters-12345678", "other"):
-        (short / "kept" / name).mkdir()
-    ledger = RunDir(paths[0]).topology_state("letters") / LEDGER
-    os.utime(ledger, (4e9, 4e9))
-    found = {one.path: one for one in copies()}
-    assert set(found) == set(paths)
-    first = found[paths[0]]
-    assert (first.name, first.kind, first.dead_letters, first.changed_unix_secs) == ("letters", "copy", 1, 4e9)
-
-    def clean(*arguments: str) -> tuple[list[dict[str, Any]], str]:
-        with pytest.raises(SystemExit) as ended:
-            main(["clean", "--json", *arguments])
-        told = capsys.readouterr()
-        assert ended.value.code == 0, told.err
-        return json.loads(told.out), told.err
-
-    # One that is in use, and one whose topology goes on with the next cluster there.
-    lock = RunDir(paths[1]).lock()
-    with Store(RunDir(paths[2]).nimbus_db) as store, store.transaction():
-        store.put_topology(HERE)
-    assert [row["path"] for row in clean()[0]] == [str(paths[0])]
-    with pytest.raises(UsageError, match="is in use by pid"):
-        found[paths[1]].remove()
-    lock.release()
-    (row, other), told = clean("letters", "--remove")
-    assert (row["removed"], other["removed"], row["dead_letters"]) == (False, False, 1)
-    assert "kept: 2 directories with 2 dead letters; see --dead-letters" in told
-    with pytest.raises(SystemExit):
-        main(["clean", "--dir", str(run_dir.path), "letters"])
-    assert str(paths[1]) not in capsys.readouterr().out
-    rows, told = clean("--remove", "--dead-letters", "letters")
-    assert ([row["removed"] for row in rows], told) == ([True, True], "")
-    assert [path.exists() for path in paths] == [False, False, True]
-
-
 def test_no_submission_is_under_way_meanwhile(run_dir: RunDir) -> None:
     store = CodeStore(run_dir.code)
     refused = pytest.raises(ClusterError, match="a topology is being submitted just now; try again")
@@ -136,13 +85,13 @@ def test_dead_letters_are_kept_where_there_is_room(
     run_dir: RunDir, short: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (short / "file").write_text("")
-    monkeypatch.setattr(kept_state, "durable_parents", lambda: [short / "file" / "no", short / "file"])
-    monkeypatch.setattr(kept_state, "default_parent", lambda: short / "yes")
+    monkeypatch.setattr(records, "durable_parents", lambda: [short / "file" / "no", short / "file"])
+    monkeypatch.setattr(records, "default_parent", lambda: short / "yes")
     kept = keep_dead_letters(run_dir, "letters", copy=True)
     assert kept is not None
     path, count = kept
     assert (path.parent, count) == (short / "yes", 1)
     assert (RunDir.open(path).topology_state("letters") / LEDGER).read_bytes() == b"?\n"
-    monkeypatch.setattr(kept_state, "default_parent", lambda: short / "file")
+    monkeypatch.setattr(records, "default_parent", lambda: short / "file")
     with pytest.raises(ClusterError, match="Not a directory"):
         keep_dead_letters(run_dir, "letters", copy=True)

@@ -14,7 +14,6 @@ from squall.scheduler.common.code_store import CodeStore
 from squall.scheduler.common.messages import (
     ComponentSummary,
     GetCluster,
-    KillTopology,
     NamedTopology,
     RegisterSupervisor,
     SlotChanged,
@@ -22,20 +21,17 @@ from squall.scheduler.common.messages import (
     SubmitTopology,
     TopologyRecord,
 )
-from squall.scheduler.nimbus import task_state
 from squall.scheduler.nimbus.decisions import Instructions
+from squall.scheduler.nimbus.files import NimbusFiles
 from squall.scheduler.nimbus.instruction import (
     CreateBoard,
     DeleteTopology,
-    DropSuccessor,
     RemoveBoard,
     SendAssignNode,
     StoreAssignment,
-    StoreStatus,
     StoreTopology,
 )
-from squall.scheduler.nimbus.successions import RETRY_SECS
-from squall.scheduler.nimbus.topology_life import TopologyLife
+from squall.scheduler.nimbus.service import REPLACE_RETRY_SECS
 from tests.unit.run_dirs import COMPONENTS, NimbusHere, nimbus_in
 from tests.unit.test_nimbus_decisions import Cluster, kinds, request
 
@@ -72,13 +68,15 @@ def test_the_successor_is_stored_with_the_end_of_the_one_before() -> None:
     old = cluster.id()
     record, steps = replace(cluster, replace_wait_secs=7.0)
     assert record.id == "x-2-0b0b0b0b"
-    assert kinds(steps) == [StoreTopology, StoreStatus, SendAssignNode, SendAssignNode]
+    assert kinds(steps) == [StoreTopology, StoreTopology, SendAssignNode, SendAssignNode]
     stored = steps[0]
     assert isinstance(stored, StoreTopology)
     assert stored.record.id == old
     assert stored.record.successor is not None
     assert stored.record.successor.topology == record
-    assert StoreStatus(old, "KILLED", 7.0) in steps
+    ended = cluster.nimbus.topology("x").topology
+    assert (ended.id, ended.status, ended.kill_wait_secs) == (old, "KILLED", 7.0)
+    assert StoreTopology(ended) in steps
     assert cluster.id() == old
     assert cluster.nimbus.next_deadline() == cluster.now + 5.0
     cluster.heartbeat("node-1", "node-2")
@@ -105,16 +103,8 @@ def test_it_begins_when_the_last_slot_is_empty_and_in_one_step_with_the_end() ->
     assert begin(cluster) == []
 
 
-def test_without_a_topology_of_that_name_it_is_a_submission() -> None:
-    cluster = Cluster()
-    record, steps = replace(cluster)
-    assert kinds(steps)[:3] == [CreateBoard, StoreTopology, StoreAssignment]
-    assert cluster.id() == record.id
-
-
 @pytest.mark.parametrize("changes", [
-    {"components": []}, {"conf": {"workers": 0}}, {"status": "KILLED"},
-    {"components": [ComponentSummary("s", "spout", 20_000, 1)]}, {"replace_wait_secs": -1.0},
+    {"conf": {"workers": 0}}, {"components": [ComponentSummary("s", "spout", 20_000, 1)]}, {"replace_wait_secs": -1.0},
 ])
 def test_a_bad_successor_is_refused_before_anything_happens(changes: dict[str, Any]) -> None:
     cluster = one_of_two()
@@ -123,43 +113,6 @@ def test_a_bad_successor_is_refused_before_anything_happens(changes: dict[str, A
         replace(cluster, **changes)
     assert cluster.nimbus.topology("x") == before
     assert replace(cluster)[0].id == "x-2-0b0b0b0b", "no number was lost"
-
-
-def test_of_several_successors_the_latest_counts_and_of_their_limits_the_earliest() -> None:
-    cluster = one_of_two()
-    first, _ = replace(cluster, "0b0b0b0b", replace_wait_secs=4.0)
-    second, steps = replace(cluster, "0c0c0c0c", replace_wait_secs=60.0)
-    assert kinds(steps) == [StoreTopology, DropSuccessor]
-    assert DropSuccessor(first.id) in steps
-    assert cluster.nimbus.next_deadline() == cluster.now + 4.0
-    third, steps = replace(cluster, "0d0d0d0d", replace_wait_secs=0.0)
-    assert DropSuccessor(second.id) in steps
-    empty(cluster)
-    begin(cluster)
-    assert cluster.id() == third.id
-
-
-def test_a_kill_ends_both() -> None:
-    cluster = one_of_two()
-    record, _ = replace(cluster, replace_wait_secs=60.0)
-    steps = cluster.kill(wait_secs=2.0)
-    assert kinds(steps) == [DropSuccessor, StoreTopology, StoreStatus, SendAssignNode, SendAssignNode]
-    assert DropSuccessor(record.id) in steps
-    cluster.now += 2.0
-    cluster.nimbus.tick(cluster.now)
-    empty(cluster)
-    assert cluster.names() == []
-    assert len(cluster.free()) == 4
-
-
-def test_one_that_waits_for_slots_is_replaced_at_once() -> None:
-    cluster = Cluster(nodes=0)
-    cluster.submit()
-    record, _ = replace(cluster, replace_wait_secs=60.0)
-    steps = begin(cluster)
-    assert kinds(steps) == [DeleteTopology, RemoveBoard, StoreTopology]
-    assert cluster.id() == record.id
-    assert CreateBoard in kinds(cluster.register("node-1", 6700))
 
 
 def test_it_comes_before_others_that_wait_for_slots() -> None:
@@ -171,21 +124,6 @@ def test_it_comes_before_others_that_wait_for_slots() -> None:
     begin(cluster)
     assert cluster.slots() == [SlotRef("node-1", 6700)]
     assert cluster.slots("later") == []
-    assert cluster.id() == record.id
-
-
-def test_the_next_nimbus_goes_on() -> None:
-    before = one_of_two()
-    record, _ = replace(before, replace_wait_secs=8.0)
-    state = before.nimbus.topology("x")
-    cluster = Cluster(topologies=(TopologyLife(state.topology, state.assignment, kill_wait_secs=8.0),), nodes=0)
-    for node in ("node-1", "node-2"):
-        cluster.register(node, 6700, 6701, holds={6700: state.topology.id})
-    [work] = cluster.nimbus.assign_node("node-1").slots.values()
-    assert work.topology.status == "KILLED"
-    cluster.nimbus.drained(state.topology.id, cluster.now)
-    empty(cluster)
-    begin(cluster)
     assert cluster.id() == record.id
 
 
@@ -255,56 +193,6 @@ def test_code_and_variables_of_a_successor_are_kept_through_the_death_of_nimbus(
         assert here.sent[-1][1].slots[PORTS[0]].topology == new
 
 
-@pytest.mark.parametrize("by", ["another", "a kill"])
-def test_nothing_is_left_of_a_successor_that_is_dropped(run_dir: RunDir, by: str) -> None:
-    with nimbus_in(run_dir.path) as here:
-        register(here)
-        submit(run_dir, here)
-        first = submit(run_dir, here, "two", replace=True, env={"TOKEN": SECRET})
-        if by == "another":
-            submit(run_dir, here, "three", replace=True)
-        else:
-            here.call("kill_topology", KillTopology("one", 60.0))
-        here.tick()
-        assert codes(run_dir) == ({b"one", b"three"} if by == "another" else {b"one"})
-        assert not run_dir.environment(first.id).exists()
-
-
-def test_a_refused_successor_leaves_nothing_and_changes_nothing(
-    run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with nimbus_in(run_dir.path) as here:
-        register(here)
-        old = submit(run_dir, here)
-        with pytest.raises(UsageError, match="workers is 0"):
-            submit(run_dir, here, "two", replace=True, conf={"workers": 0}, env={"TOKEN": SECRET})
-        with pytest.raises(UsageError, match="is not in the code store"):
-            here.call("submit_topology", SubmitTopology("one", {"workers": 1}, COMPONENTS, "0" * 64, [], replace=True))
-
-        def fail(*_: object) -> None:
-            raise ClusterError("cannot keep the variables")
-
-        monkeypatch.setattr("squall.scheduler.common.environment.keep_environment", fail)
-        with pytest.raises(ClusterError, match="cannot keep the variables"):
-            submit(run_dir, here, "two", replace=True, env={"TOKEN": SECRET})
-        here.tick()
-        assert present(here) == old
-        assert codes(run_dir) == {b"one"}
-        assert not run_dir.environments.is_dir() or not list(run_dir.environments.iterdir())
-
-
-def test_state_is_kept_for_the_successor(run_dir: RunDir) -> None:
-    position = keep_state(run_dir)
-    with nimbus_in(run_dir.path) as here:
-        register(here)
-        old = submit(run_dir, here)
-        submit(run_dir, here, "two", replace=True, replace_wait_secs=0.0)
-        stopped(here, old.id)
-        here.tick()
-        assert present(here).id != old.id
-    assert position.read_text() == "12"
-
-
 def test_a_fresh_one_finds_no_state_and_the_old_one_keeps_its_own_until_it_is_gone(run_dir: RunDir) -> None:
     position = keep_state(run_dir)
     with nimbus_in(run_dir.path) as here:
@@ -332,14 +220,14 @@ def test_state_that_cannot_be_moved_delays_a_fresh_one_and_nothing_is_lost(
         old = submit(run_dir, here)
         new = submit(run_dir, here, "two", replace=True, fresh=True, replace_wait_secs=0.0)
         with monkeypatch.context() as broken:
-            broken.setattr(task_state, "set_aside", _fails)
+            broken.setattr(NimbusFiles, "set_state_aside", _fails)
             stopped(here, old.id)
             here.tick()
             here.tick()
         assert present(here).id == old.id
         assert caplog.text.count(f"{new.id} waits: cannot set aside the state") == 1
         assert here.call("get_cluster", GetCluster()).free_slots == [SlotRef(NODE, PORTS[1])]
-        now[0] += RETRY_SECS
+        now[0] += REPLACE_RETRY_SECS
         here.tick()
         assert present(here) == new
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from squall.engine.api.builder import TopologyBuilder
-from squall.engine.api.failure import Failure
 from squall.engine.api.replaying import Record, ReplayingSpout
 from squall.engine.api.stream import DEFAULT_STREAM, Emit
 from squall.engine.core.executor import TaskCrashed
@@ -91,35 +90,12 @@ def test_a_failed_record_comes_again_after_a_delay_that_doubles() -> None:
     assert lab.finished
 
 
-def test_each_record_has_delays_of_its_own() -> None:
-    lab = Lab(Reads((1, ("a",)), (2, ("b",))), Does(keeps))
-    lab.spout.first_delay_secs = 1.0
-    lab.settle()
-    lab.fail(0)
-    lab.advance(1)
-    lab.fail()  # the second time for "a"
-    lab.fail(1)
-    lab.advance(1)
-    assert [tup[0] for tup in lab.bolt.kept] == ["a", "b", "a", "b"] or lab.bolt.kept[-1][0] in "ab"
-    lab.advance(1)
-    assert sorted(tup[0] for tup in lab.bolt.kept) == ["a", "a", "a", "b", "b"]
-
-
 def test_a_dead_record_is_let_go() -> None:
     lab = Lab(Reads((1, ("a",))), Does(lambda bolt, tup: bolt.collector.fail(tup)), max_attempts=2)
     lab.settle()
     lab.advance(1)
     assert lab.bolt.seen == [("a",)] * 2
     assert [message_id for _, _, message_id, _, _ in lab.dead_letters] == [1]
-    assert lab.finished
-
-
-def test_a_late_failure_of_a_record_that_is_done_is_ignored() -> None:
-    lab = Lab(Reads((1, ("a",))), Does(acks))
-    lab.settle()
-    lab.spout.on_failure(1, Failure("failed"))
-    lab.advance(10)
-    assert lab.bolt.seen == [("a",)]
     assert lab.finished
 
 
@@ -178,30 +154,3 @@ def test_a_subclass_sees_what_is_kept_and_may_emit_untracked() -> None:
     lab.settle()
     assert lab.bolt.seen == [("a",), ("b",), ("c",)]
     assert lab.pending == 2
-
-
-def test_with_a_seed_delays_are_the_same_each_time() -> None:
-    def order(seed: int | None) -> list[Any]:
-        """In which records come again that failed at the same time."""
-        lab = Lab(Reads(*[(number, (number,)) for number in range(20)]), Does(keeps), seed=seed)
-        lab.settle()
-        for index in range(20):
-            lab.user("bolt-1").collector.fail(lab.bolt.kept[index])
-        lab.settle()
-        lab.advance(lab.spout.first_delay_secs)
-        again = lab.bolt.seen[20:]
-        assert sorted(again) == sorted(lab.bolt.seen[:20])
-        return again
-
-    assert order(7) == order(7)
-    assert order(7) != order(8)
-    assert order(None) != order(None)
-
-
-def test_an_attribute_in_the_place_of_kept_is_refused() -> None:
-    class Keeps(Reads):
-        def start(self, conf: Any, context: Any) -> None:
-            self.kept = {}
-
-    with pytest.raises(TaskCrashed, match="Keeps sets its attribute kept, in which a ReplayingSpout holds the records"):
-        Lab(Keeps((1, ("a",))), Does(acks))

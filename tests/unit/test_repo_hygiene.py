@@ -34,17 +34,10 @@ MACHINE_PATHS = re.compile(
 )
 REGISTRY_HOSTS = re.compile(
     "|".join(
-        re.escape(".".join(parts))
-        for parts in (
-            ("pypi", "org"),
-            ("pythonhosted", "org"),
-            ("crates", "io"),
-            ("npmjs", "org"),
-            ("npmjs", "com"),
-            ("maven", "org"),
-            ("maven", "apache", "org"),
-            ("deb", "debian", "org"),
-            ("proxy", "golang", "org"),
+        re.escape(host.replace(" ", "."))
+        for host in (
+            "pypi org", "pythonhosted org", "crates io", "npmjs org", "npmjs com", "maven org", "maven apache org",
+            "deb debian org", "proxy golang org",
         )
     )
 )

@@ -64,22 +64,9 @@ def test_components_are_sums_over_their_tasks(report: RunReport) -> None:
     assert report.components["lines"].execute_latency_ms is None
 
 
-def test_workers_are_sums_over_their_tasks(report: RunReport) -> None:
-    assert report.workers == {
-        "n:1": {"emitted": 602, "executed": 100, "in_queue": 0}, "n:2": {"emitted": 61, "executed": 100, "in_queue": 4}
-    }
-
-
 def test_a_report_is_one_json_document(report: RunReport) -> None:
     document = json.loads(report.to_json())
     assert document["acked"] == 99
     assert document["restarts"][0]["slot"] == "n:2"
     assert document["components"]["split"]["executed"] == 200
     assert set(document) == {"schema", "version", *report.to_dict()}
-
-
-def test_a_report_of_nothing() -> None:
-    report = build_report("empty", [], 0.0, [], True)
-    assert (report.emitted, report.components, report.latency_ms["max"]) == (0, {}, None)
-    json.loads(report.to_json())
-    assert build_report("x", [reading(1, "a", "bolt", "w", executed=1)], 0.0, [], True).components["a"].capacity == 0.0

@@ -10,7 +10,7 @@ import pytest
 from squall.engine.api.collectors import BasicCollector
 from squall.engine.api.tuple import Tuple
 from squall.engine.core.closing import close_tasks
-from squall.scheduler.worker.executor_watch import LONGEST_GAP_SECS, ExecutorWatch
+from squall.scheduler.worker.task_watch import LONGEST_GAP_SECS, ExecutorWatch
 from tests.unit.rig import DEADLINE_SECS, Does, DoesBasic, Feeder, Rig, acks, chain
 
 SIGNS = 6
@@ -56,19 +56,6 @@ def slow_rig(steps: Steps, spout: Feeder) -> Rig:
     return Rig(
         chain(spout, slow, Does(acks)), threads=True, message_timeout_secs=TIMEOUT_SECS, execute_timeout_secs=5,
     )
-
-
-def test_a_blocking_execute_that_resets_is_acked_at_the_first_attempt(steps: Steps) -> None:
-    spout = Feeder()
-    rig = slow_rig(steps, spout)
-    spout.feed("slow", id=1)
-    rig.settle()
-    for _ in range(SIGNS):
-        rig.advance(0.75 * TIMEOUT_SECS)
-        steps.take()
-    rig.settle_until(lambda: bool(spout.acked or spout.failures))
-    assert (spout.acked, spout.failures) == ([1], [])
-    close_tasks(rig.core)
 
 
 def test_a_reset_counts_even_where_the_loop_comes_to_it_after_the_time(steps: Steps) -> None:

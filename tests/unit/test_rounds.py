@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from squall.engine.api.builder import TopologyBuilder
 from squall.engine.flow.rounds import HORIZON_NS, TOLERANCE_NS, Rounds, shares_of
-from squall.engine.foreign.stable_hash import stable_hash
 from tests.unit.rig import Does, Feeder, Rig, acks, work
 
 T = TypeVar("T")
@@ -36,12 +35,6 @@ def test_every_target_comes_once_in_each_round(n_targets: int) -> None:
     rounds = [[choose(()) for _ in range(n_targets)] for _ in range(700 // n_targets + 2)]
     assert sorted(rounds[0]) == list(range(n_targets))
     assert all(one == rounds[0] for one in rounds)
-
-
-def test_even_waits_make_even_shares() -> None:
-    assert shares_of([7 * MS]) is None
-    assert shares_of([0, TOLERANCE_NS]) is None
-    assert shares_of([50 * MS, 50 * MS + TOLERANCE_NS, 50 * MS]) is None
 
 
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=20))
@@ -65,42 +58,6 @@ def test_targets_come_by_their_shares_and_evenly_spread() -> None:
     assert all(Counter(got[at : at + 3])["b"] == 1 for at in range(0, 240, 3))
 
 
-def test_many_targets_come_by_their_shares() -> None:
-    """Of a long round, a part is made at a time."""
-    rounds = rounds_of(range(1000))
-    choose = rounds.chooser()
-    rounds.balance((16,) * 500 + (4,) * 250 + (0,) * 250)
-    for _ in range(3):
-        got = Counter(taken(choose, 16 * 500 + 4 * 250))
-        assert {got[number] for number in range(500)} == {16}
-        assert {got[number] for number in range(500, 750)} == {4}
-        assert not any(got[number] for number in range(750, 1000))
-    rounds.balance(None)
-    assert sorted(taken(choose, 1000)) == list(range(1000))
-
-
-def test_new_shares_hold_from_the_next_tuple_on() -> None:
-    rounds = rounds_of("ab")
-    choose = rounds.chooser()
-    taken(choose, 5)
-    rounds.balance((0, 16))
-    assert taken(choose, 20) == ["b"] * 20
-    rounds.balance((16, 0))
-    assert taken(choose, 20) == ["a"] * 20
-    rounds.balance(None)
-    assert Counter(taken(choose, 20)) == {"a": 10, "b": 10}
-
-
-def test_the_same_shares_change_nothing() -> None:
-    balanced, left_alone = (rounds_of(range(5)) for _ in range(2))
-    choose = balanced.chooser()
-    got = []
-    for _ in range(100):
-        balanced.balance(None)
-        got.append(choose(()))
-    assert got == taken(left_alone.chooser(), 100)
-
-
 def test_a_worker_prefers_the_task_that_does_not_keep_tuples_waiting() -> None:
     """Of two tasks in one worker, one has a queue."""
     spout = Feeder()
@@ -120,20 +77,3 @@ def test_a_worker_prefers_the_task_that_does_not_keep_tuples_waiting() -> None:
         spout.feed(number, id=number)
     work(rig.core)
     assert [rig.core.stats[task].executed for task in (first, second)] == [0, 16]
-
-
-def test_a_hash_is_no_shuffle() -> None:
-    """Equal keys go to the same task, however long its queue."""
-    spout = Feeder()
-    builder = TopologyBuilder()
-    builder.set_spout("spout", spout)
-    builder.set_bolt("bolt", Does(acks), parallelism=2).fields_grouping("spout", "value")
-    rig = Rig(builder, threads=True)
-    rig.core.balance.follow(lambda task: task * 100 * MS)
-    for number in range(16):  # the first turn of a worker
-        spout.feed(number, id=number)
-    work(rig.core)
-    tasks = rig.plan.tasks_of("bolt")
-    expected = Counter(tasks[stable_hash(number) % 2] for number in range(16))
-    assert Counter({task: rig.core.stats[task].executed for task in tasks}) == expected
-    assert rig.core.balance.waits_ns() == {}

@@ -13,9 +13,14 @@ from pathlib import Path
 import pytest
 
 from squall.engine.errors import ClusterError, UsageError
-from squall.ipc import run_parent
-from squall.ipc.run_parent import CREATOR_FILE, durable_parents, make_anonymous, try_flock
-from squall.ipc.rundir import RunDir, default_parent, standing_directory, sweep_stale
+from squall.ipc.run_parent import (
+    CREATOR_FILE,
+    default_parent,
+    make_anonymous,
+    standing_directory,
+    sweep_stale,
+)
+from squall.ipc.rundir import RunDir
 
 
 @pytest.fixture
@@ -45,17 +50,6 @@ def test_a_named_one_can_be_taken_over(tmp_path: Path) -> None:
     first.remove()
     first.remove()
     assert not first.path.exists()
-
-
-@pytest.mark.parametrize("shared", [0o1777, 0o2775, 0o777])
-def test_an_empty_directory_that_others_use_is_not_closed_to_them(tmp_path: Path, shared: int) -> None:
-    path = tmp_path / "run"
-    path.mkdir()
-    path.chmod(shared)
-    with pytest.raises(UsageError, match=f"has mode {shared:04o}, so others use it too"):
-        RunDir.create(path)
-    assert mode(path) == shared
-    assert os.listdir(path) == []
 
 
 def test_open_names_what_is_wrong(tmp_path: Path, run_dir: RunDir) -> None:
@@ -131,12 +125,6 @@ def test_a_name_that_means_a_whole_directory_is_refused(name: str) -> None:
             path_of(name)
 
 
-def test_a_name_that_no_file_can_have_is_refused() -> None:
-    assert len(RunDir("/r").topology_state("n" * 255).name) == 255
-    with pytest.raises(UsageError, match="is too long: as a file name it takes 765 bytes, of 255"):
-        RunDir("/r").topology_state("/" * 255)
-
-
 # ---- sweep ----
 
 
@@ -158,21 +146,6 @@ def test_only_what_nobody_owns_is_swept(parent: Path) -> None:
     lock.release()
     os.close(creator[1])
     assert sweep_stale(parent) == sorted([living, served])
-
-
-@pytest.mark.parametrize("asked", ["creator", "lock"])
-def test_a_directory_may_vanish_under_the_sweep(parent: Path, monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
-    (going, fd), (abandoned, other_fd) = sorted(make_anonymous(parent) for _ in range(2))
-    os.close(fd)
-    os.close(other_fd)
-
-    def vanishes(path: Path) -> int | None:
-        if path == going / asked:
-            shutil.rmtree(going)
-        return try_flock(path)
-
-    monkeypatch.setattr(run_parent, "try_flock", vanishes)
-    assert sweep_stale(parent) == [abandoned]
 
 
 def test_a_sweep_keeps_away_while_a_directory_is_being_made(parent: Path) -> None:
@@ -220,16 +193,3 @@ def test_what_the_default_cluster_must_keep_is_not_in_the_runtime_directory(
         lock.release()
     finally:
         shutil.rmtree(runtime)
-
-
-def test_base_directories_that_are_relative_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "relative").mkdir()
-    home = Path(tempfile.gettempdir()) / f"squall-{os.geteuid()}"
-    for variable in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME"):
-        monkeypatch.setenv(variable, "relative")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert default_parent() == home
-    assert durable_parents()[0] == tmp_path / ".local" / "state" / "squall"
-    monkeypatch.setenv("HOME", "relative")
-    assert durable_parents() == [Path(f"/var/tmp/squall-{os.geteuid()}")]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 
+from squall.engine.report.document import VERSIONS, with_schema
 from squall.engine.report.run_report import build_report
-from squall.engine.report.schema import VERSIONS, with_schema
 from tests.schemas import SCHEMAS, schema
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,7 +21,7 @@ class Life:
     def __init__(self, world: World, task: int) -> None:
         self.world = world
         world.born += 1
-        self.shares = world.kind(task, world.tasks, RANGE_ROWS, world.born)
+        self.shares = Shares(task, world.tasks, RANGE_ROWS, world.born)
         assert self.shares.resume(world.disk.values(), world.parts) == []
         self.shares.learn(world.parts, spread=world.spread)
         self.learned = len(world.parts)
@@ -101,8 +98,8 @@ class Counts:
 class World:
     """The tasks of a spout, and the claims on disk: all that survives."""
 
-    def __init__(self, tasks: int, spread: bool, kind: type[Shares] = Shares) -> None:
-        self.tasks, self.spread, self.kind = tasks, spread, kind
+    def __init__(self, tasks: int, spread: bool) -> None:
+        self.tasks, self.spread = tasks, spread
         self.parts = list(PARTS)
         self.disk: dict[tuple[str, int], Claim] = {}
         self.acked: set[RowId] = set()
@@ -179,74 +176,6 @@ def test_every_row_is_acked_whoever_dies(tasks: int, spread: bool, steps: list[t
     world.finish()
 
 
-class Highest(Shares):
-    """Stores the highest row emitted, whatever is open below it."""
-
-    def risen(self, unacked: Iterable[RowId]) -> list[Claim]:
-        return super().risen(())
-
-
-class Jealous(Shares):
-    """Takes every claim that it did not make itself for another task's: also one of its own earlier life."""
-
-    def resume(self, claims: Iterable[Claim], parts: Iterable[Part]) -> list[Claim]:
-        self.before = {(claim.part, claim.start) for claim in claims}
-        return super().resume((), parts)
-
-    def claimed(self, range_: Range, claim: Claim) -> tuple[Range, int] | None:
-        if (claim.part, claim.start) in self.before:
-            claim = claim._replace(task=self.task + 1)
-        return super().claimed(range_, claim)
-
-
-class Own(Shares):
-    """Numbers resumed ranges as its own."""
-
-    def origin(self, range_: Range) -> Origin:
-        return super().origin(range_)._replace(life=1)
-
-
-def broken(kind: type[Shares]) -> Iterator[str]:
-    """What breaks in random lives."""
-    for seed in range(3000):
-        rng = random.Random(seed)
-        world = World(2, rng.random() < 0.5, kind)
-        try:
-            for _ in range(60):
-                world.do(rng.choice(KINDS), rng.randrange(6), rng.randrange(6))
-            world.finish()
-        except (AssertionError, IndexError) as error:
-            yield str(error).splitlines()[0]
-
-
-@pytest.mark.parametrize(
-    ("kind", "complaint"),
-    [
-        (Highest, "a position passed a row"), (Jealous, "rows were lost"), (Own, "not every row was counted once"),
-    ],
-)
-def test_a_mutant_is_caught(kind: type[Shares], complaint: str) -> None:
-    assert any(complaint in line for line in broken(kind))
-
-
-def test_after_a_death_only_rows_from_the_position_on_are_emitted_again() -> None:
-    world = World(1, True)
-    life = world.lives[0]
-    for _ in range(12):
-        life.read()
-    acked = [row for row in life.unacked if row not in ((0, 1), (0, 5))]
-    for row in acked:
-        life.ack(list(life.unacked).index(row))
-    life.commit()
-    world.replace(0)
-    emitted: list[RowId] = []
-    while world.lives[0].read():
-        emitted += [row for row in world.lives[0].unacked if row not in emitted]
-    # Ranges of three rows: the position of the first stays at row 1, that of the second at row 5.
-    assert emitted[:3] == [(0, 1), (0, 2), (0, 5)]
-    assert not {(0, 0), (0, 3), (0, 4)} & set(emitted)
-
-
 def test_tasks_begin_at_different_parts_and_help_each_other_at_the_end() -> None:
     first, second = Shares(0, 2, 10, 1), Shares(1, 2, 10, 2)
     parts = [Part(name, number, 0, 20) for number, name in enumerate("abcd")]
@@ -268,14 +197,6 @@ def test_a_part_that_is_gone_before_it_was_done_is_named() -> None:
     done, open_ = Claim("x", 0, 10, 0, 10, 5, 0), Claim("y", 0, 10, 0, 3, 5, 1)
     others = Claim("z", 0, 10, 1, 3, 6, 0)
     assert shares.resume([done, open_, others], PARTS) == [open_]
-
-
-def test_ranges_of_a_topology_with_more_tasks_are_taken_over() -> None:
-    claims = [Claim("a", 0, 3, 2, 1, 7, 0), Claim("a", 3, 6, 3, 3, 8, 0)]
-    mine = [Shares(task, 2, RANGE_ROWS, task) for task in (0, 1)]
-    for shares in mine:
-        assert shares.resume(claims, PARTS) == []
-    assert [shares.to_resume() for shares in mine] == [(Range(PARTS[0], 0, 3), 1), (Range(PARTS[0], 3, 6), 3)]
 
 
 def test_nothing_is_said_to_be_done_of_a_life_that_may_be_taking_more() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from squall import FeedSpout
 from squall.engine.errors import UsageError
-from squall.pipeline.compare.request import Request, Tolerance, parse_tolerances
+from squall.pipeline.compare.by_key import Request, Tolerance, parse_tolerances
 from squall.pipeline.compare.sides import ALLOWED, find_side
 from squall.pipeline.feed.manifest import Manifest, PartFile, Partition
 

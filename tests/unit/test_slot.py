@@ -1,4 +1,4 @@
-"""The slot's state machine and the node's decisions: tables first, then random lives with invariants."""
+"""The slot's state machine and the node's decisions: what they do, in order. Their random lives: tests/sim."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import random
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
-
-import msgspec
-import pytest
 
 from squall.ipc.board import DEAD, READY, STARTING, STOPPED
 from squall.scheduler.common.messages import (
@@ -38,11 +35,10 @@ from squall.scheduler.supervisor.instruction import (
 from squall.scheduler.supervisor.prospects import ProspectOptions, Prospects, Totals
 from squall.scheduler.supervisor.slot import Slot
 from squall.scheduler.supervisor.worker_life import (
-    Remains,
     SlotAddress,
     SlotOptions,
     SlotState,
-    same_work,
+    WorkerRemains,
 )
 
 EXIT_1, KILLED = 1 << 8, int(signal.SIGKILL)
@@ -173,12 +169,6 @@ def test_a_death_is_on_the_board_before_it_is_reported_and_answered_by_a_fork() 
     ]
 
 
-@pytest.mark.parametrize(("status", "reason"), [(0, "exited with code 0"), (KILLED, "killed by SIGKILL")])
-def test_no_words_are_waited_for_after_code_0_or_a_signal(status: int, reason: str) -> None:
-    bench = Bench().run()
-    assert f"report 1 died: {reason}" in bench.die(status)
-
-
 def test_last_words_that_come_first_are_in_the_report() -> None:
     bench = Bench().run()
     assert bench.worker_failed("boom\ntrace") == ["timer 105"]
@@ -258,17 +248,9 @@ def test_a_stuck_worker_says_where_it_is_and_is_killed_and_replaced() -> None:
     assert bench.do(lambda slot: slot.stuck(32.0, bench.now)) == []  # once is enough
     assert bench.after(0.2) == ["signal 11 SIGKILL"]
     assert bench.lost()[0] == f"board 1 {DEAD} 11"
-    steps = bench.do(lambda slot: slot.exited(KILLED, bench.now, Remains("hung at x.py\nmore", 5 << 20)))
+    steps = bench.do(lambda slot: slot.exited(KILLED, bench.now, WorkerRemains("hung at x.py\nmore", 5 << 20)))
     assert steps[:3] == ["1 in a row", "report 1 died: no progress for 31 s: killed by SIGKILL", "board 2 1 0"]
     assert bench.slot.life.incarnation == 2
-
-
-def test_what_is_left_of_a_dead_worker_is_in_the_report() -> None:
-    bench = Bench().run()
-    bench.lost()
-    (died,) = [step for step in bench.slot.exited(int(signal.SIGSEGV), 101.0, Remains("Fatal Python error: x", 7 << 20))
-               if isinstance(step, Report) and step.changed.event == "died"]
-    assert (died.changed.error, died.changed.rss_bytes) == ("Fatal Python error: x", 7 << 20)
 
 
 def test_stopping_asks_first_and_kills_after_the_grace() -> None:
@@ -289,45 +271,11 @@ def test_a_starting_worker_is_stopped_by_a_signal_and_told_again_when_it_listens
     assert bench.ready() == ["send stop 1"]
 
 
-def test_less_grace_shortens_a_stop_and_more_does_not_lengthen_it() -> None:
-    bench = Bench().run()
-    bench.assign(None)
-    assert bench.stop(60.0) == ["timer 105"]
-    assert bench.stop(1.0) == ["timer 101"]
-    assert bench.after(1.0) == ["signal 11 SIGKILL"]
-    assert bench.stop(1.0) == []
-
-
-def test_other_topologies_have_their_own_incarnations() -> None:
-    bench = Bench(cells={("other-1", 0): 4}).run()
-    bench.assign(work("other-1"))
-    assert "fork 5" in bench.die(0)
-    bench.forked(12)
-    bench.assign(work())
-    assert "fork 2" in bench.die()
-
-
 def test_only_the_status_differs_so_the_worker_stays_and_is_told() -> None:
     bench = Bench().run()
     assert bench.assign(work(status="INACTIVE")) == ["send 1 INACTIVE"]
     assert bench.assign(work(status="INACTIVE")) == []
     assert bench.assign(work()) == ["send 1 ACTIVE"]
-
-
-def test_a_status_that_changes_while_the_worker_starts_is_told_when_it_is_ready() -> None:
-    bench = Bench()
-    bench.assign(work())
-    bench.forked(11)
-    assert bench.assign(work(status="INACTIVE")) == []
-    assert bench.ready()[-1] == "send 1 INACTIVE"
-
-
-def test_a_replacement_starts_with_the_present_status() -> None:
-    bench = Bench().run()
-    bench.assign(work(status="INACTIVE"))
-    bench.die()
-    bench.forked(12)
-    assert bench.ready() == [f"board 2 {READY} 12", "report 2 ready"]
 
 
 def fail_for_good(bench: Bench) -> None:
@@ -363,45 +311,8 @@ def test_a_slot_that_is_known_to_have_given_up_does_not_try_until_it_is_reset() 
     assert bench.assign(work(resets=1))[-2] == "fork 8"
 
 
-def test_same_work() -> None:
-    assert same_work(None, None)
-    assert not same_work(work(), None)
-    assert same_work(work(), work(status="INACTIVE"))
-    assert not same_work(work(), work(version=2))
-    assert not same_work(work(), work(index=1))
-    changed = msgspec.structs.replace(work().topology, conf={"workers": 2})
-    assert not same_work(work(), msgspec.structs.replace(work(), topology=changed))
-
-
-def test_standing_tells_a_nimbus_that_missed_everything() -> None:
-    world = World(1, seed=1)
-    standing = world.supervisor.standing
-    assert standing(world.now) == []
-    world.carry_out(world.supervisor.assign({PORT: work()}, world.now))
-    assert standing(world.now) == []
-    world.carry_out(world.supervisor.forked(PORT, 1, 11, world.now))
-    assert [(c.event, c.incarnation, c.pid) for c in standing(world.now)] == [("started", 1, 11)]
-    world.carry_out(world.supervisor.ready(WorkerReady(PORT, 1, 11), world.now))
-    assert [(c.event, c.incarnation, c.pid) for c in standing(world.now)] == [("ready", 1, 11)]
-    world.carry_out(world.supervisor.exited(11, KILLED, world.now))
-    for incarnation in range(2, 32):
-        world.now += 1.2
-        world.carry_out(world.supervisor.tick(PORT, world.now))
-        world.carry_out(world.supervisor.forked(PORT, incarnation, incarnation, world.now))
-        world.carry_out(world.supervisor.exited(incarnation, KILLED, world.now))
-    (failed,) = standing(world.now)
-    assert (failed.event, failed.reason) == ("failed", "killed by SIGKILL")
-
-
 def boot_of(wanted: SlotAssignment, incarnation: int) -> WorkerBoot:
     return SlotAddress("/run", "node-1", PORT).boot(wanted, incarnation)
-
-
-def test_a_survivor_is_told_only_what_it_has_not_heard() -> None:
-    bench = Bench(cells={("words-1", 0): 4})
-    bench.do(lambda slot: slot.adopt(boot_of(work(status="INACTIVE"), 4), 11, True, bench.now))
-    assert bench.assign(work(status="INACTIVE")) == []
-    assert bench.assign(work()) == ["send 4 ACTIVE"]
 
 
 def test_a_survivor_that_has_come_back_is_told_again_what_its_supervisor_may_have_died_of_telling() -> None:
@@ -413,180 +324,91 @@ def test_a_survivor_that_has_come_back_is_told_again_what_its_supervisor_may_hav
     assert bench.ready() == ["send 4 ACTIVE"]
 
 
-def test_what_was_adopted_stays_until_nimbus_speaks() -> None:
-    world = World(2, seed=1)
-    world.cells["words-1", 0] = (4, READY)
-    world.carry_out(world.supervisor.adopt(boot_of(work(), 4), 11, True, world.now))
-    world.carry_out(world.supervisor.tick(6701, world.now))
-    assert world.supervisor.slots[PORT].state is SlotState.RUNNING
-    assert world.supervisor.assignments() == {("words-1", 1)}
-    world.carry_out(world.supervisor.assign({}, world.now))
-    assert world.supervisor.slots[PORT].state is SlotState.STOPPING
-
-
 # ---- the node ----
 
 
-class World:
-    """A node with processes that are numbers; carries out what the supervisor orders and checks the promises."""
+class Node:
+    """A supervisor, and the board that it writes."""
 
-    def __init__(self, ports: int, seed: int) -> None:
-        self.rng = random.Random(seed)
+    def __init__(self, ports: int) -> None:
         self.now = 100.0
-        self.cells: dict[tuple[str, int], tuple[int, int]] = {}
-        self.written: dict[int, tuple[int, int]] = {}
-        self.forks: list[tuple[int, int]] = []
-        self.alive: dict[int, tuple[int, tuple[str, int], int]] = {}
-        self.unreported: list[tuple[int, int]] = []
-        self.events: list[tuple[int, int, str]] = []
-        self.forked_incarnations: dict[tuple[str, int], list[int]] = {}
-        self.next_pid = 1000
-        prospects = Prospects(ProspectOptions(), self.rng)
-        slots = [
+        self.cells: dict[tuple[str, int], int] = {}
+        prospects = no_jitter()
+        self.supervisor = Supervisor([
             Slot(
-                SlotAddress("/run", "node-1", PORT + n),
-                SlotOptions(),
-                prospects,
-                lambda w: self.cells.get((w.topology.id, w.slot_index), (0, 0))[0],
+                SlotAddress("/run", "node-1", PORT + n), SlotOptions(), prospects,
+                lambda w: self.cells.get((w.topology.id, w.slot_index), 0),
             )
             for n in range(ports)
-        ]
-        self.supervisor = Supervisor(slots)
+        ])
 
-    def carry_out(self, orders: list[Order] | None) -> None:
-        for port, instruction in orders or ():
-            match instruction:
-                case SetBoard(topology, index, incarnation, state, _):
-                    before = self.cells.get((topology, index), (0, 0))
-                    assert incarnation >= before[0], "the board went back"
-                    self.cells[topology, index] = self.written[port] = (incarnation, state)
-                case Fork(boot):
-                    self.check_fork(port, (boot.topology.id, boot.slot_index), boot.incarnation)
-                    self.forks.append((port, boot.incarnation))
-                case Signal(pid, signal.SIGKILL):
-                    self.end(pid, KILLED)
-                case Signal(pid, signal.SIGTERM) if self.rng.random() < 0.8:
-                    self.end(pid, int(signal.SIGTERM))
-                case SendStop(incarnation) if self.rng.random() < 0.8:
-                    for pid, (at, _, inc) in list(self.alive.items()):
-                        if (at, inc) == (port, incarnation):
-                            self.end(pid, 0)
-                case Report(changed):
-                    if changed.event == "died":
-                        written = self.written[port]
-                        assert written == (changed.incarnation, DEAD), "Nimbus heard of a death before the board"
-                    self.events.append((port, changed.incarnation, changed.event))
-
-    def check_fork(self, port: int, key: tuple[str, int], incarnation: int) -> None:
-        slot = self.supervisor.slots[port]
-        assert slot.state is SlotState.STARTING
-        assert all(at != port and other != key for at, other, _ in self.alive.values()), "two live workers of a slot"
-        seen = self.forked_incarnations.setdefault(key, [])
-        assert not seen or incarnation > seen[-1], "incarnations must rise"
-        assert self.cells[key] == (incarnation, STARTING), "the board must know before the fork"
-        seen.append(incarnation)
-
-    def end(self, pid: int, status: int) -> None:
-        if self.alive.pop(pid, None) is not None:
-            self.unreported.append((pid, status))
-
-    # ---- random events ----
-
-    def answer_fork(self) -> None:
-        if not self.forks:
-            return
-        port, incarnation = self.forks.pop(0)
-        if self.rng.random() < 0.15:
-            self.carry_out(self.supervisor.fork_refused(port, incarnation, "no memory", self.now))
-            return
-        self.next_pid += 1
-        held = self.supervisor.slots[port].work
-        assert held is not None
-        self.alive[self.next_pid] = (port, (held.topology.id, held.slot_index), incarnation)
-        orders = self.supervisor.forked(port, incarnation, self.next_pid, self.now)
+    def do(self, orders: list[Order] | None) -> list[str]:
         assert orders is not None
-        self.carry_out(orders)
+        for _, step in orders:
+            if isinstance(step, SetBoard):
+                self.cells[step.topology_id, step.slot_index] = step.incarnation
+        return [f"{port} {brief(step)}" for port, step in orders]
 
-    def lose_forking_parent(self) -> None:
-        self.forks.clear()
-        self.carry_out(self.supervisor.forking_parent_ended("killed", self.now))
-
-    def notice_end(self) -> None:
-        if not self.unreported:
-            return
-        pid, status = self.unreported.pop(self.rng.randrange(len(self.unreported)))
-        port = self.supervisor.port_of(pid)
-        assert port is not None
-        if self.rng.random() < 0.5:
-            self.carry_out(self.supervisor.lost(port, self.now))
-        if self.rng.random() < 0.9:
-            self.carry_out(self.supervisor.exited(pid, status, self.now))
-        elif self.supervisor.slots[port].state is not SlotState.EXITED:
-            self.unreported.append((pid, status))
-
-    def worker_speaks(self) -> None:
-        port, incarnation = PORT + self.rng.randrange(4), self.rng.randrange(1, 40)
-        pid = 0
-        if self.alive and self.rng.random() < 0.9:
-            pid, (port, _, incarnation) = self.rng.choice(list(self.alive.items()))
-        if self.rng.random() < 0.8:
-            self.carry_out(self.supervisor.ready(WorkerReady(port, incarnation, pid), self.now))
-        else:
-            self.carry_out(self.supervisor.failed(WorkerFailed(port, incarnation, "boom", ""), self.now))
-
-    def worker_dies(self) -> None:
-        if self.alive:
-            self.end(self.rng.choice(list(self.alive)), self.rng.choice([0, EXIT_1, KILLED]))
-
-    def assign(self) -> None:
-        ports = list(self.supervisor.slots)
-        indices = self.rng.sample(range(4), k=4)
-        version = self.rng.randrange(3)
-        status = self.rng.choice(["ACTIVE", "INACTIVE"])
-        wanted = {
-            port: work(self.rng.choice(["a-1", "a-1", f"b-{index}"]), index, version, status, 4)
-            for port, index in zip(ports, indices, strict=False)
-            if self.rng.random() < 0.8
-        }
-        self.carry_out(self.supervisor.assign(wanted, self.now))
-
-    def pass_time(self) -> None:
-        self.now += self.rng.choice([0.001, 0.06, 1.0, 6.0, 31.0])
-        for port in self.supervisor.slots:
-            self.carry_out(self.supervisor.tick(port, self.now))
+    def start(self, **indices: int) -> None:
+        """Have workers run: p6700=0 is the first worker of the topology in the slot 6700."""
+        wanted = {int(port[1:]): work(index=index) for port, index in indices.items()}
+        self.do(self.supervisor.assign(wanted, self.now))
+        for port in wanted:
+            self.do(self.supervisor.forked(port, 1, port, self.now))
+            self.do(self.supervisor.ready(WorkerReady(port, 1, port), self.now))
 
 
-@pytest.mark.parametrize("ports", [1, 2, 4])
-def test_random_lives_keep_the_promises(ports: int, seed: int) -> None:
-    for life in range(40):
-        world = World(ports, seed + life)
-        steps = [world.answer_fork] * 4 + [world.notice_end] * 4 + [world.worker_speaks] * 3
-        steps += [world.worker_dies] * 2 + [world.pass_time] * 2 + [world.assign, world.lose_forking_parent]
-        for _ in range(300):
-            world.rng.choice(steps)()
-        world.carry_out(world.supervisor.shut_down(1.0, world.now))
-        for _ in range(200):
-            for step in (world.answer_fork, world.notice_end, world.pass_time):
-                step()
-        assert world.supervisor.is_empty
-        assert not world.alive
-        # Every start that was reported ended in a report.
-        started = {(port, inc) for port, inc, event in world.events if event == "started"}
-        ended = {(port, inc) for port, inc, event in world.events if event in ("died", "stopped")}
-        assert started <= ended
+def test_standing_tells_a_nimbus_that_missed_everything() -> None:
+    node = Node(1)
+    standing = node.supervisor.standing
+    assert standing(node.now) == []
+    node.do(node.supervisor.assign({PORT: work()}, node.now))
+    assert standing(node.now) == []
+    node.do(node.supervisor.forked(PORT, 1, 11, node.now))
+    assert [(c.event, c.incarnation, c.pid) for c in standing(node.now)] == [("started", 1, 11)]
+    node.do(node.supervisor.ready(WorkerReady(PORT, 1, 11), node.now))
+    assert [(c.event, c.incarnation, c.pid) for c in standing(node.now)] == [("ready", 1, 11)]
+    node.do(node.supervisor.exited(11, KILLED, node.now))
+    for incarnation in range(2, 32):
+        node.now += 1.2
+        node.do(node.supervisor.tick(PORT, node.now))
+        node.do(node.supervisor.forked(PORT, incarnation, incarnation, node.now))
+        node.do(node.supervisor.exited(incarnation, KILLED, node.now))
+    (failed,) = standing(node.now)
+    assert (failed.event, failed.reason) == ("failed", "killed by SIGKILL")
+
+
+def test_what_was_adopted_stays_until_nimbus_speaks() -> None:
+    node = Node(2)
+    node.cells["words-1", 0] = 4
+    node.do(node.supervisor.adopt(boot_of(work(), 4), 11, True, node.now))
+    node.do(node.supervisor.tick(6701, node.now))
+    assert node.supervisor.slots[PORT].state is SlotState.RUNNING
+    assert node.supervisor.assignments() == {("words-1", 1)}
+    node.do(node.supervisor.assign({}, node.now))
+    assert node.supervisor.slots[PORT].state is SlotState.STOPPING
 
 
 def test_work_that_moves_within_the_node_is_given_up_before_it_is_taken_up() -> None:
-    world = World(2, seed=1)
-    world.rng.random = lambda: 0.5  # type: ignore[method-assign]  # everybody does as told
-    world.carry_out(world.supervisor.assign({6700: work(index=0), 6701: work(index=1)}, world.now))
-    world.answer_fork()
-    world.answer_fork()
-    world.carry_out(world.supervisor.assign({6700: work(index=1), 6701: work(index=0)}, world.now))
-    assert world.forks == []
-    for _ in range(4):
-        world.notice_end()
-    assert sorted(world.forks) == [(6700, 2), (6701, 2)]
+    node = Node(2)
+    node.start(p6700=0, p6701=1)
+    swapped = {6700: work(index=1), 6701: work(index=0)}
+    assert node.do(node.supervisor.assign(swapped, node.now)) == [
+        "6700 send stop 1", "6700 timer 105", "6701 send stop 1", "6701 timer 105",
+    ]
+    done = [step for pid in (6700, 6701) for step in node.do(node.supervisor.exited(pid, 0, node.now))]
+    assert sorted(step for step in done if "fork" in step) == ["6700 fork 2", "6701 fork 2"]
+
+
+def test_a_message_of_another_incarnation_changes_nothing_and_its_worker_is_stopped() -> None:
+    node = Node(1)
+    node.start(p6700=0)
+    for done in (
+        node.supervisor.ready(WorkerReady(PORT, 9, 11), node.now),
+        node.supervisor.failed(WorkerFailed(PORT, 9, "boom", ""), node.now),
+    ):
+        assert node.do(done) == ["6700 send stop 9"]
+    assert node.supervisor.slots[PORT].state is SlotState.RUNNING
 
 
 def test_whether_a_death_is_excused_is_asked_before_the_board_says_that_it_happened() -> None:

@@ -8,21 +8,16 @@ import threading
 from collections import Counter
 from collections.abc import Mapping
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet
 import pytest
 
 from squall import (
     AsyncBolt,
-    AsyncSpout,
     BatchBolt,
     BatchSpout,
-    Bolt,
     Config,
     Failure,
-    ParquetSink,
     ReplayingSpout,
     SpoutCollector,
     Topology,
@@ -30,7 +25,6 @@ from squall import (
     TopologyContext,
     Tuple,
 )
-from squall.pipeline.underneath.plan import APPROX, REFUSED, plan_topology
 from tests.unit.levels import Levels
 
 ROWS = 1_000
@@ -194,43 +188,3 @@ def test_an_async_bolt_keeps_its_state_and_ends_each_life_in_order() -> None:
         counts += Counter(json.loads(line.removeprefix("end ")))
     assert {f"{digit} {count}" for digit, count in counts.items()} == EXPECTED
     assert report.acked == ROWS
-
-
-def test_a_parquet_sink_writes_each_row_and_acks_it_later(tmp_path: Path) -> None:
-    builder = TopologyBuilder()
-    builder.set_spout("numbers", Each())
-    builder.set_bolt("keep", ParquetSink(tmp_path / "out", key="number"), parallelism=2).shuffle_grouping("numbers")
-    levels = Levels(builder.build(), batch_rows=100)
-    report = levels.run()
-    written = pyarrow.parquet.read_table(tmp_path / "out")
-    assert sorted(written["number"].to_pylist()) == list(range(ROWS))
-    assert (report.acked, report.failed, report.pending) == (ROWS, 0, 0)
-
-
-class Asks(AsyncSpout):
-    outputs = ("number",)
-
-    async def next_tuple(self) -> None: ...
-
-
-class Idle(Bolt):
-    blocking = True
-
-    def execute(self, tup: Tuple) -> None: ...
-
-
-def verdict_of(spout: Any, bolt: Any) -> dict[str, tuple[str, str]]:
-    builder = TopologyBuilder()
-    builder.set_spout("in", spout)
-    builder.set_bolt("out", bolt).shuffle_grouping("in")
-    return {one.name: (one.verdict, one.why) for one in plan_topology(builder.build()).findings}
-
-
-def test_what_waits_for_others_has_a_verdict(tmp_path: Path) -> None:
-    verdict, why = verdict_of(Asks(), Waits())["in"]
-    assert (verdict, "a batch must end" in why) == (REFUSED, True)
-    verdict, why = verdict_of(Each(), Waits())["out"]
-    assert (verdict, "one tuple at a time" in why) == (APPROX, True)
-    verdict, why = verdict_of(Each(), ParquetSink(tmp_path / "out"))["out"]
-    assert (verdict, "_message_id" in why) == (APPROX, True)
-    assert verdict_of(Numbers(), Sum())["in"][0] == APPROX

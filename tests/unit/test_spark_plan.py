@@ -47,6 +47,12 @@ class Waiting(Ticker):
     blocking = True
 
 
+class Coming(AsyncSpout):
+    outputs = ("n",)
+
+    async def run(self) -> None: ...
+
+
 class Pass(BasicBolt):
     outputs = ("n",)
 
@@ -109,6 +115,9 @@ def test_every_grouping_has_a_verdict(edge: str) -> None:
         (Numbers(), EXACT, ""),
         (Ticker(), APPROX, "what it took from outside"),
         (Waiting(), REFUSED, "blocking"),
+        (Coming(), REFUSED, "an AsyncSpout emits when it likes"),
+        (TailSpout("lines.txt"), REFUSED, "never ends"),
+        (FeedSpout([__file__]), EXACT, ""),
     ],
 )
 def test_spouts(spout: Spout, verdict: str, why: str) -> None:
@@ -116,31 +125,6 @@ def test_spouts(spout: Spout, verdict: str, why: str) -> None:
     assert finding.verdict == verdict
     assert why in finding.why
     assert bool(finding.to_do) == (verdict == REFUSED)
-
-
-def test_a_feed_is_exact_unless_it_is_followed(tmp_path: Path) -> None:
-    (tmp_path / "lines.txt").write_text("a\n")
-    plan = plan_topology(topology(lambda builder: None, FeedSpout([tmp_path / "lines.txt"])))
-    assert plan.verdict == EXACT
-    feed = tmp_path / "feed"
-    feed.mkdir()
-    plan = plan_topology(topology(lambda builder: None, FeedSpout(feed, follow=True)))
-    assert plan.verdict == REFUSED
-    plan = plan_topology(topology(lambda builder: None, TailSpout(tmp_path / "lines.txt")))
-    assert plan.verdict == REFUSED
-
-
-class Coming(AsyncSpout):
-    outputs = ("n",)
-
-    async def run(self) -> None: ...
-
-
-def test_a_spout_that_never_ends_is_refused_with_what_to_do_about_it() -> None:
-    finding = plan_topology(topology(lambda builder: None, Coming())).findings[0]
-    assert finding.verdict == REFUSED
-    assert "an AsyncSpout emits" in finding.why
-    assert "FeedSpout without follow" not in finding.to_do
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,9 @@ import pytest
 from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.failure import Failure
 from squall.engine.api.tuple import Tuple
-from squall.engine.clock import NS_PER_SEC, ManualClock
+from squall.engine.clock import ManualClock
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed
-from squall.engine.core.spout_executor import MAX_TURN_EMITS, NOTHING
-from squall.engine.report.metrics import WAITS
 from tests.unit.rig import Does, Feeder, Rig, acks, chain, keeps
 
 
@@ -54,53 +52,6 @@ def test_a_spout_that_is_not_active_is_not_asked_but_answered() -> None:
     rig.advance(10)
     assert spout.reasons == [("late", "timeout")]
     assert spout.calls.count("activate") == 2
-
-
-@pytest.mark.parametrize("subscribers", [1, 2])
-def test_a_message_id_that_cannot_be_a_key_is_no_error_while_nothing_fails(subscribers: int) -> None:
-    spout = Feeder()
-    spout.feed("x", id=["a", "list"])
-    builder = chain(spout)
-    for number in range(subscribers):
-        builder.set_bolt(f"end-{number}", Does(acks)).shuffle_grouping("spout")
-    Rig(builder).settle()
-    assert spout.acked == [["a", "list"]]
-
-
-@pytest.mark.parametrize(("limit", "waits_for"), [(1, "pending_limit"), (5, None)])
-def test_a_turn_that_ends_at_the_limit_waits_for_answers(limit: int, waits_for: str | None) -> None:
-    """As beside a slow bolt, where a turn is one emit: no second one is asked for that would find the limit reached."""
-    rig = Rig(chain(fed(3), Does(keeps)), max_spout_pending=limit)
-    (executor, task), = rig.core.spout_tasks.values()
-    executor.run(1)
-    assert task.waits_for == (NOTHING if waits_for is None else WAITS.index(waits_for))
-
-
-def test_time_counts_from_the_first_emit_however_long_the_spout_waited_before() -> None:
-    class Waits(Feeder):
-        def next_tuple(self) -> None:
-            rig.clock.advance(5)
-            super().next_tuple()
-
-    spout = Waits()
-    for number in range(4):
-        spout.feed(number, id=number)
-    rig = Rig(chain(spout, Does(keeps)))
-    began_ns = rig.clock.now_ns()
-    rig.step()
-    (_, task), = rig.core.spout_tasks.values()
-    assert [tree[1] - began_ns for _, tree in task.pending.table.blocks] == [5 * NS_PER_SEC] * 4
-
-
-def test_congestion_stops_the_spouts_only() -> None:
-    spout = fed(2)
-    rig = Rig(chain(spout, Does(acks)))
-    rig.congest(True)
-    rig.settle()
-    assert "next_tuple" not in spout.calls
-    rig.congest(False)
-    rig.settle()
-    assert spout.acked == [0, 1]
 
 
 @pytest.mark.parametrize("limit", [1, 3, 50])
@@ -146,44 +97,6 @@ def test_a_bolt_that_holds_more_than_the_first_limit_gets_more() -> None:
     for _ in range(20):
         rig.settle()
     assert (spout.acked, rig.pending) == ([], 2048)
-
-
-def test_an_inactive_spout_is_not_given_more() -> None:
-    spout = fed(5000)
-    rig = Rig(chain(spout, Does(keeps)))
-    for _ in range(8):
-        rig.step()
-    (_, task), = rig.core.spout_tasks.values()
-    rig.core.set_active(False)
-    before = task.max_pending
-    for _ in range(5):
-        rig.settle()
-    assert (task.max_pending, task.starves) == (before, False)
-
-
-def test_no_limit_and_untracked_messages() -> None:
-    spout, bolt = fed(5000), Does(keeps)
-    rig = Rig(chain(spout, bolt), max_spout_pending=None)
-    rig.settle()
-    assert rig.pending == 5000
-    spout = Feeder()
-    for number in range(5000):
-        spout.feed(number)
-    bolt = Does(acks)
-    rig = Rig(chain(spout, bolt), max_spout_pending=1)
-    rig.settle()
-    assert (rig.pending, len(bolt.seen)) == (0, 5000)
-
-
-def test_a_turn_ends_even_if_the_spout_never_runs_dry() -> None:
-    class Endless(Feeder):
-        def next_tuple(self) -> None:
-            self.collector.emit(("x",))
-
-    bolt = Does(acks)
-    rig = Rig(chain(Endless(), bolt))
-    assert rig.step()
-    assert 0 < len(bolt.seen) < 10_000
 
 
 def finished(rig: Rig) -> bool:
@@ -383,11 +296,3 @@ def asked_in_one_turn(secs: float, threads: bool = True) -> int:
 @pytest.mark.parametrize(("secs", "most"), [(0.2, 1), (0.002, 1), (0.001, 3), (0.0001, 31)])
 def test_a_spout_that_takes_its_time_does_not_keep_the_others_waiting(secs: float, most: int) -> None:
     assert asked_in_one_turn(secs) == most
-
-
-def test_the_clock_ends_no_turn_where_order_must_not_depend_on_it() -> None:
-    assert asked_in_one_turn(0.2, threads=False) == MAX_TURN_EMITS
-
-
-def test_a_fast_spout_emits_as_much_as_a_turn_may() -> None:
-    assert asked_in_one_turn(0.000001) == MAX_TURN_EMITS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from typing import Any
 
 import pytest
@@ -11,8 +10,7 @@ from squall.engine.api.columns import Columns
 from squall.engine.api.stream import Stream
 from squall.engine.api.topology import FIELDS, Subscription
 from squall.engine.flow.groupings import Keys, TextHash, fields_chooser
-from squall.engine.flow.spread import Spread, make_spread
-from squall.engine.foreign.columns import distinct
+from squall.engine.flow.spread import make_spread
 from squall.engine.foreign.stable_hash import stable_hash
 
 SHAPE = Stream("value")
@@ -43,20 +41,6 @@ def by_row(values: list[Any], n_targets: int, text_hash: TextHash) -> list[list[
 @pytest.mark.parametrize("n_targets", [1, 2, 3, 4, 7, 64, 255, 256, 257])
 def test_texts_in_a_list(n_targets: int, text_hash: TextHash) -> None:
     assert by_batch(TEXTS, n_targets, text_hash) == by_row(TEXTS, n_targets, text_hash)
-
-
-def test_many_tasks_that_send_to_many_take_little_memory() -> None:
-    def spread_of_a_task() -> Spread:
-        keys = Keys(range(256), 256)
-        one = fields_chooser(SHAPE, ("value",), keys)
-        return make_spread(Subscription("spout", "default", FIELDS, ("value",)), SHAPE, one, None, keys)
-
-    spread_of_a_task()
-    tracemalloc.start()
-    spreads = [spread_of_a_task() for _ in range(100)]
-    held_bytes, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert held_bytes < 5000 * len(spreads)
 
 
 @pytest.mark.parametrize("kind", ["array", "chunked", "sliced", "dictionary", "view"])
@@ -91,22 +75,3 @@ def test_arrow(kind: str, nulls: bool, n_targets: int, what: str) -> None:
     found = by_batch(column, n_targets, hash)
     assert found == by_row(values, n_targets, hash)
     assert {id(type(value)) for rows in found for value in rows} == {id(type(value)) for value in values}
-
-
-def test_a_part_of_a_dictionary_holds_no_values_that_it_does_not_use() -> None:
-    arrow = pytest.importorskip("pyarrow")
-    pytest.importorskip("numpy")
-    column = arrow.array(["a", "b", "c", "a", "d"]).dictionary_encode()
-    part = Columns((column,), 5).select(bytes([1, 0, 0, 1, 1])).columns[0]
-    assert (part.to_pylist(), part.dictionary.to_pylist()) == (["a", "a", "d"], ["a", "d"])
-    assert part.type == column.type
-
-
-def test_of_a_slice_only_its_own_values_are_hashed() -> None:
-    arrow = pytest.importorskip("pyarrow")
-    pytest.importorskip("numpy")
-    whole = arrow.array([f"word {number}" for number in range(1000)]).dictionary_encode()
-    found = distinct(whole[10:20])
-    assert found is not None
-    assert list(found.values) == [f"word {number}" for number in range(10, 20)]
-    assert found.spell_out(bytes(range(10))) == bytes(range(10))

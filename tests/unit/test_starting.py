@@ -12,7 +12,7 @@ import pytest
 from squall.engine.errors import UsageError
 from squall.ipc.rundir import RunDir
 from squall.scheduler.cluster.local_cluster import LocalCluster
-from squall.scheduler.cluster.starting import InUse, Starting, start_cluster
+from squall.scheduler.cluster.starting import right_to_start, start_cluster
 from squall.scheduler.common.mark import daemon_environment, processes_of
 from tests.unit.run_dirs import files_of
 
@@ -23,39 +23,38 @@ def run_dir(tmp_path: Path) -> RunDir:
 
 
 def test_whoever_comes_second_starts_and_touches_nothing(run_dir: RunDir) -> None:
-    first = Starting.take(run_dir)
-    before = files_of(run_dir.path)
-    by_another = rf"^a cluster is being started in {run_dir.path} by another command \(pid {os.getpid()}\)$"
-    with pytest.raises(UsageError, match=by_another):
-        start_cluster(run_dir.path, 1, 1)
-    with pytest.raises(UsageError, match=rf"^run directory {run_dir.path} is in use by pid {os.getpid()}$"):
-        LocalCluster(1, 1, run_dir.path)
-    first.release()
+    with right_to_start(run_dir):
+        before = files_of(run_dir.path)
+        for start in (start_cluster, lambda path, nodes, slots: LocalCluster(nodes, slots, path)):
+            with pytest.raises(UsageError, match=f"^a cluster is being started in {run_dir.path} by another command$"):
+                start(run_dir.path, 1, 1)
     assert processes_of(run_dir) == []
     assert files_of(run_dir.path) == before
-    Starting.take(run_dir).release()
 
 
 def test_a_nimbus_that_runs_is_named_and_its_sockets_stay(run_dir: RunDir) -> None:
     run_dir.nimbus_socket.touch()
     lock = run_dir.lock()
-    with pytest.raises(InUse, match=rf"runs in {run_dir.path} already \(Nimbus is pid {os.getpid()}\)"):
-        Starting.take(run_dir)
+    runs = rf"runs in {run_dir.path} already \(Nimbus is pid {os.getpid()}\)"
+    with pytest.raises(UsageError, match=runs), right_to_start(run_dir):
+        pytest.fail("it has no right")
     assert run_dir.nimbus_socket.exists()
     lock.release()
-    Starting.take(run_dir).release()
-    assert not run_dir.nimbus_socket.exists()
+    with right_to_start(run_dir):
+        assert not run_dir.nimbus_socket.exists()
 
 
 def test_one_process_that_was_left_is_one(run_dir: RunDir) -> None:
     left = marked(run_dir)
+    one = r"^1 process of an earlier cluster still runs in .*: `squall n"
     try:
-        with pytest.raises(UsageError, match=r"^1 process of an earlier cluster still runs in .*: `squall n"):
-            Starting.take(run_dir)
+        with pytest.raises(UsageError, match=one), right_to_start(run_dir):
+            pytest.fail("it has no right")
     finally:
         left.kill()
         left.wait()
-    Starting.take(run_dir).release()
+    with right_to_start(run_dir):
+        pass
 
 
 @pytest.mark.parametrize("name", ["key.0a1b2c3d", "durable"])

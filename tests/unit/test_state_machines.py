@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
+from squall.engine.api.component import Spout
 from squall.engine.api.failure import FAILED, WORKER_DIED, Failure
 from squall.engine.errors import UsageError
+from squall.engine.report.metrics import SpoutStats
 from squall.engine.tracking.attempts import Limits, Remembered
-from squall.engine.tracking.fate import Fate
-from squall.engine.tracking.instruction import Letter, LookRound, Release, Steps
+from squall.engine.tracking.fate import Fate, Letter
+from squall.engine.tracking.open_messages import OpenMessages
 from squall.scheduler.common.messages import SlotRef, TopologyRecord
-from squall.scheduler.common.restart_policy import GiveUp, Restart, RestartPolicy, RestartPolicyOptions
+from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions, StartAgain
 from squall.scheduler.supervisor.slot import Slot
 from squall.scheduler.supervisor.worker_life import IllegalTransition, SlotState
 from tests.unit.test_nimbus_decisions import Cluster, request
@@ -243,18 +245,18 @@ def policy_after(deaths: int) -> tuple[RestartPolicy, float]:
     return policy, now
 
 
-def verdict_text(verdict: Restart | GiveUp) -> str:
+def verdict_text(verdict: StartAgain | GiveUp) -> str:
     if isinstance(verdict, GiveUp):
         return "given up"
     return f"after {verdict.delay_secs:g} s" if verdict.delay_secs else "at once"
 
 
-def die_after_reset(policy: RestartPolicy, now: float) -> Restart | GiveUp:
+def die_after_reset(policy: RestartPolicy, now: float) -> StartAgain | GiveUp:
     policy.reset()
     return policy.died(now, lived_secs=0.0)
 
 
-POLICY_EVENTS: dict[str, Callable[[RestartPolicy, float], Restart | GiveUp]] = {
+POLICY_EVENTS: dict[str, Callable[[RestartPolicy, float], StartAgain | GiveUp]] = {
     "dies young": lambda policy, now: policy.died(now, lived_secs=OPTIONS.probation_secs - 0.1),
     "dies after its probation": lambda policy, now: policy.died(now, lived_secs=OPTIONS.probation_secs),
     "dies young, a period later": lambda policy, now: policy.died(now + OPTIONS.period_secs, lived_secs=0.0),
@@ -274,81 +276,87 @@ def test_restart_policy() -> None:
 # ---- a message's fate ----
 
 REFUSED, DIED = Failure(FAILED), Failure(WORKER_DIED)
-GUILTY_TWICE = Limits(max_attempts=3, max_crashes=4)
+LIMITS = Limits(max_attempts=3, max_crashes=2)
 
 
-class FateBench:
-    """One message, and what is said of it. A permit is to be had; every message that is released has root 9."""
+class MessageBench(Spout):
+    """The spout of one message, which is told of its end as a dead letter, and what becomes of it."""
 
-    def __init__(self, *deaths: Failure, letter: bool = False) -> None:
-        self.fate = Fate(GUILTY_TWICE)
+    def __init__(self, *failures: Failure, letter: bool = False, before: Remembered | None = None) -> None:
         self.told: list[str] = []
         self.root = 0
+        self.messages = OpenMessages(
+            7, self, lambda: 1, 0, SpoutStats(), lambda *init: None, lambda root: 1, self.bury, Fate(LIMITS)
+        )
+        self.attempts = self.messages.attempts
+        self.attempts.resume(before or Remembered())
         if letter:
-            self.fate.given_back(Letter("m", (1,), lambda: None))
-        for failure in deaths:
-            self.emit()
-            self.fail(failure)
+            self.messages.give_back(Letter("m", (1,), lambda: self.told.append("close")))
+        for failure in failures:
+            self.emit().release().fail(failure)
 
-    def emit(self) -> FateBench:
-        if "m" in self.fate.attempts.held_back:
-            self.fate.hold("m", (1,))
+    def ack(self, message_id: Any) -> None:
+        self.told.append("ack")
+
+    def on_failure(self, message_id: Any, failure: Failure) -> None:
+        self.told.append("replay")
+
+    def on_dead_letter(self, message_id: Any, failure: Failure) -> None:
+        self.told.append("tell")
+
+    def bury(self, message_id: Any, values: Any, failure: Failure) -> None:
+        self.told.append("bury")
+
+    def emit(self) -> MessageBench:
+        if "m" in self.attempts.held_back:
+            self.messages.hold("m", (1,))
         else:
-            self.root += 1
+            self._send("m", (1,))
         return self
 
-    def release(self) -> FateBench:
-        self.run(self.fate.time(1))
+    def _send(self, message_id: Any, values: Any) -> int:
+        self.root += 1
+        self.messages.add(self.root, message_id, values, 1, 1)
+        return self.root
+
+    def release(self) -> MessageBench:
+        def send(message_id: Any, values: Any) -> int:
+            self.told.append("release")
+            return self._send(message_id, values)
+
+        self.messages.let_go(send)
         return self
 
     def fail(self, failure: Failure) -> None:
-        if self.fate.quarantine.held:
-            self.release()
-        self.run(self.fate.failed(self.root, "m", (1,), failure, 1))
+        self.messages.failed(self.root, failure)
 
-    def run(self, steps: Steps) -> None:
-        answer: Any = None
-        while True:
-            try:
-                step = steps.send(answer)
-            except StopIteration:
-                return
-            self.told.append(type(step).__name__)
-            answer = False if isinstance(step, LookRound) else 9
-            if isinstance(step, Release):
-                self.root = 9
-
-    def after(self, event: Callable[[FateBench], object]) -> str:
+    def after(self, event: Callable[[MessageBench], object]) -> str:
         self.told.clear()
         event(self)
-        return ", ".join(name for name in self.told if name != "Note") or NOTHING
-
-    def ack(self) -> None:
-        self.told += [type(step).__name__ for step in self.fate.acked(self.root, "m", (1,), 1)]
+        kept = "keep" if self.messages.fate.waiting and not self.told else NOTHING
+        return ", ".join(self.told) or kept
 
 
-def read_again() -> FateBench:
+def read_again() -> MessageBench:
     """A dead letter that the next incarnation of its source reads once more."""
-    before = FateBench(REFUSED, REFUSED, REFUSED)
-    bench = FateBench()
-    bench.fate.attempts.resume(Remembered(dict(before.fate.attempts.tries)))
-    return bench.emit()
+    before = MessageBench(REFUSED, REFUSED, REFUSED)
+    return MessageBench(before=Remembered(dict(before.attempts.tries))).emit()
 
 
-UNDER_WAY: dict[str, Callable[[FateBench], object]] = {
-    "acked": lambda bench: bench.ack(),
+UNDER_WAY: dict[str, Callable[[MessageBench], object]] = {
+    "acked": lambda bench: bench.messages.acked(bench.root),
     "refused": lambda bench: bench.fail(REFUSED),
-    "timed out": lambda bench: bench.run(bench.fate.expired(bench.root, "m", (1,), 1, 1)),
+    "timed out": lambda bench: bench.messages.expire(),
     "worker died": lambda bench: bench.fail(DIED),
 }
-MESSAGES: dict[str, tuple[Callable[[], FateBench], bool]] = {
-    "under way": (lambda: FateBench().emit(), True),
-    "under way for the last time": (lambda: FateBench(REFUSED, REFUSED).emit(), True),
-    "held, a suspect": (lambda: FateBench(DIED, DIED).emit(), False),
-    "on trial": (lambda: FateBench(DIED, DIED).emit().release(), True),
-    "on trial, has killed alone": (lambda: FateBench(DIED, DIED, DIED).emit().release(), True),
-    "a letter, given back": (lambda: FateBench(letter=True), False),
-    "a letter, under way": (lambda: FateBench(letter=True).release(), True),
+MESSAGES: dict[str, tuple[Callable[[], MessageBench], bool]] = {
+    "under way": (lambda: MessageBench().emit(), True),
+    "under way for the last time": (lambda: MessageBench(REFUSED, REFUSED).emit(), True),
+    "held, a suspect": (lambda: MessageBench(DIED, DIED).emit(), False),
+    "on trial alone": (lambda: MessageBench(DIED, DIED).emit().release(), True),
+    "on trial alone, has killed alone": (lambda: MessageBench(DIED, DIED, DIED).emit().release(), True),
+    "a letter, given back": (lambda: MessageBench(letter=True), False),
+    "a letter, under way": (lambda: MessageBench(letter=True).release(), True),
     "in the ledger, emitted again": (read_again, False),
 }
 
@@ -358,7 +366,7 @@ def test_message() -> None:
     for name, (make, is_under_way) in MESSAGES.items():
         for event, happens in UNDER_WAY.items():
             found[name, event] = make().after(happens) if is_under_way else ""
-        found[name, "time"] = make().after(FateBench.release)
+        found[name, "time"] = make().after(MessageBench.release)
     same("Message", found)
 
 

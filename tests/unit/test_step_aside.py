@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-import os
-
 import pytest
 
-from squall.scheduler.worker.step_aside import StepAside
+from squall.scheduler.worker.loop import StepAside
 
 MS = 1_000_000
 
@@ -59,8 +56,3 @@ def test_after_a_long_one_short_ones_are_given_again() -> None:
     step_aside()
     step_aside()
     assert processor.away_ns == 3 * MS + 2 * MS // 10
-
-
-def test_the_real_one_comes_back() -> None:
-    StepAside()()
-    assert inspect.signature(StepAside).parameters["step"].default is os.sched_yield

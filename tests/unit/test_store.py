@@ -64,15 +64,6 @@ def test_everything_is_there_after_reopening(path: Path) -> None:
         assert [stored.assignment for stored in store.topologies()] == [None, assignment(one)]
 
 
-def test_status_and_kill_wait(store: Store) -> None:
-    store.put_topology(record("one"))
-    store.set_status(record("one").id, "KILLED", 12.5)
-    (stored,) = store.topologies()
-    assert (stored.record.status, stored.kill_wait_secs) == ("KILLED", 12.5)
-    with pytest.raises(ClusterError, match="has no 'nobody'"):
-        store.set_status("nobody", "ACTIVE")
-
-
 def test_delete_forgets_everything_but_the_number(store: Store) -> None:
     one = record("one")
     store.put_topology(one)
@@ -95,7 +86,6 @@ def test_a_death_is_counted_once_and_updated(store: Store) -> None:
     store.add_restart(one.id, death(2))
     store.add_restart(one.id, death(1, ready_after_secs=0.02))
     assert store.restarts(one.id) == [death(1, 0.02), death(2)]
-    assert store.restarts(one.id, last=1) == [death(2)]
     assert store.topologies()[0].restarts_total == 2
 
 
@@ -105,7 +95,7 @@ def test_deaths_are_bounded_and_all_counted(store: Store) -> None:
     with store.transaction():
         for incarnation in range(1, RESTARTS_KEPT + 6):
             store.add_restart(one.id, death(incarnation))
-    kept = store.restarts(one.id, last=10 * RESTARTS_KEPT)
+    kept = store.restarts(one.id)
     assert [each.incarnation for each in kept] == list(range(6, RESTARTS_KEPT + 6))
     assert store.topologies()[0].restarts_total == RESTARTS_KEPT + 5
 
@@ -133,7 +123,7 @@ def full_disk(store: LimitedStore) -> None:
     store.put_topology(record("one"))
     store.limit_growth(True)
     big = msgspec.structs.replace(record("two", 2), sys_path=["x" * 100_000])
-    with pytest.raises(ClusterError, match=r"nimbus\.db: .* full: No space left on device$"), store.transaction():
+    with pytest.raises(ClusterError, match=r"nimbus\.db: .* full$"), store.transaction():
         store.put_topology(big)
     assert [stored.record for stored in store.topologies()] == [record("one")]
     store.limit_growth(False)

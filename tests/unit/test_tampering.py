@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from squall.engine.api.tuple import Tuple
-from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.watching import tamper
 from tests.unit.lab import Lab, forwards, forwards_plain
 from tests.unit.rig import Does, DoesBasic
@@ -34,16 +33,6 @@ def test_each_tuple_passes_by_before_it_is_executed(lab: Lab) -> None:
     assert [tup[0] for tup in lab.user("bolt-2").kept] == ["a", "b"]
 
 
-def test_what_is_raised_before_is_the_tasks_own_doing(lab: Lab) -> None:
-    def before(tup: Tuple | None) -> None:
-        raise ValueError("on purpose")
-
-    tamper(lab.core, lab.at, before)
-    lab.tree(R1, E1)
-    with pytest.raises(TaskCrashed, match=r"bolt-1\[\d+\] raised ValueError: on purpose in execute"):
-        lab.receive("a", (R1, E1, 1))
-
-
 def test_let_be_it_is_as_before(lab: Lab) -> None:
     task = lab.core.bolt_tasks[lab.at]
     genuine = task.execute
@@ -58,13 +47,6 @@ def test_let_be_it_is_as_before(lab: Lab) -> None:
     assert lab.spout.acked == [R2]
 
 
-def test_a_task_that_was_quick_is_tried_with_one_tuple(lab: Lab) -> None:
-    task = lab.core.bolt_tasks[lab.at]
-    task.slice_rows = 1000
-    tamper(lab.core, lab.at, lambda tup: None)
-    assert task.slice_rows == 1
-
-
 def test_a_spout_is_asked_after_it(lab: Lab) -> None:
     asked = []
     lab.spout = lab.user("spout")
@@ -77,7 +59,3 @@ def test_a_spout_is_asked_after_it(lab: Lab) -> None:
     asked.clear()
     lab.core.run_spouts()
     assert asked == []
-
-
-def test_tasks_of_other_workers_are_not_here(lab: Lab) -> None:
-    assert not tamper(lab.core, 999, lambda tup: None)

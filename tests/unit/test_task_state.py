@@ -9,8 +9,8 @@ import pytest
 from squall.engine.errors import ClusterError
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.messages import TopologyRecord
-from squall.scheduler.nimbus.task_state import discard, put_back, set_aside, tidy
-from squall.scheduler.records.earlier_state import left_by_earlier
+from squall.scheduler.nimbus.files import NimbusFiles
+from squall.scheduler.records.remains import left_by_earlier
 
 RECORD = TopologyRecord("x-1-00000000", "x", "ACTIVE", {}, [], "", [], 0.0)
 
@@ -38,40 +38,39 @@ LETTERS = {"x": "", "x/.given-back": "", "x/dead-letters.jsonl": "letters"}
 def test_it_is_aside_and_then_gone(run_dir: RunDir) -> None:
     aside = run_dir.set_aside("x", RECORD.id)
     assert {path.name for path in left_by_earlier(run_dir, "x")} == {"spout-0", "spout-1", ".attempts"}
-    set_aside(run_dir, RECORD)
+    NimbusFiles(run_dir).set_state_aside(RECORD)
     assert left_by_earlier(run_dir, "x") == []
     assert (aside / "spout-1" / "position").read_text() == "1"
-    discard(aside)
-    discard(aside)
+    NimbusFiles(run_dir).discard_state(RECORD)
     assert files(run_dir) == LETTERS
 
 
 def test_it_is_put_back_as_it_was(run_dir: RunDir) -> None:
     before = files(run_dir)
-    set_aside(run_dir, RECORD)
+    NimbusFiles(run_dir).set_state_aside(RECORD)
     assert files(run_dir) != before
     for _ in range(2):
-        put_back(run_dir.set_aside("x", RECORD.id))
+        NimbusFiles(run_dir).put_state_back(RECORD)
         assert files(run_dir) == before
 
 
 def test_the_next_nimbus_sees_in_the_store_what_to_do(run_dir: RunDir) -> None:
     before = files(run_dir)
     other = TopologyRecord("x-2-00000000", "x", "ACTIVE", {}, [], "", [], 0.0)
-    set_aside(run_dir, RECORD)
-    tidy(run_dir, [other])
+    NimbusFiles(run_dir).set_state_aside(RECORD)
+    NimbusFiles(run_dir).tidy_state([other], ())
     assert files(run_dir) == before
-    set_aside(run_dir, RECORD)
-    tidy(run_dir, [other, RECORD])
+    NimbusFiles(run_dir).set_state_aside(RECORD)
+    NimbusFiles(run_dir).tidy_state([other, RECORD], ())
     assert files(run_dir) == LETTERS
 
 
 def test_what_has_come_meanwhile_is_not_overwritten(run_dir: RunDir, caplog: pytest.LogCaptureFixture) -> None:
-    set_aside(run_dir, RECORD)
+    NimbusFiles(run_dir).set_state_aside(RECORD)
     newer = run_dir.topology_state("x") / "spout-0" / "position"
     newer.parent.mkdir()
     newer.write_text("newer")
-    tidy(run_dir, [])
+    NimbusFiles(run_dir).tidy_state([], ())
     assert newer.read_text() == "newer"
     aside = run_dir.set_aside("x", RECORD.id)
     assert (aside / "spout-0" / "position").read_text() == "0"
@@ -82,13 +81,5 @@ def test_what_cannot_be_set_aside_stays(run_dir: RunDir) -> None:
     run_dir.set_aside("x", RECORD.id).write_text("in the way")
     before = files(run_dir)
     with pytest.raises(ClusterError, match="cannot set aside the state of an earlier x: "):
-        set_aside(run_dir, RECORD)
+        NimbusFiles(run_dir).set_state_aside(RECORD)
     assert files(run_dir) == before
-
-
-def test_no_state_is_nothing_to_do(tmp_path: Path) -> None:
-    run_dir = RunDir(tmp_path)
-    assert left_by_earlier(run_dir, "x") == []
-    set_aside(run_dir, RECORD)
-    tidy(run_dir, [RECORD])
-    assert list(tmp_path.iterdir()) == []

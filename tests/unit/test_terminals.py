@@ -28,7 +28,7 @@ from squall.cli.shown.status_text import cluster_text, topology_text
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.report.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
 from squall.engine.report.run_report import Restart, RunReport, TaskReading, build_report
-from squall.pipeline.compare.request import ColumnCheck, Comparison, Difference, Tolerance
+from squall.pipeline.compare.by_key import ColumnCheck, Comparison, Difference, Tolerance
 from squall.pipeline.compare.sides import Side
 from squall.scheduler.cluster.local_cluster import echo
 from squall.scheduler.common.daemon import PlainFormatter
@@ -64,7 +64,7 @@ def report_of(text: str) -> RunReport:
 
 
 def letter_of(text: str) -> DeadLetter:
-    return DeadLetter("1a", "2026-01-01T00:00:00", text, 0, text, text, text, text, 1, text, text, 1, "", text)
+    return DeadLetter("1a", "2026-01-01T00:00:00", text, 0, text, text, text, text, 1, text, text, 1, "")
 
 
 def account_of(text: str) -> dict[str, Any]:

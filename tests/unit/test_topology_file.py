@@ -15,17 +15,15 @@ from squall.cli.commands import main
 from squall.cli.given.loader import load_topology
 from squall.cli.shown.output import say_json
 from squall.engine.errors import UsageError
-from squall.engine.report.strict_json import strict_json
+from squall.engine.report.document import strict_json
 from squall.scheduler.common.blob import dump
 
 QUIET = "class Q({base}):\n    def __str__(self):\n        raise {worse}\n"
 RAISES = {
-    "exit 0": ("raise SystemExit(0)", "ended by SystemExit: 0; a topology file must run to its end"),
-    "exit with a text": ("raise SystemExit('\\x1b]0;x\\x07')", "ended by SystemExit: \x1b]0;x\x07;"),
-    "generator exit": ("raise GeneratorExit('g')", "ended by GeneratorExit: g;"),
     "surrogate": ("raise ValueError('a\\udc80')", "raised ValueError: a\\udc80"),
     "text raises": (QUIET.format(base="Exception", worse="RuntimeError") + "raise Q", "raised Q: (its text cannot be"),
     "no file in it": ("raise SyntaxError('s')", "raised SyntaxError: s"),
+    "generator exit": ("raise GeneratorExit('g')", "raised GeneratorExit: g"),
 }
 
 
@@ -57,24 +55,16 @@ def test_what_stands_in_the_file_now_is_executed(file: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("case", RAISES)
-def test_what_a_file_raises_when_it_is_imported_is_told(file: Path, case: str) -> None:
+def test_what_a_file_raises_is_told(file: Path, case: str) -> None:
     code, told = RAISES[case]
-    said = refusal(file, code)
-    assert told in said
-    assert f"{file}:{len(code.splitlines())}: importing {'it' if 'raised' in told else file} " in said
-
-
-@pytest.mark.parametrize("case", RAISES)
-def test_what_a_function_raises_is_told(file: Path, case: str) -> None:
-    code, told = RAISES[case]
+    line = len(code.splitlines())
+    assert f"{file}:{line}: importing it {told}" in refusal(file, code)
     indented = "".join(f"    {line}\n" for line in code.splitlines())
-    said = refusal(file, f"def topology():\n{indented}")
-    assert f"{file}:{1 + len(code.splitlines())}: topology() {told}" in said
+    assert f"{file}:{1 + line}: topology() {told}" in refusal(file, f"def topology():\n{indented}")
 
 
-def test_what_is_asked_of_the_module_may_raise(file: Path) -> None:
-    said = refusal(file, "def __getattr__(name):\n    raise SystemExit(0)\n", ":other")
-    assert said.startswith(f"{file}:2: looking for 'other' in it ended by SystemExit: 0;")
+def test_a_file_does_not_end_the_command_by_an_exit(file: Path) -> None:
+    assert refusal(file, "raise SystemExit(0)") == f"{file}:1: importing it raised SystemExit: 0"
 
 
 PAIR = """
@@ -100,7 +90,7 @@ def test_a_topology_and_a_config_may_be_a_global_or_returned(file: Path, defines
 
 
 def test_a_pair_of_another_name_is_offered_and_found(file: Path) -> None:
-    assert f"it has pair: use {file}:pair" in refusal(file, PAIR)
+    assert f"did you mean {file}:pair?" in refusal(file, PAIR)
     assert load_topology(f"{file}:pair", []).topology.config.workers == 3
 
 
@@ -138,7 +128,7 @@ def test_an_exit_while_a_component_is_pickled_is_told() -> None:
 
     bolt = _Bolt()
     bolt.inner = Exits()  # type: ignore[attr-defined]
-    with pytest.raises(UsageError, match=r"b\.inner is a .*Exits, which cannot be pickled \(0\)"):
+    with pytest.raises(UsageError, match=r"b\.inner, a .*Exits, cannot be pickled \(0\)"):
         dump(_built(bolt).build())
 
 
@@ -157,8 +147,8 @@ def test_every_command_prints_such_json(capsys: pytest.CaptureFixture[str]) -> N
     assert json.loads(capsys.readouterr().out) == [None]
 
 
-@pytest.mark.parametrize(("arguments", "code"), [(["--help"], 0), (["--out", "x", "-h"], 0), (["--nope"], 2), ([], 2)])
-def test_help_of_a_topology_function_is_no_mistake(
+@pytest.mark.parametrize(("arguments", "code"), [(["--help"], 0), (["--nope"], 2)])
+def test_a_topology_function_reads_its_arguments_by_argparse(
     file: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int
 ) -> None:
     file.write_text(
@@ -167,7 +157,5 @@ def test_help_of_a_topology_function_is_no_mistake(
     )
     with pytest.raises(SystemExit) as ended:
         main(["config", str(file), "--", *arguments])
-    told = capsys.readouterr()
     assert ended.value.code == code
-    assert told.out.startswith("usage: mine") is (code == 0)
-    assert (told.err == "") is (code == 0)
+    assert "usage: mine" in "".join(capsys.readouterr())

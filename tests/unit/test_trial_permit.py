@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from squall.ipc.board import DEAD, READY, SLOT_EXPLAINED, SLOT_HEARTBEAT_NS, Board
-from squall.scheduler.worker.trial_permit import BoardTrialPermit
+from squall.scheduler.worker.board import BoardTrialPermit
 
 
 class Clock:
@@ -39,43 +39,34 @@ def turns(board: Board, clock: Clock) -> list[BoardTrialPermit]:
 
 def test_one_at_a_time_and_the_earliest_first(board: Board, clock: Clock) -> None:
     first, second, third = turns(board, clock)
-    assert not second.begin()
+    assert not second.begin(7)
     clock.now_ns += 10
-    assert not first.begin()
+    assert not first.begin(7)
     # A request that was made a moment ago may not be the earliest: others may not be visible yet.
-    assert not second.begin()
+    assert not second.begin(7)
     clock.now_ns += 2_000_000
-    assert not first.begin()
-    assert second.begin()
-    assert not second.begin()
-    assert not third.begin()
+    assert not first.begin(7)
+    assert second.begin(7)
+    assert not second.begin(8)
+    assert not third.begin(7)
     clock.now_ns += 2_000_000
-    assert not third.begin()
-    second.end()
-    assert not second.begin()  # asks anew, behind the others
+    assert not third.begin(7)
+    second.end(7)
+    assert not second.begin(7)  # asks anew, behind the others
     clock.now_ns += 2_000_000
-    assert not second.begin()
-    assert not third.begin()
-    assert first.begin()
-
-
-def test_who_is_alone_keeps_the_turn(board: Board, clock: Clock) -> None:
-    first = turns(board, clock)[0]
-    first.begin()
-    clock.now_ns += 2_000_000
-    for _ in range(5):
-        assert first.begin()
-        first.end()
+    assert not second.begin(7)
+    assert not third.begin(7)
+    assert first.begin(7)
 
 
 def test_nobody_is_tried_while_a_worker_is_not_ready(board: Board, clock: Clock) -> None:
     first = turns(board, clock)[0]
-    first.begin()
+    first.begin(7)
     clock.now_ns += 2_000_000
     board.set_slot(2, 1, DEAD, 0)
-    assert not first.begin()
+    assert not first.begin(7)
     board.set_slot(2, 2, READY, 103)
-    assert first.begin()
+    assert first.begin(7)
 
 
 def test_everybody_has_come_round_when_each_has_published_once_since(board: Board, clock: Clock) -> None:
@@ -90,14 +81,18 @@ def test_everybody_has_come_round_when_each_has_published_once_since(board: Boar
     assert not first.turned_since(since)
 
 
-def test_a_turn_that_is_not_used_is_left(board: Board, clock: Clock) -> None:
+def test_a_request_is_withdrawn_with_the_last_task_that_asks(board: Board, clock: Clock) -> None:
     first, second, _ = turns(board, clock)
-    first.begin()
-    first.leave()
-    second.begin()
+    first.begin(7)
+    first.begin(8)
+    second.begin(7)
     clock.now_ns += 2_000_000
-    assert second.begin()
-    second.leave()  # not while its suspect is under way
+    first.end(7)
+    assert not second.begin(7)
+    first.end(8)
+    assert second.begin(7)
+    second.end(8)  # not its permit
+    assert second.owner == 7
     assert board.nearer(0, 1)
 
 
@@ -106,7 +101,7 @@ def test_a_death_during_a_trial_is_excused_where_trials_end_in_the_ledger(
     board: Board, clock: Clock, bounded: bool
 ) -> None:
     assert not board.nearer(1, 1)
-    BoardTrialPermit(board, 0, bounded).begin()
+    BoardTrialPermit(board, 0, bounded).begin(7)
     assert board.nearer(1, 1) is bounded
     # The next incarnation has nothing on trial.
     BoardTrialPermit(board, 0, bounded)

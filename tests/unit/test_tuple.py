@@ -45,8 +45,3 @@ def test_only_the_systems_tick_is_a_tick() -> None:
     assert Tuple((1.0,), Source(SYSTEM_COMPONENT, -1, TICK_STREAM, shape), Run(0, 0, 1)).is_tick
     assert not Tuple((1.0,), Source("clock", 3, TICK_STREAM, shape), Run(0, 0, 1)).is_tick
     assert not Tuple((1.0,), Source(SYSTEM_COMPONENT, -1, "default", shape), Run(0, 0, 1)).is_tick
-
-
-def test_a_tuple_shows_its_origin_and_values_in_short(tup: Tuple) -> None:
-    assert repr(tup) == "<Tuple from split:7 default word='a', count=2>"
-    assert len(repr(Tuple(("x" * 10_000, 1), SOURCE, Run(0, 0, 1)))) < 150

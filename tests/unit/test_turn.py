@@ -6,14 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.config import Config
 from squall.engine.api.tuple import Tuple
 from squall.engine.core.transport import Absorb, Deliver, NoPeers, NoTransport, PeerChange
 from squall.engine.core.turn import IDLE_WAIT_MAX_MS, REST_WAIT_MS, Turn
-from squall.engine.flow.batch import Batch
 from squall.engine.flow.parcel import Parcel
-from tests.parcels import parcel_of
 from tests.unit.net import Net, placed
 from tests.unit.rig import Does, Feeder, acks, chain
 
@@ -67,7 +64,7 @@ class Links(NoTransport):
         return self.under_way
 
     @property
-    def has_acks(self) -> bool:  # type: ignore[override]
+    def has_acks(self) -> bool:
         return self.told_when_asleep and not self.awake
 
 
@@ -100,36 +97,6 @@ def spout_here(*bolts: Does) -> tuple[Feeder, One]:
     return spout, One(net)
 
 
-def test_the_board_is_read_after_frames_came_and_before_they_are_executed_and_answered() -> None:
-    def executes(bolt: Does, tup: Tuple) -> None:
-        one.happened.append("execute")
-        acks(bolt, tup)
-
-    one = One(placed(chain(Feeder(), Does(executes)), "bolt-1", "spout __acker"))
-    one.links.frames.append(parcel_of(_batch(one, root=1 << 16, edge=5)))
-    assert one.turn.run()
-    assert one.happened[:4] == ["receive", "board", "execute", "send"]
-
-
-def _batch(one: One, root: int, edge: int) -> Batch:
-    plan = one.net.plan
-    batch = Batch(plan.tasks_of("spout")[0], "default", plan.tasks_of("bolt-1")[0])
-    batch.rows, batch.starts, batch.roots, batch.edges = [("x",)], [0], [root], [edge]
-    return batch
-
-
-def test_what_came_is_executed_and_answered_before_the_spouts_here_say_more() -> None:
-    spout, sink = Feeder(), Does(acks)
-    builder = TopologyBuilder()
-    builder.set_spout("spout", spout, parallelism=2)
-    builder.set_bolt("bolt-1", sink).shuffle_grouping("spout")
-    one = One(placed(builder, "spout bolt-1", "spout __acker"))
-    spout.feed("from here", id=1)
-    one.links.frames.append(parcel_of(_batch(one, root=1 << 16, edge=5)))
-    one.turn.run()
-    assert sink.seen == [("x",), ("from here",)]
-
-
 def test_a_turn_looks_again_after_spouts_and_feeders_and_before_them_if_they_take_their_time() -> None:
     def slowly(bolt: Does, tup: Tuple) -> None:
         one.net.clock.advance(tup[0])
@@ -146,48 +113,6 @@ def test_a_turn_looks_again_after_spouts_and_feeders_and_before_them_if_they_tak
         assert len(leaf.seen) == number + 1
     # As a turn begins, and before those that nobody reads from; once more because the turn before took so long.
     assert seen == [(0, 0), (1, 0), (1, 1), (2, 1), (2, 2), (2, 2), (3, 2), (3, 3), (4, 3)]
-
-
-@pytest.mark.parametrize(("lasts_ms", "looks"), [(0, 2), (3, 1), (10_000, 1)])
-def test_a_turn_that_is_long_already_is_not_made_longer(lasts_ms: int, looks: int) -> None:
-    """Slow bolts would otherwise execute as much again in the middle of a turn, and look stuck to their supervisor."""
-
-    def slowly(bolt: Does, tup: Tuple) -> None:
-        one.net.clock.advance(lasts_ms / 1000)
-        bolt.collector.ack(tup)
-
-    sink = Does(slowly)
-    one = One(placed(chain(Feeder(), sink), "bolt-1", "spout __acker"))
-    one.links.frames.append(parcel_of(_batch(one, root=1 << 16, edge=5)))
-    one.turn.run()
-    assert one.happened.count("receive") == looks
-
-
-def test_what_comes_in_the_middle_of_a_turn_is_work() -> None:
-    one = One(placed(chain(Feeder(), Does(acks)), "bolt-1", "spout __acker"))
-    assert not one.turn.run()
-
-    def comes() -> None:
-        if one.happened.count("receive") == 4:
-            one.links.looked = lambda: None
-            one.links.frames.append(parcel_of(_batch(one, root=1 << 16, edge=5)))
-
-    one.links.looked = comes
-    assert one.turn.run()
-
-
-def test_acks_that_come_another_way_are_heard_before_the_middle_of_a_turn() -> None:
-    spout = Feeder()
-    one = One(placed(chain(spout, Does(acks)), "spout __acker", "bolt-1"))
-    spout.feed("x", id=1)
-    one.turn.run()
-    ((batch,),) = [parcel.batches for parcel in one.links.sent]
-    acked: list[list[int]] = []
-    one.links.looked = lambda: acked.append(list(spout.acked))
-    one.links.acks.append({batch.roots[0]: batch.edges[0]})
-    assert one.turn.run()
-    assert acked == [[], [1]]
-    assert not one.turn.run()
 
 
 def test_a_worker_that_has_worked_does_not_sleep_and_an_idle_one_ever_longer() -> None:
@@ -255,27 +180,6 @@ def test_a_worker_with_an_open_message_does_not_sleep_long() -> None:
         pass
     exhaust(one)
     assert max(waits_of(one, 12)) == IDLE_WAIT_MAX_MS
-
-
-def test_an_idle_worker_publishes_five_times_a_second_however_often_it_turns() -> None:
-    _, one = spout_here(Does(acks))
-    for _ in range(3):
-        one.net.clock.advance(0.002)
-        assert not one.turn.run()
-        assert one.turn.shows
-    shown = 0
-    for _ in range(100):
-        one.net.clock.advance(0.03)
-        assert not one.turn.run()
-        shown += one.turn.shows
-    assert 10 <= shown <= 16
-
-
-def test_who_was_told_something_as_it_fell_asleep_does_not_sleep() -> None:
-    _, one = spout_here(Does(acks))
-    assert not one.turn.run()
-    one.links.told_when_asleep = True
-    assert one.turn.lie_down() == 0
 
 
 def test_nobody_sleeps_past_its_next_deadline() -> None:

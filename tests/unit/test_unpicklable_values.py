@@ -10,7 +10,6 @@ import numpy
 import pytest
 
 from squall.engine.core.executor import TaskCrashed
-from squall.engine.foreign.picklable import PickleCheck
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain
 
 
@@ -64,42 +63,3 @@ def test_a_bolt_that_emits_it_fails_its_tuple(value: Any, kind: str, sinks: int)
     assert "bolt-1[2] stream 'default' field 'thing': a value of type" in spout.failures[0][1].error
     assert kind in spout.failures[0][1].error
     assert rig.tracked == 0
-
-
-def feed_two(spout: Feeder) -> None:
-    """The second is in the middle of a batch, and of a type that could be pickled before."""
-    spout.feed([1], id=1)
-    spout.feed([lambda: 1], id=2)
-
-
-def test_debug_pickles_every_value() -> None:
-    spout = Feeder()
-    feed_two(spout)
-    Rig(chain(spout, Does(acks))).settle()
-    assert spout.acked == [1, 2]
-    feed_two(spout)
-    with pytest.raises(TaskCrashed, match="field 'value': a value of type list cannot be pickled"):
-        Rig(chain(spout, Does(acks)), debug=True).settle()
-
-
-class Counts:
-    pickled = 0
-
-    def __reduce__(self) -> Any:
-        Counts.pickled += 1
-        return Counts, ()
-
-
-def test_a_combination_of_types_is_pickled_once_per_stream() -> None:
-    check = PickleCheck("a", ("x", "y"))
-    for number in range(10):
-        check.look((number, Counts()))
-    assert Counts.pickled == 1
-    check.look(("text", Counts()))
-    assert Counts.pickled == 2
-
-
-def test_big_values_are_not_copied_to_look_at_them() -> None:
-    numpy = pytest.importorskip("numpy")
-    PickleCheck("a", ("x",)).look((numpy.zeros(10),))
-    PickleCheck("a", ("x",)).look((bytes(1 << 20),))

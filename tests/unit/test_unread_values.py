@@ -151,13 +151,6 @@ def test_the_rows_around_it_arrive(how: str, arm: Callable[[], None]) -> None:
     assert "not here" in why or how in {"module", "shared"}
 
 
-def test_one_object_in_two_rows_spoils_both(arm: Callable[[], None]) -> None:
-    bad = SetsState()
-    back = travel(parcel_of(batch_of([(1, bad), (2, None), (3, [bad])])), arm)
-    assert [batch.rows for batch in back.batches] == [[(2, None)]]
-    assert [one.rows[0][0] for one, _, _ in back.unread] == [1, 3]
-
-
 def test_a_batch_of_which_nothing_is_left_is_gone(arm: Callable[[], None]) -> None:
     back = travel(parcel_of(batch_of([(SetsState(),)])), arm)
     assert (list(back.batches), back.rows, len(back.unread)) == ([], 0, 1)
@@ -186,24 +179,6 @@ def runs_batch() -> Batch:
     batch = batch_of([(n,) for n in range(6)])
     batch.starts, batch.roots, batch.edges, batch.others = [0, 3, 4], [11, 12, 0], [21, 22, 0], {0: ((13, 23),)}
     return batch
-
-
-@pytest.mark.parametrize("gone", [{0}, {1}, {2}, {3}, {0, 1, 2}, {2, 3, 5}, {4, 5}, set(range(6)), set()])
-def test_rows_are_taken_out_with_their_trees_and_no_others(gone: set[int]) -> None:
-    whole, batch = runs_batch(), runs_batch()
-    run_of = [0, 0, 0, 1, 2, 2]
-    taken = batch.take_out(gone)
-    assert {index: one.rows for index, one in taken.items()} == {index: [whole.rows[index]] for index in gone}
-    for index, one in taken.items():
-        run = run_of[index]
-        assert (one.roots, one.others) == ([whole.roots[run]], {0: ((13, 23),)} if run == 0 else None)
-        assert one.loose == (run == 2)
-    stay = [index for index in range(6) if index not in gone]
-    runs = sorted({run_of[index] for index in stay})
-    assert batch.rows == [whole.rows[index] for index in stay]
-    assert batch.starts == [next(at for at, index in enumerate(stay) if run_of[index] == run) for run in runs]
-    assert (batch.roots, batch.edges) == ([whole.roots[run] for run in runs], [whole.edges[run] for run in runs])
-    assert (batch.others or {}) == ({0: ((13, 23),)} if 0 in runs else {})
 
 
 def test_the_trees_beside_it_close() -> None:

@@ -27,16 +27,6 @@ def own_logging(monkeypatch: pytest.MonkeyPatch) -> None:
     return
 
 
-class Shouting(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        return super().format(record).upper()
-
-
-class Unpicklable(logging.Formatter):
-    def __reduce__(self) -> str:
-        raise TypeError("no")
-
-
 def in_a_worker(given: UserLogging, monkeypatch: pytest.MonkeyPatch, config: Config | None = None) -> io.StringIO:
     """Set up logging as a worker does; returns its stderr."""
     data = pickle.dumps(given)
@@ -51,14 +41,13 @@ def in_a_worker(given: UserLogging, monkeypatch: pytest.MonkeyPatch, config: Con
 
 
 def test_a_programs_set_up_holds_in_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    logging.basicConfig(force=True, level=logging.DEBUG, format="%(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(force=True, level=logging.DEBUG, format="own %(levelname)s: %(message)s")
     logging.getLogger(NAME).setLevel(logging.ERROR)
-    logging.root.handlers[0].setFormatter(Shouting("%(message)s"))
     stderr = in_a_worker(taken(), monkeypatch)
     logging.getLogger("other").debug("told")
     logging.getLogger(NAME).info("not told")
     logging.getLogger(NAME).error("wrong")
-    assert stderr.getvalue() == "TOLD\nWRONG\n"
+    assert stderr.getvalue() == "own DEBUG: told\nown ERROR: wrong\n"
 
 
 def test_without_a_set_up_no_record_of_its_level_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,14 +71,6 @@ def test_records_for_a_handler_that_stays_behind_go_to_the_log(monkeypatch: pyte
     stderr = in_a_worker(taken(), monkeypatch)
     logging.getLogger(NAME).info("told")
     assert stderr.getvalue().endswith(f" INFO {NAME}: told\n")
-
-
-def test_a_formatter_that_cannot_be_pickled_becomes_a_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    logging.basicConfig(force=True)
-    logging.root.handlers[0].setFormatter(Unpicklable("%(message)s"))
-    stderr = in_a_worker(taken(), monkeypatch)
-    logging.getLogger(NAME).warning("told")
-    assert stderr.getvalue().endswith(f" WARNING {NAME}: told\n")
 
 
 def test_settings_win_over_the_program(monkeypatch: pytest.MonkeyPatch) -> None:

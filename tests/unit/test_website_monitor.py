@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import random
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -74,15 +73,3 @@ def test_figures_are_the_same_however_few_windows_are_in_memory(
     monkeypatch.setattr(monitor.Measure, "commit", watched)
     assert measured(monitor, requests) == (windows, alarms)
     assert max(sizes) == 2
-
-
-@pytest.mark.parametrize("given", ["--requests -5", "--days 0"])
-def test_logs_of_nothing_are_refused(tmp_path: Path, given: str) -> None:
-    program = [sys.executable, MONITOR.with_name("make_logs.py"), tmp_path / "logs", *given.split()]
-    done = subprocess.run(program, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    option, value = given.split()
-    assert done.stderr == (
-        f"make_logs.py: argument {option}: is {value!r}; allowed: whole numbers from 1; see --help\n"
-    )
-    assert not (tmp_path / "logs").exists()

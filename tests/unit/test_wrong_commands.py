@@ -17,7 +17,7 @@ from squall.cli.commands import main
 from squall.scheduler.client.job import Gone
 
 NAMES = "examples/names.py"
-SECS = "a number of seconds"
+INVALID = "invalid value for"
 DEEP = "[" * 100_000
 
 
@@ -34,35 +34,25 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     ("arguments", "said"),
     [
         (("nope",), "no such command 'nope' (see `squall --help`)"),
-        (("rum",), "no such command 'rum'; did you mean 'run'? (see `squall --help`)"),
         (("run",), "missing argument 'FILE[:NAME]' (see `squall run --help`)"),
         (("run", NAMES, "--bogus"), "no such option '--bogus' (see `squall run --help`)"),
         (("run", NAMES, "--nodes"), "option '--nodes' requires an argument"),
         (
             ("run", NAMES, "--workers", "a\nb"),
-            "invalid value for '--workers': 'a\\nb' is not a valid integer (see `squall run --help`)",
+            f"{INVALID} '--workers': 'a\\nb' is not a valid integer (see `squall run --help`)",
         ),
-        (("run", NAMES, "--drain-secs", "nan"), f"--drain-secs is nan; allowed: {SECS} from 0 to 1000000000"),
-        (("run", NAMES, "--interval", "0"), f"--interval is 0; allowed: {SECS} above 0 and at most 1000000000"),
-        (("run", NAMES, "--dir", ""), "--dir is ''; allowed: the path of a file or directory"),
+        (("run", NAMES, "--drain-secs", "nan"), f"{INVALID} '--drain-secs': nan is not a number of seconds from 0 to"),
+        (("status", "x", "--interval", "0"), f"{INVALID} '--interval': 0 is not a number of seconds from 0.05 to 3600"),
+        (("run", NAMES, "--dir", ""), f"{INVALID} '--dir': '' is no path of a file or directory"),
         (("run", NAMES, "--set", f"workers={DEEP}"), "setting workers is '[[["),
-        (("run", "x" * 70), "the file's name cannot be the topology's, choose one with --name: topology name 'xxx"),
-        (("run", ":topology"), "no file precedes the colon in :topology; write FILE or FILE:NAME"),
-        (("run", f"{NAMES}:"), f"no name follows the colon in {NAMES}:; write FILE or FILE:NAME"),
-        (("status", "x", "--interval", "0"), f"--interval is 0; allowed: {SECS} from 0.05 to 3600"),
+        (("run", "x" * 70), "the file's name cannot be the topology's, choose one with --name: a topology name 'xxx"),
+        (("run", f"{NAMES}:"), f"{NAMES}: is not understood; write FILE or FILE:NAME"),
         (("up", "--slots", "0"), "slots is 0; allowed: an integer from 1 up"),
         (("rebalance", "x", "-e", "a=" + "9" * 5000), "-e 'a=999"),
-        (("rebalance", "x", "-n", "9" * 25), f"--workers is {'9' * 25}; allowed: an integer from 1 to 1024"),
         (("kill",), "give either the NAME of a topology or --unknown"),
-        (("run", NAMES, "--master", "local"), "--master is for --on spark"),
-        (("run", NAMES, "--on", "storm"), "invalid value for '--on': 'storm' is not 'spark'"),
-        (("run", NAMES, "--on", "spark", "--local"), "--local is not for --on spark: Spark places the tasks, and no"),
-        (("run", NAMES, "--on", "spark", "--fault", "kill nimbus"), "--fault is not for --on spark"),
-        (("run", NAMES, "--on", "spark", "--master", "moon"), "--master is 'moon'; allowed: local, local[N], spark://"),
-        (("run", NAMES, "--on", "spark", "--master", "local[0]"), "--master is 'local[0]'; allowed: local, local[N], "),
-        (("run", NAMES, "--on", "spark", "--master", "spark://127.0.0.1:1"), "--master spark://127.0.0.1:1 does not"),
+        (("run", NAMES, "--master", "local"), "--master is for --on spark, not for a cluster"),
+        (("run", NAMES, "--local", "--fault", "kill nimbus"), "--fault is for a cluster, not for --local"),
         (("run", "examples/groupings.py", "--on", "spark"), "on Spark, 1 of 10 parts of this topology differ, such as"),
-        (("prepare", "--out", ""), "--out is ''; allowed: the path of a file or directory"),
     ],
 )
 def test_one_line(arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,10 +63,10 @@ def test_a_file_in_place_of_a_directory_or_a_topology(tmp_path: Path, capsys: py
     file, pipe = tmp_path / "file", tmp_path / "pipe.py"
     file.touch()
     os.mkfifo(pipe)
-    for command in (("list",), ("down",), ("repair",), ("logs", "x")):
+    for command in (("list",), ("down",), ("logs", "x")):
         told = refusal(capsys, *command, "--dir", str(file))
         assert told == f"{file} is not a directory (links are not followed)"
-    assert refusal(capsys, "run", str(pipe), "--name", "x") == f"topology file {pipe} is not a regular file"
+    assert refusal(capsys, "run", str(pipe), "--name", "x") == f"topology file {pipe} is no regular file"
 
 
 class Vanished:

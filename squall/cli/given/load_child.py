@@ -1,10 +1,10 @@
 """Imports a topology file in a process of its own, for `squall submit`: nothing of a bad file reaches the cluster.
 
 Guarantees: a file that hangs, crashes the interpreter or ends it is refused in one line, like one that raises an error;
-the processes of its group end with the import. A hostile file can escape: it runs as the user who submits it.
+the processes of its group end with the import.
 
 The process, `python -m squall.cli.given.load_child TARGET APP_DIR ARGS...`, reads the settings above and below the
-code's from stdin, and writes `Loaded` or `Refusal` to stdout; what the file itself prints goes to stderr.
+code's from stdin, and writes its outcome to stdout; what the file itself prints goes to stderr.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
+import click
 import msgspec
 
-from squall.cli.given.loader import HelpShown, load_topology
+from squall.cli.given.loader import load_topology
 from squall.cli.given.settings import Layers
 from squall.cli.shown.output import reserve_stdout
 from squall.engine.api.config import Config
@@ -28,7 +29,7 @@ from squall.engine.foreign.text import TRACEBACK_CHARACTERS, message_of, traceba
 from squall.scheduler.client.topology_code import TopologyCode, pack
 from squall.scheduler.common import process
 from squall.scheduler.common.messages import Wire
-from squall.scheduler.forking.interpreter import interpreter
+from squall.scheduler.common.process_title import interpreter
 
 LIMIT_SECS = 60.0
 
@@ -38,11 +39,9 @@ class Refusal(Wire, frozen=True, tag=True):
 
     message: str
     traceback: str
-    is_help: bool
-    """Whether a topology function was asked for its help, and has shown it."""
 
 
-class Loaded(Wire, frozen=True, tag=True):
+class ChildAnswer(Wire, frozen=True, tag=True):
     """The topology to submit."""
 
     code: TopologyCode
@@ -54,7 +53,8 @@ def load_apart(
     target: str, arguments: Sequence[str], layers: Layers, app_dir: str | None = None,
     environment: Mapping[str, str] | None = None, limit_secs: float = LIMIT_SECS,
 ) -> tuple[TopologyCode, Config]:
-    """Import `target` in a process of its own. UsageError (its note is the user's traceback) if that fails."""
+    """Import `target` in a process of its own. UsageError (its note is the user's traceback) if that fails; click's
+    Exit if the topology's function ended the process."""
     command = [*interpreter("squall.cli.given.load_child"), target, app_dir or "", *arguments]
     request = msgspec.msgpack.encode((layers.below, layers.above))
     with subprocess.Popen(
@@ -74,10 +74,10 @@ def load_apart(
     if not said:
         ended = process.describe_status(-status if status < 0 else status << 8)
         raise UsageError(f"importing {target} ended its process: {ended}; a topology file must run to its end")
-    outcome = msgspec.msgpack.decode(said, type=Loaded | Refusal)
+    outcome = msgspec.msgpack.decode(said, type=ChildAnswer | Refusal | int)
+    if isinstance(outcome, int):
+        raise click.exceptions.Exit(outcome)
     if isinstance(outcome, Refusal):
-        if outcome.is_help:
-            raise HelpShown
         error = UsageError(outcome.message)
         error.add_note(outcome.traceback)
         raise error
@@ -89,29 +89,25 @@ def main(target: str, app_dir: str, *arguments: str) -> NoReturn:
     process.die_with_parent()
     layers = Layers(*msgspec.msgpack.decode(sys.stdin.buffer.read()))
     out = reserve_stdout()
+    outcome: ChildAnswer | Refusal | int
     try:
         loaded = load_topology(target, list(arguments), app_dir or None)
         config = layers.config(loaded.topology.config)
-        code = pack(loaded.topology, config, loaded.script, beside=loaded.root)
-        said = msgspec.msgpack.encode(Loaded(code, config.to_dict()))
-    except UnicodeEncodeError as error:
-        # Such as the path of its directory, which the workers need for their imports.
-        told = ascii(error.object)[:200]
-        said = _refused(f"{told} of the topology is no valid UTF-8, as everything sent to Nimbus must be", "", False)
+        outcome = ChildAnswer(pack(loaded.topology, config, loaded.script, beside=loaded.root), config.to_dict())
+        said = msgspec.msgpack.encode(outcome)
     except BaseException as error:  # users' code may raise anything, even while a component is pickled
-        is_help = isinstance(error, HelpShown)
-        said = _refused(message_of(error, TRACEBACK_CHARACTERS), traceback_of(error), is_help)
+        if isinstance(error, SystemExit):
+            outcome = error.code if isinstance(error.code, int) else int(error.code is not None)
+        else:
+            texts = message_of(error, TRACEBACK_CHARACTERS), traceback_of(error)
+            outcome = Refusal(*(text.encode(errors="backslashreplace").decode() for text in texts))
+        said = msgspec.msgpack.encode(outcome)
     with contextlib.suppress(OSError, ValueError, AttributeError):  # the file may have closed or replaced it
         sys.stdout.flush()
     out.buffer.write(said)
     out.flush()
     # Not by a normal exit: threads that the file started must not keep this process alive.
     os._exit(0)
-
-
-def _refused(message: str, trace: str, is_help: bool) -> bytes:
-    message, trace = (text.encode(errors="backslashreplace").decode() for text in (message, trace))
-    return msgspec.msgpack.encode(Refusal(message, trace, is_help))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """Loads the topology named on the command line: FILE[:NAME] or MODULE[:NAME], and ARGS.
 
-Guarantees: any error in the file is reported in one line that names file and line, before anything is started. That
-includes `sys.exit()`: the file does not decide how the command ends. The directory that the module is imported from is
-on the import path: a script's own, or that above its packages.
+Guarantees: an error in the file is reported in one line that names file and line, before anything is started; a file
+that ends its process by `sys.exit()` while it is imported is an error, too. The directory that the module is imported
+from is on the import path: a script's own, or that above its packages.
 
-Not caught: native code that ends the process, and signals. For these, `squall submit` imports the file in a process of
-its own (`squall.cli.given.load_child`).
+A function that takes ARGS may end the command by `sys.exit()`, as argparse does for wrong ARGS and when it is asked for
+its help.
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-import click
-
-from squall.cli.given.target import Target, read_target
+from squall.cli.given.target import GivenTopology, read_target
 from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
 from squall.engine.errors import SquallError, UsageError
@@ -32,12 +30,6 @@ from squall.engine.foreign.script import spec_of_script
 from squall.engine.foreign.text import TRACEBACK_CHARACTERS, isinstance_of, message_of, type_name
 from squall.scheduler.client.topology_code import INSTALLED
 from squall.scheduler.common.import_path import extend_import_path
-
-_ASKS_HELP = {"-h", "--help"}
-
-
-class HelpShown(click.exceptions.Exit):
-    """A function that reads its ARGS by argparse was asked for its help, and has shown it: exit code 0."""
 
 
 @dataclass(frozen=True)
@@ -56,21 +48,18 @@ def load_topology(target: str, arguments: list[str], app_dir: str | None = None)
     wanted = read_target(target, app_dir)
     extend_import_path(wanted.import_path)
     module = _import_script(wanted) if wanted.is_script else _import(wanted)
-    topology = _find(wanted, wanted.path or _file_of(module), module, arguments)
+    topology = _find(wanted, module, arguments)
     return Loaded(topology, module if wanted.is_script else None, _root(wanted, module))
 
 
-def _find(wanted: Target, path: Path | None, module: ModuleType, arguments: list[str]) -> Topology:
+def _find(wanted: GivenTopology, module: ModuleType, arguments: list[str]) -> Topology:
     label, name = wanted.label, wanted.name
-    with _told(label, path, f"looking for {name!r} in it"):
-        found = getattr(module, name, None)
+    found = vars(module).get(name)
     if found is None:
         candidates = [n for n, value in vars(module).items() if _as_topology(value) is not None]
         functions = [n for n, value in vars(module).items() if isinstance_of(value, FunctionType)]
-        near = difflib.get_close_matches(name, functions, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        if candidates:
-            hint = f"; it has {', '.join(candidates)}: use {label}:{candidates[0]}"
+        near = candidates[:1] or difflib.get_close_matches(name, functions, n=1)
+        hint = f"; did you mean {label}:{near[0]}?" if near else ""
         raise UsageError(f"{label} defines no {name!r}; define a function {name}(args) or a Topology{hint}")
     if (topology := _as_topology(found)) is not None:
         if arguments:
@@ -80,10 +69,16 @@ def _find(wanted: Target, path: Path | None, module: ModuleType, arguments: list
         raise UsageError(
             f"{label}:{name} is of type {_kind(found)}; it must be a Topology, a Topology and a Config, or a function"
         )
-    return _call(label, path, name, found, arguments)
+    topology = _as_topology(made := _call(wanted, _file_of(module), found, arguments))
+    if topology is None:
+        raise UsageError(
+            f"{label}:{name}() returned a value of type {_kind(made)}; "
+            "it must return a Topology (builder.build()), or a Topology and a Config"
+        )
+    return topology
 
 
-def _import_script(wanted: Target) -> ModuleType:
+def _import_script(wanted: GivenTopology) -> ModuleType:
     assert wanted.path is not None
     module_name = wanted.module if wanted.module.isidentifier() else "squall_topology"
     if module_name in sys.modules:
@@ -99,12 +94,13 @@ def _import_script(wanted: Target) -> ModuleType:
     return module
 
 
-def _import(wanted: Target) -> ModuleType:
+def _import(wanted: GivenTopology) -> ModuleType:
     """Import a module by its real name."""
     try:
         with _told(wanted.label, None, "importing its package"):
-            path = wanted.path or _source_of(wanted.module)
-        with _told(wanted.label, path, "importing it"):
+            # This imports the packages that the module is in.
+            spec = importlib.util.find_spec(wanted.module)
+        with _told(wanted.label, None if spec is None or spec.origin is None else Path(spec.origin), "importing it"):
             module = importlib.import_module(wanted.module)
     except UsageError as error:
         cause = error.__cause__
@@ -120,18 +116,12 @@ def _import(wanted: Target) -> ModuleType:
     return module
 
 
-def _source_of(module: str) -> Path | None:
-    """The file that will be imported; this imports its packages."""
-    spec = importlib.util.find_spec(module)
-    return None if spec is None or spec.origin is None else Path(spec.origin)
-
-
 def _file_of(module: ModuleType) -> Path | None:
     file = getattr(module, "__file__", None)
     return Path(file) if isinstance(file, str) else None
 
 
-def _root(wanted: Target, module: ModuleType) -> Path | None:
+def _root(wanted: GivenTopology, module: ModuleType) -> Path | None:
     """The directory from which the module was imported, unless it is one of installed modules."""
     file = _file_of(module)
     if wanted.is_script or file is None:
@@ -141,57 +131,23 @@ def _root(wanted: Target, module: ModuleType) -> Path | None:
     return None if INSTALLED & set(root.parts) else root
 
 
-@contextlib.contextmanager
-def _told(label: str, path: Path | None, doing: str) -> Iterator[None]:
-    """Turn any error of users' code inside into a UsageError, but an interrupt."""
+def _call(wanted: GivenTopology, path: Path | None, factory: Any, arguments: list[str]) -> Any:
     try:
-        yield
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        raise UsageError(_refusal(error, label, path, doing)) from error
-
-
-def _refusal(error: BaseException, label: str, path: Path | None, doing: str) -> str:
-    if isinstance(error, SyntaxError) and error.filename is not None:
-        return f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}"
-    text = message_of(error, TRACEBACK_CHARACTERS) if isinstance_of(error, SquallError) else message_of(error)
-    if isinstance_of(error, SquallError):
-        # Its message suffices, such as a TopologyError's with all mistakes.
-        return text
-    said = f"{_kind(error)}: {text}" if text else _kind(error)
-    if isinstance_of(error, Exception):
-        return f"{_location(error, label, path)}: {doing} raised {said}"
-    # Python would let these end the process, with their exit code or an unchecked text.
-    doing = doing.replace("importing it", f"importing {label}")
-    return f"{_location(error, label, path)}: {doing} ended by {said}; a topology file must run to its end"
-
-
-def _call(label: str, path: Path | None, name: str, factory: Any, arguments: list[str]) -> Topology:
-    with _told(label, path, f"looking at {name}"):
-        try:
-            parameters = list(inspect.signature(factory).parameters.values())
-        except (TypeError, ValueError):
-            parameters = []
-    spread = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
+        parameters = list(inspect.signature(factory).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
     if not parameters and arguments:
-        raise UsageError(f"{label}:{name} takes no arguments, but got {' '.join(arguments)}")
+        raise UsageError(f"{wanted.label}:{wanted.name} takes no arguments, but got {' '.join(arguments)}")
+    spread = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
     given: tuple[Any, ...] = tuple(arguments) if spread else ((arguments,) if parameters else ())
     try:
-        with _told(label, path, f"{name}()"):
-            topology = factory(*given)
-    except UsageError as error:
-        cause = error.__cause__
-        if type(cause) is SystemExit and not cause.code and not _ASKS_HELP.isdisjoint(arguments):
-            raise HelpShown from error
-        raise
-    found = _as_topology(topology)
-    if found is None:
-        raise UsageError(
-            f"{label}:{name}() returned a value of type {_kind(topology)}; "
-            "it must return a Topology (builder.build()), or a Topology and a Config"
-        )
-    return found
+        with _told(wanted.label, path, f"{wanted.name}()", SystemExit):
+            return factory(*given)
+    except SystemExit as error:
+        if error.code or not {"-h", "--help"}.isdisjoint(arguments):
+            raise
+        # Nothing has run: a script must not take that for success.
+        raise UsageError(f"{wanted.label}:{wanted.name}() ended by sys.exit(); it must return a Topology") from None
 
 
 def _as_topology(value: Any) -> Topology | None:
@@ -200,6 +156,27 @@ def _as_topology(value: Any) -> Topology | None:
         found, config = value
         return replace(found, config=found.configured(config)) if isinstance_of(found, Topology) else None
     return value if isinstance_of(value, Topology) else None
+
+
+@contextlib.contextmanager
+def _told(label: str, path: Path | None, doing: str, *passes: type[BaseException]) -> Iterator[None]:
+    """Turn any error of users' code inside into a UsageError, but an interrupt and what `passes`."""
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, (KeyboardInterrupt, *passes)):
+            raise
+        raise UsageError(_refusal(error, label, path, doing)) from error
+
+
+def _refusal(error: BaseException, label: str, path: Path | None, doing: str) -> str:
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        return f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}"
+    if isinstance_of(error, SquallError):
+        # Its message suffices, such as a TopologyError's with all mistakes.
+        return message_of(error, TRACEBACK_CHARACTERS)
+    text = message_of(error)
+    return f"{_location(error, label, path)}: {doing} raised {_kind(error)}{f': {text}' if text else ''}"
 
 
 def _kind(value: object) -> str:

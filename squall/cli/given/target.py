@@ -2,7 +2,7 @@
 
 Guarantees: a module of a package keeps its real name, so its relative imports work, and workers can import it: named as
 `package.module`, as a file in a folder with an `__init__.py`, or as a file below --app-dir. Any other file is a script:
-no name of it is known to workers.
+workers do not know its name.
 """
 
 from __future__ import annotations
@@ -14,18 +14,15 @@ from typing import Any, TypeVar
 
 import click
 
-from squall.cli.given.checks import some_path
 from squall.cli.given.settings import use_settings_file
 from squall.engine.errors import UsageError
 
 C = TypeVar("C", bound=Callable[..., Any])
 DEFAULT_NAME = "topology"
-SOURCES = "src"
-"""The folder that holds the packages of a project in the `src/` layout."""
 
 
 @dataclass(frozen=True)
-class Target:
+class GivenTopology:
     """A module that holds a topology, and the topology's name in it."""
 
     label: str
@@ -50,8 +47,8 @@ class Target:
 def target_options(command: C) -> C:
     """Add the argument FILE[:NAME], and --app-dir."""
     return target_argument(click.option(
-        "--app-dir", metavar="DIR", type=click.Path(), callback=_directory,
-        help="Directory to import modules from (default: this one, or src in it; for a FILE, that of its package).",
+        "--app-dir", metavar="DIR", type=click.Path(exists=True, file_okay=False),
+        help="Directory to import modules from (default: this one; for a FILE, that of its package).",
     )(command))
 
 
@@ -62,41 +59,31 @@ def target_argument(command: C) -> C:
 
 def use_settings_beside(context: click.Context, parameter: click.Parameter, target: str | None) -> str | None:
     """Read the settings file beside the code. The argument is read first: the file may set the other options."""
-    label, _ = _split(target or "")
-    path = Path(label)
+    path = Path(_split(target or "")[0])
     use_settings_file(context, path.resolve().parent if path.is_file() else Path())
     return target
 
 
-def _directory(context: click.Context, parameter: click.Parameter, path: str | None) -> str | None:
-    some_path(context, parameter, path)
-    if path is not None and not Path(path).is_dir():
-        raise UsageError(f"--app-dir is {path}; allowed: a directory")
-    return path
-
-
-def read_target(text: str, app_dir: str | None = None) -> Target:
+def read_target(text: str, app_dir: str | None = None) -> GivenTopology:
     """Find out what is named; UsageError if it is no file, and cannot be a module."""
     label, name = _split(text)
-    folder = None if app_dir is None else Path(app_dir)
-    if not _is_module_name(label):
-        return _of_file(label, name, folder)
-    if folder is None:
-        folder = Path()
-        first = label.partition(".")[0]
-        if not _has(folder, first) and _has(folder / SOURCES, first):
-            folder /= SOURCES
-    return Target(label, name, label, None, folder)
+    folder, path = None if app_dir is None else Path(app_dir), Path(label)
+    if _is_module_name(label):
+        return GivenTopology(label, name, label, None, folder or Path())
+    if not path.is_file():
+        raise UsageError(f"topology file {label} {'is no regular file' if path.exists() else 'does not exist'}")
+    if (found := _real_name(path.resolve(), folder)) is not None:
+        root, module = found
+        return GivenTopology(label, name, module, path, root)
+    return GivenTopology(label, name, path.stem, path, path.resolve().parent, is_script=True, app_dir=folder)
 
 
 def _split(text: str) -> tuple[str, str]:
     label, colon, name = text.rpartition(":")
     if not colon or Path(text).exists():
         return text, DEFAULT_NAME
-    if not label:
-        raise UsageError(f"no file precedes the colon in {text}; write FILE or FILE:NAME")
-    if not name:
-        raise UsageError(f"no name follows the colon in {text}; write FILE or FILE:NAME")
+    if not label or not name:
+        raise UsageError(f"{text} is not understood; write FILE or FILE:NAME")
     return label, name
 
 
@@ -107,38 +94,18 @@ def _is_module_name(label: str) -> bool:
     return not label.endswith(".py") and all(part.isidentifier() for part in label.split("."))
 
 
-def _has(folder: Path, module: str) -> bool:
-    return (folder / module).is_dir() or (folder / f"{module}.py").is_file()
-
-
-def _of_file(label: str, name: str, app_dir: Path | None) -> Target:
-    path = Path(label)
-    if path.is_dir():
-        raise UsageError(f"topology file {label} is a directory")
-    if not path.exists():
-        raise UsageError(f"topology file {label} does not exist")
-    if not path.is_file():
-        raise UsageError(f"topology file {label} is not a regular file")
-    if (found := _real_name(path.resolve(), app_dir)) is not None:
-        root, module = found
-        return Target(label, name, module, path, root)
-    return Target(label, name, path.stem, path, path.resolve().parent, is_script=True, app_dir=app_dir)
-
-
 def _real_name(path: Path, app_dir: Path | None) -> tuple[Path, str] | None:
-    """(root, module name) of a file: relative to `app_dir`, or to the folder above its packages. None for a script."""
-    if path.suffix != ".py":
-        return None
+    """Return (root, module name) of a file: relative to `app_dir`, or to the folder above its packages. None for a
+    script."""
     root = path.parent
     if app_dir is not None:
         root = app_dir.resolve()
-        if not path.is_relative_to(root):
-            return None
     else:
         while (root / "__init__.py").is_file() and root.name.isidentifier():
             root = root.parent
+    if path.suffix != ".py" or not path.is_relative_to(root) or (app_dir is None and root == path.parent):
+        return None
     parts = list(path.relative_to(root).with_suffix("").parts)
     if parts[-1] == "__init__" and len(parts) > 1:
         parts.pop()
-    packaged = app_dir is not None or root != path.parent
-    return (root, ".".join(parts)) if packaged and all(part.isidentifier() for part in parts) else None
+    return (root, ".".join(parts)) if all(part.isidentifier() for part in parts) else None

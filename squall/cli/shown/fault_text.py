@@ -10,8 +10,7 @@ import msgspec
 
 from squall.engine.plural import plural
 from squall.ipc.rundir import RunDir
-from squall.scheduler.breaking.faults_file import faults_now
-from squall.scheduler.faults.in_force import FaultInForce
+from squall.scheduler.faults.in_force import FaultInForce, faults_now
 
 
 def who(faults: Sequence[FaultInForce]) -> str:

@@ -15,7 +15,7 @@ import click
 from squall.cli.given.interrupts import Interrupts
 from squall.cli.shown.output import closed_pipe_is_no_error, note, say
 from squall.cli.shown.report_text import latency_text
-from squall.cli.shown.screen import Block, Cell, Grid, Screen, alarm_cell, interval_or_default, millis
+from squall.cli.shown.screen import Block, Screen, interval_or_default
 from squall.engine.plural import plural
 from squall.engine.report.metrics import merge
 from squall.engine.report.run_report import TaskReading, latency_of, total_account
@@ -108,10 +108,11 @@ class Progress:
         """Show the changes since the last call."""
         now = time.monotonic()
         elapsed_secs, self._shown = now - self._shown, now
-        before, self._before = self._before, {reading.task: reading for reading in readings}
-        changes = [_difference(reading, before.get(reading.task)) for reading in readings]
-        line = f"{now - self._began:.0f} s: {', '.join(_headline(readings, changes, elapsed_secs))}"
-        self._screen.show([f"{self._topology} {line}", *_grids(readings, changes, elapsed_secs)], line)
+        spouts = {reading.task: reading for reading in readings if reading.kind == "spout"}
+        before, self._before = self._before, spouts
+        changes = [_difference(reading, before.get(task)) for task, reading in spouts.items()]
+        line = f"{now - self._began:.0f} s: {', '.join(_headline(list(spouts.values()), changes, elapsed_secs))}"
+        self._screen.show([f"{self._topology} {line}"], line)
 
     def tell_deaths(self, deaths: Iterable[RestartRecord]) -> None:
         """Print the deaths and replacements that are new among these."""
@@ -119,50 +120,20 @@ class Progress:
             self.print(line, "yellow")
 
 
-def _sum(readings: Sequence[TaskReading], name: str) -> int:
-    return sum(reading.counters[name] for reading in readings)
-
-
-def _headline(readings: list[TaskReading], changes: list[TaskReading], secs: float) -> list[str]:
+def _headline(spouts: list[TaskReading], changes: list[TaskReading], secs: float) -> list[str]:
     """The totals; those that are mostly 0 only if they are not."""
-    spouts = [reading for reading in readings if reading.kind == "spout"]
-    recent = [change for change in changes if change.kind == "spout"]
     account = total_account(spouts)
-    untracked = _sum(spouts, "emitted") - account.emitted
+    untracked = sum(reading.counters["emitted"] for reading in spouts) - account.emitted
+    acked = sum(change.counters["acked"] for change in changes)
     rare = (("waiting", account.waiting), ("failed", account.failed), ("abandoned", account.abandoned))
     return [
         f"emitted {account.emitted:,}",
-        f"acked {account.acked:,} ({_sum(recent, 'acked') / secs:,.0f}/s)",
+        f"acked {account.acked:,} ({acked / secs:,.0f}/s)",
         f"pending {account.pending:,}",
         *(f"{name} {count:,}" for name, count in (*rare, ("untracked", untracked)) if count),
         *([plural(account.dead_letters, "dead letter")] if account.dead_letters else []),
-        latency_text(latency_of(merge(change.histogram for change in recent)), ("p99",)),
+        latency_text(latency_of(merge(change.histogram for change in changes)), ("p99",)),
     ]
-
-
-def _grids(readings: list[TaskReading], changes: list[TaskReading], secs: float) -> list[Grid]:
-    """A table of components and one of workers."""
-    grids = []
-    for kind in ("component", "worker"):
-        totals = _grouped(readings, kind)
-        rows: list[list[object]] = []
-        for name, group in _grouped(changes, kind).items():
-            executed, busy_ns = _sum(group, "executed"), _sum(group, "execute_ns")
-            rows.append([
-                name, round(executed / secs), round(_sum(group, "emitted") / secs), _sum(totals[name], "executed"),
-                alarm_cell(_sum(totals[name], "failed")), _sum(totals[name], "in_queue"),
-                millis(busy_ns / executed / 1e6 if executed else None),
-                Cell(busy_ns, shown=f"{busy_ns / 1e9 / secs:.0%}"),
-            ])
-        grids.append(Grid([kind, "exec/s", "emit/s", "executed", "failed", "queue", "ms/tuple", "busy"], rows))
-    return grids
-
-
-def _grouped(readings: list[TaskReading], by: str) -> dict[str, list[TaskReading]]:
-    groups: dict[str, list[TaskReading]] = {}
-    for reading in readings:
-        groups.setdefault(getattr(reading, by), []).append(reading)
-    return groups
 
 
 def _difference(now: TaskReading, before: TaskReading | None) -> TaskReading:

@@ -1,7 +1,7 @@
 """Prints the commands' output: every line goes through here, or through `squall.cli.shown.screen`.
 
 Guarantees: each text printed is one line, in which control characters and other dangers of foreign text are visible as
-escapes (`engine.foreign.plain_text`): whoever makes a text need not see to that. JSON is ASCII, and escapes by itself.
+escapes (`engine.foreign.text`): whoever makes a text need not see to that. JSON is ASCII, and escapes by itself.
 
 Output of users' code in this process (a topology file imported by `squall run`, components with `--local`) does not go
 through here: it goes where they send it.
@@ -16,8 +16,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-from squall.engine.foreign.plain_text import plain
-from squall.engine.report.strict_json import strict_json
+from squall.engine.foreign.text import plain
+from squall.engine.report.document import strict_json
 from squall.ipc.private import naming
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from squall.cli.shown.output import TAB, closed_pipe_is_no_error, say, say_json
-from squall.engine.foreign.plain_text import plain
+from squall.engine.foreign.text import plain
 from squall.ipc.private import naming
 
 if TYPE_CHECKING:

@@ -27,12 +27,6 @@ def cluster_text(document: dict[str, Any]) -> list[Block]:
     return blocks
 
 
-def cluster_line(document: dict[str, Any]) -> str:
-    """A cluster on one short line."""
-    topologies = [f"{name} {status}" for name, status in document["topologies"].items()]
-    return "; ".join([*_cluster(document), *topologies, *starmap(replaced_text, document["replaced_by"].items())])
-
-
 def _cluster(document: dict[str, Any]) -> list[str]:
     slots, nodes = sum(map(len, document["nodes"].values())), plural(len(document["nodes"]), "node")
     return [

@@ -1,0 +1,40 @@
+"""Squall's JSON documents: their names and versions, and how they are written.
+
+Guarantees
+    * Each begins with `schema` and `version`. `docs/schemas/` describes it by a JSON Schema. A version stays the same
+      while fields are only added; it grows when a field goes, or changes its meaning.
+    * What is written is one document by RFC 8259, in ASCII. JSON has no number for NaN and the infinities, which users'
+      gauges and histograms may hold: they become null.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+VERSIONS = {
+    "run": 1, "status": 1, "cluster": 1, "list": 1, "ps": 1, "verify-by-key": 1, "chaos": 1,
+    "prepare": 1, "spark-plan": 1,
+}  # fmt: skip
+
+
+def with_schema(name: str, document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document with its head."""
+    return {"schema": f"squall/{name}", "version": VERSIONS[name], **document}
+
+
+def strict_json(document: Any, *, sort_keys: bool = False) -> str:
+    """The document as indented JSON."""
+    return json.dumps(_finite(document), indent=2, sort_keys=sort_keys, allow_nan=False)
+
+
+def _finite(document: Any) -> Any:
+    if isinstance(document, float):
+        return document if math.isfinite(document) else None
+    if isinstance(document, Mapping):
+        return {key: _finite(value) for key, value in document.items()}
+    if isinstance(document, list | tuple):
+        return [_finite(value) for value in document]
+    return document
