@@ -114,7 +114,7 @@ class Slot:
         """Take over the living worker of an earlier supervisor, in an empty slot."""
         self._expect(self.state is SlotState.EMPTY, f"adopt {pid} incarnation {boot.incarnation}", now)
         self.work = self.target = SlotAssignment(boot.topology, boot.assignment, boot.slot_index)
-        self.life = WorkerLife(boot.incarnation, boot.topology.status)
+        self.life = WorkerLife(boot.incarnation, boot.topology.status, is_adopted=True)
         self._own = boot.topology.id, boot.slot_index, boot.incarnation
         self.state = SlotState.STARTING
         self.life.ready_early = is_ready
@@ -195,7 +195,8 @@ class Slot:
         # Kill the worker's process group, so that no child of it meets the replacement.
         sweep = do.Signal(self.life.pid, signal.SIGKILL)
         state = STOPPED if self.life.stopping else DEAD
-        return [self._board(state), sweep, self._arm(now + self._options.status_wait_secs)]
+        wait_secs = 0.0 if self.life.is_adopted else self._options.status_wait_secs
+        return [self._board(state), sweep, self._arm(now + wait_secs)]
 
     def exited(self, status: int, now: float, remains: WorkerRemains = NOTHING_LEFT) -> list[Instruction]:
         """The exit status of the worker, and its remains."""

@@ -38,12 +38,14 @@ class SlotOptions:
     fork_timeout_secs: float = 15.0
     start_timeout_secs: float = 30.0
     stop_grace_secs: float = 5.0
-    status_wait_secs: float = 0.05
-    """Longest wait for an exit status after the pidfd has told of the end."""
+    status_wait_secs: float = 2.0
+    """Longest wait for an exit status after the pidfd has told of the end. The forking parent tells it within a
+    millisecond, on a busy machine within a hundred, and forks no replacement before: only if it stands still is this the
+    wait. An adopted worker is not waited for."""
     stack_wait_secs: float = 0.2
     """Longest wait for the stacks of a worker that hangs: writing them takes milliseconds."""
-    last_words_wait_secs: float = 0.05
-    """Longest wait for a WorkerFailed after an exit code other than 0."""
+    last_words_wait_secs: float = 0.3
+    """Longest wait for a WorkerFailed after an exit code other than 0: it was sent before, by another way."""
 
 
 class WorkerRemains(NamedTuple):
@@ -78,6 +80,8 @@ class WorkerLife:
     error: str = ""
     exit_status: int | None = None
     remains: WorkerRemains = NOTHING_LEFT
+    is_adopted: bool = False
+    """Forked under an earlier supervisor, so nobody will tell its exit status."""
     excused: bool = False
     """Its death brought a dead letter nearer, so it does not count against the slot."""
 

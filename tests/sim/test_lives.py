@@ -48,7 +48,7 @@ def test_the_faults_really_happen() -> None:
 def test_topologies_are_really_replaced() -> None:
     """Also while Nimbus dies."""
     begun = died = 0
-    for seed in range(20):
+    for seed in range(30):
         life = ClusterLife(seed)
         life.run()
         asked = [n for n, line in enumerate(life.machine.lines) if " instead " in line and line.endswith("answered")]
