@@ -30,7 +30,7 @@ from typing import Any
 from benchmarks.corpus import eight_a_line
 from squall import FeedSpout, TopologyBuilder, run
 from squall.pipeline.feed.manifest import load_manifest
-from squall.pipeline.read.files import default_input, find_files
+from squall.pipeline.read.input_files import default_input, find_files
 
 ROOT = Path(__file__).resolve().parent.parent
 WORD_COUNT = ROOT / "examples" / "word_count.py"

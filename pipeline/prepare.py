@@ -42,8 +42,8 @@ from squall.pipeline.feed.manifest import (
     load_manifest,
 )
 from squall.pipeline.prepare_job import run_job
-from squall.pipeline.read.files import Corpus, InputFile, find_files
-from squall.pipeline.read.frame import check_quotes, check_schemas
+from squall.pipeline.read.input_files import Corpus, InputFile, find_files
+from squall.pipeline.read.input_frame import check_quotes, check_schemas
 from squall.pipeline.read.inputs import (
     Change,
     SourceFile,

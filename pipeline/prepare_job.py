@@ -23,8 +23,8 @@ from urllib.parse import unquote, urlsplit
 
 from squall.pipeline.feed.manifest import PLACE_COLUMNS, Manifest
 from squall.pipeline.read.clean import clean, with_refused
-from squall.pipeline.read.files import InputFile, balance
-from squall.pipeline.read.frame import (
+from squall.pipeline.read.input_files import InputFile, balance
+from squall.pipeline.read.input_frame import (
     INTERNALS,
     LINE_NO,
     PATH,

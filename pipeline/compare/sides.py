@@ -21,7 +21,7 @@ from squall.engine.errors import UsageError
 from squall.engine.foreign.text import repr_of
 from squall.pipeline.feed.manifest import MANIFEST_NAME, check_files, load_manifest
 from squall.pipeline.feed.sources import SPARK_LOG_NAME, open_feed
-from squall.pipeline.read.frame import CSV_OPTIONS, spark_path
+from squall.pipeline.read.input_frame import CSV_OPTIONS, spark_path
 from squall.pipeline.read.json_lines import flaw_of
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from squall.engine.errors import UsageError
 from squall.engine.foreign.script import spec_of_script
 from squall.engine.foreign.text import text_of_error, type_name
-from squall.pipeline.read.frame import LINE_NO, PATH, RAW, REASON, columns_of, quoted
+from squall.pipeline.read.input_frame import LINE_NO, PATH, RAW, REASON, columns_of, quoted
 from squall.pipeline.spark_errors import mistake_of
 
 if TYPE_CHECKING:

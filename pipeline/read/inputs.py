@@ -21,7 +21,7 @@ from pathlib import Path
 
 from squall.engine.foreign.text import text_of_error
 from squall.pipeline.feed.manifest import Manifest, damaged
-from squall.pipeline.read.files import InputFile, is_compressed
+from squall.pipeline.read.input_files import InputFile, is_compressed
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import BinaryIO, NamedTuple
 
-from squall.pipeline.read.files import InputFile, is_compressed, opened
+from squall.pipeline.read.input_files import InputFile, is_compressed, opened
 
 #: Bytes of a line; longer ones are quarantined: such a tuple is a blob, not a line, and would hold up a whole batch.
 MAX_LINE_BYTES = 1 << 20

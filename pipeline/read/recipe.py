@@ -15,7 +15,7 @@ from squall.engine.errors import UsageError
 from squall.engine.foreign.text import repr_of
 from squall.pipeline.feed.manifest import Manifest
 from squall.pipeline.read.clean import Cleaner, cleaner_of
-from squall.pipeline.read.frame import TEXT, check_format
+from squall.pipeline.read.input_frame import TEXT, check_format
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,8 @@ class SlotOptions:
     stop_grace_secs: float = 5.0
     status_wait_secs: float = 2.0
     """Longest wait for an exit status after the pidfd has told of the end. The forking parent tells it within a
-    millisecond, on a busy machine within a hundred, and forks no replacement before: only if it stands still is this the
-    wait. An adopted worker is not waited for."""
+    millisecond, on a busy machine within a hundred, and forks no replacement before: only if it stands still, this is
+    the wait. An adopted worker is not waited for."""
     stack_wait_secs: float = 0.2
     """Longest wait for the stacks of a worker that hangs: writing them takes milliseconds."""
     last_words_wait_secs: float = 0.3

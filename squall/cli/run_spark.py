@@ -19,13 +19,13 @@ from squall.scheduler.common import blob
 
 if TYPE_CHECKING:
     from squall.cli.run_job import LoadedRun
-    from squall.pipeline.underneath.control import Control
+    from squall.pipeline.on_spark.batch_control import Control
 
 def run_on_spark(run: LoadedRun, interrupts: Interrupts) -> RunReport:
     """Run a topology on Spark until it is drained, interrupted or out of time."""
+    from squall.pipeline.on_spark.checkpoint import Checkpoint
+    from squall.pipeline.on_spark.runner import SparkRun, Tell, check_pyspark
     from squall.pipeline.session import spark_session
-    from squall.pipeline.underneath.checkpoint import Checkpoint
-    from squall.pipeline.underneath.runner import SparkRun, Tell, check_pyspark
 
     options, topology = run.options, run.loaded.topology
     _check_plan(topology, run.config, options.accept_approx)
@@ -71,7 +71,7 @@ def run_on_spark(run: LoadedRun, interrupts: Interrupts) -> RunReport:
 
 
 def _check_plan(topology: Topology, config: Config, accept_approx: bool) -> None:
-    from squall.pipeline.underneath.plan import APPROX, REFUSED, plan_topology
+    from squall.pipeline.on_spark.spark_plan import APPROX, REFUSED, plan_topology
 
     plan = plan_topology(topology, config)
     if refused := plan.of(REFUSED):

@@ -26,8 +26,8 @@ from squall.engine.plural import plural
 from squall.engine.report.document import with_schema
 
 if TYPE_CHECKING:
+    from squall.pipeline.on_spark.spark_plan import SparkPlan
     from squall.pipeline.prepare import Prepared
-    from squall.pipeline.underneath.plan import SparkPlan
 
 SHOWN_NAMES = 10
 
@@ -80,7 +80,7 @@ def prepare(
     """
     from squall.pipeline.prepare import Prepared, nothing_yet
     from squall.pipeline.prepare import prepare as prepare_feed
-    from squall.pipeline.read.files import default_input
+    from squall.pipeline.read.input_files import default_input
 
     if follows and overwrite:
         raise UsageError("--follow and --overwrite exclude each other: prepare the feed anew first, then follow")
@@ -122,8 +122,8 @@ def _follow(
 ) -> Prepared | None:
     """Prepare again and again, in one session of Spark."""
     from squall.pipeline.prepare import follow
-    from squall.pipeline.read.files import find_files
-    from squall.pipeline.read.frame import TEXT
+    from squall.pipeline.read.input_files import find_files
+    from squall.pipeline.read.input_frame import TEXT
     from squall.pipeline.session import spark_session
 
     def look() -> Hashable:
@@ -200,7 +200,7 @@ def plan_command(target: str, as_json: bool, arguments: tuple[str, ...]) -> None
     EXACT: as Squall's own engine. APPROX: with a difference, which is named. REFUSED: not at all, and what to do. Exit
     code 0: all is EXACT; 5: something is APPROX; 6: something is REFUSED; 2: wrong use.
     """
-    from squall.pipeline.underneath.plan import APPROX, EXACT, REFUSED, plan_topology
+    from squall.pipeline.on_spark.spark_plan import APPROX, EXACT, REFUSED, plan_topology
 
     layers = layers_of()
     out = reserve_stdout() if as_json else None
@@ -215,7 +215,7 @@ def plan_command(target: str, as_json: bool, arguments: tuple[str, ...]) -> None
 
 def plan_text(plan: SparkPlan) -> list[Block]:
     """A plan for people: a table, a reason for each line that is not EXACT, and what follows."""
-    from squall.pipeline.underneath.plan import APPROX, EXACT, REFUSED
+    from squall.pipeline.on_spark.spark_plan import APPROX, EXACT, REFUSED
 
     styles = {EXACT: "green", APPROX: "yellow", REFUSED: "bold red"}
     rows = [

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from squall import Config, Topology
 from squall.engine.report.run_report import RunReport
-from squall.pipeline.underneath.control import Control, after, doubts, next_turn, report_of
-from squall.pipeline.underneath.host import Fatal, HostTasks, HostTurn, WorkerReport
-from squall.pipeline.underneath.layout import lay_out
-from squall.pipeline.underneath.stage import END, REPORT, Row, copy_component, run_slot
+from squall.pipeline.on_spark.batch_control import Control, after, doubts, next_turn, report_of
+from squall.pipeline.on_spark.host import Fatal, HostTasks, HostTurn, WorkerReport
+from squall.pipeline.on_spark.layout import lay_out
+from squall.pipeline.on_spark.stage import END, REPORT, Row, copy_component, run_slot
 
 
 class Levels:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from squall.pipeline.read.files import InputFile
+from squall.pipeline.read.input_files import InputFile
 from squall.pipeline.read.lines import Line, read_chunks
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.engine.errors import UsageError
-from squall.pipeline.read.files import BINARY_PROBE_BYTES, InputFile, balance, find_files
+from squall.pipeline.read.input_files import BINARY_PROBE_BYTES, InputFile, balance, find_files
 from squall.pipeline.read.lines import Line
 from tests.unit.lines_of import read_file
 

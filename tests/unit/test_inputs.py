@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from squall.pipeline.read.files import find_files
+from squall.pipeline.read.input_files import find_files
 from squall.pipeline.read.inputs import Change, SourceFile, compare, path_in, sha256_of
 from squall.pipeline.read.lines import without_open_line
 from tests.unit.lines_of import read_file

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.pipeline.read.files import BINARY_PROBE_BYTES, InputFile, find_files
+from squall.pipeline.read.input_files import BINARY_PROBE_BYTES, InputFile, find_files
 from squall.pipeline.read.lines import (
     MAX_LINE_BYTES,
     MAX_RAW_BYTES,

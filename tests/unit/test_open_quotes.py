@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from squall.engine.errors import UsageError
-from squall.pipeline.read.files import find_files
-from squall.pipeline.read.frame import check_quotes
+from squall.pipeline.read.input_files import find_files
+from squall.pipeline.read.input_frame import check_quotes
 
 PLAIN = ("a", "5\" disk", "", "x y", "\N{SNOWMAN}")
 IN_QUOTES = ('"a,b"', '"two\nlines"', '"a ""quote"""', '""', '"5"" disk"')

@@ -12,8 +12,8 @@ import pytest
 
 from squall import BasicBolt, ReplayingSpout, Topology, TopologyBuilder
 from squall.engine.errors import ClusterError, UsageError
-from squall.pipeline.underneath.checkpoint import Checkpoint
-from squall.pipeline.underneath.control import Control
+from squall.pipeline.on_spark.batch_control import Control
+from squall.pipeline.on_spark.checkpoint import Checkpoint
 
 
 class In(ReplayingSpout):

@@ -29,7 +29,7 @@ from squall import (
     TopologyContext,
     Tuple,
 )
-from squall.pipeline.underneath.control import leads_nowhere
+from squall.pipeline.on_spark.batch_control import leads_nowhere
 from tests.unit.levels import Levels, Mixed
 
 WORDS = [f"w{number % 7} w{number % 3}" for number in range(400)]

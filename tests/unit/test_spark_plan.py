@@ -26,7 +26,7 @@ from squall import (
     Tuple,
 )
 from squall.cli.commands import main
-from squall.pipeline.underneath.plan import APPROX, EXACT, REFUSED, SparkPlan, plan_topology
+from squall.pipeline.on_spark.spark_plan import APPROX, EXACT, REFUSED, SparkPlan, plan_topology
 from tests.schemas import mistakes
 
 

@@ -2,7 +2,7 @@
 
 Guarantees: what is EXACT gives the answers that Squall's own engine gives; what is APPROX differs as its text says;
 what is REFUSED would lose or invent tuples, and its text says what to do. Reads the topology's objects and the code of
-its classes only: no file, no process, no Spark. Relies on `pipeline.underneath` keeping its word: this is its contract.
+its classes only: no file, no process, no Spark. Relies on `pipeline.on_spark` keeping its word: this is its contract.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from squall.engine.api.topology import (
     Topology,
 )
 from squall.pipeline.feed.feed_spout import FeedSpout
+from squall.pipeline.on_spark.lives import is_overridden
 from squall.pipeline.sink.parquet_sink import ParquetSink
 from squall.pipeline.tail.tail_spout import TailSpout
-from squall.pipeline.underneath.lives import is_overridden
 
 EXACT, APPROX, REFUSED = "EXACT", "APPROX", "REFUSED"
 _ORDER = (EXACT, APPROX, REFUSED)

@@ -14,8 +14,8 @@ from typing import Any
 from squall.engine.api.user_metrics import MetricReading
 from squall.engine.report.failure_log import Failures, merge_failures
 from squall.engine.report.run_report import Restart, RunReport, TaskReading, build_report
-from squall.pipeline.underneath.host import HostTurn, WorkerReport
-from squall.pipeline.underneath.layout import Layout
+from squall.pipeline.on_spark.host import HostTurn, WorkerReport
+from squall.pipeline.on_spark.layout import Layout
 
 #: Messages of each spout task in the first batch, and at least.
 FIRST_QUOTA = 1_000

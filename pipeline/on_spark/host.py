@@ -45,9 +45,9 @@ from squall.engine.tracking.acker import Acker
 from squall.engine.tracking.fate import Fate
 from squall.engine.tracking.open_messages import OpenMessages
 from squall.engine.tracking.peers import Peers
-from squall.pipeline.underneath.layout import Layout
-from squall.pipeline.underneath.lives import Life, life_of
-from squall.pipeline.underneath.snapshot import Engine
+from squall.pipeline.on_spark.layout import Layout
+from squall.pipeline.on_spark.lives import Life, life_of
+from squall.pipeline.on_spark.snapshot import Engine
 
 #: Tuples that a worker collects for others before they leave as rows.
 FLUSH_TUPLES = 8_192
@@ -506,7 +506,7 @@ class Host:
 
 def metric_of(method: str, component: str, task: int, name: str) -> Any:
     """A metric that a task kept, when it is restored."""
-    from squall.pipeline.underneath.snapshot import _mine
+    from squall.pipeline.on_spark.snapshot import _mine
 
     return getattr(_mine("metrics"), method)(component, task, name)
 

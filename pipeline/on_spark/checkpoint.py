@@ -30,7 +30,7 @@ from typing import Any
 from squall.engine.api.topology import Topology
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import repr_of, text_of_error
-from squall.pipeline.underneath.control import Control
+from squall.pipeline.on_spark.batch_control import Control
 
 VERSION = 3
 SHOWN_CHARS = 400

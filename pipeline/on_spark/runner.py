@@ -28,11 +28,19 @@ from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.report.run_report import RunReport
-from squall.pipeline.underneath.checkpoint import Checkpoint
-from squall.pipeline.underneath.control import Control, after, doubts, leads_nowhere, letters_of, next_turn, report_of
-from squall.pipeline.underneath.host import Fatal, HostTurn, WorkerReport
-from squall.pipeline.underneath.layout import Layout, lay_out
-from squall.pipeline.underneath.stage import PARCEL, REPORT, SCHEMA, STATE, Shared, Stage
+from squall.pipeline.on_spark.batch_control import (
+    Control,
+    after,
+    doubts,
+    leads_nowhere,
+    letters_of,
+    next_turn,
+    report_of,
+)
+from squall.pipeline.on_spark.checkpoint import Checkpoint
+from squall.pipeline.on_spark.host import Fatal, HostTurn, WorkerReport
+from squall.pipeline.on_spark.layout import Layout, lay_out
+from squall.pipeline.on_spark.stage import PARCEL, REPORT, SCHEMA, STATE, Shared, Stage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,7 +7,7 @@
     level n   bolts that read from level n - 1 and above
 
 Guarantees: tasks have the numbers that they have on a cluster of ours with the same settings. Relies on a topology
-without cycles (see `plan`). Decides only.
+without cycles (see `spark_plan`). Decides only.
 """
 
 from __future__ import annotations

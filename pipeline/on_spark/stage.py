@@ -35,8 +35,8 @@ from squall.engine.api.topology import ComponentSpec, Topology
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import SquallError
 from squall.engine.flow.parcel import Parcel
-from squall.pipeline.underneath.host import Fatal, Host, HostTasks, HostTurn, Output, WorkerReport, WorkerState
-from squall.pipeline.underneath.layout import Layout, lay_out
+from squall.pipeline.on_spark.host import Fatal, Host, HostTasks, HostTurn, Output, WorkerReport, WorkerState
+from squall.pipeline.on_spark.layout import Layout, lay_out
 
 STATE, PARCEL, REPORT = range(3)
 """In the order in which a worker reads them."""

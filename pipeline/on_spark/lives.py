@@ -22,7 +22,7 @@ from squall.engine.errors import ClusterError
 from squall.engine.foreign.stable_hash import stable_hash
 from squall.pipeline.feed.feed_spout import FeedSpout
 from squall.pipeline.feed.shares import Claim
-from squall.pipeline.underneath.snapshot import (
+from squall.pipeline.on_spark.snapshot import (
     Baseline,
     BaselineLook,
     Engine,

@@ -17,7 +17,7 @@ from operator import or_
 from typing import TYPE_CHECKING, cast
 
 from squall.engine.errors import UsageError
-from squall.pipeline.read.files import InputFile, is_compressed, opened
+from squall.pipeline.read.input_files import InputFile, is_compressed, opened
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
