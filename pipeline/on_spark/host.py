@@ -362,7 +362,7 @@ class Host:
                 yield from self._flush()
             emits = self._emits()
             dry = 0 if emits > before else dry + 1
-            if not turn.active or (not worked and self._finished()):
+            if not turn.active or (not worked and is_drained(self.core)):
                 break
             if emits - self._emitted_before >= turn.quota:
                 self._dry = False
@@ -424,9 +424,6 @@ class Host:
     def _emits(self) -> int:
         return sum(task.emitted for _, task in self.core.spout_tasks.values())
 
-    def _finished(self) -> bool:
-        return is_drained(self.core)
-
     # ---- what it has become ----
 
     @property
@@ -442,7 +439,7 @@ class Host:
     def may_close(self) -> bool:
         """Whether a spout has nothing more to do: it is exhausted or not active, and nothing is pending."""
         pending = any(len(task.pending) for _, task in self.core.spout_tasks.values())
-        return self._finished() or (not self.turn.active and self.core.quiet and not pending)
+        return is_drained(self.core) or (not self.turn.active and self.core.quiet and not pending)
 
     def state(self) -> WorkerState:
         """What the worker is now."""
@@ -486,7 +483,7 @@ class Host:
         spouts = [task for _, task in core.spout_tasks.values()]
         return WorkerReport(
             worker=self.worker, nonce=self.nonce, heard=heard, rows=rows, reading=reading, is_spout=bool(spouts),
-            finished=bool(spouts) and self._finished(), dry=self._dry, closed=closed, raised=self.raised,
+            finished=bool(spouts) and is_drained(self.core), dry=self._dry, closed=closed, raised=self.raised,
             errors=self.errors, letters=self.letters, failures=self._failures.failures(),
             metrics=[
                 (one.component, one.task, one.kind, one.name, bytes(one.memory)) for one in self._metrics.readings()

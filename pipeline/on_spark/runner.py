@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
-from squall.engine.errors import ClusterError, UsageError
+from squall.engine.errors import ClusterError
 from squall.engine.report.run_report import RunReport
 from squall.pipeline.on_spark.batch_control import (
     Control,
@@ -62,17 +62,6 @@ SETTINGS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.streaming.minBatchesToRetain": "2",
 }
-
-
-def check_pyspark() -> None:
-    """UsageError if PySpark is missing or too old."""
-    try:
-        import pyspark
-        from pyspark.sql import DataFrame
-    except ImportError as error:
-        raise UsageError(f'--on spark needs PySpark ({error}): pip install "squall[spark]"') from error
-    if not hasattr(DataFrame, "repartitionById"):
-        raise UsageError(f"--on spark needs PySpark 4.1 or newer, and this is {pyspark.__version__}")
 
 
 @dataclass(frozen=True)

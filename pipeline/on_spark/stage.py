@@ -230,17 +230,14 @@ class StageRun:
         yield Row(END, 0, REPORT, worker, 0, state.nonce, pickle.dumps(report, 5))
 
     def _rows(self, outputs: Iterable[Output]) -> Iterator[Row]:
-        for target, data in outputs:
-            yield self._row(target, StageLetter(False, False, data))
-
-    def _row(self, target: int, letter: StageLetter) -> Row:
         layout = self._layout
-        self._seq += 1
-        level = layout.level_of[target]
-        if level <= layout.level_of[self._worker]:
-            self._own_rows += 1
-        body = pickle.dumps(letter, 5)
-        return Row(level, layout.slot_of[target], PARCEL, self._worker, self._seq, self.host.nonce, body)
+        for target, data in outputs:
+            self._seq += 1
+            level = layout.level_of[target]
+            if level <= layout.level_of[self._worker]:
+                self._own_rows += 1
+            body = pickle.dumps(StageLetter(False, False, data), 5)
+            yield Row(level, layout.slot_of[target], PARCEL, self._worker, self._seq, self.host.nonce, body)
 
 
 class Stage:

@@ -24,12 +24,11 @@ if TYPE_CHECKING:
 def run_on_spark(run: LoadedRun, interrupts: Interrupts) -> RunReport:
     """Run a topology on Spark until it is drained, interrupted or out of time."""
     from squall.pipeline.on_spark.checkpoint import Checkpoint
-    from squall.pipeline.on_spark.runner import SparkRun, Tell, check_pyspark
+    from squall.pipeline.on_spark.runner import SparkRun, Tell
     from squall.pipeline.session import spark_session
 
     options, topology = run.options, run.loaded.topology
     _check_plan(topology, run.config, options.accept_approx)
-    check_pyspark()
     progress, is_over = run.progress(), run.clock()
     drains_until: list[float] = []
 
