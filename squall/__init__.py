@@ -11,48 +11,58 @@ from __future__ import annotations
 
 from squall.on_demand import TYPE_CHECKING, on_demand
 
+# For type checkers; `X as X` makes X a name of this package.
 if TYPE_CHECKING:
-    from squall.engine.api.async_component import AsyncBolt, AsyncSpout
-    from squall.engine.api.builder import BoltDeclarer, Declarer, TopologyBuilder
-    from squall.engine.api.collectors import BasicCollector, BatchCollector, BoltCollector, SpoutCollector
-    from squall.engine.api.columns import ColumnBatch
-    from squall.engine.api.component import BasicBolt, BatchBolt, BatchSpout, Bolt, CustomGrouping, Spout
-    from squall.engine.api.config import Config
-    from squall.engine.api.context import TopologyContext
-    from squall.engine.api.failure import Failure
-    from squall.engine.api.function_bolt import bolt
-    from squall.engine.api.function_spout import spout
-    from squall.engine.api.hooks import (
-        BoltAckInfo,
-        BoltExecuteInfo,
-        BoltFailInfo,
-        EmitInfo,
-        SpoutAckInfo,
-        SpoutFailInfo,
-        TaskHook,
-    )
-    from squall.engine.api.prefix import AckedPrefix
-    from squall.engine.api.replaying import ReplayingSpout
-    from squall.engine.api.stream import Emit, Stream
-    from squall.engine.api.topology import Topology
-    from squall.engine.api.tuple import Tuple
-    from squall.engine.errors import (
-        ClusterError,
-        ComponentError,
-        ConfigError,
-        FailedTuple,
-        ProtocolError,
-        SquallError,
-        TopologyError,
-        UsageError,
-    )
-    from squall.engine.report.run_report import RunReport
-    from squall.pipeline.feed.feed_spout import FeedSpout
-    from squall.pipeline.sink.parquet_sink import ParquetSink
-    from squall.pipeline.tail.tail_spout import TailSpout
-    from squall.scheduler.client.cluster import Cluster
-    from squall.scheduler.client.job import Job
-    from squall.scheduler.cluster.local_cluster import LocalCluster, run
+    from squall.engine.api.async_component import AsyncBolt as AsyncBolt
+    from squall.engine.api.async_component import AsyncSpout as AsyncSpout
+    from squall.engine.api.builder import BoltDeclarer as BoltDeclarer
+    from squall.engine.api.builder import Declarer as Declarer
+    from squall.engine.api.builder import TopologyBuilder as TopologyBuilder
+    from squall.engine.api.collectors import BasicCollector as BasicCollector
+    from squall.engine.api.collectors import BatchCollector as BatchCollector
+    from squall.engine.api.collectors import BoltCollector as BoltCollector
+    from squall.engine.api.collectors import SpoutCollector as SpoutCollector
+    from squall.engine.api.columns import ColumnBatch as ColumnBatch
+    from squall.engine.api.component import BasicBolt as BasicBolt
+    from squall.engine.api.component import BatchBolt as BatchBolt
+    from squall.engine.api.component import BatchSpout as BatchSpout
+    from squall.engine.api.component import Bolt as Bolt
+    from squall.engine.api.component import CustomGrouping as CustomGrouping
+    from squall.engine.api.component import Spout as Spout
+    from squall.engine.api.config import Config as Config
+    from squall.engine.api.context import TopologyContext as TopologyContext
+    from squall.engine.api.failure import Failure as Failure
+    from squall.engine.api.function_bolt import bolt as bolt
+    from squall.engine.api.function_spout import spout as spout
+    from squall.engine.api.hooks import BoltAckInfo as BoltAckInfo
+    from squall.engine.api.hooks import BoltExecuteInfo as BoltExecuteInfo
+    from squall.engine.api.hooks import BoltFailInfo as BoltFailInfo
+    from squall.engine.api.hooks import EmitInfo as EmitInfo
+    from squall.engine.api.hooks import SpoutAckInfo as SpoutAckInfo
+    from squall.engine.api.hooks import SpoutFailInfo as SpoutFailInfo
+    from squall.engine.api.hooks import TaskHook as TaskHook
+    from squall.engine.api.prefix import AckedPrefix as AckedPrefix
+    from squall.engine.api.replaying import ReplayingSpout as ReplayingSpout
+    from squall.engine.api.stream import Emit as Emit
+    from squall.engine.api.stream import Stream as Stream
+    from squall.engine.api.topology import Topology as Topology
+    from squall.engine.api.tuple import Tuple as Tuple
+    from squall.engine.errors import ClusterError as ClusterError
+    from squall.engine.errors import ComponentError as ComponentError
+    from squall.engine.errors import ConfigError as ConfigError
+    from squall.engine.errors import FailedTuple as FailedTuple
+    from squall.engine.errors import ProtocolError as ProtocolError
+    from squall.engine.errors import SquallError as SquallError
+    from squall.engine.errors import TopologyError as TopologyError
+    from squall.engine.errors import UsageError as UsageError
+    from squall.engine.report.run_report import RunReport as RunReport
+    from squall.pipeline.feed.feed_spout import FeedSpout as FeedSpout
+    from squall.pipeline.sink.parquet_sink import ParquetSink as ParquetSink
+    from squall.pipeline.tail.tail_spout import TailSpout as TailSpout
+    from squall.scheduler.client.cluster import Cluster as Cluster
+    from squall.scheduler.client.job import Job as Job
+    from squall.scheduler.cluster.local_cluster import LocalCluster as LocalCluster
+    from squall.scheduler.cluster.local_cluster import run as run
 
 _HOMES = {
     "engine.api.async_component": "AsyncBolt AsyncSpout",
@@ -85,58 +95,7 @@ _ON_DEMAND = {name: f"squall.{home}" for home, names in _HOMES.items() for name 
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "AckedPrefix",
-    "AsyncBolt",
-    "AsyncSpout",
-    "BasicBolt",
-    "BasicCollector",
-    "BatchBolt",
-    "BatchCollector",
-    "BatchSpout",
-    "Bolt",
-    "BoltAckInfo",
-    "BoltCollector",
-    "BoltDeclarer",
-    "BoltExecuteInfo",
-    "BoltFailInfo",
-    "Cluster",
-    "ClusterError",
-    "ColumnBatch",
-    "ComponentError",
-    "Config",
-    "ConfigError",
-    "CustomGrouping",
-    "Declarer",
-    "Emit",
-    "EmitInfo",
-    "FailedTuple",
-    "Failure",
-    "FeedSpout",
-    "Job",
-    "LocalCluster",
-    "ParquetSink",
-    "ProtocolError",
-    "ReplayingSpout",
-    "RunReport",
-    "Spout",
-    "SpoutAckInfo",
-    "SpoutCollector",
-    "SpoutFailInfo",
-    "SquallError",
-    "Stream",
-    "TailSpout",
-    "TaskHook",
-    "Topology",
-    "TopologyBuilder",
-    "TopologyContext",
-    "TopologyError",
-    "Tuple",
-    "UsageError",
-    "bolt",
-    "run",
-    "spout",
-]
+__all__ = list(_ON_DEMAND)
 
 __getattr__ = on_demand(__name__, _ON_DEMAND)
 

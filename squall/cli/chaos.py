@@ -14,14 +14,14 @@ import click
 from squall import __version__
 from squall.chaos.mix import ALL, GROUPS, kinds_of
 from squall.chaos.proof import Proof
+from squall.chaos.result_text import expected_text, parameters_text, seed_text, timeline_text, verdict_text
 from squall.chaos.tapping import Tapping
 from squall.chaos.taps import sinks_of, tap
-from squall.chaos.text import expected_text, parameters_text, seed_text, timeline_text, verdict_text
 from squall.chaos.trial import SETTINGS, StoppedTrial, Subject
 from squall.cli.given.interrupts import Interrupts
 from squall.cli.given.loader import load_topology
 from squall.cli.given.settings import layers_of, settings_option
-from squall.cli.given.target import target_options
+from squall.cli.given.topology_target import target_options
 from squall.cli.shown.output import note, reserve_stdout, say, say_json
 from squall.engine.report.document import with_schema
 from squall.scheduler.cluster.size import check_workers

@@ -8,7 +8,7 @@ import click
 
 from squall.cli.given.loader import load_topology
 from squall.cli.given.settings import layers_of, settings_option
-from squall.cli.given.target import use_settings_beside
+from squall.cli.given.topology_target import use_settings_beside
 from squall.cli.shown.output import reserve_stdout, say, say_json
 
 

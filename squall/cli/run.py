@@ -14,7 +14,7 @@ import click
 
 from squall.cli.given.checks import Seconds, SomePath
 from squall.cli.given.settings import settings_option
-from squall.cli.given.target import target_options
+from squall.cli.given.topology_target import target_options
 from squall.cli.shown.screen import LINE_INTERVAL_SECS, SCREEN_INTERVAL_SECS
 
 if TYPE_CHECKING:

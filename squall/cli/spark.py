@@ -17,7 +17,7 @@ from squall.cli.given.checks import SomePath
 from squall.cli.given.interrupts import Interrupts
 from squall.cli.given.loader import load_topology
 from squall.cli.given.settings import layers_of
-from squall.cli.given.target import target_argument
+from squall.cli.given.topology_target import target_argument
 from squall.cli.shown.output import note, reserve_stdout, say, say_json
 from squall.cli.shown.screen import Block, Cell, Grid, print_blocks
 from squall.engine.errors import UsageError

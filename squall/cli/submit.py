@@ -13,7 +13,7 @@ import click
 from squall.cli.given.interrupts import Interrupts
 from squall.cli.given.load_child import load_apart
 from squall.cli.given.settings import layers_of, settings_option
-from squall.cli.given.target import target_options
+from squall.cli.given.topology_target import target_options
 from squall.cli.run import exit_code
 from squall.cli.shown.live import DeathNews
 from squall.cli.shown.output import note, say_json

@@ -14,33 +14,26 @@ from typing import TYPE_CHECKING
 from squall.on_demand import on_demand
 
 if TYPE_CHECKING:
-    from squall.engine.clock import ManualClock
-    from squall.testing.complete import TopologyFailed, complete_topology
-    from squall.testing.feeder import AckTracker, FeederSpout
-    from squall.testing.fixed_spout import FixedSpout
-    from squall.testing.simulated import SimulatedCluster
-    from squall.testing.waiting import wait_for
-
-__all__ = [
-    "AckTracker",
-    "FeederSpout",
-    "FixedSpout",
-    "ManualClock",
-    "SimulatedCluster",
-    "TopologyFailed",
-    "complete_topology",
-    "wait_for",
-]
+    from squall.engine.clock import ManualClock as ManualClock
+    from squall.testing.complete import TopologyFailed as TopologyFailed
+    from squall.testing.complete import complete_topology as complete_topology
+    from squall.testing.simulated import SimulatedCluster as SimulatedCluster
+    from squall.testing.spouts import AckTracker as AckTracker
+    from squall.testing.spouts import FeederSpout as FeederSpout
+    from squall.testing.spouts import FixedSpout as FixedSpout
+    from squall.testing.waiting import wait_for as wait_for
 
 _HOMES = {
-    "AckTracker": "squall.testing.feeder",
-    "FeederSpout": "squall.testing.feeder",
-    "FixedSpout": "squall.testing.fixed_spout",
+    "AckTracker": "squall.testing.spouts",
+    "FeederSpout": "squall.testing.spouts",
+    "FixedSpout": "squall.testing.spouts",
     "ManualClock": "squall.engine.clock",
     "SimulatedCluster": "squall.testing.simulated",
     "TopologyFailed": "squall.testing.complete",
     "complete_topology": "squall.testing.complete",
     "wait_for": "squall.testing.waiting",
 }
+
+__all__ = list(_HOMES)
 
 __getattr__ = on_demand(__name__, _HOMES)

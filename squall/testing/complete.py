@@ -16,8 +16,8 @@ from squall.engine.api.failure import TIMEOUT, Failure
 from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.api.topology import Topology, check_topology
 from squall.engine.errors import ClusterError, SquallError, UsageError
-from squall.testing.fixed_spout import FixedSpout
 from squall.testing.simulated import SimulatedCluster
+from squall.testing.spouts import FixedSpout
 
 _SHOWN = 5
 

@@ -17,8 +17,8 @@ import pytest
 
 from squall.chaos.mix import kinds_of
 from squall.chaos.proof import Proof, SeedResult
+from squall.chaos.result_text import seed_text, timeline_text
 from squall.chaos.taps import sinks_of
-from squall.chaos.text import seed_text, timeline_text
 from squall.chaos.trial import SETTINGS, Subject
 from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology, check_topology

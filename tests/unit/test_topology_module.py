@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from squall.cli.given.loader import Loaded, load_topology
-from squall.cli.given.target import read_target
+from squall.cli.given.topology_target import read_target
 from squall.engine.api.config import Config
 from squall.engine.errors import UsageError
 from squall.scheduler.client.topology_code import pack

@@ -1,11 +1,15 @@
-"""FeederSpout: a spout that a test feeds by hand, and that shows the test every ack and failure; AckTracker counts.
+"""Spouts for tests: FeederSpout, which a test feeds by hand and which shows the test every ack and failure (AckTracker
+counts them); FixedSpout, which emits a list.
 
-Guarantees: tuples are emitted in the order fed, each once (a failed one is not emitted again: feed it again); acks and
-failures are seen in the order in which the spout received them. With several tasks, the first to ask takes the next.
-Readers see whole records only, even if a process is killed at any point.
+Guarantees of FeederSpout: tuples are emitted in the order fed, each once (a failed one is not emitted again: feed it
+again); acks and failures are seen in the order in which the spout received them. With several tasks, the first to ask
+takes the next. Readers see whole records only, even if a process is killed at any point. The test and the tasks, in
+this process or in workers, share files, so values and message ids must be picklable. A tuple that a killed worker had
+taken but not emitted is lost; `unanswered` has it.
 
-The test and the tasks, in this process or in workers, share files, so values and message ids must be picklable. A tuple
-that a killed worker had taken but not emitted is lost; `unanswered` has it.
+Guarantees of FixedSpout: every tuple is emitted, in the order of the list, with its position as message id, and again
+after each failure until it is acked. Several tasks take the list's items in turn. After its worker's death a task
+begins anew.
 """
 
 from __future__ import annotations
@@ -17,13 +21,14 @@ import os
 import pickle
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from squall.engine.api.component import Spout
 from squall.engine.api.failure import Failure
-from squall.engine.api.stream import DEFAULT_STREAM, Outputs
+from squall.engine.api.replaying import ReplayingSpout
+from squall.engine.api.stream import DEFAULT_STREAM, Emit, Outputs
 
 if TYPE_CHECKING:
     from squall.engine.api.collectors import SpoutCollector
@@ -208,3 +213,22 @@ class AckTracker:
     def fails_of(self, message_id: Any) -> int:
         """Total failures of this message."""
         return sum(failed == message_id for failed, _ in self._feeder.failures)
+
+
+class FixedSpout(ReplayingSpout):
+    """Emits `tuples`: a list for the default stream, or stream name -> list, one after the other."""
+
+    first_delay_secs = 0.0
+
+    def __init__(self, outputs: Outputs, tuples: Iterable[Any] | Mapping[str, Iterable[Any]]) -> None:
+        self.outputs = outputs
+        streams = tuples if isinstance(tuples, Mapping) else {DEFAULT_STREAM: tuples}
+        self._items = [(stream, item) for stream, items in streams.items() for item in items]
+
+    def start(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        self._mine = range(context.task_index, len(self._items), len(context.component_tasks(context.component_id)))
+
+    def read(self) -> Iterator[Any]:
+        for position in self._mine:
+            stream, item = self._items[position]
+            yield position, Emit(item, stream)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from squall.chaos.text import compared_text, failures_text
+from squall.chaos.result_text import compared_text, failures_text
 from squall.engine.report.failure_log import ComponentFailures, FailureRecord
 
 
