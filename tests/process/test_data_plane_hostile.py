@@ -1,4 +1,4 @@
-"""Frames that no worker of ours would send: refused, counted, never decoded, and no harm to anyone."""
+"""Frames that no worker of this assignment would send: refused, counted, never decoded, and no harm to anyone."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from squall.ipc import codec
-from squall.ipc.frame import CREDIT, HELLO, KNOWN, LOST
-from tests.process.planes import Make, Marker, attack, endpoints, frame, pair, parcel, settled, turn_until
+from squall.ipc.frame import CREDIT, HELLO, KNOWN, LOST, opening_of
+from tests.process.planes import MIB, Make, Marker, attack, endpoints, frame, pair, parcel, settled, turn_until
 
 
 @pytest.fixture
@@ -23,6 +23,7 @@ def make() -> Iterator[Make]:
         yield make
 
 
+FORMER, OTHER = opening_of("t-1-00000000", 2), opening_of("t-2-00000000", 1)
 GOOD, _ = codec.encode(parcel("good"))
 REF = (os.getpid(), 1, 5, 4096, 100_000, 1, 0)
 
@@ -64,6 +65,14 @@ BAD_FRAMES: dict[str, tuple[list[bytes], str]] = {
     "short reference": (frame([GOOD, descriptors((True, (1, 2)))]), "worker 0 cannot be decoded: ValidationError"),
     "foreign file": (frame([GOOD, descriptors((True, REF))]), "frame 1 of worker 0 cannot be decoded: "),
     "dead process": (frame([GOOD, descriptors((True, (0, *REF[1:])))]), "decoded: ClusterError: cannot attach"),
+    "other topology": (frame([GOOD], OTHER), "frame of another topology"),
+    "hello of a later incarnation of another topology": (
+        frame([], OTHER, kind=HELLO, sender_incarnation=0xFFFF_FFFF, sequence=0), "frame of another topology",
+    ),
+    "former version": (frame([GOOD], FORMER), "frame of version 2 of the topology's assignment; this is 1"),
+    "hello of a later incarnation of a former version": (
+        frame([], FORMER, kind=HELLO, sender_incarnation=0xFFFF_FFFF, sequence=0), "frame of version 2",
+    ),
 }
 
 
@@ -95,6 +104,7 @@ def test_frame_that_is_refused_is_never_unpickled(make: Make, tmp_path: Path) ->
     whole = frame([evil])[0]
     messages = [[whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]] for at in range(len(whole))]
     messages += [frame([evil], receiver=9), frame([evil], receiver_incarnation=9), frame([evil], sender=7)]
+    messages += [frame([evil], OTHER), frame([evil], FORMER, sequence=2), [*frame([evil], OTHER), *[bytes(MIB)] * 8]]
     messages += [frame([evil], sequence=1 << 40), frame([evil], kind=HELLO), frame([evil], kind=CREDIT), [evil]]
     attack(other, *messages)
     turn_until(lambda: other.plane.counts["frames refused"] == len(messages), [other])

@@ -1,4 +1,4 @@
-"""The forking parent: real forks, real deaths. What becomes of its workers when it dies: test_supervisor_process.py."""
+"""The forking parent: real forks, real deaths. What becomes of its workers when it dies: tests/chaos/who_dies.py."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import psutil
 import pytest
@@ -11,8 +10,6 @@ import pytest
 from squall.ipc.run_parent import try_flock
 from squall.scheduler.common.mark import processes_of, role_of
 from squall.scheduler.common.process_title import RoleKind
-from squall.scheduler.supervisor.history import read_history
-from tests.process.cli import start
 from tests.process.history_check import broken_rules
 from tests.process.standing_tools import ENDLESS, Standing, directory
 from tests.process.waiting import wait_for
@@ -28,56 +25,9 @@ def workers(cluster: Standing) -> list[int]:
     return [row["pid"] for row in cluster.described("one")["workers"] if row["state"] == "ready"]
 
 
-def submit_two_workers(cluster: Standing) -> list[int]:
-    cluster.ok("submit", ENDLESS, "--name", "one", "--workers", "2")
-    return wait_for("both workers", lambda: len(found := workers(cluster)) == 2 and found)
-
-
-def test_a_killed_nimbus_comes_back_and_commands_wait_for_it(cluster: Standing) -> None:
-    cluster.up(slots=2)
-    before = submit_two_workers(cluster)
-    killed = cluster.nimbus()
-    # Without the keeper held, the next Nimbus could be there before the command has asked for the first.
-    with cluster.keeper_held() as keeper:
-        killed.kill()
-        wait_for("the end of Nimbus", lambda: killed.status() == psutil.STATUS_ZOMBIE)
-        with start("deactivate", "one", SQUALL_DIR=str(cluster.path)) as waiting:
-            assert waiting.stderr is not None
-            assert waiting.stderr.readline() == "Nimbus is away, waiting for it for up to 5 s\n"
-            keeper.resume()
-            _, err = waiting.communicate(timeout=100)
-    assert (waiting.returncode, err) == (0, "")
-    assert cluster.nimbus().pid != killed.pid
-    assert workers(cluster) == before
-    cluster.ok("activate", "one")
-    acked = cluster.described("one")["acked"]
-    wait_for("more acks", lambda: cluster.described("one")["acked"] > acked)
-    assert cluster.json("down")["killed"] == 0
-
-
-def test_a_killed_supervisors_workers_are_adopted_and_can_be_told_things(
-    cluster: Standing, record_property: Callable[[str, object], None]
-) -> None:
-    cluster.up(slots=2)
-    before = submit_two_workers(cluster)
-    killed_at = time.monotonic()
-    cluster.supervisor("node-1").kill()
-
-    def adopted() -> list[float]:
-        steps = [step for step in read_history(cluster.run_dir.logs) if step.at_secs > killed_at]
-        return [step.at_secs for step in steps if step.event == "ready"]
-
-    wait_for("both adopted", lambda: len(adopted()) == 2)
-    millis = (max(adopted()) - killed_at) * 1000
-    record_property("supervisor_death_to_adopted_ms", millis)
-    print(f"from the death of the supervisor to all workers adopted: {millis:.0f} ms")
-    cluster.ok("deactivate", "one")
-    # At rest only if every worker has heard of it.
-    assert cluster.json("kill", "one")["pending"] == 0
-    steps = read_history(cluster.run_dir.logs)
-    assert "cannot be reached" not in cluster.run_dir.daemon_log("supervisor-node-1").read_text()
-    assert {step.pid for step in steps if step.event in ("started", "stopped")} == set(before)
-    assert broken_rules(cluster.run_dir) == []
+def submit(cluster: Standing, workers_wanted: int = 2) -> list[int]:
+    cluster.ok("submit", ENDLESS, "--name", "one", "--workers", str(workers_wanted))
+    return wait_for("the workers", lambda: len(found := workers(cluster)) == workers_wanted and found)
 
 
 def daemons(cluster: Standing) -> set[psutil.Process]:
@@ -88,8 +38,9 @@ def daemons(cluster: Standing) -> set[psutil.Process]:
 
 def test_what_a_killed_keeper_kept_runs_on_and_the_next_up_adopts_it(cluster: Standing) -> None:
     cluster.up(nodes=2, slots=2)
-    before = submit_two_workers(cluster)
+    before = submit(cluster)
     first = daemons(cluster)
+    assert try_flock(cluster.run_dir.keeper_lock) is None, "a second keeper is impossible"
     keeper = cluster.keeper()
     keeper.kill()
     wait_for("its end", lambda: not keeper.is_running())
@@ -115,20 +66,21 @@ def test_what_a_killed_keeper_kept_runs_on_and_the_next_up_adopts_it(cluster: St
     assert broken_rules(cluster.run_dir) == []
 
 
-def test_a_second_keeper_is_impossible(cluster: Standing) -> None:
+@pytest.mark.parametrize("stopped", ["nimbus", "supervisor"])
+def test_a_daemon_that_stands_still_is_ended_with_the_cluster_which_then_goes_on(
+    cluster: Standing, stopped: str
+) -> None:
     cluster.up(slots=1)
-    assert try_flock(cluster.run_dir.keeper_lock) is None
-    for detached in ([], ["--detach"]):
-        assert "a cluster runs in" in cluster.refused(2, "up", *detached)
-
-
-def test_who_ends_a_cluster_without_nimbus_ends_the_keeper_for_good(cluster: Standing) -> None:
-    cluster.up(nodes=2, slots=1)
+    before = submit(cluster, workers_wanted=1)
     with cluster.keeper_held() as keeper:
-        cluster.nimbus().suspend()
-        assert cluster.json("down")["killed"] > 0
+        (cluster.nimbus() if stopped == "nimbus" else cluster.supervisor("node-1")).suspend()
+        done = cluster.run("down", "-w", "1")
+        assert (done.returncode, done.stdout.startswith(f"cluster in {cluster.path} is stopped")) == (0, True)
+        assert ("Nimbus does not answer; ended 4 processes without draining\n" in done.stderr) == (stopped == "nimbus")
         assert not keeper.is_running() or keeper.status() == psutil.STATUS_ZOMBIE
     assert processes_of(cluster.run_dir) == []
+    cluster.up(slots=1)
+    wait_for("another worker", lambda: (found := workers(cluster)) and found != before)
 
 
 @pytest.mark.slow

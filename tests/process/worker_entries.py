@@ -8,12 +8,10 @@ import signal
 import subprocess
 import sys
 
-from squall.ipc.control import ControlClient
-from squall.ipc.rundir import RunDir
-from squall.scheduler.common.messages import WorkerBoot, WorkerFailed, WorkerReady
+from squall.scheduler.common.messages import WorkerBoot
 
-WAIT_SECS = 30.0
-"""No test worker outlives its test by more, whatever goes wrong."""
+WAIT_SECS = 150.0
+"""No test worker lives longer, whatever goes wrong."""
 
 IMPORTED_BY = os.getpid()
 """Stands for user code: nobody but a worker imports this module."""
@@ -70,50 +68,3 @@ def grandparent(boot: WorkerBoot) -> int:
     child = subprocess.Popen(["sleep", str(WAIT_SECS)])
     print(child.pid, flush=True)
     return sleeper(boot)
-
-
-class ReadyWorker:
-    """Talks to its supervisor as a real worker does."""
-
-    def __init__(self, boot: WorkerBoot) -> None:
-        self._boot = boot
-        run_dir = RunDir(boot.run_dir)
-        name = boot.sender
-        self._control = ControlClient(run_dir.node_socket(boot.node), run_dir.key(), name)
-
-    def tell_ready(self) -> None:
-        self._control.send_event(WorkerReady(self._boot.port, self._boot.incarnation, os.getpid()))
-
-    def tell_failed(self, error: str) -> None:
-        boot = self._boot
-        self._control.send_event(WorkerFailed(boot.port, boot.incarnation, error, "the traceback"))
-        self._control.close()
-
-    def wait_for_stop(self) -> int:
-        """Print events until told to stop."""
-        signal.alarm(round(WAIT_SECS))
-        while self._control.socket.poll(round(WAIT_SECS * 1000)):
-            while (event := self._control.recv_event()) is not None:
-                print(event.method, flush=True)
-                if event.method == "StopWorker":
-                    self._control.close()
-                    return 0
-        return 1
-
-
-def ready(boot: WorkerBoot) -> int:
-    worker = ReadyWorker(boot)
-    worker.tell_ready()
-    return worker.wait_for_stop()
-
-
-def deaf(boot: WorkerBoot) -> int:
-    """Ready, but does not stop when told."""
-    worker = ReadyWorker(boot)
-    worker.tell_ready()
-    return sleeper(boot)
-
-
-def fails_while_opening(boot: WorkerBoot) -> int:
-    ReadyWorker(boot).tell_failed("split[3] raised ValueError: bad in prepare")
-    return 1

@@ -232,5 +232,21 @@ def test_state_that_cannot_be_moved_delays_a_fresh_one_and_nothing_is_lost(
         assert present(here) == new
 
 
+def test_a_fresh_submission_that_is_refused_leaves_the_state_alone(run_dir: RunDir) -> None:
+    position = keep_state(run_dir)
+    with nimbus_in(run_dir.path) as here:
+        register(here)
+        run_dir.boards.rmdir()
+        with pytest.raises(ClusterError, match="cannot create status board"):
+            submit(run_dir, here, fresh=True)
+        run_dir.boards.mkdir()
+        with pytest.raises(UsageError, match="workers is 0"):
+            submit(run_dir, here, conf={"workers": 0}, fresh=True)
+        submit(run_dir, here)
+        with pytest.raises(UsageError, match="a topology named 'one' is already running"):
+            submit(run_dir, here, fresh=True)
+        assert position.read_text() == "12"
+
+
 def _fails(*_: object) -> None:
     raise ClusterError("cannot set aside the state of an earlier one: Read-only file system")

@@ -6,12 +6,14 @@ import random
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from unittest.mock import Mock, call, create_autospec
 
 from squall.ipc.board import DEAD, READY, STARTING, STOPPED
 from squall.scheduler.common.messages import (
     Assignment,
     SlotAssignment,
     SlotRef,
+    StopWorker,
     TopologyRecord,
     WorkerBoot,
     WorkerFailed,
@@ -19,6 +21,7 @@ from squall.scheduler.common.messages import (
 )
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
 from squall.scheduler.supervisor.decisions import Order, Supervisor
+from squall.scheduler.supervisor.dispatcher import Dispatcher, SupervisorParts
 from squall.scheduler.supervisor.instruction import (
     ArmTimer,
     DumpStacks,
@@ -159,7 +162,7 @@ def test_a_worker_is_started_on_the_board_first_and_reported_at_each_step() -> N
 
 def test_a_death_is_on_the_board_before_it_is_reported_and_answered_by_a_fork() -> None:
     bench = Bench().run()
-    assert bench.lost() == [f"board 1 {DEAD} 11", "signal 11 SIGKILL", "timer 100.05"]
+    assert bench.lost() == [f"board 1 {DEAD} 11", "signal 11 SIGKILL", "timer 102"]
     assert bench.exited(KILLED) == [
         "1 in a row",
         "report 1 died: killed by SIGKILL",
@@ -179,7 +182,7 @@ def test_last_words_that_come_first_are_in_the_report() -> None:
 
 def test_last_words_that_come_last_are_waited_for() -> None:
     bench = Bench().run()
-    assert bench.die(EXIT_1)[-1] == "timer 100.05"
+    assert bench.die(EXIT_1)[-1] == "timer 100.3"
     (report, *_) = (i for i in bench.slot.worker_failed("boom", bench.now) if isinstance(i, Report))
     assert report.changed.error == "boom"
     assert bench.slot.state is SlotState.STARTING
@@ -409,6 +412,20 @@ def test_a_message_of_another_incarnation_changes_nothing_and_its_worker_is_stop
     ):
         assert node.do(done) == ["6700 send stop 9"]
     assert node.supervisor.slots[PORT].state is SlotState.RUNNING
+
+
+def test_a_worker_of_another_topology_does_not_speak_for_the_slot_and_is_stopped() -> None:
+    """Of the same slot and incarnation."""
+    former, present = (
+        WorkerBoot("/run", "node-1", PORT, 1, 0, wanted.topology, wanted.assignment, "log")
+        for wanted in (work("former-1"), work("words-1"))
+    )
+    parts = create_autospec(SupervisorParts, instance=True, supervisor=None, watch=Mock(), server=Mock())
+    dispatcher = Dispatcher(parts)
+    dispatcher.take_in(present, 11, 5)
+    assert dispatcher.knows(present.sender, PORT)
+    assert not dispatcher.knows(former.sender, PORT)
+    assert parts.server.send_event.call_args_list == [call(former.sender, StopWorker())]
 
 
 def test_whether_a_death_is_excused_is_asked_before_the_board_says_that_it_happened() -> None:
