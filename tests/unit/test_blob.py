@@ -105,6 +105,15 @@ def test_the_attribute_that_holds_a_lock_is_named() -> None:
     )
 
 
+class Exits:
+    def __reduce__(self) -> tuple[object, ...]:
+        raise SystemExit(0)
+
+
+def test_an_exit_while_a_component_is_pickled_is_told() -> None:
+    assert "keep.inner, a Exits, cannot be pickled (0)" in refusal(Keep(inner=Exits()))
+
+
 def test_a_function_is_told_where_it_may_make_one() -> None:
     lock = threading.Lock()
 

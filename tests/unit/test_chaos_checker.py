@@ -6,7 +6,7 @@ import ast
 import json
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,34 +19,28 @@ SINK = "sink from words/default"
 COUNT = 20
 
 
-OPEN: list[LineLog] = []
-
-
-@pytest.fixture(autouse=True)
-def close_logs() -> Iterator[None]:
-    yield
-    while OPEN:
-        OPEN.pop().close()
-
-
 class Planted:
-    """A run as its logs would tell of it: each message is emitted, received by the sink with two values, and acked."""
+    """A run as its logs would tell of it: each message is emitted, received by the sink with some values, and acked."""
 
-    def __init__(self, directory: Path, name: str, count: int = COUNT) -> None:
+    def __init__(
+        self, directory: Path, name: str, count: int = COUNT, values: Callable[[int], str] = lambda number: "ab"
+    ) -> None:
+        """`values`: the values that the sink receives of a message, a letter each."""
         self.path = directory / name
         self.path.mkdir()
         self.source, self.sink = LineLog(self.path / "source-0"), LineLog(self.path / "sink-0")
-        OPEN.extend((self.source, self.sink))
         self.ns = 0
         for number in range(count):
-            self.all_of(number)
+            self.all_of(number, values(number))
 
-    def all_of(self, number: int) -> None:
+    def all_of(self, number: int, values: str = "ab") -> None:
         """All records of one message."""
-        self.emit(number)
-        self.receive(number, "a")
-        self.receive(number, "b")
-        self.ack(number)
+        self.play(number, "emit", *values, "ack")
+
+    def play(self, number: int, *records: str) -> None:
+        """Some records of one message; those that are no name of a method here are values that the sink receives."""
+        for record in records:
+            getattr(self, record)(number) if hasattr(self, record) else self.receive(number, record)
 
     def tick(self) -> int:
         self.ns += 1
@@ -116,8 +110,7 @@ def test_what_is_planted_is_named_and_nothing_else(tmp_path: Path, laws: list[La
     run = Planted(tmp_path, "run", 0)
     while left:
         number = rng.choice(list(left))
-        what = left[number].pop(0)
-        getattr(run, what)(number) if hasattr(run, what) else run.receive(number, what)
+        run.play(number, left[number].pop(0))
         if not left[number]:
             del left[number]
     verdict = judge(run.read(), laws)
@@ -130,20 +123,15 @@ def test_what_is_planted_is_named_and_nothing_else(tmp_path: Path, laws: list[La
     assert verdict.asked == {SINK: "values"}
 
 
-def test_a_message_that_was_never_emitted_is_named(tmp_path: Path, laws: list[Law]) -> None:
+def test_what_a_source_with_an_end_leaves_out_or_makes_up_is_named(tmp_path: Path, laws: list[Law]) -> None:
     whole = [Planted(tmp_path, name).read() for name in ("third", "fourth")]
-    verdict = judge(Planted(tmp_path, "run", COUNT - 1).read(), laws, learn_source(whole, ends=True))
-    assert kinds(verdict) == [("lost", f"lines[0] message {COUNT - 1}")]
-
-
-def test_a_message_that_a_source_with_an_end_makes_up_is_named(tmp_path: Path, laws: list[Law]) -> None:
-    whole = [Planted(tmp_path, name).read() for name in ("third", "fourth")]
+    source = learn_source(whole, ends=True)
+    shorter = Planted(tmp_path, "shorter", COUNT - 1).read()
+    assert kinds(judge(shorter, laws, source)) == [("lost", f"lines[0] message {COUNT - 1}")]
     run = Planted(tmp_path, "run")
     run.all_of(4711)
-    verdict = judge(run.read(), laws, learn_source(whole, ends=True))
-    assert kinds(verdict) == [("invented", "lines[0] message 4711")]
-    varying = learn_source([whole[0], Planted(tmp_path, "fifth", COUNT - 1).read()], ends=True)
-    verdict = judge(run.read(), laws, varying)
+    assert kinds(judge(run.read(), laws, source)) == [("invented", "lines[0] message 4711")]
+    verdict = judge(run.read(), laws, learn_source([whole[0], shorter], ends=True))
     assert verdict.good
     assert verdict.not_shown
 
@@ -181,8 +169,7 @@ def test_skipped_messages_of_a_source_without_an_order_are_said_to_be_unseen(tmp
 
 def test_a_dead_letter_that_no_poison_explains_is_found(tmp_path: Path, laws: list[Law]) -> None:
     run = Planted(tmp_path, "run")
-    run.emit(4711)
-    run.dead(4711)
+    run.play(4711, "emit", "dead")
     poison = f"^{digest(4711)[:3]}"
     assert judge(run.read(), laws, may_die=matches("^zz", poison)).good
     assert kinds(judge(run.read(), laws, may_die=matches())) == [("given up", "lines[0] message 4711")]
@@ -221,32 +208,22 @@ def test_what_differs_without_faults_is_not_asked_of_runs_with_faults(tmp_path: 
 
 
 def test_a_message_that_arrives_in_every_run_without_faults_has_to_arrive(tmp_path: Path) -> None:
-    def planted(name: str, silent: int, times: int) -> Planted:
-        run = Planted(tmp_path, name, 0)
-        for number in range(COUNT):
-            run.emit(number)
-            for _ in range(0 if number == silent else times):
-                run.receive(number, "a")
-            run.ack(number)
-        return run
+    def planted(name: str, silent: int, times: int) -> CheckedRun:
+        return Planted(tmp_path, name, COUNT, lambda number: "" if number == silent else "a" * times).read()
 
-    laws = learn([planted("first", 5, 1).read(), planted("second", 5, 2).read()])
+    laws = learn([planted("first", 5, 1), planted("second", 5, 2)])
     assert [law.asks for law in laws] == ["presence"]
-    assert judge(planted("good", 5, 3).read(), laws).good
-    assert kinds(judge(planted("bad", 7, 3).read(), laws)) == [("lost", "lines[0] message 7")]
+    assert judge(planted("good", 5, 3), laws).good
+    assert kinds(judge(planted("bad", 7, 3), laws)) == [("lost", "lines[0] message 7")]
 
 
 def test_where_it_is_chance_which_messages_arrive_none_has_to(tmp_path: Path) -> None:
     """A bolt that emits for the first tuple of each word in a batch: what a batch is depends on time."""
 
     def planted(name: str, *silent: int) -> CheckedRun:
-        run = Planted(tmp_path, name, 0)
-        for number in range(COUNT):
-            run.emit(number)
-            for _ in range(0 if number in silent else 1 + len(silent)):
-                run.receive(number, "a")
-            run.ack(number)
-        return run.read()
+        return Planted(
+            tmp_path, name, COUNT, lambda number: "" if number in silent else "a" * (1 + len(silent))
+        ).read()
 
     laws = learn([planted("first", 1), planted("second", 1, 2)])
     assert [law.asks for law in laws] == ["nothing"]
@@ -256,29 +233,19 @@ def test_where_it_is_chance_which_messages_arrive_none_has_to(tmp_path: Path) ->
 
 
 def test_messages_that_always_fail_at_first_have_to_arrive(tmp_path: Path) -> None:
-    def planted(name: str, arrives: bool) -> CheckedRun:
+    def planted(name: str, *arrives: str) -> CheckedRun:
         run = Planted(tmp_path, name, 0)
-        run.emit(1)
-        run.fail(1)
-        run.emit(1)
-        if arrives:
-            run.receive(1, "a")
-        run.ack(1)
+        run.play(1, "emit", "fail", "emit", *arrives, "ack")
         return run.read()
 
-    laws = learn([planted("first", True), planted("second", True)])
+    laws = learn([planted("first", "a"), planted("second", "a")])
     assert [law.asks for law in laws] == ["presence"]
-    assert kinds(judge(planted("bad", False), laws)) == [("lost", "lines[0] message 1")]
+    assert kinds(judge(planted("bad"), laws)) == [("lost", "lines[0] message 1")]
 
 
 def test_values_that_depend_on_replays_are_only_counted(tmp_path: Path) -> None:
     second = Planted(tmp_path, "second", COUNT - 1)
-    second.emit(COUNT - 1)
-    second.fail(COUNT - 1)
-    second.emit(COUNT - 1)
-    second.receive(COUNT - 1, "a")
-    second.receive(COUNT - 1, "another sum")
-    second.ack(COUNT - 1)
+    second.play(COUNT - 1, "emit", "fail", "emit", "a", "another sum", "ack")
     (law,) = learn([Planted(tmp_path, "first").read(), second.read()])
     assert law.asks == "count"
 
@@ -294,13 +261,7 @@ def test_what_few_messages_do_without_faults_is_a_finding(tmp_path: Path, bad: i
     """A bolt that loses or repeats one record in a hundred by chance: each run without faults has others."""
 
     def planted(name: str, *odd: int) -> CheckedRun:
-        run = Planted(tmp_path, name, 0)
-        for number in range(200):
-            run.emit(number)
-            for _ in range(bad if number in odd else good):
-                run.receive(number, "a")
-            run.ack(number)
-        return run.read()
+        return Planted(tmp_path, name, 200, lambda number: "a" * (bad if number in odd else good)).read()
 
     first, second = planted("first", 3), planted("second", 120, 121)
     laws = learn([first, second])
@@ -316,13 +277,7 @@ def test_many_messages_that_differ_are_no_finding(tmp_path: Path) -> None:
     """A bolt that samples: of what arrives at all, hardly any message arrives in both runs."""
 
     def planted(name: str, first: int) -> CheckedRun:
-        run = Planted(tmp_path, name, 0)
-        for number in range(400):
-            run.emit(number)
-            if number % 3 == first:
-                run.receive(number, "a")
-            run.ack(number)
-        return run.read()
+        return Planted(tmp_path, name, 400, lambda number: "a" if number % 3 == first else "").read()
 
     references = [planted("first", 0), planted("second", 1)]
     laws = learn(references)
@@ -347,8 +302,7 @@ def test_what_is_emitted_after_the_ack_of_its_input_is_named(tmp_path: Path) -> 
     def planted(name: str) -> CheckedRun:
         run = Planted(tmp_path, name, 0)
         for number in range(3):
-            run.emit(number)
-            run.ack(number)
+            run.play(number, "emit", "ack")
             run.sink.append("in", SINK, ["acked by words"], digest(number), run.tick())
         return run.read()
 
@@ -407,7 +361,6 @@ class Placed(Planted):
     def __init__(self, directory: Path, name: str, task_of: Callable[[int, str], int]) -> None:
         super().__init__(directory, name, 0)
         tasks = [self.sink, LineLog(self.path / "sink-1")]
-        OPEN.append(tasks[1])
         for index, log in enumerate(tasks):
             log.append("task", index, [SINK])
         for number in range(COUNT):
@@ -450,13 +403,11 @@ def test_tasks_that_differ_without_faults_are_said_not_to_be_compared(tmp_path: 
 def test_what_is_emitted_again_after_any_failure_has_its_old_id(tmp_path: Path, laws: list[Law]) -> None:
     """A spout that goes back to a position emits acked messages again; so does its next incarnation."""
     run = Planted(tmp_path, "run", COUNT - 1)
-    run.emit(COUNT - 1)
-    run.fail(COUNT - 1)
+    run.play(COUNT - 1, "emit", "fail")
     for number in (COUNT - 2, COUNT - 1):
         run.all_of(number)
     run.source.close()
     run.source = LineLog(run.path / "source-1")
-    OPEN.append(run.source)
     run.emit(3)
     assert judge(run.read(), laws).good
 
@@ -486,8 +437,7 @@ def test_it_is_a_program(
 
 def test_tasks_that_use_the_same_id_are_noticed(tmp_path: Path) -> None:
     for task, key in ((0, "aa"), (1, "aa"), (1, "bb")):
-        OPEN.append(LineLog(tmp_path / f"source-{task}-{key}"))
-        OPEN[-1].append("emit", key, "d", 1, f"lines[{task}] message 0")
+        LineLog(tmp_path / f"source-{task}-{key}").append("emit", key, "d", 1, f"lines[{task}] message 0")
     assert {key: message.names_differ for key, message in read_run(tmp_path).messages.items()} == {
         "aa": True, "bb": False,
     }  # fmt: skip

@@ -187,10 +187,10 @@ class RowSink(BasicBolt):
         assert tup.fields == ("number",)
 
 
-def by_batches(divisors: BatchBolt | None = None) -> Topology:
+def by_batches() -> Topology:
     builder = TopologyBuilder()
     builder.set_spout("numbers", Numbers())
-    builder.set_bolt("divisors", divisors or Divisors(), parallelism=2).shuffle_grouping("numbers").set_config(
+    builder.set_bolt("divisors", Divisors(), parallelism=2).shuffle_grouping("numbers").set_config(
         tick_tuple_freq_secs=1
     )
     ends = builder.set_bolt("ends", BatchSink(), parallelism=2).fields_grouping("divisors", "divisor")
@@ -277,15 +277,6 @@ def test_a_message_that_is_told_to_have_failed_comes_again(
     assert all(message.fails == 1 and message.acked_ns is not None for message in twice)
 
 
-@BOTH
-def test_without_ackers_acks_come_early(
-    tmp_path: Path, topology: Topology, count: int, laws: dict[str, str]
-) -> None:
-    verdict = judge(run(tmp_path, "untracked", topology, workers=2, ackers=0), learned(tmp_path, topology))
-    # Nothing waits for the words that are held when the run ends: their message may have been acked early, and is lost.
-    assert {"early"} <= verdict.counts.keys() <= {"early", "lost"}
-
-
 def test_groupings_that_decide_the_task_are_held_to_it(tmp_path: Path) -> None:
     builder = TopologyBuilder()
     builder.set_spout("lines", Lines())
@@ -343,19 +334,3 @@ def test_a_bolt_that_emits_after_its_ack_is_told_from_one_that_does_not_anchor(
     assert seen.after_ack.total() == late
     assert sum(map(Counter.total, seen.of_no_message.values())) == len(LINES)
     assert all(name == 'odd"' for _, name in seen.after_ack)
-
-
-class LosesOdd(Divisors):
-    """Takes one row for another: what it emits for odd numbers is anchored to the first of the batch."""
-
-    def execute_batch(self, batch: ColumnBatch, collector: BatchCollector) -> None:
-        if not batch.is_tick:
-            collector.emit_batch(([number for number in batch["number"] if number % 2 == 0],), parents=[
-                row for row, number in enumerate(batch["number"]) if number % 2 == 0
-            ], stream="odd")
-            super().execute_batch(batch, collector)
-
-
-def test_other_rows_than_without_faults_are_found(tmp_path: Path) -> None:
-    verdict = judge(run(tmp_path, "third", by_batches(LosesOdd())), learned(tmp_path, by_batches()))
-    assert {finding.kind for finding in verdict.findings} == {"invented", "repeated"}

@@ -204,21 +204,6 @@ def test_a_message_that_its_spout_does_not_replay_has_failed(settings: dict[str,
         complete_topology(word_count(GivesUp()), config=Config(**settings))
 
 
-class Listed(Finite):
-    """Its message ids are lists."""
-
-    def read(self) -> Iterator[tuple[Any, Any]]:
-        for message_id, values in super().read():
-            yield [message_id], values
-
-
-def test_message_ids_may_be_any_objects() -> None:
-    builder = TopologyBuilder()
-    builder.set_spout("lines", Listed())
-    builder.set_bolt("split", FailsOnce()).shuffle_grouping("lines")
-    assert complete_topology(builder.build())["split"] == [("a",), ("b",), ("fail once",)]
-
-
 class FailsAtFirst(Bolt):
     """Fails the first tuple, and acks the others at the next tick."""
 
@@ -298,11 +283,6 @@ def test_what_cannot_be_sent_is_refused_as_on_a_real_cluster() -> None:
     builder.set_bolt("all", Locks(), parallelism=2).all_grouping("locks")
     with pytest.raises(TaskCrashed, match=r"locks.* field 'lock': a value of type _thread.lock cannot be pickled"):
         complete_topology(builder.build(), {"lines": [("x",)]}, Config(workers=2))
-
-
-def test_what_cannot_be_copied_is_named() -> None:
-    with pytest.raises(TaskCrashed, match=r"lines.* raised TypeError: cannot pickle .*lock' object in its copying"):
-        complete_topology(word_count(), {"lines": [(threading.Lock(),)]})
 
 
 @pytest.mark.parametrize("entry", [complete_topology, SimulatedCluster, run])

@@ -100,6 +100,7 @@ def test_dotted_keys_that_are_not_storms_are_the_users_own() -> None:
     assert config.extra == {"my.key": [1, 2]}
     assert config.for_components()["my.key"] == [1, 2]
     assert Config(**config.to_dict()) == config
+    assert config.explicit() == {"my.key": [1, 2], "workers": 2}
 
 
 def test_components_see_both_names() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,12 +13,16 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
+from squall import Config, FailedTuple, TopologyBuilder, spout
 from squall.cli.shown.live import DeathNews, Look, Progress, watch
+from squall.cli.shown.report_text import emitted_text, failure_lines, metric_lines
 from squall.cli.shown.screen import Block, Grid, alarm_cell, print_blocks, state_cell
 from squall.cli.shown.status_text import topology_line, topology_text
+from squall.engine.core.local import LocalRunner
 from squall.engine.report.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
 from squall.engine.report.run_report import FLOW_COUNTERS, TaskReading
 from squall.scheduler.common.messages import RestartRecord
+from tests.unit.rig import DoesBasic
 from tests.unit.test_plain_text import TEXT
 
 
@@ -95,7 +100,7 @@ def test_no_line_of_a_status_is_wider_than_the_window(name: str) -> None:
     assert topology_line(status("words", 3)).startswith("words ACTIVE, gives way to words-2-0a0b0c0d, 3 of 3 workers")
 
 
-def spout(**counts: int) -> TaskReading:
+def reading(**counts: int) -> TaskReading:
     counters = {**dict.fromkeys((*TASK_COUNTERS, *FLOW_COUNTERS), 0), **counts}
     return TaskReading(1, "numbers", "spout", "node-1:6700", counters, [0] * HISTOGRAM_BUCKETS)
 
@@ -105,11 +110,11 @@ def test_progress_is_a_short_line_and_names_failures_only_if_there_are_any(
 ) -> None:
     progress = Progress("words")
     assert not progress.due
-    progress.update([spout(emitted=123_456_789, tracked=123_456_789, acked=123_456_700, pending=89)])
+    progress.update([reading(emitted=123_456_789, tracked=123_456_789, acked=123_456_700, pending=89)])
     (line,) = capsys.readouterr().err.splitlines()
     assert len(line) <= 100
     assert ("emitted 123,456,789" in line, "acked 123,456,700" in line, "failed" in line) == (True, True, False)
-    progress.update([spout(emitted=10, tracked=10, acked=7, failed=2, dead_letters=1)])
+    progress.update([reading(emitted=10, tracked=10, acked=7, failed=2, dead_letters=1)])
     assert "1 dead letter" in capsys.readouterr().err
     quiet = Progress("words", 0.0, quiet=True)
     quiet.tell_deaths([death(1)])
@@ -136,3 +141,34 @@ def gone_after(looks: int) -> Callable[[], Look | str]:
 def test_why_there_is_nothing_more_to_see_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
     watch(gone_after(2), 0.0)
     assert capsys.readouterr().out.splitlines() == ["news", "a line", "news", "a line", "it is gone"]
+
+
+def refuse(bolt: DoesBasic, tup: object, collector: object) -> None:
+    bolt.context.counter("seen").inc()
+    bolt.context.histogram("size").update(4)
+    if tup[0] == "bad":  # type: ignore[index]
+        raise FailedTuple("not this one")
+
+
+def test_lines_name_component_reason_and_message() -> None:
+    builder = TopologyBuilder(Config(max_attempts=1))
+    builder.set_spout("source", spout("value")(lambda: ["good", "bad"]))
+    builder.set_bolt("bolt", DoesBasic(refuse)).shuffle_grouping("source")
+    with LocalRunner(builder.build(), copy=lambda spec: spec.component) as runner:
+        document = runner.run(timeout_secs=60).to_dict()
+    (failures,) = failure_lines(document)
+    assert failures.startswith("failures of bolt: 1 failed; the last at ")
+    assert failures.endswith("s was message 1 of source, failed in bolt[2] on local:0: not this one (attempt 1)")
+    assert list(metric_lines(document)) == [
+        "bolt: seen = 2", "bolt: size = count 2, mean 4, p50 4, p90 4, p99 4, max 4",
+    ]  # fmt: skip
+    document |= {"failures": {}, "links": {"lost": 1200, "repeated": 0}}
+    assert list(failure_lines(document)) == ["links: 1,200 lost, 0 repeated"]
+
+
+@pytest.mark.parametrize("name", ["acked", "failed", "dead_letters", "waiting", "pending", "abandoned"])
+def test_the_numbers_in_a_line_add_up_to_its_emits(name: str) -> None:
+    columns = dict.fromkeys(("acked", "failed", "dead_letters", "waiting", "pending", "abandoned"), 1000) | {name: 7}
+    emits, equals, fates = emitted_text({"emitted": 5007, "replayed": 0, **columns}).partition(" = ")
+    assert (emits, equals) == ("5,007 emitted (0 replayed)", " = ")
+    assert sum(int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*\b", fates)) == 5007

@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, example, given, settings
 from squall.cli import commands, dead_letters, spark, verify
 from squall.cli.shown.live import Progress
 from squall.cli.shown.output import note, say, say_json
-from squall.cli.shown.report_text import failure_lines, metric_lines, print_summary
+from squall.cli.shown.report_text import print_summary
 from squall.cli.shown.screen import Grid, print_blocks, show
 from squall.cli.shown.status_text import cluster_text, topology_text
 from squall.engine.errors import ClusterError, UsageError
@@ -35,6 +35,7 @@ from squall.scheduler.common.daemon import PlainFormatter
 from squall.scheduler.records.dead_letters import DeadLetter
 from tests.unit.source import PRODUCT, Source, sources_of
 from tests.unit.test_plain_text import TEXT, dangerous
+from tests.unit.test_screen import status
 
 HOSTILE = "\x1b]0;owned\x07[bold]x[/bold]:fox:\nforged\r\u202e\u2028\x9b2J\ud800"
 
@@ -79,21 +80,9 @@ def account_of(text: str) -> dict[str, Any]:
 
 
 def status_of(text: str) -> dict[str, Any]:
-    report: dict[str, Any] = report_of(text).to_dict()
     return {
-        **report, **account_of(text), "name": text, "id": text, "status": text, "uptime_secs": 1.0,
-        "workers_wanted": 1, "drained": True, "restarts_total": 1,
-        "rates": {"over_secs": 1.0, "emitted_per_sec": 1.0, "acked_per_sec": 1.0, "executed_per_sec": 1.0},
-        "components": {name: {**row, "kind": text, "executors": 1} for name, row in report["components"].items()},
-        "executors": [{"component": text, "tasks": [1, 1], "worker": text}],
-        "workers": [
-            {"worker": text, "pid": 1, "incarnation": 1, "state": text, "uptime_secs": 1.0, "restarts": 1,
-             "executors": 1,
-             "opening": {"component": text, "task": 1, "method": "setup", "secs": 10.0}},
-        ],
-        "given_up": [text], "errors": [],
+        **status(text, 1), **account_of(text), "status": text, "given_up": [text], "faults": [fault_of(text)],
         "deaths": [{"worker": text, "incarnation": 1, "reason": text, "rss_bytes": 1, "error": text}],
-        "faults": [fault_of(text)],
         "replaced_by": {"id": text, "status": text, "workers_wanted": 1, "fresh": True},
     }
 
@@ -194,26 +183,12 @@ def test_foreign_text_does_nothing(name: str, text: str) -> None:
         assert seen.count("\n") <= rendered(LINES[name], "x").count("\n")
 
 
-def test_an_error_is_one_line() -> None:
-    def fails() -> None:
-        with contextlib.suppress(SystemExit):
-            commands.main(["config", "--set", f"{HOSTILE}"])
-
-    assert printed(fails).count("\n") == 1
-
-
 @given(text=TEXT)
 def test_json_is_in_full_and_does_nothing(text: str) -> None:
     seen = printed(lambda: say_json({text: [text]}))
     assert seen.isascii()
     assert dangerous(seen, but="\n") == []
     assert json.loads(seen) == {text: [text]}
-
-
-@given(text=TEXT)
-def test_lines_of_an_account_are_made_plain_by_whoever_shows_them(text: str) -> None:
-    lines = [*failure_lines(account_of(text)), *metric_lines(account_of(text))]
-    assert dangerous(printed(lambda: print_blocks([lines])), but="\n\t") == []
 
 
 # ---- the rule ----

@@ -10,13 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from squall import BasicBolt, Spout, TopologyBuilder
 from squall.cli.commands import main
 from squall.cli.given.loader import load_topology
-from squall.cli.shown.output import say_json
 from squall.engine.errors import UsageError
 from squall.engine.report.document import strict_json
-from squall.scheduler.common.blob import dump
 
 QUIET = "class Q({base}):\n    def __str__(self):\n        raise {worse}\n"
 RAISES = {
@@ -63,10 +60,6 @@ def test_what_a_file_raises_is_told(file: Path, case: str) -> None:
     assert f"{file}:{1 + line}: topology() {told}" in refusal(file, f"def topology():\n{indented}")
 
 
-def test_a_file_does_not_end_the_command_by_an_exit(file: Path) -> None:
-    assert refusal(file, "raise SystemExit(0)") == f"{file}:1: importing it raised SystemExit: 0"
-
-
 PAIR = """
 from squall import Config, TopologyBuilder, spout
 
@@ -106,32 +99,6 @@ def test_what_is_no_topology_is_refused(file: Path, defines: str, said: str) -> 
     assert refusal(file, f"{PAIR}{defines}\n").endswith(said)
 
 
-class _One(Spout):
-    outputs = ("n",)
-
-
-class _Bolt(BasicBolt):
-    pass
-
-
-def _built(bolt: BasicBolt) -> TopologyBuilder:
-    builder = TopologyBuilder()
-    builder.set_spout("one", _One())
-    builder.set_bolt("b", bolt).shuffle_grouping("one")
-    return builder
-
-
-def test_an_exit_while_a_component_is_pickled_is_told() -> None:
-    class Exits:
-        def __reduce__(self) -> tuple[object, ...]:
-            raise SystemExit(0)
-
-    bolt = _Bolt()
-    bolt.inner = Exits()  # type: ignore[attr-defined]
-    with pytest.raises(UsageError, match=r"b\.inner, a .*Exits, cannot be pickled \(0\)"):
-        dump(_built(bolt).build())
-
-
 def test_what_is_no_number_in_json_is_null() -> None:
     document = {"nan": float("nan"), "in": [1.5, (float("inf"), {"x": -float("inf")})], "text": "NaN", "yes": True}
 
@@ -140,11 +107,6 @@ def test_what_is_no_number_in_json_is_null() -> None:
 
     read = json.loads(strict_json(document, sort_keys=True), parse_constant=refuse)
     assert read == {"nan": None, "in": [1.5, [None, {"x": None}]], "text": "NaN", "yes": True}
-
-
-def test_every_command_prints_such_json(capsys: pytest.CaptureFixture[str]) -> None:
-    say_json([float("nan")])
-    assert json.loads(capsys.readouterr().out) == [None]
 
 
 @pytest.mark.parametrize(("arguments", "code"), [(["--help"], 0), (["--nope"], 2)])
