@@ -20,14 +20,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias, Unpack
+from typing import Any, TypeAlias
 
 from squall.engine.errors import UsageError
 from squall.engine.plural import plural
@@ -55,7 +53,7 @@ from squall.pipeline.read.inputs import (
     sources_bytes,
 )
 from squall.pipeline.read.lines import without_open_line
-from squall.pipeline.read.recipe import How, Recipe, recipe_of
+from squall.pipeline.read.recipe import Recipe
 from squall.pipeline.session import spark_session
 from squall.pipeline.write.increment import Written, first_manifest, grown, new_stem
 from squall.pipeline.write.staging import clear_orphans, staged
@@ -63,9 +61,7 @@ from squall.pipeline.write.staging import clear_orphans, staged
 DEFAULT_PARTITIONS = 4
 #: Most partitions: each is a task and a file, so more are a mistake on one machine.
 MAX_PARTITIONS = 1024
-#: Time between two lines about a job.
-TELL_SECS = 3.0
-#: Called with one line about the present step; by a thread of its own while rows are written.
+#: Called with one line about the present step.
 Progress: TypeAlias = Callable[[str], None]
 #: Between two looks at the names, sizes and times of change, with `--follow`.
 LOOK_SECS = 1.0
@@ -100,7 +96,7 @@ class Prepared:
     vanished: tuple[str, ...] = ()
     """Files of the feed that are gone from the input; their rows stay."""
     left_out: tuple[str, ...] = ()
-    """Directories of the input that Squall wrote."""
+    """Feeds inside the input."""
 
 
 def prepare(
@@ -111,19 +107,19 @@ def prepare(
     overwrite: bool = False,
     growing: bool = False,
     progress: Progress = lambda line: None,
-    **how: Unpack[How],
+    **how: Any,
 ) -> Prepared:
     """Make `feed` from the files in `source`, or add those that are new.
 
     `partitions`: of a new feed; DEFAULT_PARTITIONS if None. `growing`: the last line of a text file waits until it has
-    an end. NothingYet if there is nothing for a feed."""
+    an end. `how`: see Recipe. NothingYet if there is nothing for a feed."""
     if partitions is not None and not 1 <= partitions <= MAX_PARTITIONS:
         raise UsageError(f"partitions is {partitions}; allowed: 1 to {MAX_PARTITIONS}")
     target = feed.resolve()
     if target in (source.resolve(), *source.resolve().parents):
         raise UsageError(f"feed {feed} would replace its own input {source}; choose another directory")
-    recipe = recipe_of(source, **how)
-    progress(f"looking for {recipe.format} files in {source}")
+    recipe = Recipe(source, **how)
+    progress(f"looking for {recipe.format_} files in {source}")
     corpus = find_files(source, recipe.pattern, is_text=recipe.is_text)
     with staged(target, overwrite) as staging:
         former = None if overwrite else _former(target)
@@ -137,16 +133,14 @@ def prepare(
         if not change.new:
             if former is None:
                 matching = f" matching {recipe.pattern}" if recipe.pattern else ""
-                raise NothingYet(f"input {source} has no {recipe.format} file{matching}{_skipped_note(corpus)}")
+                raise NothingYet(f"input {source} has no {recipe.format_} file{matching}{_skipped_note(corpus)}")
             progress(f"nothing new among {plural(change.known, 'file')}")
             return Prepared(
                 feed, former, (), corpus.skipped_binary[:SHOWN], vanished=tuple(change.vanished),
                 left_out=corpus.left_out,
             )
         count = partitions or DEFAULT_PARTITIONS
-        base = former or first_manifest(
-            str(source.absolute()), count, recipe.to_dict(), is_plain=recipe.is_plain
-        )
+        base = former or first_manifest(str(source.absolute()), count, recipe.to_dict())
         return _add(feed, recipe, base, corpus, change, staging, progress)
 
 
@@ -164,7 +158,7 @@ def nothing_yet(feed: Path, source: Path) -> Manifest:
     """The manifest of a feed to which nothing was added: its own, or one without rows if there is none."""
     if (feed / MANIFEST_NAME).exists():
         return load_manifest(feed)
-    return Manifest(str(source.absolute()), (), None, 0, 0, None)
+    return Manifest(str(source.absolute()), ())
 
 
 def _check_change(source: Path, target: Path, change: Change) -> None:
@@ -192,8 +186,7 @@ def _add(
         checked = thread.submit(_sources_of, corpus.root, () if recipe.is_text else change.new)
         with spark_session("squall prepare") as spark:
             progress(f"reading {new} into {plural(len(base.partitions), 'partition')}")
-            with _told_bytes(staging, progress):
-                done, written = run_job(spark, recipe, base, corpus.root, change.new, staging)
+            done, written = run_job(spark, recipe, base, corpus.root, change.new, staging)
         sources = [*checked.result(), *(source for one in written for source in one.sources)]
     _check_unchanged(change.new, may_grow=recipe.is_text)
     new_files = sum(not file.start_bytes for file in change.new)
@@ -213,33 +206,11 @@ def _readable(recipe: Recipe, files: Sequence[InputFile]) -> Recipe:
     for file in files:
         if file.problem:
             raise UsageError(f"{file.location} {file.problem}")
-    if recipe.format in ("parquet", "orc"):
-        check_schemas(recipe.format, files)
-    if recipe.format == "csv" and check_quotes(files, recipe.options):
+    if recipe.format_ in ("parquet", "orc"):
+        check_schemas(recipe.format_, files)
+    if recipe.format_ == "csv" and check_quotes(files, recipe.options):
         return replace(recipe, options={**recipe.options, "multiLine": "false"})
     return recipe
-
-
-@contextmanager
-def _told_bytes(staging: Path, progress: Progress) -> Iterator[None]:
-    """Say now and then how much is written, until the block ends."""
-    done = threading.Event()
-
-    def tell() -> None:
-        told = 0
-        while not done.wait(TELL_SECS):
-            written = sum(path.stat().st_size for path in (staging / ROWS_NAME).iterdir())
-            if written > told:
-                told = written
-                progress(f"{written >> 20:,} MiB written so far")
-
-    thread = threading.Thread(target=tell, name="squall-progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
 
 
 def _nothing_left(corpus: Corpus, recipe: Recipe, manifest: Manifest, read: str) -> str:

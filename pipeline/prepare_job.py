@@ -102,13 +102,13 @@ def _write_records(
     refused: list[Written] = []
     root = root if os.path.isdir(root) else os.path.dirname(root)
     tree, locations = root, [file.location for file in files]
-    if recipe.format == "json" and can_check(recipe.options):
+    if recipe.format_ == "json" and can_check(recipe.options):
         found = check_records(spark, root, files, places(base, str(lines)), by_line=not is_document(recipe.options))
         refused = _only_refused(found, lines, staging)
         if copied := [location for one in found for location in one.copied]:
             tree, locations = tree_of(root, files, copied, str(lines))
     frame, source_schema = read_frame(
-        spark, recipe.format, tree, locations, recipe.options, recipe.schema, base.source_schema
+        spark, recipe.format_, tree, locations, recipe.options, recipe.schema, base.source_schema
     )
     if recipe.cleaner:
         frame = with_refused(clean(frame, recipe.cleaner), frame)
@@ -124,7 +124,7 @@ def _only_refused(written: list[Written], lines: Path, staging: Path) -> list[Wr
     for one in written:
         if one.quarantine:
             (lines / one.quarantine.name).rename(staging / one.quarantine.name)
-        one.rows, one.words, one.bytes = None, 0, 0
+        one.rows = None
     return written
 
 
@@ -156,9 +156,6 @@ def _write_lines(root: str, files: Sequence[InputFile], place: PartPlace) -> Wri
                 texts = pyarrow.array(chunk.texts, types["text"])
                 paths = pyarrow.repeat(file.name, len(texts))
                 writer.add([paths, pyarrow.array(chunk.line_nos, types["line_no"]), texts])
-                joined = "\n".join(chunk.texts)
-                writer.written.words += len(joined.split())
-                writer.written.bytes += len(joined.encode()) - len(chunk.texts) + 1
             line_no = last_line(chunk, line_no)
             writer.refuse([(file.name, line.line_no, line.reason or "", line.raw or b"") for line in chunk.refused])
             if not checksums and chunk.refused and not chunk.refused[-1].line_no:

@@ -33,7 +33,6 @@ _FRAME = re.compile(r'^File "(.+)", line (\d+), in (.+)$')
 _NOT_USERS = re.compile(r"/(site-packages|dist-packages|pyspark|python3\.\d+)/|/pipeline/(\w+/)?\w+\.py$|^<frozen")
 #: In the log after a minute. What is raised tells only that there is no context any more.
 _SILENT_MASTER = "All masters are unresponsive"
-_SILENT_DEATH = re.compile(r"Python worker exited unexpectedly|ExecutorLostFailure")
 _TROUBLE = re.compile(r"\bError\b|ERROR|Exception|OutOfMemory|No such file|not found")
 
 

@@ -63,12 +63,8 @@ class Manifest(msgspec.Struct, frozen=True):
 
     input: str
     partitions: tuple[Partition, ...]
-    words: int | None
-    """Sum of len(text.split()) over the rows of a feed of plain lines; None for other feeds."""
-    quarantined: int
-    skipped_binary: int
-    bytes: int | None
-    """UTF-8 bytes of the texts of a feed of plain lines; None for other feeds."""
+    quarantined: int = 0
+    skipped_binary: int = 0
     files: int = 0
     """Source files."""
     quarantine_reasons: dict[str, int] = {}

@@ -1,10 +1,10 @@
 """Finds the files of an input, and deals them out to tasks.
 
-Guarantees every regular file once, in order of name, and with a problem if it cannot be read. What Squall wrote itself
-is no input. Of an opened file no more is read than was there when it was found, and its checksum is of all of that, of
-the part that was read before too. A file that is shorter by now, was changed before its new part, or is damaged as a
-compressed file raises an OSError. Memory is bounded whatever is in a compressed file. Imports pyarrow for those. Relies
-on nothing of Spark.
+Guarantees each regular file once, in order of name, with a problem if it cannot be read. A feed is not an input. Of an
+opened file no more is read than was there when it was found; its checksum covers all of that, also the part that an
+earlier run has read. A file raises an OSError if it is shorter by now, was changed before its new part, or is a damaged
+compressed file. Memory is bounded whatever a compressed file holds. Imports pyarrow for those; relies on nothing of
+Spark.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import os
 import re
 import stat
 import sysconfig
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,16 +35,8 @@ _PIECE_BYTES = 1 << 20
 #: By the ending of a name.
 _CODECS = {"gz": "gzip", "bz2": "bz2", "zst": "zstd"}
 _SKIPPED_DIRECTORIES = frozenset({"__pycache__", "site-packages"})
-_FEED = "a feed"
 #: What a run of prepare holds beside a feed.
 _STAGING = re.compile(r".+\.tmp-prepare-\d+")
-#: Directories that Squall writes, by names that only such a directory holds together.
-_MARKS = {
-    _FEED: {MANIFEST_NAME},
-    "a result of word_count.py": {"ledger", "counts"},
-    "a checkpoint of --on spark": {"topology.json", "control.pickle"},
-    "a run directory": {"nimbus.db", "lock"},
-}
 
 
 @dataclass(frozen=True)
@@ -75,7 +67,7 @@ class Corpus:
     files: tuple[InputFile, ...]
     skipped_binary: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
-    """Directories that Squall wrote, each with its kind."""
+    """Feeds."""
 
 
 def default_input() -> tuple[Path, str]:
@@ -86,9 +78,9 @@ def default_input() -> tuple[Path, str]:
 def find_files(source: Path, pattern: str | None = None, *, is_text: bool = True) -> Corpus:
     """Find every regular file of `source`, a directory or one file. Reads the first bytes of each.
 
-    In a directory, hidden files and folders, __pycache__, site-packages, directories that Squall wrote and files with a
-    NUL in their first 8 KiB, decompressed if need be, are left out. Of other files than text, those with a NUL stay,
-    and what begins with an underscore is left out, as Spark does. `pattern` is a shell pattern on the file name, or on
+    In a directory, hidden files and folders, __pycache__, site-packages, feeds and files with a NUL in their first
+    8 KiB, decompressed if need be, are left out. Of other files than text, those with a NUL stay, and what begins with
+    an underscore is left out, as Spark does. `pattern` is a shell pattern on the file name, or on
     the relative path if it has a slash. UsageError if `source` is a feed itself.
     """
     try:
@@ -103,7 +95,7 @@ def find_files(source: Path, pattern: str | None = None, *, is_text: bool = True
         return Corpus(str(source), (file,) if file else ())
     if not stat.S_ISDIR(mode):
         raise UsageError(f"input {source} is neither a directory nor a regular file")
-    if _kind_of("", entries) == _FEED:
+    if MANIFEST_NAME in entries:
         raise UsageError(
             f"input {source} is a feed itself, which FeedSpout reads; to prepare its rows, give {source / ROWS_NAME} "
             "with --format parquet"
@@ -141,11 +133,11 @@ def balance(files: Sequence[InputFile], partitions: int) -> list[list[InputFile]
 
 
 def _walk(root: str, pattern: str | None, left_out: list[str]) -> Iterator[InputFile]:
-    """`left_out`: gets the directories that Squall wrote."""
+    """`left_out`: gets the feeds."""
     unreadable: list[OSError] = []
     for folder, folders, names in os.walk(root, onerror=unreadable.append):
-        if folder != root and (kind := _kind_of(os.path.basename(folder), {*folders, *names})):
-            left_out.append(f"{_unicode(os.path.relpath(folder, root))} ({kind})")
+        if folder != root and (MANIFEST_NAME in names or _STAGING.fullmatch(os.path.basename(folder))):
+            left_out.append(_unicode(os.path.relpath(folder, root)))
             folders.clear()
             continue
         folders[:] = [name for name in folders if not name.startswith(".") and name not in _SKIPPED_DIRECTORIES]
@@ -161,13 +153,6 @@ def _walk(root: str, pattern: str | None, left_out: list[str]) -> Iterator[Input
         location = str(error.filename)
         name = _unicode(os.path.relpath(location, root))
         yield InputFile(name, location, problem=f"directory cannot be read: {error.strerror}")
-
-
-def _kind_of(name: str, entries: Collection[str]) -> str:
-    """What a directory is, if it is one of Squall's; else empty. `entries`: the names in it."""
-    if _STAGING.fullmatch(name):
-        return _FEED
-    return next((kind for kind, marks in _MARKS.items() if marks.issubset(entries)), "")
 
 
 def _look_at(location: str, name: str) -> InputFile | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import repr_of
@@ -18,20 +18,30 @@ from squall.pipeline.read.clean import Cleaner, cleaner_of
 from squall.pipeline.read.input_frame import TEXT, check_format
 
 
-@dataclass(frozen=True)
+@dataclass
 class Recipe:
-    """What is the same for all increments of a feed."""
+    """What is the same for all increments of a feed, checked as far as that goes without Spark."""
 
     source: Path
-    format: str = TEXT
+    format_: str = TEXT
     pattern: str | None = None
+    """Of the names of files."""
     options: Mapping[str, str] = field(default_factory=dict)
+    """Of Spark's reader, as is `schema`."""
     schema: str | None = None
-    cleaner: Cleaner | None = None
+    sql: Path | None = None
+    """A file with a SELECT."""
+    clean: str | None = None
+    """FILE:FUNCTION."""
+    cleaner: Cleaner | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        check_format(self.format_, self.options, self.schema)
+        self.cleaner = cleaner_of(self.sql, self.clean)
 
     @property
     def is_text(self) -> bool:
-        return self.format == TEXT
+        return self.format_ == TEXT
 
     @property
     def is_plain(self) -> bool:
@@ -41,7 +51,7 @@ class Recipe:
     def to_dict(self) -> dict[str, Any]:
         """What a feed notes."""
         return {
-            "format": self.format,
+            "format": self.format_,
             "glob": self.pattern,
             "options": dict(self.options),
             "schema": self.schema,
@@ -61,23 +71,3 @@ class Recipe:
 
 def _shown(value: Any) -> str:
     return "not given" if value in (None, [], {}) else value if isinstance(value, str) else repr_of(value)
-
-
-class How(TypedDict, total=False):
-    """What a user asks for. `format_`, `options`, `schema`: as Spark's readers take them. `pattern`: of the names of
-    files. `sql`: a file with a SELECT; `clean`: FILE:FUNCTION."""
-
-    format_: str
-    pattern: str | None
-    options: Mapping[str, str]
-    schema: str | None
-    sql: Path | None
-    clean: str | None
-
-
-def recipe_of(source: Path, **how: Unpack[How]) -> Recipe:
-    """What a user asks for, checked as far as that goes without Spark."""
-    format_, options, schema = how.get("format_", TEXT), how.get("options", {}), how.get("schema")
-    check_format(format_, options, schema)
-    cleaner = cleaner_of(how.get("sql"), how.get("clean"))
-    return Recipe(source, format_, how.get("pattern"), options, schema, cleaner)

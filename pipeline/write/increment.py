@@ -33,11 +33,9 @@ def places(former: Manifest, directory: str) -> list[PartPlace]:
     return [PartPlace(directory, one.partition, one.rows, new_stem(former, one.partition)) for one in by_rows]
 
 
-def first_manifest(input_: str, partitions: int, recipe: Mapping[str, Any], *, is_plain: bool) -> Manifest:
-    """The manifest of a feed without rows. `is_plain`: it will be lines as they are, so words and bytes are counted."""
-    empty = tuple(Partition(number, 0) for number in range(partitions))
-    count = 0 if is_plain else None
-    return Manifest(input_, empty, count, 0, 0, count, recipe=dict(recipe))
+def first_manifest(input_: str, partitions: int, recipe: Mapping[str, Any]) -> Manifest:
+    """The manifest of a feed without rows."""
+    return Manifest(input_, tuple(Partition(number, 0) for number in range(partitions)), recipe=dict(recipe))
 
 
 def with_schema(manifest: Manifest, schema: Mapping[str, str], source_schema: str, fields: Sequence[str]) -> Manifest:
@@ -66,8 +64,6 @@ def grown(
     return replace(
         former,
         partitions=partitions,
-        words=None if former.words is None else former.words + sum(one.words for one in written),
-        bytes=None if former.bytes is None else former.bytes + sum(one.bytes for one in written),
         quarantined=former.quarantined + reasons.total(),
         quarantine_reasons=dict(sorted((reasons + Counter(former.quarantine_reasons)).items())),
         skipped_binary=skipped_binary,
@@ -108,8 +104,6 @@ class Written:
     reasons: Counter[str] = field(default_factory=Counter)
     shown: list[Refused] = field(default_factory=list)
     """The first refused rows."""
-    words: int = 0
-    bytes: int = 0
     sources: list[SourceFile] = field(default_factory=list)
     """The files that it has read itself."""
     copied: list[str] = field(default_factory=list)

@@ -72,9 +72,9 @@ def prepare(
     """Make a feed from files, or add what is new to one, with Spark.
 
     INPUT is a file or a directory (default: the source of Python's standard library). In a directory, hidden and binary
-    files, __pycache__, site-packages, links to directories and directories that Squall wrote, such as feeds, are left
-    out. A line that is no text (not UTF-8, with a NUL, longer than 1 MiB) goes to FEED/quarantine, as does a malformed
-    record, or a row to which --sql or --clean gives a _reason.
+    files, __pycache__, site-packages, links to directories, and feeds are left out. A line that is not text (not UTF-8,
+    with a NUL, longer than 1 MiB) goes to FEED/quarantine, as does a malformed record, or a row to which --sql or
+    --clean gives a _reason.
 
     Run again, it reads only files that are new, and new lines of text files. --overwrite makes the feed anew.
     """
@@ -154,11 +154,7 @@ def _print_prepared(prepared: Prepared, elapsed_secs: float) -> None:
     say(f"feed        {plain(prepared.feed)} in {elapsed_secs:.1f} s, from {source}")
     if len(manifest.increments) > 1 or not prepared.added_files:
         say(f"added       {plural(prepared.added_rows, 'row')} of {plural(prepared.added_files, 'new file')}")
-    if manifest.words is None or manifest.bytes is None:
-        say(f"holds       {plural(manifest.rows, 'row')} of {', '.join(map(plain, manifest.fields))}")
-    else:
-        words, size = plural(manifest.words, "word"), plural(manifest.bytes, "byte")
-        say(f"holds       {plural(manifest.rows, 'line')}, {words}, {size}")
+    say(f"holds       {plural(manifest.rows, 'row')} of {', '.join(map(plain, manifest.fields))}")
     rows = ", ".join(f"{partition.rows:,}" for partition in manifest.partitions)
     say(f"partitions  {len(manifest.partitions)}, rows in each: {rows}")
     reasons = "; ".join(f"{count:,} {plain(reason)}" for reason, count in manifest.quarantine_reasons.items())
@@ -167,7 +163,7 @@ def _print_prepared(prepared: Prepared, elapsed_secs: float) -> None:
     say(f"skipped     {plural(manifest.skipped_binary, 'binary file')}")
     _print_names(prepared.skipped_shown, manifest.skipped_binary, "")
     if prepared.left_out:
-        say(f"left out    {len(prepared.left_out)} that Squall wrote")
+        say(f"left out    {plural(len(prepared.left_out), 'feed')}")
         _print_names(tuple(map(plain, prepared.left_out[:SHOWN_NAMES])), len(prepared.left_out), "")
     if prepared.vanished:
         say(f"vanished    {plural(len(prepared.vanished), 'file')}, whose rows stay in the feed")

@@ -26,7 +26,7 @@ def fill(path: Path, text: str) -> None:
     (path / "rows").mkdir()
     (path / name).write_text(text)
     partition = Partition(0, 1, (PartFile(name, 1),))
-    (path / "_feed.json").write_text(json.dumps(Manifest("", (partition,), 0, 0, 0, 0).to_dict()))
+    (path / "_feed.json").write_text(json.dumps(Manifest("", (partition,)).to_dict()))
 
 
 def make(target: Path, text: str, overwrite: bool = False) -> None:

@@ -95,8 +95,6 @@ def _check_manifest(prepared: Prepared) -> None:
         assert [offset for offset, _, _ in places] == list(range(entry["rows"]))
         assert [place[1:] for place in places] == sorted(place[1:] for place in places)
     assert manifest["rows"] == len(rows) == prepared.manifest.rows
-    assert manifest["words"] == sum(len(row[4].split()) for row in rows)
-    assert manifest["bytes"] == sum(len(row[4].encode()) for row in rows)
     assert manifest["skipped_binary"] == 1
     assert prepared.skipped_shown == ("binary",)
     assert manifest["quarantined"] == 4
@@ -157,7 +155,7 @@ def test_a_second_run_fills_the_smaller_partition_and_tells_what_is_gone(
     assert [part.rows for part in follower.find()] == [2]
     assert [row[:2] for row in rows_of(feed)] == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
     manifest = second.manifest
-    assert (manifest.rows, manifest.words, manifest.bytes, manifest.files, manifest.quarantined) == (6, 6, 11, 3, 1)
+    assert (manifest.rows, manifest.files, manifest.quarantined) == (6, 3, 1)
     assert [(one.rows, one.quarantined) for one in manifest.increments] == [(4, 0), (2, 1)]
     there = {str(path.relative_to(feed)) for path in feed.rglob("*") if path.is_file()}
     assert there == {*manifest.file_names, "_feed.json"}
@@ -247,7 +245,7 @@ def test_the_command_prints_one_json_document(spark: SparkSession, source: Path,
     assert result.exit_code == 0
     document = json.loads(result.stdout)
     assert mistakes(document) == []
-    assert (document["rows"], document["words"], document["quarantined"], document["files"]) == (1, 2, 1, 1)
+    assert (document["rows"], document["quarantined"], document["files"]) == (1, 1, 1)
     assert document["columns"] == {"path": "string", "line_no": "int", "text": "string"}
     assert document["quarantine_shown"] == ["a.txt:2: not UTF-8"]
     assert "starting Spark" in result.stderr

@@ -65,7 +65,7 @@ def write(feed: Path, manifest: Manifest, **changes: object) -> None:
 def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
     file = PartFile("rows/a.parquet", 2, 7, "ab")
     manifest = Manifest(
-        "in\udcff", (Partition(0, 0), Partition(1, 2, (file,))), 1, 3, 0, 1, quarantine_reasons={"x": 3},
+        "in\udcff", (Partition(0, 0), Partition(1, 2, (file,))), 3, quarantine_reasons={"x": 3},
         schema={"a": "int"}, recipe={"options": {"sep": ";"}}, increments=(Increment(file, 2, 3),), quarantine=(file,),
     )
     write(tmp_path, manifest)
@@ -91,7 +91,7 @@ def test_every_file_of_a_feed_is_compared_with_the_manifest(tmp_path: Path, name
         files[path] = PartFile(path, 1, len(data), hashlib.sha256(data).hexdigest())
     rows, quarantine, sources = files.values()
     increments, parts = (Increment(sources, 1, 1),), (Partition(0, 1, (rows,)),)
-    write(feed, manifest := Manifest("input", parts, 1, 1, 0, 1, increments=increments, quarantine=(quarantine,)))
+    write(feed, manifest := Manifest("input", parts, increments=increments, quarantine=(quarantine,)))
     (tmp_path / "input").mkdir()
     check_files(feed, manifest, whole=True)
 

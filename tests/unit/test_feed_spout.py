@@ -39,7 +39,7 @@ def prepared(path: Path, *parts: Sequence[int]) -> Path:
     for file, numbers in zip(files, parts, strict=True):
         write(path / file.name, numbers)
     rows = sum(file.rows for file in files)
-    manifest = Manifest("input", (Partition(0, 0), Partition(1, rows, files)), 1, 0, 0, 1)
+    manifest = Manifest("input", (Partition(0, 0), Partition(1, rows, files)))
     (path / "_new").write_text(json.dumps(manifest.to_dict()))
     (path / "_new").rename(path / "_feed.json")
     return path

@@ -23,7 +23,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def prepared(files: int, rows: int) -> Prepared:
-    return Prepared(Path("feed"), first_manifest("in", 1, {}, is_plain=True), (), (), files, rows)
+    return Prepared(Path("feed"), first_manifest("in", 1, {}), (), (), files, rows)
 
 
 def test_it_prepares_when_something_changed_and_ends_with_the_sum() -> None:
@@ -72,7 +72,7 @@ def test_a_document_is_printed_though_nothing_was_prepared(tmp_path: Path, monke
     assert done.stderr == "nothing was prepared\n"
     # Of a feed that is there, its own.
     feed.mkdir()
-    (feed / "_feed.json").write_text(json.dumps(first_manifest("in", 3, {}, is_plain=True).to_dict()))
+    (feed / "_feed.json").write_text(json.dumps(first_manifest("in", 3, {}).to_dict()))
     document = json.loads(CliRunner().invoke(command.prepare, [*arguments, "--json"]).stdout)
     assert (document["input"], len(document["partitions"]), document["added_rows"]) == ("in", 3, 0)
     done = CliRunner().invoke(command.prepare, arguments)

@@ -108,35 +108,15 @@ def test_partitions_are_balanced_complete_and_do_not_depend_on_the_order(
     assert balance(shuffled, partitions) == dealt
 
 
-@pytest.mark.parametrize(
-    ("names", "kind"),
-    [
-        (("old/_feed.json", "old/rows/00001.parquet", "old/sources/00001.jsonl"), "a feed"),
-        (("old.tmp-prepare-17/sources/00001.jsonl",), "a feed"),
-        (("old/ledger/a.jsonl", "old/counts/a.jsonl"), "a result of word_count.py"),
-        (("old/topology.json", "old/control.pickle"), "a checkpoint of --on spark"),
-        (("old/nimbus.db", "old/lock", "old/logs/nimbus.log"), "a run directory"),
-    ],
-)
 @pytest.mark.parametrize("is_text", [True, False])
-def test_a_directory_that_squall_wrote_is_left_out(
-    tmp_path: Path, names: tuple[str, ...], kind: str, is_text: bool
-) -> None:
+def test_a_feed_is_left_out_or_refused(tmp_path: Path, is_text: bool) -> None:
     write(tmp_path / "in/deep/a.txt")
-    for name in names:
+    for name in ("old/_feed.json", "old/rows/00001.parquet", "new.tmp-prepare-17/sources/00001.jsonl"):
         write(tmp_path / "in/deep" / name)
     found = find_files(tmp_path / "in", is_text=is_text)
     assert [file.name for file in found.files] == ["deep/a.txt"]
-    assert found.left_out == (f"deep/{names[0].partition('/')[0]} ({kind})",)
-
-
-def test_an_input_that_is_a_feed_is_refused(tmp_path: Path) -> None:
-    write(tmp_path / "_feed.json")
+    assert found.left_out == ("deep/new.tmp-prepare-17", "deep/old")
     with pytest.raises(UsageError, match=r"is a feed itself, which FeedSpout reads; to .* rows, give .*/rows with"):
-        find_files(tmp_path)
-    # But its rows may be prepared, and any other of Squall's results.
-    write(tmp_path / "rows/a.txt")
-    for folder in ("ledger", "counts"):
-        write(tmp_path / "result" / folder / "a.txt")
-    assert names_of(tmp_path / "rows") == ["a.txt"]
-    assert names_of(tmp_path / "result") == ["counts/a.txt", "ledger/a.txt"]
+        find_files(tmp_path / "in/deep/old", is_text=is_text)
+    # But its rows may be prepared.
+    assert [file.name for file in find_files(tmp_path / "in/deep/old/rows", is_text=is_text).files] == ["00001.parquet"]

@@ -47,7 +47,7 @@ def test_the_log_of_a_streaming_query_says_what_is_complete(tmp_path: Path) -> N
 def test_a_feed_whose_files_are_not_those_of_its_manifest_is_named(tmp_path: Path) -> None:
     file = put(tmp_path / "rows" / "0.parquet", n=[1])
     listed = PartFile("rows/0.parquet", 1, file.stat().st_size, hashlib.sha256(file.read_bytes()).hexdigest())
-    manifest = Manifest("input", (Partition(0, 1, (listed,)),), 1, 0, 0, 1)
+    manifest = Manifest("input", (Partition(0, 1, (listed,)),))
     (tmp_path / "_feed.json").write_text(json.dumps(manifest.to_dict()))
     assert find_side(tmp_path).files == (str(file),)
     put(file, n=[2])
