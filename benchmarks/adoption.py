@@ -30,7 +30,7 @@ from squall.scheduler.client.topology_code import pack, submit
 from squall.scheduler.cluster.daemons import OPTIONS
 from squall.scheduler.cluster.starting import start_cluster
 from squall.scheduler.cluster.stopping import stop_cluster
-from squall.scheduler.supervisor.history import BEGIN, read_history
+from squall.scheduler.records.worker_ledger import BEGIN, read_history
 
 WORKERS = 4
 _BETWEEN_SECS = (0.6, 0.8)
@@ -168,8 +168,8 @@ def _adopted_at(job: Job, run_dir: RunDir, killed_at: float, pids: list[int]) ->
     """Time at which the last worker was ready in the record of a supervisor that began after `killed_at`."""
 
     def ready() -> dict[int, float]:
-        steps = [step for step in read_history(run_dir.logs) if step.at_secs > killed_at]
-        return {step.pid: step.at_secs for step in steps if step.event == "ready"}
+        steps = [step for step in read_history(run_dir.logs) if step.at_monotonic_secs > killed_at]
+        return {step.pid: step.at_monotonic_secs for step in steps if step.event == "ready"}
 
     until(lambda: len(ready()) == WORKERS, job, "all workers to be adopted")
     found = ready()

@@ -43,8 +43,6 @@ class Payloads:
         self._arena_bytes = arena_bytes
         self._counts = counts
         self._arena: Arena | None = None
-        self.exhausted = False
-        """On purpose: the arena takes nothing, as if it had no room."""
         self._pause = 0
         """Buffers until the system is asked again for what it has refused."""
         self._remembered: dict[int, tuple[Any, BlockRef]] = {}
@@ -84,8 +82,6 @@ class Payloads:
 
     def _store(self, raw: memoryview) -> BlockRef | None:
         """Put a buffer in the arena, or find it there. None if there is no room."""
-        if not self._arena_bytes or self.exhausted:
-            return None
         arena = self._made_arena()
         if arena is None:
             return None
@@ -103,8 +99,9 @@ class Payloads:
         return ref
 
     def _made_arena(self) -> Arena | None:
-        """The arena. None while the system has no memory or descriptor for one, or forbids files of its size."""
-        if self._arena is None:
+        """The arena. None if the settings allow none, and while the system has no memory or descriptor for one, or
+        forbids files of its size."""
+        if self._arena is None and self._arena_bytes:
             if self._pause:
                 self._pause -= 1
                 return None

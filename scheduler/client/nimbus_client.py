@@ -190,20 +190,22 @@ class NimbusClient:
         """Wait until `find` returns no topology any more."""
         deadline = time.monotonic() + timeout_secs
         while (there := find()) is not None:
-            if time.monotonic() >= deadline:
-                living = self._still_living(there.name)
+            if time.monotonic() >= deadline and (living := self._still_living(there)) is not None:
                 raise ClusterError(f"topology {there.id} is still there after {timeout_secs:g} s{living}{then}")
             if on_wait is not None and on_wait():
                 raise Interrupted(f"{there.id} still drains{then}")
             time.sleep(POLL_SECS)
 
-    def _still_living(self, name: str) -> str:
+    def _still_living(self, there: TopologyRecord) -> str | None:
+        """The workers of a topology that have not ended, for a message; None if it has gone since the look."""
         try:
-            workers = self.get_topology(name).workers.items()
+            state = self.get_topology(there.name)
         except UsageError:
-            return ""  # it was removed since the look
-        found = ", ".join(f"{slot} ({state})" for slot, state in workers if state not in ("stopped", "failed"))
-        return f": workers that have not ended are {found}" if found else ""
+            return None
+        if state.topology.id != there.id:
+            return None
+        living = [f"{slot} ({word})" for slot, word in state.workers.items() if word not in ("stopped", "failed")]
+        return f": workers that have not ended are {', '.join(living)}" if living else ""
 
     def forget_unknown(self) -> list[str]:
         """Stop and remove topologies that Nimbus does not know; returns their ids."""

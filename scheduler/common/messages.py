@@ -187,6 +187,12 @@ class SlotChanged(Wire):
     """When a worker has ended: when it first worked, in seconds of the monotonic clock; 0.0 if never."""
     excused: bool = False
     """For "died": the death brought a dead letter nearer, so it does not count against the slot."""
+    slot_index: int = -1
+    """The worker's index in its assignment, for the history."""
+
+    @property
+    def slot(self) -> str:
+        return f"{self.node}:{self.port}"
 
 
 class SupervisorHeartbeat(Wire):

@@ -1,9 +1,13 @@
-"""Notes of a supervisor about its workers, on disk, for the supervisor after it.
+"""What a supervisor notes about its workers, on disk: the present ones, for the supervisor after it, and every step.
 
-Guarantees: an entry names one process for good (pid and start time), so a reused pid is never taken for a worker. An
-entry is whole or absent.
+Guarantees
+    * An entry names one process for good (pid and start time), so a reused pid is never taken for a worker. An entry is
+      whole or absent.
+    * The history has a line for each step of a slot's life, written before the step is reported. It is bounded: one
+      older file is kept. It alone tells whether a supervisor followed the rules: `tests/history_rules.py` judges it.
 
-Relies on: one supervisor per node, which its socket ensures. Entries of ended workers are harmless and stay.
+Relies on: one supervisor per node, which its socket ensures; the monotonic clock, which all processes of the machine
+share. Entries of ended workers are harmless and stay.
 """
 
 from __future__ import annotations
@@ -14,10 +18,15 @@ from pathlib import Path
 import msgspec
 
 from squall.engine.errors import ClusterError
+from squall.ipc.line_file import append_line, read_lines
 from squall.ipc.private import gone_if_failed
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
-from squall.scheduler.common.messages import Wire, WorkerBoot
+from squall.scheduler.common.messages import SlotChanged, Wire, WorkerBoot
+
+HISTORY_BYTES = 4 << 20
+BEGIN = "supervisor"
+"""Event, with port 0: a supervisor begins. Steps of workers while there was none are not in the history."""
 
 log = logging.getLogger(__name__)
 
@@ -67,5 +76,19 @@ class WorkerLedger:
             log.warning("the note of port %d's last worker cannot be read: %s", port, error)
             return None
 
+    def note_step(self, step: SlotChanged) -> None:
+        """Add a step to the history, without its error. OSError if the disk is full."""
+        path = self._run_dir.history(self._node)
+        line = msgspec.json.encode(msgspec.structs.replace(step, error=""))
+        if append_line(path, line.decode()) > HISTORY_BYTES:
+            path.rename(path.with_suffix(".old"))
+
     def _path(self, port: int) -> Path:
         return self._run_dir.node_socket(self._node).with_name(f"{self._node}-{port}.worker")
+
+
+def read_history(directory: Path) -> list[SlotChanged]:
+    """The steps of all nodes whose histories are in a directory, in order of time."""
+    paths = sorted(directory.glob("history-*.old")) + sorted(directory.glob("history-*.jsonl"))
+    steps = [msgspec.json.decode(line, type=SlotChanged) for path in paths for line in read_lines(path)]
+    return sorted(steps, key=lambda step: step.at_monotonic_secs)

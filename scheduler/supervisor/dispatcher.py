@@ -28,7 +28,6 @@ from squall.scheduler.faults.daemon_faults import DaemonFaults
 from squall.scheduler.records.worker_ledger import WorkerLedger
 from squall.scheduler.supervisor.decisions import Order, Supervisor
 from squall.scheduler.supervisor.forking_parent import ForkingParent
-from squall.scheduler.supervisor.history import History, Step
 from squall.scheduler.supervisor.instruction import (
     ArmTimer,
     DumpStacks,
@@ -120,15 +119,8 @@ class Dispatcher:
 
     def _record(self, changed: SlotChanged) -> None:
         """Write the step to disk, before any report. A full disk must not stop workers from being replaced."""
-        boot = self._boots.get(changed.port)
-        index = -1 if boot is None else boot.slot_index
         try:
-            self._parts.history.append(
-                Step(
-                    changed.at_monotonic_secs, changed.node, changed.port, changed.event, changed.topology_id, index,
-                    changed.incarnation, changed.pid, changed.reason, changed.excused,
-                )
-            )
+            self._parts.ledger.note_step(changed)
         except OSError as error:
             log.warning("a step of port %d is not on record: %s", changed.port, error.strerror)
 
@@ -190,13 +182,8 @@ class Dispatcher:
 def _log_change(changed: SlotChanged) -> None:
     log.log(
         logging.WARNING if changed.event in ("died", "failed") else logging.INFO,
-        "%s:%d incarnation %d (pid %d) %s %s",
-        changed.node,
-        changed.port,
-        changed.incarnation,
-        changed.pid,
-        changed.event,
-        changed.reason,
+        "%s incarnation %d (pid %d) %s %s",
+        *(changed.slot, changed.incarnation, changed.pid, changed.event, changed.reason),
     )
 
 
@@ -213,6 +200,5 @@ class SupervisorParts:
     forking_parent: ForkingParent
     watch: WorkerWatch
     ledger: WorkerLedger
-    history: History
     faults: DaemonFaults
     run_dir: RunDir

@@ -28,15 +28,14 @@ from squall.ipc.control import ControlClient, ControlServer
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
 from squall.scheduler.common.daemon import SignalInbox, daemon_parser, run_daemon, tell_ready, write_record
-from squall.scheduler.common.messages import RegisterSupervisor
+from squall.scheduler.common.messages import RegisterSupervisor, SlotChanged
 from squall.scheduler.common.process_title import RoleKind, check_node_name
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
 from squall.scheduler.faults.daemon_faults import DaemonFaults
-from squall.scheduler.records.worker_ledger import WorkerLedger
+from squall.scheduler.records.worker_ledger import BEGIN, WorkerLedger
 from squall.scheduler.supervisor.decisions import Supervisor
 from squall.scheduler.supervisor.dispatcher import SupervisorParts
 from squall.scheduler.supervisor.forking_parent import WORKER_ENTRY, ForkingParent
-from squall.scheduler.supervisor.history import BEGIN, History, Step
 from squall.scheduler.supervisor.loop import SupervisorLoop
 from squall.scheduler.supervisor.nimbus_link import NimbusLink
 from squall.scheduler.supervisor.node_boards import NodeBoards
@@ -120,12 +119,12 @@ def _loop(options: argparse.Namespace, closing: contextlib.ExitStack) -> Supervi
     closing.callback(forking_parent.close)
     watch = WorkerWatch(poller)
     closing.callback(watch.close)
-    history = History(run_dir.history(node))
-    history.append(Step(time.monotonic(), node, 0, BEGIN, pid=os.getpid()))
+    ledger = WorkerLedger(run_dir, node)
+    ledger.note_step(SlotChanged(node, 0, "", 0, BEGIN, os.getpid(), time.monotonic()))
     parts = SupervisorParts(
         node=node, supervisor=Supervisor(slots), boards=boards, prospects=prospects, server=server, nimbus=nimbus,
-        forking_parent=forking_parent, watch=watch, ledger=WorkerLedger(run_dir, node), history=history,
-        faults=DaemonFaults(run_dir, node), run_dir=run_dir,
+        forking_parent=forking_parent, watch=watch, ledger=ledger, faults=DaemonFaults(run_dir, node),
+        run_dir=run_dir,
     )
     return SupervisorLoop(parts, poller, inbox, stop_signals, options.drain_secs)
 

@@ -140,6 +140,7 @@ class SlotAddress:
             rss_bytes=life.remains.rss_bytes,
             working_secs=life.remains.working_secs,
             excused=life.excused and event == "died",
+            slot_index=work.slot_index,
         )
 
 

@@ -206,9 +206,11 @@ class WorkerFaults:
                 return lambda: self._exit(fault)
             case "segfault":
                 return lambda: self._segfault(fault)
-            case _:
+            case "slow":
                 secs = float(fault.params["ms"]) / 1000
                 return lambda: time.sleep(secs)
+            case deed:
+                raise ClusterError(f"fault {fault.id} shall do {deed!r}, which this worker does not know")
 
     def _is_on(self, fault: FaultInForce) -> bool:
         """Whether the fault is still in force: one slice of a batch may outlast it."""

@@ -32,7 +32,7 @@ from squall.scheduler.client.job import Job
 from squall.scheduler.cluster.keeper_process import KeeperProcess
 from squall.scheduler.cluster.local_cluster import LocalCluster
 from squall.scheduler.faults.fault import Fault
-from squall.scheduler.supervisor.history import read_history
+from squall.scheduler.records.worker_ledger import read_history
 from squall.testing.run_leftovers import descriptors, in_directory, left_behind, zombies
 
 NAME = "chaos"
@@ -207,7 +207,8 @@ def _deaths(cluster: LocalCluster, job: Job, daemons: DaemonWatch, outcome: Outc
     for step in read_history(cluster.run_dir.logs):
         if step.event == "died" and step.topology_id == job.id:
             ready, working = recovery.get((step.slot, step.incarnation), (None, None))
-            at_secs, by = round(step.at_secs - outcome.started_secs, 6), claims.of(step.slot, step.pid, step.at_secs)
+            died_at = step.at_monotonic_secs
+            at_secs, by = round(died_at - outcome.started_secs, 6), claims.of(step.slot, step.pid, died_at)
             deaths.append(Death(step.slot, at_secs, step.reason, by, ready, working))
     for one in daemons.deaths:
         assert one.at_secs is not None, "it is dead"

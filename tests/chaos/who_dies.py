@@ -20,8 +20,9 @@ from pathlib import Path
 import psutil
 
 from squall.scheduler.common.mark import processes_of, role_of
+from squall.scheduler.common.messages import SlotChanged
 from squall.scheduler.common.process_title import Role, RoleKind
-from squall.scheduler.supervisor.history import BEGIN, History, Step, read_history
+from squall.scheduler.records.worker_ledger import BEGIN, WorkerLedger, read_history
 from tests.chaos.numbers import LIMIT
 from tests.process.cli import start
 from tests.process.history_check import broken_rules
@@ -96,10 +97,10 @@ class Scene:
             None,
         )
 
-    def history(self) -> list[Step]:
+    def history(self) -> list[SlotChanged]:
         return read_history(self.cluster.run_dir.logs)
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[SlotChanged]:
         """The history since the row began."""
         return self.history()[self.steps_before :]
 
@@ -217,8 +218,7 @@ def lose_node(cluster: Standing, out: Path, seed: int) -> None:
 
 
 def end_of_watch(cluster: Standing, node: str) -> None:
-    history = History(cluster.run_dir.history(node))
-    history.append(Step(time.monotonic(), node, 0, BEGIN))
+    WorkerLedger(cluster.run_dir, node).note_step(SlotChanged(node, 0, "", 0, BEGIN, 0, time.monotonic()))
 
 
 def run_row(cluster: Standing, out: Path, names: list[str], seed: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
-from squall.scheduler.supervisor.history import read_history
+from squall.scheduler.records.worker_ledger import read_history
 from tests.history_rules import violations
 
 

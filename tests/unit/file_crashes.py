@@ -14,16 +14,15 @@ from squall.engine.tracking.attempts import Changes, Tries
 from squall.ipc.line_file import append_line, read_lines
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.code_store import CodeStore
-from squall.scheduler.common.messages import Assignment, TopologyRecord, WorkerBoot
+from squall.scheduler.common.messages import Assignment, SlotChanged, TopologyRecord, WorkerBoot
 from squall.scheduler.records.attempt_journal import AttemptJournal
 from squall.scheduler.records.dead_letters import DeadLetters
 from squall.scheduler.records.failure_file import FailureFile, read_failures, read_last_words, write_last_words
-from squall.scheduler.records.worker_ledger import WorkerLedger
-from squall.scheduler.supervisor.history import BEGIN, History, Step, read_history
+from squall.scheduler.records.worker_ledger import BEGIN, WorkerLedger, read_history
 
 ID = "t-1-00000000"
 FAILURE = Failure("failed", "count", 2, "node-1:6700", "no", 1)
-HISTORY_BYTES = 1000
+HISTORY_BYTES = 2000
 """Small, so that a few steps fill a history."""
 
 
@@ -211,12 +210,12 @@ class FullHistory(Row):
     ALL = 12
 
     def steps(self) -> list[float]:
-        return [step.at_secs for step in read_history(self.run_dir.logs)]
+        return [step.at_monotonic_secs for step in read_history(self.run_dir.logs)]
 
     def work(self) -> None:
-        history = History(self.run_dir.history("node-1"))
+        ledger = WorkerLedger(self.run_dir, "node-1")
         for number in range(len(self.steps()), self.ALL):
-            history.append(Step(float(number), "node-1", 0, BEGIN))
+            ledger.note_step(SlotChanged("node-1", 0, "", 0, BEGIN, 1, float(number)))
 
     def is_done(self) -> bool:
         steps = self.steps()

@@ -7,9 +7,9 @@ import resource
 
 import pytest
 
-import squall.scheduler.supervisor.history
 from squall.engine.errors import SquallError
 from squall.ipc.rundir import RunDir
+from squall.scheduler.records import worker_ledger
 from tests.effects import dies_at, effects_of
 from tests.unit.file_crashes import HISTORY_BYTES, ROWS, Row
 from tests.unit.run_dirs import files_of
@@ -19,7 +19,7 @@ from tests.unit.run_dirs import files_of
 def test_nothing_is_torn_or_lost_wherever_the_writer_dies(
     row: type[Row], run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(squall.scheduler.supervisor.history, "MAX_BYTES", HISTORY_BYTES)
+    monkeypatch.setattr(worker_ledger, "HISTORY_BYTES", HISTORY_BYTES)
     whole = row(run_dir)
     assert not whole.is_done()
     effects = effects_of(whole.work)
@@ -45,7 +45,7 @@ def test_nothing_is_torn_or_lost_wherever_the_writer_dies(
 def test_a_full_disk_leaves_nothing_beside_a_file(
     row: type[Row], run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(squall.scheduler.supervisor.history, "MAX_BYTES", HISTORY_BYTES)
+    monkeypatch.setattr(worker_ledger, "HISTORY_BYTES", HISTORY_BYTES)
     full = row(run_dir)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
