@@ -30,7 +30,6 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.control import ControlClient, NoAnswer, ServerGone
 from squall.ipc.rundir import UNKNOWN, RunDir
 from squall.scheduler.client.disk_room import room_error
-from squall.scheduler.common.mark import processes_of
 from squall.scheduler.common.messages import (
     ClusterState,
     FaultsTold,
@@ -48,6 +47,7 @@ from squall.scheduler.common.messages import (
     Wire,
 )
 from squall.scheduler.common.process import send_signal_proven
+from squall.scheduler.common.role import processes_of
 from squall.scheduler.faults.fault import Fault, text_of
 from squall.scheduler.faults.in_force import NIMBUS, FaultInForce, faults_now
 

@@ -30,9 +30,8 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.client.disk_room import room_error
 from squall.scheduler.cluster.size import FIRST_PORT
 from squall.scheduler.common.daemon import EXIT_WRONG_USE
-from squall.scheduler.common.mark import processes_of, role_of, signal_marked
-from squall.scheduler.common.process_title import MODULES, Role, RoleKind
 from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions
+from squall.scheduler.common.role import MODULES, Role, RoleKind, processes_of, role_of, signal_marked
 from squall.scheduler.forking.child import ForkedModule, fork_module
 
 _START_TIMEOUT_SECS = 20.0

@@ -33,7 +33,7 @@ from squall.ipc.run_parent import try_flock
 from squall.ipc.rundir import RunDir
 from squall.scheduler.cluster.daemons import Daemons
 from squall.scheduler.cluster.keeper_process import LENGTH_BYTES, Began, KeeperOrder
-from squall.scheduler.common.process_title import MODULES, Role, RoleKind, show_role
+from squall.scheduler.common.role import MODULES, Role, RoleKind, show_role
 from squall.scheduler.forking.parent import preload
 from squall.scheduler.nimbus import main as nimbus_main
 from squall.scheduler.supervisor import main as supervisor_main

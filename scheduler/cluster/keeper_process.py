@@ -28,9 +28,8 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.private import opener
 from squall.ipc.run_parent import default_parent, sweep_stale
 from squall.ipc.rundir import RunDir
-from squall.scheduler.common.mark import daemon_environment
 from squall.scheduler.common.process import peek_dead_child
-from squall.scheduler.common.process_title import interpreter
+from squall.scheduler.common.role import daemon_environment, interpreter
 
 LENGTH_BYTES = 4
 MODULE = "squall.scheduler.cluster.keeper_main"

@@ -25,8 +25,7 @@ from squall.ipc.run_parent import try_flock
 from squall.ipc.rundir import RunDir
 from squall.scheduler.cluster.keeper_process import KeeperProcess
 from squall.scheduler.cluster.size import check_cluster
-from squall.scheduler.common.mark import processes_of, role_of
-from squall.scheduler.common.process_title import RoleKind
+from squall.scheduler.common.role import RoleKind, processes_of, role_of
 
 _ENDING_SECS = 1.0
 """Longest wait for the processes of a cluster that is ending: some outlive their Nimbus by a moment."""

@@ -38,9 +38,8 @@ from squall.scheduler.client.nimbus_client import (
     NotEnded,
 )
 from squall.scheduler.cluster.keeper_process import KeeperProcess
-from squall.scheduler.common.mark import processes_of, role_of, signal_marked
 from squall.scheduler.common.messages import TopologyRecord
-from squall.scheduler.common.process_title import RoleKind
+from squall.scheduler.common.role import RoleKind, processes_of, role_of, signal_marked
 from squall.scheduler.records.topology_view import TopologyView
 
 ANSWER_SECS = TIMEOUT_SECS

@@ -29,7 +29,7 @@ from squall.engine.errors import SquallError, UsageError
 from squall.engine.foreign.text import plain, plain_lines
 from squall.ipc.private import UMASK, make_levels, naming, opener
 from squall.scheduler.common import process
-from squall.scheduler.common.process_title import MODULES, Role, RoleKind, show_role
+from squall.scheduler.common.role import MODULES, Role, RoleKind, show_role
 
 EXIT_WRONG_USE = 2
 """Exit code of a daemon that refused its arguments or its directory: it would refuse them again."""

@@ -29,12 +29,6 @@ class RestartPolicyOptions:
     """Few enough for their delays to fit into the period: a worker that dies at once would never be given up."""
     period_secs: float = 60.0
 
-    @property
-    def crash_loop_secs(self) -> float:
-        """Longest time until a worker that dies at once is given up."""
-        delays = (self.delay_secs(number) for number in range(1, self.max_deaths + 1))
-        return sum(delays) * (1 + self.jitter_ratio)
-
     def delay_secs(self, deaths_in_a_row: int) -> float:
         """Delay after that many deaths in a row, before jitter."""
         delayed = deaths_in_a_row - self.immediate_restarts

@@ -30,7 +30,7 @@ from squall.ipc.control import ControlServer
 from squall.ipc.rundir import Presence, RunDir, RunLock
 from squall.scheduler.common.daemon import SignalInbox, daemon_parser, run_daemon, tell_ready, write_record
 from squall.scheduler.common.process import open_pidfd
-from squall.scheduler.common.process_title import RoleKind
+from squall.scheduler.common.role import RoleKind
 from squall.scheduler.nimbus.service import NimbusService
 from squall.scheduler.nimbus.store import open_store
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from squall.engine.errors import ClusterError
 from squall.scheduler.common.messages import RegisterSupervisor, SlotRef
-from squall.scheduler.common.process_title import check_node_name
+from squall.scheduler.common.role import check_node_name
 
 NODE_TIMEOUT_SECS = 5.0
 """Silence after which a node is gone, five heartbeats. Less would blame an overloaded machine."""

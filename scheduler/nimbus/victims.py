@@ -17,10 +17,9 @@ from squall.engine.api.stream import ACKER_COMPONENT
 from squall.engine.errors import ClusterError
 from squall.ipc.board import DEAD, STOPPED, SlotCell
 from squall.ipc.rundir import RunDir
-from squall.scheduler.common.mark import processes_of, role_of
 from squall.scheduler.common.messages import Assignment, TopologyRecord
 from squall.scheduler.common.process import lives, start_time_ticks
-from squall.scheduler.common.process_title import Role, RoleKind
+from squall.scheduler.common.role import Role, RoleKind, processes_of, role_of
 from squall.scheduler.faults.in_force import NIMBUS, Victim
 from squall.scheduler.faults.resolution import Place, View
 from squall.scheduler.faults.target import Sort

@@ -26,8 +26,8 @@ import zmq
 from squall.engine.errors import ClusterError
 from squall.ipc import text_seed
 from squall.scheduler.common.messages import WorkerBoot
-from squall.scheduler.common.process_title import MODULES, RoleKind, interpreter
 from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions
+from squall.scheduler.common.role import MODULES, RoleKind, interpreter
 from squall.scheduler.forking.child import ForkedModule, fork_module
 from squall.scheduler.forking.wire import LIMITED_WAIT, ChildExited, Forked, ForkRefused, ForkRequest, receive, send
 

@@ -29,8 +29,8 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
 from squall.scheduler.common.daemon import SignalInbox, daemon_parser, run_daemon, tell_ready, write_record
 from squall.scheduler.common.messages import RegisterSupervisor, SlotChanged
-from squall.scheduler.common.process_title import RoleKind, check_node_name
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
+from squall.scheduler.common.role import RoleKind, check_node_name
 from squall.scheduler.faults.daemon_faults import DaemonFaults
 from squall.scheduler.records.worker_ledger import BEGIN, WorkerLedger
 from squall.scheduler.supervisor.decisions import Supervisor

@@ -21,9 +21,8 @@ import psutil
 from squall.engine.errors import ClusterError
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import daemon
-from squall.scheduler.common.mark import role_of
 from squall.scheduler.common.process import lives, start_time_ticks
-from squall.scheduler.common.process_title import Role, RoleKind
+from squall.scheduler.common.role import Role, RoleKind, role_of
 from squall.scheduler.faults.catalogue import CATALOGUE, ActsOn
 from squall.scheduler.faults.in_force import BEGIN, HIT, NIMBUS, read_record
 

@@ -31,9 +31,8 @@ from squall.scheduler.cluster.keeper_process import KeeperProcess
 from squall.scheduler.cluster.size import SMALLEST_SLOTS, check_cluster
 from squall.scheduler.cluster.starting import start_cluster, take_directory
 from squall.scheduler.cluster.stopping import StoppedCluster, end_lost, stop_cluster
-from squall.scheduler.common.mark import daemon_environment
-from squall.scheduler.common.process_title import MODULES, RoleKind, check_node_name, interpreter
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
+from squall.scheduler.common.role import MODULES, RoleKind, check_node_name, daemon_environment, interpreter
 
 DEFAULT_SLOTS = SMALLEST_SLOTS
 """Slots per node: as many as in Storm's supervisor.slots.ports."""

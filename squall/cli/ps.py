@@ -13,9 +13,8 @@ from squall.cli.standing import directory_option, json_option
 from squall.engine.errors import UsageError
 from squall.engine.report.document import with_schema
 from squall.scheduler.client.standing import open_cluster, start_hint
-from squall.scheduler.common.mark import processes_of, role_of
 from squall.scheduler.common.process import secs_since, start_time_ticks
-from squall.scheduler.common.process_title import RoleKind
+from squall.scheduler.common.role import RoleKind, processes_of, role_of
 
 OTHER = "other"
 """Role of a process that users' code has started."""

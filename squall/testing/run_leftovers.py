@@ -18,7 +18,7 @@ from collections.abc import Mapping
 import psutil
 
 from squall.ipc.rundir import RunDir
-from squall.scheduler.common.mark import processes_of, signal_marked
+from squall.scheduler.common.role import processes_of, signal_marked
 
 PATIENCE_SECS = 5.0
 """Longest wait for a process that was told to end, or a dead child that is reaped in its parent's next turn: a busy

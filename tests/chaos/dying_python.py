@@ -23,7 +23,7 @@ if __name__ == "__main__":
     # Not the directory of this file: what a daemon imports must be what it imports otherwise.
     sys.path[0] = str(ROOT)
 
-from squall.scheduler.common.process_title import RoleKind, role_in  # noqa: E402
+from squall.scheduler.common.role import RoleKind, role_in  # noqa: E402
 from tests.effects import count_effects  # noqa: E402
 
 _CELL = struct.Struct("=qqq")

@@ -27,8 +27,7 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.control import NoAnswer
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.client.topology_code import pack, submit
-from squall.scheduler.common.mark import processes_of, role_of
-from squall.scheduler.common.process_title import Role, RoleKind
+from squall.scheduler.common.role import Role, RoleKind, processes_of, role_of
 from tests.chaos.dying_python import dying_interpreter
 from tests.process.history_check import broken_rules
 from tests.process.standing_tools import Standing

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from squall import Config, LocalCluster, RunReport, TopologyBuilder
-from squall.scheduler.common.process_title import RoleKind
+from squall.scheduler.common.role import RoleKind
 from squall.scheduler.faults.fault import parse
 from tests.chaos.dying_python import dying_processes
 from tests.process import parts

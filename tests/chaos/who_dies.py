@@ -19,9 +19,8 @@ from pathlib import Path
 
 import psutil
 
-from squall.scheduler.common.mark import processes_of, role_of
 from squall.scheduler.common.messages import SlotChanged
-from squall.scheduler.common.process_title import Role, RoleKind
+from squall.scheduler.common.role import Role, RoleKind, processes_of, role_of
 from squall.scheduler.records.worker_ledger import BEGIN, WorkerLedger, read_history
 from tests.chaos.numbers import LIMIT
 from tests.process.cli import start

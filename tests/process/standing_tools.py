@@ -18,8 +18,7 @@ from squall.cli import main
 from squall.cli.standing import job_of
 from squall.cli.status import Readings, describe
 from squall.ipc.rundir import RunDir
-from squall.scheduler.common.mark import processes_of, role_of
-from squall.scheduler.common.process_title import Role, RoleKind
+from squall.scheduler.common.role import Role, RoleKind, processes_of, role_of
 from tests.process.cli import ROOT, squall
 from tests.process.waiting import wait_for
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from squall.scheduler.common.mark import processes_of, role_of
-from squall.scheduler.common.process_title import Role, RoleKind
+from squall.scheduler.common.role import Role, RoleKind, processes_of, role_of
 from tests.process.standing_tools import ENDLESS, Standing, directory
 from tests.process.waiting import wait_for
 

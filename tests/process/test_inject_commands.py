@@ -11,9 +11,8 @@ import psutil
 import pytest
 
 from squall import Config, LocalCluster, TopologyBuilder
-from squall.scheduler.common.mark import processes_of, role_of
 from squall.scheduler.common.process import is_stopped
-from squall.scheduler.common.process_title import Role, RoleKind
+from squall.scheduler.common.role import Role, RoleKind, processes_of, role_of
 from squall.scheduler.faults.in_force import read_record
 from squall.testing import FixedSpout
 from tests.process.cli import ROOT

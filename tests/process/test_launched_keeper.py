@@ -9,8 +9,7 @@ from pathlib import Path
 import psutil
 
 from squall.ipc.rundir import RunDir
-from squall.scheduler.common.mark import RUN_DIR_MARK, processes_of, role_of
-from squall.scheduler.common.process_title import RoleKind
+from squall.scheduler.common.role import RUN_DIR_MARK, RoleKind, processes_of, role_of
 from tests.process.cli import squall, start
 from tests.process.waiting import wait_for
 

@@ -13,7 +13,7 @@ from squall import BasicBolt, Config, Spout, TopologyBuilder
 from squall.scheduler.client.job import Job
 from squall.scheduler.cluster.local_cluster import LocalCluster
 from squall.scheduler.common import process
-from squall.scheduler.common.mark import processes_of
+from squall.scheduler.common.role import processes_of
 from squall.scheduler.faults.in_force import FaultInForce, faults_now, read_record
 from tests.process.waiting import wait_for
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from squall.scheduler.common.mark import processes_of
+from squall.scheduler.common.role import processes_of
 from tests.process.standing_tools import ENDLESS, Standing, directory
 from tests.process.waiting import wait_for
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from squall import Bolt, BoltCollector, Config, FailedTuple, LocalCluster, TopologyBuilder, TopologyContext, Tuple
-from squall.scheduler.common.mark import processes_of
+from squall.scheduler.common.role import processes_of
 from squall.testing import FixedSpout
 from tests.process.standing_tools import ENDLESS, directory
 from tests.process.waiting import wait_for

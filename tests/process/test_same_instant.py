@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from squall.ipc.rundir import RunDir
-from squall.scheduler.common.mark import processes_of
+from squall.scheduler.common.role import processes_of
 from tests.process.cli import start
 from tests.process.standing_tools import directory
 from tests.process.waiting import wait_for

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.recovery import measure_recovery
 from squall import AckedPrefix, Config, ReplayingSpout, TopologyBuilder, TopologyContext, run
-from squall.scheduler.common.process_title import RoleKind
+from squall.scheduler.common.role import RoleKind
 from tests.chaos.dying_python import dying_processes
 from tests.process import parts
 from tests.process.parts import note, notes

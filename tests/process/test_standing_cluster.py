@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from squall.scheduler.common.mark import processes_of
+from squall.scheduler.common.role import processes_of
 from tests.process.cli import command, environment, start
 from tests.process.standing_tools import ENDLESS, Standing, directory
 from tests.process.test_examples import read_counts

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from squall.scheduler.common.mark import processes_of
+from squall.scheduler.common.role import processes_of
 from tests.process.standing_tools import ENDLESS, Standing
 from tests.process.waiting import wait_for
 

@@ -8,8 +8,7 @@ import psutil
 import pytest
 
 from squall.ipc.run_parent import try_flock
-from squall.scheduler.common.mark import processes_of, role_of
-from squall.scheduler.common.process_title import RoleKind
+from squall.scheduler.common.role import RoleKind, processes_of, role_of
 from tests.process.history_check import broken_rules
 from tests.process.standing_tools import ENDLESS, Standing, directory
 from tests.process.waiting import wait_for

@@ -24,11 +24,9 @@ from squall.scheduler.common.messages import (
     TopologyRecord,
 )
 from squall.scheduler.faults.fault import Fault, text_of
-from squall.scheduler.faults.in_force import KEPT_SECS, WORKERS, FaultInForce, faults_now, read_faults, read_record
+from squall.scheduler.faults.in_force import KEPT_SECS, WORKERS, faults_now, read_faults, read_record
 from squall.scheduler.nimbus import injection
 from squall.scheduler.nimbus.store import Store
-from squall.scheduler.records.worker_ledger import WorkerLedger
-from squall.scheduler.worker.own_faults import WorkerFaults
 from tests.unit.run_dirs import NimbusHere, add_topology, nimbus_in
 from tests.unit.waiting_child import waiting_child
 
@@ -240,16 +238,3 @@ def test_a_node_of_a_topology_is_known_before_its_supervisor_has_registered(
             inject(started_again, "kill", "supervisor node-1")
         with pytest.raises(UsageError, match="there is no node 'node-2'; nodes are node-1"):
             inject(started_again, "kill", "supervisor node-2")
-
-
-def test_a_worker_refuses_a_deed_that_it_does_not_know(run_dir: RunDir) -> None:
-    with Store(run_dir.nimbus_db) as store:
-        topology = add_topology(run_dir, store, "one", 1, os.getpid())
-    entry = WorkerLedger(run_dir, "node-1").entry(6700)
-    assert entry is not None
-    board = Board.attach(str(run_dir.board(topology.id)))
-    faults = WorkerFaults(run_dir, entry.boot, board, print)
-    faults._deed(FaultInForce(1, "slow", ["x"], 0.0, 1.0, params={"ms": 0.001}))()
-    with pytest.raises(ClusterError, match="fault 2 shall do 'sloow', which this worker does not know"):
-        faults._deed(FaultInForce(2, "sloow", ["x"], 0.0, 1.0))
-    board.close()

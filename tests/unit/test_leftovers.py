@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from squall.ipc.rundir import RunDir
-from squall.scheduler.common.mark import RUN_DIR_MARK
+from squall.scheduler.common.role import RUN_DIR_MARK
 from squall.testing import run_leftovers
 from squall.testing.run_leftovers import descriptors, in_directory, left_behind
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from squall.scheduler.common.process_title import Role, RoleKind, role_in
+from squall.scheduler.common.role import Role, RoleKind, role_in
 
 
 @pytest.mark.parametrize(

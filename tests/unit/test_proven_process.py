@@ -16,7 +16,7 @@ from squall.engine.errors import ClusterError
 from squall.ipc.board import DEAD, READY, STARTING, STOPPED, Board, SlotCell
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
-from squall.scheduler.common.mark import signal_marked
+from squall.scheduler.common.role import signal_marked
 from squall.scheduler.nimbus.victims import living
 from squall.scheduler.supervisor.worker_watch import WorkerWatch
 from tests.unit.source import PRODUCT, sources_of

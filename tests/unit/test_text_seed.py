@@ -9,7 +9,7 @@ import pytest
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.rundir import RunDir
 from squall.ipc.text_seed import FILE_NAME, VARIABLE, of_process
-from squall.scheduler.common.mark import daemon_environment
+from squall.scheduler.common.role import daemon_environment
 
 
 @pytest.fixture

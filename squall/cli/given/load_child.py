@@ -29,7 +29,7 @@ from squall.engine.foreign.text import TRACEBACK_CHARACTERS, message_of, traceba
 from squall.scheduler.client.topology_code import TopologyCode, pack
 from squall.scheduler.common import process
 from squall.scheduler.common.messages import Wire
-from squall.scheduler.common.process_title import interpreter
+from squall.scheduler.common.role import interpreter
 
 LIMIT_SECS = 60.0
 

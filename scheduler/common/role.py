@@ -1,15 +1,19 @@
-"""What each process of a cluster is for, as `ps`, `top` and `pgrep` show it: "squall: worker node-1:6700 words".
+"""What each process of a cluster is for, as `ps`, `top` and `pgrep` show it ("squall: worker node-1:6700 words"), and
+the mark of its cluster that it carries: by both, running processes are found and signalled.
 
-Guarantees: a process that has called `show_role` shows its role as its command line and, cut to 15 bytes, as its name;
-`role_in` reads the same role back. It also tells a daemon that was executed and has not come so far yet. The
-environment that /proc shows stays as it was: by it `scheduler.common.mark` finds a cluster's processes.
+Guarantees
+    * A process that has called `show_role` shows its role as its command line and, cut to 15 bytes, as its name;
+      `role_in` reads the same role back. It also tells a daemon that was executed and has not come so far yet.
+    * A process carries the mark when it is signalled here; another one with a reused pid is never hit.
 
-Relies on: Linux, which reads the command line from the process's own memory, where `setproctitle` writes; command lines
-of `python -m MODULE`, which have room for every title but for the end of a long topology's name.
+Relies on: every process of a cluster being executed with `daemon_environment`, or forked from such a process; Linux,
+which reads the command line from the process's own memory, where `setproctitle` writes; command lines of `python -m
+MODULE`, which have room for every title but for the end of a long topology's name.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
@@ -18,9 +22,13 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+import psutil
 from setproctitle import getproctitle, setproctitle
 
-from squall.engine.errors import UsageError
+from squall.engine.errors import ClusterError, UsageError
+from squall.ipc import text_seed
+from squall.ipc.rundir import RunDir
+from squall.scheduler.common.process import open_pidfd, send_signal
 
 _PREFIX = "squall: "
 _SPARE = "SPT_NOENV"
@@ -119,3 +127,49 @@ def check_node_name(name: str) -> None:
     """UsageError unless a node may have this name, which becomes part of file names."""
     if not _NODE_NAME.fullmatch(name):
         raise UsageError(f"node name {name!r:.80} is not allowed: 1 to 64 letters, digits, '_', '-', '.'")
+
+
+RUN_DIR_MARK = "SQUALL_RUN_DIR"
+"""Environment variable of every process of a cluster, by which strays are known."""
+
+
+def processes_of(run_dir: RunDir) -> list[psutil.Process]:
+    """All other running processes of a cluster of this user: daemons, forking parents, workers."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            marked = process.pid != os.getpid() and is_marked(process, run_dir)
+            if marked and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def is_marked(process: psutil.Process, run_dir: RunDir) -> bool:
+    """Whether a process is this user's and of this cluster. psutil.Error if it has ended."""
+    ours = process.uids().effective == os.geteuid()
+    return ours and process.environ().get(RUN_DIR_MARK) == str(run_dir.path)
+
+
+def signal_marked(process: psutil.Process, run_dir: RunDir, signum: int) -> None:
+    """Signal a process that `processes_of` found, unless it has ended: another one with its pid is never hit."""
+    with contextlib.suppress(psutil.Error, ClusterError):
+        pidfd = open_pidfd(process.pid)
+        try:
+            # Check after opening the pidfd: if the pid is the cluster's now, the descriptor is too.
+            if is_marked(process, run_dir):
+                send_signal(pidfd, signum)
+        finally:
+            os.close(pidfd)
+
+
+def role_of(process: psutil.Process) -> Role | None:
+    """The role of a process; None if it has none of a cluster, or has ended."""
+    try:
+        return role_in(process.cmdline())
+    except psutil.Error:
+        return None
+
+
+def daemon_environment(run_dir: RunDir) -> dict[str, str]:
+    """A daemon's environment: that of this process, the mark, and the seed of its cluster."""
+    return {**os.environ, RUN_DIR_MARK: str(run_dir.path), **text_seed.environment(run_dir.text_seed())}
