@@ -9,7 +9,7 @@ import pytest
 from tests.process.cli import squall
 from tests.process.standing_tools import Finished, Standing, directory
 from tests.process.waiting import wait_for
-from tests.unit.test_plain_text import dangerous
+from tests.unit.test_user_text import dangerous
 
 FILE = r'''
 from squall import BasicBolt, Spout, TopologyBuilder

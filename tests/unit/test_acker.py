@@ -1,14 +1,17 @@
-"""The acker: what it answers, in whatever order its messages come (2.3 of the inventory of Storm, and its gap)."""
+"""Ackers: a tree is done when its XOR is zero, ids never repeat, and a pending tree costs what is promised."""
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
+from itertools import islice
 
 import pytest
 
+from benchmarks.acker_memory import GOAL_BYTES, acker_bytes, pending_bytes
 from squall.engine.api.failure import FAILED, WORKER_DIED, Failure
-from squall.engine.flow.ids import EdgeIds
+from squall.engine.flow.ids import ACKER_MASK, EdgeIds, root_ids
 from squall.engine.tracking.acker import Acker
 from tests.held import early
 
@@ -153,3 +156,61 @@ def test_random_trees_in_any_order_are_acked_when_complete(seed: int, repeats: b
     rng, edges = random.Random(seed), EdgeIds()
     for _ in range(2000):
         assert run_trees(rng, Acker(), edges, repeats) == (set(), set())
+
+
+def test_edge_ids_are_64_bits_and_differ() -> None:
+    ids = EdgeIds()
+    drawn = [ids.next() for _ in range(5000)]
+    assert len(set(drawn)) == len(drawn)
+    assert all(0 < edge < 1 << 64 for edge in drawn)
+    assert any(edge >> 63 for edge in drawn)
+
+
+def test_zero_is_never_drawn() -> None:
+    draws = [os.urandom, bytes, bytes]
+
+    def draw(size: int) -> bytes:
+        return draws.pop()(size)
+
+    assert EdgeIds(draw).next() != 0
+    assert not draws
+
+
+def test_refilling_keeps_the_pool_that_others_hold() -> None:
+    ids = EdgeIds()
+    pool = ids.pool
+    ids.refill()
+    assert ids.pool is pool
+    assert len(pool) > 1000
+    assert ids.next() not in pool
+
+
+@pytest.mark.parametrize("acker", [0, 1, 5, 1023])
+def test_roots_name_their_acker_and_differ(acker: int) -> None:
+    roots = list(islice(root_ids(acker), 1000))
+    assert len(set(roots)) == 1000
+    assert all(0 < root < 1 << 64 for root in roots)
+    assert {root & ACKER_MASK for root in roots} == {acker}
+
+
+@pytest.mark.parametrize("drawn", [b"\x00" * 8, b"\xff" * 8])
+def test_roots_from_the_edges_of_the_range_fit(drawn: bytes) -> None:
+    roots = list(islice(root_ids(3, lambda size: drawn), 100_000))
+    assert 0 < roots[0] < roots[-1] < 1 << 64
+
+
+TREES = 10_940
+"""Just past an enlargement of the acker's dict: its worst."""
+
+
+@pytest.mark.parametrize("mask", [0, 1 << 3])
+def test_a_pending_tree_costs_its_acker_no_more_than_promised(mask: int) -> None:
+    assert acker_bytes(TREES, mask) <= GOAL_BYTES
+
+
+def test_the_size_of_a_tree_does_not_matter() -> None:
+    assert acker_bytes(1000, 1 << 3, tuples=50) == pytest.approx(acker_bytes(1000, 1 << 3), rel=0.05)
+
+
+def test_the_pending_table_costs_about_as_much() -> None:
+    assert pending_bytes(TREES) <= 200

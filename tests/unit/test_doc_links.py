@@ -1,4 +1,4 @@
-"""Every link of a page in Markdown to a file or a heading of this repository leads somewhere."""
+"""The documentation names only what there is: links lead somewhere, terms, commands and names exist."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
+import squall
+from squall import Config, testing
+from squall.cli.commands import COMMANDS
+from squall.engine.api.config import canonical_name
 
 ROOT = Path(__file__).resolve().parents[2]
 _LISTED = subprocess.run(
@@ -75,3 +80,51 @@ def test_broken_links_are_found() -> None:
         "there is no such file", "", "docs/glossary.md has no heading of that name", "",
     ]
     assert mistake(page, "../x") == "it leaves the repository"
+
+
+GLOSSARY = ROOT / "docs" / "glossary.md"
+ROOMS = ("engine", "ipc", "scheduler", "pipeline", "squall")
+
+
+def terms() -> list[str]:
+    rows = re.findall(r"^\| ([a-z][a-z, ]*) \| ", GLOSSARY.read_text(), re.MULTILINE)
+    return [term for row in rows if row != "term" for term in row.split(", ")]
+
+
+def test_each_term_is_used_in_the_code() -> None:
+    names = "\n".join(path.read_text() for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+    # Names in code taken apart: `AckRing` and `ack_ring` are "ack ring".
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", names).lower()
+    assert len(set(terms())) == len(terms()) > 15
+    assert [term for term in terms() if not re.search(rf"\b{term}", words)] == []
+
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs/coming-from.md").read_text()
+OURS = [line.split(" | ")[-1] for line in PAGE.splitlines() if line.startswith("| ")]
+"""The right column of every table."""
+SPANS = [span for cell in OURS for span in re.findall(r"`([^`]+)`", cell)]
+OF_PYTHON = {"print", "yield", "raise", "None", "tup"}
+
+
+def known_names() -> set[str]:
+    """Public names, and the public members of public classes."""
+    public = {name: getattr(package, name) for package in (squall, testing) for name in package.__all__}
+    return {*public, *(member for thing in public.values() if isinstance(thing, type) for member in dir(thing))}
+
+
+def test_commands_are_there() -> None:
+    commands = re.findall(r"`squall ([a-z-]+)", PAGE)
+    assert len(commands) > 20
+    assert set(commands) <= set(COMMANDS)
+
+
+def test_names_are_there() -> None:
+    known = known_names() | OF_PYTHON | set(vars(Config()))
+    named = [match[1] for span in SPANS if (match := re.match(r"@?(?:(?:collector|context|tup)\.)?([A-Za-z_]+)", span))]
+    named = [name for name in named if name != "squall"]
+    assert len(named) > 40
+    assert sorted({name for name in named if name not in known and canonical_name(name) is None}) == []
+
+
+def test_keys_of_storm_are_accepted() -> None:
+    assert canonical_name("topology.max.spout.pending") == "max_spout_pending"

@@ -1,13 +1,17 @@
-"""Fault plans: what files and the command line say, and every fault with a mistake named."""
+"""Plans of faults, and when each of them begins."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from squall.engine.errors import UsageError
-from squall.scheduler.faults.fault import Fault
+from squall.scheduler.cluster.fault_driver import AGAIN_SECS, Schedule
+from squall.scheduler.faults.fault import Fault, parse
 from squall.scheduler.faults.fault_plan import FaultPlan, read_plan
 from tests.unit.test_fault_resolution import VIEW
 
@@ -75,3 +79,83 @@ def test_a_run_has_one_seed_and_files_that_are_there(tmp_path: Path) -> None:
         read_plan((), paths, VIEW, None)
     with pytest.raises(UsageError, match=r"cannot read plan .*: No such file or directory"):
         read_plan((), [str(tmp_path / "none.yaml")], VIEW, None)
+
+
+def begun(schedule: Schedule, now: float, acked: int = 0, away: bool = False) -> list[Fault]:
+    """The faults that begin, or whose targets are away."""
+    found = []
+    for course in schedule.due(now, acked):
+        found.append(course.occurrence)
+        course.is_away(now) if away else course.has_begun(now)
+    return found
+
+
+def followed(line: str, until_secs: float) -> list[float]:
+    """Times at which a line's fault begins, looked at every tenth of a second."""
+    schedule = Schedule([parse(line)], 1)
+    return [tenths / 10 for tenths in range(round(until_secs * 10) + 1) if begun(schedule, tenths / 10)]
+
+
+def test_once_again_and_without_end() -> None:
+    assert followed("kill count at 3s", 100) == [3]
+    assert followed("kill count", 100) == [0]
+    assert followed("partition a b for 3s at 2s every 10s, 3 times", 100) == [2, 12, 22]
+    assert followed("stop count for 2s every 5s", 11) == [0, 5, 10]
+
+
+def test_after_so_many_acks() -> None:
+    schedule = Schedule([parse("kill count after 100 acked every 2s, 2 times")], 1)
+    assert [bool(begun(schedule, now, acked)) for now, acked in ((5, 99), (6, 100), (7, 100), (8, 1), (20, 900))] == [
+        False, True, False, True, False,
+    ]  # fmt: skip
+
+
+def test_one_that_is_away_is_tried_again_with_the_same_seed() -> None:
+    schedule = Schedule([parse("kill random worker at 1s")], 1)
+    [first] = begun(schedule, 1.0, away=True)
+    assert begun(schedule, 1 + 0.9 * AGAIN_SECS) == []
+    assert begun(schedule, 1 + AGAIN_SECS) == [first]
+    assert begun(schedule, 100) == []
+
+
+def test_faults_that_did_not_begin_as_often_as_asked() -> None:
+    lines = ("kill count at 1s every 5s 3 times", "kill count at 9s", "kill count every 1s 2 times", "stop a every 5s")
+    schedule = Schedule([parse(line) for line in lines], 1)
+    for now in range(7):
+        begun(schedule, now)
+    assert [(course.fault.at_secs, course.begun) for course in schedule.not_begun()] == [(1, 2), (9, 0)]
+
+
+secs = st.floats(0, 20).map(lambda value: round(value, 2))
+faults = st.builds(
+    Fault, st.just("kill"), st.just(("random worker",)), secs, st.just(0) | st.integers(1, 50),
+    st.none() | st.floats(0.1, 9), st.none() | st.integers(1, 4), seed=st.none() | st.integers(0, 9),
+)  # fmt: skip
+events = st.lists(st.tuples(st.floats(0, 3), st.integers(0, 9), st.booleans()), max_size=40)
+
+
+@given(st.lists(faults, max_size=4), st.integers(0, 99), events)
+def test_faults_begin_in_time_and_by_seed(
+    several: list[Fault], seed: int, happened: list[tuple[float, int, bool]]
+) -> None:
+    def played() -> list[tuple[float, int, Fault]]:
+        schedule, now, acked = Schedule(several, seed), 0.0, 0
+        said = []
+        for secs_later, more, away in happened:
+            now, acked = now + secs_later, acked + more
+            for course in schedule.due(now, acked):
+                if away:
+                    course.is_away(now)
+                    continue
+                said.append((now, schedule.courses.index(course), course.occurrence))
+                course.has_begun(now)
+        return said
+
+    said = played()
+    assert said == played()
+    for number, fault in enumerate(several):
+        times = [now for now, of, _ in said if of == number]
+        assert len(times) <= (fault.times or (99 if fault.every_secs else 1)) or not fault.every_secs
+        assert fault.every_secs or len(times) <= 1
+        assert all(b - a >= (fault.every_secs or 0) - 1e-9 for a, b in pairwise(times))
+        assert fault.after_acked or all(now >= fault.at_secs for now in times)

@@ -1,4 +1,4 @@
-"""Who may fork, and what a full log does to the child."""
+"""What becomes of a forked process, and what the supervisor is told of a worker that ends before it has begun."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from squall.engine.errors import ClusterError
+from squall.ipc.rundir import RunDir
 from squall.scheduler.common.log_output import ProcessLog
+from squall.scheduler.common.messages import WorkerFailed
 from squall.scheduler.forking import child as forked_process
+from squall.scheduler.worker import main
 
 
 def test_a_process_with_threads_does_not_fork() -> None:
@@ -58,3 +62,35 @@ def test_what_a_full_log_left_out_is_said_when_there_is_room_again(tmp_path: Pat
     assert path.read_text() == "[9 bytes were left out here: there was no room]\nthere\n"
     os.close(room)
     os.close(fd)
+
+
+@pytest.mark.parametrize(("error", "says"), [
+    (MemoryError("4 GiB"), "the worker has no memory left: MemoryError: 4 GiB"),
+    (ClusterError("cannot listen on /r/s/x"), "cannot listen on /r/s/x"),
+    (KeyError("x"), "internal error of the worker, a bug in Squall: KeyError: 'x'"),
+])
+def test_only_what_is_one_is_called_a_bug_in_squall(
+    error: Exception, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[WorkerFailed] = []
+
+    class Control:
+        def __init__(self, *_: Any) -> None: ...
+
+        def send_event(self, event: WorkerFailed) -> None:
+            told.append(event)
+
+        def close(self) -> None: ...
+
+    def fails(boot: Any) -> Any:
+        raise error
+
+    class Boot:
+        run_dir, node, sender, port, incarnation = str(RunDir.create(tmp_path / "r").path), "n", "s", 6700, 1
+
+    monkeypatch.setattr(main, "Worker", fails)
+    monkeypatch.setattr(main, "ControlClient", Control)
+    boot: Any = Boot()
+    with pytest.raises(type(error)):
+        main.worker_main(boot)
+    assert [(event.port, event.incarnation, event.error) for event in told] == [(6700, 1, says)]

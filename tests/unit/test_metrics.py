@@ -1,11 +1,15 @@
-"""Counters and histograms."""
+"""The metrics of the engine and those of users."""
 
 from __future__ import annotations
 
 import random
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from squall.engine.api.user_metrics import COUNTER, UserMetrics, summarise
+from squall.engine.errors import ComponentError
 from squall.engine.report.metrics import (
     FIRST_GAUGE,
     HISTOGRAM_BUCKETS,
@@ -16,6 +20,7 @@ from squall.engine.report.metrics import (
     merge,
     percentile_ms,
 )
+from squall.ipc.metric_file import CELLS_BYTES, MetricFile, read_metrics
 
 
 def test_buckets_leave_no_gap_and_do_not_overlap() -> None:
@@ -61,3 +66,74 @@ def test_counters_come_in_order_with_gauges_last() -> None:
     counters = dict(zip(TASK_COUNTERS, stats.counters(), strict=True))
     assert (counters["emitted"], counters["pending"]) == (3, 5)
     assert TASK_COUNTERS[FIRST_GAUGE:] == ("pending", "exhausted", "in_queue", "waiting", "unreplayed", "limit")
+
+
+def test_counters_add_up_over_tasks() -> None:
+    metrics = UserMetrics()
+    metrics.counter("a", 1, "seen").inc()
+    metrics.counter("a", 1, "seen").inc(5)
+    metrics.counter("a", 2, "seen").inc(-2)
+    metrics.counter("b", 3, "seen").inc(1 << 40)
+    assert metrics.counter("a", 1, "seen").value == 6
+    assert summarise(metrics.readings()) == {"a": {"seen": 4}, "b": {"seen": 1 << 40}}
+
+
+def test_gauges_are_read_when_sampled_and_shown_per_task() -> None:
+    metrics, size = UserMetrics(), {1: 3, 2: 4}
+    for task in (1, 2):
+        metrics.gauge("a", task, "size", lambda task=task: size[task])
+    metrics.sample(lambda *error: pytest.fail(str(error)))
+    size[2] = 9
+    assert summarise(metrics.readings()) == {"a": {"size": {1: 3.0, 2: 4.0}}}
+    metrics.sample(lambda *error: pytest.fail(str(error)))
+    assert summarise(metrics.readings()) == {"a": {"size": {1: 3.0, 2: 9.0}}}
+
+
+def test_gauge_that_raises_is_reported_once_and_dropped() -> None:
+    metrics, errors = UserMetrics(), []
+    metrics.gauge("a", 1, "broken", lambda: 1 // 0)
+    metrics.gauge("a", 1, "whole", lambda: 2)
+    for _ in range(3):
+        metrics.sample(lambda *error: errors.append(error))
+    assert [(component, task, type(error)) for component, task, error in errors] == [("a", 1, ZeroDivisionError)]
+    assert summarise(metrics.readings())["a"]["whole"] == {1: 2.0}
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_histogram_percentiles_are_within_an_eighth(seed: int, scale: float) -> None:
+    dice, metrics = random.Random(seed), UserMetrics()
+    values = sorted(dice.lognormvariate(0, 2) * scale for _ in range(5000))
+    for number, value in enumerate(values):
+        metrics.histogram("a", number % 3, "x").update(value)
+    shown: Any = summarise(metrics.readings())["a"]["x"]
+    assert shown["count"] == 5000
+    assert shown["max"] == values[-1]
+    assert shown["mean"] == pytest.approx(sum(values) / 5000)
+    for percent in (50, 90, 99):
+        assert shown[f"p{percent}"] == pytest.approx(values[percent * 50 - 1], rel=1 / 8)
+
+
+def test_what_was_counted_is_read_from_outside_and_outlives_its_writer(tmp_path: Path) -> None:
+    directory = tmp_path / "metrics"
+    assert list(read_metrics(directory)) == []
+    for incarnation, count in ((1, 3), (2, 4)):
+        file = MetricFile(directory, 0, incarnation)
+        metrics = UserMetrics(file.allocate)
+        metrics.counter("a", 1, "seen").inc(count)
+        metrics.histogram("a", 1, "size").update(count)
+        metrics.gauge("a", 1, "last", lambda count=count: count)
+        metrics.sample(lambda *error: pytest.fail(str(error)))
+        # Not closed in an orderly way: a worker that is killed does not do that either.
+        shown = summarise(read_metrics(directory))["a"]
+        file.close()
+    assert (shown["seen"], shown["last"]) == (7, {1: 4.0})
+    assert shown["size"]["count"] == 2  # type: ignore[index]
+
+
+def test_worker_with_too_many_metrics_is_told(tmp_path: Path) -> None:
+    file = MetricFile(tmp_path, 0, 1)
+    for number in range(CELLS_BYTES // 65536):
+        file.allocate("a", 1, COUNTER, f"x{number}", 65536)
+    with pytest.raises(ComponentError, match=r"a\[1\] asks for counter 'y', but the metrics .* take all of the 4 MiB"):
+        file.allocate("a", 1, COUNTER, "y", 8)
+    file.close()

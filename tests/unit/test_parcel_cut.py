@@ -1,17 +1,25 @@
-"""Parcels are cut by bytes: a frame holds no more than its share of the window, unless one tuple alone is bigger."""
+"""Parcels are cut by bytes; open batches exist only for the tasks that were sent to."""
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
 import pytest
 
+from squall.engine.api.builder import BoltDeclarer, TopologyBuilder
+from squall.engine.api.component import CustomGrouping
 from squall.engine.api.failure import FAILED, Failure
-from squall.engine.flow.batch import Batch
+from squall.engine.core.surroundings import Parts
+from squall.engine.flow.batch import Batch, OpenBatch
+from squall.engine.flow.groupings import number_in
 from squall.engine.flow.parcel import Parcel
 from squall.ipc.codec import decode, encode
 from tests.parcels import batch_of
+from tests.unit.rig import Does, Feeder, Rig, acks
 
 KIB = 1024
 
@@ -88,3 +96,59 @@ def test_what_is_bigger_than_it_looked_is_put_back_and_cut_by_its_true_size() ->
     assert values_of([parcel for _, parcel in sent]) == list(range(256))
     assert all(size <= 2 * most or parcel.rows == 1 for size, parcel in sent)
     assert len(sent) < 60
+
+
+SENDERS, TARGETS = 40, 300
+
+
+class ToEverySecond(CustomGrouping):
+    def prepare(self, context: Any, source: str, stream: str, target_tasks: Sequence[int]) -> None:
+        self.tasks = itertools.cycle(target_tasks[::2])
+
+    def choose_tasks(self, source_task: int, values: Sequence[Any]) -> list[int]:
+        return [next(self.tasks)]
+
+
+GROUPINGS: dict[str, Callable[[BoltDeclarer], object]] = {
+    "shuffle": lambda bolt: bolt.shuffle_grouping("spout"),
+    "local or shuffle": lambda bolt: bolt.local_or_shuffle_grouping("spout"),
+    "fields": lambda bolt: bolt.fields_grouping("spout", "value"),
+    "partial key": lambda bolt: bolt.partial_key_grouping("spout", "value"),
+    "global": lambda bolt: bolt.global_grouping("spout"),
+    "none": lambda bolt: bolt.none_grouping("spout"),
+    "all": lambda bolt: bolt.all_grouping("spout"),
+    "custom": lambda bolt: bolt.custom_grouping("spout", ToEverySecond()),
+}
+
+
+def rig_of(grouping: str, made: list[int]) -> tuple[Feeder, Rig]:
+    """Many senders, many targets; each open batch that is made is noted, by its sender."""
+
+    def note(source: int, *rest: Any) -> OpenBatch:
+        made.append(source)
+        return OpenBatch(source, *rest)
+
+    spout, builder = Feeder(), TopologyBuilder()
+    builder.set_spout("spout", spout, 1, tasks=SENDERS)
+    GROUPINGS[grouping](builder.set_bolt("bolt", Does(acks), 1, tasks=TARGETS))
+    return spout, Rig(builder, around={"parts": Parts(open_batch=note)})
+
+
+@pytest.mark.parametrize("grouping", GROUPINGS)
+def test_who_emits_has_a_batch_for_each_task_that_was_chosen(grouping: str) -> None:
+    made: list[int] = []
+    spout, rig = rig_of(grouping, made)
+    for number in range(1000):
+        spout.feed(number, id=number)
+    rig.settle()
+    copies = TARGETS if grouping == "all" else 1
+    assert sum(rig.core.stats[task].executed for task in rig.plan.tasks_of("bolt")) == 1000 * copies
+    assert len(spout.acked) == 1000
+    assert max(Counter(made).values()) <= TARGETS
+
+
+@pytest.mark.parametrize("task", [0, -1, 10**9, "x", None, (1,), 1.5])
+def test_a_task_that_is_none_of_many_is_refused(task: Any) -> None:
+    with pytest.raises((KeyError, TypeError)):
+        number_in(range(1, TARGETS), task)
+    assert number_in(range(1, TARGETS), TARGETS - 1) == TARGETS - 2

@@ -1,13 +1,27 @@
-"""What deaths mean: the one judge of what is hopeless."""
+"""When a slot is started again and when it is given up, and that each death counts once."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
+from typing import Any, cast
 
 import pytest
 
-from squall.scheduler.common.messages import SlotAssignment
-from squall.scheduler.common.restart_policy import GiveUp, RestartPolicyOptions, StartAgain
+from squall.ipc.envelope import NO_NONCE
+from squall.scheduler.common.messages import (
+    Assignment,
+    AssignNode,
+    RegisterSupervisor,
+    SlotAssignment,
+    SlotChanged,
+    SlotRef,
+    TopologyRecord,
+)
+from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions, StartAgain
+from squall.scheduler.nimbus import topology_life
+from squall.scheduler.nimbus.topology_life import TopologyLife
+from squall.scheduler.supervisor.nimbus_link import NimbusLink
 from squall.scheduler.supervisor.prospects import DeathVerdict, ProspectOptions, Prospects, Totals
 from tests.unit.test_slot import work
 
@@ -94,3 +108,117 @@ def test_a_stream_that_stops_acking_is_hopeless_in_the_end_and_an_ack_brings_hop
     ):
         bench.totals = totals
         assert bench.died(work(), nearer=True).excused is excused
+
+
+def test_jitter_stays_in_its_band_and_spreads(seed: int) -> None:
+    subject = RestartPolicy(RestartPolicyOptions(), random.Random(seed))
+    found = [subject.fork_refused().delay_secs for _ in range(1000)][10:]
+    assert 0.8 <= min(found) < 0.85
+    assert 1.15 < max(found) <= 1.2
+
+
+def test_no_period_ever_holds_more_restarts_than_allowed(seed: int) -> None:
+    rng = random.Random(seed)
+    options = RestartPolicyOptions()
+    subject = RestartPolicy(options, rng)
+    now = 0.0
+    restarts: list[float] = []
+    for _ in range(2000):
+        lived = rng.choice([0.0, 0.01, 1.0, 5.0, 12.0]) * rng.random()
+        now += lived
+        verdict = subject.died(now, lived)
+        if isinstance(verdict, GiveUp):
+            now += options.period_secs
+            subject.reset()
+            restarts.clear()
+            continue
+        restarts.append(now)
+        recent = [at for at in restarts if now - at <= options.period_secs]
+        assert len(recent) <= options.max_deaths
+        now += verdict.delay_secs
+
+
+def test_a_death_that_brings_a_dead_letter_nearer_never_counts_against_the_slot() -> None:
+    options = RestartPolicyOptions(jitter_ratio=0.0)
+    subject = RestartPolicy(options, random.Random(1))
+    for second in range(200):
+        verdict = subject.died(float(second), 0.1, excused=True)
+        assert isinstance(verdict, StartAgain)
+        assert verdict.delay_secs <= options.first_delay_secs
+    assert isinstance(subject.died(201.0, 0.1), StartAgain)
+
+
+SLOTS = [SlotRef("node-1", 6700), SlotRef("node-2", 6700)]
+RECORD = TopologyRecord("t-1", "t", "ACTIVE", {}, [], "blob", [], 0.0)
+
+
+def life() -> TopologyLife:
+    return TopologyLife(RECORD, Assignment("t-1", 1, SLOTS, [[], []]))
+
+
+def event(incarnation: int, name: str = "died", node: str = "node-1") -> SlotChanged:
+    return SlotChanged(node, 6700, "t-1", incarnation, name, 0, 1.0, reason="killed")
+
+
+def deaths(found: TopologyLife, events: Iterable[SlotChanged]) -> int:
+    for one in events:
+        found.slot_changed(one)
+    return found.restarts_total
+
+
+def test_a_death_that_is_told_again_counts_once() -> None:
+    assert deaths(life(), [event(1), event(2), event(1), event(2), event(1, node="node-2")]) == 3
+
+
+def test_also_when_it_is_not_kept_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topology_life, "RESTARTS_KEPT", 2)
+    found = life()
+    assert deaths(found, [event(1), event(2), event(3), event(1), event(2)]) == 3
+    again = TopologyLife(RECORD, found.assignment, found.state().restarts, found.restarts_total)
+    assert deaths(again, [event(1), event(2), event(3), event(4)]) == 4
+
+
+def test_who_was_ready_on_a_node_that_is_gone_has_died() -> None:
+    found = life()
+    deaths(found, [event(1, "ready"), event(2, "ready", "node-2"), event(1, "stopped")])
+    (death,) = found.assign(RECORD, Assignment("t-1", 2, [SLOTS[0], SLOTS[0]], [[], []]), 5.0)
+    assert (death.slot, death.incarnation, death.reason) == ("node-2:6700", 2, "died with its node")
+    assert found.restarts_total == 1
+
+
+class Wire:
+    """A Nimbus that is there when it registers somebody, and reads nothing before."""
+
+    socket = None
+
+    def __init__(self) -> None:
+        self.heard: list[SlotChanged] = []
+        self.away = True
+        self.answered_by = NO_NONCE
+
+    def send_event(self, message: Any) -> bool:
+        if not self.away and isinstance(message, SlotChanged):
+            self.heard.append(message)
+        return True
+
+    def call(self, method: str, request: Any, answer: Any, timeout_secs: float) -> AssignNode:
+        self.away = False
+        return AssignNode([])
+
+
+def test_a_nimbus_that_was_away_is_told_of_every_death(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = "squall.scheduler.supervisor.nimbus_link.ConnectionWatch"
+    monkeypatch.setattr(watch, lambda socket: cast("Any", NoChanges()))
+    wire = Wire()
+    link = NimbusLink(cast("Any", wire), RegisterSupervisor("node-1", [6700], 1))
+    for incarnation in (1, 2, 3):
+        link.report(event(incarnation, "ready"))
+        link.report(event(incarnation))
+    assert link.tick(1.0, dict, lambda: [event(4, "started")]) is not None
+    told = [(one.incarnation, one.event) for one in wire.heard]
+    assert told == [(1, "died"), (2, "died"), (3, "died"), (4, "started")]
+
+
+class NoChanges:
+    def changes(self) -> list[bool]:
+        return []

@@ -23,7 +23,7 @@ from squall.engine.report.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
 from squall.engine.report.run_report import FLOW_COUNTERS, TaskReading
 from squall.scheduler.common.messages import RestartRecord
 from tests.unit.rig import DoesBasic
-from tests.unit.test_plain_text import TEXT
+from tests.unit.test_user_text import TEXT
 
 
 class Window(io.StringIO):

@@ -1,18 +1,25 @@
-"""The right to start a cluster in a directory: one has it, the others learn who and change nothing."""
+"""Starting a cluster: room for it, its directory, and who is told that it answers."""
 
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
+from squall.cli.cluster import tell_ready
 from squall.engine.errors import UsageError
 from squall.ipc.rundir import RunDir
+from squall.scheduler.cluster import starting
 from squall.scheduler.cluster.local_cluster import LocalCluster
-from squall.scheduler.cluster.starting import right_to_start, start_cluster
+from squall.scheduler.cluster.size import check_cluster
+from squall.scheduler.cluster.starting import right_to_start, start_cluster, take_directory
 from squall.scheduler.common.role import daemon_environment, processes_of
 from tests.unit.run_dirs import files_of
 
@@ -74,3 +81,75 @@ def marked(run_dir: RunDir) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-c", "import signal; signal.pause()"], env=daemon_environment(run_dir)
     )
+
+
+@pytest.mark.parametrize(("nodes", "slots"), [(0, 4), (1, 0), (-1, -1), ("x", 1), (1, None), (1, 1.5)])
+def test_less_than_one_is_none(nodes: Any, slots: Any) -> None:
+    wrong = f"slots is {slots}" if nodes == 1 else f"nodes is {nodes!r}"
+    check_cluster(1, 4)
+    with pytest.raises(UsageError, match=f"^{wrong}; allowed: an integer from 1 up$"):
+        check_cluster(nodes, slots)
+
+
+def test_whatever_starts_a_cluster_asks_first(tmp_path: Path) -> None:
+    for nodes, slots in ((10**8, 1), (1, 10**8), (0, 1)):
+        with pytest.raises(UsageError, match=r"nodes|slots"):
+            LocalCluster(nodes, slots, tmp_path / "run")
+        with pytest.raises(UsageError, match=r"nodes|slots"):
+            start_cluster(tmp_path / "run", nodes, slots)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_systemd_is_told_when_the_cluster_answers(
+    abstract: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"@{tmp_path.name}-{id(tmp_path)}" if abstract else str(tmp_path / "n")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
+        server.bind("\0" + name[1:] if abstract else name)
+        server.settimeout(10)
+        monkeypatch.setenv("NOTIFY_SOCKET", name)
+        tell_ready()
+        assert server.recv(64) == b"READY=1"
+    # Said once; and nobody who listens no more is waited for.
+    tell_ready()
+    monkeypatch.setenv("NOTIFY_SOCKET", name)
+    tell_ready()
+
+
+def test_all_of_many_make_the_same_directory(tmp_path: Path) -> None:
+    for number in range(30):
+        path = tmp_path / str(number)
+        keys: list[bytes] = []
+        barrier = threading.Barrier(4)
+
+        def make(path: Path = path, keys: list[bytes] = keys, barrier: threading.Barrier = barrier) -> None:
+            barrier.wait(20)
+            keys.append(RunDir.create(path).key())
+
+        threads = [threading.Thread(target=make) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        assert len(keys) == 4
+        assert len(set(keys)) == 1
+
+
+def test_a_daemon_that_is_started_at_the_same_time_is_no_lost_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had made the key before it was marked, and after we had looked for one."""
+
+    def processes_of(run_dir: RunDir) -> list[psutil.Process]:
+        RunDir.create(run_dir.path)
+        return [psutil.Process()]
+
+    monkeypatch.setattr(starting, "processes_of", processes_of)
+    assert take_directory(tmp_path / "run").key_file.exists()
+
+
+def test_one_that_was_begun_and_left_without_a_key_is_taken(tmp_path: Path) -> None:
+    """As by a program that found no room for the key."""
+    os.symlink(tmp_path, tmp_path / "durable")
+    assert len(RunDir.create(tmp_path).key()) == 32

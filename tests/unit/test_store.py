@@ -1,4 +1,4 @@
-"""Nimbus's memory and the code store: what was put is there after reopening, and damage is refused."""
+"""The store of Nimbus: durable, checked, and written only for a change."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ import msgspec
 import pytest
 
 from squall.engine.errors import ClusterError, UsageError
+from squall.ipc.rundir import RunDir
 from squall.scheduler.common.code_store import CodeStore
 from squall.scheduler.common.messages import (
     Assignment,
     ComponentSummary,
     ExecutorRef,
+    NamedTopology,
+    RegisterSupervisor,
     RestartRecord,
     SlotRef,
     TopologyRecord,
 )
 from squall.scheduler.nimbus.store import RESTARTS_KEPT, SCHEMA_VERSION, STORE_FILES, Store
 from tests.effects import dies_at, effects_of
-from tests.unit.run_dirs import LimitedStore
+from tests.unit.run_dirs import LimitedStore, add_topology, nimbus_in
 
 
 def record(name: str, number: int = 1) -> TopologyRecord:
@@ -229,3 +232,15 @@ def test_damaged_code_is_refused_until_it_is_put_again(tmp_path: Path) -> None:
 def test_names_that_are_no_digest_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="64 hex digits"):
         CodeStore(tmp_path).get(name)
+
+
+def test_a_supervisor_that_registers_is_no_change(run_dir: RunDir) -> None:
+    with Store(run_dir.nimbus_db) as store:
+        one = add_topology(run_dir, store, "one", 1)
+    with nimbus_in(run_dir.path) as service:
+        before = run_dir.nimbus_db.read_bytes()
+        wanted = service.call("register_supervisor", RegisterSupervisor("node-1", [6700], 1, {6700: one.id}))
+        assert list(wanted.slots) == [6700]
+        assert run_dir.nimbus_db.read_bytes() == before
+        service.call("deactivate", NamedTopology("one"))
+        assert run_dir.nimbus_db.read_bytes() != before

@@ -34,8 +34,8 @@ from squall.scheduler.cluster.local_cluster import echo
 from squall.scheduler.common.daemon import PlainFormatter
 from squall.scheduler.records.dead_letters import DeadLetter
 from tests.unit.source import PRODUCT, Source, sources_of
-from tests.unit.test_plain_text import TEXT, dangerous
 from tests.unit.test_screen import status
+from tests.unit.test_user_text import TEXT, dangerous
 
 HOSTILE = "\x1b]0;owned\x07[bold]x[/bold]:fox:\nforged\r\u202e\u2028\x9b2J\ud800"
 

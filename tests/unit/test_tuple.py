@@ -1,10 +1,12 @@
-"""What a bolt can read of a tuple."""
+"""Streams, and what a bolt can read of a tuple."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from squall.engine.api.stream import SYSTEM_COMPONENT, TICK_STREAM, Stream
+from squall.engine.api.stream import DEFAULT_STREAM, SYSTEM_COMPONENT, TICK_STREAM, Outputs, Stream, parse_outputs
 from squall.engine.api.tuple import Run, Source, Tuple
 from squall.engine.errors import ComponentError
 
@@ -45,3 +47,35 @@ def test_only_the_systems_tick_is_a_tick() -> None:
     assert Tuple((1.0,), Source(SYSTEM_COMPONENT, -1, TICK_STREAM, shape), Run(0, 0, 1)).is_tick
     assert not Tuple((1.0,), Source("clock", 3, TICK_STREAM, shape), Run(0, 0, 1)).is_tick
     assert not Tuple((1.0,), Source(SYSTEM_COMPONENT, -1, "default", shape), Run(0, 0, 1)).is_tick
+
+
+def test_names_of_fields_are_the_default_stream() -> None:
+    assert parse_outputs(("word", "count")) == {DEFAULT_STREAM: Stream("word", "count")}
+    assert parse_outputs(["word"]) == {DEFAULT_STREAM: Stream("word")}
+
+
+def test_several_streams_in_one_mapping() -> None:
+    outputs: Outputs = {"default": ("line",), "bad": ["line", "why"], "to": Stream("x", direct=True)}
+    streams = parse_outputs(outputs)
+    assert list(streams) == ["default", "bad", "to"]
+    assert streams["bad"].fields == ("line", "why")
+    assert not streams["bad"].direct
+    assert streams["to"].direct
+    assert streams["bad"].index == {"line": 0, "why": 1}
+
+
+@pytest.mark.parametrize(
+    ("outputs", "named"),
+    [
+        ("word", r"\('word',\)"),
+        ({"bad": "word"}, "'bad'.*'word'"),
+        ({"": ("word",)}, "stream name"),
+        ({5: ("word",)}, "stream name.*5"),
+        (("word", "word"), "word, word"),
+        (("word", ""), "non-empty"),
+        (("word", 5), "5"),
+    ],
+)
+def test_wrong_outputs_are_refused_by_name(outputs: Any, named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        parse_outputs(outputs)

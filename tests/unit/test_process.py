@@ -1,4 +1,4 @@
-"""Nobody is signalled who is not proven to be the process that was meant."""
+"""Processes: names and statuses for people, proof of identity, forks that report their end, stacks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,57 @@ from squall.engine.errors import ClusterError
 from squall.ipc.board import DEAD, READY, STARTING, STOPPED, Board, SlotCell
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
-from squall.scheduler.common.role import signal_marked
+from squall.scheduler.common.python_stacks import log_size, python_stack, stack_in
+from squall.scheduler.common.role import Role, RoleKind, role_in, signal_marked
 from squall.scheduler.nimbus.victims import living
 from squall.scheduler.supervisor.worker_watch import WorkerWatch
 from tests.unit.source import PRODUCT, sources_of
 from tests.unit.waiting_child import waiting_child
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (0, "exited with code 0"),
+        (1 << 8, "exited with code 1"),
+        (255 << 8, "exited with code 255"),
+        (signal.SIGKILL, "killed by SIGKILL"),
+        (signal.SIGTERM, "killed by SIGTERM"),
+        (signal.SIGSEGV | process.CORE_DUMPED, "killed by SIGSEGV"),
+        (40, "killed by signal 40"),
+    ],
+)
+def test_statuses_are_described(status: int, text: str) -> None:
+    assert process.describe_status(status) == text
+
+
+def test_start_time_names_a_process_for_good() -> None:
+    assert process.start_time_ticks(os.getpid()) == process.start_time_ticks(os.getpid()) > 0
+    assert process.start_time_ticks(os.getpid()) >= process.start_time_ticks(os.getppid())
+
+
+@pytest.mark.parametrize(
+    ("command", "role"),
+    [
+        (["squall: nimbus", "", "", ""], Role(RoleKind.NIMBUS)),
+        (["squall: supervisor node-1", ""], Role(RoleKind.SUPERVISOR, "node-1")),
+        # psutil splits at blanks what fills its room.
+        (["squall:", "forking", "parent", "node-1"], Role(RoleKind.FORKING_PARENT, "node-1")),
+        (["squall: worker node-1:6700 two words", ""], Role(RoleKind.WORKER, "node-1:6700", "two words")),
+        (["squall: worker node-1:6700 keeper", ""], Role(RoleKind.WORKER, "node-1:6700", "keeper")),
+        (["python", "-P", "-m", "squall.scheduler.nimbus.main", "--dir", "/x"], Role(RoleKind.NIMBUS)),
+        (
+            ["python", "-P", "-m", "squall.scheduler.supervisor.main", "--dir", "/x", "--node", "a", "--ports", "1"],
+            Role(RoleKind.SUPERVISOR, "a"),
+        ),
+        (["squall: nimbuses"], None),
+        (["python", "-m", "http.server"], None),
+        (["python", "/usr/bin/squall", "supervisor", "--node", "a"], None),
+        ([], None),
+    ],
+)
+def test_roles(command: list[str], role: Role | None) -> None:
+    assert role_in(command) == role
 
 
 @pytest.fixture
@@ -141,3 +187,51 @@ def test_nobody_else_signals_by_number() -> None:
         if any(called in ("os.kill", "os.killpg") for called, _ in source.calls)
     }
     assert found == set(MAY_SIGNAL_BY_NUMBER)
+
+
+CRASH = """\
+Fatal Python error: Segmentation fault
+
+Current thread 0x00007f5c (most recent call first):
+  File "/x/user.py", line 12 in execute
+  File "/x/engine/core/executor.py", line 160 in _process_basic
+
+Extension modules: zmq.backend.cython._zmq (total: 1)
+"""
+HUNG = """\
+Thread 0x00007f01 (most recent call first):
+  File "/x/waiting.py", line 3 in wait
+user code printed this
+Current thread 0x00007f00 (most recent call first):
+  File "/x/user.py", line 30 in execute
+  File "/x/worker.py", line 150 in run
+"""
+
+
+def test_a_crash_begins_with_its_name() -> None:
+    stack = stack_in("some output\n" + CRASH + "output of the next\n")
+    assert stack.splitlines()[0] == "Fatal Python error: Segmentation fault"
+    assert stack.splitlines()[-1] == '  File "/x/engine/core/executor.py", line 160 in _process_basic'
+
+
+def test_a_hung_worker_is_where_its_main_thread_is() -> None:
+    lines = stack_in("before\n" + HUNG).splitlines()
+    assert lines[0] == 'hung at File "/x/user.py", line 30 in execute'
+    assert len(lines) == 1 + 5
+    assert "printed" not in "".join(lines)
+
+
+def test_a_log_without_stacks_has_none(tmp_path: Path) -> None:
+    assert stack_in("Traceback (most recent call last):\n  File \"x\", line 1\nValueError: File\n") == ""
+    assert python_stack(str(tmp_path / "missing"), 0) == ""
+    assert log_size(str(tmp_path / "missing")) == 0
+
+
+def test_what_was_there_before_is_another_lifes(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(CRASH)
+    since = log_size(str(log))
+    assert python_stack(str(log), since) == ""
+    with log.open("a") as file:
+        file.write(HUNG)
+    assert python_stack(str(log), since).startswith("hung at")
