@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.effect_sweep import OPERATIONS, Row, Scene, effects_of, run_row
+from tests.chaos.effect_sweep import OPERATIONS, Row, Sweep, effects_of, run_row
 from tests.process.standing_tools import directory
 
 QUICK = [name for name in OPERATIONS if name != "down"]
@@ -19,9 +19,9 @@ PAIRED_CLUSTERS = 8
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
+def sweep(tmp_path: Path) -> Iterator[Sweep]:
     with directory() as cluster:
-        made = Scene(cluster, tmp_path)
+        made = Sweep(cluster, tmp_path)
         try:
             made.begin()
             yield made
@@ -29,9 +29,9 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
             made.book.close()
 
 
-def draw(scene: Scene, rng: random.Random, operation: str, rows: int) -> Iterator[Row]:
+def draw(sweep: Sweep, rng: random.Random, operation: str, rows: int) -> Iterator[Row]:
     """Of all effects that the operation has."""
-    counted = effects_of(scene, operation)
+    counted = effects_of(sweep, operation)
     for _ in range(rows):
         kind = rng.choice(list(counted))
         row = Row(operation, kind, rng.randint(1, max(1, counted[kind])))
@@ -39,30 +39,30 @@ def draw(scene: Scene, rng: random.Random, operation: str, rows: int) -> Iterato
         yield row
 
 
-def test_some_effects(scene: Scene, seed: int) -> None:
+def test_some_effects(sweep: Sweep, seed: int) -> None:
     rng = random.Random(seed)
     for operation in rng.sample(QUICK, 2):
-        for row in draw(scene, rng, operation, 2):
-            run_row(scene, row)
-    assert scene.deaths
-    scene.finish()
+        for row in draw(sweep, rng, operation, 2):
+            run_row(sweep, row)
+    assert sweep.deaths
+    sweep.finish(sweep.end())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_many_effects(scene: Scene, seed: int, operation: str) -> None:
-    for row in draw(scene, random.Random(f"{seed} {operation}"), operation, ROWS):
-        run_row(scene, row)
-    assert scene.deaths
-    scene.finish()
+def test_many_effects(sweep: Sweep, seed: int, operation: str) -> None:
+    for row in draw(sweep, random.Random(f"{seed} {operation}"), operation, ROWS):
+        run_row(sweep, row)
+    assert sweep.deaths
+    sweep.finish(sweep.end())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(PAIRED_CLUSTERS))
-def test_two_die(scene: Scene, seed: int, number: int) -> None:
+def test_two_die(sweep: Sweep, seed: int, number: int) -> None:
     rng = random.Random(f"{seed} {number}")
-    for row in draw(scene, rng, rng.choice(QUICK), ROWS // 2):
-        other = next(draw(scene, rng, rng.choice(QUICK), 1))
-        run_row(scene, row, (other.kind, other.nth))
-    assert scene.deaths
-    scene.finish()
+    for row in draw(sweep, rng, rng.choice(QUICK), ROWS // 2):
+        other = next(draw(sweep, rng, rng.choice(QUICK), 1))
+        run_row(sweep, row, (other.kind, other.nth))
+    assert sweep.deaths
+    sweep.finish(sweep.end())

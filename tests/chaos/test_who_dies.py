@@ -1,8 +1,9 @@
-"""Who dies, what happens: the short form. `make chaos` runs the same rows again and again."""
+"""Who dies, what happens. `make chaos` runs these rows again and again, from a seed each time."""
 
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
@@ -14,10 +15,11 @@ from tests.process.standing_tools import Standing, directory
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Standing]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standing]:
     with directory() as made:
         start_cluster(made)
         yield made
+        shutil.copytree(made.run_dir.logs, tmp_path_factory.mktemp("cluster") / "logs")
 
 
 @pytest.mark.parametrize("name", FAULTS)

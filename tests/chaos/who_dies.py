@@ -1,9 +1,8 @@
 """Who dies, what happens: one row of the table each, on a real cluster under load, with an exact account at the end.
 
-Guarantees of `run_row`: every number was acked, and was seen by the last bolt; nothing is pending; each fault was done
-while numbers were under way; the history of all slots, since the cluster was started, obeys its rules; the cluster is
-whole again. What a row promises beyond that (same pids, what the report says) it checks itself. So a cluster may live
-through any number of rows. `lose_node` is the last that it lives through.
+Guarantees of `run_row`: the account of `Scene.finish` is exact; each fault was done while numbers were under way; the
+cluster is whole again. What a row promises beyond that (same pids, what the report says) it checks itself. So a cluster
+may live through any number of rows. `lose_node` is the last that it lives through.
 
 Relies on: the keeper that `squall up --detach` leaves behind.
 """
@@ -22,20 +21,15 @@ import psutil
 from squall.scheduler.common.messages import SlotChanged
 from squall.scheduler.common.role import Role, RoleKind, processes_of, role_of
 from squall.scheduler.records.worker_ledger import BEGIN, WorkerLedger, read_history
-from tests.chaos.numbers import LIMIT
+from tests.chaos.scene import TOPOLOGY, Scene
 from tests.process.cli import start
-from tests.process.history_check import broken_rules
 from tests.process.parts import notes
 from tests.process.standing_tools import ENDLESS, Standing
 from tests.process.waiting import wait_for
 
-TOPOLOGY = "tests/chaos/numbers.py"
-MORE = 1000
-"""So many numbers come after the faults of a row, at least."""
 NODES = ("node-1", "node-2")
 SLOTS = 2
 SETTINGS = ("--set", "worker_timeout_secs=4", "--set", "message_timeout_secs=10", "--set", "batch_tuples=16")
-PATIENCE_SECS = 100.0
 
 
 def start_cluster(cluster: Standing) -> None:
@@ -43,12 +37,11 @@ def start_cluster(cluster: Standing) -> None:
     cluster.up(nodes=len(NODES), slots=SLOTS)
 
 
-class Scene:
+class TwoNodes(Scene):
     """A whole cluster of two nodes, that nothing runs on; and the numbers of one row, on a worker of each node."""
 
     def __init__(self, cluster: Standing, out: Path, rng: random.Random) -> None:
-        self.cluster = cluster
-        self.out = out
+        super().__init__(cluster, out)
         self.rng = rng
         self.topology_id = ""
         self.steps_before = 0
@@ -56,23 +49,9 @@ class Scene:
 
     def begin(self) -> None:
         self.steps_before = len(self.history())
-        arguments = ("--", str(self.out), "0.001")
-        self.cluster.ok("submit", TOPOLOGY, "--name", "numbers", "--workers", "2", *SETTINGS, *arguments)
+        self.submit_numbers(*SETTINGS)
         self.topology_id = self.cluster.described("numbers")["id"]
-        wait_for("the first acks", lambda: len(notes(self.out, "acked")) > 20)
-
-    def end(self) -> int:
-        """Until then there is no last number, however slow whoever does the faults; from now on there is this one."""
-        limit = max(notes(self.out, "acked")) + MORE
-        temporary = self.out / "limit.new"
-        temporary.write_text(str(limit))
-        temporary.rename(self.out / LIMIT)
-        return limit
-
-    def workers(self) -> dict[str, int]:
-        """Pids of the workers that are ready, by slot."""
-        rows = self.cluster.described("numbers")["workers"]
-        return {row["worker"]: row["pid"] for row in rows if row["state"] == "ready"}
+        wait_for("the first acks", lambda: len(self.acked()) > 20)
 
     def some_worker(self) -> int:
         """Of a worker that is ready; another fault may be under way."""
@@ -104,28 +83,13 @@ class Scene:
         return self.history()[self.steps_before :]
 
     def is_whole(self) -> bool:
-        """Whether every daemon is at work again and every slot is free."""
+        """Return True if every daemon is at work again and every slot is free."""
         begun = {step.node: step.pid for step in self.history() if step.event == BEGIN}
         supervisors = [self.supervisor(node) for node in NODES]
         if [begun[node] for node in NODES] != [one.pid if one is not None else 0 for one in supervisors]:
             return False
         found = self.cluster.json("status")
         return not found["topologies"] and not found["gone"] and len(found["free_slots"]) == len(NODES) * SLOTS
-
-    def await_drained(self) -> None:
-        wait_for("the end", lambda: self.cluster.described("numbers")["drained"], PATIENCE_SECS)
-
-    def finish(self, limit: int) -> None:
-        """The exact account."""
-        self.await_drained()
-        found = self.cluster.described("numbers")
-        assert found["pending"] == 0
-        # One task of the source may have been beyond the limit before it was set.
-        acked = set(notes(self.out, "acked"))
-        assert acked >= set(range(limit))
-        assert {n for _, n in notes(self.out, "seen")} == acked
-        assert self.cluster.json("kill", "numbers")["pending"] == 0
-        assert broken_rules(self.cluster.run_dir) == []
 
 
 def kill_hard(pid: int) -> None:
@@ -136,29 +100,29 @@ def kill_hard(pid: int) -> None:
         return
 
 
-def raise_in_executor(scene: Scene) -> None:
+def raise_in_executor(scene: TwoNodes) -> None:
     (scene.out / "raise").touch()
     wait_for("an executor to raise", lambda: not (scene.out / "raise").exists())
 
 
-def kill_worker(scene: Scene) -> None:
+def kill_worker(scene: TwoNodes) -> None:
     kill_hard(scene.some_worker())
 
 
-def kill_forking_parent(scene: Scene) -> None:
+def kill_forking_parent(scene: TwoNodes) -> None:
     kill_hard(scene.forking_parent().pid)
 
 
-def kill_supervisor(scene: Scene) -> None:
+def kill_supervisor(scene: TwoNodes) -> None:
     node = scene.some_node()
     kill_hard(wait_for("the supervisor", lambda: scene.supervisor(node)).pid)
 
 
-def kill_nimbus(scene: Scene) -> None:
+def kill_nimbus(scene: TwoNodes) -> None:
     kill_hard(scene.cluster.nimbus().pid)
 
 
-def kill_node(scene: Scene, node: str = "") -> None:
+def kill_node(scene: TwoNodes, node: str = "") -> None:
     """Supervisor, forking parent and worker of a node; the keeper brings the node back."""
     node = node or scene.some_node()
     supervisor = wait_for("the supervisor", lambda: scene.supervisor(node))
@@ -169,19 +133,19 @@ def kill_node(scene: Scene, node: str = "") -> None:
         kill_hard(pid)
 
 
-def stop_worker(scene: Scene) -> None:
+def stop_worker(scene: TwoNodes) -> None:
     try:
         os.kill(scene.some_worker(), signal.SIGSTOP)
     except ProcessLookupError:
         return
 
 
-def hang_worker(scene: Scene) -> None:
+def hang_worker(scene: TwoNodes) -> None:
     (scene.out / "hang").touch()
     wait_for("an executor to hang", lambda: not (scene.out / "hang").exists())
 
 
-FAULTS: dict[str, Callable[[Scene], None]] = {
+FAULTS: dict[str, Callable[[TwoNodes], None]] = {
     "executor": raise_in_executor,
     "worker": kill_worker,
     "forking parent": kill_forking_parent,
@@ -193,19 +157,19 @@ FAULTS: dict[str, Callable[[Scene], None]] = {
 }
 """What the keeper, the supervisors and Nimbus make good, whatever else happens at the same time."""
 REASONS = {
-    "executor": "exited with code 1", "worker": "killed by SIGKILL", "stopped": "no progress for",
-    "hung": "no progress for",
+    "executor": "exited with code 1", "worker": "killed by SIGKILL", "forking parent": "killed by SIGKILL",
+    "stopped": "no progress for", "hung": "no progress for",
 }
-"""What the report says of the one death of a row."""
+"""What the report says of the death in a row."""
 RUN_ON = ("forking parent", "supervisor", "nimbus")
 """Rows in which no worker dies."""
 
 
 def lose_node(cluster: Standing, out: Path, seed: int) -> None:
     """A node dies for good: its work goes to the other one. Nobody brings the cluster's daemons back any more."""
-    scene = Scene(cluster, out, random.Random(seed))
+    scene = TwoNodes(cluster, out, random.Random(seed))
     scene.begin()
-    wait_for("both workers", lambda: len(scene.workers()) == 2)
+    scene.running()
     cluster.lose_keeper()
     lost = scene.some_node()
     kill_node(scene, lost)
@@ -222,22 +186,22 @@ def end_of_watch(cluster: Standing, node: str) -> None:
 
 def run_row(cluster: Standing, out: Path, names: list[str], seed: int) -> None:
     """Do these faults, at once, at a seeded moment of a run. The cluster is whole before and after."""
-    scene = Scene(cluster, out, random.Random(seed))
+    scene = TwoNodes(cluster, out, random.Random(seed))
     scene.begin()
-    before = wait_for("both workers", lambda: len(found := scene.workers()) == 2 and found)
+    before = scene.running()
     moment = scene.rng.randrange(20, 500)
-    wait_for("the moment", lambda: len(notes(out, "acked")) >= moment)
+    wait_for("the moment", lambda: len(scene.acked()) >= moment)
     for name in names:
         FAULTS[name](scene)
     limit = scene.end()
     if len(names) == 1:
         check_row(scene, names[0], before)
     scene.finish(limit)
-    wait_for("the cluster to be whole again", scene.is_whole, PATIENCE_SECS)
+    wait_for("the cluster to be whole again", scene.is_whole)
 
 
-def is_adopted(scene: Scene) -> bool:
-    """Whether a supervisor that has come since the row began has a worker of the row that is ready."""
+def is_adopted(scene: TwoNodes) -> bool:
+    """Return True if a supervisor that has come since the row began has a worker of the row that is ready."""
     steps = scene.steps()
     for number, begin in enumerate(steps):
         if begin.event == BEGIN:
@@ -246,7 +210,7 @@ def is_adopted(scene: Scene) -> bool:
     return False
 
 
-def check_row(scene: Scene, name: str, before: dict[str, int]) -> None:
+def check_row(scene: TwoNodes, name: str, before: dict[str, int]) -> None:
     """What a row promises beside the account."""
     topology_id = scene.topology_id
     if name == "nimbus":
@@ -262,12 +226,19 @@ def check_row(scene: Scene, name: str, before: dict[str, int]) -> None:
         assert scene.cluster.described("numbers")["restarts_total"] == 0
         started = {step.pid for step in scene.steps() if step.event == "started" and step.topology_id == topology_id}
         assert started == set(before.values())
-    elif name in REASONS:
-        wait_for("the replacement", lambda: scene.cluster.described("numbers")["restarts_total"] == 1, PATIENCE_SECS)
-        (death,) = scene.cluster.described("numbers")["deaths"]
-        assert death["reason"].startswith(REASONS[name]), death
+    if name == "forking parent":
+        # The supervisor hears why workers have died whose own parent has gone.
+        for pid in before.values():
+            kill_hard(pid)
+    if name in REASONS:
+        death = wait_for("the death", lambda: death_of(scene, REASONS[name]))
         if name == "hung":
             assert "in execute" in death["error"] or "hung at" in death["error"]
+
+
+def death_of(scene: TwoNodes, reason: str) -> dict[str, str] | None:
+    deaths = scene.cluster.described("numbers")["deaths"]
+    return next((death for death in deaths if death["reason"].startswith(reason)), None)
 
 
 def lose_launcher(out: Path, rng: random.Random) -> None:
@@ -277,7 +248,7 @@ def lose_launcher(out: Path, rng: random.Random) -> None:
         try:
             moment = rng.randrange(1, 500)
             # A whole cluster starts first.
-            wait_for("the moment", lambda: len(notes(out, "acked")) >= moment, PATIENCE_SECS)
+            wait_for("the moment", lambda: len(notes(out, "acked")) >= moment)
             everyone = psutil.Process(process.pid).children(recursive=True)
             run_dir = Path(everyone[0].environ()["SQUALL_RUN_DIR"])
             os.kill(process.pid, signal.SIGKILL)
