@@ -46,11 +46,13 @@ class Checkpoint:
         self.path = path.absolute()
         self.spark, self.state, self.letters = (self.path / name for name in ("spark", "state", _LETTERS))
         self._identity = identity_of(topology, name, arguments)
-        if path.exists() and not path.is_dir():
-            raise UsageError(f"--checkpoint {path} is not a directory")
-        self._refuse_others()
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            others = set(os.listdir(self.path)) - {_LOCK, f"{_IDENTITY}.new"}
+            if others and _IDENTITY not in others:
+                raise UsageError(
+                    f"--checkpoint {path} holds {repr_of(min(others))}, and no checkpoint; choose another directory"
+                )
             self._lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise UsageError(f"--checkpoint {path} cannot be used: {error.strerror}") from error
@@ -75,18 +77,6 @@ class Checkpoint:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise UsageError(f"--checkpoint {self.path} is in use by another run") from None
-
-    def _refuse_others(self) -> None:
-        """Before anything is written to it."""
-        try:
-            names = sorted(os.listdir(self.path))
-        except OSError:
-            return
-        others = [name for name in names if name not in (_LOCK, f"{_IDENTITY}.new")]
-        if others and _IDENTITY not in names:
-            raise UsageError(
-                f"--checkpoint {self.path} holds {repr_of(others[0])}, and no checkpoint; choose another directory"
-            )
 
     def _check(self) -> str:
         """The number of the run that began here, if it is this topology's."""
@@ -117,22 +107,15 @@ class Checkpoint:
         if not path.exists():
             return Control()
         try:
-            control = pickle.loads(path.read_bytes())
+            control: Control = pickle.loads(path.read_bytes())
         except Exception as error:
             raise ClusterError(f"{path} cannot be read: {text_of_error(error)}") from error
-        if not isinstance(control, Control):
-            raise ClusterError(f"{path} holds {repr_of(control)}, where the last batch should be")
         return control
 
     def _cut_letters(self) -> None:
         """Remove the letters of a batch that was not done: it is run again."""
-        try:
-            if self.letters.stat().st_size > self.control.letters_bytes:
-                os.truncate(self.letters, self.control.letters_bytes)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise UsageError(f"{self.letters} cannot be written: {error.strerror}") from error
+        if self.letters.exists() and self.letters.stat().st_size > self.control.letters_bytes:
+            os.truncate(self.letters, self.control.letters_bytes)
 
     def new_batch(self, number: int) -> Path:
         """Where the rows of a batch may be written: nowhere that an earlier attempt may still write to."""

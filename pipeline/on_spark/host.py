@@ -23,10 +23,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
+import cloudpickle
+
 from squall.engine.api.failure import ANOTHER_TUPLE, EXCEPTION, WORKER_DIED, Failure
 from squall.engine.api.topology import ComponentSpec
 from squall.engine.api.tuple import Run
-from squall.engine.api.user_metrics import GAUGE, Counter, Histogram, UserMetrics
+from squall.engine.api.user_metrics import UserMetrics
 from squall.engine.core.assemble import Assembler
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed
@@ -47,7 +49,6 @@ from squall.engine.tracking.open_messages import OpenMessages
 from squall.engine.tracking.peers import Peers
 from squall.pipeline.on_spark.layout import Layout
 from squall.pipeline.on_spark.lives import Life, life_of
-from squall.pipeline.on_spark.snapshot import Engine
 
 #: Tuples that a worker collects for others before they leave as rows.
 FLUSH_TUPLES = 8_192
@@ -195,7 +196,6 @@ class HostTasks:
     name: str
     run_id: str
     state_root: str | None
-    copy: Callable[[ComponentSpec], Any]
 
 
 class Output(NamedTuple):
@@ -271,23 +271,10 @@ class Host:
         return core
 
     def _copy(self, spec: ComponentSpec) -> Any:
-        user = self.around.copy(spec)
+        user = pickle.loads(cloudpickle.dumps(spec.component))
         stored = None if self._state is None else self._state.life
-        self.life.attach(user, Engine(find=self._engine_object), stored, self._has_gauges)
+        self.life.attach(user, stored)
         return user
-
-    def _engine_object(self, value: Any) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
-        """Metrics that a task keeps are those of its next life's context."""
-        if isinstance(value, Counter | Histogram):
-            for reading in self._metrics.readings():
-                method = "counter" if isinstance(value, Counter) else "histogram"
-                found = getattr(self._metrics, method, None) if reading.kind == method else None
-                if found is not None and found(reading.component, reading.task, reading.name) is value:
-                    return metric_of, (method, reading.component, reading.task, reading.name)
-        return None
-
-    def _has_gauges(self) -> bool:
-        return any(reading.kind == GAUGE for reading in self._metrics.readings())
 
     def _allocate(self, component: str, task: int, kind: str, name: str, size: int) -> memoryview:
         return memoryview(bytearray(self._saved_metrics.get((kind, name), bytes(size))))
@@ -499,13 +486,6 @@ class Host:
 
     def _dead_letter(self, component: str, task: int, message_id: Any, values: Any, failure: Failure) -> None:
         self.letters.append((component, task, repr(message_id)[:200], message_id, values, failure))
-
-
-def metric_of(method: str, component: str, task: int, name: str) -> Any:
-    """A metric that a task kept, when it is restored."""
-    from squall.pipeline.on_spark.snapshot import _mine
-
-    return getattr(_mine("metrics"), method)(component, task, name)
 
 
 def _nothing(*arguments: Any) -> None: ...

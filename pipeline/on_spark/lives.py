@@ -18,6 +18,7 @@ from squall.engine.api.component import Spout
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.hooks import Hooks
 from squall.engine.api.replaying import Record, ReplayingSpout
+from squall.engine.api.user_metrics import GAUGE
 from squall.engine.errors import ClusterError
 from squall.engine.foreign.stable_hash import stable_hash
 from squall.pipeline.feed.feed_spout import FeedSpout
@@ -40,8 +41,6 @@ COLLECTOR_METHODS = ("emit", "emit_direct", "ack", "fail")
 class Life:
     """Of a bolt, or a spout of any kind that has no life of its own below."""
 
-    begins_with = "prepare"
-
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
         self.user: Any = None
@@ -53,18 +52,19 @@ class Life:
         self._name_of_task = ""
         self._classes: dict[str, BaselineLook] = {}
 
-    def attach(self, user: Any, engine: Engine, stored: bytes | None, has_gauges: Callable[[], bool]) -> None:
+    def attach(self, user: Any, stored: bytes | None) -> None:
         """Have the next call of `prepare` (or `open`) begin this life."""
-        self.user, self.engine, self._has_gauges = user, engine, has_gauges
+        self.user = user
         self._stored = None if stored is None else pickle.loads(stored)
-        real = getattr(user, self.begins_with)
+        begins_with = "open" if isinstance(user, Spout) else "prepare"
+        real = getattr(user, begins_with)
 
         def begin(conf: Mapping[str, Any], context: TopologyContext, collector: Any = None) -> None:
-            delattr(user, self.begins_with)
+            delattr(user, begins_with)
             self._name(conf, context, collector)
             self.begin(lambda: real(conf, context) if collector is None else real(conf, context, collector), context)
 
-        setattr(user, self.begins_with, begin)
+        setattr(user, begins_with, begin)
 
     def _name(self, conf: Mapping[str, Any], context: TopologyContext, collector: Any) -> None:
         named = {"conf": conf, "context": context, "metrics": context.metrics, "now_ns": context.now_ns}
@@ -89,8 +89,8 @@ class Life:
         hooks = context.hooks
         classes, self._classes = self._classes, look_at_classes(self.user, self.engine)
         if (
-            stored is not None or self._has_gauges() or (isinstance(hooks, Hooks) and bool(hooks))
-            or _changed(classes, self._classes)
+            stored is not None or any(one.kind == GAUGE for one in context.metrics.readings())
+            or (isinstance(hooks, Hooks) and bool(hooks)) or _changed(classes, self._classes)
             or open_descriptors() - before or not can_be_stored_whole(self.user, self.engine)
         ):
             self._baseline = Baseline(self.user, self.engine)
@@ -142,13 +142,7 @@ class AsyncLife(Life):
 async def _nothing() -> None: ...
 
 
-class SpoutLife(Life):
-    """Of a spout with its own `next_tuple`."""
-
-    begins_with = "open"
-
-
-class ReplayingLife(SpoutLife):
+class ReplayingLife(Life):
     """Of a `ReplayingSpout`: its records are counted, and skipped in the next life."""
 
     records: Counted
@@ -232,7 +226,7 @@ class Mute:
         return lambda *arguments, **named: []
 
 
-class FeedLife(SpoutLife):
+class FeedLife(Life):
     """Of a `FeedSpout`: ranges are dealt to its tasks, and it goes on at the row where it was."""
 
     ends_with_batch = True
@@ -279,9 +273,7 @@ def life_of(component: Any, run_id: str) -> Life:
     """The life that suits a component."""
     if isinstance(component, ReplayingSpout) and not is_overridden(component, ReplayingSpout):
         return FeedLife(run_id) if isinstance(component, FeedSpout) else ReplayingLife(run_id)
-    if isinstance(component, AsyncBolt):
-        return AsyncLife(run_id)
-    return SpoutLife(run_id) if isinstance(component, Spout) else Life(run_id)
+    return AsyncLife(run_id) if isinstance(component, AsyncBolt) else Life(run_id)
 
 
 def is_overridden(spout: Spout, base: type) -> bool:

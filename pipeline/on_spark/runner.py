@@ -94,7 +94,7 @@ class SparkRun:
         self._active = True
         self._stopped = False
         self._error: BaseException | None = None
-        self._pause_secs = FIRST_PAUSE_SECS
+        self._pause_secs = 0.0
         self._told_left_out: set[tuple[str, str]] = set()
 
     @property
@@ -158,16 +158,20 @@ class SparkRun:
 
     def _run_batch(self, spark: SparkSession, spark_batch: int) -> None:
         control = self.control
-        if control.idle and self._done.wait(self._pause_secs):
+        self._pause_secs = min(max(2 * self._pause_secs, FIRST_PAUSE_SECS), LAST_PAUSE_SECS) if control.idle else 0.0
+        if self._done.wait(self._pause_secs):
             return
+        # The topology's clock must see the pause.
+        clock_ns = control.clock_ns + round(self._pause_secs * 1e9)
         began = time.monotonic()
         for _ in range(MOST_EXECUTIONS):
-            turn = next_turn(control, control.clock_ns + round(self._paused(control) * 1e9), self._active,
-                             self._batch_rows)
+            turn = next_turn(control, clock_ns, self._active, self._batch_rows)
             path = self._checkpoint.new_batch(turn.number)
             self._rows_after(spark, control, turn).write.parquet(_uri(path))
             reports, rows = _read_reports(path)
-            self._tell_fatal(reports)
+            for report in reports.values():
+                if isinstance(report, Fatal):
+                    raise ClusterError(f"{self.name} cannot run: {report.text}")
             why = doubts(self.layout, reports, rows)  # type: ignore[arg-type]
             if not why:
                 break
@@ -175,15 +179,6 @@ class SparkRun:
         else:
             raise ClusterError(f"batch {turn.number} was run {MOST_EXECUTIONS} times, and {why[0]}")
         self._commit(control, turn, reports, path, spark_batch, time.monotonic() - began)  # type: ignore[arg-type]
-
-    def _paused(self, control: Control) -> float:
-        """The pause before this batch, which the topology's clock must see."""
-        if not control.idle:
-            self._pause_secs = FIRST_PAUSE_SECS
-            return 0.0
-        paused = self._pause_secs
-        self._pause_secs = min(2 * paused, LAST_PAUSE_SECS)
-        return paused
 
     def _commit(
         self, control: Control, turn: HostTurn, reports: dict[int, WorkerReport], path: Path, spark_batch: int,
@@ -223,11 +218,6 @@ class SparkRun:
                 count = times[component, task, text]
                 often = f" ({count} times)" if count > 1 else ""
                 self.tell.note(f"error reported by {component}[{task}]: {text}{often}")
-
-    def _tell_fatal(self, reports: dict[int, WorkerReport | Fatal]) -> None:
-        for report in reports.values():
-            if isinstance(report, Fatal):
-                raise ClusterError(f"{self.name} cannot run: {report.text.splitlines()[0]}")
 
     def _rows_after(self, spark: SparkSession, control: Control, turn: HostTurn) -> DataFrame:
         """The rows at the end of a batch, as a plan that nothing has run yet."""

@@ -31,6 +31,7 @@ from typing import Any
 
 import cloudpickle
 
+from squall.engine.api.user_metrics import GAUGE, UserMetrics
 from squall.engine.foreign.text import text_of_error
 
 #: Modules of the standard library whose objects hold values of the user's.
@@ -44,13 +45,19 @@ def _mine(name: str) -> Any:
     return _here.get()[name]
 
 
+def _my_metric(kind: str, component: str, task: int, name: str) -> Any:
+    return _metric_of(_mine("metrics"), kind, component, task, name)
+
+
+def _metric_of(metrics: Any, kind: str, component: str, task: int, name: str) -> Any:
+    return getattr(metrics, kind)(component, task, name)
+
+
 @dataclass
 class Engine:
     """The engine's objects that a task may keep, by name."""
 
     named: dict[str, Any] = field(default_factory=dict)
-    find: Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]] | None] = lambda value: None
-    """How to get one that has no name: a function and its arguments."""
 
     def dumps(self, value: Any) -> bytes:
         """Pickle a value. Raises whatever the value's own code raises, too."""
@@ -69,14 +76,17 @@ class Engine:
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def __init__(self, file: io.BytesIO, engine: Engine) -> None:
         super().__init__(file, protocol=5)
-        self._names = {id(value): name for name, value in engine.named.items()}
-        self._find = engine.find
+        self._found: dict[int, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+            id(value): (_mine, (name,)) for name, value in engine.named.items()
+        }
+        metrics: UserMetrics | None = engine.named.get("metrics")
+        for one in metrics.readings() if metrics else ():
+            if one.kind != GAUGE:
+                which = one.kind, one.component, one.task, one.name
+                self._found[id(_metric_of(metrics, *which))] = _my_metric, which
 
     def reducer_override(self, obj: Any) -> Any:
-        name = self._names.get(id(obj))
-        if name is not None:
-            return _mine, (name,)
-        return self._find(obj) or super().reducer_override(obj)
+        return self._found.get(id(obj)) or super().reducer_override(obj)
 
 
 @dataclass(frozen=True)

@@ -28,10 +28,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import cloudpickle
-
 from squall.engine.api.config import Config
-from squall.engine.api.topology import ComponentSpec, Topology
+from squall.engine.api.topology import Topology
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import SquallError
 from squall.engine.flow.parcel import Parcel
@@ -98,13 +96,8 @@ def deploy(shared: Shared) -> HostTasks:
     if shared.launch not in _deployed:
         _deployed.clear()
         layout = lay_out(shared.load(), shared.config)
-        _deployed[shared.launch] = HostTasks(layout, shared.name, shared.run_id, shared.state_root, copy_component)
+        _deployed[shared.launch] = HostTasks(layout, shared.name, shared.run_id, shared.state_root)
     return _deployed[shared.launch]
-
-
-def copy_component(spec: ComponentSpec) -> Any:
-    """Copy a component's user object for one task."""
-    return pickle.loads(cloudpickle.dumps(spec.component))
 
 
 def run_slot(around: HostTasks, level: int, slot: int, turn: HostTurn, rows: Iterable[Row]) -> Iterator[Row]:
@@ -121,11 +114,8 @@ def run_slot(around: HostTasks, level: int, slot: int, turn: HostTurn, rows: Ite
             else:
                 yield row
         yield from run.end()
-    except TaskCrashed as crash:
-        fatal = Fatal(layout.levels[level][slot], f"{crash}\n{crash.traceback_text}")
-        yield Row(END, 0, REPORT, fatal.worker, 0, 0, pickle.dumps(fatal, 5))
-    except SquallError as error:
-        fatal = Fatal(layout.levels[level][slot], str(error))
+    except (TaskCrashed, SquallError) as error:
+        fatal = Fatal(layout.levels[level][slot], str(error).partition("\n")[0])
         yield Row(END, 0, REPORT, fatal.worker, 0, 0, pickle.dumps(fatal, 5))
     finally:
         sys.stdout = before

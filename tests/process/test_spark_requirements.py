@@ -20,13 +20,7 @@ def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
 
-def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
-    with pytest.raises(UsageError, match=r'needs PySpark .*: pip install "squall\[spark\]"'), spark_session("none"):
-        pass
-
-
-@pytest.mark.parametrize("name", ["pandas", "pyarrow"])
+@pytest.mark.parametrize("name", ["pyspark.sql", "pandas", "pyarrow"])
 def test_a_package_that_pyspark_needs_is_missing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, name, None)
     needs = rf'^this command needs PySpark \(.*{name}.*\): pip install "squall\[spark\]"$'

@@ -8,50 +8,12 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from squall import FeedSpout, TopologyBuilder
-from squall.pipeline.feed.sources import open_feed
-from squall.testing import complete_topology
 from tests.process.cli import ROOT, start
 from tests.process.waiting import wait_for
 from tests.process.written import Written
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-def texts_of(spout: FeedSpout) -> Counter[str]:
-    builder = TopologyBuilder()
-    builder.set_spout("lines", spout, parallelism=2)
-    return Counter(text for text, in complete_topology(builder.build())["lines"])
-
-
-def test_a_streaming_querys_files_are_read_and_new_ones_found(
-    spark: SparkSession, source: Path, tmp_path: Path
-) -> None:
-    feed = tmp_path / "fe ed"
-
-    def stream(name: str, texts: list[str]) -> None:
-        (source / name).write_text("\n".join(texts))
-        query = (
-            spark.readStream.text(str(source)).withColumnRenamed("value", "text").writeStream.format("parquet")
-            .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start(str(feed))
-        )
-        try:
-            assert query.awaitTermination(60)
-        finally:
-            query.stop()
-
-    stream("a.txt", ["a", "b", "a"])
-    # What a failed batch leaves is in no log.
-    found = sorted(feed.glob("*.parquet"))
-    (feed / "left.parquet").write_bytes(found[0].read_bytes())
-    assert texts_of(FeedSpout(feed)) == Counter(["a", "b", "a"])
-    follower = open_feed(feed, ("text",), follow=True)
-    first = follower.find()
-    stream("b.txt", ["c"])
-    assert sum(part.rows for part in first) == 3
-    assert [part.rows for part in follower.find() if part.rows] == [1]
-    assert texts_of(FeedSpout(feed)) == Counter(["a", "b", "a", "c"])
 
 
 def test_a_query_feeds_a_running_topology_and_spark_reads_what_that_writes(spark: SparkSession, tmp_path: Path) -> None:

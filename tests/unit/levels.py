@@ -12,7 +12,7 @@ from squall.engine.report.run_report import RunReport
 from squall.pipeline.on_spark.batch_control import Control, after, doubts, next_turn, report_of
 from squall.pipeline.on_spark.host import Fatal, HostTasks, HostTurn, WorkerReport
 from squall.pipeline.on_spark.layout import lay_out
-from squall.pipeline.on_spark.stage import END, REPORT, Row, copy_component, run_slot
+from squall.pipeline.on_spark.stage import END, REPORT, Row, run_slot
 
 
 class Levels:
@@ -22,7 +22,7 @@ class Levels:
         self, topology: Topology, config: Config | None = None, state: Path | None = None, batch_rows: int = 100
     ) -> None:
         self.layout = lay_out(topology, config or Config())
-        self.around = HostTasks(self.layout, "test", "run", None if state is None else str(state), copy_component)
+        self.around = HostTasks(self.layout, "test", "run", None if state is None else str(state))
         self.control = Control()
         self.batch_rows = batch_rows
         self.stored: dict[str, list[Row]] = {"": []}

@@ -284,20 +284,11 @@ def test_nothing_is_acked_that_cannot_be_written_and_nothing_is_left(out: Path) 
     assert files(out)[1:] == ["part-0000000000.parquet", "part-0000000001.parquet"]
 
 
-@pytest.mark.parametrize(
-    ("sink", "lacks"),
-    [
-        ({"fields": ["n", "nope"]}, "'nope'"), ({"schema": {"x": "string", "n": "int64", "y": "string"}}, "'x', 'y'"),
-        ({"key": ["part", "n"]}, "'part'"),
-    ],
-)
-def test_an_input_without_the_fields_is_refused_when_the_topology_is_built(
-    out: Path, sink: dict[str, Any], lacks: str
-) -> None:
+def test_an_input_without_the_fields_is_refused_when_the_topology_is_built(out: Path) -> None:
     with pytest.raises(TopologyError) as found:
-        Lab(ParquetSink(out, **sink))
-    wanted = f"bolt 'sink' needs field {lacks}, which stream 'default' of 'source' does not have; its fields: n, text"
-    assert found.value.mistakes == (wanted,)
+        Lab(ParquetSink(out, fields=["n", "nope"], key=["part", "n"]))
+    lacks = "bolt 'sink' needs field 'part', 'nope', which stream 'default' of 'source' does not have"
+    assert found.value.mistakes == (f"{lacks}; its fields: n, text",)
 
 
 def written(out: Path, **sink: Any) -> None:

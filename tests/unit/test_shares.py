@@ -8,7 +8,7 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.pipeline.feed.shares import Claim, Origin, Part, Range, RowId, Shares
+from squall.pipeline.feed.shares import Claim, Part, Range, RowId, Shares
 
 PARTS = [Part("a", 0, 0, 7), Part("b", 0, 7, 4), Part("empty", 1, 0, 0), Part("c", 2, 0, 1)]
 MORE = [Part("d", 1, 0, 5), Part("e", "e", 0, 3)]
@@ -190,25 +190,3 @@ def test_tasks_begin_at_different_parts_and_help_each_other_at_the_end() -> None
                 break
     assert list(taken.items())[:2] == [(("a", 0), 0), (("c", 0), 1)]
     assert [key for key, task in taken.items() if task == 1] == [("c", 0), ("c", 10), ("d", 0), ("d", 10), ("a", 10)]
-
-
-def test_a_part_that_is_gone_before_it_was_done_is_named() -> None:
-    shares = Shares(0, 2, 10, 1)
-    done, open_ = Claim("x", 0, 10, 0, 10, 5, 0), Claim("y", 0, 10, 0, 3, 5, 1)
-    others = Claim("z", 0, 10, 1, 3, 6, 0)
-    assert shares.resume([done, open_, others], PARTS) == [open_]
-
-
-def test_nothing_is_said_to_be_done_of_a_life_that_may_be_taking_more() -> None:
-    """It seemed dead, and took two ranges in another order than this one meets them."""
-    shares = Shares(0, 1, RANGE_ROWS, life=2)
-    shares.learn([Part("a", 0, 0, 3), Part("b", 1, 0, 3)])
-    for order in (1, 0):
-        free = shares.to_claim()
-        assert free is not None
-        opened = shares.claimed(free[0], free[1]._replace(life=1, number=3 * order))
-        assert opened is not None
-        assert shares.origin(opened[0]) == Origin(1, 3 * order, 0)
-        shares.read(opened[0], 3)
-        for claim in shares.risen(()):
-            shares.stored(claim)

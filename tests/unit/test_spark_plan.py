@@ -87,25 +87,20 @@ def verdicts(plan: SparkPlan) -> dict[str, str]:
     return {finding.name: finding.verdict for finding in plan.findings}
 
 
-GROUPINGS: dict[str, tuple[Callable[[Any], object], str]] = {
-    "in -> b [shuffle]": (lambda bolt: bolt.shuffle_grouping("in"), EXACT),
-    "in -> b [local_or_shuffle]": (lambda bolt: bolt.local_or_shuffle_grouping("in"), EXACT),
-    "in -> b [none]": (lambda bolt: bolt.none_grouping("in"), EXACT),
-    "in -> b [fields(n)]": (lambda bolt: bolt.fields_grouping("in", "n"), EXACT),
-    "in -> b [partial_key(n)]": (lambda bolt: bolt.partial_key_grouping("in", "n"), EXACT),
-    "in -> b [all]": (lambda bolt: bolt.all_grouping("in"), EXACT),
-    "in -> b [global]": (lambda bolt: bolt.global_grouping("in"), EXACT),
-    "in.to -> b [direct]": (lambda bolt: bolt.direct_grouping("in", stream="to"), EXACT),
-    "in -> b [custom]": (lambda bolt: bolt.custom_grouping("in", First()), APPROX),
-}
+def test_every_grouping_has_a_verdict() -> None:
+    def subscribe(builder: TopologyBuilder) -> None:
+        bolt = builder.set_bolt("b", Pass())
+        bolt.shuffle_grouping("in").local_or_shuffle_grouping("in").none_grouping("in").fields_grouping("in", "n")
+        bolt.partial_key_grouping("in", "n").all_grouping("in").global_grouping("in")
+        bolt.direct_grouping("in", stream="to").custom_grouping("in", First())
 
-
-@pytest.mark.parametrize("edge", GROUPINGS)
-def test_every_grouping_has_a_verdict(edge: str) -> None:
-    subscribe, verdict = GROUPINGS[edge]
-    plan = plan_topology(topology(lambda builder: subscribe(builder.set_bolt("b", Pass()))))
-    assert verdicts(plan) == {"in": EXACT, "b": EXACT, edge: verdict}
-    assert plan.verdict == verdict
+    plan = plan_topology(topology(subscribe))
+    edges = {f"in -> b [{name}]": EXACT for name in (
+        "shuffle", "local_or_shuffle", "none", "fields(n)", "partial_key(n)", "all", "global",
+    )}
+    others = {"in.to -> b [direct]": EXACT, "in -> b [custom]": APPROX}
+    assert verdicts(plan) == {"in": EXACT, "b": EXACT, **edges, **others}
+    assert plan.verdict == APPROX
     assert all(bool(finding.why) == (finding.verdict != EXACT) for finding in plan.findings)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -73,29 +72,14 @@ def rename(log: Path) -> None:
     log.rename(log.with_name(f"{log.name}.1"))
 
 
-def copy_and_cut(log: Path) -> None:
-    copy = log.with_name("copy")
-    shutil.copy(log, copy)
-    content = log.read_bytes()
-    rename(log)
-    log.with_name(f"{log.name}.1").rename(log)
-    copy.rename(log.with_name(f"{log.name}.1"))
-    assert log.read_bytes() == content
-    os.truncate(log, 0)
-
-
-ROTATIONS = pytest.mark.parametrize("rotate", [rename, copy_and_cut])
-
-
-@ROTATIONS
-def test_rotations_while_nothing_runs(log: Path, rotate) -> None:  # type: ignore[no-untyped-def]
+def test_rotations_while_nothing_runs(log: Path) -> None:
     write(log, *(f"0 {number}" for number in range(10)))
     lab = Lab(log)
     lab.bolt.ack(4)
     lab.go()
     lab.die()
     for life in (1, 2, 3):
-        rotate(log)
+        rename(log)
         write(log, f"{life} first", f"{life} last")
     after = Lab(log)
     after.go(5)
@@ -112,58 +96,6 @@ def test_rotations_while_nothing_runs(log: Path, rotate) -> None:  # type: ignor
     after.go()
     after.die()
     assert Lab(log).lines() == []
-
-
-def test_a_writer_may_go_on_in_the_renamed_file(log: Path) -> None:
-    lab = Lab(log)
-    write(log, "one")
-    lab.go(10)
-    with log.open("a") as writer:
-        rename(log)
-        write(log, "next")
-        lab.go()
-        writer.write("two\n")
-        writer.flush()
-        lab.go(1)
-        writer.write("three\nend")
-    lab.go(5)
-    assert lab.lines() == ["one", "two", "three", "end", "next"]
-
-
-def test_after_a_death_numbers_are_those_of_the_first_life(log: Path) -> None:
-    """The first file grows when it was left: its lines do not take the numbers of the second one's."""
-    write(log, "one", "two")
-    lab = Lab(log)
-    lab.go()
-    rename(log)
-    write(log, "next")
-    lab.go(2.5)
-    numbers = {tup["text"]: tup["origin"][:2] for tup in lab.bolt.seen}
-    lab.die()
-    write(log.with_name("access.log.1"), "too late")
-    after = Lab(log)
-    after.go(2.5)
-    later = {tup["text"]: tup["origin"][:2] for tup in after.bolt.seen}
-    assert later.keys() - numbers.keys() == {"too late"}
-    assert numbers.items() <= later.items()
-    assert len(set(later.values())) == len(later)
-
-
-def test_logs_that_begin_alike(log: Path) -> None:
-    head = "#Fields: date time status"
-    lab = Lab(log)
-    for number in range(3):
-        write(log, head)
-        lab.go()
-        write(log, f"{number} a")
-        lab.go()
-        rename(log)
-        lab.go()
-    write(log, head, "3 a")
-    lab.die()
-    after = Lab(log)
-    after.go(10)
-    assert after.lines() == [line for number in range(4) for line in (head, f"{number} a")]
 
 
 def test_a_file_that_is_gone_is_told(log: Path) -> None:
