@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 import zlib
 from collections import Counter, defaultdict
@@ -49,27 +48,23 @@ _FEW, _MANY = 0.05, 100
 """Exceptions are a component's fault, and not its way to work, if they are at most this share of at least so many."""
 
 
+@dataclass(slots=True)
 class Message:
     """The logs' facts about one message."""
 
-    __slots__ = (
-        "acked_ns", "dead", "digests", "emits", "fails", "first_ns", "name", "names_differ", "received",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.name = ""
-        self.names_differ = False
-        """Whether its emits have several names: several tasks use its id."""
-        self.emits = 0
-        self.first_ns = 0
-        """Time of its first emit."""
-        self.fails = 0
-        self.acked_ns: int | None = None
-        """Time of its first ack."""
-        self.dead: str | None = None
-        self.digests: set[str] = set()
-        self.received: dict[str, list[tuple[str, int]]] = {}
-        """Way into a sink -> (digest, ns) of each record; the digest ends in "@" and the task, if that matters."""
+    name: str = ""
+    names_differ: bool = False
+    """True if its emits have several names: several tasks use its id."""
+    emits: int = 0
+    first_ns: int = 0
+    """Time of its first emit."""
+    fails: int = 0
+    acked_ns: int | None = None
+    """Time of its first ack."""
+    dead: str | None = None
+    digests: set[str] = field(default_factory=set)
+    received: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
+    """Way into a sink -> (digest, ns) of each record; the digest ends in "@" and the task, if that matters."""
 
     def digests_of(self, label: str, placed: bool) -> Counter[str]:
         """Digests of its records; `placed`: with the task."""
@@ -86,7 +81,7 @@ class Message:
 
     @property
     def undisturbed(self) -> bool:
-        """Whether its records are those of exactly one attempt."""
+        """True if its records are those of exactly one attempt."""
         return self.emits == 1 and self.acked_ns is not None and not self.fails
 
 
@@ -273,12 +268,6 @@ def _orders(run: CheckedRun) -> dict[str, list[tuple[str, frozenset[str]]]]:
     for key, message in sorted(run.messages.items(), key=lambda item: item[1].first_ns):
         orders[message.task].append((key, frozenset(message.digests)))
     return orders
-
-
-def same_as_source(label: str, run: CheckedRun) -> Law:
-    """The law for a ledger that the sink writes itself: one record per message, with the source's digest."""
-    expected = {key: Counter(message.digests) for key, message in run.messages.items()}
-    return Law(label, VALUES, expected, others=1)
 
 
 def learn(references: Sequence[CheckedRun], ends: bool = True) -> list[Law]:
@@ -568,28 +557,17 @@ def _say_limits(run: CheckedRun, laws: Sequence[Law], verdict: SeedVerdict) -> N
         verdict.not_shown.append("no sink received anything without faults: only acks were checked")
 
 
-def matches(*patterns: str | None) -> Callable[[str], bool] | None:
-    """A test for keys that match a pattern; None if a pattern is None."""
-    tests = [re.compile(pattern).search for pattern in patterns if pattern is not None]
-    if len(tests) < len(patterns):
-        return None
-    return lambda key: any(test(key) for test in tests)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="What became of every message of a run.")
     parser.add_argument("run", type=Path)
     parser.add_argument("--reference", type=Path, action="append", default=[], help="a run without faults; two or more")
-    parser.add_argument("--ledger", action="append", default=[], help="a label whose records are the source's own")
-    parser.add_argument("--poison", metavar="REGEX", help="only messages of such keys may be given up")
     parser.add_argument("--all", action="store_true", help="the source ends: it must emit what the references emit")
     options = parser.parse_args()
     run = read_run(options.run)
     references = [read_run(path) for path in options.reference]
-    laws = [same_as_source(label, run) for label in options.ledger]
-    laws += learn(references, options.all) if references else []
+    laws = learn(references, options.all) if references else []
     source = learn_source(references, options.all) if references else None
-    verdict = judge(run, laws, source, matches(options.poison))
+    verdict = judge(run, laws, source)
     json.dump(verdict.to_dict(), sys.stdout, indent=1)
     sys.stdout.write("\n")
     return 0 if verdict.good else 1

@@ -4,17 +4,15 @@ Guarantees: a worker's death is one that its supervisor recorded. A daemon's dea
 its process was there at one look and not at a later one. A fault explains the death of a process that it names, that
 of a worker which could not be forked, that of a worker which was not forked
 yet when its supervisor was hit, and that of a forking parent whose supervisor it hit, because the supervisor ends it.
-A fault whose carrier is stopped across its end lasts until the carrier goes on.
 
 Relies on: the record of faults, which is written before a fault is carried out; Linux's list of a process's children.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -26,12 +24,9 @@ from squall.scheduler.common.role import Role, RoleKind, role_of
 from squall.scheduler.faults.catalogue import CATALOGUE, ActsOn
 from squall.scheduler.faults.in_force import BEGIN, HIT, NIMBUS, read_record
 
-_MARGIN_SECS = 1.0
-"""A death may be seen so much later than the end of the fault that led to it: a Nimbus takes its time to leave."""
-_STOPS = ("stop", "throttle")
-_SUCCESSOR_SECS = 5.0
-"""Longest until the successor of a killed supervisor reports the worker that was not forked: it is back in a tenth of a
-second, on a busy machine in one."""
+_LATE_SECS = 5.0
+"""Longest from the end of a fault until the report of a worker that was not forked because of it: its supervisor may
+have been stopped meanwhile, or killed, and the next one is back in a tenth of a second, on a busy machine in one."""
 
 
 @dataclass
@@ -56,28 +51,23 @@ class DeathClaims:
     hit: Mapping[tuple[str, int], str]
     """(name, pid) -> kind of the last fault that hit it."""
     in_force: Sequence[tuple[float, float, str, str]]
-    """Begin and last effect on the monotonic clock, kind, and who is meant, of each fault with victims that it does
-    not name: a node whose workers are not forked."""
+    """Begin and end on the monotonic clock, kind, and node, of each fault that keeps workers of a node from being
+    forked."""
 
     @classmethod
     def read(cls, run_dir: RunDir) -> DeathClaims:
         """From the record that is written before each fault."""
         hit: dict[tuple[str, int], str] = {}
         in_force = []
-        events = read_record(run_dir)
-        stops = list(_stops(events))
-        for event in events:
-            victims = event.get("victims", ()) if event["event"] == BEGIN else [event] if event["event"] == HIT else ()
-            for victim in victims:
+        for event in read_record(run_dir):
+            begins = event["event"] == BEGIN
+            for victim in event.get("victims", ()) if begins else [event] if event["event"] == HIT else ():
                 hit[victim["name"], victim["pid"]] = event["kind"]
                 role, _, node = victim["name"].partition(" ")
                 if role == "supervisor":
-                    at_secs = event["at_secs"]
-                    in_force.append((at_secs, at_secs + _SUCCESSOR_SECS, event["kind"], node))
-            if event["event"] != BEGIN:
-                continue
-            if CATALOGUE[event["kind"]].acts_on is ActsOn.NODES:
-                in_force.append((event["at_secs"], _last_effect_secs(event, stops), event["kind"], event["carrier"]))
+                    in_force.append((event["at_secs"], event["at_secs"], event["kind"], node))
+            if begins and CATALOGUE[event["kind"]].acts_on is ActsOn.NODES:
+                in_force.append((event["at_secs"], event["ends_secs"], event["kind"], event["carrier"]))
         return cls(hit, in_force)
 
     def of(self, name: str, pid: int, at_secs: float) -> str:
@@ -87,25 +77,7 @@ class DeathClaims:
             return kind
         # A worker without a pid was never forked.
         mine = (fault for fault in self.in_force if fault[3] == name.rpartition(":")[0])
-        return next((kind for began, ends, kind, _ in mine if began <= at_secs <= ends + _MARGIN_SECS), "")
-
-
-def _stops(events: Sequence[Mapping[str, Any]]) -> Iterable[tuple[str, float, float]]:
-    """Name of a process that stood still, from when until when."""
-    for event in events:
-        if event["event"] == BEGIN and event["kind"] in _STOPS:
-            for victim in event.get("victims", ()):
-                yield victim["name"], event["at_secs"], event["ends_secs"]
-
-
-def _last_effect_secs(event: Mapping[str, Any], stops: Sequence[tuple[str, float, float]]) -> float:
-    """The latest time at which a fault still has an effect: its carrier ends it, and cannot while it stands still."""
-    carrier = NIMBUS if event["carrier"] == NIMBUS else f"supervisor {event['carrier']}"
-    ends_secs: float = event["ends_secs"]
-    for _, began_secs, until_secs in sorted(stop for stop in stops if stop[0] == carrier):
-        if began_secs <= ends_secs:
-            ends_secs = max(ends_secs, until_secs)
-    return ends_secs
+        return next((kind for began, ends, kind, _ in mine if began <= at_secs <= ends + _LATE_SECS), "")
 
 
 @dataclass

@@ -109,23 +109,14 @@ def run(
         outcome = _observe(cluster, subject, tapping, draw, for_secs, to_its_end, should_stop)
     finally:
         cluster.close()
-        not_kept = _keep_logs(cluster.run_dir, Path(tapping.directory))
         left = in_directory(cluster.run_dir)
-        cluster.run_dir.remove()
-        left += left_behind(cluster.run_dir, before)
-    if not_kept:
-        raise ClusterError(not_kept)
+        try:
+            shutil.copytree(cluster.run_dir.logs, Path(tapping.directory, "logs"), dirs_exist_ok=True)
+        finally:
+            cluster.run_dir.remove()
+            left += left_behind(cluster.run_dir, before)
     outcome.left += [f"the cluster did not end by itself: {cluster.forced}"] * bool(cluster.forced) + left
     return outcome
-
-
-def _keep_logs(run_dir: RunDir, directory: Path) -> str:
-    """Copy the cluster's logs. Returns why that failed, or ""."""
-    try:
-        shutil.copytree(run_dir.logs, directory / "logs", dirs_exist_ok=True)
-    except OSError as error:
-        return f"cannot keep the logs of a run: {error}"[:400]
-    return ""
 
 
 def _observe(

@@ -126,19 +126,11 @@ def main(arguments: list[str] | None = None) -> None:
         # The system refused: no descriptor left, a full disk, a file that cannot be read.
         _tell(error, arguments, f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
         code = EXIT_FAILURE
-    except Exception as error:
-        if _is_of_zeromq(error):
-            _tell(error, arguments)
-        else:
-            # A bug in Squall; its text may hold anything.
-            _note_traceback()
+    except Exception:
+        # A bug in Squall.
+        _note_traceback()
         code = EXIT_FAILURE
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def _is_of_zeromq(error: Exception) -> bool:
-    zmq = sys.modules.get("zmq")
-    return zmq is not None and isinstance(error, zmq.ZMQError)
 
 
 def _tell(error: Exception, arguments: list[str], text: str | None = None) -> None:

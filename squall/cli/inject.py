@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 
 import click
+import msgspec
 
-from squall.cli.shown.fault_text import documents, who
 from squall.cli.shown.output import say, say_json
 from squall.cli.shown.screen import show
+from squall.cli.shown.status_text import who
 from squall.cli.standing import directory_option, json_option, nimbus_of
 from squall.engine.plural import plural
 from squall.scheduler.faults.catalogue import CATALOGUE, Kind, Parameter
@@ -38,7 +39,7 @@ def inject_command(
     if lasts:
         by_default = "" if meant.for_secs is not None else " (its default; --for sets another time)"
         text += f", for {lasts:g} s{by_default}; squall heal ends it"
-    show(as_json, {"kind": meant.kind, "lasts_secs": lasts, "faults": documents(begun)}, text)
+    show(as_json, {"kind": meant.kind, "lasts_secs": lasts, "faults": msgspec.to_builtins(begun)}, text)
 
 
 @click.command("heal")

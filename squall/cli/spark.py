@@ -142,40 +142,37 @@ def _options(given: Sequence[str]) -> dict[str, str]:
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise UsageError(f"--option is {text!r}; allowed: KEY=VALUE, such as sep=;")
-        if key in options:
-            raise UsageError(f"--option {key} is given twice")
         options[key] = value
     return options
 
 
 def _print_prepared(prepared: Prepared, elapsed_secs: float) -> None:
     manifest = prepared.manifest
-    source = f"{plural(manifest.files, 'file')} of {plain(manifest.input)}"
-    say(f"feed        {plain(prepared.feed)} in {elapsed_secs:.1f} s, from {source}")
+    files, added = plural(manifest.files, "file"), plural(prepared.added_files, "new file")
+    _fact("feed", f"{prepared.feed} in {elapsed_secs:.1f} s, from {files} of {manifest.input}")
     if len(manifest.increments) > 1 or not prepared.added_files:
-        say(f"added       {plural(prepared.added_rows, 'row')} of {plural(prepared.added_files, 'new file')}")
-    say(f"holds       {plural(manifest.rows, 'row')} of {', '.join(map(plain, manifest.fields))}")
+        _fact("added", f"{plural(prepared.added_rows, 'row')} of {added}")
+    _fact("holds", f"{plural(manifest.rows, 'row')} of {', '.join(manifest.fields)}")
     rows = ", ".join(f"{partition.rows:,}" for partition in manifest.partitions)
-    say(f"partitions  {len(manifest.partitions)}, rows in each: {rows}")
-    reasons = "; ".join(f"{count:,} {plain(reason)}" for reason, count in manifest.quarantine_reasons.items())
-    say(f"quarantined {manifest.quarantined:,}" + (f" ({reasons})" if reasons else ""))
-    _print_names(prepared.quarantine_shown, manifest.quarantined, f"{plain(prepared.feed)}/quarantine")
-    say(f"skipped     {plural(manifest.skipped_binary, 'binary file')}")
-    _print_names(prepared.skipped_shown, manifest.skipped_binary, "")
-    if prepared.left_out:
-        say(f"left out    {plural(len(prepared.left_out), 'feed')}")
-        _print_names(tuple(map(plain, prepared.left_out[:SHOWN_NAMES])), len(prepared.left_out), "")
-    if prepared.vanished:
-        say(f"vanished    {plural(len(prepared.vanished), 'file')}, whose rows stay in the feed")
-        _print_names(prepared.vanished[:SHOWN_NAMES], len(prepared.vanished), "")
+    _fact("partitions", f"{len(manifest.partitions)}, rows in each: {rows}")
+    reasons = "; ".join(f"{count:,} {reason}" for reason, count in manifest.quarantine_reasons.items())
+    quarantined = f"{manifest.quarantined:,}" + (f" ({reasons})" if reasons else "")
+    where = f" in {prepared.feed}/quarantine"
+    _fact("quarantined", quarantined, prepared.quarantine_shown, manifest.quarantined, where)
+    skipped = plural(manifest.skipped_binary, "binary file")
+    _fact("skipped", skipped, prepared.skipped_shown, manifest.skipped_binary)
+    if left := prepared.left_out:
+        _fact("left out", plural(len(left), "feed"), left[:SHOWN_NAMES], len(left))
+    if gone := prepared.vanished:
+        _fact("vanished", f"{plural(len(gone), 'file')}, whose rows stay in the feed", gone[:SHOWN_NAMES], len(gone))
 
 
-def _print_names(names: tuple[str, ...], total: int, where: str) -> None:
-    for name in names:
-        say(f"            {plain(name)}")
+def _fact(what: str, said: str, names: Sequence[str] = (), total: int = 0, where: str = "") -> None:
+    """Print a fact, and some of the names that it counts; `where`: the place of the others."""
+    say(*(f"{head:<12}{plain(text)}" for head, text in [(what, said), *(("", name) for name in names)]))
     if total > len(names) and (names or where):
         more = f"and {total - len(names):,} more" if names else "see them"
-        say(f"            {more}" + (f" in {where}" if where else ""))
+        say(f"            {more}{plain(where)}")
 
 
 EXIT_APPROX, EXIT_REFUSED = 5, 6

@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 import click
 
 from squall.cli.given.checks import Seconds
-from squall.cli.shown.fault_text import faults_in_force
 from squall.cli.shown.live import DeathNews, Look, watch
 from squall.cli.shown.screen import LINE_INTERVAL_SECS, SCREEN_INTERVAL_SECS, interval_or_default, show
-from squall.cli.shown.status_text import cluster_text, topology_line, topology_text
+from squall.cli.shown.status_text import cluster_text, faults_in_force, topology_line, topology_text
 from squall.cli.standing import (
     directory_option,
     job_of,

@@ -119,10 +119,7 @@ def _variable(text: str) -> tuple[str, str]:
         raise UsageError("--env: the name of a variable is missing or not allowed; write NAME=VALUE or NAME")
     if not equals and name not in os.environ:
         raise UsageError(f"--env {name}: no such variable is set here; set it, or write {name}=VALUE")
-    value = value if equals else os.environ[name]
-    if not value.isascii() and value != value.encode(errors="replace").decode():
-        raise UsageError(f"--env {name}: its value is no valid UTF-8, as everything sent to Nimbus must be")
-    return name, value
+    return name, value if equals else os.environ[name]
 
 
 def _in_place_of(

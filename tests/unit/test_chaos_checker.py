@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from squall.chaos import checker
-from squall.chaos.checker import CheckedRun, Law, SeedVerdict, judge, learn, learn_source, matches, read_run
+from squall.chaos.checker import CheckedRun, Law, SeedVerdict, judge, learn, learn_source, read_run
 from squall.chaos.line_log import LineLog, digest
 
 SINK = "sink from words/default"
@@ -170,10 +170,8 @@ def test_skipped_messages_of_a_source_without_an_order_are_said_to_be_unseen(tmp
 def test_a_dead_letter_that_no_poison_explains_is_found(tmp_path: Path, laws: list[Law]) -> None:
     run = Planted(tmp_path, "run")
     run.play(4711, "emit", "dead")
-    poison = f"^{digest(4711)[:3]}"
-    assert judge(run.read(), laws, may_die=matches("^zz", poison)).good
-    assert kinds(judge(run.read(), laws, may_die=matches())) == [("given up", "lines[0] message 4711")]
-    assert kinds(judge(run.read(), laws, may_die=matches("^zz"))) == [("given up", "lines[0] message 4711")]
+    assert judge(run.read(), laws, may_die=digest(4711).__eq__).good
+    assert kinds(judge(run.read(), laws, may_die=digest(1).__eq__)) == [("given up", "lines[0] message 4711")]
 
 
 def test_only_a_last_line_may_be_torn(tmp_path: Path, laws: list[Law]) -> None:

@@ -24,24 +24,30 @@ def print_summary(report: RunReport) -> None:
         f"{outcome}: {emitted_text(document)}; {rate:,.0f} acked/s",
         f"emit to ack: {latency_text(report.latency_ms)}", *totals,
     ]
-    blocks: list[Block] = [head, _components(report)]
+    blocks: list[Block] = [head, components_grid(document)]
     deaths = [line for restart in report.restarts for line in _death_lines(restart)]
     if tail := [*measured, *deaths, *failed]:
         blocks.append(tail)
     print_blocks(blocks)
 
 
-def _components(report: RunReport) -> Grid:
+def components_grid(document: Mapping[str, Any]) -> Grid:
+    """The components, each with its tasks, and its executors where they are fewer ("4/2")."""
     return Grid(
-        ["component", "tasks", "executed", "emitted", "acked", "failed", "ms/tuple", "capacity"],
+        ["component", "kind", "tasks", "executed", "emitted", "acked", "failed", "ms/tuple", "capacity"],
         [
             [
-                name, row.tasks, row.executed, row.emitted, row.acked, alarm_cell(row.failed),
-                millis(row.execute_latency_ms), row.capacity,
+                name, row["kind"], _tasks(row), row["executed"], row["emitted"], row["acked"],
+                alarm_cell(row["failed"]), millis(row["execute_latency_ms"]), row["capacity"],
             ]
-            for name, row in report.components.items()
+            for name, row in document["components"].items()
         ],
     )
+
+
+def _tasks(row: Mapping[str, Any]) -> str:
+    executors = row.get("executors", row["tasks"])
+    return f"{row['tasks']}" if executors == row["tasks"] else f"{row['tasks']}/{executors}"
 
 
 def _death_lines(restart: Restart) -> list[str]:

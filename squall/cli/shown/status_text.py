@@ -1,14 +1,17 @@
-"""Shows the result of `squall status` to people."""
+"""Shows the result of `squall status` to people, and the faults in force to people and programs."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from itertools import starmap
 from typing import Any
 
-from squall.cli.shown.fault_text import fault_lines
-from squall.cli.shown.report_text import detail_blocks, emitted_text, latency_text
-from squall.cli.shown.screen import Block, Cell, Grid, alarm_cell, millis, plain_number, state_cell
+from squall.cli.shown.report_text import components_grid, detail_blocks, emitted_text, latency_text
+from squall.cli.shown.screen import Block, Cell, Grid, alarm_cell, plain_number, state_cell
 from squall.engine.plural import plural
+from squall.ipc.rundir import RunDir
+from squall.scheduler.faults.in_force import FaultInForce, faults_now
 
 _LONG_OPENING_SECS = 1.0
 """Time after which a task that is being opened is shown."""
@@ -44,7 +47,7 @@ def topology_text(document: dict[str, Any]) -> list[Block]:
     blocks: list[Block] = [_headline(document)]
     if document["replaced_by"]:
         blocks.append(replaced_text(document["name"], document["replaced_by"]["id"]))
-    blocks += [_components(document), _workers(document)]
+    blocks += [components_grid(document), _workers(document)]
     if opening := opening_lines(document):
         blocks.append(Cell(opening, "yellow"))
     blocks += [lines for lines in detail_blocks(document) if lines]
@@ -101,24 +104,6 @@ def _headline(document: dict[str, Any]) -> list[str]:
     ]
 
 
-def _components(document: dict[str, Any]) -> Grid:
-    """The tasks of a component, and its executors where they are fewer ("4/2")."""
-    return Grid(
-        ["component", "kind", "tasks", "executed", "emitted", "acked", "failed", "ms/tuple", "capacity"],
-        [
-            [
-                name, row["kind"], _tasks(row), row["executed"], row["emitted"], row["acked"],
-                alarm_cell(row["failed"]), millis(row["execute_latency_ms"]), row["capacity"],
-            ]
-            for name, row in document["components"].items()
-        ],
-    )
-
-
-def _tasks(row: dict[str, Any]) -> str:
-    return f"{row['tasks']}" if row["executors"] == row["tasks"] else f"{row['tasks']}/{row['executors']}"
-
-
 def _workers(document: dict[str, Any]) -> Grid:
     rows = [
         [
@@ -146,4 +131,40 @@ def _executors_of(document: dict[str, Any], worker: str) -> list[str]:
         f"{row['component']}[{'-'.join(dict.fromkeys(map(str, row['tasks'])))}]"
         for row in document["executors"]
         if row["worker"] == worker
+    ]
+
+
+def who(faults: Sequence[FaultInForce]) -> str:
+    """The targets of faults, for people."""
+    names = [name for fault in faults for name in _whom(fault)]
+    return ", ".join(dict.fromkeys(names)) or "nobody"
+
+
+def _whom(fault: FaultInForce) -> list[str]:
+    if fault.victims:
+        return [f"{victim.name} (pid {victim.pid})" for victim in fault.victims]
+    if fault.tasks:
+        return [plural(len(fault.tasks), "task") + f" of {' '.join(fault.targets)}"]
+    if fault.links:
+        return [f"{link.sender} -> {link.receiver}" for link in fault.links]
+    return list(fault.targets)
+
+
+def faults_in_force(run_dir: RunDir) -> list[dict[str, Any]]:
+    """The faults now in force in all topologies and daemons: for programs, and for `fault_lines`."""
+    now = time.monotonic()
+    return [
+        {
+            "id": fault.id, "kind": fault.kind, "targets": fault.targets, "hits": who([fault]),
+            "left_secs": round(fault.left_secs(now), 1), "params": fault.params, "probability": fault.probability,
+        }
+        for fault in faults_now(run_dir, now)
+    ]
+
+
+def fault_lines(documents: Sequence[dict[str, Any]]) -> list[str]:
+    """Lines for people; none if no fault is in force."""
+    return [
+        f"broken on purpose: {row['kind']} {row['hits']}, {row['left_secs']:g} s left (squall heal ends it)"
+        for row in documents
     ]
