@@ -35,10 +35,6 @@ def build(spout, bolt):
 """
 
 CASES = {
-    "syntax error": ("def topology(:\n", 2, "file.py:1: SyntaxError: "),
-    "factory raises": (
-        HEAD + "def topology():\n    raise ValueError('no luck')\n", 2, "topology() raised ValueError: no luck",
-    ),
     "unpicklable": (
         HEAD + "s = One()\ns.inner = {'lock': threading.Lock()}\ntopology = build(s, Nothing())\n", 2,
         "component 'one' cannot be sent to a worker: one.inner, a dict, cannot be pickled",
@@ -68,35 +64,12 @@ def test_bad_topology_files(tmp_path: Path, case: str) -> None:
     assert done.stdout == ""
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["run", "no_such_file.py"], "topology file no_such_file.py does not exist"),
-        (["run", "examples/word_count.py", "--", "missing.txt"], "missing.txt does not exist"),
-        (["run", "examples/sales_day.py"], "the following arguments are required: --out"),
-        (["run", "examples/names.py", "--set", "wrokers=2"], "unknown setting wrokers; did you mean workers?"),
-        (["run", "examples/names.py", "--", "x"], "takes no arguments, but got x"),
-    ],
-)
-def test_bad_arguments(arguments: list[str], message: str) -> None:
-    done = squall(*arguments)
-    assert done.returncode == 2
-    assert message in done.stderr.strip().splitlines()[-1]
-    assert done.stdout == ""
-
-
 def test_run_directory_in_use(tmp_path: Path) -> None:
     directory = tmp_path / "run"
     with LocalCluster(run_dir=directory):
         done = squall("run", "examples/names.py", "--dir", directory)
     assert done.returncode == 2
     assert f"a cluster runs in {directory} already (Nimbus is pid " in done.stderr
-
-
-def test_run_directory_too_long_for_a_socket(tmp_path: Path) -> None:
-    done = squall("run", "examples/names.py", "--dir", tmp_path / ("x" * 100))
-    assert done.returncode == 2
-    assert "choose a run directory with a shorter path" in done.stderr
 
 
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
@@ -17,24 +15,13 @@ from squall.testing import run_leftovers
 from squall.testing.run_leftovers import descriptors, in_directory, left_behind
 
 
-@contextmanager
-def process(program: str, *, of: RunDir) -> Iterator[int]:
-    """A process of this run that has run a line of Python and stays."""
-    environment = {**os.environ, RUN_DIR_MARK: str(of.path)}
-    lines = f"import os\n{program}\nprint('there', flush=True)\ninput()"
-    made = subprocess.Popen(
-        [sys.executable, "-c", lines], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
-    )
-    assert made.stdin is not None
-    assert made.stdout is not None
-    try:
-        assert made.stdout.readline() == b"there\n"
+@pytest.fixture
+def child(run_dir: RunDir) -> Iterator[int]:
+    """The pid of a process of this run, that stays."""
+    marked = {**os.environ, RUN_DIR_MARK: str(run_dir.path)}
+    with subprocess.Popen(["sleep", "3600"], env=marked) as made:
         yield made.pid
-    finally:
-        made.stdin.close()
-        made.stdout.close()
         made.kill()
-        made.wait()
 
 
 @pytest.fixture(autouse=True)
@@ -55,10 +42,10 @@ def test_sockets_boards_and_unfinished_files_in_the_directory_are_named(run_dir:
     ]  # fmt: skip
 
 
-def test_a_process_a_descriptor_and_a_directory_are_named(run_dir: RunDir) -> None:
+def test_a_process_a_descriptor_and_a_directory_are_named(run_dir: RunDir, child: int) -> None:
     before = descriptors()
-    with process("", of=run_dir) as pid, socket.socket(socket.AF_UNIX):
+    with socket.socket(socket.AF_UNIX):
         found = left_behind(run_dir, before)
-    assert found[0].startswith(f"process {pid}: ")
+    assert found[0].startswith(f"process {child}: sleep 3600")
     assert f"directory {run_dir.path}" in found
     assert any(line.startswith("descriptor ") and "of this process: socket:" in line for line in found)

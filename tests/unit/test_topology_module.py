@@ -69,6 +69,8 @@ def test_app_dir_says_where_modules_are(project: Path, monkeypatch: pytest.Monke
     with pytest.raises(UsageError, match=r"there is no file shop\.topology, and no module 'shop'; see --app-dir"):
         load_topology("shop.topology", [])
     assert spout_module(load_topology("shop.topology", [], str(project / "src"))) == "shop.parts"
+    with pytest.raises(UsageError, match=r"shop\.topology:topology is a Topology and takes no arguments, but got x"):
+        load_topology("shop.topology", ["x"])
 
 
 def test_app_dir_makes_folders_packages(project: Path) -> None:

@@ -17,6 +17,7 @@ from squall.cli.commands import main
 from squall.scheduler.client.job import Gone
 
 NAMES = "examples/names.py"
+CHAOS = ("chaos", "tests/process/chaos_topologies.py:numbers")
 INVALID = "invalid value for"
 DEEP = "[" * 100_000
 
@@ -52,11 +53,24 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (("kill",), "give either the NAME of a topology or --unknown"),
         (("run", NAMES, "--master", "local"), "--master is for --on spark, not for a cluster"),
         (("run", NAMES, "--local", "--fault", "kill nimbus"), "--fault is for a cluster, not for --local"),
+        ((*CHAOS, "--seed", "x"), f"{INVALID} '--seed': 'x' is not a valid integer range"),
+        ((*CHAOS, "--seed", "1", "--seeds", "0"), f"{INVALID} '--seeds': 0 is not in the range 1<=x<=1000000"),
+        ((*CHAOS, "--seed", "1", "--mix", "meteor"), "mix 'meteor' is unknown; allowed: all, process"),
+        ((*CHAOS, "--seed", "1", "--for", "3 parsecs"), "duration '3 parsecs'"),
+        ((*CHAOS, "--seed", "1", "--sink", "numbers"), "sink 'numbers' is no bolt of this topology; its bolts: halves"),
+        (CHAOS, "missing option '--seed' (see `squall chaos --help`)"),
         (("run", "examples/groupings.py", "--on", "spark"), "on Spark, 1 of 10 parts of this topology differ, such as"),
     ],
 )
 def test_one_line(arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert refusal(capsys, *arguments).startswith(said)
+
+
+def test_without_ackers_there_is_no_proof(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*CHAOS, "--seed", "1", "--set", "ackers=0"])
+    assert ended.value.code == 2
+    assert "squall: setting ackers is 0: nothing is tracked" in capsys.readouterr().err
 
 
 def test_a_file_in_place_of_a_directory_or_a_topology(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
