@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from squall.engine.api.config import Config as Config
     from squall.engine.api.context import TopologyContext as TopologyContext
     from squall.engine.api.failure import Failure as Failure
-    from squall.engine.api.function_bolt import bolt as bolt
     from squall.engine.api.function_spout import spout as spout
+    from squall.engine.api.functions import bolt as bolt
     from squall.engine.api.hooks import BoltAckInfo as BoltAckInfo
     from squall.engine.api.hooks import BoltExecuteInfo as BoltExecuteInfo
     from squall.engine.api.hooks import BoltFailInfo as BoltFailInfo
@@ -73,7 +73,7 @@ _HOMES = {
     "engine.api.config": "Config",
     "engine.api.context": "TopologyContext",
     "engine.api.failure": "Failure",
-    "engine.api.function_bolt": "bolt",
+    "engine.api.functions": "bolt",
     "engine.api.function_spout": "spout",
     "engine.api.hooks": "BoltAckInfo BoltExecuteInfo BoltFailInfo EmitInfo SpoutAckInfo SpoutFailInfo TaskHook",
     "engine.api.prefix": "AckedPrefix",

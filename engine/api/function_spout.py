@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from squall.engine.api.of_function import Function, OfFunction, Streams, is_named, is_needed, name_of, outputs_of, shown
+from squall.engine.api.functions import Function, OfFunction, Streams, name_of, outputs_of
 from squall.engine.api.prefix import AckedPrefix, PositionFile
 from squall.engine.api.replaying import Record, ReplayingSpout
 from squall.engine.api.stream import Emit, Outputs
@@ -38,33 +38,24 @@ STORE_AGAIN_SECS = 5.0
 class FunctionSpout(OfFunction, ReplayingSpout):
     """A spout made by `@spout`."""
 
-    kind = "spout"
+    kind, positional, by_name = "spout", 0, ("start", "context")
 
-    def check(self, function: Function, outputs: Outputs, parameters: list[inspect.Parameter]) -> None:
-        if any(is_needed(one) and not (is_named(one) and one.name in ("start", "context")) for one in parameters):
-            raise UsageError(
-                f"@spout function {name_of(function)} has the parameters {shown(parameters)}; "
-                "allowed: start and context (give it others by functools.partial)"
-            )
+    def __init__(self, function: Function, outputs: Outputs, blocking: bool) -> None:
         if not outputs:
-            raise UsageError(
-                f'@spout on {name_of(function)} names no field to emit; allowed: @spout("field", ...)'
-            )
-        self.takes_start = any(one.name == "start" for one in parameters if is_named(one))
+            raise UsageError(f'@spout on {name_of(function)} names no field to emit; allowed: @spout("field", ...)')
+        super().__init__(function, outputs, blocking)
 
     def start(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
-        named: dict[str, Any] = {"context": context} if self.takes_context else {}
         # A simulated cluster has no state directory unless its test gives it one.
         file = None if context.state_root is None else PositionFile(os.path.join(context.state_dir, "position"))
         begin = 0 if file is None else file.load()
-        if self.takes_start:
-            named["start"] = begin
-        made = self.function(**named)
+        known = {"start": begin, "context": context}
+        made = self.function(**{name: known[name] for name in self.takes})
         if isinstance(made, str | bytes) or not isinstance(made, Iterable):
             raise ComponentError(
                 f"@spout function {self.__name__} returned {repr_of(made)}; allowed: yields, or an iterable to emit"
             )
-        if not self.takes_start:
+        if "start" not in self.takes:
             if isinstance(made, Sequence):
                 made = map(made.__getitem__, range(begin, len(made)))
             else:
@@ -120,6 +111,6 @@ def spout(*fields: str, streams: Streams | None = None, blocking: bool = False) 
     """Make a spout of a generator function, or of one that returns an iterable. `fields` are those of the default
     stream; `streams`: further ones, as in `outputs`; `blocking`: it may wait, in a thread of its own."""
     if len(fields) == 1 and callable(fields[0]):
-        raise UsageError(f'@spout on {name_of(fields[0])} names no field to emit; allowed: @spout("field", ...)')
+        return FunctionSpout(fields[0], (), blocking)  # refused: it names no field
     outputs = outputs_of(fields, streams)
     return lambda function: FunctionSpout(function, outputs, blocking)

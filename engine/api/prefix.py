@@ -36,12 +36,12 @@ class AckedPrefix:
         Returns whether `committable` rose. Acking a record again changes nothing."""
         if position < self.committable:
             return False
-        if end is None:
-            end = self._after(position)
-        elif not position < end:
+        if end is None and isinstance(position, int):
+            end = position + 1
+        if end is None or not position < end:
             raise UsageError(
-                f"a record at position {repr_of(position)} was acked with the end {repr_of(end)}; allowed: one beyond "
-                "the position"
+                f"a record at position {repr_of(position)} was acked with the end {repr_of(end)}; allowed: an end "
+                "beyond the position, or none if positions are whole numbers that follow one another"
             )
         if position != self.committable:
             self._ends[position] = end
@@ -51,15 +51,6 @@ class AckedPrefix:
             end = self._ends.pop(end)
         self.committable = end
         return True
-
-    @staticmethod
-    def _after(position: Any) -> Any:
-        if not isinstance(position, int):
-            raise UsageError(
-                f"a record at position {repr_of(position)} was acked without its end; allowed: ack(position, end), or "
-                "whole numbers that follow one another"
-            )
-        return position + 1
 
     def is_acked(self, position: Any) -> bool:
         """Whether the record at this position was acked, past a hole or not."""

@@ -13,9 +13,10 @@ Guarantees
       counts as not emitted.
     * A spout that has said that it is exhausted is not asked again before it is told of a failure: it may read a source
       that would let it wait for ever, and then neither hear of its acks nor end.
+    * Only the loop touches open messages, ackers and limits. Entering a tuple without a tree would enter the trees
+      before it, so such an emit waits until the loop has taken those.
 
-Only the loop touches open messages, ackers and limits. What both sides touch is behind one lock; the loop never waits
-for it longer than the engine's part of one emit.
+What both sides touch is behind one lock; the loop never waits for it longer than the engine's part of one emit.
 
 Thread: one for each executor, and the worker's loop. Methods `_thread...` are the thread's.
 """
@@ -50,6 +51,8 @@ from squall.engine.tracking.open_messages import OpenMessages
 _IN_CALL_JOIN_SECS = 1.0
 """Longest wait for a spout that sits in `next_tuple` at the end: most do, and may for ever. `close` is then called
 meanwhile, and can make it return by closing the source."""
+_ID_AT = {"emit": 1, "emit_direct": 2, "give_up": 1}
+"""Methods of a collector that wait for their turn, and the place of the message id among their arguments."""
 _PAUSE_MIN_SECS, _PAUSE_MAX_SECS = 0.001, 0.03
 """Pause before a spout that emitted nothing is asked again: as in an idle worker (`IDLE_WAIT_MIN_MS`)."""
 
@@ -189,7 +192,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
         task.pending.spout = _Answers(self, task)
         emits.emitted = own.new_ids
         own.gathers = own.refuses_batches = True
-        wrap(own, lambda name, emit: partial(self._emit_in_turn, task, emit), "emit", "emit_direct", "give_up")
+        wrap(own, lambda name, emit: partial(self._emit_in_turn, task, emit, _ID_AT[name]), *_ID_AT)
         self.tasks.append(task)
 
     def start(self) -> None:
@@ -199,6 +202,13 @@ class BlockingSpoutExecutor(SpoutExecutor):
 
     def _may_emit(self, task: BlockingSpoutTask) -> bool:
         return self._permits > 0 and (task.max_pending is None or len(task.emits) < task.max_pending)
+
+    def _must_wait(self, task: BlockingSpoutTask, tracked: bool) -> bool:
+        """Return True if an emit must wait for the loop: until it allows more, or has taken the trees before a tuple
+        without one. Before the thread starts and when the worker ends, the loop enters nothing meanwhile."""
+        if self._asking and not self._may_emit(task):
+            return True
+        return not tracked and bool(task.own.new_ids) and self._thread.is_alive() and not self._stopping
 
     def _tell(self) -> None:
         """Wake the loop, unless it is about to look."""
@@ -213,14 +223,14 @@ class BlockingSpoutExecutor(SpoutExecutor):
         with self._changed:
             task.finished = False
             self._calls.append((task, doing, partial(call, *arguments)))
-            self._changed.notify()
+            self._changed.notify_all()
 
     def _allow(self, emits: int) -> None:
         """Allow so many emits until the next turn."""
         with self._changed:
             self._permits = emits
             if any(map(self._may_emit, self.tasks)):
-                self._changed.notify()
+                self._changed.notify_all()
 
     def set_active(self, active: bool) -> None:
         if not active:
@@ -255,6 +265,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
             if any(task.taken != task.own.emitted for task in self.tasks):
                 for task in self.tasks:
                     task.take()
+                self._changed.notify_all()
                 taken = Handover(self._outbox, [], None)
         if taken is not None:
             # Of all tasks that share the thread, together.
@@ -286,7 +297,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
         with self._changed:
             self._stopping = True
             self._permits = 0
-            self._changed.notify()
+            self._changed.notify_all()
 
     def stop(self) -> None:
         self.end()
@@ -298,12 +309,13 @@ class BlockingSpoutExecutor(SpoutExecutor):
     # ---- the thread ----
 
     def _emit_in_turn(
-        self, task: BlockingSpoutTask, emit: Callable[..., Any], *arguments: Any, **named: Any
+        self, task: BlockingSpoutTask, emit: Callable[..., Any], id_at: int, *arguments: Any, **named: Any
     ) -> Any:
-        """Wait until the loop lets the task emit. Emits of a spout while it is told of an answer go out at once, as a
-        replay must. Raises SpoutStopped. Thread: the spout's, whatever it calls from."""
+        """Wait until the loop lets the task emit. Emits of a spout while it is told of an answer need no permit, as a
+        replay must go out. Raises SpoutStopped. Thread: the spout's, whatever it calls from."""
+        message_id = arguments[id_at] if len(arguments) > id_at else named.get("message_id")
         with self._changed:
-            while self._asking and not self._may_emit(task):
+            while self._must_wait(task, tracked=message_id is not None):
                 if self._stopping:
                     raise SpoutStopped
                 self._changed.wait()

@@ -17,7 +17,7 @@ from typing import Any
 
 import cloudpickle
 
-from squall.engine.api.of_function import OfFunction
+from squall.engine.api.functions import OfFunction
 from squall.engine.api.topology import ComponentSpec, Topology
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import message_of, text_of_error

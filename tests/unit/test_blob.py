@@ -17,7 +17,7 @@ import pytest
 
 from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.component import BasicBolt, Spout
-from squall.engine.api.function_bolt import bolt
+from squall.engine.api.functions import bolt
 from squall.engine.api.topology import Topology
 from squall.engine.errors import ClusterError, UsageError
 from squall.scheduler.common import blob

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from queue import Queue
 from typing import Any
@@ -16,6 +18,8 @@ from squall.engine.api.context import TopologyContext
 from squall.engine.api.failure import Failure
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed
+from squall.engine.core.surroundings import Parts
+from squall.engine.tracking.open_messages import OpenMessages
 from tests.process.waiting import wait_for
 from tests.unit.rig import DEADLINE_SECS, Does, Rig, acks, chain, keeps
 
@@ -288,6 +292,84 @@ def test_what_is_held_back_goes_out_by_the_loop(rigs: list[Rig]) -> None:
     spout.queue.put((("x",), "suspect"))
     until(rig, lambda: sink.seen == [("x",)])
     until(rig, lambda: rig.pending == 0)
+
+
+class NotesThreads(OpenMessages):
+    """Notes the threads that enter trees."""
+
+    threads: set[int]
+
+    def add(self, *tree: Any) -> None:
+        self.threads.add(threading.get_ident())
+        super().add(*tree)
+
+    def _add_block(self, *block: Any) -> None:
+        self.threads.add(threading.get_ident())
+        super()._add_block(*block)
+
+
+def rig_that_notes_threads(rigs: list[Rig], spout: Spout, sink: Does, **settings: Any) -> tuple[Rig, set[int]]:
+    seen: set[int] = set()
+    noting = type("Notes", (NotesThreads,), {"threads": seen})
+    return rig_of(rigs, chain(spout, sink), around={"parts": Parts(pending=noting)}, **settings), seen
+
+
+@pytest.mark.parametrize("told", [False, True], ids=["in next_tuple", "told of an ack"])
+def test_only_the_loop_enters_trees_though_untracked_emits_come_between(rigs: list[Rig], told: bool) -> None:
+    spout, sink = Waits(), Does(acks)
+    rig, threads = rig_that_notes_threads(rigs, spout, sink)
+    mixing, loop_rests, mixed = threading.Event(), threading.Event(), threading.Event()
+
+    def mixes(it: Waits) -> None:
+        mixing.set()
+        assert loop_rests.wait(DEADLINE_SECS)  # so that it takes nothing between the first two emits
+        it.collector.emit(("tracked 1",), 1)
+        it.collector.emit(("untracked 1",))
+        it.collector.emit(("tracked 2",), 2)
+        it.collector.emit(("untracked 2",))
+        mixed.set()
+
+    def waits_or_is_done() -> bool:
+        (thread,) = user.threads
+        frames = traceback.extract_stack(sys._current_frames()[thread])
+        return mixed.is_set() or [frame.name for frame in frames[-2:]] == ["_emit_in_turn", "wait"]
+
+    def ack(message_id: Any) -> None:
+        spout.acked.append(message_id)
+        if told and message_id == "first":
+            mixes(user)
+
+    user = rig.user("spout")
+    user.ack = ack
+    spout.queue.put((("first",), "first"))
+    if not told:
+        spout.queue.put(mixes)
+
+    def once_more(condition: Callable[[], bool]) -> bool:
+        spout.queue.put(None)  # it hears of acks between two calls
+        return condition()
+
+    until(rig, lambda: once_more(mixing.is_set))
+    loop_rests.set()
+    wait_for("the end of the emits, or the spout's wait for the loop", waits_or_is_done, DEADLINE_SECS)
+    until(rig, lambda: once_more(lambda: set(spout.acked) == {"first", 1, 2} and len(sink.seen) == 5))
+    assert threads == {threading.get_ident()}
+    assert sink.seen == [("first",), ("tracked 1",), ("untracked 1",), ("tracked 2",), ("untracked 2",)]
+
+
+def test_open_may_mix_tracked_and_untracked_emits(rigs: list[Rig]) -> None:
+    class OpensWithTuples(Waits):
+        def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
+            super().open(conf, context, collector)
+            for message_id in (1, None, 2, None):
+                collector.emit((message_id,), message_id)
+
+    spout, sink = OpensWithTuples(), Does(acks)
+    rig, threads = rig_that_notes_threads(rigs, spout, sink)
+    until(rig, lambda: len(sink.seen) == 4)
+    spout.queue.put(None)
+    until(rig, lambda: spout.acked == [1, 2])
+    assert threads == {threading.get_ident()}
 
 
 class Takes(Spout):

@@ -9,9 +9,8 @@ import pytest
 from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.component import BasicBolt, Bolt, CustomGrouping, Spout
 from squall.engine.api.stream import Stream
-from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import TopologyError, UsageError
-from tests.unit.rig import Does, Feeder, Rig, acks, chain
+from tests.unit.rig import Does, Feeder, acks
 
 
 class Lines(Spout):
@@ -141,6 +140,16 @@ def test_what_is_no_bolt_is_refused(component: Any) -> None:
     assert ("pass an instance" in mistake) == isinstance(component, type)
 
 
+@pytest.mark.parametrize("outputs", [5, {"default": 5}, {"default": None}])
+def test_odd_outputs_are_refused_with_their_value(outputs: Any) -> None:
+    bolt, builder = Split(), good()
+    bolt.outputs = outputs
+    builder.set_bolt("x", bolt).shuffle_grouping("lines")
+    mistake = only_mistake_of(builder)
+    assert "component 'x' declares bad outputs: " in mistake
+    assert "allowed: field names" in mistake
+
+
 def test_fields_that_a_bolt_needs_are_in_each_of_its_inputs() -> None:
     bolt = Count()
     bolt.needed_fields = ("why", "line")
@@ -157,48 +166,6 @@ def test_settings_of_one_component() -> None:
         **{"topology.tick.tuple.freq.secs": 2, "debug": True}
     )
     assert builder.build()["x"].config == {"tick_tuple_freq_secs": 2.0, "debug": True}
-
-
-def mistakes(bolt: Any = None, spout: Any = None, id: str = "bolt") -> list[str]:
-    builder = TopologyBuilder()
-    builder.set_spout("spout", spout or Feeder())
-    builder.set_bolt(id, bolt or Does(acks)).shuffle_grouping("spout")
-    try:
-        builder.build()
-    except TopologyError as error:
-        return list(error.mistakes)
-    return []
-
-
-def bolt_with(base: type, **members: Any) -> Any:
-    return type("Mine", (base,), members)()
-
-
-@pytest.mark.parametrize("name", [" ", "   "])
-def test_blank_names_are_refused(name: str) -> None:
-    (text,) = mistakes(id=name)
-    assert "a component id is blank" in text
-    for outputs in ({name: ("x",)}, (name,)):
-        assert any("name is blank" in text for text in mistakes(Does(acks, outputs)))
-
-
-@pytest.mark.parametrize("outputs", [5, {"default": 5}, {"default": None}])
-def test_odd_outputs_are_refused_with_their_value(outputs: Any) -> None:
-    (text,) = mistakes(bolt_with(BasicBolt, outputs=outputs, execute=lambda self, t, c: None))
-    assert "declares bad outputs: " in text
-    assert "allowed: field names" in text
-
-
-def test_an_ack_that_raises_is_not_counted_as_one() -> None:
-    """A spout that dies of it again and again would seem to get on, and be started again without end."""
-    spout = Feeder()
-    spout.ack = lambda message_id: 1 / 0  # type: ignore[method-assign,assignment,return-value]
-    spout.feed("x", id=1)
-    rig = Rig(chain(spout, Does(acks)))
-    with pytest.raises(TaskCrashed, match="in ack"):
-        rig.settle()
-    ((_, task),) = rig.core.spout_tasks.values()
-    assert task.stats.acked == 0
 
 
 def test_components_are_ordered_by_their_distance_from_spouts() -> None:

@@ -10,14 +10,6 @@ from squall.engine.api.config import SETTINGS, Config, canonical_name
 from squall.engine.errors import ConfigError, UsageError
 
 
-def test_defaults_are_those_users_are_told() -> None:
-    config = Config()
-    assert (config.workers, config.ackers, config.message_timeout_secs) == (1, None, 30.0)
-    assert config.tick_tuple_freq_secs is None
-    assert config.on_error == "crash"
-    assert not config.debug
-
-
 def test_storms_keys_mean_the_same() -> None:
     by_storm = Config(**{"topology.workers": 3, "topology.message.timeout.secs": 5})
     assert by_storm == Config(workers=3, message_timeout_secs=5)
@@ -98,14 +90,10 @@ def test_both_names_of_a_setting_are_to_agree() -> None:
 def test_dotted_keys_that_are_not_storms_are_the_users_own() -> None:
     config = Config(**{"my.key": [1, 2], "workers": 2})
     assert config.extra == {"my.key": [1, 2]}
-    assert config.for_components()["my.key"] == [1, 2]
+    conf = config.for_components()
+    assert (conf["my.key"], conf["workers"], conf["topology.workers"]) == ([1, 2], 2, 2)
     assert Config(**config.to_dict()) == config
     assert config.explicit() == {"my.key": [1, 2], "workers": 2}
-
-
-def test_components_see_both_names() -> None:
-    conf = Config(workers=2).for_components()
-    assert conf["workers"] == conf["topology.workers"] == 2
 
 
 def test_replace_changes_some_settings_and_keeps_the_rest() -> None:

@@ -337,15 +337,14 @@ def positional(tup: Any, context: Any, /) -> None: ...
 @pytest.mark.parametrize(
     ("decorate", "text"),
     [
-        (lambda: bolt(waits), "@bolt is put on waits, which is async def: the base class AsyncBolt is for t"),
-        (lambda: bolt("n")(waits_and_yields), "@bolt is put on waits_and_yields, which is async def with yield: the b"),
-        (lambda: bolt(two), "@bolt function two has the parameters (tup: 'Any', other: 'Any'); allowed: one for the"),
-        (lambda: bolt(lambda: 1), "@bolt function <lambda> has the parameters (); allowed: one for the tuple, and"),
+        (lambda: bolt(waits), "@bolt is put on waits; allowed: a function, with or without yield (for async def"),
+        (lambda: bolt("a")(square), "@bolt is put on square; allowed: a function"),
+        (lambda: bolt(two), "@bolt function two: missing a required argument: 'other'; allowed parameters: one for"),
+        (lambda: bolt(positional), "@bolt function positional: 'context' parameter is positional only"),
+        (lambda: bolt(lambda: 1), "@bolt function <lambda>: too many positional arguments; allowed parameters: one"),
         (lambda: bolt(yields), '@bolt function yields yields, but names no field to emit; allowed: @bolt("field", '),
-        (lambda: bolt(5), "@bolt is put on 5, which is of type int; allowed: a function, with or without yield"),
-        (lambda: bolt("a")(square), "@bolt is put on square, which is a component already; allowed: a function"),
         (lambda: spout(sequence), '@spout on sequence names no field to emit; allowed: @spout("field", ...)'),
-        (lambda: spout("a")(lambda n: n), "@spout function <lambda> has the parameters (n); allowed: start and cont"),
+        (lambda: spout("a")(lambda n: n), "@spout function <lambda>: missing a required argument: 'n'; allowed parame"),
     ],
 )
 def test_wrong_use_is_one_line(decorate: Callable[[], Any], text: str) -> None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import strategies as st
 
 from squall.engine.api.failure import EXCEPTION, Failure
 from squall.engine.api.replaying import ReplayingSpout
@@ -169,9 +168,3 @@ def test_a_digest_says_what_the_values_are_not_how_they_are_kept() -> None:
     cyclic: list[Any] = []
     cyclic.append(cyclic)
     assert digest_of((cyclic,)) == digest_of((cyclic,))
-
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
-    lambda inner: st.lists(inner, max_size=4) | st.tuples(inner, inner) | st.dictionaries(st.text(), inner, max_size=3),
-)

@@ -11,6 +11,7 @@ from squall.scheduler.nimbus.submission import check_topology_name
 from tests.unit.rig import Does, Feeder, acks
 
 BAD = {
+    "blank": ("  ", "is blank: '  '"),
     "too long": ("x" * 129, "has 129 characters and 129 bytes"),
     "too many bytes": ("\N{GRINNING FACE}" * 64, "has 64 characters and 256 bytes"),
     "escape": ("a\x1b]0;title\x07", r"'a\x1b]0;title\x07' holds '\x1b'"),

@@ -230,6 +230,18 @@ def crash_of(call: Callable[[], Any]) -> TaskCrashed:
     return crashed.value
 
 
+def test_an_ack_that_raises_is_not_counted_as_one() -> None:
+    """A spout that dies of it again and again would seem to get on, and be started again without end."""
+    spout = Feeder()
+    spout.ack = lambda message_id: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+    spout.feed("x", id=1)
+    rig = Rig(chain(spout, Does(acks)))
+    with pytest.raises(TaskCrashed, match="in ack"):
+        rig.settle()
+    ((_, task),) = rig.core.spout_tasks.values()
+    assert task.stats.acked == 0
+
+
 def test_what_close_raises_is_collected_and_the_others_are_closed() -> None:
     spout = raising("close")
     cleaned = []

@@ -1,4 +1,4 @@
-"""The hash of fields groupings: the same in every interpreter, and in step with `==`."""
+"""The hash of fields groupings: the same in every interpreter, in step with `==`; what cannot be is refused."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import ComponentError
 from squall.engine.foreign.stable_hash import stable_hash
+from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain
 
 ROOT = Path(__file__).parents[2]
 UTC, EAST = datetime.UTC, datetime.timezone(datetime.timedelta(hours=1))
@@ -55,6 +57,13 @@ class Thing:
     x: int
 
 
+@dataclasses.dataclass(eq=False, frozen=True)
+class Nearer(Point):
+    """Has the equality of its parent, which knows nothing of `more`."""
+
+    more: int = 0
+
+
 class Pair(NamedTuple):
     a: int
     b: int
@@ -79,6 +88,7 @@ def test_the_hash_is_pinned() -> None:
         ({1, 2, 3}, frozenset([3, 2, 1.0])),
         ({"a": 1, "b": 2}, {"b": 2.0, "a": True}, collections.OrderedDict(b=2, a=1)),
         (Point(1, "a", "note"), Point(1.0, "a", "other note")),
+        (Nearer(1, 2, more=3), Nearer(1, 2, more=4)),
         (
             datetime.datetime(2024, 1, 1, 12, tzinfo=UTC),
             datetime.datetime(2024, 1, 1, 13, tzinfo=EAST),
@@ -169,3 +179,81 @@ def test_equality_implies_equal_hashes(one: Any, other: Any) -> None:
     if one == other:
         assert stable_hash(one) == stable_hash(other)
     assert 0 <= stable_hash(one) < 1 << 64
+
+
+# ---- keys that say themselves what they are equal to ----
+
+
+@dataclasses.dataclass(frozen=True)
+class Own:
+    """Equal by `key` alone, whatever `note` is."""
+
+    key: str
+    note: int
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Own) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+class Loose(str):
+    """Text of which case does not matter."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str) and self.lower() == other.lower()
+
+    def __hash__(self) -> int:
+        return hash(self.lower())
+
+
+class Derived(Own):
+    """Has the equality of its parent."""
+
+
+class Either(enum.Enum):
+    A = 1
+    B = 2
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Either)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Money(Decimal):
+    def __eq__(self, other: object) -> bool:
+        return round(self, 2) == other
+
+    __hash__ = Decimal.__hash__
+
+
+@pytest.mark.parametrize(
+    ("value", "owner"),
+    [(Own("a", 1), "Own"), (Derived("a", 1), "Own"), (Loose("A"), "Loose"), (Either.A, "Either"), (Money(1), "Money"),
+     (collections.UserString("a"), "UserString"), (collections.Counter("a"), "Counter"), (("x", [Own("a", 1)]), "Own")],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_class_that_defines_equality_is_refused(value: Any, owner: str) -> None:
+    with pytest.raises(ComponentError, match=rf"{owner} defines __eq__ itself, so values that it calls equal may"):
+        stable_hash(value)
+
+
+@pytest.mark.parametrize("bolt", ["spout", "basic"])
+@pytest.mark.parametrize("grouping", ["fields_grouping", "partial_key_grouping"])
+def test_the_error_names_component_stream_field_and_type(bolt: str, grouping: str) -> None:
+    spout, streams = Feeder({"keys": ("id", "key")}), {"keys": ("id", "key")}
+    builder = chain(spout)
+    source = "spout"
+    if bolt == "basic":
+        emits = DoesBasic(lambda bolt, tup, collector: collector.emit(tup.values, stream="keys"), streams)
+        builder.set_bolt("middle", emits).shuffle_grouping("spout", stream="keys")
+        source = "middle"
+    getattr(builder.set_bolt("sink", Does(acks), 4), grouping)(source, "id", "key", stream="keys")
+    spout.feed(1, Own("a", 1), id=1, stream="keys")
+    says = rf"{source}\[\d\] stream 'keys' field 'key': fields grouping cannot use a value of type Own as a key: Own"
+    with pytest.raises(TaskCrashed, match=says):
+        Rig(builder).settle()
