@@ -1,8 +1,11 @@
-"""Files and directories that only their owner can enter, whatever the umask is; errors that name them; files that are
-written beside their place and then put there.
+"""Files and directories that only their owner can enter; files that are put in place whole; errors that name them.
 
-For processes whose umask is not ours to set, the user's own program above all; daemons and workers have a umask of 077.
-Process: any.
+Guarantees
+    * What is made here has mode 0600 or 0700, whatever the umask is: that of a user's own program is not ours to set.
+    * `replace_file` leaves the old file or the new one, whatever dies in between.
+    * An OSError names the file, also one of a call on a descriptor.
+
+Process: any. Two processes must not replace one file at once.
 """
 
 from __future__ import annotations
@@ -66,3 +69,39 @@ def gone_if_failed(temporary: str | os.PathLike[str]) -> Iterator[None]:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def replace_file(path: Path, data: bytes, *, sync: bool = False) -> None:
+    """Write a file, whole or not at all; with `sync` it is on disk when this returns. OSError if there is no room."""
+    temporary = path.with_name(f"{path.name}.new")
+    with naming(path), gone_if_failed(temporary):
+        with open(temporary, "wb", opener=opener) as file:
+            file.write(data)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    if sync:
+        sync_directory(path.parent)
+
+
+_PROBE_BYTES = 65536
+"""Size of a trial write: more than Nimbus's store needs for a change."""
+
+
+def room_error(directory: Path) -> str:
+    """The system's error, with the directory, if its file system takes no write; "" if it does. Changes no file."""
+    probe = directory / f".room-{os.getpid()}"
+    try:
+        # Write and sync as the store does: for some file systems reserving room (fallocate) just sets a length, others
+        # notice only at the sync that there is none.
+        with open(probe, "xb", opener=opener) as file:
+            file.write(bytes(range(256)) * (_PROBE_BYTES // 256))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return f"cannot write to {directory}: {error.strerror}"
+    finally:
+        with contextlib.suppress(OSError):
+            probe.unlink()
+    return ""

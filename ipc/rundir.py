@@ -23,7 +23,7 @@ Layout::
     RUN/state/<topology name>/<component>-<task>/     tasks' own files
     RUN/state/<topology name>/                        dead letters (see scheduler.records.dead_letters)
     RUN/state/<topology name>/.attempts/              failures per message, one file per spout task
-    RUN/state/<topology name>/.set-aside-<topology id>/   until it is stored (see scheduler.nimbus.files)
+    RUN/state/<topology name>/.set-aside-<topology id>/   until it is stored (see scheduler.nimbus.nimbus_files)
     RUN/failures/<topology id>/                       the last failures, one file per worker; last words
     RUN/logs/*.log                                    daemons
     RUN/logs/<topology id>/<node>-<port>.log          workers

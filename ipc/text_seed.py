@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from squall.engine.errors import ClusterError, UsageError
-from squall.ipc.private import gone_if_failed, naming
+from squall.ipc.private import replace_file
 
 VARIABLE = "PYTHONHASHSEED"
 FILE_NAME = "text.seed"
@@ -40,14 +40,7 @@ def make(path: Path, store: Path) -> None:
         # 0 would mean no seed at all.
         seed = 1 + int.from_bytes(os.urandom(4), "big") % _MOST
     text = str(seed).encode()
-    temporary = path.with_name(f"{path.name}.new")
-    with naming(path), gone_if_failed(temporary):
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with open(fd, "wb") as file:
-            file.write(b"%s %08x\n" % (text, zlib.crc32(text)))
-            file.flush()
-            os.fsync(fd)
-        os.rename(temporary, path)
+    replace_file(path, b"%s %08x\n" % (text, zlib.crc32(text)), sync=True)
 
 
 def read(path: Path) -> int:

@@ -3,7 +3,7 @@
 Both are protocols. Their methods do what a worker without peers needs: nothing.
 
 `ipc.data_plane.DataPlane` is the transport of a worker process, and of the proof; `squall.testing` has one of queues.
-`scheduler.worker.board.WorkerBoard` implements `PeerBoard` on the status board.
+`scheduler.worker.worker_board.WorkerBoard` implements `PeerBoard` on the status board.
 
 Thread: the worker's loop.
 """

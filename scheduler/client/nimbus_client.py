@@ -28,8 +28,8 @@ import msgspec
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.control import ControlClient, NoAnswer, ServerGone
+from squall.ipc.private import room_error
 from squall.ipc.rundir import UNKNOWN, RunDir
-from squall.scheduler.client.disk_room import room_error
 from squall.scheduler.common.messages import (
     ClusterState,
     FaultsTold,
@@ -279,7 +279,7 @@ class NimbusClient:
             time.sleep(POLL_SECS)
 
     def _reason(self) -> str:
-        room = room_error(self.run_dir)
+        room = room_error(self.run_dir.durable)
         return f" ({room})" if room else ""
 
     def _call(self, method: str, body: Wire, reply_type: type[W], *, repeats: bool = False) -> W:

@@ -26,8 +26,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from squall.engine.errors import ClusterError
+from squall.ipc.private import room_error
 from squall.ipc.rundir import RunDir
-from squall.scheduler.client.disk_room import room_error
 from squall.scheduler.cluster.size import FIRST_PORT
 from squall.scheduler.common.daemon import EXIT_WRONG_USE
 from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions
@@ -190,7 +190,8 @@ class Daemons:
 
     def _ending(self, name: str, code: int) -> str:
         # On a full disk, there are no last words.
-        words = last_line(self._run_dir.daemon_log(name), self._logged.get(name, 0)) or room_error(self._run_dir)
+        run_dir = self._run_dir
+        words = last_line(run_dir.daemon_log(name), self._logged.get(name, 0)) or room_error(run_dir.durable)
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
         return f"{name} {how}{': ' + words if words else ''}"
 

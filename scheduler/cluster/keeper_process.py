@@ -25,7 +25,7 @@ from types import TracebackType
 import msgspec
 
 from squall.engine.errors import ClusterError, UsageError
-from squall.ipc.private import opener
+from squall.ipc.private import opener, room_error
 from squall.ipc.run_parent import default_parent, sweep_stale
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.process import peek_dead_child
@@ -129,10 +129,9 @@ class KeeperProcess:
             return pipe.read()
 
     def _last_words(self) -> str:
-        from squall.scheduler.client.disk_room import room_error
         from squall.scheduler.cluster.daemons import last_line
 
-        words = last_line(self.run_dir.daemon_log("keeper")) or room_error(self.run_dir)
+        words = last_line(self.run_dir.daemon_log("keeper")) or room_error(self.run_dir.durable)
         return f": {words}" if words else ""
 
     def await_end(self, timeout_secs: float) -> int | None:

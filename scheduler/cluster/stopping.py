@@ -25,8 +25,8 @@ import psutil
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.report.account import Unfinished
 from squall.ipc.control import NoAnswer
+from squall.ipc.private import room_error
 from squall.ipc.rundir import RunDir
-from squall.scheduler.client.disk_room import room_error
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.nimbus_client import (
     AWAY_PATIENCE_SECS,
@@ -94,7 +94,7 @@ def stop_bound(keeper: KeeperProcess, client: NimbusClient, grace_secs: float) -
     end. Closes the client. Returns the reason why that took force; "" if none."""
     run_dir = keeper.run_dir
     try:
-        if full := room_error(run_dir):
+        if full := room_error(run_dir.durable):
             # Nimbus cannot store the end of its topologies: it would be waited for again and again.
             end_lost(run_dir)
             return full

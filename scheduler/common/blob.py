@@ -21,7 +21,7 @@ from squall.engine.api.functions import OfFunction
 from squall.engine.api.topology import ComponentSpec, Topology
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import message_of, text_of_error
-from squall.scheduler.common.import_path import extend_import_path
+from squall.scheduler.common.environment import extend_import_path
 
 
 def dump(topology: Topology, by_value: ModuleType | None = None) -> bytes:

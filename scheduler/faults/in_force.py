@@ -22,7 +22,6 @@ Process: any of the owner's may read both files.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,7 +29,7 @@ import msgspec
 
 from squall.engine.errors import ClusterError
 from squall.ipc.line_file import append_line, read_lines
-from squall.ipc.private import gone_if_failed
+from squall.ipc.private import replace_file
 from squall.ipc.rundir import RunDir
 from squall.scheduler.faults.resolution import ANYBODY, LinkEnds
 
@@ -137,15 +136,11 @@ def faults_now(run_dir: RunDir, now: float) -> list[FaultInForce]:
 def write_faults(run_dir: RunDir, faults: Sequence[FaultInForce]) -> None:
     """Replace the file's faults; no file for none. ClusterError, and no change, if there is no room."""
     path = run_dir.faults_in_force
-    temporary = path.with_name(f"{path.name}.new")
     try:
-        if not faults:
+        if faults:
+            replace_file(path, msgspec.json.encode(faults))
+        else:
             path.unlink(missing_ok=True)
-            return
-        with gone_if_failed(temporary):
-            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
-                file.write(msgspec.json.encode(faults))
-            temporary.rename(path)
     except OSError as error:
         raise ClusterError(f"cannot write {path}: {error.strerror}") from error
 

@@ -1,12 +1,16 @@
-"""The forking parent: a process that has imported everything and only forks workers.
+"""The forking parent: a process that has imported everything and only forks workers, and the frames that it exchanges
+with its supervisor.
 
 Guarantees
     * It has one thread (checked before every fork) and no ZeroMQ context, so a child begins in a sane process.
     * It never imports user code: a worker's imports and crashes stay in that worker.
     * It reaps every child, and reports the exit status before it answers any later fork.
     * When its supervisor dies it ends; its workers live on.
+    * Frames arrive whole and in order. Each is a 4-byte little-endian length and a msgpack struct.
 
-Relies on: being started by `scheduler.supervisor.forking_parent`, with one end of a socket pair.
+Relies on: being started by `scheduler.supervisor.forking_parent`, with one end of a blocking socket pair. The owner of
+an end may limit how long the kernel waits for the peer (`LIMITED_WAIT`): a peer that is stopped then raises OSError
+instead of holding up this process.
 
 Forked from its supervisor, or run as ``python -m squall.scheduler.forking.parent --node NODE --fd N``.
 """
@@ -24,27 +28,100 @@ import pkgutil
 import select
 import signal
 import socket
+import struct
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn
+
+import msgspec
 
 from squall.engine.errors import ClusterError
 from squall.ipc.private import UMASK
 from squall.scheduler.common import process
 from squall.scheduler.common.daemon import log_to_stderr
 from squall.scheduler.common.log_output import ROTATE_BYTES
-from squall.scheduler.common.messages import WorkerBoot
+from squall.scheduler.common.messages import Wire, WorkerBoot
 from squall.scheduler.common.python_stacks import DUMP_SIGNAL
 from squall.scheduler.common.role import MODULES, Role, RoleKind, show_role
 from squall.scheduler.forking.child import fork, run_forked
-from squall.scheduler.forking.wire import ChildExited, Forked, ForkRefused, ForkRequest, receive, send
 
 PUBLIC_MODULE = "squall"
 PRELOADED_MODULES = ("zmq", "msgspec", "cloudpickle", "squall.scheduler.worker.main", PUBLIC_MODULE)
 PRELOADED_PACKAGES = ("squall.engine", "squall.ipc")
 
 log = logging.getLogger(__name__)
+
+# ---- frames ----
+
+_LENGTH_BYTES = 4
+WAIT_SECS = 5
+LIMITED_WAIT = struct.pack("ll", WAIT_SECS, 0)
+"""Value of SO_SNDTIMEO and SO_RCVTIMEO."""
+
+
+class ForkRequest(Wire, frozen=True, tag=True):
+    """Supervisor to forking parent. `entry` is "module:function"; the function takes the boot, returns an exit code."""
+
+    boot: WorkerBoot
+    entry: str
+
+
+class Forked(Wire, frozen=True, tag=True):
+    """The answer. Pid and start time name the child for good; it may have ended since."""
+
+    port: int
+    incarnation: int
+    pid: int
+    started_ticks: int
+
+
+class ForkRefused(Wire, frozen=True, tag=True):
+    """The answer if there is no child."""
+
+    port: int
+    incarnation: int
+    error: str
+
+
+class ChildExited(Wire, frozen=True, tag=True):
+    """A child was reaped. `status` is as from `os.waitpid`."""
+
+    pid: int
+    status: int
+
+
+ForkingParentFrame = ForkRequest | Forked | ForkRefused | ChildExited
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(ForkingParentFrame)
+
+
+def send(sock: socket.socket, frame: ForkingParentFrame) -> None:
+    """Send a frame; waits while the peer does not read. OSError if the peer has gone."""
+    body = _ENCODER.encode(frame)
+    sock.sendall(len(body).to_bytes(_LENGTH_BYTES, "little") + body)
+
+
+def receive(sock: socket.socket) -> ForkingParentFrame:
+    """The next frame; waits for it. EOFError or OSError if the peer has gone, DecodeError if it sent something else."""
+    size = int.from_bytes(_exactly(sock, _LENGTH_BYTES), "little")
+    frame: ForkingParentFrame = _DECODER.decode(_exactly(sock, size))
+    return frame
+
+
+def _exactly(sock: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        # A signal may cut short what MSG_WAITALL has begun.
+        more = sock.recv(count - len(data), socket.MSG_WAITALL)
+        if not more:
+            raise EOFError("the other end of the forking parent's socket has gone")
+        data += more
+    return data
+
+
+# ---- the process ----
 
 
 def preload() -> None:

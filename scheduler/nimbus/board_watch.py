@@ -24,7 +24,7 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
 from squall.scheduler.common.messages import Assignment, SlotRef, TopologyRecord
 from squall.scheduler.nimbus.decisions import Nimbus
-from squall.scheduler.nimbus.files import NimbusFiles
+from squall.scheduler.nimbus.nimbus_files import NimbusFiles
 from squall.scheduler.records.topology_view import TopologyView
 from squall.scheduler.records.worker_ledger import WorkerLedger
 

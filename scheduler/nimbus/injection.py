@@ -48,7 +48,7 @@ from squall.scheduler.faults.in_force import (
 from squall.scheduler.faults.resolution import Process, check, resolve
 from squall.scheduler.faults.target import Sort
 from squall.scheduler.nimbus.decisions import Nimbus
-from squall.scheduler.nimbus.files import NimbusFiles
+from squall.scheduler.nimbus.nimbus_files import NimbusFiles
 from squall.scheduler.nimbus.victims import Victims, view_of
 
 LAST_REPLY_SECS = 0.1

@@ -51,7 +51,6 @@ from squall.scheduler.common.messages import (
 from squall.scheduler.faults.fault import parse
 from squall.scheduler.nimbus.board_watch import BoardWatch, LivingWorkers
 from squall.scheduler.nimbus.decisions import Instructions, Nimbus
-from squall.scheduler.nimbus.files import NimbusFiles
 from squall.scheduler.nimbus.injection import Injection
 from squall.scheduler.nimbus.instruction import (
     CreateBoard,
@@ -68,7 +67,7 @@ from squall.scheduler.nimbus.instruction import (
     StoreRestart,
     StoreTopology,
 )
-from squall.scheduler.nimbus.leftovers import mend_boards, tidy_boards
+from squall.scheduler.nimbus.nimbus_files import NimbusFiles, mend_boards, tidy_boards
 from squall.scheduler.nimbus.store import Store, StoreError
 from squall.scheduler.nimbus.topology_life import TopologyLife
 

@@ -23,7 +23,7 @@ from squall.scheduler.common.role import Role, RoleKind, processes_of, role_of
 from squall.scheduler.faults.in_force import NIMBUS, Victim
 from squall.scheduler.faults.resolution import Place, View
 from squall.scheduler.faults.target import Sort
-from squall.scheduler.nimbus.files import NimbusFiles
+from squall.scheduler.nimbus.nimbus_files import NimbusFiles
 
 Topologies = Iterable[tuple[TopologyRecord, Assignment | None]]
 

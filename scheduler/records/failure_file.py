@@ -9,7 +9,6 @@ Process: the worker writes its file, any of the owner's may read it.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, astuple
@@ -20,7 +19,7 @@ import msgspec
 from squall.engine.api.failure import Failure
 from squall.engine.errors import ClusterError
 from squall.engine.report.failure_log import FailureLog, Failures, merge_failures
-from squall.ipc.private import gone_if_failed, make_levels
+from squall.ipc.private import make_levels, replace_file
 from squall.ipc.rundir import RunDir
 
 _PAUSE_NS = 50_000_000
@@ -76,7 +75,4 @@ def read_last_words(run_dir: RunDir, topology_id: str, worker: int, incarnation:
 
 def _write(path: Path, value: object) -> None:
     make_levels(path.parent, 2)
-    temporary = path.with_name(f"{path.name}.new")
-    with gone_if_failed(temporary):
-        temporary.write_text(json.dumps(value))
-        os.replace(temporary, path)
+    replace_file(path, json.dumps(value).encode())

@@ -19,7 +19,7 @@ import msgspec
 
 from squall.engine.errors import ClusterError
 from squall.ipc.line_file import append_line, read_lines
-from squall.ipc.private import gone_if_failed
+from squall.ipc.private import replace_file
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
 from squall.scheduler.common.messages import SlotChanged, Wire, WorkerBoot
@@ -56,13 +56,9 @@ class WorkerLedger:
 
     def write(self, boot: WorkerBoot, pid: int) -> None:
         """Note the present worker of a slot. If that fails, a successor cannot adopt the worker; nothing worse."""
-        path = self._path(boot.port)
-        temporary = path.with_suffix(".new")
         try:
             entry = LedgerEntry(boot, pid, process.start_time_ticks(pid))
-            with gone_if_failed(temporary):
-                temporary.write_bytes(msgspec.msgpack.encode(entry))
-                temporary.rename(path)
+            replace_file(self._path(boot.port), msgspec.msgpack.encode(entry))
         except (OSError, ClusterError) as error:
             log.warning("worker %d of port %d is not noted down: %s", pid, boot.port, error)
 

@@ -29,7 +29,7 @@ from squall.scheduler.common.messages import WorkerBoot
 from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions
 from squall.scheduler.common.role import MODULES, RoleKind, interpreter
 from squall.scheduler.forking.child import ForkedModule, fork_module
-from squall.scheduler.forking.wire import LIMITED_WAIT, ChildExited, Forked, ForkRefused, ForkRequest, receive, send
+from squall.scheduler.forking.parent import LIMITED_WAIT, ChildExited, Forked, ForkRefused, ForkRequest, receive, send
 
 WORKER_ENTRY = "squall.scheduler.worker.main:worker_main"
 _MODULE = MODULES[RoleKind.FORKING_PARENT]

@@ -37,7 +37,7 @@ from squall.scheduler.common.messages import (
 )
 from squall.scheduler.common.progress_watch import ProgressWatch
 from squall.scheduler.common.python_stacks import CRASH_SIGNALS
-from squall.scheduler.forking.wire import ChildExited, Forked, ForkRefused
+from squall.scheduler.forking.parent import ChildExited, Forked, ForkRefused
 from squall.scheduler.records.worker_ledger import LedgerEntry
 from squall.scheduler.supervisor.decisions import Order
 from squall.scheduler.supervisor.dispatcher import Dispatcher, SupervisorParts

@@ -50,11 +50,11 @@ from squall.scheduler.common.code_store import CodeStore
 from squall.scheduler.common.environment import enter_surroundings
 from squall.scheduler.common.messages import Assignment, SetStatus, WorkerBoot, WorkerFailed, WorkerReady
 from squall.scheduler.records.failure_file import write_last_words
-from squall.scheduler.worker.board import BoardTrialPermit, WorkerBoard, socket_path
 from squall.scheduler.worker.lease import Lease
 from squall.scheduler.worker.own_faults import WorkerFaults
 from squall.scheduler.worker.spout_files import WorkerFiles
 from squall.scheduler.worker.task_watch import ExecutorWatch, Opening
+from squall.scheduler.worker.worker_board import BoardTrialPermit, WorkerBoard, socket_path
 
 EXIT_OK, EXIT_CRASHED = 0, 1
 

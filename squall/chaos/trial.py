@@ -26,8 +26,8 @@ from squall.chaos.taps import tap
 from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
 from squall.engine.errors import ClusterError
+from squall.ipc.private import room_error
 from squall.ipc.rundir import RunDir
-from squall.scheduler.client.disk_room import room_error
 from squall.scheduler.client.job import Job
 from squall.scheduler.cluster.keeper_process import KeeperProcess
 from squall.scheduler.cluster.local_cluster import LocalCluster
@@ -170,7 +170,7 @@ def _observe(
 
 def _check_room(run_dir: RunDir) -> None:
     """ClusterError if its disk is full: Nimbus would be waited for again and again."""
-    if full := room_error(run_dir):
+    if full := room_error(run_dir.durable):
         raise ClusterError(full)
 
 

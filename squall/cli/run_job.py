@@ -31,9 +31,8 @@ from squall.scheduler.nimbus.submission import check_topology_name
 
 if TYPE_CHECKING:
     from squall.engine.api.failure import Failure
-    from squall.scheduler.cluster.fault_driver import FaultDriver
+    from squall.scheduler.cluster.fault_plan import FaultDriver, FaultPlan
     from squall.scheduler.cluster.keeper_process import KeeperProcess
-    from squall.scheduler.faults.fault_plan import FaultPlan
 
 
 _LETTERS_SHOWN, _LETTER_CHARS = 20, 100
@@ -141,7 +140,7 @@ def _run_on_cluster(run: LoadedRun, keeper: KeeperProcess | None, interrupts: In
                 note(f"it goes on from the state that an earlier {run.name} left in {cluster.run_dir.path}")
             driver = None
             if plan is not None:
-                from squall.scheduler.cluster.fault_driver import FaultDriver
+                from squall.scheduler.cluster.fault_plan import FaultDriver
 
                 driver = FaultDriver(plan, cluster.client, job, lambda text: progress.print(f"fault: {text}"))
             return _follow(run, cluster, job, progress, interrupts, driver)
@@ -154,8 +153,7 @@ def _plan(run: LoadedRun, nodes: list[str], slots: int) -> FaultPlan | None:
     faults, plans = run.options.faults, run.options.fault_plans
     if not faults and not plans:
         return None
-    from squall.scheduler.cluster.fault_driver import view_before
-    from squall.scheduler.faults.fault_plan import read_plan
+    from squall.scheduler.cluster.fault_plan import read_plan, view_before
 
     return read_plan(faults, plans, view_before(run.name, run.loaded.topology, nodes, slots), run.for_secs)
 

@@ -19,7 +19,7 @@ import zmq
 
 from squall.scheduler.common import process
 from squall.scheduler.common.messages import WorkerBoot
-from squall.scheduler.forking.wire import ChildExited, Forked
+from squall.scheduler.forking.parent import ChildExited, Forked
 from squall.scheduler.supervisor.forking_parent import ForkingParent
 from tests.process.scheduler_tools import boot, children_of, entry, eventually, importable_tests, is_alive
 

@@ -29,7 +29,6 @@ from squall.scheduler.common.messages import (
     TopologyRecord,
 )
 from squall.scheduler.nimbus.decisions import Nimbus
-from squall.scheduler.nimbus.files import NimbusFiles
 from squall.scheduler.nimbus.instruction import (
     CreateBoard,
     DeleteTopology,
@@ -43,7 +42,7 @@ from squall.scheduler.nimbus.instruction import (
     StoreRestart,
     StoreTopology,
 )
-from squall.scheduler.nimbus.leftovers import mend_boards, tidy_boards
+from squall.scheduler.nimbus.nimbus_files import NimbusFiles, mend_boards, tidy_boards
 from squall.scheduler.nimbus.store import STORE_FILES, Store, StoreError
 from squall.scheduler.nimbus.topology_life import TopologyLife
 from tests.sim.invariants import STORE_DIFFERS, InvariantBrokenError

@@ -22,8 +22,8 @@ from squall.engine.core.surroundings import Surroundings
 from squall.ipc.data_plane import DataPlane, PlaneAddress, PlaneLimits, PlaneParts
 from squall.ipc.frame import opening_of
 from squall.scheduler.common.messages import WorkerBoot
-from squall.scheduler.worker.board import BoardTrialPermit, WorkerBoard, socket_path
 from squall.scheduler.worker.loop import plan_of
+from squall.scheduler.worker.worker_board import BoardTrialPermit, WorkerBoard, socket_path
 from tests.sim.book import Book, topology_of
 from tests.sim.invariants import unwrapped
 from tests.sim.machine import Process

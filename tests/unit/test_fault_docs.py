@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from squall.cli.inject import parameter_text
+from squall.scheduler.cluster.fault_plan import read_plan
 from squall.scheduler.faults.catalogue import CATALOGUE, Kind
 from squall.scheduler.faults.fault import parse
-from squall.scheduler.faults.fault_plan import read_plan
 from squall.scheduler.faults.resolution import Place, View
 
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"

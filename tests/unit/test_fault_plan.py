@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.engine.errors import UsageError
-from squall.scheduler.cluster.fault_driver import AGAIN_SECS, Schedule
+from squall.scheduler.cluster.fault_plan import AGAIN_SECS, FaultPlan, Schedule, read_plan
 from squall.scheduler.faults.fault import Fault, parse
-from squall.scheduler.faults.fault_plan import FaultPlan, read_plan
 from tests.unit.test_fault_resolution import VIEW
 
 GOOD = """\

@@ -22,7 +22,6 @@ from squall.scheduler.common.messages import (
     TopologyRecord,
 )
 from squall.scheduler.nimbus.decisions import Instructions
-from squall.scheduler.nimbus.files import NimbusFiles
 from squall.scheduler.nimbus.instruction import (
     CreateBoard,
     DeleteTopology,
@@ -31,6 +30,7 @@ from squall.scheduler.nimbus.instruction import (
     StoreAssignment,
     StoreTopology,
 )
+from squall.scheduler.nimbus.nimbus_files import NimbusFiles
 from squall.scheduler.nimbus.service import REPLACE_RETRY_SECS
 from tests.unit.run_dirs import COMPONENTS, NimbusHere, nimbus_in
 from tests.unit.test_nimbus_decisions import Cluster, kinds, request

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from squall.ipc.board import DEAD, READY, SLOT_EXPLAINED, SLOT_HEARTBEAT_NS, Board
-from squall.scheduler.worker.board import BoardTrialPermit
+from squall.scheduler.worker.worker_board import BoardTrialPermit
 
 
 class Clock:

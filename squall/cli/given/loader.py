@@ -29,7 +29,7 @@ from squall.engine.errors import SquallError, UsageError
 from squall.engine.foreign.script import spec_of_script
 from squall.engine.foreign.text import TRACEBACK_CHARACTERS, isinstance_of, message_of, type_name
 from squall.scheduler.client.topology_code import INSTALLED
-from squall.scheduler.common.import_path import extend_import_path
+from squall.scheduler.common.environment import extend_import_path
 
 
 @dataclass(frozen=True)
