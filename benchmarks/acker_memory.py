@@ -13,6 +13,7 @@ from itertools import islice
 
 from squall.engine.api.component import Spout
 from squall.engine.flow.ids import EdgeIds, root_ids
+from squall.engine.flow.parcel import Acks
 from squall.engine.report.metrics import SpoutStats
 from squall.engine.tracking.acker import Acker
 from squall.engine.tracking.open_messages import OpenMessages
@@ -49,7 +50,7 @@ def acker_bytes(trees: int, mask: int, tuples: int = 1) -> float:
             acker.init(root, edge, _TASK, mask)
             for _ in range(tuples - 1):
                 child = following()
-                acker.ack_many([(root, edge ^ child)], {root: mask})
+                acker.ack(Acks({root: edge ^ child}, {root: mask}))
                 edge = child
         return acker
 

@@ -22,10 +22,10 @@ Layout, in words, for n workers (the part `rings` of the status board)::
     rings    n x n x size  [j, i]: what i tells j; i writes it
 
 A chunk is: checksum << 32 | words that follow; receiver incarnation << 32 | sender incarnation; frames processed (as
-in a frame's header); words of a mask << 48 | masks << 24 | acks; then roots, XORs, roots with masks, masks. In one
-about a block, the third word is 1 << 63 | masks << 24 | members; then the first root, an XOR for each member, and for
-each mask the number of its bit, and a byte for each member, in whole words. Where no room is left at the end of a ring,
-the position << 32 | 1 << 31 stands there, and the next is at the beginning.
+in a frame's header); words of a mask << 48 | masks << 24 | acks; then roots, XORs, roots with masks, masks; then for
+each block: masks << 24 | members, the first root, an XOR for each member, and for each mask the number of its bit, and
+a byte for each member, in whole words. Where no room is left at the end of a ring, the position << 32 | 1 << 31 stands
+there, and the next is at the beginning.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ import zlib
 from array import array
 from collections.abc import Mapping
 
-from squall.engine.flow.blocks import BlockAcks
+from squall.engine.flow.parcel import Acks, BlockAcks
 
 _BUDGET_WORDS = 1 << 18
 _SMALLEST_WORDS, _LARGEST_WORDS = 64, 2048
@@ -46,8 +46,6 @@ _LOW = 0xFFFF_FFFF
 _SKIP = 1 << 31
 """Stands where a chunk's length would: the next chunk is at the beginning of the ring."""
 _COUNT = 0xFF_FFFF
-_BLOCK = 1 << 63
-"""Marks a chunk about a block."""
 
 
 def ring_words(n_workers: int) -> int:
@@ -62,13 +60,8 @@ def rings_words(n_workers: int) -> int:
     return n_workers + n_workers * n_workers * (2 + ring_words(n_workers))
 
 
-Told = tuple[int, int, int, dict[int, int], dict[int, int]]
-"""A chunk that was taken: (sender, its incarnation, frames of the receiver that it has processed, root -> XOR, root ->
-mask of the workers that its tuples were sent to). A plain tuple, because there are thousands a second."""
-
-
-ToldBlock = tuple[int, int, int, int, BlockAcks]
-"""A chunk about a block: (sender, its incarnation, frames processed, first root, acks)."""
+Told = tuple[int, int, int, Acks]
+"""A chunk that was taken: (sender, its incarnation, frames of the receiver that it has processed, acks)."""
 
 
 def untaken(words: memoryview[int], n_workers: int) -> list[tuple[int, int]]:
@@ -97,7 +90,6 @@ class AckRings:
         self._tails = words[mine + n_workers * n_workers : mine + n_workers * n_workers + n_workers]
         self._taken = self._heads.tolist()
         self.confirm()
-        self._blocks: list[ToldBlock] = []
         self._torn: dict[int, int] = {}
         """Sender -> position of its chunk that was not whole at the last `pass_over`."""
         self.set_awake(False)
@@ -125,29 +117,20 @@ class AckRings:
 
     # ---- telling ----
 
-    def tell(
-        self, worker: int, incarnation: int, processed: int, acks: Mapping[int, int], masks: Mapping[int, int]
-    ) -> bool:
-        """Tell an incarnation of another worker; False if it sleeps or its ring has no room."""
+    def tell(self, worker: int, incarnation: int, processed: int, acks: Acks) -> bool:
+        """Tell an incarnation of another worker; False if it sleeps or its ring has no room for all of it."""
         if not self._words[worker] or not self._size:
             return False
-        chunk = array("Q", (incarnation << 32 | self._incarnation, processed, len(acks)))
-        chunk.extend(acks)
-        chunk.extend(acks.values())
+        xors, masks = acks.xors, acks.masks
+        chunk = array("Q", (incarnation << 32 | self._incarnation, processed, len(xors)))
+        chunk.extend(xors)
+        chunk.extend(xors.values())
         if masks:
             _add_masks(chunk, masks)
-        return self._write(worker, chunk)
-
-    def tell_block(self, worker: int, incarnation: int, processed: int, base: int, acks: BlockAcks) -> bool:
-        """Tell an incarnation of another worker acks of the block that begins with `base`; False as for `tell`."""
-        if not self._words[worker] or acks.members + _HEAD_WORDS >= self._size:
-            return False
-        counts = _BLOCK | len(acks.masks) << 24 | acks.members
-        chunk = array("Q", (incarnation << 32 | self._incarnation, processed, counts, base))
-        chunk.frombytes(acks.xors.to_bytes(8 * acks.members, "little"))
-        for bit, flags in acks.masks.items():
-            chunk.append(bit.bit_length() - 1)
-            chunk.frombytes(flags.to_bytes(8 * _flag_words(acks.members), "little"))
+        for base, its in acks.blocks.items():
+            if len(chunk) + its.members >= self._size:
+                return False
+            _add_block(chunk, base, its)
         return self._write(worker, chunk)
 
     def _write(self, worker: int, chunk: array[int]) -> bool:
@@ -173,13 +156,8 @@ class AckRings:
 
     # ---- taking ----
 
-    def take_blocks(self) -> list[ToldBlock]:
-        """The chunks about blocks that `take` has found since the last call."""
-        blocks, self._blocks = self._blocks, []
-        return blocks
-
     def take(self) -> list[Told]:
-        """The chunks that other workers have written since the last call, those about blocks excepted."""
+        """The chunks that other workers have written since the last call."""
         told: list[Told] = []
         for sender, head in enumerate(self._heads.tolist()):
             if head != self._taken[sender]:
@@ -204,10 +182,7 @@ class AckRings:
             taken += 1 + length
             if chunk[0] >> 32 != self._incarnation:
                 continue
-            if chunk[2] & _BLOCK:
-                self._blocks.append(_read_block(sender, chunk))
-            else:
-                told.append(_read(sender, chunk))
+            told.append((sender, chunk[0] & _LOW, chunk[1], _read(chunk)))
         self._taken[sender] = taken
 
     def confirm(self) -> None:
@@ -235,31 +210,45 @@ def _add_masks(chunk: array[int], masks: Mapping[int, int]) -> None:
         chunk.frombytes(mask.to_bytes(8 * width, "little"))
 
 
+def _add_block(chunk: array[int], base: int, acks: BlockAcks) -> None:
+    chunk.extend((len(acks.masks) << 24 | acks.members, base))
+    chunk.frombytes(acks.xors.to_bytes(8 * acks.members, "little"))
+    for bit, flags in acks.masks.items():
+        chunk.append(bit.bit_length() - 1)
+        chunk.frombytes(flags.to_bytes(8 * _flag_words(acks.members), "little"))
+
+
 def _flag_words(members: int) -> int:
     return -(-members // 8)
 
 
-def _read_block(sender: int, chunk: array[int]) -> ToldBlock:
-    lives, processed, counts, base = chunk[: _HEAD_WORDS + 1]
-    members, masks = counts & _COUNT, counts >> 24 & _COUNT
-    at, width = _HEAD_WORDS + 1 + members, 1 + _flag_words(members)
-    xors = int.from_bytes(chunk[_HEAD_WORDS + 1 : at].tobytes(), "little")
-    found = {
-        1 << chunk[begin]: int.from_bytes(chunk[begin + 1 : begin + width].tobytes(), "little")
-        for begin in range(at, at + masks * width, width)
-    }
-    return sender, lives & _LOW, processed, base, BlockAcks(members, xors, found)
+def _number(words: array[int]) -> int:
+    return int.from_bytes(words.tobytes(), "little")
 
 
-def _read(sender: int, chunk: array[int]) -> Told:
-    lives, processed, counts = chunk[:_HEAD_WORDS]
-    acks, masks, width = counts & _COUNT, counts >> 24 & _COUNT, counts >> 48
-    xors_at = _HEAD_WORDS + acks
-    marked_at = xors_at + acks
-    told = dict(zip(chunk[_HEAD_WORDS:xors_at], chunk[xors_at:marked_at], strict=True))
-    if not masks:
-        return sender, lives & _LOW, processed, told, {}
+def _read(chunk: array[int]) -> Acks:
+    counts = chunk[_HEAD_WORDS - 1]
+    count, masks, width = counts & _COUNT, counts >> 24 & _COUNT, counts >> 48
+    xors_at = _HEAD_WORDS + count
+    marked_at = xors_at + count
     masks_at = marked_at + masks
-    data = chunk[masks_at:].tobytes()
-    values = [int.from_bytes(data[at : at + 8 * width], "little") for at in range(0, len(data), 8 * width)]
-    return sender, lives & _LOW, processed, told, dict(zip(chunk[marked_at:masks_at], values, strict=True))
+    blocks_at = masks_at + masks * width
+    acks = Acks(dict(zip(chunk[_HEAD_WORDS:xors_at], chunk[xors_at:marked_at], strict=True)))
+    for number, root in enumerate(chunk[marked_at:masks_at]):
+        at = masks_at + number * width
+        acks.masks[root] = _number(chunk[at : at + width])
+    while blocks_at < len(chunk):
+        blocks_at = _read_block(chunk, blocks_at, acks.blocks)
+    return acks
+
+
+def _read_block(chunk: array[int], at: int, blocks: dict[int, BlockAcks]) -> int:
+    """Read the block at this place; returns where the next begins."""
+    counts, base = chunk[at : at + 2]
+    members, masks = counts & _COUNT, counts >> 24
+    masks_at, width = at + 2 + members, 1 + _flag_words(members)
+    end = masks_at + masks * width
+    blocks[base] = BlockAcks(members, _number(chunk[at + 2 : masks_at]), {
+        1 << chunk[begin]: _number(chunk[begin + 1 : begin + width]) for begin in range(masks_at, end, width)
+    })
+    return end

@@ -27,8 +27,8 @@ from squall.engine.api.columns import Columns
 from squall.engine.api.failure import Failure
 from squall.engine.errors import ComponentError
 from squall.engine.flow.batch import Batch
-from squall.engine.flow.blocks import Block, BlockAcks, BlockBatch, ByMember
-from squall.engine.flow.parcel import Parcel
+from squall.engine.flow.blocks import Block, BlockBatch, ByMember
+from squall.engine.flow.parcel import Acks, BlockAcks, Parcel
 from squall.engine.flow.row_counts import RowCounts
 from squall.engine.foreign.picklable import why_no_bytes, why_unpicklable
 from squall.engine.foreign.text import text_of_error, type_name
@@ -76,10 +76,10 @@ def encode(parcel: Parcel) -> tuple[bytes, list[pickle.PickleBuffer]]:
     try:
         content = (
             [_pack_batch(batch, wrapped) for batch in parcel.batches],
-            _pack_ids(parcel.acks.keys()) if parcel.acks else b"",
-            _pack_ids(parcel.acks.values()) if parcel.acks else b"",
-            parcel.masks,
-            [(base, acks.members, acks.xors, acks.masks) for base, acks in parcel.block_acks.items()],
+            _pack_ids(parcel.acks.xors.keys()),
+            _pack_ids(parcel.acks.xors.values()),
+            parcel.acks.masks,
+            [(base, acks.members, acks.xors, acks.masks) for base, acks in parcel.acks.blocks.items()],
             parcel.inits,
             parcel.resets,
             [(root, _pack_failure(failure)) for root, failure in parcel.fails],
@@ -120,14 +120,13 @@ def decode(data: bytes | memoryview, buffers: Sequence[Any] = ()) -> Parcel:
 
 
 def _unpack_tracking(
-    parcel: Parcel, ack_roots: bytes, ack_values: bytes, masks: Any, block_acks: Any, inits: Any, resets: Any,
-    fails: Any, answers: Any,
+    parcel: Parcel, roots: bytes, xors: bytes, masks: Any, blocks: Any, inits: Any, resets: Any, fails: Any,
+    answers: Any,
 ) -> None:
-    if ack_roots or ack_values:
-        parcel.acks = dict(zip(_unpack_ids(ack_roots), _unpack_ids(ack_values), strict=True))
-    parcel.masks = masks
-    if block_acks:
-        parcel.block_acks = {base: BlockAcks(members, xors, its_masks) for base, members, xors, its_masks in block_acks}
+    parcel.acks = Acks(
+        dict(zip(_unpack_ids(roots), _unpack_ids(xors), strict=True)), masks,
+        {base: BlockAcks(*its) for base, *its in blocks},
+    )
     parcel.inits = inits
     parcel.resets = resets
     if fails:

@@ -25,7 +25,7 @@ import os
 import select
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,8 +33,7 @@ import zmq
 
 from squall.engine.core.transport import Absorb, Deliver
 from squall.engine.errors import ClusterError, ComponentError, ProtocolError
-from squall.engine.flow.blocks import BlockAcks
-from squall.engine.flow.parcel import Parcel
+from squall.engine.flow.parcel import Acks, Parcel
 from squall.engine.foreign.text import text_of_error
 from squall.ipc import codec
 from squall.ipc.ack_rings import AckRings
@@ -457,34 +456,21 @@ class DataPlane:
 
     # ---- acks that need no frame ----
 
-    def tell_acks(self, worker: int, acks: Mapping[int, int], masks: Mapping[int, int]) -> bool:
-        """Tell a peer's ackers XORs and masks, by root, in its ring; False if a frame must carry them."""
-        telling = self._telling
-        return telling is not None and self._tell(
-            worker, len(acks), lambda life, processed: telling.tell(worker, life, processed, acks, masks)
-        )
-
-    def tell_block_acks(self, worker: int, base: int, acks: BlockAcks) -> bool:
-        """The same for acks of the block that begins with `base`."""
-        telling = self._telling
-        return telling is not None and self._tell(
-            worker, acks.members, lambda life, processed: telling.tell_block(worker, life, processed, base, acks)
-        )
-
-    def _tell(self, worker: int, many: int, tell: Callable[[int, int], bool]) -> bool:
-        """Tell a peer by `tell(its incarnation, how many of its frames are processed)`."""
+    def tell_acks(self, worker: int, acks: Acks) -> bool:
+        """Tell a peer's ackers these acks in its ring; False if a frame must carry them."""
         link = self._outbound.get(worker)
         if link is None or self._telling is None:
             return False
         incarnation = link[2]
         receiver = self._owed(worker, incarnation)
-        if not tell(incarnation, receiver.processed if receiver is not None else 0):
+        processed = receiver.processed if receiver is not None else 0
+        if not self._telling.tell(worker, incarnation, processed, acks):
             return False
         if receiver is not None:
             receiver.credit()
         if not self._telling.is_awake(worker):
             self._put(worker, CREDIT, 0, [])  # it fell asleep meanwhile: any frame wakes it
-        self.counts["acks told"] += many
+        self.counts["acks told"] += 1
         return True
 
     def take_acks(self, absorb: Absorb) -> int:
@@ -493,14 +479,10 @@ class DataPlane:
         if rings is None or not rings.waiting:
             return 0
         came = rings.take()
-        for sender, incarnation, processed, acks, masks in came:
+        for sender, incarnation, processed, acks in came:
             if self._may_take_acks(sender, incarnation, processed):
-                absorb(acks, masks)
-        of_blocks = rings.take_blocks()
-        for sender, incarnation, processed, base, its in of_blocks:
-            if self._may_take_acks(sender, incarnation, processed):
-                absorb({}, {}, {base: its})
-        return len(came) + len(of_blocks)
+                absorb(acks)
+        return len(came)
 
     def _may_take_acks(self, sender: int, incarnation: int, processed: int) -> bool:
         """Take the credit that came with acks; False if these are refused."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from squall.engine.api.failure import Failure
 from squall.engine.flow.batch import Batch
-from squall.engine.flow.parcel import Parcel
+from squall.engine.flow.parcel import Acks, Parcel
 from squall.ipc.codec import OUT_OF_BAND_BYTES
 
 try:
@@ -172,8 +172,8 @@ def random_batch(dice: random.Random) -> Batch:
 def random_parcel(dice: random.Random) -> Parcel:
     parcel = parcel_of(*(random_batch(dice) for _ in range(dice.randrange(4))))
     few = range(dice.choice((0, 0, 1, 5)))
-    parcel.acks = {random_id(dice): random_id(dice) for _ in few}
-    parcel.masks = {random_id(dice): dice.getrandbits(dice.choice((1, 64, 300))) for _ in few}
+    xors = {random_id(dice): random_id(dice) for _ in few}
+    parcel.acks = Acks(xors, {root: dice.getrandbits(dice.choice((1, 64, 300))) for root in xors})
     parcel.inits = [(random_id(dice), random_id(dice), dice.getrandbits(20), dice.getrandbits(300)) for _ in few]
     parcel.fails = [(random_id(dice), random_failure(dice)) for _ in few]
     parcel.resets = [(random_id(dice), dice.getrandbits(20)) for _ in few]

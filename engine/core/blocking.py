@@ -41,12 +41,11 @@ JOIN_SECS = 4.0
 class Handover:
     """The output of the thread since the last handover."""
 
-    __slots__ = ("acks", "blocks", "crash", "done", "fails", "here", "masks", "there")
+    __slots__ = ("acks", "crash", "done", "fails", "here", "there")
 
     def __init__(self, outbox: Outbox, done: list[Callable[[], None]], crash: TaskCrashed | None) -> None:
         self.here, self.there = outbox.take_here(), outbox.take_there()
-        self.acks, self.masks = outbox.take_acks()
-        self.blocks = outbox.take_block_acks()
+        self.acks = outbox.take_acks()
         self.fails = outbox.take_fails()
         self.done = done
         self.crash = crash

@@ -12,24 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
-from types import MappingProxyType
 from typing import Protocol
 
 from squall.engine.api.failure import Failure
-from squall.engine.flow.blocks import BlockAcks
-from squall.engine.flow.parcel import Parcel
+from squall.engine.flow.parcel import Acks, Parcel
 
 Deliver = Callable[[Parcel, Callable[[], None]], None]
 """Called with a received parcel, and a function to call when all of it has been processed."""
-_NO_BLOCKS: Mapping[int, BlockAcks] = MappingProxyType({})
-
-
-class Absorb(Protocol):
-    """Called with XORs and masks, both by root, and acks of blocks by their first root."""
-
-    def __call__(
-        self, acks: Mapping[int, int], masks: Mapping[int, int], blocks: Mapping[int, BlockAcks] = _NO_BLOCKS, /
-    ) -> None: ...
+Absorb = Callable[[Acks], None]
+"""Called with received acks."""
 
 
 class Transport(Protocol):
@@ -112,12 +103,8 @@ class Transport(Protocol):
 
     # ---- acks that need no frame ----
 
-    def tell_acks(self, worker: int, acks: Mapping[int, int], masks: Mapping[int, int]) -> bool:
-        """Tell a peer's ackers XORs and masks, by root; False if a parcel must carry them."""
-        return False
-
-    def tell_block_acks(self, worker: int, base: int, acks: BlockAcks) -> bool:
-        """The same for acks of the block that begins with `base`."""
+    def tell_acks(self, worker: int, acks: Acks) -> bool:
+        """Tell a peer's ackers these acks; False if a parcel must carry them."""
         return False
 
     def take_acks(self, absorb: Absorb) -> int:

@@ -252,12 +252,9 @@ class Turn:
 
     def _tell(self) -> None:
         """Send acks for other workers by their rings where possible, else in the next parcel."""
-        for worker, acks, masks in self._tracking.take_to_tell():
-            if not self._transport.tell_acks(worker, acks, masks):
-                self._tracking.put_in_parcel(worker, acks, masks)
-        for worker, base, acked in self._tracking.take_blocks_to_tell():
-            if not self._transport.tell_block_acks(worker, base, acked):
-                self._tracking.put_block_in_parcel(worker, base, acked)
+        for worker, acks in self._tracking.take_to_tell():
+            if not self._transport.tell_acks(worker, acks):
+                self._tracking.put_in_parcel(worker, acks)
 
     def _answer_and_look(self, began_ns: int) -> bool:
         """Do the middle of a turn: answer and, unless the turn is a long one already, take in again."""

@@ -286,7 +286,7 @@ class WorkerCore:
             self._deliver_here(batch)
         for batch in handover.there:
             self._pack(batch)
-        self.outbox.merge(handover.acks, handover.masks, handover.blocks, handover.fails)
+        self.outbox.merge(handover.acks, handover.fails)
         for done in handover.done:
             done()
         if handover.crash is not None:

@@ -1,17 +1,16 @@
 """Blocks: the trees that a spout emits in one turn, which are tracked together for as long as they fare alike.
 
 Roots are a counter, so a block is its first root and their number; its trees, the *members*, are numbered from 0. What
-acks say of a block is a column with a word for each member, and one XOR of two columns acks all of its trees. Each tree
-keeps an XOR of its own, so nothing is lost by it: any of them can be acked, failed or timed out alone.
+acks say of a block is a column with a word for each member, and one XOR of two columns acks all of its trees.
 
-Guarantees: however acks of a block, or of single trees, are merged, their acker computes the same. Pure.
+Guarantees: each tree keeps an XOR of its own, so any of them can be acked, failed or timed out alone. Pure.
 """
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import compress
 from typing import NamedTuple
 
@@ -80,25 +79,6 @@ def flags_of(members: Iterable[int], count: int) -> Flags:
 def flagged(flags: Flags, count: int) -> list[int]:
     """The members whose flag is 1."""
     return list(compress(range(count), flags.to_bytes(count, "little")))
-
-
-class BlockAcks:
-    """Acks of one block on their way: the XOR of each member, and the members whose tuples went to each worker."""
-
-    __slots__ = ("masks", "members", "xors")
-
-    def __init__(self, members: int, xors: int = 0, masks: dict[int, Flags] | None = None) -> None:
-        self.members = members
-        self.xors = xors
-        """A word for each member: see `column_of`."""
-        self.masks: dict[int, Flags] = {} if masks is None else masks
-        """Bit of a worker's incarnation -> the members with new tuples for it."""
-
-    def merge(self, xors: int, masks: dict[int, Flags]) -> None:
-        """Add more acks."""
-        self.xors ^= xors
-        for bit, flags in masks.items():
-            self.masks[bit] = self.masks.get(bit, 0) | flags
 
 
 class ByMember:
@@ -297,16 +277,3 @@ class BlockBatch(Batch):
             if isinstance(one, BlockBatch):
                 one.block = self.block
         return taken
-
-
-def merge_acks(
-    acks: dict[int, int], masks: dict[int, int], more_acks: Mapping[int, int], more_masks: Mapping[int, int]
-) -> None:
-    """Add more acks and masks to these."""
-    if not acks:
-        acks.update(more_acks)
-    else:
-        for root, value in more_acks.items():
-            acks[root] = acks.get(root, 0) ^ value
-    for root, mask in more_masks.items():
-        masks[root] = masks.get(root, 0) | mask

@@ -17,16 +17,15 @@ from squall.engine.api.failure import Failure
 from squall.engine.api.tuple import Run
 from squall.engine.flow.anchoring import Anchoring, BlockAnchoring
 from squall.engine.flow.batch import Batch, OpenBatch
-from squall.engine.flow.blocks import BlockAcks, BlockBatch, merge_acks
+from squall.engine.flow.blocks import BlockBatch
 from squall.engine.flow.ids import EdgeIds
+from squall.engine.flow.parcel import Acks, BlockAcks
 
 
 class Outbox:
     """Filled by emitters and executors, emptied by the worker core. No other code touches its content."""
 
-    __slots__ = (
-        "_acks", "_blocks", "_fails", "_here", "_masks", "_reset", "_resets", "_there", "edges",
-    )
+    __slots__ = ("_acks", "_fails", "_here", "_reset", "_resets", "_there", "edges")
 
     def __init__(self, edges: EdgeIds | None = None) -> None:
         self.edges = EdgeIds() if edges is None else edges
@@ -34,12 +33,7 @@ class Outbox:
         """Batches for tasks of this worker."""
         self._there: list[Batch] = []
         """Batches for other workers; they stay open until a parcel is made, so that they fill."""
-        self._acks: dict[int, int] = {}
-        """root -> XOR for its acker."""
-        self._masks: dict[int, int] = {}
-        """root -> mask of the workers its new tuples were sent to."""
-        self._blocks: dict[int, BlockAcks] = {}
-        """First root of a block -> its acks."""
+        self._acks = Acks()
         self._fails: dict[int, Failure] = {}
         self._resets: set[int] = set()
         self._reset: Callable[[Iterable[int]], None] = self._resets.update
@@ -115,43 +109,36 @@ class Outbox:
         root = run.root
         if not root or run.failed:
             return
-        acks = self._acks
+        xors, masks = self._acks.xors, self._acks.masks
         children = run.children
-        acks[root] = acks.get(root, 0) ^ run.edge ^ children
+        xors[root] = xors.get(root, 0) ^ run.edge ^ children
         mask = run.mask
         if mask:
-            self._masks[root] = self._masks.get(root, 0) | mask
+            masks[root] = masks.get(root, 0) | mask
         for other, edge in run.others:
-            acks[other] = acks.get(other, 0) ^ edge ^ children
+            xors[other] = xors.get(other, 0) ^ edge ^ children
             if mask:
-                self._masks[other] = self._masks.get(other, 0) | mask
+                masks[other] = masks.get(other, 0) | mask
 
     def ack_batch(self, batch: Batch, anchoring: Anchoring, but: Collection[int] = ()) -> None:
         """Ack the tracked runs of a batch, those in `but` excepted."""
         if isinstance(anchoring, BlockAnchoring) and isinstance(batch, BlockBatch):
             block = anchoring.block
-            acked = self._blocks.setdefault(block.base, BlockAcks(block.members))
+            acked = self._acks.blocks.setdefault(block.base, BlockAcks(block.members))
             acked.merge(anchoring.acks_of(batch, but), anchoring.flags())
             return
-        acks, their_masks, others = self._acks, self._masks, batch.others
+        xors, their_masks, others = self._acks.xors, self._acks.masks, batch.others
         runs = zip(batch.roots, batch.edges, *anchoring.of_runs(), strict=True)
         for run, (root, edge, xor, mask) in enumerate(runs):
             if not root or (but and run in but):
                 continue
-            acks[root] = acks.get(root, 0) ^ edge ^ xor
+            xors[root] = xors.get(root, 0) ^ edge ^ xor
             if mask:
                 their_masks[root] = their_masks.get(root, 0) | mask
             for other, its_edge in others.get(run, ()) if others else ():
-                acks[other] = acks.get(other, 0) ^ its_edge ^ xor
+                xors[other] = xors.get(other, 0) ^ its_edge ^ xor
                 if mask:
                     their_masks[other] = their_masks.get(other, 0) | mask
-
-    def take_block_acks(self) -> dict[int, BlockAcks]:
-        """Take the acks of blocks, by first root."""
-        if not self._blocks:
-            return {}
-        taken, self._blocks = self._blocks, {}
-        return taken
 
     def fail_run(self, run: Run, failure: Failure) -> None:
         """Fail every tree this run belongs to."""
@@ -178,27 +165,21 @@ class Outbox:
 
     # ---- emptied by the worker core ----
 
-    def merge(
-        self, acks: Mapping[int, int], masks: Mapping[int, int], blocks: Mapping[int, BlockAcks],
-        fails: Mapping[int, Failure],
-    ) -> None:
+    def merge(self, acks: Acks, fails: Mapping[int, Failure]) -> None:
         """Add the acks and failures of another outbox."""
-        merge_acks(self._acks, self._masks, acks, masks)
-        for base, acked in blocks.items():
-            self._blocks.setdefault(base, BlockAcks(acked.members)).merge(acked.xors, acked.masks)
+        self._acks.merge(acks)
         for root, failure in fails.items():
             self._fails.setdefault(root, failure)
 
     @property
     def is_silent(self) -> bool:
         """Whether nothing was acked, failed or reset since it was taken."""
-        return not (self._acks or self._blocks or self._fails or self._resets)
+        return not (self._acks or self._fails or self._resets)
 
-    def take_acks(self) -> tuple[dict[int, int], dict[int, int]]:
-        """Take the acks: root -> XOR, and root -> mask of the workers that its new tuples were sent to."""
-        acks, masks = self._acks, self._masks
-        self._acks, self._masks = {}, {}
-        return acks, masks
+    def take_acks(self) -> Acks:
+        """Take the acks."""
+        acks, self._acks = self._acks, Acks()
+        return acks
 
     def take_fails(self) -> dict[int, Failure]:
         """Take the failures: root -> failure."""
@@ -253,4 +234,4 @@ class Outbox:
 
     def __bool__(self) -> bool:
         """Whether anything is in it."""
-        return bool(self._acks or self._blocks or self._fails or self._resets or self._here or self._there)
+        return bool(self._acks or self._fails or self._resets or self._here or self._there)

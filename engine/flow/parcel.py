@@ -1,14 +1,68 @@
 """A parcel: the batches and acks of one worker for another at one flush; a link numbers it and a codec encodes it.
+
+Guarantees: batches of one sender for one task stay in their order, however a parcel is cut or put back; its tracking
+messages are in one piece of it, once. However the acks of a tree are merged, and in whatever order, its acker computes
+the same.
+
+Relies on: each batch being weighed before it is added. Thread: the worker's loop; `Acks` that of their outbox.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 from squall.engine.api.failure import Failure
 from squall.engine.flow.batch import LONG_ROWS, Batch
-from squall.engine.flow.blocks import BlockAcks, merge_acks
+from squall.engine.flow.blocks import Flags
+
+
+@dataclass(slots=True)
+class BlockAcks:
+    """Acks of one block: the XOR of each member, and the members whose tuples went to each worker."""
+
+    members: int
+    xors: int = 0
+    """A word for each member: see `column_of`."""
+    masks: dict[int, Flags] = field(default_factory=dict)
+    """Bit of a worker's incarnation -> the members with new tuples for it."""
+
+    def merge(self, xors: int, masks: dict[int, Flags]) -> None:
+        """Add more acks."""
+        self.xors ^= xors
+        for bit, flags in masks.items():
+            self.masks[bit] = self.masks.get(bit, 0) | flags
+
+
+@dataclass(slots=True)
+class Acks:
+    """Acks of any trees."""
+
+    xors: dict[int, int] = field(default_factory=dict)
+    """root -> XOR."""
+    masks: dict[int, int] = field(default_factory=dict)
+    """root -> mask of the workers its new tuples were sent to. Only roots that are in `xors`."""
+    blocks: dict[int, BlockAcks] = field(default_factory=dict)
+    """First root of a block -> its acks."""
+
+    def merge(self, more: Acks) -> None:
+        """Add more acks. `more` is not used again: parts of it may be in this one."""
+        if not self.xors:
+            self.xors = more.xors
+        else:
+            xors = self.xors
+            for root, value in more.xors.items():
+                xors[root] = xors.get(root, 0) ^ value
+        for root, mask in more.masks.items():
+            self.masks[root] = self.masks.get(root, 0) | mask
+        for base, acks in more.blocks.items():
+            known = self.blocks.setdefault(base, acks)
+            if known is not acks:
+                known.merge(acks.xors, acks.masks)
+
+    def __bool__(self) -> bool:
+        return bool(self.xors or self.blocks)
 
 
 class Countdown:
@@ -36,8 +90,7 @@ class Parcel:
     """Data batches and tracking messages for one worker."""
 
     __slots__ = (
-        "acks", "answers", "batches", "block_acks", "bytes", "fails", "inits", "left_roots", "masks", "resets", "rows",
-        "unread",
+        "acks", "answers", "batches", "bytes", "fails", "inits", "left_roots", "resets", "rows", "unread",
     )
 
     def __init__(self) -> None:
@@ -46,12 +99,8 @@ class Parcel:
         """Tuples in the batches."""
         self.bytes = 0
         """Estimated memory of the batches that were weighed."""
-        self.acks: dict[int, int] = {}
-        """root -> XOR, for ackers of the receiver."""
-        self.masks: dict[int, int] = {}
-        """root -> mask of the workers its tuples were sent to."""
-        self.block_acks: dict[int, BlockAcks] = {}
-        """First root of a block -> its acks."""
+        self.acks = Acks()
+        """For ackers of the receiver."""
         self.inits: list[tuple[int, int, int, int]] = []
         """(root, xor, spout task, mask) of new trees whose acker is the receiver's."""
         self.fails: list[tuple[int, Failure]] = []
@@ -75,18 +124,6 @@ class Parcel:
         self.batches.extendleft(reversed(other.batches))
         self.rows += other.rows
         self.bytes += other.bytes
-
-    def add_acks(self, acks: Mapping[int, int], masks: Mapping[int, int]) -> None:
-        """Merge XORs and masks, by root, for ackers of the receiver."""
-        merge_acks(self.acks, self.masks, acks, masks)
-
-    def add_block_acks(self, base: int, acks: BlockAcks) -> None:
-        """Merge acks of one block."""
-        known = self.block_acks.get(base)
-        if known is None:
-            self.block_acks[base] = acks
-        else:
-            known.merge(acks.xors, acks.masks)
 
     def cut(self, most_bytes: int, new_edge: Callable[[], int]) -> Parcel:
         """Take out all tracking messages, and batches of about `most_bytes`, one tuple at least; this parcel keeps the
@@ -135,9 +172,7 @@ class Parcel:
 
     def add_tracking(self, other: Parcel) -> None:
         """Add the tracking messages of another parcel."""
-        self.add_acks(other.acks, other.masks)
-        for base, acks in other.block_acks.items():
-            self.add_block_acks(base, acks)
+        self.acks.merge(other.acks)
         self.inits += other.inits
         self.fails += other.fails
         self.resets += other.resets
@@ -145,9 +180,7 @@ class Parcel:
 
     def take_tracking(self, other: Parcel) -> None:
         """Move the tracking messages of another parcel to this one, which has none."""
-        self.acks, other.acks = other.acks, {}
-        self.masks, other.masks = other.masks, {}
-        self.block_acks, other.block_acks = other.block_acks, {}
+        self.acks, other.acks = other.acks, Acks()
         self.inits, other.inits = other.inits, []
         self.fails, other.fails = other.fails, []
         self.resets, other.resets = other.resets, []
@@ -174,8 +207,8 @@ class Parcel:
     @property
     def weight(self) -> int:
         """Tuples and messages in it, a measure for the work to encode it."""
-        return self.rows + len(self.acks) + len(self.block_acks) + len(self.inits) + len(self.answers)
+        acks = self.acks
+        return self.rows + len(acks.xors) + len(acks.blocks) + len(self.inits) + len(self.answers)
 
     def __bool__(self) -> bool:
-        tracking = self.acks or self.masks or self.block_acks or self.inits or self.fails or self.answers or self.resets
-        return bool(self.batches or tracking)
+        return bool(self.batches or self.acks or self.inits or self.fails or self.answers or self.resets)

@@ -22,10 +22,11 @@ Pure: no clock, no I/O. Thread: the worker's loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from squall.engine.api.failure import WORKER_DIED, Failure
-from squall.engine.flow.blocks import Block, BlockAcks, Flags
+from squall.engine.flow.blocks import Block, Flags
+from squall.engine.flow.parcel import Acks, BlockAcks
 from squall.engine.tracking.blocks import Blocks, TrackedBlock
 
 # A tree's state is one int:  mask << 97 | spout_task << 66 | age << 64 | xor
@@ -93,10 +94,10 @@ class Acker:
         else:
             live[root] = state
 
-    def ack_many(self, acks: Iterable[tuple[int, int]], masks: Mapping[int, int]) -> None:
-        """XOR each (root, value) into its tree; `masks` has the roots with new tuples for other workers."""
-        live, elsewhere = self._live, []
-        for root, value in acks:
+    def ack(self, acks: Acks) -> None:
+        """XOR acks into their trees."""
+        live, masks, elsewhere = self._live, acks.masks, []
+        for root, value in acks.xors.items():
             state = live.get(root)
             if state is None:
                 elsewhere.append((root, value))
@@ -111,6 +112,8 @@ class Acker:
             self._ack_elsewhere(elsewhere, masks)
         if masks:
             self._add_masks(masks)
+        for base, its in acks.blocks.items():
+            self.ack_block(base, its)
 
     def _ack_elsewhere(self, acks: list[tuple[int, int]], masks: Mapping[int, int]) -> None:
         """The same for trees that are in blocks, or that have not begun."""

@@ -8,25 +8,18 @@ Thread: the worker's loop.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Protocol
 
 from squall.engine.api.failure import ANOTHER_TUPLE, FRAME_DAMAGED, FRAME_LOST, TIMEOUT, Failure
 from squall.engine.api.plan import Plan
-from squall.engine.flow.blocks import BlockAcks
 from squall.engine.flow.ids import ACKER_MASK
 from squall.engine.flow.outbox import Outbox
-from squall.engine.flow.parcel import Parcel
+from squall.engine.flow.parcel import Acks, Parcel
 from squall.engine.tracking.acker import Acker, Answer
 from squall.engine.tracking.open_messages import Init, InitBlock, OpenMessages
 from squall.engine.tracking.peers import Peers
-
-ToTell = tuple[int, dict[int, int], dict[int, int]]
-"""(worker, root -> XOR, root -> mask)."""
-BlockToTell = tuple[int, int, BlockAcks]
-"""(worker, first root of a block, acks)."""
-_NO_BLOCKS: Mapping[int, BlockAcks] = MappingProxyType({})
 
 
 class Answered(Protocol):
@@ -60,10 +53,7 @@ class Tracking:
         self._parcel_for = parcel_for
         self._acker_worker = [plan.task_worker[task] for task in plan.ackers]
         self.ackers = {index: acker() for index, worker in enumerate(self._acker_worker) if worker == peers.me}
-        self.to_tell: list[ToTell] = []
-        """Acks for ackers of other workers, which may have a shorter way than by parcel: see `take_to_tell`."""
-        self.blocks_to_tell: list[BlockToTell] = []
-        """The same of blocks: see `take_blocks_to_tell`."""
+        self._to_tell: list[tuple[int, Acks]] = []
         self.of_batches: list[Answered] = []
         """The spout tasks here that are told of answers by the batch."""
         self._all_ackers_here = len(self.ackers) == len(self._acker_worker)
@@ -79,13 +69,13 @@ class Tracking:
         outbox = self.outbox
         if outbox.is_silent:
             return False
-        acks, masks = outbox.take_acks()
-        if acks:
-            self._send_acks(acks, masks)
+        acks = outbox.take_acks()
+        if self._all_ackers_here:
+            self.take_acks(acks)
+        else:
+            self._share_out(acks)
         for root, failure in outbox.take_fails().items():
             self._fail(root, failure)
-        for base, acked in outbox.take_block_acks().items():
-            self._ack_block(base, acked)
         for root in outbox.take_resets():
             self._reset(root)
         return True
@@ -133,13 +123,6 @@ class Tracking:
             parcel = self._parcel_for(self._acker_worker[root & ACKER_MASK])
             parcel.inits.append((root, xor, spout_task, mask | self.peers.own_bit))
 
-    def _ack_block(self, base: int, acked: BlockAcks) -> None:
-        acker = self.ackers.get(base & ACKER_MASK)
-        if acker is not None:
-            acker.ack_block(base, acked)
-        else:
-            self.blocks_to_tell.append((self._acker_worker[base & ACKER_MASK], base, acked))
-
     def forget_tree(self, root: int) -> int:
         """Tell a tree's acker that its spout gave it up; returns the mask of workers that hold a part of it, -1 if the
         acker is elsewhere."""
@@ -150,50 +133,43 @@ class Tracking:
         self._fail(root, Failure(TIMEOUT))
         return -1
 
-    def _send_acks(self, acks: Mapping[int, int], masks: Mapping[int, int]) -> None:
-        if self._all_ackers_here:
-            self.take_acks(acks, masks)
-            return
-        for index, (share, its_masks) in enumerate(self._share_out(acks, masks)):
-            worker = self._acker_worker[index]
-            if index in self.ackers:
-                self.ackers[index].ack_many(share.items(), its_masks)
-            elif share or its_masks:
-                self.to_tell.append((worker, share, its_masks))
+    def take_acks(self, acks: Acks) -> None:
+        """Take in acks for ackers here; the next `settle` brings the answers."""
+        if len(self.ackers) == 1:
+            (acker,) = self.ackers.values()
+            acker.ack(acks)
+        else:
+            self._share_out(acks)
 
-    def take_to_tell(self) -> list[ToTell]:
-        """Take the acks for other workers, to tell them."""
-        to_tell, self.to_tell = self.to_tell, []
-        return to_tell
+    def _share_out(self, acks: Acks) -> None:
+        """Bring acks to their ackers, or keep them for `take_to_tell`."""
+        shares: dict[int, Acks] = defaultdict(Acks)
+        for root, value in acks.xors.items():
+            shares[root & ACKER_MASK].xors[root] = value
+        for root, mask in acks.masks.items():
+            shares[root & ACKER_MASK].masks[root] = mask
+        for base, its in acks.blocks.items():
+            shares[base & ACKER_MASK].blocks[base] = its
+        for index, share in shares.items():
+            acker = self.ackers.get(index)
+            if acker is not None:
+                acker.ack(share)
+            else:
+                self._to_tell.append((self._acker_worker[index], share))
 
-    def take_blocks_to_tell(self) -> list[BlockToTell]:
-        """Take the acks of blocks for other workers, to tell them."""
-        to_tell, self.blocks_to_tell = self.blocks_to_tell, []
+    def take_to_tell(self) -> list[tuple[int, Acks]]:
+        """Take the acks for ackers of other workers, to tell these: they may have a shorter way than by parcel."""
+        to_tell, self._to_tell = self._to_tell, []
         return to_tell
 
     @property
     def has_to_tell(self) -> bool:
-        """Whether there are acks for other workers that were not taken yet."""
-        return bool(self.to_tell or self.blocks_to_tell)
+        """Return True if there are acks for other workers that were not taken yet."""
+        return bool(self._to_tell)
 
-    def put_block_in_parcel(self, worker: int, base: int, acks: BlockAcks) -> None:
-        """Put acks of a block in a parcel, because they have no shorter way."""
-        self._parcel_for(worker).add_block_acks(base, acks)
-
-    def put_in_parcel(self, worker: int, acks: Mapping[int, int], masks: Mapping[int, int]) -> None:
+    def put_in_parcel(self, worker: int, acks: Acks) -> None:
         """Put acks in a parcel, because they have no shorter way."""
-        self._parcel_for(worker).add_acks(acks, masks)
-
-    def _share_out(
-        self, acks: Mapping[int, int], masks: Mapping[int, int]
-    ) -> list[tuple[dict[int, int], dict[int, int]]]:
-        """Divide acks among the ackers, by their index."""
-        shares: list[tuple[dict[int, int], dict[int, int]]] = [({}, {}) for _ in self._acker_worker]
-        for root, value in acks.items():
-            shares[root & ACKER_MASK][0][root] = value
-        for root, mask in masks.items():
-            shares[root & ACKER_MASK][1][root] = mask
-        return shares
+        self._parcel_for(worker).acks.merge(acks)
 
     def _fail(self, root: int, failure: Failure) -> None:
         acker = self.ackers.get(root & ACKER_MASK)
@@ -251,31 +227,10 @@ class Tracking:
             else:
                 # With the next `say`: its sender may know of a worker that is still unknown here.
                 self.outbox.reset_roots((root,))
-        if parcel.acks or parcel.masks:
-            self.take_acks(parcel.acks, parcel.masks)
-        self._take_blocks(parcel.block_acks)
+        self.take_acks(parcel.acks)
         for root, failure in parcel.fails:
             self.ackers[root & ACKER_MASK].fail(root, failure)
         self._deliver(parcel.answers)
-
-    def _take_blocks(self, blocks: Mapping[int, BlockAcks]) -> None:
-        for base, acked in blocks.items():
-            self.ackers[base & ACKER_MASK].ack_block(base, acked)
-
-    def take_acks(
-        self, acks: Mapping[int, int], masks: Mapping[int, int], blocks: Mapping[int, BlockAcks] = _NO_BLOCKS
-    ) -> None:
-        """Take in XORs and masks, by root, and acks of blocks, for ackers here; the next `settle` brings the
-        answers."""
-        if blocks:
-            self._take_blocks(blocks)
-        if len(self.ackers) == 1:
-            (acker,) = self.ackers.values()
-            acker.ack_many(acks.items(), masks)
-            return
-        for index, (share, its_masks) in enumerate(self._share_out(acks, masks)):
-            if share or its_masks:
-                self.ackers[index].ack_many(share.items(), its_masks)
 
     def frame_lost(self, worker: int, parcel: Parcel, damaged: bool) -> None:
         """Handle a parcel that was lost for good, after its tuples were let go: fail exactly the trees that lack tuples

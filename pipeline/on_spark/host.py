@@ -378,8 +378,8 @@ class Host:
         yield from self._flush()
         tracking = self.core.tracking
         self._guard(tracking.say)
-        for worker, acks, masks in tracking.take_to_tell():
-            tracking.put_in_parcel(worker, acks, masks)
+        for worker, acks in tracking.take_to_tell():
+            tracking.put_in_parcel(worker, acks)
         self._guard(tracking.answer)
         yield from self._flush()
 

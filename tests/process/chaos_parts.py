@@ -26,6 +26,7 @@ from squall import (
     Tuple,
 )
 from squall.chaos.line_log import LineLog, digest
+from squall.engine.flow.parcel import Acks
 from squall.engine.tracking.acker import Acker
 from squall.ipc import link
 
@@ -175,7 +176,7 @@ def let_init_repeat() -> None:
     def init_twice(self: Acker, root: int, xor: int, spout_task: int, mask: int = 0) -> None:
         init(self, root, xor, spout_task, mask)
         if root % 2 == 0:
-            self.ack_many([(root, xor)], {})
+            self.ack(Acks({root: xor}))
 
     Acker.init = init_twice  # type: ignore[method-assign]
 

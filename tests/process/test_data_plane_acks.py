@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from squall.engine.flow.parcel import Acks
 from squall.ipc.ack_rings import AckRings, rings_words
 from tests.process.planes import Endpoint, Make, endpoints, parcel, settled, turn_until
-
-Absorbed = list[tuple[dict[int, int], dict[int, int]]]
 
 
 class Rings:
@@ -18,7 +17,7 @@ class Rings:
     def __init__(self, make: Make) -> None:
         self._make = make
         self.words = memoryview(bytearray(8 * rings_words(2))).cast("Q")
-        self.told: Absorbed = []
+        self.told: list[Acks] = []
 
     def endpoint(
         self, worker: int, incarnation: int = 1, kind: Callable[..., AckRings | None] = AckRings
@@ -35,7 +34,7 @@ class Rings:
         return one, other
 
     def take(self, endpoint: Endpoint) -> int:
-        return endpoint.plane.take_acks(lambda acks, masks, blocks=None: self.told.append((dict(acks), dict(masks))))
+        return endpoint.plane.take_acks(self.told.append)
 
 
 @pytest.fixture
@@ -48,12 +47,12 @@ def test_acks_are_there_at_once_and_without_a_frame(rings: Rings) -> None:
     one, other = rings.pair()
     sent = one.plane.counts["frames sent"]
     assert not other.plane.has_acks
-    assert one.plane.tell_acks(1, {5: 6, 7: 8}, {7: 1 << 70})
+    assert one.plane.tell_acks(1, Acks({5: 6, 7: 8}, {7: 1 << 70}))
     assert other.plane.has_acks
     assert rings.take(other) == 1
-    assert rings.told == [({5: 6, 7: 8}, {7: 1 << 70})]
+    assert rings.told == [Acks({5: 6, 7: 8}, {7: 1 << 70})]
     assert rings.take(other) == 0
-    assert one.plane.counts["acks told"] == 2
+    assert one.plane.counts["acks told"] == 1
     assert one.plane.counts["frames sent"] == sent
 
 
@@ -61,17 +60,15 @@ def test_who_falls_asleep_while_it_is_told_is_woken(rings: Rings) -> None:
     class DozesOff(AckRings):
         """Tells somebody who looked at its rings for the last time just before."""
 
-        def tell(
-            self, worker: int, incarnation: int, processed: int, acks: Mapping[int, int], masks: Mapping[int, int]
-        ) -> bool:
-            told = super().tell(worker, incarnation, processed, acks, masks)
+        def tell(self, worker: int, incarnation: int, processed: int, acks: Acks) -> bool:
+            told = super().tell(worker, incarnation, processed, acks)
             other.plane.set_awake(False)
             return told
 
     one, other = rings.pair(DozesOff)
     one.plane.send(1, parcel("x"))
     turn_until(lambda: other.parcels and settled(one), [one, other])
-    assert one.plane.tell_acks(1, {1: 1}, {})
+    assert one.plane.tell_acks(1, Acks({1: 1}))
     other.await_input()
     assert rings.take(other) == 1
 
@@ -85,7 +82,7 @@ def assert_refused(rings: Rings, other: Endpoint, reason: str) -> None:
 
 def test_acks_of_the_dead_are_refused(rings: Rings) -> None:
     one, other = rings.pair()
-    assert one.plane.tell_acks(1, {1: 1}, {})
+    assert one.plane.tell_acks(1, Acks({1: 1}))
     other.plane.disconnect(0)
     other.plane.fence(0, 2)
     assert_refused(rings, other, "acks of worker 0's dead incarnation 1")

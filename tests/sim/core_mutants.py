@@ -12,8 +12,8 @@ from squall.engine.core.surroundings import Parts as CoreParts
 from squall.engine.core.turn import FRAMES_AT_ONCE, Sending, Turn
 from squall.engine.flow.anchoring import Anchoring
 from squall.engine.flow.batch import Batch, OpenBatch
-from squall.engine.flow.blocks import BlockAcks
 from squall.engine.flow.bolt_collectors import BasicCollector
+from squall.engine.flow.parcel import BlockAcks
 from squall.engine.tracking.acker import Acker
 from squall.engine.tracking.blocks import TrackedBlock
 from squall.engine.tracking.open_messages import OpenMessages

@@ -6,7 +6,7 @@ has none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,12 +16,12 @@ from squall.engine.api.prefix import AckedPrefix
 from squall.engine.api.tuple import Run
 from squall.engine.core.surroundings import Parts as CoreParts
 from squall.engine.flow.outbox import Outbox
-from squall.engine.flow.parcel import Parcel
+from squall.engine.flow.parcel import Acks, Parcel
 from squall.engine.tracking.acker import Acker
 from squall.engine.tracking.open_messages import OpenMessages
 from squall.engine.tracking.peers import Peers
 from squall.engine.tracking.routing import Tracking
-from squall.ipc.ack_rings import AckRings, Told, ToldBlock
+from squall.ipc.ack_rings import AckRings, Told
 from squall.ipc.link import LinkReceiver, LinkSender, Missed
 from tests.sim import invariants
 from tests.sim.parts import REGISTRY, Parts
@@ -34,7 +34,7 @@ class LiteralStormAcker(Acker):
 
     def init(self, root: int, xor: int, spout_task: int, mask: int = 0) -> None:
         if root in self._live:
-            self.ack_many([(root, xor)], {})
+            self.ack(Acks({root: xor}))
         else:
             super().init(root, xor, spout_task, mask)
 
@@ -76,8 +76,8 @@ class ShortSightedAcker(Acker):
 
     __slots__ = ()
 
-    def ack_many(self, acks: Iterable[tuple[int, int]], masks: Mapping[int, int]) -> None:
-        super().ack_many(acks, {})
+    def ack(self, acks: Acks) -> None:
+        super().ack(Acks(acks.xors, {}, acks.blocks))
 
 
 class HoardingAcker(Acker):
@@ -105,17 +105,16 @@ class TrashKeepingAcker(Acker):
 class MasklessRings(AckRings):
     """Acks in rings do not say where their trees went on to."""
 
-    def tell(
-        self, worker: int, incarnation: int, processed: int, acks: Mapping[int, int], masks: Mapping[int, int]
-    ) -> bool:
-        return super().tell(worker, incarnation, processed, acks, {})
+    def tell(self, worker: int, incarnation: int, processed: int, acks: Acks) -> bool:
+        return super().tell(worker, incarnation, processed, Acks(acks.xors, {}, acks.blocks))
 
 
 class RepeatingBlockRings(AckRings):
     """What was taken of a block is taken twice."""
 
-    def take_blocks(self) -> list[ToldBlock]:
-        return 2 * super().take_blocks()
+    def take(self) -> list[Told]:
+        told = super().take()
+        return told + [(*which, Acks(blocks=acks.blocks)) for *which, acks in told]
 
 
 class RepeatingRings(AckRings):

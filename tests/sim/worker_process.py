@@ -65,14 +65,8 @@ class MortalPlane(DataPlane):
             self.passes()
         return acks
 
-    def tell_acks(self, worker: int, acks: Any, masks: Any) -> bool:
-        told = super().tell_acks(worker, acks, masks)
-        if told:
-            self.passes()
-        return told
-
-    def tell_block_acks(self, worker: int, base: int, acked: Any) -> bool:
-        told = super().tell_block_acks(worker, base, acked)
+    def tell_acks(self, worker: int, acks: Any) -> bool:
+        told = super().tell_acks(worker, acks)
         if told:
             self.passes()
         return told

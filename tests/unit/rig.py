@@ -195,8 +195,6 @@ def work(core: WorkerCore) -> None:
     core.tracking.settle()
     for acks_for_other in core.tracking.take_to_tell():
         core.tracking.put_in_parcel(*acks_for_other)
-    for blocks_for_other in core.tracking.take_blocks_to_tell():
-        core.tracking.put_block_in_parcel(*blocks_for_other)
 
 
 class Rig:

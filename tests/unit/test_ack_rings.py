@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from squall.engine.flow.blocks import BlockAcks
+from squall.engine.flow.parcel import Acks, BlockAcks
 from squall.ipc.ack_rings import AckRings, Told, ring_words, rings_words
 
 BIG = (1 << 64) - 1
@@ -29,30 +29,27 @@ def rings(words: memoryview, me: int, incarnation: int = 1, n_workers: int = 3) 
 
 def test_acks_of_blocks_keep_every_word_and_mask(words: memoryview) -> None:
     one, other = rings(words, 0, incarnation=5), rings(words, 1, incarnation=6)
-    told = [
-        (BIG, BlockAcks(4, 1 | BIG << 192, {})),
-        (7, BlockAcks(9, 3 << 64, {1: 1, 1 << 70: 1 << 64 | 1})),
-        (8, BlockAcks(5, 0, {4: 257})),
-    ]
-    for base, acks in told:
-        assert one.tell_block(1, 6, 17, base, acks)
-        assert one.tell(1, 6, 18, {3: 4}, {})
-    assert other.take() == [(0, 5, 18, {3: 4}, {})] * 3
-    taken = [(*found[:4], found[4].members, found[4].xors, found[4].masks) for found in other.take_blocks()]
-    assert taken == [(0, 5, 17, base, acks.members, acks.xors, acks.masks) for base, acks in told]
-    assert other.take_blocks() == []
+    blocks = {
+        BIG: BlockAcks(4, 1 | BIG << 192, {}),
+        7: BlockAcks(9, 3 << 64, {1: 1, 1 << 70: 1 << 64 | 1}),
+        8: BlockAcks(5, 0, {4: 257}),
+    }
+    told = [Acks(blocks=blocks), Acks({3: 4}, {3: 1 << 99}, blocks), Acks({3: 4})]
+    for acks in told:
+        assert one.tell(1, 6, 18, acks)
+    assert other.take() == [(0, 5, 18, acks) for acks in told]
 
 
 def test_a_full_ring_refuses_until_something_was_taken(words: memoryview) -> None:
     one, other = rings(words, 0), rings(words, 1)
     told = 0
-    while one.tell(1, 1, told, {told: told}, {}):
+    while one.tell(1, 1, told, Acks({told: told})):
         told += 1
     assert told == ring_words(3) // 6  # a chunk of one ack: its proof, three words and a pair
     assert [chunk[2] for chunk in other.take()] == list(range(told))
-    assert not one.tell(1, 1, 0, {1: 1}, {})
+    assert not one.tell(1, 1, 0, Acks({1: 1}))
     other.confirm()
-    assert one.tell(1, 1, 0, {1: 1}, {})
+    assert one.tell(1, 1, 0, Acks({1: 1}))
 
 
 def test_any_sizes_in_any_turns(seed: int) -> None:
@@ -65,10 +62,10 @@ def test_any_sizes_in_any_turns(seed: int) -> None:
     taken: list[Told] = []
     refused = 0
     for number in range(4000):
-        acks = {rng.getrandbits(64): rng.getrandbits(64) for _ in range(rng.randrange(60))}
-        masks = {rng.getrandbits(64): 1 << rng.randrange(320) for _ in range(rng.choice((0, 0, 3)))}
-        if one.tell(11, 2, number, acks, masks):
-            told.append((3, 1, number, acks, masks))
+        acks = Acks({rng.getrandbits(64): rng.getrandbits(64) for _ in range(rng.randrange(60))})
+        acks.masks = {rng.getrandbits(64): 1 << rng.randrange(320) for _ in range(rng.choice((0, 0, 3)))}
+        if one.tell(11, 2, number, acks):
+            told.append((3, 1, number, acks))
         else:
             refused += 1
         if rng.random() < 0.3:
@@ -85,25 +82,25 @@ def test_any_sizes_in_any_turns(seed: int) -> None:
 
 def test_a_new_life_does_not_take_what_the_former_was_told(words: memoryview) -> None:
     one, _ = rings(words, 0), rings(words, 1)
-    assert one.tell(1, 1, 0, {1: 1}, {})
+    assert one.tell(1, 1, 0, Acks({1: 1}))
     after = AckRings(words[:], 3, 1, 2)
     assert not after.waiting
-    assert not one.tell(1, 1, 0, {2: 2}, {})  # it has not begun, whatever its former life said
+    assert not one.tell(1, 1, 0, Acks({2: 2}))  # it has not begun, whatever its former life said
     after.set_awake(True)
-    assert one.tell(1, 1, 0, {3: 3}, {})  # one that has not looked at the board yet
-    assert one.tell(1, 2, 0, {4: 4}, {})
-    assert after.take() == [(0, 1, 0, {4: 4}, {})]
+    assert one.tell(1, 1, 0, Acks({3: 3}))  # one that has not looked at the board yet
+    assert one.tell(1, 2, 0, Acks({4: 4}))
+    assert after.take() == [(0, 1, 0, Acks({4: 4}))]
 
 
 def test_who_dies_while_writing_has_told_nothing(words: memoryview) -> None:
     before, other = rings(words, 0), rings(words, 1)
     head = words[3 + 3 * 1 + 0]
-    assert before.tell(1, 1, 0, {1: 1, 2: 2}, {})
+    assert before.tell(1, 1, 0, Acks({1: 1, 2: 2}))
     words[3 + 3 * 1 + 0] = head  # all but the last word of it was written
     assert not other.waiting
     after = rings(words, 0, incarnation=2)
-    assert after.tell(1, 1, 0, {3: 3}, {})
-    assert other.take() == [(0, 2, 0, {3: 3}, {})]
+    assert after.tell(1, 1, 0, Acks({3: 3}))
+    assert other.take() == [(0, 2, 0, Acks({3: 3}))]
 
 
 # Memory that shows writes in another order
@@ -116,7 +113,7 @@ def ring_at(words: memoryview, receiver: int, sender: int) -> int:
 @pytest.mark.parametrize("late", range(6))
 def test_a_chunk_of_which_a_word_is_not_to_be_seen_yet_waits(words: memoryview, late: int) -> None:
     one, other = rings(words, 0), rings(words, 1)
-    assert one.tell(1, 1, 3, {1: 1}, {})
+    assert one.tell(1, 1, 3, Acks({1: 1}))
     place = ring_at(words, 1, 0) + late
     whole = words[place]
     words[place] = 0
@@ -124,7 +121,7 @@ def test_a_chunk_of_which_a_word_is_not_to_be_seen_yet_waits(words: memoryview, 
     assert other.take() == []
     assert other.waiting
     assert other.pass_over() == []
-    assert one.tell(1, 1, 4, {2: 2}, {})
+    assert one.tell(1, 1, 4, Acks({2: 2}))
     words[place] = whole
     assert [chunk[2] for chunk in other.take()] == [3, 4]
     assert other.pass_over() == []
@@ -136,11 +133,11 @@ def test_a_chunk_of_the_round_before_is_no_chunk_of_this(words: memoryview) -> N
     per_chunk = 4 + 2 * ((ring_words(3) - 4) // 2)
     assert per_chunk == ring_words(3)
     most = dict.fromkeys(range((ring_words(3) - 4) // 2), 5)
-    assert one.tell(1, 1, 1, most, {})
+    assert one.tell(1, 1, 1, Acks(most))
     before = bytes(words[ring_at(words, 1, 0) : ring_at(words, 1, 0) + ring_words(3)])
     assert [chunk[2] for chunk in other.take()] == [1]
     other.confirm()
-    assert one.tell(1, 1, 2, most, {})
+    assert one.tell(1, 1, 2, Acks(most))
     now = bytes(words[ring_at(words, 1, 0) : ring_at(words, 1, 0) + ring_words(3)])
     show = words.cast("B")
     at = 8 * ring_at(words, 1, 0)
@@ -152,17 +149,17 @@ def test_a_chunk_of_the_round_before_is_no_chunk_of_this(words: memoryview) -> N
 
 def test_a_chunk_that_never_comes_whole_stops_its_ring_until_it_is_passed_over(words: memoryview) -> None:
     one, other, third = (rings(words, me) for me in range(3))
-    assert one.tell(1, 1, 0, {1: 1}, {})
+    assert one.tell(1, 1, 0, Acks({1: 1}))
     words[ring_at(words, 1, 0) + 1] ^= 1
-    while one.tell(1, 1, 0, {1: 1}, {}):
+    while one.tell(1, 1, 0, Acks({1: 1})):
         assert other.take() == []
-    assert third.tell(1, 1, 0, {7: 7}, {})
-    assert other.take() == [(2, 1, 0, {7: 7}, {})]
+    assert third.tell(1, 1, 0, Acks({7: 7}))
+    assert other.take() == [(2, 1, 0, Acks({7: 7}))]
     assert other.pass_over() == []
     assert other.waiting
     assert other.pass_over() == [0]
     assert not other.waiting
     other.confirm()
     assert other.pass_over() == []
-    assert one.tell(1, 1, 9, {1: 1}, {})
+    assert one.tell(1, 1, 9, Acks({1: 1}))
     assert [chunk[2] for chunk in other.take()] == [9]

@@ -12,6 +12,7 @@ import pytest
 from benchmarks.acker_memory import GOAL_BYTES, acker_bytes, pending_bytes
 from squall.engine.api.failure import FAILED, WORKER_DIED, Failure
 from squall.engine.flow.ids import ACKER_MASK, EdgeIds, root_ids
+from squall.engine.flow.parcel import Acks
 from squall.engine.tracking.acker import Acker
 from tests.held import early
 
@@ -20,7 +21,7 @@ WHY = Failure(FAILED, "bolt", 3)
 
 
 def ack(acker: Acker, root: int, value: int, mask: int = 0) -> None:
-    acker.ack_many([(root, value)], {root: mask} if mask else {})
+    acker.ack(Acks({root: value}, {root: mask} if mask else {}))
 
 
 def test_large_numbers_keep_apart() -> None:

@@ -16,7 +16,7 @@ from squall.engine.api.failure import FAILED, Failure
 from squall.engine.core.surroundings import Parts
 from squall.engine.flow.batch import Batch, OpenBatch
 from squall.engine.flow.groupings import number_in
-from squall.engine.flow.parcel import Parcel
+from squall.engine.flow.parcel import Acks, Parcel
 from squall.ipc.codec import decode, encode
 from tests.parcels import batch_of
 from tests.unit.rig import Does, Feeder, Rig, acks
@@ -58,11 +58,11 @@ def test_no_piece_is_bigger_than_it_may_be_unless_one_tuple_is(size: int) -> Non
 
 def test_tracking_leaves_with_the_first_piece() -> None:
     parcel = waiting(batch_of([(bytes(KIB),)] * 100))
-    parcel.acks = {1: 2}
+    parcel.acks = Acks({1: 2})
     parcel.inits.append((1, 2, 3, 4))
     parcel.fails.append((1, Failure(FAILED)))
     first, *rest = cut_up(parcel, 10 * KIB)
-    assert (first.acks, len(first.inits), len(first.fails)) == ({1: 2}, 1, 1)
+    assert (first.acks, len(first.inits), len(first.fails)) == (Acks({1: 2}), 1, 1)
     assert rest
     assert not any(piece.acks or piece.inits or piece.fails for piece in rest)
 

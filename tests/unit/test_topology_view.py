@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from squall.engine.api.config import Config
+from squall.engine.flow.parcel import Acks
 from squall.ipc.ack_rings import AckRings
 from squall.ipc.board import READY, SLOT_QUIET, Board
 from squall.scheduler.common.messages import Assignment, SlotRef, TopologyRecord
@@ -58,7 +59,7 @@ def test_frames_are_under_way_until_their_receiver_has_processed_them(view: Topo
 def test_acks_are_under_way_until_their_receiver_has_published_what_came_of_them(view: TopologyView) -> None:
     one, other = (AckRings(view.board.rings, 2, slot, 1) for slot in range(2))
     one.set_awake(True)
-    assert other.tell(0, 1, 0, {5: 5}, {})
+    assert other.tell(0, 1, 0, Acks({5: 5}))
     assert_at_work(view, "frames or acks are under way")
     one.take()
     assert_at_work(view, "frames or acks are under way")

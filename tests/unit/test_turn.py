@@ -10,7 +10,7 @@ from squall.engine.api.config import Config
 from squall.engine.api.tuple import Tuple
 from squall.engine.core.transport import Absorb, Deliver, NoPeers, NoTransport, PeerChange
 from squall.engine.core.turn import IDLE_WAIT_MAX_MS, REST_WAIT_MS, Turn
-from squall.engine.flow.parcel import Parcel
+from squall.engine.flow.parcel import Acks, Parcel
 from tests.unit.net import Net, placed
 from tests.unit.rig import Does, Feeder, acks, chain
 
@@ -21,7 +21,7 @@ class Links(NoTransport):
     def __init__(self) -> None:
         self.happened: list[str] = []
         self.frames: list[Parcel] = []
-        self.acks: list[dict[int, int]] = []
+        self.acks: list[Acks] = []
         self.sent: list[Parcel] = []
         self.heard: set[int] = set()
         self.looked: Callable[[], None] = lambda: None
@@ -45,7 +45,7 @@ class Links(NoTransport):
     def take_acks(self, absorb: Absorb) -> int:
         told, self.acks = self.acks, []
         for each in told:
-            absorb(each, {})
+            absorb(each)
         return len(told)
 
     def has_credit(self, worker: int) -> bool:

@@ -13,7 +13,7 @@ import pytest
 
 from squall.engine.api.failure import Failure
 from squall.engine.flow.batch import Batch
-from squall.engine.flow.parcel import Parcel
+from squall.engine.flow.parcel import Acks, Parcel
 from squall.engine.tracking.acker import Acker
 from squall.ipc.codec import OUT_OF_BAND_BYTES, decode, encode
 from squall.ipc.rescue import rescue
@@ -140,12 +140,12 @@ def test_the_rows_around_it_arrive(how: str, arm: Callable[[], None]) -> None:
         (4, "four", shared, big), (5, "five", None, []), (6, "six", {1: {2}, "a": frozenset("b")}, 1.5),
     ]
     parcel = parcel_of(batch_of(rows), batch_of([("other", [1])], stream="second"))
-    parcel.acks, parcel.fails = {7: 8}, [(9, Failure("failed"))]
+    parcel.acks, parcel.fails = Acks({7: 8}), [(9, Failure("failed"))]
     back = travel(parcel, arm)
     first, second = back.batches
     assert same([row for row in rows if row[0] != 3], first.rows)
     assert second.rows == [("other", [1])]
-    assert (back.rows, back.acks, back.fails) == (6, {7: 8}, parcel.fails)
+    assert (back.rows, back.acks, back.fails) == (6, Acks({7: 8}), parcel.fails)
     [(one, position, why)] = back.unread
     assert (position, one.source, one.stream, one.target, one.roots) == (2, 1, "default", 2, [11])
     assert "not here" in why or how in {"module", "shared"}
@@ -189,6 +189,6 @@ def test_the_trees_beside_it_close() -> None:
     for one in batch.take_out({1}).values():
         for root in (one.roots[0], *(other for other, _ in one.others[0])):  # type: ignore[index]
             acker.fail(root, Failure("exception"))
-    acker.ack_many([(11, 21), (13, 23), (12, 22)], {})
+    acker.ack(Acks({11: 21, 13: 23, 12: 22}))
     answers = sorted((root, failure and failure.reason) for _, root, failure in acker.answers)
     assert answers == [(11, "exception"), (12, None), (13, "exception")]
