@@ -1,7 +1,7 @@
 """Parcels to bytes and back.
 
-Guarantees: `decode` returns what `encode` was given, values and types; if a parcel cannot be encoded, the error names
-task, stream, position and type of the value.
+Guarantees: `decode` returns what `encode` was given, values and types. A parcel that cannot be encoded is refused as a
+whole; `WorkerCore.not_sent` finds the value.
 
 Data is encoded by column, and rows that are kept as columns stay so: a column of plain text is joined and encoded in
 one go (a third of pickle's time), the rest goes through pickle protocol 5. Buffers of 64 KiB and more are taken out of
@@ -30,8 +30,8 @@ from squall.engine.flow.batch import Batch
 from squall.engine.flow.blocks import Block, BlockBatch, ByMember
 from squall.engine.flow.parcel import Acks, BlockAcks, Parcel
 from squall.engine.flow.row_counts import RowCounts
-from squall.engine.foreign.picklable import why_no_bytes, why_unpicklable
-from squall.engine.foreign.text import text_of_error, type_name
+from squall.engine.foreign.picklable import why_no_bytes
+from squall.engine.foreign.text import text_of_error
 from squall.ipc.rescue import Broken, rescue
 
 OUT_OF_BAND_BYTES = 64 * 1024
@@ -87,9 +87,9 @@ def encode(parcel: Parcel) -> tuple[bytes, list[pickle.PickleBuffer]]:
         )
         return pickle.dumps(content, 5, buffer_callback=keep_in_band), buffers
     except MemoryError:
-        raise  # unchanged: looking for the value by pickling each one would take more memory
+        raise
     except BaseException as error:  # a value's own code
-        raise _blame(parcel, error) from error
+        raise ComponentError(f"a parcel cannot be sent to another worker: {text_of_error(error)}") from error
 
 
 def decode(data: bytes | memoryview, buffers: Sequence[Any] = ()) -> Parcel:
@@ -287,20 +287,3 @@ def _unpack_column(packed: bytes | list[Any]) -> list[Any]:
     if packed.__class__ is bytes:
         return packed.decode("utf-8", "surrogatepass").split(_SEPARATOR)
     return packed  # type: ignore[return-value]
-
-
-def _blame(parcel: Parcel, error: BaseException) -> ComponentError:
-    """Find the value that cannot be pickled, and name it."""
-    for batch in parcel.batches:
-        for row in batch.rows:
-            for position, value in enumerate(row):
-                found = why_unpicklable(value)
-                if found is not None:
-                    return ComponentError(
-                        f"task {batch.source} emitted to stream {batch.stream!r} a tuple whose value {position} "
-                        f"({type_name(value)}) cannot be sent to another worker: {found}"
-                    )
-    tasks = ", ".join(str(task) for task in sorted({batch.source for batch in parcel.batches}))
-    return ComponentError(
-        f"a parcel with tuples of tasks {tasks} cannot be sent to another worker: {text_of_error(error)}"
-    )
