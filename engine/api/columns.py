@@ -13,11 +13,8 @@ from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import Any, overload
 
-from squall.engine.api.stream import SYSTEM_COMPONENT, TICK_STREAM
-from squall.engine.api.tuple import Source
-from squall.engine.errors import ComponentError
-from squall.engine.foreign.columns import is_text, select, value_at, values_of
-from squall.engine.foreign.text import repr_of
+from squall.engine.api.tuple import FromSource, Source
+from squall.engine.foreign.given_columns import is_text, select, value_at, values_of
 
 Row = tuple[Any, ...]
 
@@ -78,18 +75,17 @@ class Columns(Sequence[Row]):
         return part
 
 
-class ColumnBatch:
+class ColumnBatch(FromSource):
     """Tuples of one stream from one task, by column: read them by field (`batch["word"]`), or as rows (`to_rows()`).
 
     Do not change a column: other tasks may read it, too.
     """
 
-    __slots__ = ("_rows", "source")
+    __slots__ = ("_rows",)
 
     def __init__(self, rows: Columns, source: Source) -> None:
         self._rows = rows
-        self.source = source
-        """The origin of the rows. For the engine."""
+        self._source = source
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -98,57 +94,24 @@ class ColumnBatch:
     def __getitem__(self, field: str) -> Any:
         """The column of a field."""
         try:
-            return self._rows.columns[self.source.index[field]]
+            return self._rows.columns[self._source.index[field]]
         except (KeyError, TypeError):
-            source = self.source
-            raise ComponentError(
-                f"a batch of {source.component}, stream {source.stream!r}, has no field {repr_of(field)}; "
-                f"its fields are {', '.join(source.fields)}"
-            ) from None
+            raise self._has_no(field) from None
 
     __iter__ = None
     """Not iterable: over rows or over fields, it would surprise half of its users."""
-
-    def __contains__(self, field: object) -> bool:
-        """Whether the rows have a *field* of that name."""
-        return field in self.source.index
 
     @property
     def columns(self) -> tuple[Any, ...]:
         """All columns, in the order of the fields."""
         return self._rows.columns
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """Names of the values, in their order."""
-        return self.source.fields
-
-    @property
-    def source_component(self) -> str:
-        """The component that emitted it."""
-        return self.source.component
-
-    @property
-    def source_task(self) -> int:
-        """The task that emitted it."""
-        return self.source.task
-
-    @property
-    def source_stream(self) -> str:
-        """The stream on which it was emitted."""
-        return self.source.stream
-
-    @property
-    def is_tick(self) -> bool:
-        """Whether this is a tick of the system, one row, not data."""
-        return self.source.stream == TICK_STREAM and self.source.component == SYSTEM_COMPONENT
-
     def to_rows(self) -> list[Row]:
         """The rows, as tuples of Python objects."""
         return list(self._rows)
 
     def __repr__(self) -> str:
-        source = self.source
+        source = self._source
         return (
             f"<ColumnBatch of {len(self)} rows from {source.component}:{source.task} {source.stream} "
             f"({', '.join(source.fields)})>"

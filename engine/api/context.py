@@ -1,28 +1,24 @@
-"""TopologyContext: tells a task where it runs, and gives it metrics, hooks and a directory."""
+"""TopologyContext: tells a task where it runs, and gives it metrics, hooks and a directory.
+
+Guarantees: a task's state directory is the same for all its incarnations, and no other task's.
+
+Relies on: a file system below `state_root` that outlives the worker. Thread: the task's.
+"""
 
 from __future__ import annotations
 
 import os
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from squall.engine.api.plan import Plan
 from squall.engine.api.user_metrics import Counter, Histogram, UserMetrics
 
-
-class Hook(Protocol):
-    """A `TaskHook`, as a context sees it."""
-
-    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None: ...
-
-
-class HookList(Protocol):
-    """The hooks of one task: see `engine.api.hooks`."""
-
-    def add(self, hook: Hook) -> None: ...
+if TYPE_CHECKING:
+    from squall.engine.api.hooks import Hooks, TaskHook
 
 
 @dataclass(frozen=True)
@@ -51,7 +47,7 @@ class TopologyContext:
     """Random numbers for this task; repeatable if the topology has a `seed`."""
     metrics: UserMetrics = field(default_factory=UserMetrics, repr=False, compare=False, kw_only=True)
     """The metrics behind `counter`, `gauge` and `histogram`."""
-    hooks: HookList | None = field(default=None, repr=False, compare=False, kw_only=True)
+    hooks: Hooks | None = field(default=None, repr=False, compare=False, kw_only=True)
     """The hooks behind `add_hook`; None: there are none in this mode."""
 
     def component_tasks(self, component: str) -> list[int]:
@@ -87,7 +83,7 @@ class TopologyContext:
         """This task's histogram; the report shows count, mean, p50, p90, p99 and max over all tasks."""
         return self.metrics.histogram(self.component_id, self.task_id, name)
 
-    def add_hook(self, hook: Hook) -> None:
+    def add_hook(self, hook: TaskHook) -> None:
         """Tell a `TaskHook` of this task's emits, executes, acks and fails. Call it in `open` or `prepare` only."""
         if self.hooks is None:
             raise RuntimeError(f"{self.component_id}[{self.task_id}] has no hooks in this mode")

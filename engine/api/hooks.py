@@ -9,13 +9,15 @@ Relies on: `engine.core.emit_paths` and `engine.core.watching`, which call them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from squall.engine.api.context import Hook, TopologyContext
 from squall.engine.api.failure import Failure
 from squall.engine.api.tuple import Tuple
 from squall.engine.errors import ComponentError
 from squall.engine.foreign.text import repr_of
+
+if TYPE_CHECKING:
+    from squall.engine.api.context import TopologyContext
 
 
 class EmitInfo(NamedTuple):
@@ -109,7 +111,7 @@ class Hooks:
         """Whether there are any."""
         return bool(self._hooks)
 
-    def add(self, hook: Hook) -> None:
+    def add(self, hook: TaskHook) -> None:
         """Add a hook. ComponentError if it is no hook, or the component is open already."""
         if not isinstance(hook, TaskHook):
             raise ComponentError(

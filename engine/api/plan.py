@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 from squall.engine.api.stream import ACKER_COMPONENT
 
@@ -28,36 +29,35 @@ class Plan:
     executors: Sequence[Sequence[ExecutorPlan]]
     worker_names: Sequence[str]
     """"node:port" of each worker."""
-    component_tasks: dict[str, list[int]] = field(init=False)
-    task_component: dict[int, str] = field(init=False)
-    task_worker: dict[int, int] = field(init=False)
-    task_index: dict[int, int] = field(init=False)
-    """Position of each task among those of its component."""
-    _tasks_here: dict[tuple[str, int], list[int]] = field(init=False)
-    """(component, worker) -> tasks."""
 
-    def __post_init__(self) -> None:
-        component_tasks: dict[str, list[int]] = {}
-        task_component: dict[int, str] = {}
-        task_worker: dict[int, int] = {}
-        task_index: dict[int, int] = {}
+    @cached_property
+    def _tasks_here(self) -> dict[tuple[str, int], list[int]]:
+        """(component, worker) -> tasks."""
         here: dict[tuple[str, int], list[int]] = {}
         for worker, executors in enumerate(self.executors):
             for executor in executors:
-                for task in executor.tasks:
-                    component_tasks.setdefault(executor.component, []).append(task)
-                    task_component[task] = executor.component
-                    task_worker[task] = worker
-                    here.setdefault((executor.component, worker), []).append(task)
-        for tasks in (*component_tasks.values(), *here.values()):
-            tasks.sort()
-        for tasks in component_tasks.values():
-            task_index.update((task, index) for index, task in enumerate(tasks))
-        object.__setattr__(self, "component_tasks", component_tasks)
-        object.__setattr__(self, "task_component", task_component)
-        object.__setattr__(self, "task_worker", task_worker)
-        object.__setattr__(self, "task_index", task_index)
-        object.__setattr__(self, "_tasks_here", here)
+                here.setdefault((executor.component, worker), []).extend(executor.tasks)
+        return {place: sorted(tasks) for place, tasks in here.items()}
+
+    @cached_property
+    def component_tasks(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for (component, _), tasks in self._tasks_here.items():
+            found.setdefault(component, []).extend(tasks)
+        return {component: sorted(tasks) for component, tasks in found.items()}
+
+    @cached_property
+    def task_component(self) -> dict[int, str]:
+        return {task: component for component, tasks in self.component_tasks.items() for task in tasks}
+
+    @cached_property
+    def task_worker(self) -> dict[int, int]:
+        return {task: worker for (_, worker), tasks in self._tasks_here.items() for task in tasks}
+
+    @cached_property
+    def task_index(self) -> dict[int, int]:
+        """Position of each task among those of its component."""
+        return {task: index for tasks in self.component_tasks.values() for index, task in enumerate(tasks)}
 
     @property
     def n_workers(self) -> int:

@@ -56,13 +56,57 @@ class Run:
         return (self.root, *(other for other, _ in self.others))
 
 
-class Tuple:
+class FromSource:
+    """Values with the source that they come from: a tuple or a batch."""
+
+    __slots__ = ("_source",)
+
+    _source: Source
+
+    def __contains__(self, field: object) -> bool:
+        """Return True if there is a *field* of that name."""
+        return field in self._source.index
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of the values, in their order."""
+        return self._source.fields
+
+    @property
+    def source_component(self) -> str:
+        """The component that emitted the values."""
+        return self._source.component
+
+    @property
+    def source_task(self) -> int:
+        """The task that emitted them."""
+        return self._source.task
+
+    @property
+    def source_stream(self) -> str:
+        """The stream on which they were emitted."""
+        return self._source.stream
+
+    @property
+    def is_tick(self) -> bool:
+        """Return True for a tick of the system, which is no data."""
+        return self._source.stream == TICK_STREAM and self._source.component == SYSTEM_COMPONENT
+
+    def _has_no(self, field: object) -> ComponentError:
+        source = self._source
+        return ComponentError(
+            f"a {type(self).__name__} of {source.component}, stream {source.stream!r}, has no field {repr_of(field)}; "
+            f"its fields are {', '.join(source.fields)}"
+        )
+
+
+class Tuple(FromSource):
     """One tuple. Read its values by position (`tup[0]`), by field (`tup["word"]`), by iteration, or as `values`.
 
     Belongs to the executor that received it; a bolt may hold it until it acks or fails it.
     """
 
-    __slots__ = ("_done", "_run", "_source", "values")
+    __slots__ = ("_done", "_run", "values")
 
     values: tuple[Any, ...]
     """Its values, one for each field."""
@@ -78,50 +122,14 @@ class Tuple:
             try:
                 return self.values[self._source.index[key]]
             except KeyError:
-                raise ComponentError(self._no_field(key)) from None
+                raise self._has_no(key) from None
         return self.values[key]  # type: ignore[index]
-
-    def _no_field(self, name: object) -> str:
-        source = self._source
-        return (
-            f"a tuple of {source.component}, stream {source.stream!r}, has no field {repr_of(name)}; "
-            f"its fields are {', '.join(source.fields)}"
-        )
 
     def __len__(self) -> int:
         return len(self.values)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.values)
-
-    def __contains__(self, field: object) -> bool:
-        """Whether the tuple has a *field* of that name."""
-        return field in self._source.index
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """Names of the values, in their order."""
-        return self._source.fields
-
-    @property
-    def source_component(self) -> str:
-        """The component that emitted it."""
-        return self._source.component
-
-    @property
-    def source_task(self) -> int:
-        """The task that emitted it."""
-        return self._source.task
-
-    @property
-    def source_stream(self) -> str:
-        """The stream on which it was emitted."""
-        return self._source.stream
-
-    @property
-    def is_tick(self) -> bool:
-        """Whether this is a tick tuple of the system, not data."""
-        return self._source.stream == TICK_STREAM and self._source.component == SYSTEM_COMPONENT
 
     def select(self, *fields: str) -> tuple[Any, ...]:
         """Values of some fields, in the given order."""

@@ -157,7 +157,7 @@ def watched_batch_execute(hooks: Hooks, execute: Execute) -> Execute:
 
 def tuples_of(batch: ColumnBatch) -> list[Tuple]:
     """The rows of a batch as tuples, to be looked at only."""
-    return [Tuple(row, batch.source, Run(0, 0, 1)) for row in batch.to_rows()]
+    return [Tuple(row, batch._source, Run(0, 0, 1)) for row in batch.to_rows()]
 
 
 Before = Callable[[Tuple | None], None]

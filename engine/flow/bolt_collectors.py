@@ -28,7 +28,7 @@ from squall.engine.flow.batch import Batch, OpenBatch
 from squall.engine.flow.emitter import UNNAMED, Emitter
 from squall.engine.flow.row_counts import RowCounts
 from squall.engine.flow.spread import series_of
-from squall.engine.foreign.columns import values_of
+from squall.engine.foreign.given_columns import values_of
 from squall.engine.foreign.text import repr_of
 from squall.engine.plural import plural
 from squall.engine.report.metrics import TaskStats

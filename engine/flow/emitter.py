@@ -38,7 +38,7 @@ from squall.engine.flow.groupings import (
 from squall.engine.flow.outbox import Outbox
 from squall.engine.flow.rounds import Rounds
 from squall.engine.flow.spread import Share, Spread, make_spread, named
-from squall.engine.foreign.columns import ALLOWED, column_mistake
+from squall.engine.foreign.given_columns import ALLOWED, column_mistake
 from squall.engine.foreign.picklable import PickleCheck
 from squall.engine.foreign.sizes import row_bytes
 from squall.engine.foreign.stable_hash import stable_hash

@@ -25,7 +25,7 @@ from squall.engine.flow.batch import OpenBatch
 from squall.engine.flow.blocks import Block, Flags, block_of
 from squall.engine.flow.emitter import UNNAMED, Emitter, StreamOut
 from squall.engine.flow.row_counts import RowCounts
-from squall.engine.foreign.columns import column_mistake, values_of
+from squall.engine.foreign.given_columns import column_mistake, values_of
 from squall.engine.foreign.identity import key_of
 from squall.engine.foreign.sizes import row_bytes
 from squall.engine.foreign.text import repr_of, text_of_error

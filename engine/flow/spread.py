@@ -18,7 +18,7 @@ from squall.engine.api.columns import Columns
 from squall.engine.api.stream import Stream
 from squall.engine.api.topology import ALL, FIELDS, GLOBAL, LOCAL_OR_SHUFFLE, NONE, SHUFFLE, Subscription
 from squall.engine.flow.groupings import ChooseMany, ChooseOne, Keys
-from squall.engine.foreign.columns import distinct, is_text, values_of
+from squall.engine.foreign.given_columns import distinct, is_text, values_of
 
 SERIES_ROWS = 256
 """Rows that one task gets at least, if there are so many: dividing a batch costs more than executing a few rows."""

@@ -15,7 +15,7 @@ from itertools import chain, islice
 from sys import getsizeof
 from typing import Any, Protocol
 
-from squall.engine.foreign.columns import column_bytes
+from squall.engine.foreign.given_columns import column_bytes
 
 _FLAT = frozenset((str, bytes, int, float, bool, type(None), complex, bytearray))
 _ITEMS_LOOKED_AT = 8

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from squall.engine.api.failure import Failure
@@ -96,8 +96,6 @@ def merge_failures(several: Iterable[Mapping[str, ComponentFailures]], since_sec
     merged: Failures = {}
     for name in sorted(counts):
         newest = sorted(last[name], key=lambda record: record.at_secs)[-LAST:]
-        records = [
-            FailureRecord(**{**asdict(record), "at_secs": round(record.at_secs - since_secs, 6)}) for record in newest
-        ]
+        records = [replace(record, at_secs=round(record.at_secs - since_secs, 6)) for record in newest]
         merged[name] = ComponentFailures(dict(sorted(counts[name].items())), records)
     return merged

@@ -108,21 +108,11 @@ class ComponentReport:
 class Latency(dict[str, float | None]):
     """Percentiles in ms, by key (`latency["p99"]`) or attribute (`latency.p99`); None if nothing was acked."""
 
-    @property
-    def p50(self) -> float | None:
-        return self["p50"]
-
-    @property
-    def p90(self) -> float | None:
-        return self["p90"]
-
-    @property
-    def p99(self) -> float | None:
-        return self["p99"]
-
-    @property
-    def max(self) -> float | None:
-        return self["max"]
+    def __getattr__(self, name: str) -> float | None:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
 
 
 @dataclass(frozen=True)

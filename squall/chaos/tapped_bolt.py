@@ -19,7 +19,7 @@ from squall.engine.api.component import BatchBolt
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.stream import DEFAULT_STREAM, Stream
 from squall.engine.api.tuple import Anchors, Source, Tuple
-from squall.engine.foreign.columns import values_of
+from squall.engine.foreign.given_columns import values_of
 
 
 def label_of(component: str, source: str, stream: str) -> str:
@@ -79,7 +79,7 @@ class TappedBolt(Around):
 
     def execute_batch(self, batch: ColumnBatch, collector: Any) -> Any:
         keys: list[Keys] = [BY_CLOCK] * len(batch)
-        source = self._without_field(batch.source)
+        source = self._without_field(batch._source)
         if source is not None:
             *columns, keys = batch.columns
             rows = Columns(tuple(columns), len(batch))

@@ -29,7 +29,7 @@ from squall.engine.api.failure import FAILED, Failure
 from squall.engine.api.stream import DEFAULT_STREAM, Stream
 from squall.engine.api.topology import LOCAL_OR_SHUFFLE, NONE, PARTIAL_KEY, SHUFFLE, ComponentSpec, Topology
 from squall.engine.errors import UsageError
-from squall.engine.foreign.columns import values_of
+from squall.engine.foreign.given_columns import values_of
 from squall.engine.foreign.text import repr_of
 
 _ANY_TASK = frozenset({SHUFFLE, LOCAL_OR_SHUFFLE, PARTIAL_KEY, NONE})
