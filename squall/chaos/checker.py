@@ -45,7 +45,7 @@ SHOWN_FINDINGS = 100
 TICK, ACKED_BY = "tick", "acked by "
 """In place of a key: the record stems from a tick; the bolt that follows emitted it too late."""
 _FEW, _MANY = 0.05, 100
-"""Exceptions are a component's fault, and not its way to work, if they are at most this share of at least so many."""
+"""Exceptions are a component's fault, and not its way to work, if they are at most `_FEW` of at least `_MANY`."""
 
 
 @dataclass(slots=True)
@@ -220,7 +220,7 @@ class Law:
     expected: dict[str, Counter[str]] = field(default_factory=dict)
     """Message's key -> digests with their number, from runs without faults; one "" if only presence is required."""
     placed: bool = False
-    """Whether these digests are with the task."""
+    """True if these digests are with the task."""
     others: int = 0
     """Fewest records of a message that those runs did not have."""
     of_no_message: Counter[str] | None = field(default_factory=Counter)
@@ -234,11 +234,11 @@ class SourceLaw:
     """The messages that the source must emit, as far as runs without faults agree."""
 
     ends: bool
-    """Whether it has an end, and is run to it."""
+    """True if it has an end, and is run to it."""
     names: dict[str, str]
     """Key -> name of the messages that all those runs have."""
     complete: bool
-    """Whether those runs have the same messages."""
+    """True if those runs have the same messages."""
     orders: dict[str, list[str]]
     """Task -> its first keys, in the order in which all those runs emit them; empty if they differ."""
     unstable: list[str]

@@ -127,7 +127,7 @@ class Proof:
         self._should_stop = should_stop
         crashes = subject.config.max_crashes
         self._gives_up = subject.config.max_attempts is not None or (crashes is not None and crashes < _MOST_CRASHES)
-        """Whether the topology's own settings let faults end a message that none was meant for."""
+        """True if the topology's own settings let faults end a message that no fault was meant for."""
 
     def learn(self) -> Expected:
         """Run the topology twice without faults. UsageError if nothing could be proved of it."""
@@ -219,7 +219,7 @@ class Proof:
         return result
 
     def _may_die(self, outcome: Outcome, expected: Expected) -> Callable[[str], bool] | None:
-        """A test for the messages that may be given up: those that a poison was meant for."""
+        """Return a test for messages that may be given up, because a poison was meant for them; None: any may."""
         if self._gives_up:
             return None
         poisons = [str(one.fault.params["matches"]) for one in outcome.injected if one.fault.kind == "poison"]

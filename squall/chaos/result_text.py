@@ -1,4 +1,4 @@
-"""Shows the results of `squall chaos` to people: parameters, a line per seed, the timeline of one."""
+"""Shows the results of `squall chaos` to people: a line per seed, the timeline of one, the conclusion."""
 
 from __future__ import annotations
 
@@ -10,12 +10,6 @@ from squall.engine.plural import plural
 from squall.engine.report.failure_log import ComponentFailures
 
 _SHOWN_FINDINGS = 10
-
-
-def parameters_text(parameters: Mapping[str, Any]) -> str:
-    """The first and last line: all parameters of a run."""
-    given = (f"{name}={value}" for name, value in parameters.items() if value != "")
-    return "squall chaos: " + plain(", ".join(given))
 
 
 def expected_text(expected: Mapping[str, Any]) -> str:
@@ -97,12 +91,6 @@ def fault_text(fault: Mapping[str, Any]) -> str:
     return " ".join(words)
 
 
-def bound_text(document: Mapping[str, Any]) -> str:
-    """The conclusion from this many seeds without a failure; empty if they are too few."""
-    bound = document["bound"]
-    return f"; so less than {bound:.1%} of such runs fail (95 %)" if bound < 1 else ""
-
-
 def compared_text(asked: Mapping[str, str], limits: Sequence[str]) -> str:
     """What a good verdict covers; empty if it has no limits."""
     if not set(asked.values()) - {"nothing"}:
@@ -120,6 +108,6 @@ def verdict_text(document: Mapping[str, Any]) -> str:
         lines.append(f"FAILED: {len(bad)} of {plural(len(seeds), 'seed')}: {', '.join(bad[:50])}")
     else:
         shown = f"nothing lost or invented{compared_text(document['expected']['asked'], limits)}"
-        said = f"{plural(len(seeds), 'seed')}, {shown}, every death explained, nothing left behind"
-        lines.append(said + bound_text(document))
+        bound = f"; so less than {document['bound']:.1%} of such runs fail (95 %)" if document["bound"] < 1 else ""
+        lines.append(f"{plural(len(seeds), 'seed')}, {shown}, every death explained, nothing left behind{bound}")
     return "\n".join(lines)

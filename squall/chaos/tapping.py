@@ -38,7 +38,7 @@ class Tapping:
     rates: Mapping[str, float] | None = None
     """Spout -> most emits per second and task, until `let_go`; None: unlimited."""
     by_task: bool = False
-    """Whether each task of a spout has message ids of its own, so that two may use the same id for two messages."""
+    """True if each task of a spout has message ids of its own, so that two may use the same id for two messages."""
     fail_every: int = 0
     """Turn the first ack of one message in this many into a failure, so that the spout emits it again; 0: never."""
 
@@ -49,7 +49,7 @@ def let_go(tapping: Tapping) -> None:
 
 
 def is_let_go(tapping: Tapping) -> bool:
-    """Whether `let_go` was called."""
+    """Return True if `let_go` was called."""
     return os.path.exists(os.path.join(tapping.directory, _LET_GO))
 
 
@@ -61,8 +61,8 @@ def new_log(tapping: Tapping, kind: str) -> LineLog:
 
 
 class Around:
-    """Stands for an object of the user's or the engine's: has its class and all its attributes, but for those that a
-    subclass defines. So the engine treats a tapped component as the kind that it is."""
+    """Stands for an object of the user's or the engine's: has its class, and all its attributes that a subclass does
+    not define. So the engine treats a tapped component as the kind that it is."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner

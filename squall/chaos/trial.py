@@ -74,7 +74,7 @@ class Outcome:
     healed_secs: float = 0.0
     """Time of the end of the last fault."""
     exhausted: bool = False
-    """Whether the spouts ended by themselves."""
+    """True if the spouts ended by themselves."""
     drained: bool = False
     why_not: str = ""
     """Why it was not drained."""

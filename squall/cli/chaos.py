@@ -14,7 +14,7 @@ import click
 from squall import __version__
 from squall.chaos.mix import ALL, GROUPS, kinds_of
 from squall.chaos.proof import Proof
-from squall.chaos.result_text import expected_text, parameters_text, seed_text, timeline_text, verdict_text
+from squall.chaos.result_text import expected_text, seed_text, timeline_text, verdict_text
 from squall.chaos.tapping import Tapping
 from squall.chaos.taps import sinks_of, tap
 from squall.chaos.trial import SETTINGS, StoppedTrial, Subject
@@ -54,8 +54,8 @@ def chaos_command(
     It runs twice without faults first, to learn what its sinks receive; then once for each seed, on a cluster of its
     own. What spouts emit and sinks receive is written down outside the engine, and compared by a program that shares
     nothing with it. Exit code 0: nothing was lost or invented, everything healed, a fault explains every death, nothing
-    is left behind; 1: one of these does not hold; 2: wrong use, or a topology of which
-    nothing could be proved; 130: interrupted.
+    is left behind; 1: one of these does not hold; 2: wrong use, or nothing
+    could be proved of the topology; 130: interrupted.
     """
     for_secs, kinds = parse_duration_secs(duration), kinds_of(mix)
     layers = layers_of(settings, SETTINGS)
@@ -93,21 +93,11 @@ class _Session:
     def __init__(self, tell: Callable[[str], None], asked: dict[str, Any]) -> None:
         """`asked`: option -> value, or list of values."""
         self._tell = tell
-        self._asked = asked
         shown = {name: " ".join(map(str, value)) if isinstance(value, list) else value for name, value in asked.items()}
         self.document: dict[str, Any] = {
-            "parameters": {**shown, "version": __version__}, "command": self._command(), "seeds": [],
+            "parameters": {**shown, "version": __version__}, "command": _command(**asked), "seeds": [],
         }  # fmt: skip
-        tell(parameters_text(self.document["parameters"]))
-
-    def _command(self) -> str:
-        """The command that repeats this run."""
-        words = ["squall", "chaos", self._asked["file"]]
-        for name, value in self._asked.items():
-            if name not in ("file", "arguments"):
-                for one in value if isinstance(value, list) else [value]:
-                    words += [f"--{name}", str(one)]
-        return shlex.join([*words, "--", *self._asked["arguments"]])
+        tell(self.document["command"])
 
     def run(self, proof: Proof, seeds: Sequence[int], only: Sequence[int] | None) -> None:
         """Learn, and try every seed."""
@@ -129,7 +119,15 @@ class _Session:
         """Print the last lines."""
         self._tell(verdict_text(self.document))
         self._tell(f"to repeat it: {self.document['command']}")
-        self._tell(parameters_text(self.document["parameters"]))
+
+
+def _command(file: str, arguments: list[str], **options: Any) -> str:
+    """The command that repeats this run."""
+    words = ["squall", "chaos", file]
+    for name, value in options.items():
+        for one in value if isinstance(value, list) else [value]:
+            words += [f"--{name}", str(one)]
+    return shlex.join([*words, "--", *arguments])
 
 
 def _tidy(directory: Path, document: dict[str, Any]) -> None:

@@ -38,7 +38,7 @@ def clean_command(
     alone, also if it does not run: then they go on with the next squall up.
     """
     if dead_letters and not remove:
-        raise UsageError("--dead-letters says what may be removed; allowed: with --remove")
+        raise UsageError("--dead-letters says what may be removed: give --remove as well")
     with _topologies(directory) as (run_dir, records, unknown), CodeStore(run_dir.code).alone():
         every = remains(run_dir, records)
         if remove and unknown:

@@ -46,7 +46,7 @@ def inject_command(
 @click.argument("targets", nargs=-1, metavar="[TARGET]...")
 @directory_option
 def heal_command(targets: tuple[str, ...], directory: str | None) -> None:
-    """End every fault that is in force; with TARGETs those that were begun with just these."""
+    """End every fault that is in force; with TARGETs only faults that were begun with exactly these."""
     with nimbus_of(directory) as (_, client):
         ended = client.heal(targets)
     kinds = ", ".join(dict.fromkeys(fault.kind for fault in ended))

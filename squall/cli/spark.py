@@ -141,7 +141,7 @@ def _options(given: Sequence[str]) -> dict[str, str]:
     for text in given:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise UsageError(f"--option is {text!r}; allowed: KEY=VALUE, such as sep=;")
+            raise UsageError(f"--option {text!r} is not understood; write KEY=VALUE, such as sep=;")
         options[key] = value
     return options
 

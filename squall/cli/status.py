@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
@@ -22,7 +22,7 @@ from squall.cli.standing import (
 )
 from squall.engine.errors import UsageError
 from squall.engine.report.document import with_schema
-from squall.engine.report.run_report import TaskReading
+from squall.engine.report.run_report import RunReport
 from squall.ipc.board import SLOT_HELD_BYTES, STATE_NAMES
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.job import Gone, Job
@@ -66,7 +66,7 @@ def status_command(
         if watching:
             _watch_topology(run_dir, job, looks_secs)
             return
-        before = Readings.of(job)
+        before = job.stats()
         time.sleep(_RATES_SECS if interval_secs is None else interval_secs)
         document = describe(run_dir, job, before)
     show(as_json, with_schema("status", document), topology_text(document))
@@ -74,7 +74,7 @@ def status_command(
 
 def _watch_topology(run_dir: RunDir, job: Job, interval_secs: float) -> None:
     """Until it is gone."""
-    before, told = Readings.of(job), DeathNews(job.state().restarts)
+    before, told = job.stats(), DeathNews(job.state().restarts)
     # The first look has rates, too.
     time.sleep(min(_FIRST_SECS, interval_secs))
 
@@ -82,7 +82,7 @@ def _watch_topology(run_dir: RunDir, job: Job, interval_secs: float) -> None:
         nonlocal before
         try:
             document = describe(run_dir, job, before)
-            before = Readings.of(job)
+            before = job.stats()
             return Look(topology_text(document), topology_line(document), told.lines(job.state().restarts))
         except Gone as gone:
             return str(gone)
@@ -107,23 +107,10 @@ def _cluster(run_dir: RunDir, client: NimbusClient, cluster: ClusterState) -> di
     }
 
 
-class Readings(NamedTuple):
-    """A topology's counts at one moment."""
-
-    at_secs: float
-    tasks: list[TaskReading]
-
-    @classmethod
-    def of(cls, job: Job) -> Readings:
-        tasks = job.readings()
-        return cls(time.monotonic(), tasks)
-
-
-def describe(run_dir: RunDir, job: Job, before: Readings) -> dict[str, Any]:
+def describe(run_dir: RunDir, job: Job, before: RunReport) -> dict[str, Any]:
     """Describe a topology completely; its rates are those since `before`."""
-    now = Readings.of(job)
-    took_secs = max(now.at_secs - before.at_secs, 1e-3)
-    counts: dict[str, Any] = job.stats().to_dict()
+    now = job.stats()
+    counts: dict[str, Any] = now.to_dict()
     state = job.state()
     components = {component.id: component for component in state.topology.components}
     executors = _executors(state)
@@ -134,7 +121,7 @@ def describe(run_dir: RunDir, job: Job, before: Readings) -> dict[str, Any]:
         "workers_wanted": state.topology.conf["workers"],
         **{key: value for key, value in counts.items() if key not in ("components", "workers", "topology")},
         "drained": job.is_drained(),
-        "rates": {"over_secs": round(took_secs, 3), **_rates(before.tasks, now.tasks, took_secs)},
+        "rates": _rates(before, now),
         "components": {
             name: {
                 **component,
@@ -167,14 +154,18 @@ def _successor(record: TopologyRecord) -> dict[str, Any] | None:
     }
 
 
-def _rates(before: list[TaskReading], after: list[TaskReading], secs: float) -> dict[str, float]:
-    def total(readings: list[TaskReading], kind: str, counter: str) -> int:
-        return sum(reading.counters[counter] for reading in readings if reading.kind == kind)
-
+def _rates(before: RunReport, now: RunReport) -> dict[str, float]:
+    secs, was = max(now.duration_secs - before.duration_secs, 1e-3), _totals(before)
     # A move in between may have replaced the boards; totals never fall.
-    pairs = {"emitted_per_sec": ("spout", "emitted"), "acked_per_sec": ("spout", "acked"),
-             "executed_per_sec": ("bolt", "executed")}
-    return {name: round(max(0, total(after, *pair) - total(before, *pair)) / secs, 1) for name, pair in pairs.items()}
+    rates = {f"{name}_per_sec": round(max(0, count - was[name]) / secs, 1) for name, count in _totals(now).items()}
+    return {"over_secs": round(secs, 3), **rates}
+
+
+def _totals(report: RunReport) -> dict[str, int]:
+    return {
+        "emitted": report.emitted + report.untracked_emitted, "acked": report.acked,
+        "executed": sum(row.executed for row in report.components.values()),
+    }
 
 
 def _executors(state: TopologyState) -> list[dict[str, Any]]:

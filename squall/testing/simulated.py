@@ -34,7 +34,7 @@ from squall.scheduler.nimbus.placement import place, task_layout
 from squall.testing.simulated_worker import Recorder, SimulatedWorker, Wiring
 
 MAX_BUSY_TURNS = 10_000
-"""Most turns without a pause: an endless spout emits up to 256 tuples a turn, and no sane test emits so many."""
+"""Most turns without a pause: an endless spout emits up to 256 tuples in each."""
 _FIRST_PORT = 6700
 """First port of a node, as in scheduler.cluster.local_cluster, whose import would need ZeroMQ."""
 _MIN_WAIT_NS, _MAX_WAIT_NS = 1_000_000, NS_PER_SEC
@@ -63,7 +63,7 @@ class SimulatedCluster:
         self.clock = clock or ManualClock()
         """The clock of all workers."""
         self.active = True
-        """Whether spouts may emit."""
+        """True if spouts may emit."""
         self._recorder = Recorder(topology) if record else None
         self._copy = copy
         self._state_root = None if state_root is None else str(state_root)
@@ -131,12 +131,12 @@ class SimulatedCluster:
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing is under way in or between workers."""
+        """True if nothing is under way in or between workers."""
         return all(core.quiet for core in self.cores) and not any(self._wiring.links.values())
 
     @property
     def drained(self) -> bool:
-        """Whether all workers live, all spouts are exhausted, and nothing is pending or under way."""
+        """True if all workers live, all spouts are exhausted, and nothing is pending or under way."""
         return None not in self.workers and self.quiet and all(map(is_drained, self.cores))
 
     def report(self) -> RunReport:
@@ -156,7 +156,7 @@ class SimulatedCluster:
         return worked or any(map(self._under_way, range(self.plan.n_workers)))
 
     def _under_way(self, target: int) -> bool:
-        """Whether a frame is under way that a living worker will receive."""
+        """Return True if a frame is under way that a living worker will receive."""
         links = self._wiring.links
         return self.workers[target] is not None and any(links[source, target] for source in range(self.plan.n_workers))
 

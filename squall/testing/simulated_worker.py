@@ -78,7 +78,7 @@ class Wiring:
                 yield link.popleft()
 
     def has_credit(self, source: int, target: int) -> bool:
-        """Whether one worker may send to another now."""
+        """Return True if one worker may send to another now."""
         return True
 
     def report_error(self, component: str, task: int, text: str) -> None:

@@ -210,10 +210,6 @@ class AckTracker:
         """Total acks of this message: 0 or 1, unless it was fed again."""
         return self._feeder.acked.count(message_id)
 
-    def fails_of(self, message_id: Any) -> int:
-        """Total failures of this message."""
-        return sum(failed == message_id for failed, _ in self._feeder.failures)
-
 
 class FixedSpout(ReplayingSpout):
     """Emits `tuples`: a list for the default stream, or stream name -> list, one after the other."""

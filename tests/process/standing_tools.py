@@ -16,7 +16,7 @@ import psutil
 
 from squall.cli import main
 from squall.cli.standing import job_of
-from squall.cli.status import Readings, describe
+from squall.cli.status import describe
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.role import Role, RoleKind, processes_of, role_of
 from tests.process.cli import ROOT, squall
@@ -83,7 +83,7 @@ class Standing:
     def described(self, name: str) -> dict[str, Any]:
         """What `squall status` would say, without the time that a command takes."""
         with job_of(str(self.path), name) as job:
-            before = Readings.of(job)
+            before = job.stats()
             time.sleep(0.05)
             return describe(self.run_dir, job, before)
 

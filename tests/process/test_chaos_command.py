@@ -36,8 +36,8 @@ def test_two_seeds(tmp_path: Path) -> None:
     assert not any(row["verdict"]["not_shown"] for row in document["seeds"])
     assert document["expected"]["asked"] == {"end from halves/default": "values"}
     said = done.stderr.splitlines()
-    assert said[0] == said[-1]
-    assert "seed=7, seeds=2, for=2s, mix=all, sink=end" in said[0]
+    assert said[-1] == f"to repeat it: {said[0]}"
+    assert "--seed 7 --seeds 2 --for 2s --mix all --sink end" in said[0]
     assert not list(tmp_path.iterdir())
 
 

@@ -97,7 +97,7 @@ def status(name: str, workers: int) -> dict[str, Any]:
 def test_no_line_of_a_status_is_wider_than_the_window(name: str) -> None:
     lines = Text.from_ansi(shown(topology_text(status(name, 3)))).plain.splitlines()
     assert max(map(cell_len, lines)) <= 80
-    assert topology_line(status("words", 3)).startswith("words ACTIVE, gives way to words-2-0a0b0c0d, 3 of 3 workers")
+    assert topology_line(status("words", 3)).startswith("words is ACTIVE, up 5 s, 3 of 3 workers, acked 1,000")
 
 
 def reading(**counts: int) -> TaskReading:

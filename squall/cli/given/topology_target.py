@@ -35,7 +35,7 @@ class GivenTopology:
     root: Path
     """The directory from which it is imported."""
     is_script: bool = False
-    """Whether workers cannot import it by its name."""
+    """True if workers cannot import it by its name."""
     app_dir: Path | None = None
     """Another directory to import from; None for none."""
 

@@ -121,7 +121,7 @@ class Progress:
 
 
 def _headline(spouts: list[TaskReading], changes: list[TaskReading], secs: float) -> list[str]:
-    """The totals; those that are mostly 0 only if they are not."""
+    """The totals; rare counts are left out while they are 0."""
     account = total_account(spouts)
     untracked = sum(reading.counters["emitted"] for reading in spouts) - account.emitted
     acked = sum(change.counters["acked"] for change in changes)

@@ -69,7 +69,7 @@ def reserve_stdout() -> TextIO:
 
 
 def reader_has_gone() -> bool:
-    """Whether stdout is a pipe that nobody reads any more."""
+    """Return True if stdout is a pipe that nobody reads any more."""
     if sys.stdout is None:
         return False
     poll = select.poll()

@@ -105,7 +105,7 @@ def millis(ms: float | None) -> Cell:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether this stream is a terminal on which text can be placed and coloured."""
+    """Return True if this stream is a terminal on which text can be placed and coloured."""
     return stream is not None and stream.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
 
 

@@ -42,9 +42,9 @@ def _cluster(document: dict[str, Any]) -> list[str]:
 def topology_text(document: dict[str, Any]) -> list[Block]:
     """Show a topology as described by `describe`."""
     broken = fault_lines(document["faults"])
-    if not document["workers"]:
-        return [[f"{document['name']} is {document['status']} and waits for a free slot", *broken]]
     blocks: list[Block] = [_headline(document)]
+    if not document["workers"]:
+        return [*blocks, broken] if broken else blocks
     if document["replaced_by"]:
         blocks.append(replaced_text(document["name"], document["replaced_by"]["id"]))
     blocks += [components_grid(document), _workers(document)]
@@ -63,20 +63,13 @@ def topology_text(document: dict[str, Any]) -> list[Block]:
 
 def topology_line(document: dict[str, Any]) -> str:
     """A topology on one short line."""
-    parts = [f"{document['name']} {document['status']}"]
-    parts += [f"gives way to {document['replaced_by']['id']}"] if document["replaced_by"] else []
-    if document["workers"]:
-        rates = document["rates"]
-        ready = sum(row["state"] == "ready" for row in document["workers"])
-        parts += [
-            f"{ready} of {plural(document['workers_wanted'], 'worker')} ready",
-            f"acked {document['acked']:,} ({rates['acked_per_sec']:,.0f}/s)",
-        ]
-        parts += [f"{document[key]:,} {key}" for key in ("pending", "waiting", "failed") if document[key]]
-        parts += [plural(document["dead_letters"], "dead letter")] if document["dead_letters"] else []
-    else:
-        parts.append("waits for a free slot")
-    return ", ".join(parts)
+    head = _headline(document)[0]
+    if not document["workers"]:
+        return head
+    rare = [f"{document[key]:,} {key}" for key in ("pending", "waiting", "failed") if document[key]]
+    letters = [plural(document["dead_letters"], "dead letter")] if document["dead_letters"] else []
+    acked = f"acked {document['acked']:,} ({document['rates']['acked_per_sec']:,.0f}/s)"
+    return ", ".join([head, acked, *rare, *letters])
 
 
 def replaced_text(name: str, successor: str) -> str:
@@ -92,6 +85,8 @@ def _death(row: dict[str, Any]) -> str:
 
 
 def _headline(document: dict[str, Any]) -> list[str]:
+    if not document["workers"]:
+        return [f"{document['name']} is {document['status']} and waits for a free slot"]
     rates = document["rates"]
     workers = f"{len(document['workers'])} of {plural(document['workers_wanted'], 'worker')}"
     drained = "; drained: its spouts have nothing more to emit" if document["drained"] else ""
