@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from squall.cli.inject import parameter_text
 from squall.scheduler.cluster.fault_plan import read_plan
 from squall.scheduler.faults.catalogue import CATALOGUE, Kind
 from squall.scheduler.faults.fault import parse
@@ -28,7 +27,7 @@ def catalogue() -> str:
     parts = []
     for group, kinds in groups.items():
         rows = [
-            f"| **{group}** | what it does | example, parameters | lasts, unless `for` says otherwise; then |",
+            f"| **{group}** | what it does | example | lasts, unless `for` says otherwise; then |",
             "| --- | --- | --- | --- |",
             *(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells(kind))} |" for kind in kinds),
         ]
@@ -40,7 +39,7 @@ def catalogue() -> str:
 def cells(kind: Kind) -> Iterator[str]:
     yield f"`{kind.name}`"
     yield f"{kind.meaning}{' (takes a probability)' if kind.is_drawn else ''}"
-    yield "<br>".join([f"`{kind.example}`", *(f"`{parameter_text(each)}`" for each in kind.parameters)])
+    yield f"`{kind.example}`"
     yield f"{'over at once' if kind.lasts_secs is None else f'{kind.lasts_secs:g} s'}; {kind.undo}"
 
 
