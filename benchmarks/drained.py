@@ -8,7 +8,6 @@ import time
 from squall import Config, LocalCluster, RunReport, Topology
 
 _READY_SECS = 60.0
-_STOP_GRACE_SECS = 15.0
 
 
 def run_until_drained(
@@ -21,7 +20,7 @@ def run_until_drained(
     with contextlib.ExitStack() as ends:
         used = cluster or ends.enter_context(LocalCluster(slots_per_node=config.workers))
         job = used.submit("bench", topology, config, active=False, fresh=True)
-        ends.callback(job.remove, _STOP_GRACE_SECS)
+        ends.callback(job.kill, 0.0)
         job.wait_until_ready(timeout=_READY_SECS)
         began = time.perf_counter()
         job.activate()

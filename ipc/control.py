@@ -37,8 +37,6 @@ from squall.ipc.rundir import check_socket_path
 
 QUEUE_FRAMES = 10_000
 """Frames queued per peer: hours of heartbeats, or the bursts of a large cluster. Beyond it, sends report failure."""
-MAX_KEPT_EVENTS = 10_000
-"""Events stored for `recv_event` while a call waits for its reply: as many as a queue holds."""
 REFUSALS_PER_RECV = 100
 """Bad frames that one `recv` skips before it returns to its caller, which has other work."""
 MOST_PEERS = 4096
@@ -248,7 +246,7 @@ class ControlClient:
                     gone = True
                     self.socket.poll(_LAST_WORDS_MS)
             elif incoming.kind == "event":
-                self._store(incoming)
+                self._events.append(incoming)
             elif incoming.id == self._last_id:
                 self.answered_by = incoming.nonce
                 return _answer(incoming, reply_type)
@@ -293,10 +291,6 @@ class ControlClient:
                 return _incoming(envelope, b"")
         return None
 
-    def _store(self, event: Incoming) -> None:
-        if len(self._events) >= MAX_KEPT_EVENTS:
-            raise ClusterError(f"more than {MAX_KEPT_EVENTS} events came on {self.path}, the owner does not read them")
-        self._events.append(event)
 
 
 class ConnectionWatch:

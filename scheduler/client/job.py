@@ -368,15 +368,6 @@ class Job:
             time.sleep(_POLL_SECS)
         return self._unfinished()
 
-    def remove(self, grace_secs: float = STOP_GRACE_SECS) -> None:
-        """Remove the topology without a drain; returns when its workers have closed their tasks and ended."""
-        if self.removed:
-            return
-        self._remember()
-        self._client.kill_topology(self.name, 0.0)
-        self._client.await_removed(self.id, grace_secs)
-        self.removed = True
-
     def await_removed(self, timeout_secs: float = STOP_GRACE_SECS) -> None:
         """Wait until the topology is gone, which was submitted to leave when it has finished."""
         self._client.await_removed(self.id, timeout_secs)

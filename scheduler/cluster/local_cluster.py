@@ -87,10 +87,10 @@ class LocalCluster(ClusterUse):
             with contextlib.suppress(ClusterError):
                 self._client.heal()
         for job in self._jobs:
-            if self._client is not None and grace_secs > 0:
+            if self._client is not None and grace_secs > 0 and not job.removed:
                 # Before the shutdown, so that the output of closing tasks can be read before the logs go.
                 with contextlib.suppress(ClusterError):
-                    job.remove(grace_secs)
+                    job.kill(0.0)
             job.close()
         if not self._keeper.keeps_dir:
             self._keep_dead_letters()

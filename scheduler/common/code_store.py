@@ -39,7 +39,10 @@ class CodeStore:
             return digest
         temporary = self._directory / f".{digest}.{os.urandom(4).hex()}"
         try:
-            self._write(temporary, blob)
+            with open(temporary, "xb", opener=opener) as file:
+                file.write(blob)
+                file.flush()
+                os.fsync(file.fileno())
             temporary.rename(path)
             sync_directory(self._directory)
         except OSError as error:
@@ -49,7 +52,7 @@ class CodeStore:
 
     def get(self, digest: str) -> bytes:
         """The blob called `digest`. ClusterError if it is missing or damaged."""
-        path = self._path(digest)
+        path = self.path(digest)
         try:
             blob = path.read_bytes()
         except FileNotFoundError:
@@ -103,19 +106,16 @@ class CodeStore:
         finally:
             os.close(fd)
 
-    def path(self, digest: str) -> Path:
-        """The file of a blob, for direct readers."""
-        return self._path(digest)
-
     def owns(self, path: str) -> bool:
         """Whether a path is that of a blob in this store."""
         return Path(path).parent == self._directory and _DIGEST.fullmatch(Path(path).name) is not None
 
     def __contains__(self, digest: str) -> bool:
         """Whether there is a file of that name; `get` checks whether it is whole."""
-        return self._path(digest).is_file()
+        return self.path(digest).is_file()
 
-    def _path(self, digest: str) -> Path:
+    def path(self, digest: str) -> Path:
+        """The file of a blob."""
         if not _DIGEST.fullmatch(digest):
             raise UsageError(f"code name {digest!r:.80} is not a SHA-256 digest of 64 hex digits")
         return self._directory / digest
@@ -125,9 +125,3 @@ class CodeStore:
             return hashlib.sha256(path.read_bytes()).hexdigest() == digest
         except FileNotFoundError:
             return False
-
-    def _write(self, path: Path, blob: bytes) -> None:
-        with open(path, "xb", opener=opener) as file:
-            file.write(blob)
-            file.flush()
-            os.fsync(file.fileno())

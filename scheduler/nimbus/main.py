@@ -25,11 +25,10 @@ from collections.abc import Sequence
 
 import zmq
 
-from squall.engine.errors import ClusterError
 from squall.ipc.control import ControlServer
 from squall.ipc.rundir import Presence, RunDir, RunLock
 from squall.scheduler.common.daemon import SignalInbox, daemon_parser, run_daemon, tell_ready, write_record
-from squall.scheduler.common.process import open_pidfd
+from squall.scheduler.common.process import exists
 from squall.scheduler.common.role import RoleKind
 from squall.scheduler.nimbus.service import NimbusService
 from squall.scheduler.nimbus.store import open_store
@@ -42,6 +41,8 @@ REPLY_LINGER_SECS = 0.5
 """Longest wait for the last replies to leave. A client that reads takes less than a millisecond."""
 DIRECTORY_LOOK_SECS = 2.0
 """Between two looks whether the run directory is still there: rarely removed, and a cluster may outlive it briefly."""
+END_LOOK_SECS = 0.005
+"""Between two looks whether the supervisors that were told to leave have ended."""
 
 log = logging.getLogger("squall.scheduler.nimbus")
 
@@ -55,8 +56,8 @@ class NimbusProcess:
         self._presence = Presence(self._run_dir.path)
         self._look_at = 0.0
         self._leave_at: float | None = None
-        self._awaited: dict[int, str] = {}
-        """pidfd -> node, of each supervisor that has yet to end."""
+        self._awaited: dict[str, int] = {}
+        """Node -> pid, of each supervisor that has yet to end."""
         self._poller = zmq.Poller()
         self._alone: bool = options.alone
         signals = [signal.SIGTERM, signal.SIGINT] if options.alone else [signal.SIGTERM]
@@ -73,7 +74,7 @@ class NimbusProcess:
         try:
             while not self._has_left():
                 self._turn()
-            for node in self._awaited.values():
+            for node in self._awaited:
                 log.warning("the supervisor of %s has not ended in time", node)
         finally:
             self._close()
@@ -95,11 +96,12 @@ class NimbusProcess:
         if self._service.serve():
             self._service.tick(time.monotonic())
         self._look_for_directory()
-        self._reap_awaited()
 
     def _timeout_ms(self) -> int:
-        found = (self._service.next_deadline(), self._leave_at, self._look_at)
-        return max(0, math.ceil((min(at for at in found if at is not None) - time.monotonic()) * 1000))
+        now = time.monotonic()
+        ended_at = now + END_LOOK_SECS if self._awaited else None
+        found = (self._service.next_deadline(), self._leave_at, self._look_at, ended_at)
+        return max(0, math.ceil((min(at for at in found if at is not None) - now) * 1000))
 
     # ---- the end ----
 
@@ -107,41 +109,19 @@ class NimbusProcess:
         """Begin to end, or end sooner."""
         leave_at = time.monotonic() + grace_secs + LEAVE_PATIENCE_SECS
         if self._leave_at is None:
-            self._await_supervisors()
+            self._awaited = self._service.nimbus.supervisor_pids
         elif leave_at >= self._leave_at:
             return
         self._leave_at = leave_at
         self._service.begin_shutdown(grace_secs)
 
-    def _await_supervisors(self) -> None:
-        for node, pid in self._service.nimbus.supervisor_pids.items():
-            try:
-                pidfd = open_pidfd(pid)
-            except ClusterError as error:
-                log.info("%s has left already: %s", node, error)
-                continue
-            self._awaited[pidfd] = node
-            self._poller.register(pidfd, zmq.POLLIN)
-
-    def _reap_awaited(self) -> None:
-        if not self._awaited:
-            return
-        for fd, _ in self._poller.poll(0):
-            if fd in self._awaited:
-                log.info("%s has left", self._awaited[fd])
-                self._forget(fd)
-
-    def _forget(self, pidfd: int) -> None:
-        del self._awaited[pidfd]
-        self._poller.unregister(pidfd)
-        os.close(pidfd)
-
     def _has_left(self) -> bool:
-        return self._leave_at is not None and (not self._awaited or time.monotonic() >= self._leave_at)
+        if self._leave_at is None:
+            return False
+        self._awaited = {node: pid for node, pid in self._awaited.items() if exists(pid)}
+        return not self._awaited or time.monotonic() >= self._leave_at
 
     def _close(self) -> None:
-        for pidfd in list(self._awaited):
-            self._forget(pidfd)
         self._server.close(REPLY_LINGER_SECS)
         self._store.close()
         self._inbox.close()

@@ -21,7 +21,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +29,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from squall.engine.errors import ClusterError
-from squall.ipc.private import gone_if_failed, sync_directory
+from squall.ipc.private import gone_if_failed, replace_file, sync_directory
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.messages import Assignment, RestartRecord, TopologyRecord
 
@@ -270,7 +269,8 @@ class Store:
             with gone_if_failed(temporary):
                 Path(temporary).unlink(missing_ok=True)
                 self._run("VACUUM INTO ?", temporary)
-                _sync(temporary)
+                with open(temporary, "rb") as file:
+                    os.fsync(file.fileno())
                 os.rename(temporary, self._copy)
             sync_directory(os.path.dirname(self.path) or ".")
         except OSError as error:
@@ -279,15 +279,11 @@ class Store:
     def _take_copy(self, damaged: _Damaged) -> None:
         """Set a damaged store aside, with its journal, which would be applied to the copy."""
         log.error("%s: it is set aside, and its copy %s goes on in its place", damaged.words, self._copy)
-        temporary = f"{self.path}.new"
         try:
             for name in (self.path, f"{self.path}-journal"):
                 if os.path.exists(name):
                     os.rename(name, f"{name}.damaged")
-            with gone_if_failed(temporary):
-                shutil.copyfile(self._copy, temporary)
-                _sync(temporary)
-                os.rename(temporary, self.path)
+            replace_file(Path(self.path), Path(self._copy).read_bytes(), sync=True)
         except OSError as error:
             raise StoreError(f"store {self.path}: cannot be made from its copy: {error}") from error
 
@@ -326,8 +322,3 @@ class Store:
             return msgspec.msgpack.decode(body, type=struct)
         except ValueError as error:
             raise _Damaged(self.path, f"a {struct.__name__} in it does not decode: {error}") from error
-
-
-def _sync(path: str) -> None:
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())

@@ -1,6 +1,9 @@
-"""The pidfds of a node's workers: they tell of ends at once, and carry signals to no other process.
+"""The pidfds of a node's workers.
 
-Thread: the supervisor's loop.
+Guarantees: a worker's end is seen at once, by whichever process it was forked, and a signal goes to the worker or to
+nobody: its start time is compared after the pidfd was opened.
+
+Relies on: the caller to `forget` each worker whose end it has seen. Thread: the supervisor's loop.
 """
 
 from __future__ import annotations

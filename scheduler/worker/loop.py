@@ -27,7 +27,6 @@ from typing import Any
 import zmq
 
 from squall.engine.api.config import Config
-from squall.engine.api.failure import Failure
 from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.api.user_metrics import UserMetrics
 from squall.engine.core.assemble import Assembler
@@ -89,8 +88,7 @@ class Worker:
         self._broken = WorkerFaults(self._run_dir, boot, self._board, _log)
         self._lease = Lease(self._board, boot.slot_index, boot.incarnation)
         self._opening = Opening(
-            partial(self._board.set_opening, boot.slot_index, boot.incarnation), time.monotonic_ns,
-            lambda text: _log(f"{self._name}: {text}"),
+            partial(self._board.set_opening, boot.slot_index, boot.incarnation), time.monotonic_ns
         )
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -146,7 +144,7 @@ class Worker:
             now_ns=time.monotonic_ns,
             state_root=str(self._run_dir.topology_state(boot.topology.name)),
             report_error=self._report_error,
-            dead_letter=self._dead_letter,
+            dead_letter=self._files.dead_letter,
             note_failures=self._files.note_failures,
             journal=self._files.journal,
             trial_permit=BoardTrialPermit(self._board, boot.slot_index, self._bounded),
@@ -268,9 +266,6 @@ class Worker:
 
     def _gauge_raised(self, component: str, task: int, error: BaseException) -> None:
         self._report_error(component, task, text_of_error(error))
-
-    def _dead_letter(self, component: str, task: int, message_id: Any, values: Any, failure: Failure) -> None:
-        self._files.dead_letter(component, task, message_id, values, failure)
 
     def fail(self, error: str, text: str) -> None:
         """Say why the worker ends: to the log and to the supervisor."""

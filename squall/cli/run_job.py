@@ -222,7 +222,8 @@ def _follow(
         report = job.stats()
         cluster.close(grace_secs=0.0)
         return report
-    job.remove()
+    if not job.removed:
+        job.kill(0.0)
     turn()
     report = job.stats()
     # Seen once is enough: one more turn of a worker before its stop does not change it.

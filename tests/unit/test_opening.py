@@ -64,15 +64,14 @@ def until(condition: Callable[[], Any]) -> None:
         time.sleep(0.001)
 
 
-@pytest.mark.parametrize(("rig", "name"), [
-    (lambda: Rig(chain(Feeder(), Slow()), threads=True), "bolt-1[2]"),
-    (lambda: Rig(chain(SlowSource(), Does(acks)), threads=True), "spout[3]"),
+@pytest.mark.parametrize(("rig", "task"), [
+    (lambda: Rig(chain(Feeder(), Slow()), threads=True), 2),
+    (lambda: Rig(chain(SlowSource(), Does(acks)), threads=True), 3),
 ])
-def test_a_setup_is_published_and_told_once_if_it_takes_long(rig: Callable[[], Rig], name: str) -> None:
+def test_a_setup_is_published(rig: Callable[[], Rig], task: int) -> None:
     published: list[tuple[int, int]] = []
-    told: list[str] = []
     now_ns = 0
-    opening = Opening(lambda *words: published.append(words), lambda: now_ns, told.append)
+    opening = Opening(lambda *words: published.append(words), lambda: now_ns)
     made = rig()
     try:
         made.settle()
@@ -80,14 +79,10 @@ def test_a_setup_is_published_and_told_once_if_it_takes_long(rig: Callable[[], R
         opening.begin(7)
         opening.ended(made.core)
         assert published == [(7, 0), (0, 0)]
-        for secs in (5, 10, 14, 15, 16):
+        for secs in (5, 10):
             now_ns = secs * 10**9
             opening.look()
-        task = int(name.rpartition("[")[2][:-1])
         assert published[2:] == [(task, 5 * 10**9)]
-        assert len(told) == 1, told
-        assert told[0].startswith(f"{name} is still in setup after 10 s, in line ")
-        assert told[0].endswith(f" of {__file__}")
         GO_ON.set()
         until(lambda: (opening.look(), published[-1] == (0, 0))[1])
     finally:
