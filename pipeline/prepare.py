@@ -59,8 +59,6 @@ from squall.pipeline.write.increment import Written, first_manifest, grown, new_
 from squall.pipeline.write.staging import clear_orphans, staged
 
 DEFAULT_PARTITIONS = 4
-#: Most partitions: each is a task and a file, so more are a mistake on one machine.
-MAX_PARTITIONS = 1024
 #: Called with one line about the present step.
 Progress: TypeAlias = Callable[[str], None]
 #: Between two looks at the names, sizes and times of change, with `--follow`.
@@ -113,8 +111,6 @@ def prepare(
 
     `partitions`: of a new feed; DEFAULT_PARTITIONS if None. `growing`: the last line of a text file waits until it has
     an end. `how`: see Recipe. NothingYet if there is nothing for a feed."""
-    if partitions is not None and not 1 <= partitions <= MAX_PARTITIONS:
-        raise UsageError(f"partitions is {partitions}; allowed: 1 to {MAX_PARTITIONS}")
     target = feed.resolve()
     if target in (source.resolve(), *source.resolve().parents):
         raise UsageError(f"feed {feed} would replace its own input {source}; choose another directory")

@@ -13,6 +13,7 @@ without cycles (see `spark_plan`). Decides only.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from graphlib import TopologicalSorter
 
 from squall.engine.api.config import Config
 from squall.engine.api.plan import ExecutorPlan, Plan
@@ -103,18 +104,13 @@ def _first_tasks(topology: Topology, config: Config) -> tuple[dict[str, int], li
 
 
 def _depths(topology: Topology) -> dict[str, int]:
-    """The level of each component: one more than the deepest that it reads."""
+    """The level of each component: one more than the deepest that it reads, 0 for a spout."""
+    sources = {name: {one.source for one in spec.subscriptions} for name, spec in topology.components.items()}
     depth: dict[str, int] = {}
-
-    def of(name: str) -> int:
-        if name not in depth:
-            depth[name] = max((1 + of(one.source) for one in topology[name].subscriptions), default=0)
-        return depth[name]
-
-    for name in topology.components:
-        of(name)
-    # A bolt that reads nothing is no spout.
-    return {name: max(level, 0 if topology[name].is_spout else 1) for name, level in depth.items()}
+    for name in TopologicalSorter(sources).static_order():
+        # A bolt that reads nothing is not a spout.
+        depth[name] = 0 if topology[name].is_spout else 1 + max((depth[one] for one in sources[name]), default=0)
+    return depth
 
 
 def _name(specs: dict[str, ComponentSpec], own: ExecutorPlan, first: dict[str, int]) -> str:

@@ -120,28 +120,23 @@ def loops(topology: Topology) -> set[tuple[str, str]]:
 
 def _spout(spec: ComponentSpec) -> PlanFinding:
     spout: Any = spec.component
+    why, to_do = [], ""
+    is_feed = isinstance(spout, FeedSpout) and not is_overridden(spout, FeedSpout)
     if isinstance(spout, AsyncSpout):
-        return PlanFinding(
-            "spout", spec.id, REFUSED, "not at all", "an AsyncSpout emits when it likes, and a batch must end",
-            "derive it from ReplayingSpout, whose read() may yield None, or run it on Squall's own engine",
-        )
-    if spout.blocking:
-        return PlanFinding(
-            "spout", spec.id, REFUSED, "not at all", "blocking = True: a batch cannot end while next_tuple waits",
-            "derive it from ReplayingSpout, whose read() may yield None, or write the input to files and use FeedSpout",
-        )
-    if isinstance(spout, TailSpout):
-        return PlanFinding(
-            "spout", spec.id, REFUSED, "not at all", "a TailSpout never ends, and its file may be rotated away before "
-            "a batch is read again", "give a list of the files to FeedSpout, or run it on Squall's own engine",
-        )
-    why = []
-    if isinstance(spout, FeedSpout) and not is_overridden(spout, FeedSpout):
-        if spout.follow:
-            return PlanFinding(
-                "spout", spec.id, REFUSED, "not at all", "follow=True: after a crash, parts may be found in another "
-                "order", "use FeedSpout without follow, or run it on Squall's own engine",
-            )
+        why = ["an AsyncSpout emits when it likes, and a batch must end"]
+        to_do = "derive it from ReplayingSpout, whose read() may yield None"
+    elif spout.blocking:
+        why = ["blocking = True: a batch cannot end while next_tuple waits"]
+        to_do = "derive it from ReplayingSpout, whose read() may yield None"
+    elif isinstance(spout, TailSpout):
+        why = ["a TailSpout never ends, and its file may be rotated away before a batch is read again"]
+        to_do = "give a list of the files to FeedSpout"
+    elif is_feed and spout.follow:
+        why, to_do = ["follow=True: after a crash, parts may be found in another order"], "use FeedSpout without follow"
+    if to_do:
+        to_do += ", or run it on Squall's own engine"
+        return PlanFinding("spout", spec.id, REFUSED, "not at all", why[0], to_do)
+    if is_feed:
         how = "ranges are dealt to the tasks; the position of each is stored with every batch"
     elif isinstance(spout, ReplayingSpout) and not is_overridden(spout, ReplayingSpout):
         how = "read() is begun anew and brought to its position, which is stored with every batch"

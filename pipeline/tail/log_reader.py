@@ -19,7 +19,6 @@ all lines of one are acked. Thread: the caller's.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import secrets
@@ -29,6 +28,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from squall.engine.api.prefix import PositionFile
 from squall.engine.clock import NS_PER_SEC
@@ -94,6 +95,10 @@ class Generation:
         self.file, self.inode, self.beginning = file, file.inode, file.beginning
 
 
+#: What is stored of a generation: its first five attributes.
+_Stored = tuple[int, int, bytes, int | None, list[int]]
+
+
 class LogReader:
     """Knows what of a log was read, and what comes next."""
 
@@ -104,7 +109,7 @@ class LogReader:
         self._quiet_ns = round(quiet_secs * NS_PER_SEC)
         self._doubtful: dict[int, tuple[int, int]] = {}
         """Of files by inode that may become copies: the size, and since when it is so."""
-        self._saved = ""
+        self._saved = b""
         self._generations = self._load()
         weakref.finalize(self, _release, self._generations)
 
@@ -232,28 +237,26 @@ class LogReader:
 
     def _save(self) -> None:
         """Store what changed. OSError if it cannot be stored."""
-        state = json.dumps(
-            [(one.life, one.inode, one.beginning.decode("latin-1"), one.end, one.torn) for one in self._generations]
+        state = msgspec.json.encode(
+            [(one.life, one.inode, one.beginning, one.end, one.torn) for one in self._generations]
         )
         if state != self._saved:
             new = self._state.with_name(self._state.name + ".new")
-            new.write_text(state)
+            new.write_bytes(state)
             os.replace(new, self._state)
             self._saved = state
 
     def _load(self) -> list[Generation]:
         try:
-            generations = [
-                Generation(int(life), int(inode), beginning.encode("latin-1"), end, list(torn))
-                for life, inode, beginning, end, torn in json.loads(self._state.read_bytes())
-            ]
+            stored = msgspec.json.decode(self._state.read_bytes(), type=list[_Stored])
         except FileNotFoundError:
             return []
-        except (OSError, ValueError, TypeError, AttributeError) as error:
+        except (OSError, ValueError) as error:
             raise ClusterError(
                 f"{self._state} does not tell which files of {self.path} were read: {text_of_error(error)}; to begin "
                 "anew, submit it with --fresh"
             ) from error
+        generations = [Generation(*one) for one in stored]
         for one in generations:
             one.read = one.acked = self._position(one).load()
         return generations

@@ -50,7 +50,8 @@ class Stages:
 @click.argument("source", metavar="[INPUT]", required=False, type=SomePath(path_type=Path))
 @click.option("--out", "feed", metavar="FEED", required=True, type=SomePath(path_type=Path),
               help="Directory to make the feed in.")
-@click.option("--partitions", type=int, help="Parts of a new feed, which are written side by side.  [default: 4]")
+@click.option("--partitions", type=click.IntRange(1, 1024),
+              help="Parts of a new feed, which are written side by side.  [default: 4]")
 @click.option("--glob", "pattern", metavar="PATTERN",
               help="Only files with such names, or such paths if it has a slash.")
 @click.option("--format", "format_", metavar="FORMAT", default="text", show_default=True,

@@ -40,7 +40,7 @@ def without_tasks(lines: Iterable[str]) -> list[str]:
     return sorted(re.sub(r"from (\w+):\d+", r"from \1", line) for line in lines)
 
 
-@pytest.mark.parametrize("example", ["hello_world.py", "names.py", "groupings.py"])
+@pytest.mark.parametrize("example", ["names.py", "groupings.py"])
 def test_an_example_prints_and_counts_the_same_on_both_engines(
     example: str, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:

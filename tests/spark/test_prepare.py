@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from squall.cli.spark import prepare as prepare_command
 from squall.engine.errors import UsageError
 from squall.pipeline.feed.sources import open_feed
-from squall.pipeline.prepare import MAX_PARTITIONS, Prepared, prepare
+from squall.pipeline.prepare import Prepared, prepare
 from squall.pipeline.read.lines import MAX_LINE_BYTES, MAX_RAW_BYTES
 from tests.schemas import mistakes
 
@@ -201,9 +201,6 @@ def test_what_can_be_refused_is_refused_before_spark_starts(source: Path, tmp_pa
         prepare(source, feed, pattern="*.rst")
     with pytest.raises(UsageError, match="No such file"):
         prepare(tmp_path / "missing", feed)
-    for partitions in (0, MAX_PARTITIONS + 1):
-        with pytest.raises(UsageError, match=f"partitions is {partitions}; allowed: 1 to 1024"):
-            prepare(source, feed, partitions=partitions)
     with pytest.raises(UsageError, match="would replace its own input"):
         prepare(source, source)
     with pytest.raises(UsageError, match="would replace its own input"):

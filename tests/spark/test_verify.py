@@ -61,7 +61,7 @@ def csv_text(value: Any) -> str:
     return '"' + str(value).replace('"', '""') + '"' if isinstance(value, str) else str(value)
 
 
-@pytest.mark.parametrize("forms", [("parquet", "parquet"), ("parquet", "csv"), ("json", "parquet"), ("csv", "json")])
+@pytest.mark.parametrize("forms", [("parquet", "csv"), ("json", "parquet"), ("csv", "json")])
 def test_what_is_equal_passes_and_one_changed_cell_is_named(sides: Sides, forms: tuple[str, str]) -> None:
     seed = random.randrange(2**32)
     draw = random.Random(seed)
