@@ -7,11 +7,10 @@ found. Cycles are legal, as in Storm.
 from __future__ import annotations
 
 import difflib
-import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from squall.engine.api.async_component import AsyncBolt, AsyncSpout
+from squall.engine.api.async_component import AsyncBolt
 from squall.engine.api.component import BasicBolt, BatchBolt, BatchSpout, Bolt, Component, CustomGrouping, Spout
 from squall.engine.api.config import COMPONENT_SETTINGS, Config, canonical_name, check_settings
 from squall.engine.api.replaying import ReplayingSpout
@@ -31,12 +30,7 @@ from squall.engine.api.topology import (
     Topology,
 )
 from squall.engine.errors import TopologyError
-from squall.engine.foreign.methods import (
-    BOLT_METHODS,
-    GROUPING_METHODS,
-    SPOUT_METHODS,
-    deferred_kind,
-)
+from squall.engine.foreign.methods import BOLT_METHODS, GROUPING_METHODS, SPOUT_METHODS, deferred_kind
 from squall.engine.foreign.names import name_mistake
 from squall.engine.foreign.text import message_of, repr_of
 
@@ -150,14 +144,11 @@ def _check_component(declarer: Declarer, mistakes: list[str]) -> ComponentSpec:
     _check_id(id_, mistakes)
     kinds = (Bolt, BasicBolt, BatchBolt) if wants_bolt else (Spout,)
     if not isinstance(component, kinds):
-        what = "a Bolt, BasicBolt or BatchBolt" if wants_bolt else "a Spout"
-        hint = ""
-        if isinstance(component, type):
-            hint = "; pass an instance, not the class"
-        elif inspect.isroutine(component):
-            hint = f"; decorate it with @{'bolt' if wants_bolt else 'spout'}"
-        shown = component.__name__ if isinstance(component, type) else type(component).__name__
-        mistakes.append(f"component {id_!r} must be {what}, not {shown}{hint}")
+        what = "Bolt, BasicBolt or BatchBolt" if wants_bolt else "Spout"
+        mistakes.append(
+            f"component {id_!r} is {repr_of(component)}; allowed: an instance of {what}, or a function that "
+            f"@{'bolt' if wants_bolt else 'spout'} decorates"
+        )
     else:
         who = f"component {id_!r:.80}"
         methods = BOLT_METHODS if wants_bolt else SPOUT_METHODS
@@ -169,12 +160,8 @@ def _check_component(declarer: Declarer, mistakes: list[str]) -> ComponentSpec:
                 f"component {id_!r} is a {'BatchBolt' if wants_bolt else 'BatchSpout'} with blocking = True; allowed: "
                 f"False, or a {'Bolt' if wants_bolt else 'Spout'} with blocking = True"
             )
-        elif isinstance(component, AsyncBolt | AsyncSpout) and not component.blocking:
-            mistakes.append(f"component {id_!r} is asynchronous and has blocking = False; allowed: True")
         if isinstance(component, AsyncBolt):
-            in_flight = component.max_in_flight
-            if not isinstance(in_flight, int) or isinstance(in_flight, bool) or in_flight < 1:
-                mistakes.append(f"component {id_!r} has max_in_flight = {repr_of(in_flight)}; allowed: 1 and more")
+            _check_count(id_, "max_in_flight", component.max_in_flight, mistakes)
     executors, tasks = _check_parallelism(id_, declarer._parallelism, declarer._tasks, mistakes)
     outputs: dict[str, Stream] = {}
     if isinstance(component, Component):
@@ -216,21 +203,20 @@ def _check_methods(who: str, found: Any, methods: Iterable[str], mistakes: list[
 
 
 def _check_parallelism(id_: Any, executors: Any, tasks: Any, mistakes: list[str]) -> tuple[int, int]:
-    def count(what: str, value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            mistakes.append(f"component {id_!r} has {what} {value!r}; allowed: an integer from 1 up")
-            return 1
-        return value
-
-    n_executors = count("parallelism", executors)
-    if tasks is None:
-        return n_executors, n_executors
-    n_tasks = count("tasks", tasks)
-    if n_executors > n_tasks and isinstance(tasks, int) and tasks >= 1:
+    n_executors = _check_count(id_, "parallelism", executors, mistakes)
+    n_tasks = n_executors if tasks is None else _check_count(id_, "tasks", tasks, mistakes)
+    if n_executors > n_tasks:
         mistakes.append(
             f"component {id_!r} has {n_executors} executors for {n_tasks} tasks; executors cannot exceed tasks"
         )
     return n_executors, n_tasks
+
+
+def _check_count(id_: Any, what: str, value: Any, mistakes: list[str]) -> int:
+    if isinstance(value, int) and value >= 1:
+        return value
+    mistakes.append(f"component {id_!r} has {what} {repr_of(value)}; allowed: an integer from 1 up")
+    return 1
 
 
 def _check_config(id_: Any, config: Mapping[str, Any], mistakes: list[str]) -> dict[str, Any]:

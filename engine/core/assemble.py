@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from squall.engine.api.async_component import AsyncBolt
 from squall.engine.api.component import BasicBolt, BatchBolt, BatchSpout, Spout
@@ -26,7 +26,7 @@ from squall.engine.core.batch_spout import BatchSpoutExecutor, BatchSpoutTask
 from squall.engine.core.blocking import BlockingExecutor
 from squall.engine.core.blocking_spout import BlockingSpoutExecutor, BlockingSpoutTask, Emits
 from squall.engine.core.emit_paths import use_fast_emit, watch_batches, watch_rows
-from squall.engine.core.executor import SLICE_NS, AnyBolt, BoltExecutor, BoltTask, TaskCrashed, entry_of
+from squall.engine.core.executor import SLICE_NS, AnyBolt, BoltExecutor, BoltTask, TaskCrashed, call_for, entry_of
 from squall.engine.core.pending_limit import PendingLimit
 from squall.engine.core.spout_executor import TURN_NS, SpoutExecutor, SpoutTask
 from squall.engine.core.surroundings import Surroundings
@@ -50,8 +50,6 @@ from squall.engine.tracking.batch_answers import BatchAnswers
 from squall.engine.tracking.fate import Fate
 from squall.engine.tracking.open_messages import OpenMessages
 from squall.engine.tracking.peers import Peers
-
-T = TypeVar("T")
 
 
 class Assembler:
@@ -262,7 +260,7 @@ class Assembler:
             self.around.opening(task)
             call()
 
-        _guard(spec, task, doing, opening)
+        call_for(spec.id, task, doing, opening)
 
     def _copy(self, spec: ComponentSpec, task: int) -> Any:
         try:
@@ -273,14 +271,11 @@ class Assembler:
             raise TaskCrashed(spec.id, task, "its copying", error) from error
 
     def _emitter(self, spec: ComponentSpec, task: int, outbox: Outbox, context: TopologyContext) -> Emitter:
-        try:
-            emitter = Emitter(
-                spec.id, task, self.me, self.topology, self.plan, outbox, self.core.bits, self._rng, context,
-                spec.config.get("debug", self.config.debug), self.around.parts.open_batch, self.around.text_hash,
-            )
-        except BaseException as error:
-            raise TaskCrashed(spec.id, task, "prepare of a custom grouping", error) from error
-        self.core.emitters[task] = emitter
+        make = partial(
+            Emitter, spec.id, task, self.me, self.topology, self.plan, outbox, self.core.bits, self._rng, context,
+            spec.config.get("debug", self.config.debug), self.around.parts.open_batch, self.around.text_hash,
+        )
+        emitter = self.core.emitters[task] = call_for(spec.id, task, "prepare of a custom grouping", make)
         return emitter
 
     def _context(self, spec: ComponentSpec, task: int) -> TopologyContext:
@@ -295,8 +290,8 @@ class Assembler:
     def _hooks(self, spec: ComponentSpec, context: TopologyContext) -> Hooks | None:
         """The hooks the component added while it was opened, prepared; None if there are none."""
         hooks = cast("Hooks", context.hooks)
-        added = _guard(spec, context.task_id, "prepare of a hook", partial(hooks.open, self._conf_of(spec), context))
-        if not added:
+        prepare = partial(hooks.open, self._conf_of(spec), context)
+        if not call_for(spec.id, context.task_id, "prepare of a hook", prepare):
             return None
         self.core.hooks.append((spec.id, hooks))
         return hooks
@@ -323,10 +318,3 @@ class Assembler:
             self.around.report_error(spec.id, task, text_of_error(error))
 
         return report
-
-
-def _guard(spec: ComponentSpec, task: int, doing: str, call: Callable[[], T]) -> T:
-    try:
-        return call()
-    except BaseException as error:
-        raise TaskCrashed(spec.id, task, doing, error) from error

@@ -72,10 +72,7 @@ class BatchSpoutTask(SpoutTask):
         failed, failures = answers.take_failed()
         if failed:
             self.finished = False
-            try:
-                answers.spout.fail_batch(failed, failures)
-            except BaseException as error:
-                raise self.crashed("fail_batch", error) from error
+            self.call("fail_batch", answers.spout.fail_batch, failed, failures)
 
     def acker_died(self, is_its: Callable[[int], bool], failure: Failure) -> None:
         super().acker_died(is_its, failure)

@@ -5,9 +5,12 @@ Thread: the worker's loop, after its last turn; stops the threads that still exe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any
 
-from squall.engine.core.executor import TaskCrashed
+from squall.engine.core.executor import TaskCrashed, call_for
 
 if TYPE_CHECKING:
     from squall.engine.core.worker_core import WorkerCore
@@ -15,12 +18,16 @@ if TYPE_CHECKING:
 
 def close_tasks(core: WorkerCore) -> list[TaskCrashed]:
     """Call `close` and `cleanup` of every task, after `deactivate` of active spouts; returns the errors they raised."""
-    crashes = []
-    for spout in core.spouts:
+    crashes: list[TaskCrashed] = []
+
+    def collect(call: Callable[..., object], *arguments: Any) -> None:
         try:
-            spout.set_active(False)
+            call(*arguments)
         except TaskCrashed as crash:
             crashes.append(crash)
+
+    for spout in core.spouts:
+        collect(spout.set_active, False)
     for spout in core.spouts:
         spout.end()
     for runner in core.blocking:
@@ -31,13 +38,7 @@ def close_tasks(core: WorkerCore) -> list[TaskCrashed]:
         spout.stop()
     for component, task, user in core.users():
         method = "close" if task in core.spout_tasks else "cleanup"
-        try:
-            getattr(user, method)()
-        except BaseException as error:
-            crashes.append(TaskCrashed(component, task, method, error))
+        collect(call_for, component, task, method, partial(methodcaller(method), user))
     for component, hooks in core.hooks:
-        try:
-            hooks.close()
-        except BaseException as error:
-            crashes.append(TaskCrashed(component, hooks.task, "cleanup of a hook", error))
+        collect(call_for, component, hooks.task, "cleanup of a hook", hooks.close)
     return crashes

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Collection, MutableSequence
 from itertools import islice
 from sys import getrefcount
-from typing import Any
+from typing import Any, TypeVar
 
 from squall.engine.api.columns import ColumnBatch, Columns
 from squall.engine.api.component import BasicBolt, BatchBolt, Bolt
@@ -32,6 +32,8 @@ from squall.engine.flow.outbox import Outbox
 from squall.engine.foreign.methods import Returned
 from squall.engine.foreign.text import line_of_error, text_of_error, traceback_of
 from squall.engine.report.metrics import TaskStats
+
+T = TypeVar("T")
 
 
 def _refcount_of_unshared() -> int:
@@ -69,6 +71,14 @@ class TaskCrashed(SquallError):
         self.error_text = text_of_error(error)
         self.traceback_text = traceback_of(error)
         super().__init__(f"{component}[{task}] raised {self.error_text} in {doing}")
+
+
+def call_for(component: str, task: int, doing: str, call: Callable[[], T]) -> T:
+    """Call a task's code. Raises TaskCrashed for whatever it raises."""
+    try:
+        return call()
+    except BaseException as error:
+        raise TaskCrashed(component, task, doing, error) from error
 
 
 class TaskHung(TaskCrashed):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from squall.engine.api.component import Spout
 from squall.engine.api.failure import Failure
@@ -27,6 +27,8 @@ from squall.engine.tracking.fate import Letter
 from squall.engine.tracking.open_messages import OpenMessages
 
 MAX_WAITING = 2**63 - 1
+
+T = TypeVar("T")
 
 
 def waiting_count(spout: Spout) -> int:
@@ -163,20 +165,15 @@ class SpoutTask:
     def held_for_retry(self) -> int:
         """The spout's `waiting_count`. Raises TaskCrashed, but once: a worker that ends by it still publishes."""
         if not self._lied:
-            try:
-                self._held = waiting_count(self.user)
-            except BaseException as error:
-                self._lied = True
-                raise self.crashed("waiting_count", error) from error
+            self._lied = True
+            self._held = self.call("waiting_count", waiting_count, self.user)
+            self._lied = False
         return self._held
 
     @property
     def exhausted(self) -> bool:
         """Whether the spout says that it has nothing more to emit. Raises TaskCrashed."""
-        try:
-            return exhausted(self.user)
-        except BaseException as error:
-            raise self.crashed("exhausted", error) from error
+        return self.call("exhausted", exhausted, self.user)
 
     def ask(self) -> Any:
         """Call `next_tuple` of a spout that may wait in it. One that has said that it is exhausted is not called before
@@ -212,6 +209,13 @@ class SpoutTask:
         """The emits without a tree."""
         return self.collector.untracked
 
+    def call(self, doing: str, call: Callable[..., T], *arguments: Any) -> T:
+        """Call what calls the spout's method `doing`. Raises TaskCrashed for whatever that raises."""
+        try:
+            return call(*arguments)
+        except BaseException as error:
+            raise self.crashed(doing, error) from error
+
     def crashed(self, doing: str, error: BaseException) -> TaskCrashed:
         """Make the error for the worker to end by: the spout's method raised."""
         self.stats.errors += 1
@@ -222,10 +226,7 @@ class SpoutTask:
 
     def acker_died(self, is_its: Callable[[int], bool], failure: Failure) -> None:
         """Fail the trees of an acker that is gone; `is_its(root)` says which those are."""
-        try:
-            self.pending.acker_died(is_its, failure)
-        except BaseException as error:
-            raise self.crashed("on_failure", error) from error
+        self.call("on_failure", self.pending.acker_died, is_its, failure)
 
 
 class SpoutExecutor:
@@ -250,13 +251,8 @@ class SpoutExecutor:
             if task.active != active:
                 task.active = active
                 task.ask_anew()
-                self._guard(task, "activate" if active else "deactivate")
-
-    def _guard(self, task: SpoutTask, method: str) -> None:
-        try:
-            getattr(task.user, method)()
-        except BaseException as error:
-            raise task.crashed(method, error) from error
+                method = "activate" if active else "deactivate"
+                task.call(method, operator.methodcaller(method), task.user)
 
     def run(self, emits: int, may_send: bool = True) -> bool:
         """Expire overdue trees, send held messages if allowed, and ask each task for up to `emits` tuples; whether
@@ -270,14 +266,14 @@ class SpoutExecutor:
             self._at_hand[0] = task.task
             if task.adaptive is not None and now_ns >= task.adaptive.due_ns:
                 task.adapt(task.adaptive, now_ns)
-            if now_ns >= pending.table.due_ns and (pending.trees or pending.table.blocks.count) and self._expire(task):
-                worked = True
+            if now_ns >= pending.table.due_ns and (pending.trees or pending.table.blocks.count):
+                worked = task.call("on_failure", pending.expire) > 0 or worked
             if not emits or not task.active:
                 task.waits_for = CREDIT if task.active else INACTIVE
             elif self._emit(task, emits):
                 worked = True
-            if may_send and pending.fate.is_busy and self._send_held(task):
-                worked = True
+            if may_send and pending.fate.is_busy:
+                worked = task.call("on_dead_letter", pending.let_go, task.collector.send) or worked
         self._at_hand[0] = 0
         return worked
 
@@ -301,22 +297,10 @@ class SpoutExecutor:
             task.count_emits()
             task.pending.write_journal()
 
-    def _send_held(self, task: SpoutTask) -> bool:
-        try:
-            return task.pending.let_go(task.collector.send)
-        except BaseException as error:
-            raise task.crashed("on_dead_letter", error) from error
-
     def give_back(self, task: SpoutTask, letter: Letter) -> None:
         """A dead letter is to be emitted again."""
         task.finished = False
         task.pending.give_back(letter)
-
-    def _expire(self, task: SpoutTask) -> bool:
-        try:
-            return task.pending.expire() > 0
-        except BaseException as error:
-            raise task.crashed("on_failure", error) from error
 
     def _emit(self, task: SpoutTask, emits: int) -> bool:
         """Ask for up to `emits` tuples; whether there were any."""
