@@ -5,6 +5,9 @@ which anything else takes long, such as the bolt of a frequent key, is chosen se
 twice: of two tasks of one loop, the one with the shorter queue adds less. A task with a thread of its own has only its
 queue.
 
+Guarantees: tasks with even waits get even shares, and no task is left out for good: one that nothing is sent to has no
+queue soon, and gets its turns again.
+
 Decides only. Thread: the worker's loop.
 """
 
@@ -16,7 +19,7 @@ from squall.engine.api.plan import Plan
 from squall.engine.api.topology import LOCAL_OR_SHUFFLE, SHUFFLE, Topology
 from squall.engine.core.executor import BoltTask
 from squall.engine.flow.emitter import Emitter
-from squall.engine.flow.rounds import Shares, shares_of
+from squall.engine.flow.shuffle_rounds import Shares, shares_of
 
 
 class Balance:

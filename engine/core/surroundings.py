@@ -28,7 +28,7 @@ from squall.engine.tracking.acker import Acker
 from squall.engine.tracking.attempts import Journal
 from squall.engine.tracking.fate import TrialPermit
 from squall.engine.tracking.open_messages import OpenMessages
-from squall.engine.tracking.routing import Tracking
+from squall.engine.tracking.tracking import Tracking
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,10 @@
 
 Both are protocols. Their methods do what a worker without peers needs: nothing.
 
+Guarantees of every transport: a parcel is delivered once, or its sender gets its tracking messages back (`take_lost`);
+acks are delivered at most once; no call waits. Of every board: it tells the newest incarnation of each worker, so a
+death is seen at the latest with its successor.
+
 `ipc.data_plane.DataPlane` is the transport of a worker process, and of the proof; `squall.testing` has one of queues.
 `scheduler.worker.worker_board.WorkerBoard` implements `PeerBoard` on the status board.
 

@@ -7,6 +7,11 @@ its further (root, edge) pairs.
 A task has an open batch for each task that it may send to. Of few targets, all have theirs from the start, in a list,
 because that is the fastest to index. Of many, each gets its batch when it is chosen for the first time: else batches
 would grow with the square of the tasks, and memory and the start of workers with them.
+
+Guarantees: however a batch is cut, its tuples stay in their order, and the edges of a run that is cut XOR to the one
+that its tree knows. A tuple that is taken out leaves the runs of other trees as they are.
+
+Relies on: nobody but its owner touching it. Thread: one at a time, its owner's.
 """
 
 from __future__ import annotations

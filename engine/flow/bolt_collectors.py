@@ -25,9 +25,9 @@ from squall.engine.api.tuple import Anchors, Run, Tuple
 from squall.engine.errors import ComponentError
 from squall.engine.flow.anchoring import Anchoring, Owned, anchoring_of
 from squall.engine.flow.batch import Batch, OpenBatch
+from squall.engine.flow.batch_groupings import series_of
 from squall.engine.flow.emitter import UNNAMED, Emitter
 from squall.engine.flow.row_counts import RowCounts
-from squall.engine.flow.spread import series_of
 from squall.engine.foreign.given_columns import values_of
 from squall.engine.foreign.text import repr_of
 from squall.engine.plural import plural

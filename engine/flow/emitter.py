@@ -25,6 +25,7 @@ from squall.engine.api.topology import FIELDS, Subscription, Topology
 from squall.engine.errors import ComponentError
 from squall.engine.flow.anchoring import Anchoring, Owned
 from squall.engine.flow.batch import OpenBatch, OpenBatches, made, open_batches
+from squall.engine.flow.batch_groupings import Share, Spread, make_spread, named
 from squall.engine.flow.groupings import (
     ChooseMany,
     ChooseOne,
@@ -36,8 +37,7 @@ from squall.engine.flow.groupings import (
     number_in,
 )
 from squall.engine.flow.outbox import Outbox
-from squall.engine.flow.rounds import Rounds
-from squall.engine.flow.spread import Share, Spread, make_spread, named
+from squall.engine.flow.shuffle_rounds import Rounds
 from squall.engine.foreign.given_columns import ALLOWED, column_mistake
 from squall.engine.foreign.picklable import PickleCheck
 from squall.engine.foreign.sizes import row_bytes

@@ -5,7 +5,10 @@ on the tuple path a choice is the batch open to the task. `one` choosers return 
 path is optimised for; `many` choosers any number. Nothing here asks for a choice before it is chosen: choices may be
 made on demand (`engine.flow.batch`).
 
-Thread: the sending task's.
+Guarantees: equal keys go to the same task from every sender, also after a restart. A shuffle gives each target its
+turns, none keeps what it chose. A grouping of the user's that names a task which is no target is an error of its emit.
+
+Relies on: `stable_hash`, or one PYTHONHASHSEED in all processes that route a stream. Thread: the sending task's.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from squall.engine.api.topology import (
     Subscription,
 )
 from squall.engine.errors import ComponentError
-from squall.engine.flow.rounds import Rounds
+from squall.engine.flow.shuffle_rounds import Rounds
 from squall.engine.foreign.sizes import value_bytes
 from squall.engine.foreign.stable_hash import stable_hash
 from squall.engine.foreign.text import repr_of

@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from squall.engine.api.failure import WORKER_DIED, Failure
 from squall.engine.flow.blocks import Block, Flags
 from squall.engine.flow.parcel import Acks, BlockAcks
-from squall.engine.tracking.blocks import Blocks, TrackedBlock
+from squall.engine.tracking.tracked_blocks import Blocks, TrackedBlock
 
 # A tree's state is one int:  mask << 97 | spout_task << 66 | age << 64 | xor
 _XOR = (1 << 64) - 1

@@ -41,7 +41,7 @@ from squall.engine.api.failure import (
     Failure,
 )
 from squall.engine.foreign.identity import digest_of, key_of
-from squall.engine.tracking.pending import OpenBlock
+from squall.engine.tracking.pending_table import OpenBlock
 
 SUSPECT_STRIKES = 2
 REMEMBERED = 1_500_000

@@ -31,7 +31,7 @@ from squall.engine.report.metrics import SpoutStats
 from squall.engine.tracking.attempts import Changes, Journal
 from squall.engine.tracking.batch_answers import BatchAnswers
 from squall.engine.tracking.fate import Fate, Held, Letter, TrialPermit
-from squall.engine.tracking.pending import OpenBlock, PendingTable
+from squall.engine.tracking.pending_table import OpenBlock, PendingTable
 
 Init = Callable[[int, int, int, int], None]
 """(root, xor, spout task, mask) -> None: tells the acker of a new tree."""

@@ -3,9 +3,14 @@
 A tree's mask has the bit of every worker incarnation that its tuples were sent to. When one dies, exactly the trees
 with its bit may have lost tuples.
 
+Guarantees: a bit stands for one incarnation among those that tuples may still be on their way to. An incarnation that
+was told dead stays dead.
+
 A bit stands for (worker, incarnation modulo 16), so incarnations share bits: at any time the eight before the present
 count as dead and the eight from the present on as not dead. A bit is reused only after eight more deaths of that
 worker; a message that late is left to the message timeout.
+
+Relies on: incarnations of a worker rising by one. Thread: the worker's loop.
 """
 
 from __future__ import annotations
@@ -31,7 +36,7 @@ class Peers:
         return self._alive[worker]
 
     def update(self, worker: int, incarnation: int, alive: bool) -> bool:
-        """Learn about a worker; whether an incarnation is newly dead to which tuples may have been sent.
+        """Learn about a worker; return True if an incarnation is newly dead to which tuples may have been sent.
 
         The replacement of one whose death was known before is no such news: tuples that wait for it are not lost.
         """

@@ -15,8 +15,8 @@ from squall.engine.flow.batch import Batch, OpenBatch
 from squall.engine.flow.bolt_collectors import BasicCollector
 from squall.engine.flow.parcel import BlockAcks
 from squall.engine.tracking.acker import Acker
-from squall.engine.tracking.blocks import TrackedBlock
 from squall.engine.tracking.open_messages import OpenMessages
+from squall.engine.tracking.tracked_blocks import TrackedBlock
 from tests.sim import invariants
 from tests.sim.cores import Cluster
 from tests.sim.halves import run_halves

@@ -20,7 +20,7 @@ from squall.engine.flow.parcel import Acks, Parcel
 from squall.engine.tracking.acker import Acker
 from squall.engine.tracking.open_messages import OpenMessages
 from squall.engine.tracking.peers import Peers
-from squall.engine.tracking.routing import Tracking
+from squall.engine.tracking.tracking import Tracking
 from squall.ipc.ack_rings import AckRings, Told
 from squall.ipc.link import LinkReceiver, LinkSender, Missed
 from tests.sim import invariants

@@ -14,8 +14,8 @@ from squall.engine.flow.blocks import Block, BlockBatch, column_of, words_of
 from squall.engine.flow.ids import ACKER_BITS, EdgeIds
 from squall.engine.flow.parcel import Parcel
 from squall.engine.flow.row_counts import RowCounts
-from squall.engine.tracking.blocks import TrackedBlock
-from squall.engine.tracking.pending import OpenBlock
+from squall.engine.tracking.pending_table import OpenBlock
+from squall.engine.tracking.tracked_blocks import TrackedBlock
 from squall.ipc import codec
 
 ELSEWHERE = 4

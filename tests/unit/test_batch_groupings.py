@@ -9,8 +9,8 @@ import pytest
 from squall.engine.api.columns import Columns
 from squall.engine.api.stream import Stream
 from squall.engine.api.topology import FIELDS, Subscription
+from squall.engine.flow.batch_groupings import make_spread
 from squall.engine.flow.groupings import Keys, TextHash, fields_chooser
-from squall.engine.flow.spread import make_spread
 from squall.engine.foreign.stable_hash import stable_hash
 
 SHAPE = Stream("value")
