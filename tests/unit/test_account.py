@@ -7,14 +7,12 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from squall import ReplayingSpout
 from squall.cli.run import exit_code
 from squall.cli.shown.report_text import account_text, untracked_lines, wait_lines
-from squall.cli.standing import left_pending
 from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.component import BasicBolt, Bolt, Spout
 from squall.engine.api.config import Config
@@ -30,7 +28,7 @@ from squall.engine.core.transport import NoPeers, NoTransport
 from squall.engine.core.turn import Turn
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.errors import ComponentError, FailedTuple
-from squall.engine.report.account import ACCOUNT_COLUMNS, Unfinished, account_of
+from squall.engine.report.account import ACCOUNT_COLUMNS, account_of
 from squall.engine.report.run_report import RunReport, build_report
 from squall.engine.tracking.peers import Peers
 
@@ -276,13 +274,6 @@ def test_what_a_spout_holds_for_a_retry_waits() -> None:
     assert "0 failed, 0 dead letters, 5 waiting for a retry, 0 pending" in account_text(report.to_dict())
 
 
-def test_untracked_tuples_have_columns_of_their_own() -> None:
-    report = run(Once(10, ids=False), RefusesOdd())
-    assert (report.emitted, report.acked, report.untracked_emitted) == (0, 0, 10)
-    assert report.untracked == (10, 10, 0, 0, 0)
-    assert exit_code(report) == 0
-
-
 def test_an_emit_that_is_refused_is_no_attempt() -> None:
     class Careless(Once):
         def next_tuple(self) -> None:
@@ -316,21 +307,6 @@ def _untracked_topology() -> Any:
     builder.set_spout("spout", Once(10, ids=False))
     builder.set_bolt("bolt", RefusesOdd()).shuffle_grouping("spout")
     return builder.build()
-
-
-@pytest.mark.parametrize(
-    ("left", "text"),
-    [
-        (Unfinished(0), ""),
-        (Unfinished(1), "1 message was pending at the limit of 2 s"),
-        (Unfinished(0, 100), "nothing was pending, but 100 failed messages waited for a retry"),
-        (Unfinished(3, 1), "3 messages were pending at the limit of 2 s and 1 failed message waited for a retry"),
-    ],
-)
-def test_a_drain_names_what_waits_for_a_retry(left: Unfinished, text: str) -> None:
-    them = "it" if left == 1 else "them"
-    expected = f"{text}: a source that can be read again emits {them} again, any other does not"
-    assert left_pending(left, 2.0, 2.1) == (expected if text else "nothing was pending")
 
 
 def test_a_spout_says_what_it_waits_for() -> None:

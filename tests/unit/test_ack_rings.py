@@ -40,18 +40,6 @@ def test_acks_of_blocks_keep_every_word_and_mask(words: memoryview) -> None:
     assert other.take() == [(0, 5, 18, acks) for acks in told]
 
 
-def test_a_full_ring_refuses_until_something_was_taken(words: memoryview) -> None:
-    one, other = rings(words, 0), rings(words, 1)
-    told = 0
-    while one.tell(1, 1, told, Acks({told: told})):
-        told += 1
-    assert told == ring_words(3) // 6  # a chunk of one ack: its proof, three words and a pair
-    assert [chunk[2] for chunk in other.take()] == list(range(told))
-    assert not one.tell(1, 1, 0, Acks({1: 1}))
-    other.confirm()
-    assert one.tell(1, 1, 0, Acks({1: 1}))
-
-
 def test_any_sizes_in_any_turns(seed: int) -> None:
     """Rings go round many times, with ends of every length left over."""
     rng = random.Random(seed)

@@ -418,13 +418,6 @@ def test_so_do_the_taps_of_a_chaos_run(tmp_path: Path) -> None:
         assert [row[0] for row in cluster.emitted["double"]] == [0, 2, 4, 6, 8]
 
 
-def test_also_beside_the_loop_of_a_notebook() -> None:
-    async def cell() -> Any:
-        return complete_topology(numbered(Double()))
-
-    assert len(asyncio.run(cell())["double"]) == 5
-
-
 def test_a_spout_that_waits_is_cancelled_at_its_end() -> None:
     entered = threading.Event()
     said: list[str] = []

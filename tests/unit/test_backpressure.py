@@ -98,20 +98,6 @@ def test_what_waits_for_another_worker_stops_the_spouts_and_holds_its_bolt() -> 
         assert (pressure.congested, pressure.stalled, feeder.held > 0) == (full, full, full)
 
 
-def test_one_huge_value_among_small_ones_fills_the_queue() -> None:
-    spout, sink = Feeder(), DoesBasic(lambda bolt, tup, out: None)
-    rig = rig_of(chain(spout, sink))
-    reopen = close(rig, "bolt-1")
-    for n in range(100):
-        spout.feed(bytes(MIB if n == 50 else 10), id=n)
-    rig.settle()
-    assert queued(rig, "bolt-1") > MIB
-    assert rig.core.pressure.congested
-    reopen()
-    rig.settle()
-    assert len(sink.seen) == 100
-
-
 # Threads
 
 

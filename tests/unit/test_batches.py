@@ -49,19 +49,6 @@ def test_batch_bolts_and_row_bolts_follow_each_other(first: str, second: str) ->
     assert sorted(spout.all_acked) == ["x", "y", "z"]
 
 
-def test_one_row_fails_alone() -> None:
-    rig, spout = fed(DoesBatch(fails("b"), ("value",)), DoesBatch(nothing))
-    spout.feed(["a", "b", "c"], ids=[1, 2, 3])
-    rig.settle()
-    assert sorted(spout.all_acked) == [1, 3]
-    [([message_id], [failure])] = spout.failed
-    assert (message_id, failure.reason, failure.error, failure.component) == (2, FAILED, "b is wrong", "bolt-1")
-    assert (rig.pending, rig.tracked) == (0, 0)
-    rig.core.refresh_gauges()
-    stats = rig.core.stats[rig.plan.tasks_of("bolt-1")[0]]
-    assert (stats.executed, stats.acked, stats.failed) == (3, 2, 1)
-
-
 # ---- which row came of which ----
 
 
@@ -436,24 +423,16 @@ def test_a_spout_is_asked_for_no_more_rows_than_may_be_open() -> None:
 
 
 class Bursts(BatchFeeder):
-    """Emits all that was fed to it in one call, and a row after each batch if `row_after` is set."""
-
-    row_after: Any = None
+    """Emits all that was fed to it in one call."""
 
     def next_batch(self, rows: int) -> None:
         while self.queue:
             self.collector.emit_batch(*self.queue.popleft())
-            if self.row_after is not None:
-                self.collector.emit((self.row_after,), self.row_after)
-
-
-def bursts(*bolts: AnyBolt, outputs: Any = ("value",)) -> tuple[Rig, Bursts]:
-    rig = Rig(chain(Bursts(outputs), *bolts))
-    return rig, rig.user("spout")
 
 
 def test_short_batches_of_a_turn_reach_the_bolt_as_one() -> None:
-    rig, spout = bursts(DoesBatch(fails("c"), ("value",)), DoesBatch(nothing))
+    rig = Rig(chain(Bursts(("value",)), DoesBatch(fails("c"), ("value",)), DoesBatch(nothing)))
+    spout = rig.user("spout")
     spout.feed(["a", "b"], ids=[1, 2])
     spout.feed(("c",), ids=(3,))
     spout.feed(["d", "e"], ids=range(4, 6))
@@ -506,16 +485,3 @@ def test_hooks_see_every_row() -> None:
         ("emit", ("a",), 1), ("emit", ("b",), 1), ("emit", ("a",), 1), ("emit", ("b",), 1), ("execute", ("a",)),
         ("execute", ("b",)), ("ack", "a"), ("fail", "b"), ("spout ack", 1, True), ("spout fail", 2, FAILED),
     ], key=str)
-
-
-def test_an_ordinary_spout_may_emit_a_batch() -> None:
-    class Plain(Feeder):
-        def next_tuple(self) -> None:
-            if self.queue:
-                self.queue.clear()
-                self.collector.emit_batch((["a", "b"],), [1, 2])
-
-    rig = Rig(chain(Plain(), DoesBatch(nothing)))
-    rig.user("spout").feed()
-    rig.settle()
-    assert sorted(rig.user("spout").acked) == [1, 2]

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.corpus import Corpus
 from benchmarks.measured import Measured, Unavailable
 from benchmarks.paced import BUCKETS, Due, Latency, Pace, bucket_of, percentile_ms, read_histogram
-from benchmarks.results import Curve, Part, Plot, keep, read_kept, render, throughput_rows
+from benchmarks.results import Curve, Part, Plot, keep, read_kept, throughput_rows
 from benchmarks.rounds import Yardstick, alternate
 
 
@@ -52,20 +52,6 @@ def test_what_cannot_be_had_is_named_and_asked_once(tmp_path: Path) -> None:
     assert rows[1] == ["1e+06", "1.00", "1.00 to 1.00", ""]
 
 
-def test_rounds_take_turns(tmp_path: Path) -> None:
-    order: list[str] = []
-
-    def note(name: str, rounds: int | None = None) -> Yardstick:
-        def run(text: Corpus, workers: int, repeat: int) -> Measured:
-            order.append(name)
-            return Measured(1.0, 1, 1)
-
-        return Yardstick(name, run, 1, 1, rounds)
-
-    alternate([note("a"), note("b", rounds=1)], corpus(tmp_path), 2)
-    assert order == ["a", "b", "a"]
-
-
 def part(title: str) -> Part:
     plot = Plot("p", "P", "x", "y", [Curve("c", [1.0], [2.0])], bars=[("b", 2.0, 1.0, 3.0)])
     return Part(title, "About.", ["what", "figure"], [["a|b", "1"]], [plot])
@@ -79,14 +65,6 @@ def test_a_part_is_replaced_and_others_stay(tmp_path: Path) -> None:
     assert {name: each.title for name, each in kept.items()} == {"storm": "Storm", "start": "new"}
     assert kept["storm"].plots == part("Storm").plots
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_results_show_tables_commands_and_figures() -> None:
-    text = render({"a": part("Word count")})
-    assert "## Word count" in text
-    assert "| a\\|b | 1 |" in text
-    assert "`make bench`, " in text
-    assert "![P](figures/p.svg)" in text
 
 
 def test_percentiles_are_upper_edges() -> None:

@@ -37,17 +37,6 @@ class Keep(BasicBolt):
         self.__dict__.update(held)
 
 
-class Careful:
-    """Leaves its lock behind, as a class that is to be pickled should."""
-
-    def __init__(self, more: object = None) -> None:
-        self.lock = threading.Lock()
-        self.more = more
-
-    def __getstate__(self) -> dict[str, object]:
-        return {"more": self.more}
-
-
 def topology_of(bolt: BasicBolt) -> Topology:
     builder = TopologyBuilder()
     builder.set_spout("numbers", Numbers())
@@ -65,22 +54,6 @@ def refusal(bolt: BasicBolt, by_value: ModuleType | None = None) -> str:
 
 
 # What can travel
-
-
-def test_round_trip_in_this_process() -> None:
-    topology = topology_of(Keep(count=3, names=["a", "b"]))
-    back = blob.load(blob.dump(topology), [])
-    assert list(back.components) == ["numbers", "keep"]
-    assert back["keep"].component.__dict__ == {"count": 3, "names": ["a", "b"]}
-    assert back["keep"].subscriptions == topology["keep"].subscriptions
-    assert type(back["keep"].component) is Keep
-
-
-def test_lambdas_and_closures_travel() -> None:
-    factor = 3
-    bolt = Keep(times=lambda n: n * factor, careful=Careful())
-    back = blob.load(blob.dump(topology_of(bolt)), [])["keep"].component
-    assert back.__dict__["times"](5) == 15
 
 
 def test_each_task_gets_an_object_of_its_own() -> None:
@@ -134,18 +107,6 @@ def test_bytes_that_are_no_topology() -> None:
         blob.load(blob.dump(topology_of(Keep()))[:-20], [])
     with pytest.raises(ClusterError, match="the code store holds a dict where a topology should be"):
         blob.load(pickle.dumps({}), [])
-
-
-def test_module_that_the_worker_does_not_have() -> None:
-    module = ModuleType("nowhere_to_be_found")
-    sys.modules["nowhere_to_be_found"] = module
-    module.Lost = type("Lost", (Keep,), {"__module__": "nowhere_to_be_found"})  # type: ignore[attr-defined]
-    try:
-        data = blob.dump(topology_of(module.Lost()))
-    finally:
-        del sys.modules["nowhere_to_be_found"]
-    with pytest.raises(ClusterError, match="in a worker: ModuleNotFoundError: No module named 'nowhere_to_be_found'"):
-        blob.load(data, [])
 
 
 def test_import_path_is_extended_once(monkeypatch: pytest.MonkeyPatch) -> None:

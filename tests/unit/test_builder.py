@@ -102,14 +102,6 @@ def test_all_mistakes_are_listed_at_once() -> None:
     assert len(text.split("\n")) == 9
 
 
-def test_an_unknown_stream_is_named_with_what_there_is() -> None:
-    builder = good()
-    builder.set_bolt("x", Split()).shuffle_grouping("lines", stream="nope")
-    mistake = only_mistake_of(builder)
-    for part in ("'x'", "'nope'", "'lines'", "'default', 'bad', 'to'"):
-        assert part in mistake
-
-
 @pytest.mark.parametrize("grouping", ["fields_grouping", "partial_key_grouping"])
 def test_an_unknown_field_and_no_field_are_named(grouping: str) -> None:
     builder = good()
@@ -158,14 +150,6 @@ def test_fields_that_a_bolt_needs_are_in_each_of_its_inputs() -> None:
     assert only_mistake_of(builder) == (
         "bolt 'x' needs field 'why', which stream 'default' of 'lines' does not have; its fields: line"
     )
-
-
-def test_settings_of_one_component() -> None:
-    builder = good()
-    builder.set_bolt("x", Split()).shuffle_grouping("lines").set_config(
-        **{"topology.tick.tuple.freq.secs": 2, "debug": True}
-    )
-    assert builder.build()["x"].config == {"tick_tuple_freq_secs": 2.0, "debug": True}
 
 
 def test_components_are_ordered_by_their_distance_from_spouts() -> None:

@@ -8,10 +8,8 @@ import pytest
 
 from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.collectors import BasicCollector
-from squall.engine.api.component import CustomGrouping
 from squall.engine.api.failure import Failure
 from squall.engine.api.tuple import Tuple
-from squall.engine.core.executor import TaskCrashed
 from tests.unit.net import TIMEOUT_SECS, pending, placed, tracked
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain, emits, keeps, work
 
@@ -120,18 +118,3 @@ def test_components_see_their_settings() -> None:
     conf = rig.user("spout").conf
     assert (conf["max_spout_pending"], conf["my.key"], conf["squall.max.attempts"]) == (5, "mine", 3)
     assert rig.user("bolt").conf["max_spout_pending"] != 5
-
-
-@pytest.mark.parametrize("method", ["prepare", "choose_tasks"])
-def test_what_a_custom_grouping_raises_names_the_sender(method: str) -> None:
-    def raises(*args: Any) -> None:
-        raise ValueError("no way")
-
-    spout = Feeder()
-    builder = TopologyBuilder()
-    builder.set_spout("spout", spout)
-    grouping = type("Raises", (CustomGrouping,), {method: raises})()
-    builder.set_bolt("bolt", Does(acks)).custom_grouping("spout", grouping)
-    spout.feed("x", id=1)
-    with pytest.raises(TaskCrashed, match=r"^spout\[3\] raised ValueError: no way in "):
-        Rig(builder).settle()

@@ -116,8 +116,6 @@ def finish(net: Net, ledger: Ledger) -> None:
         assert [early(acker) for acker in core.ackers.values()] == [0] * len(core.ackers)
 
 
-
-
 @pytest.mark.parametrize("number", range(12))
 def test_in_any_interleaving_everything_is_acked_and_nothing_left(seed: int, number: int) -> None:
     net, ledger = make_net(random.Random(seed), failing=0)

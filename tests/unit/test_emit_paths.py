@@ -27,7 +27,6 @@ from squall.engine.core.surroundings import PRODUCT, Parts, Surroundings
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.errors import FailedTuple
 from squall.engine.flow.batch import Batch
-from squall.engine.flow.spout_collector import SpoutCollector
 from squall.engine.foreign.identity import key_of
 from squall.engine.foreign.stable_hash import stable_hash
 from squall.engine.tracking.acker import Acker
@@ -357,16 +356,6 @@ def test_a_fast_path_does_what_the_plain_one_does(case: Case) -> None:
     assert outcome(case, PRODUCT) == outcome(case, PLAIN)
 
 
-@pytest.mark.parametrize("grouping", ONE_TARGET)
-@pytest.mark.parametrize("kind", KINDS)
-def test_whatever_is_wrong_with_a_value(kind: str, grouping: str) -> None:
-    for odd in ODD_KEYS:
-        for values in ((odd, 1), ("a", odd), [odd, odd]):
-            calls = [Call(values, message_id=5), Call(("a", 1), message_id=6), Call(values, message_id=7)]
-            case = Case(kind, grouping, 2, calls, [(1, False, [Row(calls)])])
-            assert outcome(case, PRODUCT) == outcome(case, PLAIN), values
-
-
 # ---- that the comparison can fail ----
 
 Mutate = Callable[[AnyCollector, Emit], Emit]
@@ -446,10 +435,3 @@ def test_what_goes_to_one_task_goes_fast(kind: str, grouping: str) -> None:
 def test_everything_else_goes_the_plain_way(case: Case) -> None:
     collector = collector_of(case)
     assert collector.emit.__func__ is type(collector).emit
-
-
-def test_a_collector_without_a_path_goes_the_plain_way() -> None:
-    case = Case("spout", "fields", 2, [], [])
-    [(_, spout)] = core_of(case, PLAIN, Script(case)).spout_tasks.values()
-    assert isinstance(spout.collector, SpoutCollector)
-    assert spout.collector.emit.__func__ is SpoutCollector.emit  # type: ignore[attr-defined]

@@ -42,9 +42,6 @@ class ListId(list):  # type: ignore[type-arg]
     """An id that cannot be hashed: it is recognised by its content."""
 
 
-# ---- the acker ----
-
-
 # ---- messages ----
 
 

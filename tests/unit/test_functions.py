@@ -229,13 +229,6 @@ def test_a_source_that_can_be_read_from_an_index_goes_on_after_a_death(source: A
         assert again.emitted["source"] == [], "the end was stored"
 
 
-def test_any_other_source_begins_anew(tmp_path: Path) -> None:
-    for _ in range(2):
-        with SimulatedCluster(chain(numbers), state_root=tmp_path) as cluster:
-            cluster.run_until(lambda: cluster.drained, 10, "it was drained")
-            assert cluster.emitted["source"] == [(0,), (1,), (2,), (3,), (4,)]
-
-
 def test_a_hole_is_read_again(tmp_path: Path) -> None:
     """Records behind one that is not acked are emitted again; the one itself is not lost."""
 
@@ -300,18 +293,6 @@ def test_a_function_of_a_module_travels_by_name() -> None:
     assert again is not square, "each task has an object of its own"
     assert again.function is square.function
     assert copy.copy(numbers) is not numbers
-
-
-def test_a_closure_travels_by_value() -> None:
-    factor = 3
-
-    @bolt("x")
-    def times(tup: Any) -> int:
-        return int(tup["n"]) * factor
-
-    back = blob.load(blob.dump(chain(numbers, times)), [])["bolt-1"].component
-    assert back({"n": 5}) == 15
-    assert blob.copy_component(blob.load(blob.dump(chain(numbers, back)), [])["bolt-1"])({"n": 5}) == 15
 
 
 def test_taps_of_a_chaos_run_fit_around_functions(tmp_path: Path) -> None:

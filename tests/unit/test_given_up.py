@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from squall import Config, Failure, Spout, SpoutCollector, TopologyContext
-from squall.engine.core.executor import TaskCrashed
 from squall.engine.report.metrics import SpoutStats
 from squall.engine.tracking.attempts import Remembered
 from squall.engine.tracking.open_messages import OpenMessages
 from squall.testing.simulated import SimulatedCluster
-from tests.unit.rig import Does, Rig, acks, chain
+from tests.unit.rig import Does, acks, chain
 
 
 class Picky(Spout):
@@ -92,18 +91,3 @@ def test_one_that_is_in_the_ledger_already_is_not_written_there_again() -> None:
     second.bury("m", ("1",), failure)
     second.bury("m", ("2",), failure)
     assert written == [("1",), ("2",)]
-
-
-def test_wrong_use_is_named() -> None:
-    class Wrong(Picky):
-        def next_tuple(self) -> None:
-            self.collector.give_up(*self.arguments)
-
-    for arguments, said in (
-        (((1,), None, "why"), "gave up a message without an id; allowed: any id but None"),
-        (((1, 2), 1, "why"), "2 values"),
-    ):
-        spout = Wrong(2)
-        spout.arguments = arguments  # type: ignore[attr-defined]
-        with pytest.raises(TaskCrashed, match=said):
-            Rig(chain(spout, Does(acks))).settle()

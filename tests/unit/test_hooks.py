@@ -162,18 +162,6 @@ def test_basic_bolts_are_seen_acking_after_execute_and_failing_by_failed_tuple()
     assert (feeder.acked, feeder.reasons) == ([1], [(2, "failed")])
 
 
-def test_hook_that_raises_counts_as_its_component() -> None:
-    class Broken(TaskHook):
-        def bolt_execute(self, info: BoltExecuteInfo) -> None:
-            raise KeyError("hook")
-
-    feeder = Feeder()
-    made = rig(feeder, HookedBolt(Broken(), acks))
-    feeder.feed("x", id=1)
-    with pytest.raises(TaskCrashed, match=r"bolt\[2\] raised KeyError: 'hook' in execute"):
-        made.settle()
-
-
 def test_what_is_no_hook_is_refused_and_so_is_one_that_comes_late() -> None:
     with pytest.raises(TaskCrashed, match=r"source\[\d\] adds 'x' as a hook; allowed: a TaskHook"):
         rig(HookedFeeder("x"), Does(acks))

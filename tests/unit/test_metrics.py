@@ -11,13 +11,10 @@ import pytest
 from squall.engine.api.user_metrics import COUNTER, UserMetrics, summarise
 from squall.engine.errors import ComponentError
 from squall.engine.report.metrics import (
-    FIRST_GAUGE,
     HISTOGRAM_BUCKETS,
-    TASK_COUNTERS,
     TaskStats,
     bucket_bounds,
     bucket_of,
-    merge,
     percentile_ms,
 )
 from squall.ipc.metric_file import CELLS_BYTES, MetricFile, read_metrics
@@ -31,12 +28,6 @@ def test_buckets_leave_no_gap_and_do_not_overlap() -> None:
     assert bucket_bounds(0) == (0, 1)
 
 
-def test_a_bucket_is_at_most_a_sixteenth_wide() -> None:
-    for index in range(16, HISTOGRAM_BUCKETS):
-        low, high = bucket_bounds(index)
-        assert (high - low) / low <= 1 / 16
-
-
 def test_percentiles_are_within_a_sixteenth_of_the_truth(seed: int) -> None:
     rng = random.Random(seed)
     stats = TaskStats()
@@ -46,26 +37,6 @@ def test_percentiles_are_within_a_sixteenth_of_the_truth(seed: int) -> None:
     for fraction in (0.5, 0.9, 0.99, 1.0):
         true = micros[max(0, round(fraction * len(micros)) - 1)]
         assert percentile_ms(stats.histogram, fraction) * 1000 == pytest.approx(true, rel=1 / 16, abs=1)
-
-
-def test_merging_adds() -> None:
-    one, other = TaskStats(), TaskStats()
-    for stats, latencies in ((one, (1, 2, 3)), (other, (3, 400))):
-        for micros in latencies:
-            stats.observe_ns(micros * 1000)
-    total = merge([one.histogram, other.histogram])
-    assert sum(total) == 5
-    assert total[3] == 2
-    assert merge([]) == [0] * HISTOGRAM_BUCKETS
-
-
-def test_counters_come_in_order_with_gauges_last() -> None:
-    stats = TaskStats()
-    assert stats.counters() == [0] * len(TASK_COUNTERS)
-    stats.emitted, stats.pending = 3, 5
-    counters = dict(zip(TASK_COUNTERS, stats.counters(), strict=True))
-    assert (counters["emitted"], counters["pending"]) == (3, 5)
-    assert TASK_COUNTERS[FIRST_GAUGE:] == ("pending", "exhausted", "in_queue", "waiting", "unreplayed", "limit")
 
 
 def test_counters_add_up_over_tasks() -> None:

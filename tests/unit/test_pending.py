@@ -7,13 +7,11 @@ from typing import Any
 import squall.engine.tracking.attempts
 from squall.engine.api.component import Spout
 from squall.engine.api.failure import FAILED, TIMEOUT, WORKER_DIED, Failure
-from squall.engine.api.tuple import Tuple
 from squall.engine.clock import NS_PER_SEC, ManualClock
 from squall.engine.report.metrics import SpoutStats
 from squall.engine.tracking.attempts import Limits
 from squall.engine.tracking.fate import Fate
 from squall.engine.tracking.open_messages import OpenMessages
-from tests.unit.rig import Does, Feeder, Rig, chain
 
 TIMEOUT_SECS = 10
 WHY = Failure(FAILED, "bolt", 3, "node-1:6700", "bad luck")
@@ -68,19 +66,6 @@ def test_the_acker_is_told_and_the_answer_comes_once() -> None:
     assert len(table) == 0
     assert (table.stats.acked, table.stats.failed) == (1, 0)
     assert sum(table.stats.histogram) == 1
-
-
-def test_a_late_answer_to_an_earlier_attempt_does_not_touch_the_next() -> None:
-    table = Table()
-    table.emit(1, "a")
-    table.failed(1, WHY)
-    table.emit(2, "a")
-    table.acked(1)
-    table.failed(1, WHY)
-    assert len(table) == 1
-    table.acked(2)
-    assert table.spout.got == [("fail", "a"), ("ack", "a")]
-    assert table.stats.replayed == 1
 
 
 def test_a_tree_times_out_when_its_time_is_up_and_not_before() -> None:
@@ -142,46 +127,3 @@ def test_a_spout_may_emit_again_while_it_is_told() -> None:
     assert len(table) == 3
     assert spout.failures[-1].reason == WORKER_DIED
     assert spout.failures[-1].attempt == 2
-
-
-def test_when_an_acker_dies_its_trees_fail_and_no_others() -> None:
-    table = Table()
-    for root in range(1, 7):
-        table.emit(root, root)
-    table.acker_died(lambda root: root % 2 == 0)
-    assert table.spout.got == [("fail", 2), ("fail", 4), ("fail", 6)]
-    assert {failure.reason for failure in table.spout.failures} == {WORKER_DIED}
-    assert len(table) == 3
-
-
-# ---- Storm's integration tests of time-outs, with the precise timeout ----
-
-
-def test_reset_timeout() -> None:
-    """Tuple 1 is reset by later ones and acked in the end, tuple 2 fails."""
-
-    def execute(bolt: Does, tup: Tuple) -> None:
-        if tup[0] == "reset":
-            bolt.collector.reset_timeout(bolt.kept[0])
-            bolt.collector.ack(tup)
-        elif tup[0] == "ack":
-            bolt.collector.ack(bolt.kept[0])
-            bolt.collector.ack(tup)
-        else:
-            bolt.kept.append(tup)
-
-    spout = Feeder()
-    rig = Rig(chain(spout, Does(execute)), message_timeout_secs=TIMEOUT_SECS)
-    spout.feed("first", id=1)
-    spout.feed("second", id=2)
-    rig.settle()
-    for message_id in (3, 4, 5):
-        rig.advance(6)
-        spout.feed("reset", id=message_id)
-        rig.settle()
-    assert spout.reasons == [(2, "timeout")]
-    spout.feed("ack", id=6)
-    rig.settle()
-    assert spout.acked == [3, 4, 5, 1, 6]
-    rig.advance(100)
-    assert spout.reasons == [(2, "timeout")]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from squall.scheduler.common.messages import ComponentSummary, ExecutorRef, SlotRef
-from squall.scheduler.nimbus.placement import interleave, place, replace_lost, task_layout
+from squall.scheduler.nimbus.placement import place, replace_lost, task_layout
 
 
 def component(id: str, executors: int, tasks: int | None = None, kind: str = "bolt") -> ComponentSummary:
@@ -18,14 +18,6 @@ def component(id: str, executors: int, tasks: int | None = None, kind: str = "bo
 
 def slots(nodes: int, ports: int) -> list[SlotRef]:
     return [SlotRef(f"node-{n}", 6700 + p) for n in range(1, nodes + 1) for p in range(ports)]
-
-
-WORD_COUNT = [
-    component("lines", 2, kind="spout"),
-    component("split", 2),
-    component("count", 2),
-    component("__acker", 2, kind="acker"),
-]
 
 
 def kinds_of(components: list[ComponentSummary]) -> dict[str, str]:
@@ -43,19 +35,6 @@ def test_task_ids_run_over_components_sorted_by_id() -> None:
         ExecutorRef("a", 3, 3),
         ExecutorRef("b", 4, 5),
     ]
-
-
-def test_slots_are_interleaved_over_nodes() -> None:
-    mixed = [SlotRef("node-2", 6700), SlotRef("node-1", 6701), SlotRef("node-1", 6700), SlotRef("node-1", 6702)]
-    assert [str(slot) for slot in interleave(mixed)] == ["node-1:6700", "node-2:6700", "node-1:6701", "node-1:6702"]
-
-
-def test_word_count_on_two_workers_gives_each_one_of_everything() -> None:
-    placed = place(task_layout(WORD_COUNT), 2, slots(2, 2), kinds_of(WORD_COUNT))
-    assert placed is not None
-    workers, work = placed
-    assert [str(slot) for slot in workers] == ["node-1:6700", "node-2:6700"]
-    assert counts(work) == [Counter(["lines", "split", "count", "__acker"])] * 2
 
 
 def test_a_single_acker_goes_where_the_spout_is() -> None:
@@ -95,16 +74,6 @@ def test_a_lost_single_bolt_goes_to_the_worker_with_fewer_spouts() -> None:
     work = [[first], [bolt], [second], [sink]]
     found = replace_lost(workers, work, 3, workers[:3], kinds_of(components))
     assert found == (workers[:3], [[first], [bolt, sink], [second]])
-
-
-def test_storm_over_parallelism() -> None:
-    """Storm's testOverParallelismAssignment: 42 executors on 7 workers."""
-    components = [component("1", 21), component("2", 9), component("3", 2), component("4", 10)]
-    placed = place(task_layout(components), 7, slots(2, 5))
-    assert placed is not None
-    workers, work = placed
-    assert len(set(workers)) == 7
-    assert [len(mine) for mine in work] == [6] * 7
 
 
 TOPOLOGIES = st.lists(
@@ -156,20 +125,6 @@ def test_storm_only_dead_executors_move() -> None:
     kept, lost = SlotRef("node-1", 6700), SlotRef("node-2", 6700)
     after = after_loss(before, 2, [kept, SlotRef("node-3", 6700), SlotRef("node-3", 6701)])
     assert after == {kept: before[kept], SlotRef("node-3", 6700): before[lost]}
-
-
-def test_storm_squeeze_and_spread_back() -> None:
-    """Storm's testReassignSqueezedTopology: 9 executors on 3 workers, on what is left of them, and on 3 again."""
-    components = [component("1", 9)]
-    free = slots(3, 1)
-    before = placed_on(components, 3, free)
-    assert [len(mine) for mine in before.values()] == [3, 3, 3]
-    two = after_loss(before, 3, free[:2])
-    assert [len(mine) for mine in two.values()] == [5, 4]
-    assert all(set(before[slot]) <= set(mine) for slot, mine in two.items())
-    one = after_loss(two, 3, free[1:2])
-    assert [len(mine) for mine in one.values()] == [9]
-    assert placed_on(components, 3, free) == before
 
 
 @given(TOPOLOGIES, st.integers(1, 6), st.sets(st.integers(0, 8)), st.integers(0, 3))

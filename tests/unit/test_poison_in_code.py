@@ -96,10 +96,11 @@ def test_out_of_execute_it_ends_the_worker_with_its_trees_failed(
 def whole_life(builder: TopologyBuilder, **settings: Any) -> None:
     rig = Rig(builder, **settings)
     rig.settle()
+    rig.core.set_active(False)
     raise close_tasks(rig.core)[0]
 
 
-METHODS = ["next_tuple", "ack", "on_failure", "on_dead_letter", "activate", "close"]
+METHODS = ["open", "next_tuple", "ack", "on_failure", "on_dead_letter", "activate", "deactivate", "close"]
 
 
 @pytest.mark.parametrize("method", METHODS)

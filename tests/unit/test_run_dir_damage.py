@@ -27,7 +27,6 @@ OTHERS = (
     "state/one/numbers-0/position", "state/one/dead-letters.jsonl", "state/one/.attempts/numbers-0",
     "failures/one-1-0a0b0c0d/slot-0", "metrics/one-1-0a0b0c0d/0-2.json",
 )
-CODE = ("blob", "archive")
 MAY_BE_MADE_ANEW = ("lock", *STORE, "nimbus.db.damaged", "nimbus.db-journal.damaged")
 
 
@@ -125,11 +124,6 @@ def test_files_beside_the_store(whole: RunDir, seed: int) -> None:
     refusals = check_each(whole, list(OTHERS), seed)
     # A key that is gone is made anew by `squall up`; one that was cut is named.
     assert {line.partition(":")[0] for line in refusals} == {"key"}
-
-
-def test_code(whole: RunDir, seed: int) -> None:
-    """Nimbus does not read it again; a worker that does refuses it (`CodeStore.get`)."""
-    assert check_each(whole, [f"code/{path.name}" for path in whole.code.iterdir()], seed) == []
 
 
 def test_a_store_that_is_gone_with_its_copy_is_no_empty_one(whole: RunDir) -> None:

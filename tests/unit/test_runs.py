@@ -60,25 +60,6 @@ def test_failed_tuple_fails_one_tree_and_the_rest_is_executed(position: int, bas
     assert (stats.executed, stats.acked, stats.failed, stats.errors) == (4, 3, 1, 0)
 
 
-def test_a_run_may_be_done_in_any_order_and_much_later() -> None:
-    lab = Lab(Does(keeps))
-    lab.tree(R1, E1)
-    lab.receive("abc", (R1, E1, 3))
-    collector, (a, b, c) = lab.bolt.collector, lab.bolt.kept
-    collector.emit(("from c",), c)
-    collector.ack(c)
-    lab.settle()
-    collector.emit(("from a",), a)
-    collector.ack(a)
-    lab.settle()
-    lab.finish()
-    assert lab.spout.acked == []
-    collector.ack(b)
-    lab.settle()
-    assert lab.spout.acked == [R1]
-    assert (lab.tracked, early(lab.acker)) == (0, 0)
-
-
 # ---- runs of several trees ----
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from unittest.mock import Mock, call, create_autospec
 
-from squall.ipc.board import DEAD, READY, STARTING, STOPPED
+from squall.ipc.board import DEAD, STARTING
 from squall.scheduler.common.messages import (
     Assignment,
     SlotAssignment,
@@ -151,15 +151,6 @@ class Bench:
         return self.lost() + self.exited(status)
 
 
-def test_a_worker_is_started_on_the_board_first_and_reported_at_each_step() -> None:
-    bench = Bench()
-    assert bench.assign(work()) == [f"board 1 {STARTING} 0", "fork 1", "timer 115"]
-    assert bench.forked(11) == [f"board 1 {STARTING} 11", "report 1 started", "timer 130"]
-    assert bench.ready() == [f"board 1 {READY} 11", "report 1 ready"]
-    assert bench.slot.state is SlotState.RUNNING
-    assert bench.after(1000) == []
-
-
 def test_a_death_is_on_the_board_before_it_is_reported_and_answered_by_a_fork() -> None:
     bench = Bench().run()
     assert bench.lost() == [f"board 1 {DEAD} 11", "signal 11 SIGKILL", "timer 102"]
@@ -170,14 +161,6 @@ def test_a_death_is_on_the_board_before_it_is_reported_and_answered_by_a_fork() 
         "fork 2",
         "timer 115",
     ]
-
-
-def test_last_words_that_come_first_are_in_the_report() -> None:
-    bench = Bench().run()
-    assert bench.worker_failed("boom\ntrace") == ["timer 105"]
-    bench.lost()
-    (report,) = (i for i in bench.slot.exited(EXIT_1, bench.now) if isinstance(i, Report))
-    assert (report.changed.reason, report.changed.error) == ("exited with code 1", "boom\ntrace")
 
 
 def test_last_words_that_come_last_are_waited_for() -> None:
@@ -193,34 +176,6 @@ def test_a_worker_that_stays_after_its_last_words_is_killed() -> None:
     bench.worker_failed("boom")
     assert bench.after(5) == ["signal 11 SIGKILL"]
     assert "report 1 died: still there 5 s after it failed: killed by SIGKILL" in bench.die()
-
-
-def test_the_task_that_a_worker_was_opening_when_its_time_was_over_is_named() -> None:
-    bench = Bench()
-    bench.assign(work())
-    bench.forked(11)
-    bench.opening = "enrich[7]"
-    assert bench.after(30) == ["signal 11 SIGKILL"]
-    assert "report 1 died: not ready within 30 s, enrich[7] was being opened: killed by SIGKILL" in bench.die()
-
-
-def test_ready_before_the_forking_parents_answer_is_kept() -> None:
-    bench = Bench()
-    bench.assign(work())
-    assert bench.ready() == []
-    assert bench.forked(11)[-2:] == [f"board 1 {READY} 11", "report 1 ready"]
-
-
-def test_a_refused_fork_is_reported_and_tried_again_later() -> None:
-    bench = Bench()
-    bench.assign(work())
-    assert bench.fork_failed("cannot fork: no memory") == [
-        f"board 1 {DEAD} 0",
-        "1 in a row",
-        "report 1 died: cannot fork: no memory",
-        "timer 100.1",
-    ]
-    assert bench.after(0.1)[:2] == [f"board 2 {STARTING} 0", "fork 2"]
 
 
 def test_a_forking_parent_that_does_not_answer_is_replaced() -> None:
@@ -256,53 +211,12 @@ def test_a_stuck_worker_says_where_it_is_and_is_killed_and_replaced() -> None:
     assert bench.slot.life.incarnation == 2
 
 
-def test_stopping_asks_first_and_kills_after_the_grace() -> None:
-    bench = Bench().run()
-    assert bench.assign(None) == ["send stop 1", "timer 105"]
-    assert bench.after(4.9) == []
-    assert bench.after(0.1) == ["signal 11 SIGKILL"]
-    assert bench.lost()[0] == f"board 1 {STOPPED} 11"
-    assert bench.exited(KILLED) == ["report 1 stopped: not stopped within 5 s: killed by SIGKILL"]
-    assert bench.slot.state is SlotState.EMPTY
-
-
 def test_a_starting_worker_is_stopped_by_a_signal_and_told_again_when_it_listens() -> None:
     bench = Bench()
     bench.assign(work())
     bench.forked(11)
     assert bench.assign(None) == ["signal 11 SIGTERM", "timer 105"]
     assert bench.ready() == ["send stop 1"]
-
-
-def test_only_the_status_differs_so_the_worker_stays_and_is_told() -> None:
-    bench = Bench().run()
-    assert bench.assign(work(status="INACTIVE")) == ["send 1 INACTIVE"]
-    assert bench.assign(work(status="INACTIVE")) == []
-    assert bench.assign(work()) == ["send 1 ACTIVE"]
-
-
-def fail_for_good(bench: Bench) -> None:
-    """Let its worker die until it is given up."""
-    bench.assign(work())
-    pid = 10
-    while bench.slot.state is not SlotState.FAILED:
-        if bench.slot.state is SlotState.BACKOFF:
-            bench.after(2.0)
-        pid += 1
-        bench.forked(pid)
-        bench.die()
-
-
-def test_a_reset_starts_a_failed_slot_anew_with_a_fresh_policy() -> None:
-    bench = Bench()
-    fail_for_good(bench)
-    assert bench.assign(work(status="INACTIVE")) == []
-    died = bench.slot.life.incarnation
-    done = bench.assign(work(resets=1))
-    assert done[:3] == [f"report {died} stopped", f"board {died + 1} {STARTING} 0", f"fork {died + 1}"]
-    bench.forked(99)
-    assert f"fork {died + 2}" in bench.die()
-    assert bench.assign(work(resets=1)) == []
 
 
 def test_a_slot_that_is_known_to_have_given_up_does_not_try_until_it_is_reset() -> None:
@@ -379,17 +293,6 @@ def test_standing_tells_a_nimbus_that_missed_everything() -> None:
         node.do(node.supervisor.exited(incarnation, KILLED, node.now))
     (failed,) = standing(node.now)
     assert (failed.event, failed.reason) == ("failed", "killed by SIGKILL")
-
-
-def test_what_was_adopted_stays_until_nimbus_speaks() -> None:
-    node = Node(2)
-    node.cells["words-1", 0] = 4
-    node.do(node.supervisor.adopt(boot_of(work(), 4), 11, True, node.now))
-    node.do(node.supervisor.tick(6701, node.now))
-    assert node.supervisor.slots[PORT].state is SlotState.RUNNING
-    assert node.supervisor.assignments() == {("words-1", 1)}
-    node.do(node.supervisor.assign({}, node.now))
-    assert node.supervisor.slots[PORT].state is SlotState.STOPPING
 
 
 def test_work_that_moves_within_the_node_is_given_up_before_it_is_taken_up() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -118,31 +117,6 @@ def test_a_spout_is_finished_when_it_is_exhausted_and_nothing_is_pending() -> No
     assert finished(rig)
 
 
-def test_a_failed_record_of_an_exhausted_spout_is_awaited() -> None:
-    def execute(bolt: Does, tup: Any) -> None:
-        bolt.kept.append(tup)
-        (bolt.collector.fail if len(bolt.kept) == 1 else bolt.collector.ack)(tup)
-
-    class Again(Feeder):
-        def on_failure(self, message_id: Any, failure: Failure) -> None:
-            super().on_failure(message_id, failure)
-            self.feed("again", id=message_id)
-
-        def next_tuple(self) -> None:
-            super().next_tuple()
-            self.exhausted = not self.queue
-
-    spout, bolt = Again(), Does(execute)
-    spout.feed("x", id=1)
-    rig = Rig(chain(spout, bolt))
-    for _ in range(20):
-        rig.step()
-        if finished(rig):
-            break
-    assert spout.acked == [1]
-    assert bolt.seen == [("x",), ("again",)]
-
-
 # ---- spouts that emit elsewhere than in next_tuple ----
 
 
@@ -199,37 +173,6 @@ def raising(method: str) -> Feeder:
     return type("Raising", (Feeder,), {method: raises})()  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("method", ["open", "activate", "next_tuple", "ack", "on_failure", "deactivate", "timeout"])
-def test_what_a_spout_raises_names_component_task_and_method(method: str) -> None:
-    spout = raising("on_failure" if method == "timeout" else method)
-
-    def execute(bolt: Does, tup: Any) -> None:
-        if method == "timeout":
-            return
-        (bolt.collector.fail if method == "on_failure" else bolt.collector.ack)(tup)
-
-    spout.feed("x", id=1)
-
-    def life() -> None:
-        rig = Rig(chain(spout, Does(execute)), message_timeout_secs=10)
-        rig.settle()
-        rig.advance(10)
-        rig.core.set_active(False)
-
-    crash = crash_of(life)
-    told = "on_failure" if method == "timeout" else method
-    assert str(crash) == f"spout[3] raised ValueError: no {told} today in {told}"
-    assert (crash.component, crash.task, crash.error_text) == ("spout", 3, f"ValueError: no {told} today")
-    assert "second line" in crash.traceback_text
-
-
-def crash_of(call: Callable[[], Any]) -> TaskCrashed:
-    with pytest.raises(TaskCrashed) as crashed:
-        call()
-    assert isinstance(crashed.value.__cause__, ValueError)
-    return crashed.value
-
-
 def test_an_ack_that_raises_is_not_counted_as_one() -> None:
     """A spout that dies of it again and again would seem to get on, and be started again without end."""
     spout = Feeder()
@@ -257,23 +200,6 @@ def test_what_close_raises_is_collected_and_the_others_are_closed() -> None:
 
 
 # ---- no tracking ----
-
-
-def test_without_ackers_a_message_is_acked_as_it_is_emitted() -> None:
-    spout, bolt = fed(3), Does(keeps)
-    rig = Rig(chain(spout, bolt), ackers=0)
-    seen_at_ack = []
-    user = rig.user("spout")
-    user.ack = lambda message_id: seen_at_ack.append((message_id, len(bolt.seen)))
-    rig.settle()
-    assert seen_at_ack == [(0, 0), (1, 0), (2, 0)]
-    for tup in bolt.kept:
-        rig.user("bolt-1").collector.fail(tup)
-    rig.advance(1000)
-    assert spout.failures == []
-    rig.core.refresh_gauges()
-    stats = rig.core.stats[rig.plan.tasks_of("spout")[0]]
-    assert (stats.emitted, stats.acked, stats.pending) == (3, 0, 0)
 
 
 class Sleeper(Feeder):

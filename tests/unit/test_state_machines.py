@@ -17,7 +17,7 @@ from squall.engine.report.metrics import SpoutStats
 from squall.engine.tracking.attempts import Limits, Remembered
 from squall.engine.tracking.fate import Fate, Letter
 from squall.engine.tracking.open_messages import OpenMessages
-from squall.scheduler.common.messages import SlotRef, TopologyRecord
+from squall.scheduler.common.messages import TopologyRecord
 from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions, StartAgain
 from squall.scheduler.supervisor.slot import Slot
 from squall.scheduler.supervisor.worker_life import IllegalTransition, SlotState
@@ -220,14 +220,6 @@ def test_topology() -> None:
             after = f"{status_of(cluster)}{', moved' * (version_of(cluster) > version)}{change_of(cluster, before)}"
             found[state, name] = NOTHING if after == state else after
     same("Topology", found)
-
-
-def test_a_topology_that_finds_no_slot_stays_where_it_is() -> None:
-    """What the page says below the table."""
-    cluster = Cluster(nodes=1, ports=1)
-    cluster.submit(workers=1)
-    cluster.slot(SlotRef("node-1", 6700), "failed", 31)
-    assert status_of(cluster) == "ACTIVE"
 
 
 # ---- restart policy ----
