@@ -179,7 +179,7 @@ class Slot:
 
     def stuck(self, secs: float, now: float, code: str = "") -> list[Instruction]:
         """The worker's loop has not turned for so long, in `code`: have it dump its stacks, then kill it."""
-        if self.state is not SlotState.RUNNING or self._deadline is not None:
+        if self.state is not SlotState.RUNNING or self._deadline is not None or self.life.remark:
             return []
         self._note(now, f"stuck for {secs:g} s")
         self.life.overdue = f"no progress for {secs:g} s" + (f" in {code}" if code else "")

@@ -42,8 +42,8 @@ class SlotOptions:
     """Longest wait for an exit status after the pidfd has told of the end. The forking parent tells it within a
     millisecond, on a busy machine within a hundred, and forks no replacement before: only if it stands still, this is
     the wait. An adopted worker is not waited for."""
-    stack_wait_secs: float = 0.2
-    """Longest wait for the stacks of a worker that hangs: writing them takes milliseconds."""
+    stack_wait_secs: float = 1.0
+    """Longest wait for the stacks of a worker that hangs: writing them takes milliseconds, on a busy machine more."""
     last_words_wait_secs: float = 0.3
     """Longest wait for a WorkerFailed after an exit code other than 0: it was sent before, by another way."""
 
