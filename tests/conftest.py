@@ -28,8 +28,6 @@ from tests import leaks
 SUITES = ("unit", "sim", "process", "chaos", "spark")
 SUITES_WITH_PROCESSES = ("process", "chaos", "spark")
 SEED_VARIABLE, RANDOM = "SQUALL_TEST_SEED", "random"
-# A Java machine, or a cluster that drains, takes longer to go away than a worker.
-RUN_DEADLINE_SECS = 10.0
 
 MARKER = pytest.StashKey[leaks.RunMarker]()
 RUNTIME_DIR = pytest.StashKey[Path]()
@@ -96,7 +94,7 @@ def run_leaves_nothing(pytestconfig: pytest.Config) -> Iterator[None]:
     """The first fixture of all to begin and the last to end: what fixtures shared by several tests left behind."""
     before = leaks.Snapshot.take(pytestconfig.stash[MARKER], run_parent(pytestconfig))
     yield
-    report(leaks.find_leaks(before, RUN_DEADLINE_SECS, lasting_only=True), "the test run")
+    report(leaks.find_leaks(before, lasting_only=True), "the test run")
 
 
 @pytest.fixture(autouse=True)

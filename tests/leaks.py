@@ -29,7 +29,7 @@ from types import FrameType
 import psutil
 
 MARKER_VARIABLE = "SQUALL_TEST_RUN_MARKER"
-DEADLINE_SECS = 10.0
+DEADLINE_SECS = 30.0
 POLL_SECS = 0.02
 STACK_DEPTH = 6
 

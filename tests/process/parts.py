@@ -18,9 +18,7 @@ from squall import (
     BasicCollector,
     Bolt,
     BoltCollector,
-    FailedTuple,
     Failure,
-    FeedSpout,
     ReplayingSpout,
     Spout,
     SpoutCollector,
@@ -90,36 +88,6 @@ class Unending(Numbers):
             if enough.exists():
                 return
             yield n, (n,)
-
-
-class Lingers(FeedSpout):
-    """A feed, from some row of each partition on only a row each millisecond, until a file "enough" is there."""
-
-    def __init__(self, directory: str, slow_from: int, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.enough = Path(directory, "enough")
-        self.slow_from = slow_from
-
-    def start(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
-        super().start(conf, context)
-        self.clock = context.now_ns
-
-    def read(self) -> Iterator[Any]:
-        # A row is taken when it can be emitted, not before: what was taken counts as under way.
-        records, row, due_ns = super().read(), 0, 0
-        while True:
-            if row >= self.slow_from and not self.enough.exists():
-                if self.clock() < due_ns:
-                    yield None
-                    continue
-                due_ns = self.clock() + 1_000_000
-            try:
-                record = next(records)
-            except StopIteration:
-                return
-            if record is not None:
-                (_, row), _ = record
-            yield record
 
 
 class OneShot(Spout):
@@ -237,23 +205,18 @@ class HangsLoop(Hangs):
 
 
 class Refuse(BasicBolt):
-    """Fails or raises on the first attempt at `victim`; `how` says which way."""
+    """Raises on the first attempt at `victim`."""
 
     outputs = ("n",)
 
-    def __init__(self, directory: str, victim: int, how: str) -> None:
+    def __init__(self, directory: str, victim: int) -> None:
         self.mark = Path(directory) / "refused"
         self.victim = victim
-        self.how = how
 
     def execute(self, tup: Tuple, collector: BasicCollector) -> None:
         if tup["n"] == self.victim and not self.mark.exists():
             self.mark.touch()
-            if self.how == "fail":
-                raise FailedTuple("not now")
-            if self.how == "raise":
-                raise ValueError("broken")
-            os._exit(7)
+            raise ValueError("broken")
         collector.emit((tup["n"],))
 
 

@@ -23,8 +23,6 @@ def test_the_program_of_the_page(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         report = json.loads(done.stdout)
         assert report["acked"] == report["components"]["fetch"]["executed"] == (20 if mode else 1000)
-        if not mode:
-            assert report["components"]["fetch"]["capacity"] > 1.5, "many were in flight"
 
 
 STUCK = """

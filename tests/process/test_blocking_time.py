@@ -9,43 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from squall import (
-    BasicBolt,
-    BasicCollector,
     Config,
     LocalCluster,
     Spout,
     SpoutCollector,
     TopologyBuilder,
     TopologyContext,
-    Tuple,
 )
 from tests.process import parts
 from tests.process.waiting import wait_for
-
-
-class SaysThatItLives(BasicBolt):
-    """Takes four message timeouts over a tuple, and says so all the time."""
-
-    blocking = True
-
-    def __init__(self, secs: float) -> None:
-        self.secs = secs
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        ends = time.monotonic() + self.secs
-        while time.monotonic() < ends:
-            collector.reset_timeout(tup)
-            time.sleep(0.02)
-
-
-def test_a_blocking_execute_of_several_timeouts_that_resets_is_acked_at_the_first_attempt(tmp_path: Path) -> None:
-    builder = TopologyBuilder()
-    builder.set_spout("source", parts.Numbers(str(tmp_path), 1))
-    builder.set_bolt("slow", SaysThatItLives(8.0)).shuffle_grouping("source")
-    config = Config(workers=2, message_timeout_secs=2)
-    with LocalCluster(nodes=1, slots_per_node=2) as cluster:
-        report = cluster.submit("slow", builder.build(), config).wait_until_drained(timeout=120)
-    assert (report.emitted, report.acked, report.failed, report.restarts) == (1, 1, 0, [])
 
 
 class Pipe(Spout):

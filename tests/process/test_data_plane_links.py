@@ -9,7 +9,6 @@ from copy import copy
 import pytest
 
 from squall.engine.errors import ComponentError
-from squall.ipc.shim import LinkRule, LinkShim
 from tests.parcels import content, random_parcel, same
 from tests.process.planes import (
     MIB,
@@ -125,43 +124,6 @@ def test_peer_may_send_before_it_is_connected_to(make: Make) -> None:
 
 
 # Lost frames
-
-
-ACTIONS = ["drop", "duplicate", "delay", "reorder", "corrupt", "truncate", "garble"]
-
-
-def test_all_faults_at_once_both_ways(make: Make, seed: int) -> None:
-    rules = [LinkRule(action, 0.03) for action in ACTIONS]
-    ends = [make(n, shim=LinkShim(rules, seed + n)) for n in range(2)]
-    one, other = ends
-    one.connect(other)
-    other.connect(one)
-    n_sent = [0, 0]
-    for n in range(1000):
-        for end in ends:
-            peer = 1 - end.worker
-            if end.plane.has_credit(peer):
-                end.plane.send(peer, parcel((n, bytes(n % 50 * 2000))))
-                n_sent[end.worker] += 1
-            end.probe()
-        turn_until(lambda: other.turn() == 0 and one.turn() == 0, [])
-
-    def probed() -> bool:
-        for end in ends:
-            end.probe()
-        return all(map(settled, ends))
-
-    turn_until(probed, ends)
-    for end in ends:
-        numbers = [n for n, _ in end.values]
-        assert numbers == sorted(set(numbers))
-        assert len(numbers) > n_sent[1 - end.worker] // 2
-        came = [damaged for *_, damaged in ends[1 - end.worker].plane.take_lost()]
-        assert came.count(True) > 0
-        assert came.count(False) == end.plane.lost
-        assert len(numbers) + len(came) == n_sent[1 - end.worker]
-        assert all(data == bytes(n % 50 * 2000) for n, data in end.values)
-        assert end.frames_in_arena == 0
 
 
 # Incarnations

@@ -41,45 +41,6 @@ def test_every_command_of_the_page(plan: Path) -> None:
         assert [restart["reason"] for restart in report["restarts"]] == ["killed by SIGKILL"], done.stderr
 
 
-PACED = """
-import time
-from squall import TopologyBuilder, bolt, spout
-
-@spout("n")
-def numbers():
-    for n in range(150):
-        time.sleep(0.02)
-        yield n
-
-@bolt
-def count(tup):
-    pass
-
-builder = TopologyBuilder()
-builder.set_spout("numbers", numbers)
-builder.set_bolt("count", count, parallelism=2).all_grouping("numbers")
-topology = builder.build()
-"""
-
-
-def test_daemons_that_die_come_back(tmp_path: Path) -> None:
-    path = tmp_path / "paced.py"
-    path.write_text(PACED)
-    lines = (
-        "slow count ms=1 for 2s", "disk-full nimbus after 10 acked for 200ms", "kill worker count[0] after 20 acked",
-        # Every number needs both workers: by then the killed one has a successor, and its death is on record.
-        "kill supervisor node-1 after 60 acked", "kill nimbus after 100 acked",
-    )  # fmt: skip
-    faults = [word for line in lines for word in ("--fault", line)]
-    done = squall("run", path, "--workers", "2", "--json", *faults)
-    assert done.returncode == 0, done.stderr
-    begun = [said.partition(" s: ")[2] for said in done.stderr.splitlines() if said.startswith("fault: ")]
-    assert [line.partition(" ")[0] for line in begun] == ["slow", "disk-full", "kill", "kill", "kill"]
-    report = json.loads(done.stdout)
-    assert (report["pending"], report["drained"]) == (0, True)
-    assert [restart["reason"] for restart in report["restarts"]] == ["killed by SIGKILL"]
-
-
 def test_end_of_a_run_ends_its_faults_and_names_those_that_never_began(tmp_path: Path) -> None:
     path = tmp_path / "endless.py"
     path.write_text(ENDLESS)

@@ -47,7 +47,7 @@ def replaced(cluster: Standing, node: str) -> psutil.Process:
     wait_for("its end", lambda: not killed.is_running())
 
     def begun() -> bool:
-        return cluster.run_dir.daemon_log(f"supervisor-{node}").read_text().count("registered with Nimbus") == 2
+        return cluster.run_dir.daemon_log(f"supervisor-{node}").read_text().count("registered with Nimbus") >= 2
 
     wait_for("the next one", begun)
     return cluster.supervisor(node)

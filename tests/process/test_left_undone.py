@@ -2,21 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
-from tests.process.cli import squall
 from tests.process.standing_tools import ENDLESS, directory
 from tests.process.waiting import wait_for
-
-
-def test_a_run_that_is_cut_says_one_number_and_ends_with_4() -> None:
-    done = squall("run", f"{ENDLESS}:stuck", "--quiet", "--json", "--for", "5s", "--drain-secs", "0")
-    assert done.returncode == 4
-    report = json.loads(done.stdout)
-    assert report["pending"] > 0
-    said = [line for line in done.stderr.splitlines() if line.startswith("stopped with")]
-    assert len(said) == 1
-    assert said[0].startswith(f"stopped with unfinished messages: {report['pending']} pending; a source that can be")
 
 
 def test_every_stop_names_the_untracked_tuples_it_throws_away() -> None:

@@ -1,9 +1,10 @@
 """SIGTERM, as systemd, `docker stop` and Kubernetes send it: a drain, then exit code 0; a second one does not wait. An
-interrupt of `run` does the same, and ends with 130."""
+interrupt does the same, and ends with 130."""
 
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -41,15 +42,16 @@ def await_line(process: subprocess.Popen[str], text: str) -> None:
         assert line, f"it ended without {text!r}"
 
 
-def test_up_drains_and_ends_with_0(cluster: Standing) -> None:
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_up_drains(cluster: Standing, signum: int, code: int) -> None:
     with running("up", "--slots", "1", SQUALL_DIR=str(cluster.path)) as process:
         assert process.stdout is not None
         process.stdout.readline()
         cluster.ok("submit", ENDLESS, "--name", "one")
         wait_for("acks", lambda: cluster.described("one")["acked"] > 0)
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(signum)
         _, err = process.communicate(timeout=100)
-    assert (process.returncode, err) == (0, "draining for up to 30 s; interrupt again to stop at once\n")
+    assert (process.returncode, err) == (code, "draining for up to 30 s; interrupt again to stop at once\n")
     assert "no cluster runs in" in cluster.refused(2, "list")
 
 
@@ -87,9 +89,10 @@ def test_run_does_not_wait_after_a_second_one(signum: int, code: int) -> None:
         process.send_signal(signum)
         await_line(process, "draining")
         process.send_signal(signum)
-        _, err = process.communicate(timeout=100)
+        out, err = process.communicate(timeout=100)
     assert process.returncode == code
-    assert "stopped with unfinished messages: " in err
+    [pending] = re.findall(r"stopped with unfinished messages: (\d+) pending; a source that can be", err)
+    assert f", {pending} pending" in out
 
 
 def test_a_supervisor_hands_its_topologies_over(cluster: Standing, tmp_path: Path) -> None:

@@ -172,20 +172,6 @@ def test_limits_act_and_say_what_was_pending(cluster: Standing) -> None:
     assert text.startswith("stuck is gone; ")
 
 
-def test_in_the_foreground_it_runs_until_interrupted(cluster: Standing) -> None:
-    with start("up", "--slots", "1", SQUALL_DIR=str(cluster.path)) as process:
-        assert process.stdout is not None
-        assert "runs in" in process.stdout.readline()
-        cluster.ok("submit", ENDLESS, "--name", "one")
-        wait_for("acks", lambda: cluster.described("one")["acked"] > 0)
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=100)
-    assert process.returncode == 130
-    assert "draining" in err
-    assert "pending" not in err
-    assert "no cluster runs in" in cluster.refused(2, "list")
-
-
 def test_in_the_foreground_it_ends_with_the_cluster(cluster: Standing) -> None:
     with start("up", "--slots", "1", SQUALL_DIR=str(cluster.path)) as process:
         assert process.stdout is not None
