@@ -151,7 +151,7 @@ def _former(target: Path) -> Manifest | None:
 
 
 def nothing_yet(feed: Path, source: Path) -> Manifest:
-    """The manifest of a feed to which nothing was added: its own, or one without rows if there is none."""
+    """Return the manifest of a feed to which nothing was added: its own, or an empty one for a feed not yet made."""
     if (feed / MANIFEST_NAME).exists():
         return load_manifest(feed)
     return Manifest(str(source.absolute()), ())

@@ -84,7 +84,7 @@ def _import_session_class() -> type[SparkSession]:
 
 
 def is_here(master: str | None) -> bool:
-    """Whether the processes of a session are all on this machine, as far as the master's address shows."""
+    """Return True if the processes of a session are all on this machine, as far as the master's address shows."""
     if master is None or not master.startswith("spark://"):
         return master is None or master.startswith("local")
     return all(place.rpartition(":")[0] in LOOPBACK for place in master.removeprefix("spark://").split(","))

@@ -94,7 +94,7 @@ def _fate() -> str:
 
 
 def _last_words(log: Path | None) -> str:
-    """The last line of the JVM's log that names an error; empty if there is none."""
+    """The last line of the JVM's log that names an error, or an empty string."""
     words = [line.strip() for line in _log_of(log).splitlines() if _TROUBLE.search(line)]
     return one_line(words[-1]) if words else ""
 

@@ -170,7 +170,7 @@ def number_text(value: Column) -> Column:
 
 
 def _is_measured(both: Types, tolerance: Tolerance) -> bool:
-    """Whether differences are computed: of numbers, and of texts within a tolerance."""
+    """Return True if a difference can be computed: between numbers, and with a tolerance between texts, too."""
     kinds = (types.NumericType, types.StringType) if tolerance else types.NumericType
     return any(isinstance(type_, types.NumericType) for type_ in both) or all(
         isinstance(type_, kinds) for type_ in both

@@ -54,7 +54,7 @@ class Side(NamedTuple):
 
 
 def find_side(path: Path) -> Side:
-    """Look at what is on disk; UsageError if it is none of the above."""
+    """Look at what is on disk; UsageError if it cannot be a side."""
     path = path.absolute()
     if (path / MANIFEST_NAME).exists() or (path / SPARK_LOG_NAME).exists():
         # The list of complete files is in the directory itself.

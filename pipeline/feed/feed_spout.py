@@ -1,4 +1,4 @@
-"""FeedSpout: emits the rows of a feed, and after any death those that were not acked, and no others.
+"""FeedSpout: emits the rows of a feed, and after any death only the rows that were not acked.
 
 Guarantees
     * Every row is emitted until it is acked or a dead letter. How far each range of rows is done is kept in the
@@ -35,9 +35,10 @@ from squall.engine.api.replaying import Record, ReplayingSpout
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import repr_of, text_of_error
+from squall.pipeline.feed.part_reader import PartReader
 from squall.pipeline.feed.shares import Claim, Part, Range, RowId, Shares
-from squall.pipeline.feed.sources import FeedSource, Reader, declared_fields, open_feed
-from squall.pipeline.feed.text_source import TextSource
+from squall.pipeline.feed.sources import ParquetSource, declared_fields, open_feed
+from squall.pipeline.feed.text_source import TextReader, TextSource
 
 if TYPE_CHECKING:
     from squall.engine.api.context import TopologyContext
@@ -96,7 +97,7 @@ class FeedSpout(ReplayingSpout):
             self._feed = [Path(file).absolute() for file in feed]
         self._fields = tuple(fields)
         self.follow = follow
-        """Whether it waits for more at the end."""
+        """True if it waits for more at the end."""
         self._with_origin = with_origin
         self.range_rows = range_rows
         """Rows of a range."""
@@ -125,21 +126,20 @@ class FeedSpout(ReplayingSpout):
             rest = self._rows_of(self._range, row)
         self._records = iter(()) if self.at_end else chain(rest, self.read())
 
-    def _open_source(self) -> FeedSource:
+    def _open_source(self) -> ParquetSource | TextSource:
         if isinstance(self._feed, list):
             return TextSource(self._feed, self._fields, self.range_rows)
         return open_feed(self._feed, self._fields, self.follow)
 
-    def _open_claims(self, context: TopologyContext) -> Claims:
-        return Claims(Path(context.shared_state_dir), context.task_index)
-
     def start(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         tasks = len(context.component_tasks(context.component_id))
-        life = secrets.randbits(63) if self._dealt is None else self._dealt[1]
+        self._claims: ClaimStore
+        self._claims, life = self._dealt or (
+            Claims(Path(context.shared_state_dir), context.task_index), secrets.randbits(63)
+        )
         self._shares = Shares(context.task_index, tasks, self.range_rows, life)
-        self._claims: ClaimStore = self._open_claims(context) if self._dealt is None else self._dealt[0]
         self._source = self._open_source()
-        self._reader: Reader | None = None
+        self._reader: PartReader | TextReader | None = None
         self._read_part: Part | None = None
         self._range: Range | None = None
         """Which is read at present."""

@@ -84,7 +84,7 @@ class _Open:
         """The number of row 0 of the part."""
         self.read = claim.position
         self.adopted = adopted
-        """Whether another life of this task took it when this one had begun: that one may take more."""
+        """True if another life of this task took it after this one had begun: that life may take more."""
 
 
 class Shares:
@@ -114,7 +114,7 @@ class Shares:
         self._parts.extend(found[begin:] + found[:begin])
 
     def resume(self, claims: Iterable[Claim], parts: Iterable[Part]) -> list[Claim]:
-        """Take up what an earlier life of this task left. Returns claims that are not done and whose part is none of
+        """Take up what an earlier life of this task left. Returns claims that are not done and whose part is not in
         `parts`: their rows cannot be read any more."""
         by_name = {part.name: part for part in parts}
         gone = []
@@ -128,7 +128,7 @@ class Shares:
         return gone
 
     def _is_mine(self, claim: Claim) -> bool:
-        """Whether this task is to finish it. An index beyond the number of tasks is from a topology with more."""
+        """Return True if this task must finish it. An index beyond the number of tasks is from a topology with more."""
         return claim.task % self._tasks == self.task and claim.position < claim.stop
 
     def to_resume(self) -> tuple[Range, int] | None:

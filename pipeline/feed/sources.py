@@ -18,9 +18,9 @@ import json
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from squall.engine.errors import UsageError
@@ -30,20 +30,6 @@ from squall.pipeline.feed.part_reader import PartReader
 from squall.pipeline.feed.shares import Part
 
 SPARK_LOG_NAME = "_spark_metadata"
-
-
-class Reader(Protocol):
-    """An open part."""
-
-    def read(self, start: int, stop: int) -> Iterator[list[Any]]: ...
-    def close(self) -> None: ...
-
-
-class FeedSource(Protocol):
-    """A feed, as a spout's task sees it."""
-
-    def find(self) -> list[Part]: ...
-    def open(self, part: Part) -> Reader: ...
 
 
 class Listed(NamedTuple):
@@ -195,8 +181,8 @@ def declared_fields(feed: str | os.PathLike[str] | Sequence[str | os.PathLike[st
     return ("text",)
 
 
-def open_feed(path: Path, columns: Sequence[str], follow: bool) -> FeedSource:
-    """The feed in a directory; UsageError if there is none. `follow`: it may be empty still."""
+def open_feed(path: Path, columns: Sequence[str], follow: bool) -> ParquetSource:
+    """Open the feed in a directory; UsageError if it is not a feed. `follow`: it may be empty still."""
     if not path.is_dir():
         what = "is a file, not a feed" if path.exists() else "is not a feed: it does not exist"
         raise UsageError(f"{path} {what}; squall prepare makes one")

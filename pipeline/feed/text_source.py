@@ -20,7 +20,7 @@ FIELDS = ("partition", "offset", "path", "line_no", "text")
 
 
 class TextSource:
-    """Text files; `mark_rows`: a reader finds a line by the mark before it, and there is one for so many lines."""
+    """Text files. A reader finds a line by the mark before it; `mark_rows`: lines from one mark to the next."""
 
     def __init__(self, paths: Sequence[Path], fields: Sequence[str], mark_rows: int) -> None:
         if not paths:

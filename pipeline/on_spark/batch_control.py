@@ -47,13 +47,13 @@ class Control:
     quota: int = FIRST_QUOTA
     undone: bool = False
     dry: bool = False
-    """Whether no spout would have emitted more."""
+    """True if no spout would have emitted more."""
     idle: bool = False
-    """Whether nothing was emitted or executed."""
+    """True if nothing was emitted or executed."""
     closed: bool = False
-    """Whether all tasks are closed: there is nothing to do any more."""
+    """True if all tasks are closed: there is nothing to do any more."""
     finished: bool = False
-    """Whether all spouts are exhausted and nothing is pending."""
+    """True if all spouts are exhausted and nothing is pending."""
     reports: Mapping[int, WorkerReport] = field(default_factory=dict)
     """The last report of each worker that counts, without its letters."""
     restarts: tuple[Restart, ...] = ()

@@ -41,7 +41,7 @@ class Checkpoint:
     """An open checkpoint. A context manager, which gives up the lock."""
 
     def __init__(self, path: Path, topology: Topology, name: str, arguments: Sequence[str] = ()) -> None:
-        """UsageError if it is another topology's, is in use, or cannot be read. `arguments`: those that the topology
+        """UsageError if it is another topology's, is in use, or cannot be read. `arguments`: what the topology
         was made with."""
         self.path = path.absolute()
         self.spark, self.state, self.letters = (self.path / name for name in ("spark", "state", _LETTERS))

@@ -69,9 +69,9 @@ class HostTurn:
     """Messages that a spout task may emit."""
     active: bool = True
     closing: bool = False
-    """Whether tasks are closed if their spouts are exhausted, or not active."""
+    """True if tasks are closed if their spouts are exhausted, or not active."""
     undone: bool = False
-    """Whether the batch before was: bolts are as before it, and its messages fail."""
+    """True if the batch before was undone: bolts are as before it, and its messages fail."""
 
 
 @dataclass
@@ -135,7 +135,7 @@ class Fatal:
     text: str
 
 
-#: Of text, remembered: Spark's processes have no common seed of `hash`.
+#: A hash of text that is the same in all processes: Spark's have no common seed of `hash`.
 _text_hash = lru_cache(131_072)(stable_hash)
 
 
@@ -424,7 +424,7 @@ class Host:
 
     @property
     def may_close(self) -> bool:
-        """Whether a spout has nothing more to do: it is exhausted or not active, and nothing is pending."""
+        """True if a spout has nothing more to do: it is exhausted or not active, and nothing is pending."""
         pending = any(len(task.pending) for _, task in self.core.spout_tasks.values())
         return is_drained(self.core) or (not self.turn.active and self.core.quiet and not pending)
 

@@ -106,7 +106,7 @@ class Life:
 
     @property
     def ends_with_batch(self) -> bool:
-        """Whether `cleanup` (or `close`) is to be called after each batch, as `prepare` is before each. After `store`,
+        """True if `cleanup` (or `close`) must follow each batch, as `prepare` precedes each. Known after `store`,
         which may find that something was opened late."""
         return self._prepared_again
 
@@ -179,7 +179,7 @@ class ReplayingLife(Life):
         user._records = self.records
 
     def _skip(self, user: ReplayingSpout, count: int, checksum: int) -> bool:
-        """Whether the first `count` records are those of the last life."""
+        """Return True if the first `count` records are those of the last life."""
         mute: Any = Mute()
         collector, user.collector = user.collector, mute
         try:
@@ -277,5 +277,5 @@ def life_of(component: Any, run_id: str) -> Life:
 
 
 def is_overridden(spout: Spout, base: type) -> bool:
-    """Whether its class has a way of its own to emit."""
+    """Return True if its class overrides how it emits."""
     return any(getattr(type(spout), name) is not getattr(base, name) for name in ("next_tuple", "open"))

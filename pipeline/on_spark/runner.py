@@ -103,7 +103,7 @@ class SparkRun:
 
     @property
     def is_done(self) -> bool:
-        """Whether an earlier run of this checkpoint has done all there is."""
+        """True if earlier runs of this checkpoint have done everything."""
         return self.control.closed and self.control.finished
 
     def report(self) -> RunReport:

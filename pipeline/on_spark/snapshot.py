@@ -94,7 +94,7 @@ class Stored:
     """The attributes of one task's object."""
 
     prepared: bool
-    """Whether `prepare` is to be called again."""
+    """True if `prepare` is to be called again."""
     data: bytes
     """Attribute -> value."""
     left_out: tuple[str, ...] = ()
@@ -206,7 +206,7 @@ class BaselineLook:
         except Exception:  # of users' objects; nothing is known of it then, and so it has changed
             self.digest = None
         self.is_bare = pickler.first_is_opaque
-        """Whether there is nothing in it to see: a file, a socket, machinery."""
+        """True if pickle sees nothing inside it: a file, a socket, machinery."""
 
     def differs(self, other: BaselineLook) -> bool:
         return self.digest is None or self.digest != other.digest

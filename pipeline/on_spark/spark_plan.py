@@ -202,7 +202,7 @@ def _settings(config: Config) -> Iterator[PlanFinding]:
 
 
 def _uses_state_dir(component: object) -> bool:
-    """Whether code of the component's own classes names the state directory."""
+    """Return True if code of the component's own classes names the state directory."""
     ours = {Spout, Bolt, BasicBolt, ReplayingSpout, FeedSpout}
     for cls in type(component).__mro__:
         for value in vars(cls).values() if cls not in ours else ():

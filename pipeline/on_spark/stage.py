@@ -82,9 +82,9 @@ class StageLetter(NamedTuple):
     """The body of a PARCEL row."""
 
     last: bool
-    """Whether the sender is done; then there may be no parcel."""
+    """True if the sender is done; there may be no parcel then."""
     closed: bool
-    """Whether it has closed its task: it sends nothing any more."""
+    """True if the sender has closed its task, and sends nothing any more."""
     parcel: bytes | None
 
 

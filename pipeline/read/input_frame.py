@@ -213,7 +213,7 @@ def _texts(columns: StructType) -> list[str]:
 
 
 def _has_replacement(columns: StructType) -> Column:
-    """Whether a text holds the character that Spark's reader of CSV puts in place of any wrong byte."""
+    """A condition: a text holds the character that Spark's reader of CSV puts in place of any wrong byte."""
     from pyspark.sql import functions as f
 
     return reduce(or_, (f.contains(name, f.lit(_REPLACEMENT)) for name in _texts(columns)), f.lit(False))

@@ -4,10 +4,10 @@
 
     FEED/sources/<increment>.jsonl   a line for each file that the increment read
 
-Guarantees that a file is new, known, longer, changed or gone, and nothing else: known if size and time of change are
-those that were read, or if its bytes still have their checksum. A text file is longer if it still begins with the bytes
-that were read, and these end with a line; then what follows them is new. A file that could not be read is tried again
-when its problem is another one. Relies on names: a file that is renamed is new.
+Guarantees that a file is new, known, longer, changed or gone, and nothing else: known if its size and time of change
+are as when it was read, or if its bytes still have their checksum. A text file is longer if it still begins with the
+bytes that were read, and these end with a line; then what follows them is new. A file that could not be read is tried
+again when its problem is another one. Relies on names: a file that is renamed is new.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SourceFile:
     """Empty if it could not be read to its end."""
     problem: str = ""
     lines: int = 0
-    """Of text: those that were read. Of a file with a problem: those before it."""
+    """The lines of a text file that were read; of a file with a problem, the lines before it."""
 
 
 @dataclass
@@ -60,7 +60,7 @@ def compare(
     root: str, found: Iterable[InputFile], known: Mapping[str, SourceFile], *, may_grow: bool = False
 ) -> Change:
     """Compare the files of an input with the sources of a feed. Reads those whose time of change is another one.
-    `may_grow`: whether files are text, of which the new lines may be taken alone."""
+    `may_grow`: the files are text, so their new lines may be taken alone."""
     change = Change()
     seen = set()
     for file in found:
@@ -89,7 +89,7 @@ def _is_as_before(before: SourceFile, file: InputFile) -> bool:
 
 
 def _is_longer(before: SourceFile, file: InputFile) -> bool:
-    """Whether a file is as it was, with more after that."""
+    """Return True if a file begins with all that was read of it, and more follows."""
     if file.size_bytes <= before.size_bytes or before.problem or file.problem or is_compressed(file.location):
         return False
     return sha256_of(file.location, before.size_bytes) == before.sha256
@@ -117,7 +117,7 @@ def sha256_of(path: str | Path, size_bytes: int | None = None) -> str:
 
 
 def changed_since(file: InputFile, *, may_grow: bool) -> bool:
-    """Whether a file was written after it was found. `may_grow`: one that only grew is not, as what was found of it is
+    """Return True if a file was written after it was found. `may_grow`: growing does not count, as what was found is
     still there, and no more was read."""
     try:
         now = os.stat(file.location)

@@ -63,13 +63,13 @@ def flaw_of(record: bytes) -> str:
 
 
 def can_check(options: Mapping[str, str]) -> bool:
-    """Whether records are UTF-8, and those of JSON as it is."""
+    """Return True if the options leave records in UTF-8 and in strict JSON."""
     names = {name.casefold() for name in options}
     return not names & {"encoding", "charset", "linesep"} and not any(name.startswith("allow") for name in names)
 
 
 def is_document(options: Mapping[str, str]) -> bool:
-    """Whether a file is one value, rather than each of its lines."""
+    """Return True if a file is one value, and not a value in each line."""
     return any(name.casefold() == "multiline" and value.casefold() == "true" for name, value in options.items())
 
 

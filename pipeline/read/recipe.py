@@ -45,7 +45,7 @@ class Recipe:
 
     @property
     def is_plain(self) -> bool:
-        """Whether rows are the lines as they are."""
+        """True if each line becomes a row unchanged."""
         return self.is_text and self.cleaner is None
 
     def to_dict(self) -> dict[str, Any]:

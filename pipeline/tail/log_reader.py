@@ -37,7 +37,7 @@ from squall.engine.errors import ClusterError
 from squall.engine.foreign.text import text_of_error
 
 BEGINNING_BYTES = 4096
-#: Longer lines are cut into parts of so many bytes.
+#: Bytes read at a time; a longer line is cut into parts of this size.
 READ_BYTES = 1 << 20
 _DATE_DIGITS = 8
 _ROTATED = re.compile(r"[.-](\d[\d_T:.-]*)", re.ASCII)
@@ -71,7 +71,7 @@ class Generation:
     acked: int = 0
     """All lines below are acked."""
     file: LogFile | None = None
-    """None if there is none at the moment, or it is empty."""
+    """None while the file is missing or empty."""
     held: int | None = None
     """A descriptor of the file."""
     size: int = -1
@@ -186,7 +186,7 @@ class LogReader:
             if is_copy:
                 continue
             if any(one.may_become(file) for one in self._generations):
-                # Perhaps a copy that is being made; a file that does not grow is none.
+                # Perhaps a copy that is being made; a file that does not grow is not a copy.
                 size, since_ns = known.get(file.inode, (-1, now_ns))
                 since_ns = since_ns if size == file.size else now_ns
                 self._doubtful[file.inode] = file.size, since_ns

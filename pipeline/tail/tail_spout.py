@@ -1,4 +1,4 @@
-"""TailSpout: emits the lines of a text file that grows and is rotated, and after any death those that were not acked.
+"""TailSpout: emits the lines of a text file that grows and is rotated, and after any death the unacked ones.
 
 Guarantees
     * Every line of the log is emitted until it is acked or a dead letter, also if the file was rotated once or more,

@@ -65,7 +65,7 @@ class TableFile:
         self._held, self._held_bytes = [], 0
 
     def close(self, *, even_empty: bool = False) -> PartFile | None:
-        """Complete the file. None if there is none, as it had no row."""
+        """Complete the file. Return None if it had no row and was not made."""
         if self._held or (even_empty and self._writer is None):
             self._flush()
         if self._writer is None:

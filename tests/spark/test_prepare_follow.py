@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from squall.pipeline.feed.sources import FeedSource, open_feed
+from squall.pipeline.feed.sources import ParquetSource, open_feed
 from tests.process.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +25,7 @@ class Tail:
 
     def __init__(self, feed: Path) -> None:
         self._feed = feed
-        self._source: FeedSource | None = None
+        self._source: ParquetSource | None = None
         self.texts: Counter[str] = Counter()
 
     def look(self) -> Counter[str]:

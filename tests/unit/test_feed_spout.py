@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -35,11 +36,12 @@ def write(path: Path, numbers: Sequence[int] = NUMBERS, **columns: Any) -> Path:
 
 def prepared(path: Path, *parts: Sequence[int]) -> Path:
     """A feed of one partition, as `squall prepare` writes it."""
-    files = tuple(PartFile(f"lines/{index}.parquet", len(numbers)) for index, numbers in enumerate(parts))
-    for file, numbers in zip(files, parts, strict=True):
-        write(path / file.name, numbers)
-    rows = sum(file.rows for file in files)
-    manifest = Manifest("input", (Partition(0, 0), Partition(1, rows, files)))
+    files = []
+    for index, numbers in enumerate(parts):
+        file = write(path / f"lines/{index}.parquet", numbers)
+        files.append(PartFile(f"lines/{index}.parquet", len(numbers), file.stat().st_size))
+    rows = sum(map(len, parts))
+    manifest = Manifest("input", (Partition(0, 0), Partition(1, rows, tuple(files))))
     (path / "_new").write_text(json.dumps(manifest.to_dict()))
     (path / "_new").rename(path / "_feed.json")
     return path
@@ -266,6 +268,8 @@ def test_a_damaged_file_is_named_before_anything_starts(tmp_path: Path) -> None:
     feed = prepared(tmp_path / "feed", range(40), range(40, 100))
     write(feed / "lines/1.parquet", range(41, 100))
     assert refused(feed).endswith("is damaged: lines/1.parquet has 59 rows instead of 60")
+    write(feed / "lines/1.parquet", range(40, 100), more=["x"] * 60)
+    assert re.search(r"is damaged: lines/1\.parquet has \d+ bytes instead of \d+$", refused(feed))
     (feed / "lines/1.parquet").write_bytes(b"PAR1 half of it")
     assert "feed is damaged: lines/1.parquet: " in refused(feed)
     (feed / "lines/1.parquet").unlink()

@@ -34,21 +34,6 @@ def lines_of(path: Path, data: bytes) -> list[Line]:
     return list(read_file(InputFile(path.name, str(path), len(data))))
 
 
-@pytest.mark.parametrize(
-    ("data", "texts"),
-    [
-        (b"\n", [""]),
-        (b"a\r\n\r\nb", ["a", "", "b"]),
-        (b"a\rb\n", ["a\rb"]),
-        (b"a\r\r\n", ["a\r"]),
-        ("a\u2028b\u2029c\x85d\x1ce\x0bf\x0cg\u00a0h\n".encode(), ["a\u2028b\u2029c\x85d\x1ce\x0bf\x0cg\u00a0h"]),
-        (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
-    ],
-)
-def test_lines_end_at_newlines_only(tmp_path: Path, data: bytes, texts: list[str]) -> None:
-    assert lines_of(tmp_path / "file", data) == [Line(line_no, text) for line_no, text in enumerate(texts, 1)]
-
-
 RAW = [b"\n", b"\r", b"a", b"\0", b"\xff", b"\xed\xa0\x80", b"\xe2\x82", "\u2028".encode()]
 
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from pathlib import Path
 
 import pytest
 
-from squall import FeedSpout
 from squall.engine.errors import UsageError
 from squall.pipeline.compare.by_key import Request, Tolerance, parse_tolerances
 from squall.pipeline.compare.sides import ALLOWED, find_side
-from squall.pipeline.feed.manifest import Manifest, PartFile, Partition
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -33,30 +29,6 @@ def test_files_by_their_endings_and_directories_of_one_kind_at_any_depth(tmp_pat
         put(folder / name, n=[1])
     (folder / ".a.parquet.crc").write_text("")
     assert find_side(folder)[1:] == ("Parquet", (f"{folder}/day=1/a.parquet", f"{folder}/day=2/b.parquet"))
-
-
-def test_the_log_of_a_streaming_query_says_what_is_complete(tmp_path: Path) -> None:
-    put(tmp_path / "in.parquet", n=[1])
-    put(tmp_path / "not in.parquet", n=[1])
-    (tmp_path / "_spark_metadata").mkdir()
-    entry = json.dumps({"path": f"file://{tmp_path}/in.parquet", "action": "add"})
-    (tmp_path / "_spark_metadata" / "0").write_text(f"v1\n{entry}")
-    assert find_side(tmp_path).files == (f"{tmp_path}/in.parquet",)
-
-
-def test_a_feed_whose_files_are_not_those_of_its_manifest_is_named(tmp_path: Path) -> None:
-    file = put(tmp_path / "rows" / "0.parquet", n=[1])
-    listed = PartFile("rows/0.parquet", 1, file.stat().st_size, hashlib.sha256(file.read_bytes()).hexdigest())
-    manifest = Manifest("input", (Partition(0, 1, (listed,)),))
-    (tmp_path / "_feed.json").write_text(json.dumps(manifest.to_dict()))
-    assert find_side(tmp_path).files == (str(file),)
-    put(file, n=[2])
-    assert file.stat().st_size == listed.bytes
-    with pytest.raises(UsageError, match=r"is damaged: rows/0\.parquet was changed after squall prepare wrote it"):
-        find_side(tmp_path)
-    put(file, n=[2], more=["x"])
-    with pytest.raises(UsageError, match=rf"rows/0\.parquet has \d+ bytes instead of {listed.bytes}"):
-        FeedSpout(tmp_path, ["n"])
 
 
 def test_what_cannot_be_compared_is_named(tmp_path: Path) -> None:
