@@ -32,7 +32,8 @@ from squall.ipc.private import UMASK, naming
 from squall.ipc.run_parent import try_flock
 from squall.ipc.rundir import RunDir
 from squall.scheduler.cluster.daemons import Daemons
-from squall.scheduler.cluster.keeper_process import LENGTH_BYTES, Began, KeeperOrder
+from squall.scheduler.cluster.keeper_process import BEGAN, LENGTH_BYTES, KeeperOrder
+from squall.scheduler.common.process import EXIT_WRONG_USE
 from squall.scheduler.common.role import MODULES, Role, RoleKind, show_role
 from squall.scheduler.forking.parent import preload
 from squall.scheduler.nimbus import main as nimbus_main
@@ -67,12 +68,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with naming(run_dir.path):
                 daemons = _start(run_dir, order, lifeline)
         except (SquallError, OSError) as error:
-            _report(report, Began(str(error), isinstance(error, UsageError)))
+            _report(report, os.fsencode(str(error)))
             # Keep the right to start until this process ends: its next holder must not find this process.
-            return 1
+            return EXIT_WRONG_USE if isinstance(error, UsageError) else 1
         if options.starting_fd is not None:
             os.close(options.starting_fd)
-        _report(report, Began())
+        _report(report, BEGAN)
         if not is_early and not daemons.await_end(PRELOAD_DELAY_SECS):
             # Only now, when the first topology has started: daemons that are forked later have these imports done.
             preload()
@@ -112,9 +113,9 @@ def _start(run_dir: RunDir, order: KeeperOrder, lifeline: int) -> Daemons:
     return daemons
 
 
-def _report(fd: int, began: Began) -> None:
+def _report(fd: int, what: bytes) -> None:
     try:
-        os.write(fd, msgspec.json.encode(began))
+        os.write(fd, what)
     except BrokenPipeError:
         _log("the command that started this cluster has gone")
     os.close(fd)

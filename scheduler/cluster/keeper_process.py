@@ -28,10 +28,12 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.private import opener, room_error
 from squall.ipc.run_parent import default_parent, sweep_stale
 from squall.ipc.rundir import RunDir
-from squall.scheduler.common.process import peek_dead_child
+from squall.scheduler.common.process import EXIT_WRONG_USE, peek_dead_child
 from squall.scheduler.common.role import daemon_environment, interpreter
 
 LENGTH_BYTES = 4
+BEGAN = b"+"
+"""A keeper's report that the cluster answers. Otherwise it reports the error, and its exit code tells which kind."""
 MODULE = "squall.scheduler.cluster.keeper_main"
 END_PATIENCE_SECS = 10.0
 """Longest wait for a keeper to end when its cluster was told to: twice the workers' grace."""
@@ -49,13 +51,6 @@ class KeeperOrder(msgspec.Struct):
     """Whether the cluster ends with the launcher."""
     adopts: bool
     """Whether a keeper that was killed has left daemons, which are replaced."""
-
-
-class Began(msgspec.Struct):
-    """A keeper's report of the start: "" or an error, and whether the command was wrong."""
-
-    error: str = ""
-    wrong_use: bool = False
 
 
 class KeeperProcess:
@@ -105,13 +100,10 @@ class KeeperProcess:
         )
         said = self._ask(msgspec.msgpack.encode(order))
         self._is_started = True
-        if not said:
+        if said != BEGAN:
             code = self._popen.wait()
-            raise ClusterError(f"the cluster's keeper exited with code {code}{self._last_words()}")
-        began = msgspec.json.decode(said, type=Began)
-        if began.error:
-            self._popen.wait()
-            raise UsageError(began.error) if began.wrong_use else ClusterError(began.error)
+            why = os.fsdecode(said) or f"the cluster's keeper exited with code {code}{self._last_words()}"
+            raise UsageError(why) if code == EXIT_WRONG_USE else ClusterError(why)
         if not is_bound:
             # Popen's destructor would warn of a child that still runs.
             self._popen.returncode = 0

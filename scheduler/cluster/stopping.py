@@ -39,7 +39,7 @@ from squall.scheduler.client.nimbus_client import (
 )
 from squall.scheduler.cluster.keeper_process import KeeperProcess
 from squall.scheduler.common.messages import TopologyRecord
-from squall.scheduler.common.role import RoleKind, processes_of, role_of, signal_marked
+from squall.scheduler.common.role import RoleKind, processes_of, signal_marked
 from squall.scheduler.records.topology_view import TopologyView
 
 ANSWER_SECS = TIMEOUT_SECS
@@ -83,7 +83,7 @@ def stop_cluster(
         # Nimbus holds its directory, but is stopped or hangs.
         return StoppedCluster(killed=end_lost(run_dir), is_silent=True, by_nimbus=False)
     # Nimbus has waited for the supervisors that it knew: one that is left had not registered with it yet.
-    if not _of_kind(processes_of(run_dir), RoleKind.SUPERVISOR):
+    if not processes_of(run_dir, RoleKind.SUPERVISOR):
         # A forking parent ends a moment after its supervisor.
         _await_none(run_dir, _STOP_MARGIN_SECS)
     return StoppedCluster(pending, end_lost(run_dir))
@@ -114,7 +114,7 @@ def stop_bound(keeper: KeeperProcess, client: NimbusClient, grace_secs: float) -
 
 def _end_without_nimbus(run_dir: RunDir) -> StoppedCluster:
     """End what is left; nothing may be, or processes that another command's stop is just ending."""
-    is_led = bool(_of_kind(processes_of(run_dir), RoleKind.SUPERVISOR, RoleKind.WORKER))
+    is_led = bool(processes_of(run_dir, RoleKind.SUPERVISOR, RoleKind.WORKER))
     if not is_led and not _await_none(run_dir, _STOP_MARGIN_SECS):
         return StoppedCluster()
     return StoppedCluster(killed=end_lost(run_dir), by_nimbus=False)
@@ -165,7 +165,7 @@ def _await_kept_nimbus(run_dir: RunDir) -> bool:
     """Whether there is a Nimbus; waits for a keeper to restart it."""
     deadline = time.monotonic() + AWAY_PATIENCE_SECS
     while run_dir.lock_holder() is None:
-        if not _of_kind(processes_of(run_dir), RoleKind.KEEPER) or time.monotonic() >= deadline:
+        if not processes_of(run_dir, RoleKind.KEEPER) or time.monotonic() >= deadline:
             return False
         time.sleep(_POLL_SECS)
     return True
@@ -177,7 +177,7 @@ def end_lost(run_dir: RunDir) -> int:
     _end_keeper(run_dir)
     found = processes_of(run_dir)
     # Nimbus too: if its directory or its key is gone, it may still run, and would be waited for in vain.
-    daemons = _of_kind(found, RoleKind.SUPERVISOR, RoleKind.NIMBUS)
+    daemons = processes_of(run_dir, RoleKind.SUPERVISOR, RoleKind.NIMBUS)
     for process in daemons:
         signal_marked(process, run_dir, signal.SIGTERM)
     for process in found:
@@ -198,17 +198,12 @@ def _end_keeper(run_dir: RunDir) -> None:
     """Kill the keeper and wait for its end. Call it first: the keeper restarts daemons."""
     run_dir.keeper_lock.unlink(missing_ok=True)
     deadline = time.monotonic() + _STOP_MARGIN_SECS
-    while keepers := _of_kind(processes_of(run_dir), RoleKind.KEEPER):
+    while keepers := processes_of(run_dir, RoleKind.KEEPER):
         for process in keepers:
             signal_marked(process, run_dir, signal.SIGKILL)
         if time.monotonic() >= deadline:
             return
         time.sleep(_POLL_SECS)
-
-
-def _of_kind(processes: list[psutil.Process], *kinds: RoleKind) -> list[psutil.Process]:
-    """Those that are of one of these kinds."""
-    return [process for process in processes if (role := role_of(process)) is not None and role.kind in kinds]
 
 
 def _await_none(run_dir: RunDir, secs: float) -> list[psutil.Process]:

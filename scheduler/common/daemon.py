@@ -31,9 +31,6 @@ from squall.ipc.private import UMASK, make_levels, naming, opener
 from squall.scheduler.common import process
 from squall.scheduler.common.role import MODULES, Role, RoleKind, show_role
 
-EXIT_WRONG_USE = 2
-"""Exit code of a daemon that refused its arguments or its directory: it would refuse them again."""
-
 log = logging.getLogger(__name__)
 
 
@@ -61,7 +58,7 @@ def run_daemon(
         work(options)
     except SquallError as error:
         sys.stderr.write(f"{kind}: {plain(error)}\n")
-        return EXIT_WRONG_USE if isinstance(error, UsageError) else 1
+        return process.EXIT_WRONG_USE if isinstance(error, UsageError) else 1
     return 0
 
 

@@ -23,6 +23,8 @@ from squall.engine.errors import ClusterError
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 CORE_DUMPED = 0x80
+EXIT_WRONG_USE = 2
+"""Exit code of a daemon that refused its arguments or its directory: it would refuse them again."""
 
 
 def open_pidfd(pid: int) -> int:

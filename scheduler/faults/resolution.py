@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import TypeVar
 
+from squall.engine.api.stream import ACKER_COMPONENT
 from squall.engine.errors import ClusterError, UsageError
+from squall.scheduler.common.messages import Assignment, TopologyRecord
 from squall.scheduler.faults.catalogue import CATALOGUE, ActsOn, Kind, kind_of
 from squall.scheduler.faults.fault import Fault, shown
 from squall.scheduler.faults.target import DAEMONS, AnyTarget, LinkTarget, Sort, Target, parse_target
@@ -235,6 +237,33 @@ class _Finder:
 
     def _refused(self, target: AnyTarget) -> UsageError:
         return UsageError(f"{self._kind.name} takes no {target}; it takes {self._kind.acts_on}")
+
+
+def view_of(nodes: Sequence[str], assigned: Iterable[tuple[TopologyRecord, Assignment | None]]) -> View:
+    """The view of a cluster. `assigned`: topologies and their assignments; None: not placed yet."""
+    workers: dict[str, None] = {}
+    topologies: dict[str, dict[str, tuple[Place, ...]]] = {}
+    for record, assignment in assigned:
+        if assignment is not None:
+            workers.update(dict.fromkeys(map(str, assignment.workers)))
+        topologies[record.name] = {
+            component.id: _placed(record.name, component.id, assignment) if assignment is not None
+            else tuple(Place(record.name, component.id, -index) for index in range(component.tasks))
+            for component in record.components
+            if component.id != ACKER_COMPONENT
+        }
+    return View(tuple(nodes), tuple(workers), topologies)
+
+
+def _placed(topology: str, component: str, assignment: Assignment) -> tuple[Place, ...]:
+    found = [
+        Place(topology, component, task, str(slot))
+        for slot, executors in zip(assignment.workers, assignment.executors, strict=True)
+        for executor in executors
+        if executor.component == component
+        for task in range(executor.first_task, executor.last_task + 1)
+    ]
+    return tuple(sorted(found, key=lambda place: place.task))
 
 
 def listed(names: Sequence[str]) -> str:

@@ -132,9 +132,6 @@ def _end(words: deque[str]) -> Target:
             words.popleft()
             return Target(Sort.WORKER, *_indexed(_next(words)), is_random=True)
         return Target(Sort.WORKER, is_random=True)
-    if word == "forking" and words and words[0] == "parent":
-        words.popleft()
-        word = Sort.FORKING_PARENT
     if word == Sort.NIMBUS:
         return Target(Sort.NIMBUS)
     if word not in set(Sort) - {Sort.NAME}:

@@ -4,6 +4,8 @@ Guarantees
     * A fault is either refused whole, by one line, or on record and in the file of faults in force before it is carried
       out. It ends at a set time, which its carrier watches by itself.
     * Ids rise for the life of the run directory.
+    * A worker that a fault hits is the process that the status board names for the slot, a daemon one that carries the
+      mark of the run directory; each with the start time that proves it.
 
 The carriers: Nimbus kills, and stops supervisors and forking parents; a supervisor stops its workers, and
 Nimbus; workers break their own links and tasks.
@@ -13,6 +15,7 @@ Thread: Nimbus's loop.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import random
@@ -21,13 +24,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
+import psutil
 from msgspec.structs import replace
 
 from squall.engine.errors import ClusterError, UsageError
-from squall.ipc.board import HEADER_FAULTS
+from squall.ipc.board import DEAD, HEADER_FAULTS, STOPPED, SlotCell
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
 from squall.scheduler.common.messages import FaultsChanged
+from squall.scheduler.common.role import Role, RoleKind, processes_of, role_of
 from squall.scheduler.faults.catalogue import ActsOn, Kind, kind_of
 from squall.scheduler.faults.daemon_faults import DaemonFaults
 from squall.scheduler.faults.fault import Fault
@@ -45,11 +50,10 @@ from squall.scheduler.faults.in_force import (
     read_record,
     write_faults,
 )
-from squall.scheduler.faults.resolution import Process, check, resolve
+from squall.scheduler.faults.resolution import Process, check, resolve, view_of
 from squall.scheduler.faults.target import Sort
 from squall.scheduler.nimbus.decisions import Nimbus
 from squall.scheduler.nimbus.nimbus_files import NimbusFiles
-from squall.scheduler.nimbus.victims import Victims, view_of
 
 LAST_REPLY_SECS = 0.1
 """Delay before Nimbus is killed or stopped: long enough for its reply to leave."""
@@ -69,7 +73,6 @@ class Injection:
         self._files = files
         self._tell = tell
         self._stops = False
-        self._victims = Victims(run_dir, files, nimbus.assigned)
         self._mine = DaemonFaults(run_dir, NIMBUS)
         self._faults: list[FaultInForce] = []
         record: list[dict[str, Any]] = []
@@ -183,7 +186,7 @@ class Injection:
         for daemon in processes:
             if daemon.sort is not Sort.WORKER:
                 carrier = self._anybody() if daemon.sort is Sort.NIMBUS else NIMBUS
-                by_carrier.setdefault(carrier, []).append(self._victims.daemon(daemon.sort, daemon.name))
+                by_carrier.setdefault(carrier, []).append(self._daemon(daemon.sort, daemon.name))
         if begun.ends_secs == begun.began_secs:
             # Faults that are over at once are carried out by Nimbus.
             return [replace(begun, carrier=NIMBUS, victims=[victim for each in by_carrier.values() for victim in each])]
@@ -195,12 +198,38 @@ class Injection:
         found, refusals = [], []
         for worker in workers:
             try:
-                found.append(self._victims.worker(worker))
+                found.append(self._worker(worker))
             except ClusterError as error:
                 refusals.append(error)
         if refusals and not found:
             raise refusals[0]
         return found
+
+    def _worker(self, name: str) -> Victim:
+        """The worker that lives in a slot now. ClusterError if none does."""
+        for record, assignment in self._nimbus.assigned():
+            if assignment is not None and name in (names := [str(slot) for slot in assignment.workers]):
+                with self._files.view(record, assignment) as view:
+                    return living(name, view.board.slot(names.index(name)))
+        raise _not_there(f"worker {name}")
+
+    def _daemon(self, sort: Sort, node: str) -> Victim:
+        """Nimbus, or the supervisor or forking parent of a node. ClusterError if there is none now."""
+        if sort is Sort.NIMBUS:
+            return Victim(NIMBUS, os.getpid(), process.start_time_ticks(os.getpid()))
+        supervisor = self._of_role(Role(RoleKind.SUPERVISOR, node))
+        if sort is Sort.SUPERVISOR:
+            return supervisor
+        # A worker that was forked just now looks like its forking parent, and is a child of that.
+        return self._of_role(Role(RoleKind.FORKING_PARENT, node), parent=supervisor.pid)
+
+    def _of_role(self, role: Role, parent: int | None = None) -> Victim:
+        name = f"{role.kind} {role.name}"
+        for one in processes_of(self._run_dir, role.kind):
+            with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+                if role_of(one) == role and parent in (None, one.ppid()):
+                    return Victim(name, one.pid, process.start_time_ticks(one.pid))
+        raise _not_there(f"the {name}")
 
     def _anybody(self) -> str:
         """A node whose supervisor can do to Nimbus what Nimbus cannot do to itself."""
@@ -263,6 +292,17 @@ class Injection:
         except OSError as error:
             # The fault has ended all the same.
             log.warning("the end of fault %d is not on record: %s", fault.id, error.strerror)
+
+
+def living(worker: str, cell: SlotCell) -> Victim:
+    """The worker of a slot, as its status board names it. ClusterError if none lives there now."""
+    if cell.state in (DEAD, STOPPED) or not cell.pid or not process.lives(cell.pid, cell.started_ticks):
+        raise _not_there(f"worker {worker}")
+    return Victim(worker, cell.pid, cell.started_ticks, cell.incarnation)
+
+
+def _not_there(what: str) -> ClusterError:
+    return ClusterError(f"{what} is not there now: not started yet, dead and not replaced yet, or stopped")
 
 
 def _after_the_reply(fault: FaultInForce) -> FaultInForce:

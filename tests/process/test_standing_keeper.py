@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from squall.ipc.run_parent import try_flock
-from squall.scheduler.common.role import RoleKind, processes_of, role_of
+from squall.scheduler.common.role import RoleKind, processes_of
 from tests.process.history_check import broken_rules
 from tests.process.standing_tools import ENDLESS, Standing, directory
 from tests.process.waiting import wait_for
@@ -30,9 +30,7 @@ def submit(cluster: Standing, workers_wanted: int = 2) -> list[int]:
 
 
 def daemons(cluster: Standing) -> set[psutil.Process]:
-    kinds = (RoleKind.NIMBUS, RoleKind.SUPERVISOR)
-    found = processes_of(cluster.run_dir)
-    return {process for process in found if (role := role_of(process)) is not None and role.kind in kinds}
+    return set(processes_of(cluster.run_dir, RoleKind.NIMBUS, RoleKind.SUPERVISOR))
 
 
 def test_what_a_killed_keeper_kept_runs_on_and_the_next_up_adopts_it(cluster: Standing) -> None:

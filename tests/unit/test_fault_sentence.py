@@ -85,7 +85,6 @@ def test_any_line_is_a_fault_or_refused(line: str) -> None:
         ("exception in count with probability 0.001", Fault("exception", ("count",), probability=0.001)),
         ("kill count, split at 1m", Fault("kill", ("count", "split"), 60.0)),
         ('poison "my bolt" equals="a b, c"', Fault("poison", ("'my bolt'",), params={"equals": "a b, c"})),
-        ("stop forking parent node-1 for 3", Fault("stop", ("forking-parent node-1",), for_secs=3.0)),
     ],
 )
 def test_forms(line: str, fault: Fault) -> None:
