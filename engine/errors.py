@@ -18,15 +18,15 @@ from collections.abc import Sequence
 
 
 class SquallError(Exception):
-    """Base of all errors below."""
+    """The base of every error that Squall raises on purpose."""
 
 
 class UsageError(SquallError):
-    """The caller's input is wrong; the message names the thing, the value and what is allowed."""
+    """The caller's input is wrong; the message names the thing, its value and a remedy."""
 
 
 class TopologyError(UsageError):
-    """A topology that cannot run. `mistakes` holds every one that was found, one line each."""
+    """A topology cannot run. `mistakes` holds every mistake that was found, one line each."""
 
     def __init__(self, mistakes: Sequence[str]) -> None:
         self.mistakes = tuple(mistakes)
@@ -40,20 +40,20 @@ class TopologyError(UsageError):
 
 
 class ConfigError(UsageError):
-    """A setting that does not exist or has a value it cannot have."""
+    """A setting does not exist, or its value is out of range."""
 
 
 class ComponentError(UsageError):
-    """User code used a collector or a tuple in a way that would break tracking: a bug in the component."""
+    """A component used a collector or a tuple in a way that would break tracking, such as acking a tuple twice."""
 
 
 class ClusterError(SquallError):
-    """The cluster could not do what was asked: a dead daemon, a missing slot, a deadline that passed."""
+    """The cluster could not do what was asked, because a daemon is dead, a slot is missing or a deadline passed."""
 
 
 class ProtocolError(SquallError):
-    """A frame that breaks the wire rules (signature, checksum, version, size, sequence)."""
+    """A frame breaks the rules of the wire (signature, checksum, version, size, sequence)."""
 
 
 class FailedTuple(SquallError):
-    """Raise inside `execute` to fail the tuple at hand without harming the worker."""
+    """Raise this inside `execute` to fail the tuple at hand: its spout emits it again, and the worker lives on."""

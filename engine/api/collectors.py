@@ -19,28 +19,30 @@ class SpoutCollector(Protocol):
     """Emits a spout's tuples."""
 
     def emit(self, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
-        """Emit one tuple; with a message id, its tree is tracked and answered by `ack` or `fail`.
+        """Emit one tuple: a tuple or list with a value for each field. With a message id (any object), its tree is
+        tracked, and the spout hears `ack` or `on_failure`.
 
-        Returns the ids of the receiving tasks; none if the message is held as a suspect.
+        Returns the ids of the receiving tasks; an empty list if the message is held back as a suspect.
         """
 
     def emit_direct(
         self, task: int, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM
     ) -> list[int]:
-        """Emit to one task, named by the caller, on a stream declared direct."""
+        """Emit in the same way, to the task of this id; the stream must be declared direct."""
 
     def emit_batch(
         self, columns: Sequence[Any], message_ids: Sequence[Any] | None = None, stream: str = DEFAULT_STREAM
     ) -> None:
-        """Emit rows, one column for each field; with message ids, one for each row, the tree of each row is tracked and
-        answered on its own. Columns are lists, arrays, numpy or Arrow arrays; do not change one afterwards."""
+        """Emit many rows: a column for each field, all of one length. With a list of message ids, one for each row,
+        each row is tracked and answered on its own. Columns are lists, `array`, numpy or Arrow arrays; do not change
+        one afterwards."""
 
     def give_up(self, values: Any, message_id: Any, why: str, stream: str = DEFAULT_STREAM) -> None:
-        """Make a message a dead letter instead of emitting it, as its source holds something that no bolt could take.
-        `values`: what there is of it, for the ledger. The spout hears `on_dead_letter`, the run goes on."""
+        """Make a message a dead letter instead of emitting it, because no bolt could take it. `values` and the reason
+        `why` go to the ledger. The spout hears `on_dead_letter`, and the run goes on."""
 
     def report_error(self, error: BaseException) -> None:
-        """Show an error to the operator; nothing else happens."""
+        """Show an error in report and status; nothing fails."""
 
     @property
     def pending_count(self) -> int:
@@ -52,7 +54,8 @@ class BoltCollector(Protocol):
     """Emits a bolt's tuples, and acks or fails its input."""
 
     def emit(self, values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM) -> list[int]:
-        """Emit one tuple. `anchors` is one input tuple or several; without anchors it is not tracked.
+        """Emit one tuple: a tuple or list with a value for each field. `anchors` is one input tuple, or a sequence of
+        them, whose trees it joins; without anchors it is not tracked.
 
         Returns the ids of the receiving tasks.
         """
@@ -60,19 +63,19 @@ class BoltCollector(Protocol):
     def emit_direct(
         self, task: int, values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM
     ) -> list[int]:
-        """Emit to one task, named by the caller, on a stream declared direct."""
+        """Emit in the same way, to the task of this id; the stream must be declared direct."""
 
     def ack(self, tup: Tuple) -> None:
-        """Mark a tuple as processed; tuples anchored to it must now be acked on their own."""
+        """Mark an input tuple as processed. Emit what is anchored to it before. A second time is a ComponentError."""
 
     def fail(self, tup: Tuple) -> None:
-        """Fail every tree to which this tuple belongs, at once."""
+        """Fail every tree to which this input tuple belongs: their spouts hear `on_failure` at once."""
 
     def reset_timeout(self, tup: Tuple) -> None:
         """Restart the message timeout of this tuple's trees."""
 
     def report_error(self, error: BaseException) -> None:
-        """Show an error to the operator; nothing else happens."""
+        """Show an error in report and status; nothing fails."""
 
 
 @runtime_checkable
@@ -80,16 +83,19 @@ class BasicCollector(Protocol):
     """Emits a basic bolt's tuples, each anchored to the input tuple."""
 
     def emit(self, values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
-        """Emit one tuple. Returns the ids of the receiving tasks."""
+        """Emit one tuple, anchored to the input: a tuple or list with a value for each field.
+
+        Returns the ids of the receiving tasks.
+        """
 
     def emit_direct(self, task: int, values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
-        """Emit to one task, named by the caller, on a stream declared direct."""
+        """Emit in the same way, to the task of this id; the stream must be declared direct."""
 
     def reset_timeout(self, tup: Tuple) -> None:
         """Restart the message timeout of this tuple's trees."""
 
     def report_error(self, error: BaseException) -> None:
-        """Show an error to the operator; nothing else happens."""
+        """Show an error in report and status; nothing fails."""
 
 
 @runtime_checkable
@@ -100,21 +106,23 @@ class BatchCollector(Protocol):
         self, columns: Sequence[Any], counts: Sequence[int] | None = None, parents: Sequence[int] | None = None,
         stream: str = DEFAULT_STREAM,
     ) -> None:
-        """Emit rows, one column for each field. `counts`: how many of them were made from each input row, in order (a
-        mask is one, too); or `parents`: the input row of each. Neither: one row for each input row. Columns are lists,
-        arrays, numpy or Arrow arrays; do not change one afterwards."""
+        """Emit many rows: a column for each field, all of one length. Each row is anchored to the input row it was made
+        from: `counts` has the number of rows made from each input row, in order (so the mask of a filter is its
+        counts), or `parents` the index of the input row of each. Without both there is one row for each input row.
+        Columns are lists, `array`, numpy or Arrow arrays; do not change one afterwards."""
 
     def emit_batch_direct(
         self, task: int, columns: Sequence[Any], counts: Sequence[int] | None = None,
         parents: Sequence[int] | None = None, stream: str = DEFAULT_STREAM,
     ) -> None:
-        """Emit to one task, named by the caller, on a stream declared direct."""
+        """Emit in the same way, to the task of this id; the stream must be declared direct."""
 
     def fail(self, row: int | Sequence[int], why: str = "") -> None:
-        """Fail every tree to which an input row, or each of several, belongs; the others are not touched."""
+        """Fail the trees of an input row, by its index in the batch, or of several; the other rows are acked as
+        usual."""
 
     def reset_timeout(self, batch: ColumnBatch) -> None:
         """Restart the message timeout of the trees of the batch at hand."""
 
     def report_error(self, error: BaseException) -> None:
-        """Show an error to the operator; nothing else happens."""
+        """Show an error in report and status; nothing fails."""

@@ -76,7 +76,8 @@ class Columns(Sequence[Row]):
 
 
 class ColumnBatch(FromSource):
-    """Tuples of one stream from one task, by column: read them by field (`batch["word"]`), or as rows (`to_rows()`).
+    """The batch that a `BatchBolt` executes: neighbouring tuples of one stream from one task. `batch["word"]` is the
+    column of a field, `len(batch)` the number of rows, `to_rows()` the rows.
 
     Do not change a column: other tasks may read it, too.
     """
@@ -92,7 +93,7 @@ class ColumnBatch(FromSource):
         return len(self._rows)
 
     def __getitem__(self, field: str) -> Any:
-        """The column of a field."""
+        """Return the column of a field: a list, `array`, numpy or Arrow array, as it was emitted."""
         try:
             return self._rows.columns[self._source.index[field]]
         except (KeyError, TypeError):
@@ -107,7 +108,7 @@ class ColumnBatch(FromSource):
         return self._rows.columns
 
     def to_rows(self) -> list[Row]:
-        """The rows, as tuples of Python objects."""
+        """Return the rows as a list of tuples of Python objects."""
         return list(self._rows)
 
     def __repr__(self) -> str:

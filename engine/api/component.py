@@ -24,21 +24,22 @@ class Component:
     """The common base of spouts and bolts."""
 
     outputs: Outputs = ()
-    """Field names of the default stream, or a dict of stream name -> field names or `Stream`."""
+    """A tuple of field names for the default stream, or a dict from stream names to field names or `Stream` objects."""
 
     component_config: Mapping[str, Any] = {}
-    """A dict of settings that this component brings along, such as its ticks; `set_config` overrides them."""
+    """Settings that this component brings along, such as `{"tick_tuple_freq_secs": 1}`; `set_config` overrides them."""
 
 
 class Spout(Component):
-    """A source of tuples."""
+    """A source of tuples: subclasses define `outputs` and `next_tuple`. Records that are to survive failures need a
+    message id, and a `fail` that emits them again; `ReplayingSpout` does both."""
 
     exhausted: bool = False
-    """True: a finite source has no new tuples to emit, now or later. Failed messages may still be replayed: while the
-    spout holds one back for a retry, this must be False. May be a property."""
+    """True if a finite source has nothing to emit, now or later; it must be False while the spout holds a failed
+    message back for a retry. May be a property."""
 
     blocking: bool = False
-    """True: each of this spout's executors gets its own thread, and `next_tuple` may block for any time. The other
+    """If True, each of this spout's executors gets its own thread, and `next_tuple` may block for any time. The other
     methods, such as `ack` and `fail`, are called between two calls of `next_tuple`."""
 
     @property
@@ -48,82 +49,87 @@ class Spout(Component):
         return 0
 
     def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
-        """Called once before anything else, in the worker."""
+        """Called once in the worker, before anything else. `conf` has every setting under Squall's name and Storm's
+        key, and the topology's own keys. Open files and connections here: the object itself was pickled to get
+        there."""
 
     def next_tuple(self) -> None:
-        """Emit zero, one or several tuples. Must not block unless `blocking` is True: that would hold up the worker's
-        other executors."""
+        """Emit zero, one or several tuples. It is called again and again. It must not block unless `blocking` is True,
+        or it holds up the worker's other executors."""
         raise TypeError(f"{type(self).__name__} must define next_tuple")
 
     def ack(self, message_id: Any) -> None:
-        """Called when the tree of this message is fully processed."""
+        """Called when every tuple of the message's tree has been processed."""
 
     def fail(self, message_id: Any) -> None:
-        """Called when the tree of this message failed; a reliable spout emits it again, with the same message id."""
+        """Called when an attempt of this message failed; a reliable spout emits it again, with the same message id."""
 
     def on_failure(self, message_id: Any, failure: Failure) -> None:
-        """Called by the engine on a failure; override it to see the reason. The default calls `fail`."""
+        """Called when an attempt failed, with the reason; override it to see that. The default calls `fail`."""
         self.fail(message_id)
 
     def on_dead_letter(self, message_id: Any, failure: Failure) -> None:
-        """Called when the message failed `max_attempts` times, or was given up, and is stored as a dead letter. The
-        default calls `ack`, so that the source can move on."""
+        """Called instead of `on_failure` when the message is given up and has been written to the dead-letter ledger.
+        The default calls `ack`, so that the source can move on."""
         self.ack(message_id)
 
     def activate(self) -> None:
-        """Called when the topology has been activated, before `next_tuple` is."""
+        """Called when the topology has been activated, before `next_tuple` is called again."""
 
     def deactivate(self) -> None:
         """Called when the topology has been deactivated; `next_tuple` is not called until it is activated again."""
 
     def close(self) -> None:
-        """Called at an orderly end, not when the worker is killed. For a spout with `blocking = True` that is still in
-        `next_tuple` after one second, called meanwhile: close the resource on which it waits."""
+        """Called at an orderly end, not when the worker is killed. If `next_tuple` of a blocking spout has not returned
+        after a second, `close` is called while it waits: close the resource on which it waits."""
 
 
 class BatchSpout(Spout):
-    """A source that emits batches of columns, and is told of answers in batches. Each message has its own tree, as if
-    it had been emitted alone."""
+    """A source that emits batches of columns, and is told of answers in batches. Each row is a message of its own: it
+    is acked, failed and replayed alone."""
 
     def next_batch(self, rows: int) -> None:
-        """Emit up to about `rows` rows, by one `collector.emit_batch` or several; none if there are none. The engine
-        chooses the number by time and room. Must not block."""
+        """Emit up to about `rows` rows, by one `collector.emit_batch` or several, or none if there are none. The engine
+        chooses the number by time and room. It must not block."""
         raise TypeError(f"{type(self).__name__} must define next_batch")
 
     def next_tuple(self) -> None:
-        """Never called: `next_batch` is."""
+        """Never called; the engine calls `next_batch` instead."""
 
     def ack_batch(self, message_ids: list[Any]) -> None:
-        """Called with messages that are fully processed. The default calls `ack` for each."""
+        """Called with the ids of messages that are fully processed. The default calls `ack` for each."""
         for message_id in message_ids:
             self.ack(message_id)
 
     def fail_batch(self, message_ids: list[Any], failures: list[Failure]) -> None:
-        """Called with messages that failed, and why each did; a reliable spout emits them again, with the same ids. The
-        default calls `on_failure` for each."""
+        """Called with the ids of messages that failed, and a `Failure` for each; a reliable spout emits them again,
+        with the same ids. The default calls `on_failure` for each."""
         for message_id, failure in zip(message_ids, failures, strict=True):
             self.on_failure(message_id, failure)
 
     def on_dead_letter(self, message_id: Any, failure: Failure) -> None:
-        """As of any spout. The default calls `ack_batch`, so that the source can move on."""
+        """Called as in `Spout`. The default calls `ack_batch`, so that the source can move on."""
         self.ack_batch([message_id])
 
 
 class Bolt(Component):
-    """A consumer of tuples that acks each one itself."""
+    """A consumer of tuples that anchors its emits and acks its input itself, now or later. Where one input leads to its
+    output at once, `BasicBolt` does that for you."""
 
     blocking: bool = False
-    """True: each of this bolt's executors gets its own thread, so that blocking in `execute` holds up no other
+    """If True, each of this bolt's executors gets its own thread, so that blocking in `execute` holds up no other
     executor. The setting `execute_timeout_secs` limits the time for one tuple."""
 
     needed_fields: Sequence[str] = ()
-    """Fields without which it cannot use a tuple: `build()` refuses an input that does not declare them."""
+    """Names of the fields that it reads: `build()` refuses an input that does not declare them."""
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
-        """Called once before anything else, in the worker."""
+        """Called once in the worker, before anything else, with the collector that emits, acks and fails. Open files
+        and connections here."""
 
     def execute(self, tup: Tuple) -> None:
-        """Process one tuple. It must be acked or failed, now or later."""
+        """Process one tuple. It must be acked or failed, now or later; otherwise its trees time out. An exception ends
+        the worker (`on_error="crash"`) or fails the tuple (`"fail"`); `FailedTuple` always fails the tuple alone."""
         raise TypeError(f"{type(self).__name__} must define execute")
 
     def cleanup(self) -> None:
@@ -138,10 +144,11 @@ class BasicBolt(Component):
     """As in `Bolt`."""
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
-        """Called once before anything else, in the worker."""
+        """Called once in the worker, before anything else. Open files and connections here."""
 
     def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        """Process one tuple."""
+        """Process one tuple; what is emitted is anchored to it. Raise `FailedTuple` to fail it. Other exceptions end
+        the worker, or fail the tuple too with `on_error="fail"`."""
         raise TypeError(f"{type(self).__name__} must define execute")
 
     def cleanup(self) -> None:
@@ -150,18 +157,19 @@ class BasicBolt(Component):
 
 class BatchBolt(Component):
     """A bolt that processes batches of columns, and anchors and acks by itself: every row that it emits is anchored to
-    the input row it was made from, and all input rows are acked when `execute_batch` returns, but for those that it
-    failed (`collector.fail(row)`)."""
+    the input row it was made from, and all input rows are acked when `execute_batch` returns, except the rows that it
+    failed by `collector.fail(row)`."""
 
     blocking: bool = False
     """Must be False: batches are executed by the worker's loop."""
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
-        """Called once before anything else, in the worker."""
+        """Called once in the worker, before anything else. Open files and connections here."""
 
     def execute_batch(self, batch: ColumnBatch, collector: BatchCollector) -> None:
-        """Process the rows of one batch; ticks come here, too (`batch.is_tick`). The engine chooses the number of rows
-        by the time that the last ones took. An exception fails all of them; a `FailedTuple` does no more than that."""
+        """Process the rows of one batch; a tick is a batch too (`batch.is_tick`). The engine chooses the number of rows
+        by the time that the last ones took. `FailedTuple` fails all of them; any other exception ends the worker as
+        well, unless `on_error` is "fail"."""
         raise TypeError(f"{type(self).__name__} must define execute_batch")
 
     def cleanup(self) -> None:
@@ -169,11 +177,12 @@ class BatchBolt(Component):
 
 
 class CustomGrouping:
-    """A grouping that a user writes."""
+    """The base of groupings that users write, for `custom_grouping`."""
 
     def prepare(self, context: TopologyContext, source: str, stream: str, target_tasks: Sequence[int]) -> None:
-        """Called once per source task before the first tuple."""
+        """Called once in each task that emits, before the first tuple. `target_tasks`: ids of the receiving bolt's
+        tasks."""
 
     def choose_tasks(self, source_task: int, values: Sequence[Any]) -> list[int]:
-        """Choose the tasks, out of `target_tasks`, that receive this tuple."""
+        """Return the ids, out of `target_tasks`, of the tasks that receive this tuple; none drops it."""
         raise TypeError(f"{type(self).__name__} must define choose_tasks")

@@ -20,11 +20,11 @@ ANOTHER_TUPLE = "the worker ended by an exception in another tuple"
 
 @dataclass(frozen=True)
 class Failure:
-    """One failure of one attempt."""
+    """Why one attempt of a message failed: the argument of `Spout.on_failure` and `on_dead_letter`."""
 
     reason: str
-    """"failed" (a bolt said so, or its spout gave it up), "exception", "timeout", "hung", "worker died", "frame lost"
-    or "frame damaged"."""
+    """"failed" (by a bolt, or given up by its spout), "exception", "timeout", "hung", "worker died", "frame lost" or
+    "frame damaged"."""
     component: str = ""
     """The component in which it failed; empty if unknown (a timeout)."""
     task: int = 0
@@ -34,12 +34,12 @@ class Failure:
     error: str = ""
     """Text of the error; empty if there was none."""
     attempt: int = 1
-    """Number of attempts of this message so far."""
+    """Number of attempts of this message that have failed so far, from 1."""
     among: int = 1
-    """Messages of one batch that failed together by one error, and any of them may be its cause."""
+    """Number of messages in the batch that failed by one error; any of them may be its cause."""
 
     def as_attempt(self, attempt: int) -> Failure:
-        """The same failure, of the attempt of this number."""
+        """Return the same failure with this number of the attempt."""
         # A death fails thousands of first attempts at once.
         return self if attempt == self.attempt else replace(self, attempt=attempt)
 

@@ -19,21 +19,22 @@ from squall.engine.foreign.text import repr_of
 
 
 class AckedPrefix:
-    """Tracks acks of one partition's records, by their positions: any values that have an order. Pure. Thread: the
-    caller's, one per object."""
+    """Tells up to which position the records of a source are acked without a hole, although acks arrive out of order.
+    Positions are record numbers, byte offsets, or any other values with an order. One object for each partition."""
 
     __slots__ = ("_ends", "committable")
 
     def __init__(self, start: Any = 0, beyond: Iterable[Any] | Mapping[Any, Any] = ()) -> None:
-        """`beyond`: what `beyond` or `spans` of an earlier object held."""
+        """Begin at position `start`; `beyond`: the stored `beyond` or `spans` of an earlier object."""
         self.committable = start
         """Every position below this one is acked; the source is to be read again from here."""
         self._ends: dict[Any, Any] = dict(beyond) if isinstance(beyond, Mapping) else {one: one + 1 for one in beyond}
 
     def ack(self, position: Any, end: Any = None) -> bool:
-        """Note the ack of the record at `position`; `end` is where the next one begins: `position + 1` if left out.
+        """Note the ack of the record at `position`; `end` is where the next record begins, by default `position + 1`.
 
-        Returns whether `committable` rose. Acking a record again changes nothing."""
+        Returns True if `committable` rose. Acking a record again changes nothing. UsageError if `end` is missing and
+        positions are no whole numbers, or if it is not beyond the position."""
         if position < self.committable:
             return False
         if end is None and isinstance(position, int):
@@ -53,17 +54,18 @@ class AckedPrefix:
         return True
 
     def is_acked(self, position: Any) -> bool:
-        """Whether the record at this position was acked, past a hole or not."""
+        """Return True if the record at this position was acked, past a hole or not."""
         return bool(position < self.committable) or position in self._ends
 
     @property
     def beyond(self) -> list[Any]:
-        """Positions acked past a hole. A source that stores them too re-reads only the pending ones."""
+        """Positions that are acked past a hole, sorted. A source that stores them too reads only pending records
+        again."""
         return sorted(self._ends)
 
     @property
     def spans(self) -> dict[Any, Any]:
-        """The same with the end of each record, where that is not the next number."""
+        """`beyond`, as a dict from each position to the end of its record."""
         return {position: self._ends[position] for position in self.beyond}
 
 

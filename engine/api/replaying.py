@@ -32,21 +32,21 @@ Record = tuple[Any, Any]
 
 
 class ReplayingSpout(Spout):
-    """Subclasses define `outputs` and `read()`, and may define `start(conf, context)` and `idle()`. They have
-    `collector`, `context`, `kept` (the records that are not acked), `at_end`, and may set `first_delay_secs`,
-    `max_delay_secs` and `max_waiting`.
+    """A spout that keeps each record until it is acked, and emits it again after a failure, with a growing delay.
 
-    A subclass that overrides `open`, `ack` or `on_failure` calls the inherited one."""
+    Subclasses define `outputs` and `read()`, and may define `start(conf, context)` and `idle()`. A subclass that
+    overrides `open`, `ack` or `on_failure` calls the inherited method. What it keeps is in memory: to survive the death
+    of the spout's own worker, store the position in `context.state_dir` (see `AckedPrefix`)."""
 
     collector: SpoutCollector
     """For emits without a message id, which are not replayed, and for `report_error`."""
     context: TopologyContext
     """The argument of `open`."""
     kept: dict[Any, Record]
-    """The records that were read and are not acked, in the order of reading. The key of an id that is a string, a
-    number or a tuple of them is the id itself."""
+    """The records that were read and are not acked, in the order of reading. The key of a plain id (a string, a number,
+    a tuple of them) is the id itself."""
     at_end: bool
-    """Whether `read` has ended."""
+    """True once `read` has ended."""
 
     first_delay_secs: float = 0.01
     """Delay before a record's first replay: short, as most failures are dead workers, and those are back in 50 ms."""
@@ -60,12 +60,13 @@ class ReplayingSpout(Spout):
     to check that makes FeedSpout 1.5 times as fast."""
 
     def read(self) -> Iterator[Record | None]:
-        """Yield (message id, values) of each record, None if there is none at the moment; return at the end. For
-        another stream than the default one, or for one task, yield (message id, Emit(values, stream, task))."""
+        """Yield (message id, values) for each record, or None if there is none at the moment; return at the end. For
+        another stream than the default one, or for one task, yield (message id, Emit(values, stream, task)). No two
+        records that are pending may have the same id."""
         raise TypeError(f"{type(self).__name__} must define read")
 
     def start(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
-        """Called once, before `read`."""
+        """Called once in the worker, before `read`: open the source here."""
 
     def idle(self) -> None:
         """Called when there is nothing to emit, again and again."""
@@ -126,7 +127,7 @@ class ReplayingSpout(Spout):
             self.collector.emit_direct(values.task, values.values, message_id, values.stream)
 
     def replace(self, message_id: Any, values: Any) -> None:
-        """Emit other values at the next attempt of a record that is not acked."""
+        """Emit other values at the next attempt of a pending record. ComponentError if there is no such record."""
         key = key_of(message_id)
         if key not in self.kept:
             raise ComponentError(
@@ -137,7 +138,7 @@ class ReplayingSpout(Spout):
 
     @property
     def exhausted(self) -> bool:  # type: ignore[override]
-        """True if `read` has ended and no record waits for a replay."""
+        """True if `read` has ended and every record is acked."""
         return self.at_end and not self.kept
 
     @property
@@ -146,8 +147,8 @@ class ReplayingSpout(Spout):
 
     @property
     def unacked(self) -> Iterator[Any]:
-        """The ids of the records that were read and not acked, in the order of reading: the first is the position up to
-        which everything is done."""
+        """Ids of the records that were read and are not acked, in the order of reading; everything before the first is
+        done."""
         return (message_id for message_id, _ in self.kept.values())
 
     def ack(self, message_id: Any) -> None:

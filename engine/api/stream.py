@@ -18,9 +18,10 @@ TICK_FIELDS = ("rate_secs",)
 
 
 class Stream:
-    """One output stream: its field names, and whether the sender chooses the receiving task (`direct`).
+    """One output stream, for `outputs`: `Stream("word", "count")`. With `direct=True` the sender chooses the receiving
+    task, by `emit_direct`.
 
-    Raises ValueError for a repeated or an invalid field name (see `engine.foreign.names`).
+    Raises ValueError for a repeated or an invalid field name.
     """
 
     __slots__ = ("direct", "fields", "index")
@@ -34,7 +35,7 @@ class Stream:
         self.fields = fields
         """Names of the values, in their order."""
         self.direct = direct
-        """Whether each emit names the task that it goes to."""
+        """True if each emit names the task that it goes to."""
         self.index = {name: position for position, name in enumerate(fields)}
         """Field -> its position."""
 
@@ -80,7 +81,8 @@ def parse_outputs(outputs: Outputs) -> dict[str, Stream]:
 
 
 class Emit:
-    """`Emit(values, stream)` goes to a stream; with `task`, to that one task of a stream declared direct."""
+    """What a function, or `ReplayingSpout.read`, yields to emit on another stream than the default one:
+    `Emit(values, stream)`, or with `task` to that task of a direct stream."""
 
     __slots__ = ("stream", "task", "values")
 
@@ -88,9 +90,9 @@ class Emit:
         self.values = values
         """A tuple or list with a value for each field of the stream."""
         self.stream = stream
-        """The stream on which they are emitted."""
+        """Name of the stream on which they are emitted."""
         self.task = task
-        """The task that they go to; None: as the groupings say."""
+        """Id of the task that receives them; None lets the groupings choose."""
 
     def __repr__(self) -> str:
         task = "" if self.task is None else f", task={self.task}"
