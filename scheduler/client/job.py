@@ -195,10 +195,15 @@ class Job:
         counts = [] if view is None else [view.board.link_counts(slot) for slot in range(view.board.n_slots)]
         return {name: sum(count[name] for count in counts) for name in LINK_COUNTERS}
 
-    def wait_until_ready(self, timeout: float) -> None:
-        """Wait until every worker has opened its tasks. ClusterError when `timeout` seconds pass first."""
+    def wait_until_ready(self, timeout: float, on_wait: Callable[[], bool | None] | None = None) -> None:
+        """Wait until every worker has opened its tasks. ClusterError when `timeout` seconds pass first.
+
+        `on_wait` is called between looks; when it returns True the wait ends early.
+        """
         deadline = time.monotonic() + timeout
         while (view := self.view()) is None or not view.all_ready():
+            if on_wait is not None and on_wait():
+                return
             self._give_up_if_hopeless()
             if time.monotonic() >= deadline:
                 raise ClusterError(f"the workers of topology {self.name!r} were not ready within {timeout:g} s")

@@ -124,11 +124,15 @@ def _observe(
     draw: Callable[[Places], Sequence[Fault]], for_secs: float, to_its_end: bool, should_stop: Callable[[], bool],
 ) -> Outcome:
     job = cluster.submit(NAME, tap(subject.topology, tapping), subject.config, subject.module)
-    job.wait_until_ready(READY_SECS)
+    job.wait_until_ready(READY_SECS, should_stop)
+    if should_stop():
+        raise StoppedTrial
     view = job.view()
     assert view is not None, "its workers are ready"
     outcome = Outcome(time.monotonic())
-    faults = draw(_places([str(worker) for worker in view.assignment.workers], subject.topology))
+    components = subject.topology.components
+    bolts = [name for name, spec in components.items() if not spec.is_spout]
+    faults = draw(Places(list(map(str, view.assignment.workers)), list(components), bolts, STEMS_FROM))
     injector = Injector(cluster, faults, outcome.started_secs)
     outcome.injected = injector.injected
     daemons = DaemonWatch(cluster.run_dir, subject.nodes)
@@ -172,11 +176,6 @@ def _check_room(run_dir: RunDir) -> None:
     """ClusterError if its disk is full: Nimbus would be waited for again and again."""
     if full := room_error(run_dir.durable):
         raise ClusterError(full)
-
-
-def _places(workers: list[str], topology: Topology) -> Places:
-    bolts = [spec.id for spec in topology.components.values() if not spec.is_spout]
-    return Places(workers, list(topology.components), bolts, STEMS_FROM)
 
 
 def _count(job: Job, outcome: Outcome) -> None:

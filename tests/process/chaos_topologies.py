@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from squall import Spout, SpoutCollector, Topology, TopologyBuilder, TopologyContext
+from squall import BasicBolt, Spout, SpoutCollector, Topology, TopologyBuilder, TopologyContext
 from tests.process import chaos_parts
 
 
@@ -41,15 +44,28 @@ class Endless(OneShot):
         self.collector.emit((self.next,), self.next)
 
 
-def endless() -> Topology:
+class Opens(chaos_parts.Halves):
+    """Takes an hour to be ready, and tells when it begins."""
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        (Path(os.environ["TMPDIR"]) / "opening").touch()
+        time.sleep(3600)
+
+
+def halved(spout: Spout, halves: BasicBolt) -> Topology:
     builder = TopologyBuilder()
-    builder.set_spout("numbers", Endless())
-    builder.set_bolt("halves", chaos_parts.Halves()).shuffle_grouping("numbers")
+    builder.set_spout("numbers", spout)
+    builder.set_bolt("halves", halves).shuffle_grouping("numbers")
     return builder.build()
+
+
+def endless() -> Topology:
+    return halved(Endless(), chaos_parts.Halves())
 
 
 def one_shot() -> Topology:
-    builder = TopologyBuilder()
-    builder.set_spout("numbers", OneShot())
-    builder.set_bolt("halves", chaos_parts.Halves()).shuffle_grouping("numbers")
-    return builder.build()
+    return halved(OneShot(), chaos_parts.Halves())
+
+
+def opens() -> Topology:
+    return halved(OneShot(), Opens())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -94,6 +95,16 @@ def test_nothing_runs_on_when_it_is_killed(tmp_path: Path) -> None:
     running.communicate(timeout=120)
     # The next command that makes a run directory removes one that no process owns any more.
     wait_for("the end of the cluster", sweep_stale, timeout_secs=120)
+
+
+def test_ctrl_c_while_workers_start_ends_it(tmp_path: Path) -> None:
+    running = start("chaos", f"{HERE}:opens", "--seed", "1", TMPDIR=str(tmp_path))
+    wait_for("a worker that opens its tasks", (tmp_path / "opening").exists, timeout_secs=100)
+    running.send_signal(signal.SIGINT)
+    # If it went on to wait for the workers, it would give up after a minute and exit with 1.
+    _, said = running.communicate(timeout=110)
+    assert (running.returncode, said) == (130, "")
+    assert list(tmp_path.glob("squall-chaos-*")) == []
 
 
 def test_a_spout_that_cannot_replay_is_refused() -> None:
