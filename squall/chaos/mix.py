@@ -53,10 +53,7 @@ _GROUPS = {
     },
     "tuple": {"poison": Drawn("poison", "bolt", (0.5, 2.0), deaths=_POISON_DEATHS)},
     "link": {
-        **{
-            kind: Drawn(kind, "link", _LONG)
-            for kind in ("drop", "duplicate", "delay", "corrupt")
-        },
+        **{kind: Drawn(kind, "link", _LONG) for kind in ("drop", "duplicate", "delay", "corrupt")},
         "partition": Drawn("partition", "link", (0.1, 1.5)),
     },
     "daemons": {
@@ -106,20 +103,20 @@ class Places:
     key_field: str = ""
     """The field of every bolt's input in which the taps keep the key of its message."""
 
-    def of(self, whom: str) -> list[tuple[str, ...]]:
-        """What a fault may hit: the targets of each such fault. Empty if there is nothing."""
-        nodes = sorted({quoted(worker.rpartition(":")[0]) for worker in self.workers})
+    def of(self, whom: str) -> list[str]:
+        """What a fault may hit: the target of each such fault. Empty if there is nothing."""
+        workers, nodes = sorted(self.workers), sorted({quoted(worker.rpartition(":")[0]) for worker in self.workers})
         served = ["nimbus", *(f"supervisor {node}" for node in nodes)]
-        found: dict[str, Sequence[str]] = {
-            "worker": sorted(self.workers),
+        found = {
+            "worker": workers,
             "daemon": [*served, *(f"forking-parent {node}" for node in nodes)],
-            "process": [*sorted(self.workers), *served],
+            "process": [*workers, *served],
             "node": nodes,
             "component": [f"component {quoted(name)}" for name in sorted(self.components)],
             "bolt": [f"component {quoted(name)}" for name in sorted(self.bolts)],
-            "link": [f" {way} ".join(ends) for ends in permutations(sorted(self.workers), 2) for way in ("->", "<->")],
+            "link": [f" {way} ".join(ends) for ends in permutations(workers, 2) for way in ("->", "<->")],
         }
-        return [(target,) for target in found[whom]]
+        return found[whom]
 
 
 def kinds_of(mix: str) -> tuple[str, ...]:
@@ -170,7 +167,7 @@ def _fault(rng: random.Random, drawn: Drawn, places: Places, at_secs: float) -> 
         probability = round(rng.uniform(*(_FRAMES_HIT if on_frames else _CALLS_HIT)), 4)
     make = _PARAMETERS.get(drawn.kind)
     return Fault(
-        drawn.kind, rng.choice(places.of(drawn.whom)), round(at_secs, 3),
+        drawn.kind, (rng.choice(places.of(drawn.whom)),), round(at_secs, 3),
         for_secs=None if drawn.lasts_secs is None else round(rng.uniform(*drawn.lasts_secs), 3),
         probability=probability, params={} if make is None else make(rng, places), seed=rng.getrandbits(32),
     )  # fmt: skip

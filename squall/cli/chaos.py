@@ -44,7 +44,6 @@ _NUMBER, _COUNT = click.IntRange(0, 2**63), click.IntRange(1, 1_000_000)
 @click.option("--only", type=_NUMBER, multiple=True, metavar="N",
               help="A fault of the seed, by its number: only those named are injected; 0: none.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
 def chaos_command(
     target: str, app_dir: str | None, seed: int, seeds: int, duration: str, mix: str, sinks: tuple[str, ...],
     settings: tuple[str, ...], only: tuple[int, ...], as_json: bool, arguments: tuple[str, ...],

@@ -79,7 +79,6 @@ class RunOptions:
 @click.option("--quiet", is_flag=True, help="Print no progress.")
 @click.option("--json", "as_json", is_flag=True,
               help="Print the report as one JSON document on stdout.")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
 def run_command(**given: Any) -> None:
     """Run the topology in FILE until its spouts are exhausted and everything is acked.
 

@@ -187,7 +187,6 @@ def spark_group() -> None:
 @spark_group.command("plan")
 @target_argument
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as one JSON document on stdout.")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
 def plan_command(target: str, as_json: bool, arguments: tuple[str, ...]) -> None:
     """Show what `squall run FILE --on spark` does with each component, edge and setting.
 

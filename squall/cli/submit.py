@@ -51,7 +51,6 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
               help="A variable for the workers; without VALUE, as it is set here.")
 @directory_option
 @json_option
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
 def submit_command(
     target: str, app_dir: str | None, name: str, workers: int | None, settings: tuple[str, ...], inactive: bool,
     fresh: bool, replace: bool, wait_secs: float | None, until_drained: bool, remove_when_drained: bool,

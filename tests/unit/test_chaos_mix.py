@@ -53,8 +53,8 @@ def test_a_worker_is_killed_to_meet_what_hits_those_that_start() -> None:
 
 def test_every_daemon_is_killed() -> None:
     drawn = {fault.targets for seed in range(50) for fault in draw(seed, ("kill-daemon",), PLACES, 30.0)}
-    assert drawn == set(PLACES.of("daemon"))
-    assert {name for (name,) in drawn} >= {"nimbus", "supervisor node-1", "forking-parent node-2"}
+    assert {name for (name,) in drawn} == set(PLACES.of("daemon"))
+    assert ("forking-parent node-2",) in drawn
 
 
 def test_no_seed_kills_more_than_a_slot_is_forgiven() -> None:
@@ -88,8 +88,6 @@ def test_a_topology_of_one_worker_has_no_faults_of_links() -> None:
 def test_a_mix_is_groups_and_kinds() -> None:
     assert kinds_of("process") == ("kill", "stop", "throttle")
     assert kinds_of("stop, kill") == ("stop", "kill")
-
-
     for mix in ("", "proces", "kill,", "kill;stop"):
         with pytest.raises(UsageError, match="is unknown; allowed: all, process, executor, tuple, link, daemons, "):
             kinds_of(mix)

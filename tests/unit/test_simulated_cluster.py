@@ -256,28 +256,6 @@ def end_badly(error: Exception | None) -> None:
             raise error
 
 
-class Once(Spout):
-    outputs = ("value",)
-
-    def open(self, conf: Any, context: Any, collector: Any) -> None:
-        self.collector = collector
-        self.value = ["x"]
-
-    def next_tuple(self) -> None:
-        if not self.exhausted:
-            self.exhausted = True
-            self.collector.emit((self.value,))
-
-
-@pytest.mark.parametrize("workers", [1, 3])
-def test_values_that_travel_between_workers_are_copies(workers: int) -> None:
-    with cluster_of(Once(), workers=workers, ackers=0) as cluster:
-        cluster.settle()
-        ((value,),) = [tup.values for tup in cluster.user("keep").kept]
-        assert value == ["x"]
-        assert (value is cluster.user("spout").value) == (workers == 1)
-
-
 def test_without_a_recorder_nothing_is_kept() -> None:
     builder = TopologyBuilder()
     builder.set_spout("spout", FeederSpout())

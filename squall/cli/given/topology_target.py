@@ -45,7 +45,7 @@ class GivenTopology:
 
 
 def target_options(command: C) -> C:
-    """Add the argument FILE[:NAME], and --app-dir."""
+    """Add the arguments of `target_argument`, and --app-dir."""
     return target_argument(click.option(
         "--app-dir", metavar="DIR", type=click.Path(exists=True, file_okay=False),
         help="Directory to import modules from (default: this one; for a FILE, that of its package).",
@@ -53,7 +53,8 @@ def target_options(command: C) -> C:
 
 
 def target_argument(command: C) -> C:
-    """Add the argument FILE[:NAME]."""
+    """Add the arguments FILE[:NAME] and [-- ARGS]."""
+    command = click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")(command)
     return click.argument("target", metavar="FILE[:NAME]", is_eager=True, callback=use_settings_beside)(command)
 
 
