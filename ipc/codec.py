@@ -28,6 +28,7 @@ from squall.engine.api.failure import Failure
 from squall.engine.errors import ComponentError
 from squall.engine.flow.batch import Batch
 from squall.engine.flow.blocks import Block, BlockBatch, ByMember
+from squall.engine.flow.ids import EdgeIds
 from squall.engine.flow.parcel import Acks, BlockAcks, Parcel
 from squall.engine.flow.row_counts import RowCounts
 from squall.engine.foreign.picklable import why_no_bytes
@@ -109,12 +110,9 @@ def decode(data: bytes | memoryview, buffers: Sequence[Any] = ()) -> Parcel:
         is_whole = False
     for packed in batches:
         batch = _unpack_batch(packed)
-        if not is_whole:
-            _take_out_unread(batch, parcel)
-            if not batch.rows:
-                continue
-        parcel.batches.append(batch)
-        parcel.rows += len(batch.rows)
+        for piece in [batch] if is_whole else _readable(batch, parcel.unread):
+            parcel.batches.append(piece)
+            parcel.rows += len(piece.rows)
     _unpack_tracking(parcel, *tracking)
     return parcel
 
@@ -135,14 +133,24 @@ def _unpack_tracking(
         parcel.answers = [(task, root, failure and Failure(*failure)) for task, root, failure in answers]
 
 
-def _take_out_unread(batch: Batch, parcel: Parcel) -> None:
+def _readable(batch: Batch, unread: list[tuple[Batch, int, str]]) -> list[Batch]:
+    """The pieces of a batch without the tuples that hold a value which could not be rebuilt: these are `unread`."""
     bad: dict[int, tuple[int, str]] = {}
     for index, row in enumerate(batch.rows):
         for position, value in enumerate(row):
             if type(value) is Broken:
                 bad.setdefault(index, (position, value.why))
-    if bad:
-        parcel.unread += [(one, *bad[index]) for index, one in batch.take_out(bad).items()]
+    new_edge, pieces, begin = EdgeIds().next, [], 0
+    ends = {end for index in bad for end in (index, index + 1)} | {len(batch.rows)}
+    for end in sorted(ends - {0}):
+        piece = batch.split(end - begin, new_edge) if end - begin < len(batch.rows) else batch
+        if begin in bad:
+            piece.loose = piece.untracked_rows() > 0
+            unread.append((piece, *bad[begin]))
+        else:
+            pieces.append(piece)
+        begin = end
+    return pieces
 
 
 def _pack_failure(failure: Failure) -> tuple[Any, ...]:

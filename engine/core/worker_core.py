@@ -329,7 +329,7 @@ class WorkerCore:
         parcel = self._parcels[worker]
         most_bytes = self.frame_bytes_of(parcel)
         if parcel.bytes > most_bytes:
-            parcel = parcel.cut(most_bytes, self.outbox.edges.next)
+            self._parcels[worker] = parcel.cut(most_bytes, self.outbox.edges.next)
         else:
             del self._parcels[worker]
         self.pressure.leave(parcel.batches)
@@ -346,7 +346,7 @@ class WorkerCore:
         waiting.put_back(parcel.batches, size_bytes, parcel.rows)
         for batch in parcel.batches:
             self.pressure.waits(batch.target, batch.bytes)
-        waiting.take_tracking(parcel)
+        waiting.add_tracking(parcel)
 
     def not_sent(self, worker: int, parcel: Parcel, error: BaseException) -> TaskCrashed | None:
         """A parcel with tuples that was taken cannot be encoded or sent. None: take it again, in halves, until the one
@@ -356,7 +356,7 @@ class WorkerCore:
             # So large that it is cut, whichever of the two sizes a frame of the pieces may have.
             self.put_back(worker, parcel, 2 * max(self.frame_bytes, self._long_frame_bytes))
             return None
-        self._parcel(worker).take_tracking(parcel)
+        self._parcel(worker).add_tracking(parcel)
         [batch] = parcel.batches
         component = self.plan.task_component[batch.source]
         error = self._naming_field(batch, error)

@@ -9,7 +9,7 @@ because that is the fastest to index. Of many, each gets its batch when it is ch
 would grow with the square of the tasks, and memory and the start of workers with them.
 
 Guarantees: however a batch is cut, its tuples stay in their order, and the edges of a run that is cut XOR to the one
-that its tree knows. A tuple that is taken out leaves the runs of other trees as they are.
+that its tree knows.
 
 Relies on: nobody but its owner touching it. Thread: one at a time, its owner's.
 """
@@ -17,7 +17,7 @@ Relies on: nobody but its owner touching it. Thread: one at a time, its owner's.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -156,34 +156,6 @@ class Batch:
         head.measured, head.loose = self.measured, self.loose
         head.rows, self.rows = self.rows[:count], self.rows[count:]
         return head
-
-    def take_out(self, indices: Collection[int]) -> dict[int, Batch]:
-        """Take out these rows, each as a batch of its own, by index; this batch keeps the rest.
-
-        The caller must fail their trees: the edge of a run stays with its remaining rows, and a run without any goes
-        unacked. All rows of a run belong to the same trees, so no other tree is touched.
-        """
-        taken: dict[int, Batch] = {}
-        rows, starts, roots, edges, others = self.rows, self.starts, self.roots, self.edges, self.others or {}
-        self.rows, self.starts, self.roots, self.edges = [], [], [], []
-        self.others = None
-        for run, (begin, end) in enumerate(zip(starts, [*starts[1:], len(rows)], strict=True)):
-            stay = [row for index, row in enumerate(rows[begin:end], begin) if index not in indices]
-            for index in range(begin, end) if len(stay) < end - begin else ():
-                if index in indices:
-                    one = type(self)(self.source, self.stream, self.target)
-                    one.rows, one.starts, one.roots, one.edges = [rows[index]], [0], [roots[run]], [edges[run]]
-                    one.others = {0: others[run]} if run in others else None
-                    one.loose = not roots[run]
-                    taken[index] = one
-            if stay:
-                if run in others:
-                    self.others = {**(self.others or {}), len(self.starts): others[run]}
-                self.starts.append(len(self.rows))
-                self.roots.append(roots[run])
-                self.edges.append(edges[run])
-                self.rows += stay
-        return taken
 
     def _share_edge(self, head: Batch, cut: int, new_edge: Callable[[], int]) -> None:
         """Give run `cut` of `head` and the first run of this batch, which were one, an edge each."""

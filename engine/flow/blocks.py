@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import compress
 from typing import NamedTuple
 
@@ -270,10 +270,3 @@ class BlockBatch(Batch):
         head.has_runs(self.block, first)
         self.has_runs(self.block, rest)
         return head
-
-    def take_out(self, indices: Collection[int]) -> dict[int, Batch]:
-        taken = super().take_out(indices)
-        for one in taken.values():
-            if isinstance(one, BlockBatch):
-                one.block = self.block
-        return taken

@@ -126,29 +126,30 @@ class Parcel:
         self.bytes += other.bytes
 
     def cut(self, most_bytes: int, new_edge: Callable[[], int]) -> Parcel:
-        """Take out all tracking messages, and batches of about `most_bytes`, one tuple at least; this parcel keeps the
+        """Keep all tracking messages, and batches of about `most_bytes`, one tuple at least; return a parcel with the
         rest. `new_edge`: see `Batch.split`."""
-        head, batches = Parcel(), self.batches
-        head.take_tracking(self)
+        rest, batches = Parcel(), self.batches
+        rest.batches, rest.rows, rest.bytes = batches, self.rows, self.bytes
+        self.batches, self.rows, self.bytes = deque(), 0, 0
         while batches:
             batch = batches[0]
-            room = most_bytes - head.bytes
+            room = most_bytes - self.bytes
             if batch.bytes > room:
                 rows = len(batch.rows)
                 if rows > LONG_ROWS:
                     batches.popleft()
                     batches.extendleft(reversed(batch.pieces(new_edge)))
                     continue
-                fitting = max(room * rows // batch.bytes, 0 if head.rows else 1)
+                fitting = max(room * rows // batch.bytes, 0 if self.rows else 1)
                 if not fitting:
                     break
                 if fitting < rows:
-                    head.add(batch.split(fitting, new_edge))
+                    self.add(batch.split(fitting, new_edge))
                     break
-            head.add(batches.popleft())
-        self.rows -= head.rows
-        self.bytes -= head.bytes
-        return head
+            self.add(batches.popleft())
+        rest.rows -= self.rows
+        rest.bytes -= self.bytes
+        return rest
 
     def take_for(self, target: int) -> Parcel:
         """Take out the batches for one task, in their order."""
@@ -177,14 +178,6 @@ class Parcel:
         self.fails += other.fails
         self.resets += other.resets
         self.answers += other.answers
-
-    def take_tracking(self, other: Parcel) -> None:
-        """Move the tracking messages of another parcel to this one, which has none."""
-        self.acks, other.acks = other.acks, Acks()
-        self.inits, other.inits = other.inits, []
-        self.fails, other.fails = other.fails, []
-        self.resets, other.resets = other.resets, []
-        self.answers, other.answers = other.answers, []
 
     def put_back(self, batches: Iterable[Batch], size_bytes: int, rows: int) -> None:
         """Put batches with `rows` rows in all, which took `size_bytes` when encoded, before all others."""

@@ -14,10 +14,10 @@ Decides only. Thread: the sender's; `balance` may be called by the worker's loop
 from __future__ import annotations
 
 import random
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice, repeat
-from math import gcd
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ class Rounds(Generic[T]):
         self._choice_of = choice_of
         self._new_rng = new_rng
         self._order: Sequence[int] = ()
-        """The numbers of the targets, shuffled at the first choice; of many, the first and the step to the next."""
+        """The numbers of the targets, shuffled at the first choice."""
         self._shares: Shares | None = None
         self._list: list[T] = []
         self._most = _FIRST_CHOICES
@@ -108,18 +108,9 @@ class Rounds(Generic[T]):
 
     def _in_order(self) -> Iterator[int]:
         """All targets, once."""
-        n_targets = len(self.targets)
         if not self._order:
-            rng = self._new_rng()
-            if n_targets > _LIST_CHOICES:
-                # Where a round is long, senders only have to begin at different places and to take different ways.
-                step = next(step for step in iter(partial(rng.randrange, 1, n_targets), 0) if gcd(step, n_targets) == 1)
-                self._order = (rng.randrange(n_targets), step)
-            else:
-                order = list(range(n_targets))
-                rng.shuffle(order)
-                self._order = order
-        if n_targets <= _LIST_CHOICES:
-            return iter(self._order)
-        start, step = self._order
-        return ((start + number * step) % n_targets for number in range(n_targets))
+            # Two bytes for each: of thousands of tasks, all may shuffle their tuples among thousands.
+            order = array("H", range(len(self.targets)))
+            self._new_rng().shuffle(order)
+            self._order = order
+        return iter(self._order)

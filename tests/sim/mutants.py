@@ -293,8 +293,9 @@ class SilentTracking(Tracking):
     """What a lost frame said of trees is not said again."""
 
     def frame_lost(self, worker: int, parcel: Parcel, damaged: bool) -> None:
-        super().frame_lost(worker, parcel, damaged)
-        self._parcel_for(worker).take_tracking(Parcel())
+        silent = Parcel()
+        silent.left_roots = parcel.left_roots
+        super().frame_lost(worker, silent, damaged)
 
 
 class LonelySpoutTracking(Tracking):

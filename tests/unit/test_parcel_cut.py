@@ -36,8 +36,10 @@ def cut_up(parcel: Parcel, most_bytes: int) -> list[Parcel]:
     edges = count(1 << 40)
     pieces = []
     while parcel:
-        pieces.append(parcel.cut(most_bytes, lambda: next(edges)))
-        assert pieces[-1].rows > 0
+        rest = parcel.cut(most_bytes, lambda: next(edges))
+        assert parcel.rows > 0
+        pieces.append(parcel)
+        parcel = rest
     assert (parcel.rows, parcel.bytes) == (0, 0)
     return pieces
 
@@ -86,7 +88,7 @@ def test_what_is_bigger_than_it_looked_is_put_back_and_cut_by_its_true_size() ->
     parcel = waiting(batch_of(rows))
     most, sent, edges = 8 * KIB, [], count(1 << 40)
     while parcel:
-        piece = parcel.cut(most, lambda: next(edges))
+        piece, parcel = parcel, parcel.cut(most, lambda: next(edges))
         data, buffers = encode(piece)
         size = len(data) + sum(buffer.raw().nbytes for buffer in buffers)
         if size > 2 * most and piece.rows > 1:

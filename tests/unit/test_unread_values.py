@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from squall.engine.api.failure import Failure
-from squall.engine.flow.batch import Batch
 from squall.engine.flow.parcel import Acks, Parcel
 from squall.engine.tracking.acker import Acker
 from squall.ipc.codec import OUT_OF_BAND_BYTES, decode, encode
@@ -142,8 +141,8 @@ def test_the_rows_around_it_arrive(how: str, arm: Callable[[], None]) -> None:
     parcel = parcel_of(batch_of(rows), batch_of([("other", [1])], stream="second"))
     parcel.acks, parcel.fails = Acks({7: 8}), [(9, Failure("failed"))]
     back = travel(parcel, arm)
-    first, second = back.batches
-    assert same([row for row in rows if row[0] != 3], first.rows)
+    *pieces, second = back.batches
+    assert same([row for row in rows if row[0] != 3], [row for piece in pieces for row in piece.rows])
     assert second.rows == [("other", [1])]
     assert (back.rows, back.acks, back.fails) == (6, Acks({7: 8}), parcel.fails)
     [(one, position, why)] = back.unread
@@ -174,21 +173,20 @@ def test_a_stream_that_is_damaged_is_refused_with_the_first_error(cut: int) -> N
         pickle.loads(data[:-cut])
 
 
-def runs_batch() -> Batch:
-    """Runs of 3, 1 and 2 rows; the first of two trees."""
-    batch = batch_of([(n,) for n in range(6)])
-    batch.starts, batch.roots, batch.edges, batch.others = [0, 3, 4], [11, 12, 0], [21, 22, 0], {0: ((13, 23),)}
-    return batch
-
-
-def test_the_trees_beside_it_close() -> None:
+def test_the_trees_beside_it_close(arm: Callable[[], None]) -> None:
     """A joined run loses a row: both its trees fail, and what is left of it, acked, disturbs none of the others."""
-    batch, acker = runs_batch(), Acker()
+    batch, acker = batch_of([(SetsState() if n == 1 else n,) for n in range(6)]), Acker()
+    batch.starts, batch.roots, batch.edges, batch.others = [0, 3, 4], [11, 12, 0], [21, 22, 0], {0: ((13, 23),)}
     for root, xor in ((11, 21), (12, 22), (13, 23)):
         acker.init(root, xor, 1, 0)
-    for one in batch.take_out({1}).values():
-        for root in (one.roots[0], *(other for other, _ in one.others[0])):  # type: ignore[index]
-            acker.fail(root, Failure("exception"))
-    acker.ack(Acks({11: 21, 13: 23, 12: 22}))
+    back = travel(parcel_of(batch), arm)
+    assert [row for part in back.batches for row in part.rows] == [(0,), (2,), (3,), (4,), (5,)]
+    [(one, _, _)] = back.unread
+    assert one.others is not None
+    for root in (one.roots[0], *(other for other, _ in one.others[0])):
+        acker.fail(root, Failure("exception"))
+    for part in back.batches:
+        acker.ack(Acks(dict(zip(part.roots, part.edges, strict=True))))
+        acker.ack(Acks({root: edge for pairs in (part.others or {}).values() for root, edge in pairs}))
     answers = sorted((root, failure and failure.reason) for _, root, failure in acker.answers)
     assert answers == [(11, "exception"), (12, None), (13, "exception")]
