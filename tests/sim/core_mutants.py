@@ -21,6 +21,7 @@ from tests.sim import invariants
 from tests.sim.cores import Cluster
 from tests.sim.halves import run_halves
 from tests.sim.invariants import InvariantBrokenError
+from tests.sim.ledger import IN_BATCHES
 from tests.sim.mutants import (
     BlindAcker,
     CredulousReceiver,
@@ -35,7 +36,6 @@ from tests.sim.mutants import (
     SwallowingReceiver,
 )
 from tests.sim.parts import Parts
-from tests.unit.ledger import IN_BATCHES
 
 # ---- blocks: these need components that take batches ----
 

@@ -46,10 +46,9 @@ from tests.sim.invariants import (
     InvariantBrokenError,
     unwrapped,
 )
+from tests.sim.ledger import IN_BATCHES, Ledger, topology_of
 from tests.sim.parts import PARTS, Parts
 from tests.sim.wire import Context, Wire
-from tests.unit.ledger import IN_BATCHES, Ledger, topology_of
-from tests.unit.net import scatter
 from tests.unit.rig import copy_component
 
 OPENING = opening_of("sim-1-00000000", 1)
@@ -63,6 +62,18 @@ _LATE = (0.0, 0.1, 0.5)
 """How likely it is that a worker that looks for frames does not find one that is under way."""
 _LONG_NS = 1_500_000
 """Longer than a worker lets an answer wait, and two of them longer than it goes without a look around."""
+
+
+def scatter(topology: Topology, rng: random.Random, n_workers: int, ackers: int) -> Plan:
+    """Executors on workers as chance has it; a worker may get none."""
+    executors: list[list[ExecutorPlan]] = [[] for _ in range(n_workers)]
+    task = 1
+    for component, _, tasks, n_executors in sorted(topology.layout(ackers)):
+        for index in range(n_executors):
+            size = tasks // n_executors + (index < tasks % n_executors)
+            rng.choice(executors).append(ExecutorPlan(component, task, task + size - 1))
+            task += size
+    return Plan(executors, [f"node-1:{6700 + worker}" for worker in range(n_workers)])
 
 
 class TellingLedger(Ledger):

@@ -31,9 +31,12 @@ from squall.engine.core.transport import NoPeers, NoTransport
 from squall.engine.core.turn import Turn
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.tracking.peers import Peers
+from squall.testing.simulated import SimulatedCluster
 
 MAX_STEPS = 10_000
 DEADLINE_SECS = 30.0
+TIMEOUT_SECS = 10
+"""Of messages on the workers of `placed`."""
 
 
 class Feeder(Spout):
@@ -292,3 +295,20 @@ def streams_rig(spout: Feeder, middle: Any, subscribed: bool = True) -> Rig:
         sinks.shuffle_grouping("bolt-1").shuffle_grouping("bolt-1", stream="pair")
         sinks.direct_grouping("bolt-1", stream="to")
     return Rig(builder)
+
+
+def placed(builder: TopologyBuilder, *workers: str) -> SimulatedCluster:
+    """One task of each component, in the worker that names it: placed(builder, "__acker spout", "bolt-1"). Without a
+    recorder, so that emits take their short cuts."""
+    topology = builder.build()
+    executors: list[list[ExecutorPlan]] = [[] for _ in workers]
+    task = 1
+    for component, _, tasks, _ in sorted(topology.layout(1)):
+        at = [worker for worker, names in enumerate(workers) for name in names.split() if name == component]
+        assert len(at) == tasks, component
+        for worker in at:
+            executors[worker].append(ExecutorPlan(component, task, task))
+            task += 1
+    plan = Plan(executors, [f"node-1:{6700 + worker}" for worker in range(len(workers))])
+    config = Config(message_timeout_secs=TIMEOUT_SECS)
+    return SimulatedCluster(topology, config, plan=plan, record=False, copy=copy_component)

@@ -172,7 +172,7 @@ class Life:
         assert account.emitted >= world.executed
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(st.lists(st.integers(0, 80), max_size=8))
 def test_every_attempt_is_in_one_column_whenever_its_worker_is_killed(kills: list[int]) -> None:
     world, clock = World(list(kills)), ManualClock()

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import os
 import pickle
-import random
 from itertools import islice
 
 import pytest
 
 from benchmarks.acker_memory import GOAL_BYTES, acker_bytes, pending_bytes
-from squall.engine.api.failure import FAILED, WORKER_DIED, Failure
 from squall.engine.flow.ids import ACKER_MASK, EdgeIds, root_ids
 from squall.engine.flow.parcel import Acks
 from squall.engine.tracking.acker import Acker
 from tests.held import early
 
 ROOT, TASK = 1 << 16, 9
-WHY = Failure(FAILED, "bolt", 3)
-
-
 def ack(acker: Acker, root: int, value: int, mask: int = 0) -> None:
     acker.ack(Acks({root: value}, {root: mask} if mask else {}))
 
@@ -34,39 +29,6 @@ def test_large_numbers_keep_apart() -> None:
     assert acker.reset(ROOT) == task
     ack(acker, ROOT, edge ^ 1)
     assert acker.answers == [(task, ROOT, None)]
-
-
-# ---- workers that die ----
-
-
-def test_exactly_the_trees_that_touched_the_dead_worker_fail() -> None:
-    acker = Acker()
-    masks = {n << 16: n for n in range(1, 8)}
-    for root, mask in masks.items():
-        acker.init(root, 5, TASK, mask)
-    acker.workers_died(0b010, 0b010)
-    failed = {root for _, root, _ in acker.answers}
-    assert failed == {root for root, mask in masks.items() if mask & 0b010}
-    assert {failure.reason for *_, failure in acker.answers if failure} == {WORKER_DIED}
-    assert len(acker) == len(masks) - len(failed)
-
-
-# ---- what late messages leave behind ----
-
-
-def test_garbage_stays_bounded_while_messages_keep_coming() -> None:
-    acker = Acker()
-    for n in range(1, 10_001):
-        acker.init(n << 16, n, TASK)
-        acker.fail(n << 16, WHY)
-        ack(acker, n << 16, n)
-        if n % 100 == 0:
-            acker.rotate()
-            assert early(acker) <= 200
-        acker.answers.clear()
-    acker.rotate()
-    acker.rotate()
-    assert (len(acker), early(acker)) == (0, 0)
 
 
 # ---- size ----
@@ -97,66 +59,6 @@ def test_a_tree_of_a_hundred_thousand_tuples_takes_no_more_room_than_one_of_two(
 
 
 # ---- random trees ----
-
-
-class Tree:
-    """A random tree and the messages about it that are still to come."""
-
-    def __init__(self, rng: random.Random, edges: EdgeIds, repeats: bool) -> None:
-        first = [edges.next() for _ in range(rng.choice((0, 1, 1, 2, 3)))]
-        xor = 0
-        for edge in first:
-            xor ^= edge
-        self.messages: list[tuple[str, int]] = [("init", xor)]
-        queue, budget = list(first), 6
-        while queue:
-            value = queue.pop(rng.randrange(len(queue)))
-            for _ in range(rng.choice((0, 0, 1, 2)) if budget > 0 else 0):
-                budget -= 1
-                child = edges.next()
-                value ^= child
-                queue.append(child)
-            self.messages.append(("ack", value))
-        self.acks = len(self.messages) - 1
-        if repeats:
-            # Several: an even number would cancel out in an acker that is not idempotent.
-            for _ in range(rng.choice((0, 1, 1, 2))):
-                self.messages.append(("init", xor))
-
-
-def run_trees(
-    rng: random.Random, acker: Acker, edges: EdgeIds, repeats: bool, drop: bool = False
-) -> tuple[set[int], set[int]]:
-    """Deliver the messages of a few trees in a random order; which were acked too early, which never."""
-    trees = {n << 16: Tree(rng, edges, repeats) for n in range(1, rng.randrange(2, 5))}
-    messages = [(root, kind, value) for root, tree in trees.items() for kind, value in tree.messages]
-    rng.shuffle(messages)
-    lost = rng.randrange(len(messages)) if drop else None
-    delivered = {root: {"init": 0, "ack": 0} for root in trees}
-    premature: set[int] = set()
-    acked: set[int] = set()
-    for index, (root, kind, value) in enumerate(messages):
-        if index == lost and kind == "ack":
-            continue
-        delivered[root][kind] += 1
-        if kind == "init":
-            acker.init(root, value, TASK)
-        else:
-            ack(acker, root, value)
-        for _, answered, _ in acker.answers:
-            complete = delivered[answered]["init"] and delivered[answered]["ack"] == trees[answered].acks
-            if not complete and answered not in acked:
-                premature.add(answered)
-            acked.add(answered)
-        acker.answers.clear()
-    return premature, set(trees) - acked
-
-
-@pytest.mark.parametrize("repeats", [False, True])
-def test_random_trees_in_any_order_are_acked_when_complete(seed: int, repeats: bool) -> None:
-    rng, edges = random.Random(seed), EdgeIds()
-    for _ in range(2000):
-        assert run_trees(rng, Acker(), edges, repeats) == (set(), set())
 
 
 def test_edge_ids_are_64_bits_and_differ() -> None:

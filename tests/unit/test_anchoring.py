@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.tuple import Tuple
 from squall.engine.errors import ComponentError
 from squall.engine.flow.bolt_collectors import UNTRACKED
@@ -92,27 +91,6 @@ def test_without_anchors_nothing_is_tracked(anchors: Any) -> None:
 
 
 # ---- trees of several branches; Storm's tests of them are in tests/storm_acking.py ----
-
-
-@pytest.mark.parametrize("goes_on", [True, False])
-def test_ack_branching(goes_on: bool) -> None:
-    spout = Feeder()
-    builder = TopologyBuilder()
-    builder.set_spout("spout", spout)
-    builder.set_bolt("left", Does(emits(1), ("value",))).shuffle_grouping("spout")
-    builder.set_bolt("right", Does(emits(1), ("value",))).shuffle_grouping("spout")
-    builder.set_bolt("aggregate", Does(aggregates(4), ("count",))).shuffle_grouping("left").shuffle_grouping("right")
-    if goes_on:
-        # The tuple that is anchored to two tuples of each tree.
-        builder.set_bolt("sink", Does(acks)).shuffle_grouping("aggregate")
-    rig = Rig(builder)
-    spout.feed("x", id=1)
-    rig.settle()
-    assert spout.acked == []
-    spout.feed("y", id=2)
-    rig.settle()
-    assert sorted(spout.acked) == [1, 2]
-    assert (rig.pending, rig.tracked) == (0, 0)
 
 
 @pytest.mark.parametrize("which", [0, 1])

@@ -10,8 +10,7 @@ import pytest
 
 from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.tuple import Tuple
-from tests.unit.net import placed
-from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain, emits
+from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain, emits, placed
 
 KIB, MIB = 1024, 1 << 20
 LIMIT = 64 * KIB

@@ -10,8 +10,7 @@ from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.collectors import BasicCollector
 from squall.engine.api.failure import Failure
 from squall.engine.api.tuple import Tuple
-from tests.unit.net import TIMEOUT_SECS, pending, placed, tracked
-from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain, emits, keeps, work
+from tests.unit.rig import TIMEOUT_SECS, Does, DoesBasic, Feeder, Rig, acks, chain, emits, keeps, placed, work
 
 PLACES = [
     ("__acker spout", "bolt-1 bolt-2"),
@@ -31,7 +30,7 @@ def test_a_failure_is_told_to_the_spout_with_its_place(places: tuple[str, ...]) 
     (failed,) = spout.failures
     task = net.plan.tasks_of("bolt-2")[0]
     assert failed == (1, Failure("failed", "bolt-2", task, net.plan.worker_names[net.plan.task_worker[task]]))
-    assert (tracked(net), pending(net)) == (0, 0)
+    assert (net.tracked, net.pending) == (0, 0)
 
 
 @pytest.mark.parametrize("places", PLACES)

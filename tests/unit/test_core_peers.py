@@ -1,22 +1,17 @@
-"""The worker core when other workers die and are replaced."""
+"""The worker core when other workers die and are replaced; any interleaving of it: tests/sim."""
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
 
 from squall.engine.api.collectors import BasicCollector
-from squall.engine.api.config import Config
 from squall.engine.api.failure import Failure
 from squall.engine.api.stream import Stream
 from squall.engine.api.tuple import Tuple
 from squall.engine.core.executor import TaskCrashed
-from tests.held import early
-from tests.unit.ledger import Ledger, topology_of
-from tests.unit.net import TIMEOUT_SECS, Net, pending, placed, scatter, tracked
-from tests.unit.rig import Does, DoesBasic, Feeder, aggregates, chain, emits, keeps
+from tests.unit.rig import TIMEOUT_SECS, Does, DoesBasic, Feeder, aggregates, chain, emits, keeps, placed
 
 
 def directly(bolt: Does, tup: Tuple) -> None:
@@ -48,7 +43,7 @@ def test_what_was_sent_on_to_the_dead_worker_fails_however_it_was_emitted(middle
     net.kill(2)
     net.settle()
     assert sorted(spout.reasons) == [(1, "worker died"), (2, "worker died")]
-    assert (tracked(net), pending(net)) == (0, 0)
+    assert (net.tracked, net.pending) == (0, 0)
 
 
 def test_a_reset_for_a_spout_that_was_replaced_meanwhile_is_not_lost() -> None:
@@ -60,11 +55,14 @@ def test_a_reset_for_a_spout_that_was_replaced_meanwhile_is_not_lost() -> None:
     net.settle()
     net.kill(1)
     net.restart(1)
+    sinks_worker, spouts_worker, _ = net.workers
+    assert sinks_worker is not None
+    assert spouts_worker is not None
     spout.feed("x", id=1)
     net.clock.advance(TIMEOUT_SECS - 1)
-    net.let(1)
+    spouts_worker.turn()
     net.clock.advance(TIMEOUT_SECS - 1)
-    net.let(0)
+    sinks_worker.turn()
     net.settle()
     net.clock.advance(TIMEOUT_SECS - 1)
     net.settle()
@@ -86,61 +84,3 @@ def test_a_spout_that_raises_when_it_is_told_of_a_death_is_named(places: tuple[s
     net.kill(1)
     with pytest.raises(TaskCrashed, match=r"^spout\[3\] raised ValueError: not now in on_failure"):
         net.settle()
-
-
-MAX_TURNS = 12_000
-
-
-def make_net(rng: random.Random, failing: float, messages: int = 40) -> tuple[Net, Ledger]:
-    ledger = Ledger(messages, rng, failing)
-    topology = topology_of(ledger)
-    plan = scatter(topology, rng, n_workers=rng.choice((2, 3)), ackers=rng.choice((1, 2, 3)))
-    config = Config(seed=rng.getrandbits(30), max_spout_pending=rng.choice((3, 10, None)))
-    return Net(topology, plan, config, rng), ledger
-
-
-def finish(net: Net, ledger: Ledger) -> None:
-    """Turn until everything is acked and quiet, and look whether anything was left."""
-    for _ in range(MAX_TURNS):
-        if len(ledger.acked) == ledger.messages and net.quiet:
-            break
-        net.turn()
-    assert ledger.too_early == []
-    assert sorted(ledger.acked) == list(range(ledger.messages))
-    assert net.quiet
-    for core in net.cores:
-        assert [len(task.pending) for _, task in core.spout_tasks.values()] == [0] * len(core.spout_tasks)
-        assert [len(acker) for acker in core.ackers.values()] == [0] * len(core.ackers)
-        core.tracking.rotate()
-        core.tracking.rotate()
-        assert [early(acker) for acker in core.ackers.values()] == [0] * len(core.ackers)
-
-
-@pytest.mark.parametrize("number", range(12))
-def test_in_any_interleaving_everything_is_acked_and_nothing_left(seed: int, number: int) -> None:
-    net, ledger = make_net(random.Random(seed), failing=0)
-    finish(net, ledger)
-    assert ledger.reasons == []
-    assert set(ledger.attempts.values()) == {1}
-    # Nothing was told twice or to the wrong one: not even garbage.
-    assert sum(early(acker) for core in net.cores for acker in core.ackers.values()) == 0
-
-
-@pytest.mark.parametrize("number", range(6))
-def test_what_fails_is_replayed_until_it_is_acked(seed: int, number: int) -> None:
-    net, ledger = make_net(random.Random(seed), failing=0.2)
-    finish(net, ledger)
-    assert set(ledger.reasons) <= {"failed"}
-
-
-@pytest.mark.parametrize("number", range(24))
-def test_whoever_dies_everything_is_acked_without_waiting_for_a_timeout(seed: int, number: int) -> None:
-    rng = random.Random(seed)
-    net, ledger = make_net(rng, failing=rng.choice((0, 0.1)))
-    for _ in range(rng.randrange(1, 12)):
-        for _ in range(rng.randrange(150)):
-            net.turn()
-        net.chaos()
-    net.repair()
-    finish(net, ledger)
-    assert set(ledger.reasons) <= {"failed", "worker died"}

@@ -89,11 +89,6 @@ def test_a_damaged_mark_of_what_was_given_back_is_named_and_its_letter_listed(ru
     assert f"{path}, line 1 names no dead letter" in shown.stderr
 
 
-def test_a_whole_ledger_is_no_error(run_dir: RunDir) -> None:
-    shown = asked(run_dir)
-    assert (shown.exit_code, shown.stderr) == (0, "")
-
-
 def test_what_cannot_be_read_is_kept_all_the_same(run_dir: RunDir) -> None:
     path = ledger_of(run_dir).directory / LEDGER
     path.write_bytes(b"?\n")

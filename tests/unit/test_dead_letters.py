@@ -225,16 +225,6 @@ def test_a_long_error_takes_no_room_from_the_others(tmp_path: Path) -> None:
     assert json.loads(as_json.output)["letters"][0]["error"] == LONG
 
 
-def test_the_directory_of_the_environment_is_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_dir = RunDir.create(tmp_path / "run")
-    DeadLetters(run_dir.topology_state("poison")).add("numbers", 0, 333, (333,), Failure("failed", attempt=2))
-    assert CliRunner().invoke(dead_letters, ["poison"]).exit_code != 0
-    monkeypatch.setenv("SQUALL_DIR", str(run_dir.path))
-    shown = CliRunner().invoke(dead_letters, ["poison"])
-    assert shown.exit_code == 0, shown.output
-    assert f"1 dead letter of poison in {run_dir.path}" in shown.output
-
-
 @pytest.mark.parametrize("replay", [(), ("--replay",)])
 def test_an_id_that_is_not_there_is_an_error(tmp_path: Path, replay: tuple[str, ...]) -> None:
     run_dir = RunDir.create(tmp_path / "run")

@@ -350,7 +350,7 @@ PLAIN = replace(PRODUCT, fast_emit=lambda collector: None)
 QUICK = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=QUICK)
+@settings(max_examples=150, deadline=None, suppress_health_check=QUICK)
 @given(CASES)
 def test_a_fast_path_does_what_the_plain_one_does(case: Case) -> None:
     assert outcome(case, PRODUCT) == outcome(case, PLAIN)

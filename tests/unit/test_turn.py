@@ -11,8 +11,8 @@ from squall.engine.api.tuple import Tuple
 from squall.engine.core.transport import Absorb, Deliver, NoPeers, NoTransport, PeerChange
 from squall.engine.core.turn import IDLE_WAIT_MAX_MS, REST_WAIT_MS, Turn
 from squall.engine.flow.parcel import Acks, Parcel
-from tests.unit.net import Net, placed
-from tests.unit.rig import Does, Feeder, acks, chain
+from squall.testing.simulated import SimulatedCluster
+from tests.unit.rig import Does, Feeder, acks, chain, placed
 
 
 class Links(NoTransport):
@@ -82,7 +82,7 @@ class Board(NoPeers):
 class One:
     """The first worker of a net, whose turns the test has."""
 
-    def __init__(self, net: Net) -> None:
+    def __init__(self, net: SimulatedCluster) -> None:
         self.net = net
         self.core = net.core(0)
         self.links = Links()
