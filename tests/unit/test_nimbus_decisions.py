@@ -160,23 +160,6 @@ def test_nonsense_is_refused_by_name(changes: dict[str, Any], mistake: str) -> N
     assert cluster.names() == []
 
 
-def test_a_submission_that_cannot_be_carried_out_leaves_nothing() -> None:
-    cluster = Cluster()
-    cluster.submit()
-    cluster.nimbus.withdraw("x")
-    assert cluster.names() == []
-    assert len(cluster.free()) == 4
-
-
-def test_an_assignment_that_cannot_be_carried_out_is_tried_again() -> None:
-    cluster = Cluster(nodes=0)
-    record, _ = cluster.submit()
-    cluster.register("node-1", 6700)
-    cluster.nimbus.unplace(record.id)
-    assert cluster.nimbus.assign_node("node-1").slots == {}
-    assert CreateBoard in kinds(cluster.register("node-2", 6700))
-
-
 @pytest.mark.parametrize("node", ["", "a/b", "../x", ".hidden", "a" * 65, "a b"])
 def test_node_names_that_lead_out_of_the_directory_are_refused(node: str) -> None:
     with pytest.raises(UsageError, match="is not allowed"):
@@ -184,17 +167,6 @@ def test_node_names_that_lead_out_of_the_directory_are_refused(node: str) -> Non
 
 
 # ---- status ----
-
-
-def test_deactivate_and_activate_store_and_tell_once() -> None:
-    cluster = Cluster()
-    cluster.submit()
-    record, steps = cluster.nimbus.deactivate("x")
-    assert record.status == "INACTIVE"
-    assert kinds(steps) == [StoreTopology, SendAssignNode, SendAssignNode]
-    assert cluster.nimbus.assign_node("node-1").slots[6700].topology.status == "INACTIVE"
-    assert cluster.nimbus.deactivate("x") == (record, [])
-    assert cluster.nimbus.activate("x")[0].status == "ACTIVE"
 
 
 def test_unknown_names_are_refused_with_what_runs() -> None:
@@ -318,24 +290,6 @@ def test_deaths_and_their_texts_are_bounded_and_all_counted() -> None:
     assert len(error) <= ERROR_MAX_CHARS
 
 
-# ---- nodes ----
-
-
-def test_a_silent_node_is_gone_and_its_slots_are_not_offered() -> None:
-    cluster = Cluster()
-    cluster.submit()
-    cluster.now += NODE_TIMEOUT_SECS - 0.1
-    cluster.heartbeat("node-1")
-    assert cluster.nimbus.tick(cluster.now) == []
-    cluster.now += 0.1
-    assert cluster.nimbus.next_deadline() == cluster.now
-    cluster.nimbus.tick(cluster.now)
-    state = cluster.nimbus.cluster()
-    assert (list(state.supervisors), state.gone) == (["node-1"], ["node-2"])
-    assert cluster.free() == ["node-1:6701"]
-    assert len(cluster.slots()) == 2
-
-
 # ---- after a restart ----
 
 
@@ -429,16 +383,6 @@ def silent_after(cluster: Cluster, *living: str) -> None:
     cluster.nimbus.tick(cluster.now)
 
 
-def test_a_supervisor_that_is_gone_moves_nothing_by_itself() -> None:
-    cluster = Cluster()
-    cluster.submit()
-    assert cluster.nimbus.missing(cluster.now) == []
-    silent_after(cluster, "node-1")
-    ((record, assignment, missing),) = cluster.nimbus.missing(cluster.now)
-    assert (record.id, [str(assignment.workers[index]) for index in missing]) == (cluster.id(), ["node-2:6700"])
-    assert cluster.nimbus.topology("x").topology.status == "ACTIVE"
-
-
 def test_work_of_a_lost_node_goes_to_another_slot_and_the_rest_stays() -> None:
     cluster = Cluster()
     cluster.submit()
@@ -474,18 +418,6 @@ def test_storm_squeezed_and_spread_back() -> None:
     for slot in cluster.slots():
         cluster.slot(slot, "stopped", 2)
     assert [str(slot) for slot in cluster.slots()] == ["node-1:6700", "node-2:6700", "node-3:6700"]
-
-
-def test_a_topology_that_was_given_up_is_not_drained() -> None:
-    cluster = Cluster()
-    cluster.submit()
-    first, second = cluster.slots()
-    cluster.slot(first, "failed")
-    assert kinds(cluster.kill(wait_secs=30)) == [StoreTopology, SendAssignNode, SendAssignNode]
-    assert cluster.names() == ["x"]
-    cluster.slot(second, "failed")
-    cluster.nimbus.tick(cluster.now)
-    assert cluster.names() == []
 
 
 # ---- slots that give up ----
@@ -530,16 +462,6 @@ def test_without_another_slot_it_stays_failed_until_there_is_one() -> None:
     assert StoreTopology in kinds(cluster.register("node-2", 6700))
     cluster.slot(slot, "stopped", 31)
     assert cluster.slots() == [SlotRef("node-2", 6700)]
-
-
-def test_a_reset_lets_given_up_slots_be_tried_again() -> None:
-    cluster = Cluster(nodes=1, ports=1)
-    cluster.submit(workers=1)
-    cluster.slot(cluster.slots()[0], "failed", 31)
-    record, steps = cluster.nimbus.reset("x", cluster.now)
-    assert (record.given_up, record.resets) == ([], 1)
-    assert kinds(steps) == [StoreTopology, SendAssignNode]
-    assert cluster.nimbus.assign_node("node-1").slots[6700].topology == record
 
 
 # ---- topologies that leave when they have finished ----
