@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from squall.engine.errors import ClusterError, UsageError
@@ -24,11 +24,11 @@ class AckedPrefix:
 
     __slots__ = ("_ends", "committable")
 
-    def __init__(self, start: Any = 0, beyond: Iterable[Any] | Mapping[Any, Any] = ()) -> None:
-        """Begin at position `start`; `beyond`: the stored `beyond` or `spans` of an earlier object."""
+    def __init__(self, start: Any = 0, beyond: Iterable[int] = ()) -> None:
+        """Begin at position `start`; `beyond`: the stored `beyond` of an earlier object, of whole numbers."""
         self.committable = start
         """Every position below this one is acked; the source is to be read again from here."""
-        self._ends: dict[Any, Any] = dict(beyond) if isinstance(beyond, Mapping) else {one: one + 1 for one in beyond}
+        self._ends: dict[Any, Any] = {one: one + 1 for one in beyond}
 
     def ack(self, position: Any, end: Any = None) -> bool:
         """Note the ack of the record at `position`; `end` is where the next record begins, by default `position + 1`.
@@ -62,11 +62,6 @@ class AckedPrefix:
         """Positions that are acked past a hole, sorted. A source that stores them too reads only pending records
         again."""
         return sorted(self._ends)
-
-    @property
-    def spans(self) -> dict[Any, Any]:
-        """`beyond`, as a dict from each position to the end of its record."""
-        return {position: self._ends[position] for position in self.beyond}
 
 
 READS = 10

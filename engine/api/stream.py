@@ -1,9 +1,15 @@
 """Streams: the named outputs of a component and the fields of their tuples; and values with the stream that they go to,
-for components that yield what they emit."""
+for components that yield what they emit.
+
+Guarantees: a `Stream` that exists has valid names, each once; every mistake in `outputs` is one ValueError.
+
+Pure. Thread: any.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from squall.engine.foreign.names import name_mistake
@@ -62,43 +68,30 @@ Outputs = Sequence[str] | Mapping[str, Sequence[str] | Stream]
 
 def parse_outputs(outputs: Outputs) -> dict[str, Stream]:
     """Normalise a component's `outputs`. Raises ValueError naming the mistake."""
-    if isinstance(outputs, str):
-        raise ValueError(f"outputs must be a tuple of field names, not the string {outputs!r}; write ({outputs!r},)")
-    if outputs is not None and not isinstance(outputs, Iterable):
-        raise ValueError(f"outputs are {repr_of(outputs)}; allowed: field names, or stream name -> field names")
     if not isinstance(outputs, Mapping):
-        return {DEFAULT_STREAM: Stream(*outputs)} if outputs else {}
-    streams = {}
-    for name, fields in outputs.items():
+        return {DEFAULT_STREAM: _stream_of("outputs are", outputs)} if outputs else {}
+    for name in outputs:
         if mistake := name_mistake(name):
             raise ValueError(f"a stream name {mistake}")
-        if isinstance(fields, str):
-            raise ValueError(f"stream {name!r} must have a tuple of field names, not the string {fields!r}")
-        if not isinstance(fields, Stream | Iterable):
-            raise ValueError(f"stream {name!r} has {repr_of(fields)}; allowed: field names, or a Stream")
-        streams[name] = fields if isinstance(fields, Stream) else Stream(*fields)
-    return streams
+    return {name: _stream_of(f"stream {name!r} has", fields) for name, fields in outputs.items()}
 
 
+def _stream_of(what: str, fields: Any) -> Stream:
+    if isinstance(fields, Stream):
+        return fields
+    if isinstance(fields, str) or not isinstance(fields, Iterable):
+        raise ValueError(f"{what} {repr_of(fields)}; allowed: field names, such as ('word', 'count'), or a Stream")
+    return Stream(*fields)
+
+
+@dataclass(slots=True)
 class Emit:
     """What a function, or `ReplayingSpout.read`, yields to emit on another stream than the default one:
     `Emit(values, stream)`, or with `task` to that task of a direct stream."""
 
-    __slots__ = ("stream", "task", "values")
-
-    def __init__(self, values: Any, stream: str = DEFAULT_STREAM, task: int | None = None) -> None:
-        self.values = values
-        """A tuple or list with a value for each field of the stream."""
-        self.stream = stream
-        """Name of the stream on which they are emitted."""
-        self.task = task
-        """Id of the task that receives them; None lets the groupings choose."""
-
-    def __repr__(self) -> str:
-        task = "" if self.task is None else f", task={self.task}"
-        return f"Emit({self.values!r}, {self.stream!r}{task})"
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Emit):
-            return NotImplemented
-        return (self.values, self.stream, self.task) == (other.values, other.stream, other.task)
+    values: Any
+    """A tuple or list with a value for each field of the stream."""
+    stream: str = DEFAULT_STREAM
+    """Name of the stream on which they are emitted."""
+    task: int | None = None
+    """Id of the task that receives them; None lets the groupings choose."""

@@ -31,6 +31,10 @@ Allocate = Callable[[str, int, str, str, int], memoryview]
 ReportError = Callable[[str, int, BaseException], None]
 
 
+def _on_heap(component: str, task: int, kind: str, name: str, size: int) -> memoryview:
+    return memoryview(bytearray(size))
+
+
 @dataclass(frozen=True)
 class MetricReading:
     """Values of one metric of one task at one moment."""
@@ -71,7 +75,8 @@ class Histogram:
         self._sums = memory[_WORD * _BUCKETS :].cast("d")
 
     def update(self, value: float) -> None:
-        """Count one value. Values of 0 and below share a bucket. ComponentError if it is no finite number."""
+        """Count one value. Values of 0 and below share a bucket. ComponentError or TypeError if it is no finite
+        number."""
         self._counts[bucket_of(value)] += 1
         sums = self._sums
         sums[0] += value
@@ -96,12 +101,8 @@ class Histogram:
 
 
 def bucket_of(value: float) -> int:
-    """The bucket that counts `value`."""
-    try:
-        finite = math.isfinite(value)
-    except (TypeError, OverflowError):
-        finite = False
-    if not finite:
+    """Return the bucket that counts `value`. ComponentError if it is not finite."""
+    if not math.isfinite(value):
         raise ComponentError(f"a histogram cannot take {repr_of(value)}; allowed: finite numbers")
     if value <= 0:
         return 0
@@ -137,7 +138,7 @@ def percentile(
 class UserMetrics:
     """All metrics of one worker."""
 
-    def __init__(self, allocate: Allocate | None = None) -> None:
+    def __init__(self, allocate: Allocate = _on_heap) -> None:
         self._allocate = allocate
         self._metrics: dict[tuple[str, int, str], tuple[str, memoryview, Any]] = {}
         self._gauges: dict[tuple[str, int, str], Callable[[], float]] = {}
@@ -163,12 +164,7 @@ class UserMetrics:
         key = component, task, name
         known = self._metrics.get(key)
         if known is None:
-            size = _SIZE_BYTES[kind]
-            memory = (
-                memoryview(bytearray(size))
-                if self._allocate is None
-                else self._allocate(component, task, kind, name, size)
-            )
+            memory = self._allocate(component, task, kind, name, _SIZE_BYTES[kind])
             known = self._metrics[key] = kind, memory, make(memory)
         if known[0] != kind:
             raise ComponentError(f"{component}[{task}] has a {known[0]} {name!r}; it cannot be a {kind} as well")

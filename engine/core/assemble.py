@@ -80,9 +80,7 @@ class Assembler:
             if executor.component == ACKER_COMPONENT:
                 continue
             spec = self.topology[executor.component]
-            if spec.is_spout and spec.component.blocking and not self.around.deterministic:
-                self._blocking_spout_executor(spec, executor)
-            elif spec.is_spout:
+            if spec.is_spout:
                 self._spout_executor(spec, executor)
             else:
                 self._bolt_executor(spec, executor)
@@ -100,61 +98,54 @@ class Assembler:
         return self.core
 
     def _spout_executor(self, spec: ComponentSpec, executor: ExecutorPlan) -> None:
-        tasks: list[SpoutTask] = []
-        in_batches = isinstance(spec.component, BatchSpout)
+        in_batches, turn_ns = isinstance(spec.component, BatchSpout), None if self.around.deterministic else TURN_NS
+        runner: SpoutExecutor
+        if spec.component.blocking and not self.around.deterministic:
+            outbox, name = self.around.parts.new_outbox(), f"{spec.id}[{executor.first_task}]"
+            runner = BlockingSpoutExecutor(outbox, name, self.core.absorb, self.around.wake, self._turn_bytes)
+            self._blocking_spouts.append(runner)
+        else:
+            make_runner = BatchSpoutExecutor if in_batches else SpoutExecutor
+            runner = make_runner([], self.around.at_hand, turn_ns, self._turn_bytes)
         for task in executor.tasks:
-            user, context, pending, stats, roots = self._spout_parts(spec, task)
-            collector = SpoutCollector(
-                self._emitter(spec, task, self.core.outbox, context), pending, roots(), self._report(spec, task)
-            )
-            # Rows must not overtake batches that are gathered: the plain path sees to it.
-            if not in_batches:
-                use_fast_emit(collector, self._fast)
-            self._open(spec, task, "open", partial(user.open, self._conf_of(spec), context, collector))
-            answers = BatchAnswers(cast("BatchSpout", user)) if in_batches else None
-            if hooks := self._hooks(spec, context):
-                began_ns = watch_answers(hooks, answers or pending)
-                watch_rows(collector, hooks, began_ns)
-                watch_batches(collector, hooks, began_ns)
-            made = (BatchSpoutTask if in_batches else SpoutTask)(
-                spec.id, task, user, collector, pending, stats, self._max_pending(spec), self.around.said_quiet
-            )
-            if answers is not None and isinstance(made, BatchSpoutTask):
-                made.answer_by(answers)
-            tasks.append(made)
-        turn_ns = None if self.around.deterministic else TURN_NS
-        asked = "next_batch" if in_batches else "next_tuple"
-        for made in tasks:
-            made.returned = Returned(spec.id, made.task, asked, self._warn(spec, made.task, "returned"))
-            made.may_wait = spec.component.blocking
-        self.core.add_spout_executor(
-            (BatchSpoutExecutor if in_batches else SpoutExecutor)(
-                tasks, self.around.at_hand, turn_ns, self._turn_bytes
-            )
-        )
-
-    def _blocking_spout_executor(self, spec: ComponentSpec, executor: ExecutorPlan) -> None:
-        outbox = self.around.parts.new_outbox()
-        name = f"{spec.id}[{executor.first_task}]"
-        runner = BlockingSpoutExecutor(outbox, name, self.core.absorb, self.around.wake, self._turn_bytes)
-        for task in executor.tasks:
-            user, context, pending, stats, roots = self._spout_parts(spec, task)
-            report = self._report(spec, task)
-            # The loop itself emits held messages, so it has an emitter of its own.
-            collector = SpoutCollector(self._emitter(spec, task, self.core.outbox, context), pending, roots(), report)
-            made = BlockingSpoutTask(
-                spec.id, task, user, collector, pending, stats, self._max_pending(spec), self.around.said_quiet
-            )
-            made.returned = Returned(spec.id, task, "next_tuple", self._warn(spec, task, "returned"))
-            emits = Emits(pending)
-            own = SpoutCollector(self._emitter(spec, task, outbox, context), emits, roots(), report)
-            use_fast_emit(own, self._fast)
-            runner.add(made, own, emits)
-            self._open(spec, task, "open", partial(user.open, self._conf_of(spec), context, own))
-            if hooks := self._hooks(spec, context):
-                watch_rows(own, hooks, watch_answers(hooks, emits))
-        self._blocking_spouts.append(runner)
+            self._spout_task(spec, task, runner)
         self.core.add_spout_executor(runner)
+
+    def _spout_task(self, spec: ComponentSpec, task: int, runner: SpoutExecutor) -> None:
+        """Make a task, open it and add it to its executor."""
+        user, context, pending, stats, roots = self._spout_parts(spec, task)
+        report = self._report(spec, task)
+        own = collector = SpoutCollector(
+            self._emitter(spec, task, self.core.outbox, context), pending, roots(), report
+        )
+        told: OpenMessages | Emits | BatchAnswers = pending
+        arguments = spec.id, task, user, collector, pending, stats, self._max_pending(spec), self.around.said_quiet
+        made: SpoutTask
+        if isinstance(runner, BlockingSpoutExecutor):
+            # The loop itself emits held messages, so it has an emitter of its own.
+            told = Emits(pending)
+            own = SpoutCollector(self._emitter(spec, task, runner.outbox, context), told, roots(), report)
+            use_fast_emit(own, self._fast)
+            made = BlockingSpoutTask(*arguments)
+            runner.add(made, own, told)
+        elif isinstance(user, BatchSpout):
+            # Rows must not overtake batches that are gathered: the plain path sees to it.
+            told = BatchAnswers(user)
+            made = BatchSpoutTask(*arguments)
+            made.answer_by(told)
+            runner.tasks.append(made)
+        else:
+            use_fast_emit(own, self._fast)
+            made = SpoutTask(*arguments)
+            runner.tasks.append(made)
+        asked = "next_batch" if isinstance(user, BatchSpout) else "next_tuple"
+        made.returned = Returned(spec.id, task, asked, self._warn(spec, task, "returned"))
+        made.may_wait = spec.component.blocking
+        self._open(spec, task, "open", partial(user.open, self._conf_of(spec), context, own))
+        if hooks := self._hooks(spec, context):
+            began_ns = watch_answers(hooks, told)
+            watch_rows(own, hooks, began_ns)
+            watch_batches(own, hooks, began_ns)
 
     def _spout_parts(
         self, spec: ComponentSpec, task: int

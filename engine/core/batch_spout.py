@@ -135,29 +135,25 @@ class BatchSpoutExecutor(SpoutExecutor):
         self.ran_dry = self.ran_dry and not has_more
         return True
 
-    def _ask(self, task: BatchSpoutTask, rows: int, ends_ns: int | None) -> bool:
-        """Ask for up to `rows` rows, until the task has no more or this time; whether it may have more."""
-        collector = task.collector
+    @staticmethod
+    def _ask(task: BatchSpoutTask, rows: int, ends_ns: int | None) -> bool:
+        """Ask for up to `rows` rows, until the task has no more or this time; return True if it may have more."""
+        collector, now_ns = task.collector, task.pending.now_ns
+        ask: Callable[..., Any] = task.asks or task.user.next_batch
         collector.gathered = gathered = Gathered()
         try:
-            return self._ask_again(task, gathered, rows, ends_ns)
+            while rows > 0:
+                before = collector.emitted + gathered.rows
+                if (value := ask(rows)) is not None:
+                    task.returned(value)
+                emitted = collector.emitted + gathered.rows - before
+                if task.emitted_all(emitted) and emitted < rows:
+                    return False
+                rows -= emitted
+                if ends_ns is not None and now_ns() >= ends_ns:
+                    break
+            return True
         finally:
             # Also what was emitted before an error.
             collector.put_gathered()
             collector.gathered = None
-
-    @staticmethod
-    def _ask_again(task: BatchSpoutTask, gathered: Gathered, rows: int, ends_ns: int | None) -> bool:
-        collector, now_ns = task.collector, task.pending.now_ns
-        ask: Callable[..., Any] = task.asks or task.user.next_batch
-        while rows > 0:
-            before = collector.emitted + gathered.rows
-            if (value := ask(rows)) is not None:
-                task.returned(value)
-            emitted = collector.emitted + gathered.rows - before
-            if task.emitted_all(emitted) and emitted < rows:
-                return False
-            rows -= emitted
-            if ends_ns is not None and now_ns() >= ends_ns:
-                break
-        return True

@@ -72,13 +72,13 @@ class Emits:
         """Told of answers, by the thread: the user's object, or a wrapper around it (see `engine.core.watching`)."""
         self.emitted: Sequence[Any] = ()
         """Message ids of the trees that are not entered yet."""
-        self.held: list[tuple[Any, Any]] = []
-        self.buried: list[tuple[Any, Any, Failure]] = []
+        self.set_aside: list[Callable[[], None]] = []
+        """Enters the messages that were emitted or given up and have no tree."""
         self.untracked: list[Any] = []
         """Message ids that are acked at once, because there are no ackers."""
 
     def __len__(self) -> int:
-        return len(self.messages) + len(self.emitted) + len(self.held) + len(self.buried)
+        return len(self.messages) + len(self.emitted) + len(self.set_aside)
 
     def add(self, root: int, message_id: Any, values: Any, xor: int, mask: int) -> None:
         self.messages.add(root, message_id, values, xor, mask)
@@ -88,10 +88,10 @@ class Emits:
         return self.messages.add_block
 
     def hold(self, message_id: Any, values: Any) -> None:
-        self.held.append((message_id, values))
+        self.set_aside.append(partial(self.messages.hold, message_id, values))
 
     def bury(self, message_id: Any, values: Any, failure: Failure) -> None:
-        self.buried.append((message_id, values, failure))
+        self.set_aside.append(partial(self.messages.bury, message_id, values, failure))
 
     def answer_untracked(self, message_id: Any) -> None:
         self.untracked.append(message_id)
@@ -116,12 +116,9 @@ class BlockingSpoutTask(SpoutTask):
         emits = self.emits
         self.taken, self.taken_untracked = self.own.emitted, self.own.untracked
         self.own.put_new()
-        for message in emits.held:
-            emits.messages.hold(*message)
-        for given_up in emits.buried:
-            emits.messages.bury(*given_up)
-        emits.held.clear()
-        emits.buried.clear()
+        for enter in emits.set_aside:
+            enter()
+        emits.set_aside.clear()
 
     @property
     def held_for_retry(self) -> int:
@@ -168,7 +165,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
         """`outbox` is the thread's; `absorb` takes its emits into the loop; `wake` has the loop take a turn."""
         super().__init__([], turn_ns=None, turn_bytes=turn_bytes)
         self._bytes_a_turn = turn_bytes
-        self._outbox = outbox
+        self.outbox = outbox
         self._absorb = absorb
         self._wake = wake
         self._thread = threading.Thread(target=self._thread_run, name=name, daemon=True)
@@ -266,7 +263,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
                 for task in self.tasks:
                     task.take()
                 self._changed.notify_all()
-                taken = Handover(self._outbox, [], None)
+                taken = Handover(self.outbox, [], None)
         if taken is not None:
             # Of all tasks that share the thread, together.
             batches = taken.here + taken.there

@@ -7,6 +7,7 @@ order and groupings choose the same tasks. An exception in a component reaches t
 
 from __future__ import annotations
 
+import math
 import pickle
 import sys
 import tempfile
@@ -133,26 +134,29 @@ class LocalRunner:
 
     def run(self, timeout_secs: float | None = None, should_stop: Callable[[], bool] | None = None) -> RunReport:
         """Run until drained. Raises TaskCrashed, or ClusterError when `timeout_secs` pass first."""
-        deadline = None if timeout_secs is None else time.monotonic() + timeout_secs
         self.core.set_active(True)
-        while not self.drained:
-            if not self.step():
-                time.sleep(_IDLE_SLEEP_SECS)
-            if should_stop is not None and should_stop():
-                break
-            if deadline is not None and time.monotonic() > deadline:
-                raise ClusterError(f"topology {self.name!r} was not drained within {timeout_secs:g} s")
+        if not self._run_until(lambda: self.drained, timeout_secs, should_stop):
+            raise ClusterError(f"topology {self.name!r} was not drained within {timeout_secs:g} s")
         return self.report()
 
     def drain(self, wait_secs: float, should_stop: Callable[[], bool] | None = None) -> RunReport:
         """Stop the spouts and run until nothing is pending or under way, or `wait_secs` have passed. Raises
         TaskCrashed."""
         self.core.set_active(False)
-        deadline = time.monotonic() + wait_secs
-        while not self._at_rest and time.monotonic() < deadline and not (should_stop is not None and should_stop()):
+        self._run_until(lambda: self._at_rest, wait_secs, should_stop)
+        return self.report()
+
+    def _run_until(
+        self, done: Callable[[], bool], secs: float | None, should_stop: Callable[[], bool] | None
+    ) -> bool:
+        """Take turns until `done` or `should_stop`; return False if `secs` pass first. Raises TaskCrashed."""
+        ends = math.inf if secs is None else time.monotonic() + secs
+        while not (done() or (should_stop is not None and should_stop())):
+            if time.monotonic() > ends:
+                return False
             if not self.step():
                 time.sleep(_IDLE_SLEEP_SECS)
-        return self.report()
+        return True
 
     @property
     def _at_rest(self) -> bool:

@@ -266,8 +266,8 @@ def _component(tasks: list[TaskReading], duration_secs: float, idle: bool) -> Co
     def total(name: str) -> int:
         return sum(task.counters[name] for task in tasks)
 
-    executed, busy_ns = total("executed"), total("execute_ns")
-    account = total_account(tasks) if tasks[0].kind == "spout" else _EMPTY
+    executed, busy_ns, is_spout = total("executed"), total("execute_ns"), tasks[0].kind == "spout"
+    account = total_account(tasks) if is_spout else _EMPTY
     return ComponentReport(
         kind=tasks[0].kind,
         tasks=len(tasks),
@@ -275,7 +275,7 @@ def _component(tasks: list[TaskReading], duration_secs: float, idle: bool) -> Co
         transferred=total("transferred"),
         executed=executed,
         acked=total("acked"),
-        failed=account.failed if tasks[0].kind == "spout" else total("failed"),
+        failed=account.failed if is_spout else total("failed"),
         dead_letters=account.dead_letters,
         waiting=account.waiting,
         pending=account.pending,
