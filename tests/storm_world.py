@@ -32,8 +32,8 @@ Storm's test -> ours; "both" means simulated and on real processes. Deliberate d
 | ShuffleGroupingTest, PartialKeyGroupingTest .. | unit/test_groupings; partial_key | both |
 | LoadAwareShuffleGroupingTest | none | there is no load-aware grouping |
 | JCQueueTest, JCQueueBackpressureTest | order_per_producer_and_task | both; on processes with the smallest window |
-| BackPressureTrackerTest | unit/test_link, process/test_semantics | credit in place of a tracker |
-| MessagingTest, NettyTest | process/test_data_plane* | |
+| BackPressureTrackerTest | unit/test_link, process/test_memory_bound | credit in place of a tracker |
+| MessagingTest, NettyTest | process/test_data_plane_* | |
 | ReportErrorTest | report_error_and_failed_tuple | both |
 | local or shuffle (no test) | local_tasks_are_preferred | both |
 | Kryo, worker hooks, windows, state, event logger | none | no such feature |

@@ -20,6 +20,7 @@ from squall import (
     Bolt,
     BoltCollector,
     ReplayingSpout,
+    Spout,
     Topology,
     TopologyBuilder,
     TopologyContext,
@@ -29,6 +30,7 @@ from squall.chaos.line_log import LineLog, digest
 from squall.engine.flow.parcel import Acks
 from squall.engine.tracking.acker import Acker
 from squall.ipc import link
+from tests.process.parts import OneShot
 
 MESSAGES = 300
 HELD_SECS = 0.15
@@ -190,3 +192,36 @@ def topology(
     end = builder.set_bolt("end", End(ledger, acks_first), parallelism=2).fields_grouping("halves", "n")
     end.set_config(tick_tuple_freq_secs=0.05)
     return builder.build()
+
+
+def numbers() -> Topology:
+    return topology()
+
+
+def highest() -> Topology:
+    return topology(highest=True)
+
+
+def halved(spout: Spout, halves: Halves) -> Topology:
+    builder = TopologyBuilder()
+    builder.set_spout("numbers", spout)
+    builder.set_bolt("halves", halves).shuffle_grouping("numbers")
+    return builder.build()
+
+
+def one_shot(arguments: list[str]) -> Topology:
+    """Its source never emits again what failed."""
+    [directory] = arguments
+    return halved(OneShot(directory, 50), Halves())
+
+
+class Opens(Halves):
+    """Takes an hour to be ready, and tells when it begins."""
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        (Path(os.environ["TMPDIR"]) / "opening").touch()
+        time.sleep(3600)
+
+
+def opens() -> Topology:
+    return halved(Numbers(), Opens())

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from squall import BasicBolt, BasicCollector, ReplayingSpout, Spout, SpoutCollector, TopologyContext, Tuple
+from squall import BasicBolt, BasicCollector, ReplayingSpout, Tuple
 
 
 class Loads(ReplayingSpout):
@@ -25,23 +24,6 @@ class Loads(ReplayingSpout):
             yield n, (n, bytes([n % 251]) * self.size)
 
 
-class Untracked(Spout):
-    """The same, untracked and for ever."""
-
-    outputs = ("n", "data")
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
-        self.collector = collector
-        self.n = 0
-
-    def next_tuple(self) -> None:
-        self.n += 1
-        self.collector.emit((self.n, bytes([self.n % 251]) * self.size))
-
-
 class WaitsFor(BasicBolt):
     """On a thread: does nothing before a file is there. Then it checks what came."""
 
@@ -55,16 +37,6 @@ class WaitsFor(BasicBolt):
             while not Path(self.path).exists():
                 threading.Event().wait(0.01)
         assert tup["data"] == bytes([tup["n"] % 251]) * len(tup["data"])
-
-
-class Sleeps(BasicBolt):
-    """In its worker's loop: takes a while over each tuple."""
-
-    def __init__(self, secs: float) -> None:
-        self.secs = secs
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        time.sleep(self.secs)
 
 
 def allocate(size: int) -> bytes:

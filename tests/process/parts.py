@@ -16,8 +16,6 @@ from typing import Any
 from squall import (
     BasicBolt,
     BasicCollector,
-    Bolt,
-    BoltCollector,
     Failure,
     ReplayingSpout,
     Spout,
@@ -258,55 +256,3 @@ class Slow(BasicBolt):
     def execute(self, tup: Tuple, collector: BasicCollector) -> None:
         time.sleep(self.secs)
         collector.emit((tup["n"],))
-
-
-class Countdown(BasicBolt):
-    """Feeds itself until a number is down to zero."""
-
-    outputs = ("n",)
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        if tup["n"] > 0:
-            collector.emit((tup["n"] - 1,))
-
-
-class Blobs(ReplayingSpout):
-    """Big values of several types."""
-
-    outputs = ("size", "data", "text")
-
-    def read(self) -> Iterator[tuple[Any, Any]]:
-        for size in (0, 1, 65_535, 65_536, 300_000, 3_000_000):
-            yield size, (size, bytes(range(256)) * (size // 256) + b"x" * (size % 256), "é" * (size // 10))
-
-
-class CheckBlobs(BasicBolt):
-    """Notes what arrived."""
-
-    def __init__(self, directory: str) -> None:
-        self.directory = directory
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        size, data, text = tup.values
-        good = data == bytes(range(256)) * (size // 256) + b"x" * (size % 256) and text == "é" * (size // 10)
-        note(self.directory, "seen", [size, good, type(data).__name__])
-
-
-class Remembers(Bolt):
-    """Counts in its state directory; dies once in the middle."""
-
-    def __init__(self, directory: str) -> None:
-        self.directory = directory
-
-    def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
-        self.collector = collector
-        self.file = Path(context.state_dir) / "count"
-        self.count = int(self.file.read_text()) if self.file.exists() else 0
-        note(self.directory, "started", [context.attempt, self.count, context.worker, context.topology_name])
-
-    def execute(self, tup: Tuple) -> None:
-        self.count += 1
-        self.file.write_text(str(self.count))
-        self.collector.ack(tup)
-        if self.count == 50:
-            os._exit(0)

@@ -111,14 +111,6 @@ class Endpoint:
         self.plane.confirm()
         return came
 
-    def await_parcels(self, count: int) -> None:
-        """Take in what comes until so many parcels are there, without giving credit for them."""
-        poller = self.poller()
-        while len(self.parcels) < count:
-            assert poller.poll(round(DEADLINE_SECS * 1000)), f"{len(self.parcels)} of {count} parcels"
-            self.plane.polled()
-            self.plane.receive(self.take_in, _FRAMES_PER_TURN)
-
     def await_input(self) -> None:
         """Wait until a frame is there."""
         poller = self.poller()

@@ -14,10 +14,11 @@ import pytest
 from squall.ipc.run_parent import sweep_stale
 from squall.testing import wait_for
 from tests.process.cli import ROOT, command, environment, squall, start
+from tests.process.standing_tools import ENDLESS
 from tests.process.test_full_disk import IN_A_NAMESPACE, may_mount
 from tests.schemas import mistakes
 
-HERE = "tests/process/chaos_topologies.py"
+HERE = "tests/process/chaos_parts.py"
 
 
 def test_two_seeds(tmp_path: Path) -> None:
@@ -88,7 +89,7 @@ def test_a_disk_that_fills_up_is_told() -> None:
 
 
 def test_nothing_runs_on_when_it_is_killed(tmp_path: Path) -> None:
-    running = start("chaos", f"{HERE}:endless", "--seed", "1", "--for", "5m", TMPDIR=str(tmp_path))
+    running = start("chaos", ENDLESS, "--seed", "1", "--for", "5m", TMPDIR=str(tmp_path))
     wait_for("the first run", lambda: any(tmp_path.glob("squall-chaos-*/reference-*/source-*")), timeout_secs=120)
     running.kill()
     # Its child holds the pipes of its output for as long as it lives.
@@ -107,8 +108,8 @@ def test_ctrl_c_while_workers_start_ends_it(tmp_path: Path) -> None:
     assert list(tmp_path.glob("squall-chaos-*")) == []
 
 
-def test_a_spout_that_cannot_replay_is_refused() -> None:
-    done = squall("chaos", f"{HERE}:one_shot", "--seed", "1", "--for", "1s")
+def test_a_spout_that_cannot_replay_is_refused(tmp_path: Path) -> None:
+    done = squall("chaos", f"{HERE}:one_shot", "--seed", "1", "--for", "1s", "--", tmp_path)
     assert done.returncode == 2
     assert "spout numbers cannot replay: it did not emit" in done.stderr
     assert "so the proof could not show that anything survives a death" in done.stderr

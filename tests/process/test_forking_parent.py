@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -18,17 +19,47 @@ import pytest
 import zmq
 
 from squall.scheduler.common import process
-from squall.scheduler.common.messages import WorkerBoot
+from squall.scheduler.common.messages import Assignment, SlotRef, TopologyRecord, WorkerBoot
 from squall.scheduler.forking.parent import ChildExited, Forked
 from squall.scheduler.supervisor.forking_parent import ForkingParent
-from tests.process.scheduler_tools import boot, children_of, entry, eventually, importable_tests, is_alive
+from tests.process.cli import ROOT
+from tests.process.waiting import wait_for
+
+
+def boot(log: Path, port: int = 6700) -> WorkerBoot:
+    topology = TopologyRecord("words-1", "words", "ACTIVE", {}, [], "blob", [], 0.0)
+    assignment = Assignment("words-1", 1, [SlotRef("node-1", port)], [[]])
+    return WorkerBoot(str(log.parent), "node-1", port, 1, 0, topology, assignment, str(log))
+
+
+def is_alive(pid: int) -> bool:
+    """False for zombies."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"
+
+
+def children_of(pid: int) -> dict[int, str]:
+    """pid -> state of the children of a process."""
+    found = {}
+    for entry_name in os.listdir("/proc"):
+        if entry_name.isdigit():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                state, parent, *_ = Path(f"/proc/{entry_name}/stat").read_text().rpartition(")")[2].split()
+                if int(parent) == pid:
+                    found[int(entry_name)] = state
+    return found
 
 
 class Parent:
     """A forking parent, and what it has told."""
 
     def __init__(self) -> None:
-        with importable_tests():
+        with pytest.MonkeyPatch.context() as patch:
+            # It is to find the functions of worker_entries.py.
+            patch.setenv("PYTHONPATH", str(ROOT))
             self.client = ForkingParent(zmq.Poller(), "node-1", "", random.Random(1), 0.0, 7)
         self.forked: list[Forked] = []
         self.exited: dict[int, int] = {}
@@ -44,13 +75,13 @@ class Parent:
 
     def fork(self, boot: WorkerBoot, name: str) -> Forked:
         """Ask for a worker that runs a function of worker_entries.py, and wait for it."""
-        self.client.entry = entry(name)
+        self.client.entry = f"tests.process.worker_entries:{name}"
         self.client.request_fork(boot)
-        return eventually("the worker", lambda: self.hear() or (self.forked and self.forked.pop()))
+        return wait_for("the worker", lambda: self.hear() or (self.forked and self.forked.pop()))
 
     def end_of(self, child: Forked) -> str:
         """Wait for the exit event of a child; how it ended."""
-        eventually(f"the exit of {child.pid}", lambda: self.hear() or child.pid in self.exited)
+        wait_for(f"the exit of {child.pid}", lambda: self.hear() or child.pid in self.exited)
         return process.describe_status(self.exited[child.pid])
 
 
@@ -72,7 +103,7 @@ def test_one_of_several_children_is_killed(parent: Parent, tmp_path: Path) -> No
     assert children_of(parent.client.pid).keys() == {child.pid for child in children}
     for child in children:
         process.send_signal_proven(child.pid, child.started_ticks, signal.SIGKILL)
-    eventually("the forking parent to reap all", lambda: not children_of(parent.client.pid))
+    wait_for("the forking parent to reap all", lambda: not children_of(parent.client.pid))
     assert len(os.listdir(f"/proc/{parent.client.pid}/fd")) <= 3 + 3
 
 
@@ -116,14 +147,14 @@ def test_a_log_that_cannot_be_opened_does_not_keep_a_worker_from_running(parent:
 def test_the_group_is_killed_after_its_leader(parent: Parent, tmp_path: Path) -> None:
     log = tmp_path / "log"
     child = parent.fork(boot(log), "grandparent")
-    grandchild = int(eventually("the grandchild", lambda: log.exists() and log.read_text().strip()))
+    grandchild = int(wait_for("the grandchild", lambda: log.exists() and log.read_text().strip()))
     pidfd = process.open_proven(child.pid, child.started_ticks)
     process.send_signal(pidfd, signal.SIGKILL)
     assert select.select([pidfd], [], [], 100)[0]
     parent.end_of(child)
     assert is_alive(grandchild)
     assert process.send_signal_to_group(child.pid, signal.SIGKILL)
-    eventually("the end of the grandchild", lambda: not is_alive(grandchild))
+    wait_for("the end of the grandchild", lambda: not is_alive(grandchild))
     os.close(pidfd)
 
 

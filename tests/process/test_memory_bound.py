@@ -58,8 +58,9 @@ def test_a_receiver_that_does_nothing_stops_the_spout_and_nobody_holds_more_than
 
         wait_for("the spout has stopped", has_stopped)
         assert 0 < seen[-1] < count
-        # A queue, a window on its way into it, and what one turn adds; a value alone may be bigger than any of these.
-        bound = 3 * WINDOW + 2 * size
+        # A queue, a window on its way into it, and what a turn adds, which on a busy machine may be two frames. A value
+        # alone may be bigger than any of these.
+        bound = 4 * WINDOW + 2 * size
         assert max(words(job, SLOT_HELD_BYTES)) <= bound
         (tmp_path / "go").touch()
         report = job.wait_until_drained(timeout=90)

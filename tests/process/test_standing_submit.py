@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -84,34 +83,6 @@ def test_the_users_own_traceback(cluster: Standing, file: Path) -> None:
     assert "ZeroDivisionError" in done.stderr
     assert done.stderr.startswith("before\n")
     assert done.stderr.splitlines()[-1].endswith("topology() raised ZeroDivisionError: division by zero")
-    assert_untouched(cluster)
-
-
-def test_modules_travel_with_the_topology(cluster: Standing, tmp_path: Path) -> None:
-    """A worker that starts after the files have changed runs what was submitted."""
-    (tmp_path / "package").mkdir()
-    (tmp_path / "package" / "__init__.py").write_text("")
-    (tmp_path / "package" / "inner.py").write_text("WORD = 'as submitted'\n")
-    (tmp_path / "beside.py").write_text("from package.inner import WORD\n")
-    text = GOOD.replace("import threading", "import threading, beside").replace(
-        "class Nothing(BasicBolt):\n",
-        "class Nothing(BasicBolt):\n    def prepare(self, conf, context):\n        print(beside.WORD, flush=True)\n",
-    )
-    (tmp_path / "file.py").write_text(text)
-    submitted = cluster.json("submit", tmp_path / "file.py", "--name", "travels", "--inactive")
-    (tmp_path / "package" / "inner.py").write_text("WORD = 'changed since'\n")
-    os.unlink(tmp_path / "beside.py")
-
-    def worker() -> dict[str, Any]:
-        found: dict[str, Any] = cluster.described("travels")["workers"][0]
-        return found
-
-    wait_for("the worker", lambda: worker()["state"] == "ready")
-    os.kill(worker()["pid"], 9)
-    log = cluster.run_dir.worker_log(submitted["id"], "node-1", 6700)
-    wait_for("the replacement", lambda: log.read_text().count("\n") == 2)
-    assert log.read_text() == "as submitted\n" * 2
-    cluster.ok("kill", "travels")
     assert_untouched(cluster)
 
 
