@@ -67,7 +67,7 @@ class Message:
     """Way into a sink -> (digest, ns) of each record; the digest ends in "@" and the task, if that matters."""
 
     def digests_of(self, label: str, placed: bool) -> Counter[str]:
-        """Digests of its records; `placed`: with the task."""
+        """Count the digests of its records; `placed`: with the task."""
         return Counter(digest if placed else value_of(digest) for digest, _ in self.received.get(label, ()))
 
     @property
@@ -86,7 +86,7 @@ class Message:
 
 
 def value_of(digest: str) -> str:
-    """A digest without the task."""
+    """Return a digest without the task."""
     return digest.partition("@")[0]
 
 
@@ -226,7 +226,7 @@ class Law:
     of_no_message: Counter[str] | None = field(default_factory=Counter)
     """Digests of the records that stem from no message, with their fewest number; None if those runs disagree."""
     unsteady: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """Name of a message -> its number of records in each of those runs, if it is one of few that differ."""
+    """Name of a message -> its number of records in each of those runs; only messages that differ, if they are few."""
 
 
 @dataclass
@@ -263,7 +263,7 @@ def learn_source(references: Sequence[CheckedRun], ends: bool) -> SourceLaw:
 
 
 def _orders(run: CheckedRun) -> dict[str, list[tuple[str, frozenset[str]]]]:
-    """Task -> (key, digests) of its messages, in the order of their first emits."""
+    """Return task -> (key, digests) of its messages, in the order of their first emits."""
     orders: dict[str, list[tuple[str, frozenset[str]]]] = defaultdict(list)
     for key, message in sorted(run.messages.items(), key=lambda item: item[1].first_ns):
         orders[message.task].append((key, frozenset(message.digests)))
@@ -291,7 +291,7 @@ def _learn_loose(seen: Sequence[Counter[str]], ends: bool) -> Counter[str] | Non
 
 
 def _learn_placed(label: str, references: Sequence[CheckedRun]) -> Law | None:
-    """The law of values with tasks, if there is one: a message emitted again has to show that its task is no chance."""
+    """Return the law of values with tasks, or None: a message emitted again has to show that its task is no chance."""
     again = any(not message.undisturbed for run in references for message in run.messages.values())
     if not again or not all(label in run.placed for run in references):
         return None
@@ -316,7 +316,7 @@ def _learn_one(label: str, references: Sequence[CheckedRun], placed: bool = Fals
 
 
 def _unsteady(whole: Mapping[str, Sequence[Counter[str]]]) -> dict[str, tuple[int, ...]]:
-    """Key -> numbers of records of the messages whose number differs between the runs, if these are few."""
+    """Return key -> numbers of records of messages whose number differs between the runs, if these are few."""
     totals = {key: tuple(map(Counter.total, counters)) for key, counters in whole.items() if len(counters) > 1}
     arrive = [key for key, seen in totals.items() if any(seen)]
     differ = {key: totals[key] for key in arrive if len(set(totals[key])) > 1}
@@ -326,7 +326,8 @@ def _unsteady(whole: Mapping[str, Sequence[Counter[str]]]) -> dict[str, tuple[in
 def _agreed(
     label: str, whole: dict[str, list[Counter[str]]], again: dict[str, list[Counter[str]]], joined: bool, placed: bool
 ) -> Law:
-    """The strictest law that these records keep. Message's key -> its records in each run: emitted once, or again."""
+    """Find the strictest law that these records keep. `whole`, `again`: key -> records in each run, of messages emitted
+    once, and more than once."""
     expected = {key: counters[0] for key, counters in whole.items()}
     fewest = min((counter.total() for counters in whole.values() for counter in counters), default=0)
     # A message emitted again is joined with other messages than before, so neither values nor numbers are the same.
@@ -350,7 +351,7 @@ def _agree(seen: Mapping[str, Sequence[Counter[str]]], of: Callable[[Counter[str
 
 
 def never_again(run: CheckedRun) -> list[str]:
-    """The names of messages that failed and that their source did not emit again."""
+    """Return the names of messages that failed and that their source did not emit again."""
     return [one.name for one in run.messages.values() if one.fails and one.emits <= 1 and one.dead is None]
 
 

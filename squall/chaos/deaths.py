@@ -56,7 +56,7 @@ class DeathClaims:
 
     @classmethod
     def read(cls, run_dir: RunDir) -> DeathClaims:
-        """From the record that is written before each fault."""
+        """Read the record that is written before each fault."""
         hit: dict[tuple[str, int], str] = {}
         in_force = []
         for event in read_record(run_dir):
@@ -71,7 +71,7 @@ class DeathClaims:
         return cls(hit, in_force)
 
     def of(self, name: str, pid: int, at_secs: float) -> str:
-        """The kind of fault that explains the death of this process at this time (monotonic); "" if none does."""
+        """Return the kind of fault that explains the death of this process at this monotonic time; "" if none does."""
         kind = self.hit.get((name, pid), "")
         if kind or pid:
             return kind
@@ -88,11 +88,11 @@ class Daemon:
     pid: int
     started_ticks: int
     supervisor: Daemon | None = None
-    """Of a forking parent."""
+    """The supervisor of a forking parent; None for other daemons."""
     at_secs: float | None = None
     """Time of its death, on the monotonic clock; None: it lives."""
     back_secs: float | None = None
-    """Time when the next one was there."""
+    """Time when its successor was seen."""
 
 
 class DaemonWatch:
@@ -105,7 +105,7 @@ class DaemonWatch:
             **{f"supervisor {name}": run_dir.daemon_record(f"supervisor-{name}") for name in self._nodes},
         }  # fmt: skip
         self._present: dict[str, Daemon] = {}
-        """The process that each daemon is, or was last."""
+        """Name of a daemon -> its process, or its last one."""
         self.deaths: list[Daemon] = []
 
     def look(self, now: float) -> None:
@@ -132,11 +132,11 @@ class DaemonWatch:
             self._see(Daemon(name, *found, supervisor), now)
 
     def away(self) -> list[str]:
-        """The daemons that were dead at the last look."""
+        """Return the daemons that were dead at the last look."""
         return [name for name, process in self._present.items() if process.at_secs is not None]
 
     def _see(self, seen: Daemon, now: float) -> None:
-        """Take in which process a daemon is."""
+        """Note the process that a daemon is now."""
         known = self._present.get(seen.name)
         if known is None or (known.pid, known.started_ticks) != (seen.pid, seen.started_ticks):
             if known is not None:
@@ -153,7 +153,7 @@ class DaemonWatch:
 
 
 def forking_parent_of(supervisor: int, node: str) -> tuple[int, int] | None:
-    """Pid and start of a supervisor's forking parent; None if it has none now."""
+    """Return pid and start of a supervisor's forking parent; None if it has none now."""
     try:
         with open(f"/proc/{supervisor}/task/{supervisor}/children", encoding="ascii") as file:
             children = map(int, file.read().split())

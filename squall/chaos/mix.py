@@ -28,7 +28,7 @@ class Drawn:
 
     kind: str
     whom: str
-    """What it hits: see `Places.of`."""
+    """What it hits, in the words of `Places.of`."""
     lasts_secs: tuple[float, float] | None = None
     """Range of its duration; None: it is over at once."""
     deaths: int = 0
@@ -104,7 +104,7 @@ class Places:
     """The field of every bolt's input in which the taps keep the key of its message."""
 
     def of(self, whom: str) -> list[str]:
-        """What a fault may hit: the target of each such fault. Empty if there is nothing."""
+        """Return the possible targets of a fault that hits `whom`; empty if there are none."""
         workers, nodes = sorted(self.workers), sorted({quoted(worker.rpartition(":")[0]) for worker in self.workers})
         served = ["nimbus", *(f"supervisor {node}" for node in nodes)]
         found = {
@@ -120,7 +120,7 @@ class Places:
 
 
 def kinds_of(mix: str) -> tuple[str, ...]:
-    """The names from which a mix is drawn: groups or names, joined by commas. UsageError names an unknown one."""
+    """Return the names of faults in a mix: groups or names, joined by commas. UsageError names an unknown one."""
     known = {ALL: tuple(_DRAWN), **GROUPS, **{name: (name,) for name in _DRAWN}}
     found: dict[str, None] = {}
     for name in mix.split(","):

@@ -13,7 +13,7 @@ _SHOWN_FINDINGS = 10
 
 
 def expected_text(expected: Mapping[str, Any]) -> str:
-    """The requirements learned in runs without faults."""
+    """Tell the requirements learned in runs without faults."""
     source = "finite, paced" if expected["finite"] else "endless, paced, stopped after the faults"
     messages = plural(expected["messages"], "message")
     lines = [f"without faults, twice: {messages} in {expected['secs']:.1f} s; the source is {source}"]
@@ -22,7 +22,7 @@ def expected_text(expected: Mapping[str, Any]) -> str:
 
 
 def failures_text(failures: Mapping[str, ComponentFailures]) -> list[str]:
-    """A line for each component in which messages failed: how often, and the last error."""
+    """Return a line for each component in which messages failed: how often, and the last error."""
     lines = []
     for name, one in sorted(failures.items()):
         counts = ", ".join(f"{count:,} {reason}" for reason, count in one.counts.items())
@@ -32,7 +32,7 @@ def failures_text(failures: Mapping[str, ComponentFailures]) -> list[str]:
 
 
 def seed_text(result: Mapping[str, Any]) -> str:
-    """A line of figures, and the reasons below it if the seed failed."""
+    """Show a seed on a line of figures, and the reasons below it if it failed."""
     verdict, run = result["verdict"], result["run"]
     recoveries = sorted(death["working_after_secs"] for death in run["deaths"] if death["working_after_secs"])
     recovery = "no recovery to measure"
@@ -92,14 +92,14 @@ def fault_text(fault: Mapping[str, Any]) -> str:
 
 
 def compared_text(asked: Mapping[str, str], limits: Sequence[str]) -> str:
-    """What a good verdict covers; empty if it has no limits."""
+    """Say what a good verdict covers; empty if it has no limits."""
     if not set(asked.values()) - {"nothing"}:
         return " as far as acks tell (NOT SHOWN: that any message arrives at a sink)"
     return f" of what is compared (NOT SHOWN: {plural(len(limits), 'limit')}, see above)" if limits else ""
 
 
 def verdict_text(document: Mapping[str, Any]) -> str:
-    """The conclusion from all seeds, and its limits."""
+    """Draw the conclusion from all seeds, with its limits."""
     seeds = document["seeds"]
     bad = [str(result["seed"]) for result in seeds if not result["good"]]
     limits = list(dict.fromkeys(limit for result in seeds for limit in result["verdict"]["not_shown"]))

@@ -22,8 +22,8 @@ Keys = str | tuple[str, ...]
 BY_CLOCK = ("tick",)
 """In place of keys: the tuple stems from ticks, so how many there are depends on time."""
 ACKED_BY = "acked by "
-"""Begins what is in place of keys if a bolt emitted the tuple without anchors after it had acked the tuple that it
-executes; the bolt follows."""
+"""In place of keys, followed by a bolt: it emitted the tuple without anchors, after it had acked the tuple that it
+executes."""
 _LET_GO = "let-go"
 """A file in the taps' directory."""
 

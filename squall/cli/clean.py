@@ -64,8 +64,8 @@ def clean_command(
 
 @contextlib.contextmanager
 def _topologies(directory: str | None) -> Iterator[tuple[RunDir, list[TopologyRecord], list[str]]]:
-    """The cluster's directory, its topologies, and ids that its store does not know. Of a cluster that does not run, as
-    stored; none starts meanwhile."""
+    """Give the cluster's directory, its topologies, and ids that its store does not know. If the cluster does not run,
+    these are the stored topologies, and it cannot start meanwhile."""
     run_dir = open_cluster(directory)
     try:
         client = patient_client(run_dir, tell_away)

@@ -78,7 +78,7 @@ def job_of(directory: str | None, name: str) -> Iterator[Job]:
 
 
 def status_of(client: NimbusClient, record: TopologyRecord, run_dir: RunDir) -> str:
-    """The status of a topology for people."""
+    """Return the status of a topology, for people."""
     with contextlib.closing(Job(client, record, run_dir)) as job:
         try:
             return job.status()
@@ -87,7 +87,7 @@ def status_of(client: NimbusClient, record: TopologyRecord, run_dir: RunDir) -> 
 
 
 def limit_secs(wait_secs: float | None, record: TopologyRecord) -> float:
-    """Longest wait for pending messages: by default, as in Storm, the message timeout."""
+    """Return the longest wait for pending messages: by default, as in Storm, the message timeout."""
     return float(record.conf["message_timeout_secs"]) if wait_secs is None else wait_secs
 
 
@@ -109,12 +109,12 @@ def left_pending(left: Unfinished, limit: float, waited_secs: float) -> str:
 
 
 def emitted_again(count: int) -> str:
-    """Says which spouts emit that many unfinished messages again."""
+    """Say which sources emit `count` unfinished messages again."""
     return f"a source that can be read again emits {'it' if count == 1 else 'them'} again, any other does not"
 
 
 def left_document(left: Unfinished) -> dict[str, int]:
-    """The messages left by a drain, for programs."""
+    """Describe the messages left by a drain, for programs."""
     return {"pending": left, "waiting": left.waiting, "untracked_unexecuted": left.untracked}
 
 

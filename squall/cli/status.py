@@ -73,7 +73,7 @@ def status_command(
 
 
 def _watch_topology(run_dir: RunDir, job: Job, interval_secs: float) -> None:
-    """Until it is gone."""
+    """Show a topology again and again, until it is gone."""
     before, told = job.stats(), DeathNews(job.state().restarts)
     # The first look has rates, too.
     time.sleep(min(_FIRST_SECS, interval_secs))
@@ -144,7 +144,7 @@ def describe(run_dir: RunDir, job: Job, before: RunReport) -> dict[str, Any]:
 
 
 def _successor(record: TopologyRecord) -> dict[str, Any] | None:
-    """What takes a topology's place."""
+    """Describe the topology that takes this one's place."""
     if record.successor is None:
         return None
     topology = record.successor.topology
@@ -200,7 +200,7 @@ def _workers(job: Job, state: TopologyState) -> list[dict[str, Any]]:
 
 
 def _opening(found: tuple[str, int, str, float] | None) -> dict[str, Any] | None:
-    """The task that a worker is opening."""
+    """Describe the task that a worker is opening."""
     if found is None:
         return None
     component, task, method, secs = found

@@ -31,7 +31,7 @@ from squall.scheduler.client.standing import uptime_secs
 from squall.scheduler.nimbus.submission import WORKERS_MAX
 
 _MOST_DIGITS = 9
-"""Of a number of executors: Nimbus knows the limit, but a message holds no integer of more than 64 bits."""
+"""Most digits in a number of executors. Nimbus knows the limit, but a message holds no integer beyond 64 bits."""
 
 
 @click.command("list")

@@ -213,11 +213,11 @@ class _RecordingAssembler(Assembler):
 
 
 def _nothing() -> None:
-    """Return no credit: simulated links need none."""
+    """Give no credit back: simulated links need none."""
 
 
 def stream_key(component: str, stream: str) -> str:
-    """The name of a stream: its component for the default stream, else "component/stream"."""
+    """Return the name of a stream: its component for the default stream, else "component/stream"."""
     return component if stream == DEFAULT_STREAM else f"{component}/{stream}"
 
 
@@ -232,7 +232,7 @@ class Recorder:
         """Task and message -> (spout, message id, failure), until the message is acked."""
 
     def of(self, component: str, stream: str) -> Callable[[Values], None]:
-        """The function to call with each tuple of one stream."""
+        """Return the function to call with each tuple of one stream."""
         return self.emitted[stream_key(component, stream)].append
 
 
@@ -270,7 +270,7 @@ class _RecordedStream(StreamOut):
             self._record(row)
 
     def only_route(self) -> Route | None:
-        """None: who goes past `append` is not recorded."""
+        """Return None: tuples that go past `append` would not be recorded."""
         return None
 
 

@@ -32,7 +32,7 @@ def print_summary(report: RunReport) -> None:
 
 
 def components_grid(document: Mapping[str, Any]) -> Grid:
-    """The components, each with its tasks, and its executors where they are fewer ("4/2")."""
+    """Show the components, each with its tasks, and its executors where they are fewer ("4/2")."""
     return Grid(
         ["component", "kind", "tasks", "executed", "emitted", "acked", "failed", "ms/tuple", "capacity"],
         [
@@ -67,7 +67,7 @@ def emitted_text(document: Mapping[str, Any]) -> str:
 
 
 def detail_blocks(document: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:
-    """Three blocks of lines: details of the totals, the components' own metrics, failures. A block may be empty."""
+    """Return three blocks of lines, which may be empty: details of the totals, components' own metrics, failures."""
     return (
         [*untracked_lines(document), *wait_lines(document)],
         [*metric_lines(document)],
@@ -92,7 +92,7 @@ def latency_text(latency: Mapping[str, float | None], names: Iterable[str] = ("p
 
 
 def untracked_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Messages that were not emitted again, and tuples without a tree."""
+    """Tell of messages that were not emitted again, and of tuples without a tree."""
     if document["unreplayed"]:
         count = document["unreplayed"]
         yield f"{plural(count, 'message')} failed and {'was' if count == 1 else 'were'} not emitted again"
@@ -113,7 +113,7 @@ def untracked_lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def wait_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Spouts' reasons to wait, and their share of the time."""
+    """Tell spouts' reasons to wait, and their share of the time."""
     for name, component in document["components"].items():
         waits = sorted(component["waits"].items(), key=lambda item: -item[1])
         limit = component["max_pending"]
@@ -130,7 +130,7 @@ _WAITS = {
 
 
 def failure_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Each component's failures by reason, and its last one; frames that links lost."""
+    """Tell each component's failures by reason, and its last one, and what links lost."""
     for name, failures in document["failures"].items():
         counts = ", ".join(f"{count:,} {reason}" for reason, count in failures["counts"].items())
         last = failures["last"][-1]
@@ -159,7 +159,7 @@ def never_acked_lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def metric_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """The components' own metrics."""
+    """Show the components' own metrics."""
     for component, metrics in document["metrics"].items():
         for name, value in metrics.items():
             yield f"{component}: {name} = {_shown(value)}"

@@ -62,7 +62,7 @@ def topology_text(document: dict[str, Any]) -> list[Block]:
 
 
 def topology_line(document: dict[str, Any]) -> str:
-    """A topology on one short line."""
+    """Show a topology on one short line."""
     head = _headline(document)[0]
     if not document["workers"]:
         return head
@@ -73,7 +73,7 @@ def topology_line(document: dict[str, Any]) -> str:
 
 
 def replaced_text(name: str, successor: str) -> str:
-    """What takes the place of a topology, for people."""
+    """Tell people what takes the place of a topology."""
     return f"{name} is being replaced by {successor}, which begins when it has drained"
 
 
@@ -130,7 +130,7 @@ def _executors_of(document: dict[str, Any], worker: str) -> list[str]:
 
 
 def who(faults: Sequence[FaultInForce]) -> str:
-    """The targets of faults, for people."""
+    """Name the targets of faults, for people."""
     names = [name for fault in faults for name in _whom(fault)]
     return ", ".join(dict.fromkeys(names)) or "nobody"
 
@@ -146,7 +146,7 @@ def _whom(fault: FaultInForce) -> list[str]:
 
 
 def faults_in_force(run_dir: RunDir) -> list[dict[str, Any]]:
-    """The faults now in force in all topologies and daemons: for programs, and for `fault_lines`."""
+    """Describe the faults now in force in all topologies and daemons, for programs and for `fault_lines`."""
     now = time.monotonic()
     return [
         {
@@ -158,7 +158,7 @@ def faults_in_force(run_dir: RunDir) -> list[dict[str, Any]]:
 
 
 def fault_lines(documents: Sequence[dict[str, Any]]) -> list[str]:
-    """Lines for people; none if no fault is in force."""
+    """Return lines for people; none if no fault is in force."""
     return [
         f"broken on purpose: {row['kind']} {row['hits']}, {row['left_secs']:g} s left (squall heal ends it)"
         for row in documents
