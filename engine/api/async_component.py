@@ -145,7 +145,8 @@ def _driven(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class AsyncBolt(_Asynchronous, Bolt):
-    """A bolt with `async def execute(self, tup)`."""
+    """A bolt with `async def execute(self, tup)`, of which up to `max_in_flight` run at a time on one event loop. It
+    acks and anchors itself, like a `Bolt`. Open sessions and pools in `setup`, close them in `teardown`."""
 
     _method = "execute"
     blocking = True
@@ -154,16 +155,17 @@ class AsyncBolt(_Asynchronous, Bolt):
 
     @_driven
     async def execute(self, tup: Tuple) -> None:
-        """Process one tuple. It must be acked or failed, now or later."""
+        """Process one tuple. It must be acked or failed, now or later. An exception is treated as in `Bolt`."""
         raise TypeError(f"{type(self).__name__} must define execute")
 
     def cleanup(self) -> None:
-        """Ends what `--local` and tests began; override `teardown`."""
+        """End what `--local` and tests began. Override `teardown` instead."""
         self._end_drive()
 
 
 class AsyncSpout(_Asynchronous, Spout):
-    """A spout with `async def next_tuple(self)`. Tasks that it starts on the loop run while it is in `next_tuple`."""
+    """A spout with `async def next_tuple(self)`. asyncio tasks that it starts run only while it is in `next_tuple`.
+    Open connections in `setup`, close them in `teardown`."""
 
     _method = "next_tuple"
     blocking = True
@@ -172,7 +174,8 @@ class AsyncSpout(_Asynchronous, Spout):
 
     @_driven
     async def next_tuple(self) -> None:
-        """Emit zero, one or several tuples. It may wait for any time; `ack` and `fail` are called between two calls."""
+        """Emit zero, one or several tuples. It may wait for any time, but `ack` and `fail` are called only between
+        calls."""
         raise TypeError(f"{type(self).__name__} must define next_tuple")
 
     def _drive(self, coroutine: Coroutine[Any, Any, Any]) -> Any:

@@ -47,13 +47,15 @@ class Declarer:
         self._subscriptions: list[Subscription] = []
 
     def set_config(self, **settings: Any) -> Any:
-        """Override settings for this component; `config.COMPONENT_SETTINGS` lists the allowed ones."""
+        """Override settings for this component, such as `tick_tuple_freq_secs` or `max_spout_pending`. Returns the
+        declarer."""
         self._config.update(settings)
         return self
 
 
 class BoltDeclarer(Declarer):
-    """Declares one bolt's inputs; returned by `set_bolt`. Each call adds one subscription and returns the declarer."""
+    """Declares one bolt's inputs; returned by `set_bolt`. Each call subscribes the bolt to a stream of a component, by
+    default to its default stream, and returns the declarer."""
 
     def _add(self, source: str, stream: str, grouping: str, fields: tuple[str, ...] = (),
              custom: CustomGrouping | None = None) -> BoltDeclarer:
@@ -61,7 +63,7 @@ class BoltDeclarer(Declarer):
         return self
 
     def shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """Spread tuples evenly over the tasks, in turn."""
+        """Spread tuples over the tasks in turn; a task that would keep them waiting gets fewer."""
         return self._add(component, stream, SHUFFLE)
 
     def local_or_shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
@@ -85,7 +87,7 @@ class BoltDeclarer(Declarer):
         return self._add(component, stream, GLOBAL)
 
     def none_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """Send each tuple to a random task: for bolts to which the choice does not matter."""
+        """Send each tuple to a random task, where the choice does not matter."""
         return self._add(component, stream, NONE)
 
     def direct_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
@@ -93,7 +95,7 @@ class BoltDeclarer(Declarer):
         return self._add(component, stream, DIRECT)
 
     def custom_grouping(self, component: str, grouping: CustomGrouping, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """Let a `CustomGrouping` of the user's choose the tasks."""
+        """Let your `CustomGrouping` choose the tasks."""
         return self._add(component, stream, CUSTOM, (), grouping)
 
 
@@ -101,12 +103,12 @@ class TopologyBuilder:
     """Collects components; `build()` checks them and makes the topology."""
 
     def __init__(self, config: Config | None = None) -> None:
-        """`config`: settings of the topology; those that are given where it is run win."""
+        """`config` holds the topology's own settings; settings that are given where it is run win."""
         self._declared: list[Declarer] = []
         self._config = Config() if config is None else config
 
     def set_spout(self, id: str, spout: Spout, parallelism: int = 1, tasks: int | None = None) -> Declarer:
-        """Add a spout with `parallelism` executors and as many tasks, or `tasks` of them."""
+        """Add a spout under a unique id, with `parallelism` executors and `tasks` tasks (by default as many)."""
         declarer = Declarer(id, spout, parallelism, tasks)
         self._declared.append(declarer)
         return declarer
@@ -114,13 +116,14 @@ class TopologyBuilder:
     def set_bolt(
         self, id: str, bolt: Bolt | BasicBolt | BatchBolt, parallelism: int = 1, tasks: int | None = None
     ) -> BoltDeclarer:
-        """Add a bolt with `parallelism` executors and as many tasks, or `tasks` of them."""
+        """Add a bolt under a unique id, with `parallelism` executors and `tasks` tasks (by default as many). Call the
+        groupings of the result to give it inputs."""
         declarer = BoltDeclarer(id, bolt, parallelism, tasks)
         self._declared.append(declarer)
         return declarer
 
     def build(self) -> Topology:
-        """Check all components and make the topology. Raises TopologyError with every mistake found."""
+        """Check all components and return the topology. Raises TopologyError, which lists every mistake."""
         mistakes: list[str] = []
         specs: dict[str, ComponentSpec] = {}
         for declarer in self._declared:

@@ -81,9 +81,10 @@ def _setting(default: Any, storm_key: str, check: Callable[[Any], Any], help_tex
 
 @dataclass(frozen=True, init=False)
 class Config:
-    """Settings of one topology. Construct with keyword arguments; ConfigError lists every bad one.
+    """The settings of one topology, as keyword arguments: `Config(workers=2, message_timeout_secs=5)`, or by Storm's
+    keys, `Config(**{"topology.workers": 2})`. Raises ConfigError, which lists every mistake.
 
-    `extra` holds keys that contain a dot and are not Storm's: a topology's own settings, handed to components as is.
+    Other keys with a dot are the topology's own settings: they are kept in `extra`, and handed to components in `conf`.
     """
 
     workers: int = _setting(1, "topology.workers", _integer(1, 1024), "worker processes of the topology")
@@ -216,12 +217,13 @@ class Config:
         return self.workers if self.ackers is None else self.ackers
 
     def execute_timeout_of(self, component: Mapping[str, Any]) -> float | None:
-        """The time limit in seconds of `execute` in a blocking bolt with these own settings; None: unlimited."""
+        """Return the time limit of `execute`, in seconds, for a blocking bolt with these settings of its own; None
+        means no limit."""
         limit = component.get("execute_timeout_secs", self.execute_timeout_secs)
         return self.message_timeout_secs if limit == AS_MESSAGE_TIMEOUT else limit
 
     def replace(self, **changes: Any) -> Config:
-        """Copy with some settings changed."""
+        """Return a copy with some settings changed."""
         changed = {canonical_name(key) or key for key in changes}
         return Config(**{key: value for key, value in self.explicit().items() if key not in changed}, **changes)
 

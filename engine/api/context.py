@@ -51,17 +51,17 @@ class TopologyContext:
     """The hooks behind `add_hook`; None: there are none in this mode."""
 
     def component_tasks(self, component: str) -> list[int]:
-        """Ids of the tasks of a component, sorted; empty if there is no such component."""
+        """Return the sorted task ids of a component; an empty list if there is no such component."""
         return list(self.plan.tasks_of(component))
 
     @property
     def state_dir(self) -> str:
-        """This task's own directory, which survives the worker's death. Created on first use."""
+        """Path of this task's own directory, which outlives its workers. Created on first use."""
         return self._state(str(self.task_index))
 
     @property
     def shared_state_dir(self) -> str:
-        """A directory that all tasks of this component share, and that survives them. Created on first use."""
+        """Path of a directory that all tasks of this component share, and that outlives them. Created on first use."""
         return self._state("shared")
 
     def _state(self, whose: str) -> str:
@@ -72,19 +72,20 @@ class TopologyContext:
         return path
 
     def counter(self, name: str) -> Counter:
-        """This task's counter of that name; the report shows the sum over tasks."""
+        """Return this task's counter of that name, for `inc()`; the report shows the sum over tasks."""
         return self.metrics.counter(self.component_id, self.task_id, name)
 
     def gauge(self, name: str, fn: Callable[[], float]) -> None:
-        """Show the result of `fn`, per task. Called about once a second. Thread: the worker's loop."""
+        """Show the number that `fn()` returns, per task. It is called about once a second, by the worker's loop."""
         self.metrics.gauge(self.component_id, self.task_id, name, fn)
 
     def histogram(self, name: str) -> Histogram:
-        """This task's histogram; the report shows count, mean, p50, p90, p99 and max over all tasks."""
+        """Return this task's histogram, for `update(value)`; the report shows count, mean, p50, p90, p99 and max over
+        all tasks."""
         return self.metrics.histogram(self.component_id, self.task_id, name)
 
     def add_hook(self, hook: TaskHook) -> None:
-        """Tell a `TaskHook` of this task's emits, executes, acks and fails. Call it in `open` or `prepare` only."""
+        """Have a `TaskHook` called at this task's emits, executes, acks and fails. Only in `open` or `prepare`."""
         if self.hooks is None:
             raise RuntimeError(f"{self.component_id}[{self.task_id}] has no hooks in this mode")
         self.hooks.add(hook)

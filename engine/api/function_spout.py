@@ -108,8 +108,12 @@ class FunctionSpout(OfFunction, ReplayingSpout):
 
 
 def spout(*fields: str, streams: Streams | None = None, blocking: bool = False) -> Callable[[Function], FunctionSpout]:
-    """Make a spout of a generator function, or of one that returns an iterable. `fields` are those of the default
-    stream; `streams`: further ones, as in `outputs`; `blocking`: it may wait, in a thread of its own."""
+    """Make a spout of a generator function, or of one that returns an iterable: `@spout("n")`.
+
+    `fields` name the values of the default stream; `streams` is a dict of further streams, as in `Spout.outputs`; with
+    `blocking=True` the function may wait, in a thread of its own. The function takes nothing, `context` (the
+    `TopologyContext`) or `start` (the number of the record to begin with). UsageError if it takes anything else.
+    """
     if len(fields) == 1 and callable(fields[0]):
         return FunctionSpout(fields[0], (), blocking)  # refused: it names no field
     outputs = outputs_of(fields, streams)

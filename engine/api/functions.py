@@ -235,7 +235,11 @@ def bolt(
     *fields: str, streams: Streams | None = None, blocking: bool = False
 ) -> Callable[[Function], FunctionBolt]: ...
 def bolt(*fields: Any, streams: Streams | None = None, blocking: bool = False) -> Any:
-    """Make a bolt of a function of one tuple; without fields and streams, a sink. Arguments as for `spout`."""
+    """Make a bolt of a function of one tuple: `@bolt("square")`, or `bolt(print)` for a sink.
+
+    `fields`, `streams` and `blocking` are those of `spout`. The function takes the tuple, and may take `context`; what
+    it yields or returns is emitted, anchored to the tuple. UsageError if it takes anything else.
+    """
     if len(fields) == 1 and not isinstance(fields[0], str):
         return FunctionBolt(fields[0], outputs_of((), streams), blocking)
     outputs = outputs_of(fields, streams)

@@ -58,7 +58,8 @@ class ComponentSpec:
 
 @dataclass(frozen=True)
 class Topology:
-    """All components, by id, in the order of declaration."""
+    """What `TopologyBuilder.build` returns, and `run`, `submit` and the tests take: all components, in the order of
+    declaration."""
 
     components: Mapping[str, ComponentSpec]
     """By name."""
@@ -71,7 +72,7 @@ class Topology:
         return self.components[component]
 
     def configured(self, config: Config | None) -> Config:
-        """Its settings, and over them those that are given where it is run."""
+        """Return its settings, overridden by those of `config`. UsageError if that is no Config."""
         if config is None:
             return self.config
         if not isinstance(config, Config):

@@ -101,9 +101,8 @@ class FromSource:
 
 
 class Tuple(FromSource):
-    """One tuple. Read its values by position (`tup[0]`), by field (`tup["word"]`), by iteration, or as `values`.
-
-    Belongs to the executor that received it; a bolt may hold it until it acks or fails it.
+    """A tuple that a bolt received. Read its values by position (`tup[0]`), by field (`tup["word"]`), by iteration, or
+    as `values`. A bolt may hold it until it acks or fails it.
     """
 
     __slots__ = ("_done", "_run", "values")
@@ -132,7 +131,7 @@ class Tuple(FromSource):
         return iter(self.values)
 
     def select(self, *fields: str) -> tuple[Any, ...]:
-        """Values of some fields, in the given order."""
+        """Return the values of some fields as a tuple, in the given order."""
         return tuple(self[name] for name in fields)
 
     def __repr__(self) -> str:

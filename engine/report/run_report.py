@@ -117,7 +117,7 @@ class Latency(dict[str, float | None]):
 
 @dataclass(frozen=True)
 class RunReport(Account):
-    """Everything about a run. Its account is the spouts': it counts attempts (emits with a message id), not tuples.
+    """Everything about a run. The account counts attempts (emits of spouts with a message id), not tuples.
 
     At rest and at the end, `emitted = acked + failed + dead_letters + waiting + pending + abandoned`: see
     docs/guarantees.md.
@@ -150,7 +150,7 @@ class RunReport(Account):
     metrics: Metrics = field(default_factory=dict)
     """The components' own metrics: see `engine.api.user_metrics`."""
     drained: bool = False
-    """Whether all spouts were exhausted and nothing was pending when the report was made."""
+    """True if all spouts were exhausted and nothing was pending when the report was made."""
     failures: Mapping[str, ComponentFailures] = field(default_factory=dict)
     """By component: number of failed messages by reason, and the last failures."""
     close_errors: list[str] = field(default_factory=list)
@@ -160,7 +160,7 @@ class RunReport(Account):
     workers."""
 
     def to_dict(self) -> dict[str, object]:
-        """The report in types that JSON knows."""
+        """Return the report as a dict of the types that JSON knows."""
         document = dataclasses.asdict(self)
         document["untracked"] = self.untracked._asdict()
         for name, component in self.components.items():
@@ -168,7 +168,7 @@ class RunReport(Account):
         return document
 
     def to_json(self) -> str:
-        """The report as one JSON document (docs/schemas/run.json); NaN and infinity, which JSON lacks, become null."""
+        """Return the report as one JSON document (docs/schemas/run.json). NaN and infinity become null."""
         return strict_json(with_schema("run", self.to_dict()))
 
 

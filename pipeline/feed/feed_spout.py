@@ -65,7 +65,9 @@ class ClaimStore(Protocol):
 
 
 class FeedSpout(ReplayingSpout):
-    """A spout in the box. `FeedSpout("build/feed")` emits the lines of a feed that `squall prepare` made."""
+    """A spout that reads rows from files: `FeedSpout("build/feed")` emits the rows of a feed that `squall prepare`
+    made. The message id is (partition, offset). After any death, and when the topology is submitted again under its
+    name, it goes on with what is not acked."""
 
     look_secs: float = 0.2
     """Time between two looks for new parts, with `follow`."""
@@ -75,11 +77,13 @@ class FeedSpout(ReplayingSpout):
         self, feed: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], fields: Sequence[str] | None = None, *,
         follow: bool = False, with_origin: bool = False, range_rows: int = RANGE_ROWS,
     ) -> None:
-        """`feed`: a directory; or a list of text files. `fields`: columns to emit, in this order; those that
-        `squall prepare` declared if not given, or else "text". `follow`: wait for more at the end. `with_origin`: emit
-        a first field "origin", (life, number, floor): the numbers of a life are those of different rows, a row keeps
-        its own, and none below the floor has to be emitted any more. So a bolt that recognises rows may forget those
-        below.
+        """`feed` is a feed, any directory of Parquet files, or a list of text files. `fields` names the columns to
+        emit, in this order; by default those that `squall prepare` declared, or else "text". `follow=True` waits for
+        more at the end. `range_rows` is the number of rows that a task takes at a time.
+
+        `with_origin=True` emits a first field "origin", (life, number, floor), three ints. Life and number name the
+        row, however often it comes, and no row of that life below the floor will come any more, so a bolt that
+        recognises rows may forget those.
 
         UsageError if there is no such feed, a file is damaged, or a column is missing or changes its type."""
         if fields is None:
@@ -107,17 +111,17 @@ class FeedSpout(ReplayingSpout):
         self._open_source().find()
 
     def deal(self, claims: ClaimStore, life: int) -> None:
-        """Before `open`: keep claims elsewhere than in files of the state directory; `life`: the number of every life
-        of this task. For runners that store a spout as a whole."""
+        """For runners that store a spout as a whole, called before `open`: keep claims in `claims` instead of files in
+        the state directory, with `life` as the number of every life of this task."""
         self._dealt = claims, life
 
     def position(self) -> dict[str, Any]:
-        """What `go_on` needs, as one value to pickle."""
+        """For such runners: return what `go_on` needs, as one value to pickle."""
         self._note_read()
         return {name: getattr(self, name) for name in _POSITION}
 
     def go_on(self, position: Mapping[str, Any]) -> None:
-        """After `open`: emit what an earlier life, whose position this was, has not emitted."""
+        """For such runners, called after `open`: emit what an earlier life with this position has not emitted."""
         for name in _POSITION:
             setattr(self, name, position[name])
         rest: Iterator[Record | None] = iter(())

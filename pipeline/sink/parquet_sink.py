@@ -46,7 +46,8 @@ MISFITS_SHOWN = 3
 
 
 class ParquetSink(Bolt):
-    """A bolt in the box. `ParquetSink("build/out")` writes its tuples to Parquet files in that directory."""
+    """A bolt that writes its tuples to Parquet files in a directory, `ParquetSink("build/out")`, and acks them when
+    they are on disk. A row may be there twice after a death; `key` lets readers drop the second."""
 
     blocking = True
 
@@ -55,10 +56,13 @@ class ParquetSink(Bolt):
         key: str | Sequence[str] = (), commit_rows: int = COMMIT_ROWS, commit_bytes: int = COMMIT_BYTES,
         commit_secs: float = 1.0,
     ) -> None:
-        """`fields`: those to write, in this order; by default those of `schema`, else all of the first tuple but
-        `origin`. `schema`: the columns' Arrow types, as a pyarrow.Schema or a dict of field: type or its name; without
-        it, they are inferred from the first rows, and fixed. `key`: the fields that tell which row of which message a
-        tuple is, for the column `_message_id`; of `origin` (see FeedSpout), life and number count.
+        """`fields` names the fields to write, in this order; by default those of `schema`, or else all of the first
+        tuple except `origin`. `schema` is a pyarrow.Schema, or a dict from field names to pyarrow types or their names;
+        without it, types are inferred from the first rows, and fixed. `key` names the fields that tell which row of
+        which message a tuple is; they become the column `_message_id`.
+
+        A file is written at `commit_rows` rows, at `commit_bytes` bytes in memory, or `commit_secs` seconds after its
+        first tuple, whichever comes first.
 
         UsageError if the directory cannot be a sink's, or its files have other columns or another key."""
         self._path = Path(path).absolute()
@@ -78,7 +82,7 @@ class ParquetSink(Bolt):
 
     @property
     def needed_fields(self) -> Sequence[str]:  # type: ignore[override]
-        """The fields that are written and those of the key, as far as they are known before the first tuple."""
+        """Names of the fields to write and of the key's, as far as they are known before the first tuple."""
         return tuple(dict.fromkeys((*self._tables.key, *self._tables.fields)))
 
     def _adopt(self) -> bool:
@@ -123,7 +127,7 @@ class ParquetSink(Bolt):
             self._commit()
 
     def cleanup(self) -> None:
-        """Write what is held: tuples without a tree have no other chance."""
+        """Write what is held, because tuples without a tree are not emitted again."""
         self._commit()
 
     def _commit(self) -> None:

@@ -33,8 +33,8 @@ AGAIN_SECS = 5.0
 
 
 class TailSpout(ReplayingSpout):
-    """A spout in the box. `TailSpout("access.log")` emits the lines of a log, without their ends, from the oldest file
-    into which it was rotated, and goes on as it grows. One task reads; others have nothing to do."""
+    """A spout that follows a log: `TailSpout("access.log")` emits its lines, without their ends, from the oldest file
+    into which it was rotated, and goes on as it grows. One task reads; others have nothing to do. It never ends."""
 
     look_secs: float = 0.1
     """Time between two looks for new lines."""
@@ -43,9 +43,9 @@ class TailSpout(ReplayingSpout):
     def __init__(
         self, path: str | os.PathLike[str], *, with_origin: bool = False, quiet_secs: float = QUIET_SECS
     ) -> None:
-        """`path`: a text file, which need not be there yet. `with_origin`: emit a first field "origin", (life, number,
-        floor), as FeedSpout does. `quiet_secs`: for how long a file that was renamed must not have grown until the
-        next one is read, and a last line without an end is taken for whole."""
+        """`path` is a text file, which need not be there yet. `with_origin=True` emits a first field "origin", as
+        FeedSpout does. When a renamed file has not grown for `quiet_secs` seconds, its last line is taken for whole,
+        and the next file is read. UsageError if `path` is no file, or its directory is missing."""
         self._path = Path(path).absolute()
         if not self._path.parent.is_dir() or (self._path.exists() and not self._path.is_file()):
             raise UsageError(f"a TailSpout cannot read {self._path}: it is no text file, or in no directory")

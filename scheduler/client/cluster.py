@@ -48,14 +48,17 @@ class ClusterUse:
         active: bool = True, *, fresh: bool | None = None, replace: bool = False, wait_secs: float | None = None,
         remove_when_drained: bool = False,
     ) -> Job:
-        """Submit a topology; with `active=False` its spouts wait for `Job.activate`.
+        """Submit a topology under a name that is free, and return its `Job`. `config` wins over the topology's own
+        settings.
 
-        `by_value`: a module that workers cannot import (see `scheduler.common.blob`). `fresh`: drop the state that an
-        earlier topology of this name left; by default it is taken up, with a warning unless False is given or another
-        is replaced (`Job.takes_up_state`). `replace`: if there is one of this name, it is drained first, for at most
-        `wait_secs` (its message timeout), and this one takes up its state. That is Nimbus's work: it goes on if this
-        program ends meanwhile. `remove_when_drained`: it leaves by itself when its spouts are exhausted and nothing is
-        pending.
+        With `active=False` its spouts wait for `Job.activate`. `fresh=True` drops the state that an earlier topology of
+        this name left; by default it is taken up, with a Python warning, and with `fresh=False` without one. With
+        `replace=True` a topology of this name is drained first, for at most `wait_secs` (its message timeout), and this
+        one takes up its state; that goes on if this program ends meanwhile. With `remove_when_drained=True` it leaves
+        by itself when its spouts are exhausted and nothing is pending. `by_value` is a module that workers cannot
+        import.
+
+        UsageError if the name is taken, or the topology cannot be sent.
         """
         if not isinstance(name, str):
             raise UsageError(f"the name of a topology is {name!r:.80}; allowed: a text")
@@ -88,23 +91,24 @@ class ClusterUse:
         return None
 
     def job(self, name: str) -> Job:
-        """A topology that is there already. UsageError if there is none of this name."""
+        """Return the `Job` of a topology that runs. UsageError if there is none of this name."""
         job = job_named(self.client, self.run_dir, name)
         self._jobs.append(job)
         return job
 
     def names(self) -> list[str]:
-        """The names of the topologies, in the order of their submission."""
+        """Return the names of the topologies, in the order of their submission."""
         return [record.name for record in self.client.get_cluster().topologies]
 
     def inject(
         self, fault: str, *targets: str, for_secs: float | None = None, probability: float | None = None,
         seed: int | None = None, **params: Value,
     ) -> list[FaultInForce]:
-        """Inject a fault of the catalogue (`squall faults`) now, into these targets.
+        """Inject a fault now, such as `inject("kill", "node-1:6700")` or `inject("slow", "count", ms=5)`; `squall
+        faults` lists them all with their parameters.
 
-        A lasting fault ends after `for_secs`, by default the catalogue's time, or by `heal`. UsageError if it is not
-        allowed; ClusterError if a target is not there now: not started yet, or dead and not replaced yet.
+        A lasting fault ends after `for_secs`, by default the catalogue's time, or by `heal`. UsageError if fault,
+        target or parameter is wrong; ClusterError if a target is dead at the moment.
         """
         texts = {name: str(value) for name, value in params.items()}
         return self.client.inject(
@@ -112,20 +116,19 @@ class ClusterUse:
         )
 
     def heal(self, *targets: str) -> list[FaultInForce]:
-        """End every fault in force; with `targets`, only those begun with exactly these. Returns them."""
+        """End every fault in force; with `targets`, only faults that were begun with exactly these. Returns them."""
         return self.client.heal(targets)
 
     def new_log_lines(self) -> list[tuple[str, str]]:
-        """(worker, line) of workers' output since the last call."""
+        """Return (worker, line) for each line of workers' output since the last call."""
         return [] if self._tail is None else self._tail.poll()
 
 
 class Cluster(ClusterUse):
     """A program's connection to a standing cluster, made by `Cluster.connect`. A context manager that disconnects.
 
-    It can do what `LocalCluster` can, but for the cluster's end: `close`, and the end of the program, leave its
-    topologies running. Without a cluster, `connect` raises one UsageError, which says how to start it. A Nimbus that is
-    being restarted is waited for.
+    It has the methods of `LocalCluster`, but `close`, and the end of the program, leave its topologies running. Threads
+    may share it.
     """
 
     def __init__(self, run_dir: RunDir, client: NimbusClient) -> None:
@@ -135,7 +138,8 @@ class Cluster(ClusterUse):
 
     @classmethod
     def connect(cls, dir: str | Path | None = None) -> Cluster:
-        """Connect to the cluster that `squall up` started in `dir`; by default in $SQUALL_DIR, or the user's own."""
+        """Connect to the cluster that `squall up` started in `dir`; by default in $SQUALL_DIR, or the user's own. A
+        Nimbus that is being restarted is waited for. UsageError if no cluster runs there."""
         return cls(*connect_to(dir or os.environ.get(DIRECTORY_VARIABLE) or None))
 
     def _beside(self) -> Path | None:

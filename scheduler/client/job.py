@@ -53,7 +53,8 @@ class Gone(ClusterError):
 
 
 class Job:
-    """One topology on a cluster."""
+    """One topology on a cluster, returned by `submit` and `job`. Every method raises ClusterError if the cluster does
+    not answer."""
 
     def __init__(
         self, client: NimbusClient, record: TopologyRecord, run_dir: RunDir, started_secs: float | None = None
@@ -86,7 +87,7 @@ class Job:
     # ---- state ----
 
     def state(self) -> TopologyState:
-        """Nimbus's view, or its last one before the removal. Raises ClusterError if Nimbus does not answer."""
+        """Return Nimbus's view, or its last one before the removal. ClusterError if Nimbus does not answer."""
         if self.removed and self._last_state is not None:
             return self._last_state
         try:
@@ -123,9 +124,8 @@ class Job:
         return state
 
     def status(self) -> str:
-        """The status for people: Nimbus's, or "FINISHED" if its spouts are exhausted and nothing is pending.
-
-        Of a topology that is gone: "FINISHED" if it left by itself, else "KILLED".
+        """Return "ACTIVE", "INACTIVE", "REBALANCING" or "KILLED"; or "FINISHED" if its spouts are exhausted and nothing
+        is pending. For a topology that is gone: "FINISHED" if it left by itself, else "KILLED".
         """
         if self.removed:
             return FINISHED if self.record.remove_when_drained and self._drained else KILLED
@@ -148,12 +148,12 @@ class Job:
         return self._view
 
     def readings(self) -> list[TaskReading]:
-        """Counters of every task now; empty while the topology waits for a slot."""
+        """Return the counters of every task; an empty list while the topology waits for a slot."""
         view = self.view()
         return [] if view is None else view.readings()
 
     def stats(self) -> RunReport:
-        """The report as of now."""
+        """Return the report as of now. Asking costs the workers nothing."""
         return self._report(self._drained)
 
     def _report(self, drained: bool) -> RunReport:
@@ -196,7 +196,7 @@ class Job:
         return {name: sum(count[name] for count in counts) for name in LINK_COUNTERS}
 
     def wait_until_ready(self, timeout: float, on_wait: Callable[[], bool | None] | None = None) -> None:
-        """Wait until every worker has opened its tasks. ClusterError when `timeout` seconds pass first.
+        """Wait until every worker has opened its tasks. ClusterError if `timeout` seconds pass first.
 
         `on_wait` is called between looks; when it returns True the wait ends early.
         """
@@ -212,23 +212,24 @@ class Job:
     # ---- draining ----
 
     def is_drained(self) -> bool:
-        """Whether nothing is left to do: see `wait_until_drained`."""
+        """Return True if all spouts are exhausted and nothing is pending or under way."""
         view = self.view()
         return view is not None and view.is_drained()
 
     def is_idle(self) -> bool:
-        """Whether nothing is under way in or between workers; spouts may have more to emit, messages may be pending."""
+        """Return True if nothing is under way in or between workers; spouts may have more to emit, and messages may be
+        pending."""
         view = self.view()
         return view is not None and view.is_idle()
 
     def wait_until_drained(
         self, timeout: float | None = None, on_wait: Callable[[], bool | None] | None = None
     ) -> RunReport:
-        """Wait until all spouts are exhausted and nothing is pending; the report. If it was submitted with
-        `remove_when_drained`, also until it has left, so that its name is free.
+        """Wait until all spouts are exhausted and nothing is pending, and return the report. A topology that was
+        submitted with `remove_when_drained` has left by then, so its name is free.
 
-        `on_wait` is called between looks; when it returns True the wait ends early. Raises ClusterError when `timeout`
-        seconds pass first, or when the topology keeps dying without progress.
+        `on_wait` is called again and again meanwhile; when it returns True the wait ends early. Raises ClusterError if
+        `timeout` seconds pass first (None: no limit), or if the topology keeps dying without progress.
         """
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         drained = self.await_drained(timeout, on_wait)
@@ -246,7 +247,7 @@ class Job:
         return report
 
     def await_drained(self, timeout: float | None = None, on_wait: Callable[[], bool | None] | None = None) -> bool:
-        """Like `wait_until_drained`, but only tell whether it is drained: Nimbus may be stopped by a fault then."""
+        """Like `wait_until_drained`, but only return True if it is drained: a fault may have stopped Nimbus."""
         deadline = None if timeout is None else time.monotonic() + timeout
         pause_secs = _POLL_SECS
         while not self.is_drained():
@@ -297,7 +298,7 @@ class Job:
     # ---- commands ----
 
     def activate(self) -> None:
-        """Let the spouts emit."""
+        """Let the spouts emit again."""
         self._client.activate(self.name)
 
     def deactivate(self) -> None:
@@ -307,8 +308,8 @@ class Job:
     def kill(self, wait_secs: float = 30.0, on_wait: Callable[[], bool | None] | None = None) -> Unfinished:
         """Stop the spouts, wait until nothing is pending or `wait_secs` have passed, then remove the topology.
 
-        Returns how many messages were still pending, in `.waiting` how many its spouts held for a retry, and in
-        `.untracked` how many tuples without a tree were not executed since it was submitted, as far as is known.
+        Returns an int, the number of messages that were still pending; its `.waiting` is the number that spouts held
+        for a retry, its `.untracked` the number of tuples without a tree that were not executed, as far as is known.
         `on_wait` is called meanwhile; when it returns True the wait ends.
         """
         self._remember()
@@ -335,11 +336,12 @@ class Job:
     def rebalance(
         self, workers: int | None = None, parallelism: Mapping[str, int] | None = None, wait_secs: float = 30.0
     ) -> Unfinished:
-        """Run on `workers` workers, with so many executors per component (at most as many as it has tasks).
+        """Run on `workers` workers, with `parallelism[component]` executors of each component named there (at most as
+        many as it has tasks). What is not given stays.
 
-        The spouts stop; when nothing is pending, or after `wait_secs`, every worker is replaced. Tasks keep their
-        state directories, spouts are opened again. Returns, when the new workers are being started, how many messages
-        were still pending: a source that can be read again emits them again. More in `kill`.
+        The spouts stop; when nothing is pending, or after `wait_secs`, every worker is replaced. Tasks keep their state
+        directories, spouts are opened again. Returns, when the new workers are being started, what `kill` returns.
+        ClusterError if there is no free slot to move to.
         """
         before = self.view()
         version = 0 if before is None else before.assignment.version
@@ -362,7 +364,8 @@ class Job:
         return unfinished
 
     def drain(self, wait_secs: float, on_wait: Callable[[], bool | None] | None = None) -> Unfinished:
-        """Stop the spouts and wait until nothing is pending, or `wait_secs` have passed; returns the messages left."""
+        """Stop the spouts and wait until nothing is pending, or `wait_secs` have passed. Returns what `kill`
+        returns."""
         if self.is_drained():
             return Unfinished(0)
         self.deactivate()

@@ -43,13 +43,15 @@ _STOP_GRACE_SECS = 5.0
 
 
 class LocalCluster(ClusterUse):
-    """Nimbus and `nodes` supervisors with `slots_per_node` worker slots each. A context manager."""
+    """A cluster of real processes for the life of this program: Nimbus, and `nodes` supervisors with `slots_per_node`
+    worker slots each. A context manager; at its end all processes are gone."""
 
     def __init__(
         self, nodes: int = 1, slots_per_node: int = 2, run_dir: str | Path | None = None, logs: bool = True,
         keeper: KeeperProcess | None = None,
     ) -> None:
-        """A `keeper` that was launched before starts it sooner; its run directory is used, and stays if it says so."""
+        """Start it. `run_dir`: a directory that is kept; by default a temporary one. With `logs=False`, workers' output
+        is not shown on stderr at the end. `keeper` is for Squall's own commands."""
         check_cluster(nodes, slots_per_node)
         self._maker = os.getpid()
         self.forced = ""
@@ -78,8 +80,8 @@ class LocalCluster(ClusterUse):
             raise ClusterError("the cluster's keeper has ended")
 
     def close(self, grace_secs: float = _STOP_GRACE_SECS) -> None:
-        """Stop every worker (by force after `grace_secs`) and every daemon, and remove their files. In a process that
-        was forked meanwhile, and leaves the `with` block by `sys.exit`, nothing."""
+        """Stop every worker (by force after `grace_secs`) and every daemon, and remove their files; dead letters are
+        copied to a place that stderr names. Does nothing in a process that was forked meanwhile."""
         if os.getpid() != self._maker:
             return
         if self._client is not None and self.run_dir.faults_in_force.exists():
@@ -142,10 +144,11 @@ def run(
     on_wait: Callable[[LocalCluster, Job], bool | None] | None = None,
     by_value: ModuleType | None = None,
 ) -> RunReport:
-    """Run a topology on a cluster of its own until it is drained; returns the report.
+    """Run a topology on a cluster of its own until it is drained, and return the report.
 
-    The components' output appears on stderr, marked with the worker. `on_wait` is called every few milliseconds; when
-    it returns True the run ends early.
+    `config` wins over the topology's own settings; `nodes` is the number of supervisors. The components' output appears
+    on stderr, marked with the worker. `on_wait(cluster, job)` is called every few milliseconds; when it returns True
+    the run ends early. Raises ClusterError if the topology keeps dying without progress.
     """
     config = configured(topology, config)
     slots = -(-config.workers // max(1, nodes))

@@ -42,7 +42,8 @@ _MIN_WAIT_NS, _MAX_WAIT_NS = 1_000_000, NS_PER_SEC
 
 
 class SimulatedCluster:
-    """The workers of one topology, `config.workers` of them. A context manager that closes every task."""
+    """A topology on `config.workers` simulated workers in this process, on a clock that the test moves. A context
+    manager that closes every task."""
 
     def __init__(
         self, topology: Topology, config: Config | None = None, *, plan: Plan | None = None,

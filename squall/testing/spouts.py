@@ -45,8 +45,9 @@ def _own_directory() -> str:
 
 
 class FeederSpout(Spout):
-    """Emits the tuples that a test feeds. `outputs` as for any spout: field names, or stream name -> field names.
-    `directory`: for its files; by default one that goes with this process."""
+    """A spout that emits what a test feeds, and shows every ack and failure. `outputs` are those of any spout: field
+    names, or a dict from stream names to field names. Its files are in `directory`, by default one that goes with this
+    process."""
 
     def __init__(self, outputs: Outputs = ("value",), directory: str | Path | None = None) -> None:
         self.outputs = outputs
