@@ -106,13 +106,13 @@ class AckRings:
         self._words[self._me] = awake
 
     def is_awake(self, worker: int) -> bool:
-        """Whether another worker reads its rings. Ask again after `tell`: it may have looked for the last time just
-        before."""
+        """Return True if another worker reads its rings. Ask again after `tell`: it may have looked for the last time
+        just before."""
         return bool(self._words[worker])
 
     @property
     def waiting(self) -> bool:
-        """Whether there is anything to take."""
+        """True if there is anything to take."""
         return self._heads.tolist() != self._taken
 
     # ---- telling ----

@@ -159,7 +159,7 @@ class DataPlane:
         return worker in self._outbound
 
     def has_credit(self, worker: int) -> bool:
-        """Whether data may be sent to a peer now."""
+        """Return True if data may be sent to a peer now."""
         link = self._outbound.get(worker)
         return link is not None and link[1].has_credit
 
@@ -170,7 +170,7 @@ class DataPlane:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a peer has still to process a frame, or a frame of its is missing: `tend` may have to ask."""
+        """True if a peer has still to process a frame, or a frame of its is missing: `tend` may have to ask."""
         return any(sender.under_way_bytes for _, sender, _ in self._outbound.values()) or any(
             receiver.has_gaps for receiver in self._receivers.values()
         )
@@ -354,7 +354,7 @@ class DataPlane:
 
     @property
     def has_input(self) -> bool:
-        """Whether a frame can be received."""
+        """True if a frame can be received."""
         # Asking first costs one to two microseconds, the exception of a receive that finds nothing eight. Once a
         # socket has said that it is empty, its descriptor becomes readable before the next message (see ZMQ_FD), and
         # polling that costs a third.
@@ -500,7 +500,7 @@ class DataPlane:
 
     @property
     def has_acks(self) -> bool:
-        """Whether a ring holds acks that were not taken in yet."""
+        """True if a ring holds acks that were not taken in yet."""
         return self._rings is not None and self._rings.waiting
 
     def confirm(self) -> None:

@@ -140,12 +140,12 @@ class Backpressure:
 
     @property
     def congested(self) -> bool:
-        """Whether spouts must wait."""
+        """True if spouts must wait."""
         return bool(self.full or self._waiting_full)
 
     @property
     def stalled(self) -> bool:
-        """Whether received tuples may lie here for long: a queue is full, or its bolt may be held."""
+        """True if received tuples may lie here for long: a queue is full, or its bolt may be held."""
         return bool(self.full or self._waiting_full or self.full_elsewhere)
 
     @property

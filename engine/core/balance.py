@@ -60,7 +60,7 @@ class Balance:
 
     @property
     def shuffles(self) -> bool:
-        """Whether a task here chooses among several by a shuffle."""
+        """True if a task here chooses among several by a shuffle."""
         return any(emitter.rounds for emitter in self._emitters.values())
 
     def follow(self, waits_ns: Callable[[int], int]) -> None:

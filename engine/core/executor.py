@@ -189,7 +189,7 @@ class BoltExecutor:
         self.held += step
 
     def run(self) -> bool:
-        """Process the batches in the tasks' inboxes; whether there were any."""
+        """Process the batches in the tasks' inboxes; return True if there were any."""
         worked = False
         for task in self.tasks:
             inbox = task.inbox
@@ -213,7 +213,7 @@ class BoltExecutor:
         return worked
 
     def process(self, task: BoltTask, batch: Batch) -> bool:
-        """Execute a batch, or as much of it as fits a slice; whether there is more, left in it."""
+        """Execute a batch, or as much of it as fits a slice; return True if there is more, left in it."""
         count, number, now_ns = len(batch.rows), task.task, self.now_ns
         more = count > task.slice_rows
         if more:

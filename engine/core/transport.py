@@ -51,7 +51,7 @@ class Transport(Protocol):
 
     @property
     def has_input(self) -> bool:
-        """Whether a frame waits to be received."""
+        """True if a frame waits to be received."""
         return False
 
     def receive(self, deliver: Deliver, most: int) -> int:
@@ -76,11 +76,11 @@ class Transport(Protocol):
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a peer has still to process a frame, or to be asked for one that is missing."""
+        """True if a peer has still to process a frame, or to be asked for one that is missing."""
         return False
 
     def has_credit(self, worker: int) -> bool:
-        """Whether a parcel may be sent to a peer now."""
+        """Return True if a parcel may be sent to a peer now."""
         return False
 
     def send(self, worker: int, parcel: Parcel, most_bytes: int | None = None) -> int:
@@ -117,7 +117,7 @@ class Transport(Protocol):
 
     @property
     def has_acks(self) -> bool:
-        """Whether acks that a peer told that way are not taken in yet."""
+        """True if acks that a peer told that way are not taken in yet."""
         return False
 
     # ---- sleeping ----
@@ -155,7 +155,7 @@ class PeerBoard(Protocol):
         raise AssertionError(f"there is no worker {worker}")
 
     def others_congested(self) -> bool:
-        """Whether any other worker asks the spouts to wait."""
+        """Return True if any other worker asks the spouts to wait."""
         return False
 
     def full_elsewhere(self) -> frozenset[int]:
@@ -168,8 +168,8 @@ class PeerBoard(Protocol):
         return lambda task: 0
 
     def at_rest(self) -> bool:
-        """Whether all other workers are quiet, and all links between any two are empty. Asked for only while this
-        worker is quiet, and has published that."""
+        """Return True if all other workers are quiet, and all links between any two are empty. Asked for only while
+        this worker is quiet, and has published that."""
         return True
 
     def publish_full(self) -> None:

@@ -162,12 +162,12 @@ class Turn:
         self.ended_ns = 0
         """When the executors were done in the last turn."""
         self.shows = False
-        """Whether it is time to publish the state after the last turn, and to look around."""
+        """True if it is time to publish the state after the last turn, and to look around."""
         self.blocked = False
-        """Whether a parcel for another worker could not be sent."""
+        """True if a parcel for another worker could not be sent."""
 
     def run(self) -> bool:
-        """Run one turn; whether anything was done. Raises TaskCrashed."""
+        """Run one turn; return True if anything was done. Raises TaskCrashed."""
         core, now_ns = self._core, self._now_ns
         began_ns = now_ns()
         worked = self._take_in()
@@ -201,7 +201,7 @@ class Turn:
     # ---- the phases ----
 
     def _take_in(self) -> bool:
-        """Take in frames and acks, execute and settle them; whether there were any. Raises TaskCrashed."""
+        """Take in frames and acks, execute and settle them; return True if there were any. Raises TaskCrashed."""
         frames = self._transport.receive(self._core.receive, FRAMES_AT_ONCE)
         acks = self._transport.take_acks(self._tracking.take_acks)
         for worker, parcel, damaged in self._transport.take_lost() if frames else ():
@@ -237,8 +237,8 @@ class Turn:
                 transport.connect(worker, incarnation, peers.connecting(worker, incarnation))
 
     def settle(self) -> bool:
-        """Bring acks and failures to their ackers, here and elsewhere, and answers to the spouts; whether there were
-        any. Raises TaskCrashed."""
+        """Bring acks and failures to their ackers, here and elsewhere, and answers to the spouts; return True if there
+        were any. Raises TaskCrashed."""
         tracking = self._tracking
         heard = self._transport.take_acks(tracking.take_acks)
         said = tracking.say()
@@ -380,8 +380,8 @@ class Turn:
         return self._rest_wait_ms if self._idle_wait_ms >= IDLE_WAIT_MAX_MS and self._rests() else IDLE_WAIT_MAX_MS
 
     def _rests(self) -> bool:
-        """Whether nothing can begin here by itself, nor by the death of another worker: only by a frame, acks, an
-        order, a thread or a deadline, each of which wakes the worker."""
+        """Return True if nothing can begin here by itself, nor by the death of another worker: only by a frame, acks,
+        an order, a thread or a deadline, each of which wakes the worker."""
         core = self._core
         return (
             not self._transport.is_under_way and not any(map(len, core.ackers.values()))

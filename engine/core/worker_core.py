@@ -76,7 +76,7 @@ class WorkerCore:
         self.bolt_tasks: dict[int, BoltTask] = {}
         self.balance = Balance(topology, plan, me, self.bolt_tasks, self.emitters)
         self.balances = not (around.deterministic or config.even_shuffle)
-        """Whether shuffles follow the waits of tasks, which are measured times."""
+        """True if shuffles follow the waits of tasks, which are measured times."""
         self.hooks: list[tuple[str, Hooks]] = []
         """(component, hooks) of the tasks that have some."""
         self._ticking: list[BoltTask] = []
@@ -104,7 +104,7 @@ class WorkerCore:
         self.report_error = around.report_error
         """Tells the operator of an error in a task."""
         self.ran_dry = True
-        """Whether nothing was left to do when the last turn ended."""
+        """True if nothing was left to do when the last turn ended."""
         self.dropped = 0
         """Tuples that were for a worker that died before they left."""
         self.untracked = [0] * (2 * max(plan.task_worker, default=0)) if around.untracked is None else around.untracked
@@ -161,7 +161,7 @@ class WorkerCore:
     # ---- the parts of a turn (see engine.core.turn) ----
 
     def run_spouts(self) -> bool:
-        """Put ticks that are due, take in the output of threads, and ask the spouts for more; whether there was
+        """Put ticks that are due, take in the output of threads, and ask the spouts for more; return True if there was
         anything. Raises TaskCrashed."""
         worked = False
         if self._ticking:
@@ -188,7 +188,7 @@ class WorkerCore:
             spout.write_journal()
 
     def run_feeders(self) -> bool:
-        """Run the bolts that others read from; whether they did anything. Raises TaskCrashed."""
+        """Run the bolts that others read from; return True if they did anything. Raises TaskCrashed."""
         # Spouts that emitted nothing in `next_tuple` may have emitted while they were told of an answer.
         self._flush_here()
         return self._run_round(self._feeders)
@@ -336,7 +336,7 @@ class WorkerCore:
         return parcel
 
     def has_parcel(self, worker: int) -> bool:
-        """Whether there is something for a worker that may be sent now."""
+        """Return True if there is something for a worker that may be sent now."""
         return bool(self._parcels.get(worker))
 
     def put_back(self, worker: int, parcel: Parcel, size_bytes: int) -> None:
@@ -405,7 +405,7 @@ class WorkerCore:
 
     @property
     def keeps_back(self) -> bool:
-        """Whether parcels wait for tasks of other workers whose queues are full."""
+        """True if parcels wait for tasks of other workers whose queues are full."""
         return any(self._stalled.values())
 
     def others_are_full(self, tasks: frozenset[int]) -> None:
@@ -504,7 +504,7 @@ class WorkerCore:
 
     @property
     def starves(self) -> bool:
-        """Whether a spout waits at its limit although nothing is under way in this worker."""
+        """True if a spout waits at its limit although nothing is under way in this worker."""
         return any(task.starves for _, task in self.spout_tasks.values()) and self.quiet
 
     def widen(self) -> None:
@@ -536,13 +536,13 @@ class WorkerCore:
 
     @property
     def has_worked(self) -> bool:
-        """Whether a tuple was emitted or executed here."""
+        """True if a tuple was emitted or executed here."""
         return any(spout.emitted for _, spout in self.spout_tasks.values()) or any(
             bolt.stats.executed for bolt in self.bolt_tasks.values()
         )
 
     def congest(self, congested: bool) -> None:
-        """Whether the spouts must wait, because something is full on the way to other workers, or there."""
+        """Have the spouts wait, or go on: something is full on the way to other workers, or there, or no longer is."""
         self._congested = congested
 
     def set_active(self, active: bool) -> None:
@@ -565,7 +565,7 @@ class WorkerCore:
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing is under way inside this worker."""
+        """True if nothing is under way inside this worker."""
         # Threads first: one that is no longer busy has handed over its output, which is then seen below.
         return not (
             any(runner.busy for runner in self.blocking)

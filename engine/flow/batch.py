@@ -59,7 +59,7 @@ class Batch:
         self.bytes = 0
         """Estimated memory of its rows; 0 = not estimated yet."""
         self.measured = False
-        """Whether `bytes` was computed from every row, not from a few."""
+        """True if `bytes` was computed from every row, not from a few."""
 
     @property
     def run_count(self) -> int:

@@ -67,7 +67,7 @@ class Route:
         """`spread` makes the function that spreads the rows of a batch."""
         self.subscription = subscription
         self.divides = subscription.grouping == FIELDS
-        """Whether each row goes to exactly one task, but for those whose sender names the task."""
+        """True if each row goes to exactly one task, but for those whose sender names the task."""
         self.targets = targets
         self.batches = open_batches(
             len(targets), lambda number: open_batch(source, stream, targets[number], bits, check)
@@ -93,7 +93,7 @@ class Route:
         return self._spread(rows)
 
     def leads_to(self, task: Any) -> bool:
-        """Whether a task that a sender names, whatever that is, is one of the targets."""
+        """Return True if a task that a sender names, whatever that is, is one of the targets."""
         try:
             number_in(self.targets, task)
         except (KeyError, TypeError):

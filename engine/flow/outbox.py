@@ -173,7 +173,7 @@ class Outbox:
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing was acked, failed or reset since it was taken."""
+        """True if nothing was acked, failed or reset since it was taken."""
         return not (self._acks or self._fails or self._resets)
 
     def take_acks(self) -> Acks:
@@ -233,5 +233,5 @@ class Outbox:
         return sum(len(batch.rows) for batch in self._there)
 
     def __bool__(self) -> bool:
-        """Whether anything is in it."""
+        """Return True if anything is in it."""
         return bool(self._acks or self._fails or self._resets or self._here or self._there)

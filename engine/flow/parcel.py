@@ -189,7 +189,7 @@ class Parcel:
 
     @property
     def is_of_buffers(self) -> bool:
-        """Whether its tuples are long, on average, and the first holds a buffer: then most is expected to travel
+        """True if its tuples are long, on average, and the first holds a buffer: then most is expected to travel
         beside the frame."""
         if not self.bytes > self.rows * _LONG_ROW_BYTES > 0:
             return False

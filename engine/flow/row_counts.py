@@ -38,7 +38,7 @@ class RowCounts:
 
     @property
     def is_single(self) -> bool:
-        """Whether it is known that each series has one row."""
+        """True if it is known that each series has one row."""
         return type(self._ends) is range
 
     @property

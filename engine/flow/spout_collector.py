@@ -73,11 +73,11 @@ class Gathered:
 
     @property
     def is_long(self) -> bool:
-        """Whether nothing more is to be joined."""
+        """True if nothing more is to be joined."""
         return self.rows >= LONG_ROWS
 
     def fits(self, rows: Columns, stream: str) -> bool:
-        """Whether rows can be joined to what there is."""
+        """Return True if rows can be joined to what there is."""
         if not self._batches:
             return True
         return stream == self._stream and len(rows) < LONG_ROWS and all(
@@ -149,7 +149,7 @@ class SpoutCollector:
         self._refused: list[tuple[int, Failure]] = []
         """Those of them that fail at once, by their place in the lists."""
         self.gathers = False
-        """Whether trees are gathered, to be entered together by `put_new`; else each is entered at once."""
+        """True if trees are gathered, to be entered together by `put_new`; else each is entered at once."""
         self._since_ns = 0
         """When the first of them was emitted."""
         self._note = partial(emitter.outbox.note, noted=self.noted)

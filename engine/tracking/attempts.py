@@ -89,7 +89,7 @@ class Remembered:
     under_way: dict[int, Any] = field(default_factory=dict)
     group: tuple[int, ...] = ()
     unclean: bool = False
-    """Whether it ended without a recorded cause."""
+    """True if it ended without a recorded cause."""
 
 
 class Journal(Protocol):
@@ -114,14 +114,14 @@ class Limits(NamedTuple):
     """The component of the messages: its own exceptions end its worker whatever `on_error` says."""
 
     def is_crash(self, failure: Failure, alone: bool) -> bool:
-        """Whether this very message ended a worker. `alone`: it was on trial alone."""
+        """Return True if this very message ended a worker. `alone`: it was on trial alone."""
         if failure.reason == WORKER_DIED:
             return alone and failure.error != ANOTHER_TUPLE
         ends = self.exceptions_crash or failure.component == self.spout
         return failure.among == 1 and (failure.reason == HUNG or (failure.reason == EXCEPTION and ends))
 
     def condemn(self, tries: Tries) -> bool:
-        """Whether the message has failed too often."""
+        """Return True if the message has failed too often."""
         return (self.max_attempts is not None and tries.charged >= self.max_attempts) or (
             self.max_crashes is not None and tries.crashes >= self.max_crashes
         )
@@ -154,11 +154,11 @@ class Attempts:
         self.on_trial: set[int] = set()
         """Roots of the group that have not been answered."""
         self.watching = False
-        """Whether all emits are written down: after a death without a word, to know what is under way at the next."""
+        """True if all emits are written down: after a death without a word, to know what is under way at the next."""
         self.letters = 0
         """Dead letters that were given back, and whose answers `engine.tracking.fate` needs."""
         self.alert = False
-        """Whether emits and acks must be reported here at all. False on the healthy path."""
+        """True if emits and acks must be reported here at all. False on the healthy path."""
         self.crashes = 0
         """Ends of workers caused by a known message, if they bring a dead letter nearer."""
         self.failed_here: set[Any] = set()
@@ -330,12 +330,12 @@ class Attempts:
     # ---- the judgement ----
 
     def condemned(self, message_id: Any) -> bool:
-        """Whether the message has failed too often."""
+        """Return True if the message has failed too often."""
         return self._limits.condemn(self.tries.get(message_id, _NONE))
 
     def is_buried(self, message_id: Any, values: Any) -> bool:
-        """Whether the message is in the ledger, its spout was not told by this incarnation, and this is not another
-        message under the same id."""
+        """Return True if the message is in the ledger, its spout was not told by this incarnation, and this is not
+        another message under the same id."""
         dead = self.tries.get(message_id, _NONE).dead
         return bool(dead) and message_id in self.held_back and dead == digest_of(values)
 

@@ -78,7 +78,7 @@ class TrialPermit:
             self.owner = None
 
     def turned_since(self, at_ns: int) -> bool:
-        """Whether every other worker has taken a turn since then, so that none hangs on an earlier tuple."""
+        """Return True if every other worker has taken a turn since then, so that none hangs on an earlier tuple."""
         return True
 
 
@@ -103,7 +103,7 @@ class Fate:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is held, waits, or is on trial."""
+        """True if something is held, waits, or is on trial."""
         return bool(self.held or self.waiting or self.attempts.group)
 
     # ---- letters ----
@@ -184,7 +184,7 @@ class Fate:
         permit.end(task)
 
     def may_try(self, key: Hashable, group: Mapping[int, Hashable]) -> bool:
-        """Whether a suspect may go on trial with this group, by root, which may be empty still."""
+        """Return True if a suspect may go on trial with this group, by root, which may be empty still."""
         if self.attempts.group or not group:
             return not self.attempts.group
         first, strikes = next(iter(group.values())), self.attempts.strikes

@@ -87,7 +87,7 @@ class OpenMessages:
         return len(self.trees) + self.table.blocks.count + len(self.fate.held) + len(self.fate.waiting)
 
     def has(self, root: int) -> bool:
-        """Whether a tree is open."""
+        """Return True if a tree is open."""
         return root in self.trees or root in self.table.blocks
 
     # ---- emits ----

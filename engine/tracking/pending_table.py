@@ -61,7 +61,7 @@ class OpenBlock:
         return keys if len(members) == len(keys) else [keys[member] for member in members]
 
     def is_open(self, member: int) -> bool:
-        """Whether a message has no answer yet."""
+        """Return True if a message has no answer yet."""
         return bool(self._open[member])
 
     def take(self, members: Sequence[int]) -> list[Any]:

@@ -45,7 +45,7 @@ class TrackedBlock:
         return self._left
 
     def __contains__(self, member: int) -> bool:
-        """Whether this member is tracked, and not gone."""
+        """Return True if this member is tracked, and not gone."""
         return 0 <= member < self.block.members and bool(self.is_open[member])
 
     def __iter__(self) -> Iterator[int]:

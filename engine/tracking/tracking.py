@@ -59,13 +59,14 @@ class Tracking:
         self._all_ackers_here = len(self.ackers) == len(self._acker_worker)
 
     def settle(self) -> bool:
-        """Bring acks, fails and resets to their ackers, and answers to their spouts; whether there were any. Raises
-        TaskCrashed."""
+        """Bring acks, fails and resets to their ackers, and answers to their spouts; return True if there were any.
+        Raises TaskCrashed."""
         said = self.say()
         return self.answer() or said
 
     def say(self) -> bool:
-        """Bring acks, fails and resets to their ackers; whether there were any. For other workers': `take_to_tell`."""
+        """Bring acks, fails and resets to their ackers here; return True if there were any. Those for other workers
+        wait in parcels, or for `take_to_tell`."""
         outbox = self.outbox
         if outbox.is_silent:
             return False
@@ -81,7 +82,7 @@ class Tracking:
         return True
 
     def answer(self) -> bool:
-        """Bring answers to their spouts; whether there were any. Raises TaskCrashed."""
+        """Bring answers to their spouts; return True if there were any. Raises TaskCrashed."""
         some = False
         for acker in self.ackers.values():
             if acker.answers or acker.block_answers:
