@@ -28,7 +28,7 @@ from pathlib import Path
 from squall.engine.errors import ClusterError
 from squall.ipc.private import room_error
 from squall.ipc.rundir import RunDir
-from squall.scheduler.cluster.size import FIRST_PORT
+from squall.scheduler.cluster.starting import FIRST_PORT
 from squall.scheduler.common.process import EXIT_WRONG_USE
 from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions
 from squall.scheduler.common.role import MODULES, Role, RoleKind, processes_of, role_of, signal_marked

@@ -39,7 +39,7 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.control import NoAnswer
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.nimbus_client import NimbusClient, nimbus_is_stopped
-from squall.scheduler.cluster.size import FIRST_PORT
+from squall.scheduler.cluster.starting import FIRST_PORT
 from squall.scheduler.common.duration import parse_duration_secs
 from squall.scheduler.faults.fault import Fault, parse, text_of
 from squall.scheduler.faults.resolution import Place, View, check

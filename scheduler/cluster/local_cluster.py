@@ -32,8 +32,7 @@ from squall.scheduler.client.job import Job
 from squall.scheduler.client.log_tail import LogTail, log_line
 from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient
 from squall.scheduler.cluster.keeper_process import KeeperProcess
-from squall.scheduler.cluster.size import check_cluster
-from squall.scheduler.cluster.starting import start_cluster
+from squall.scheduler.cluster.starting import check_cluster, start_cluster
 from squall.scheduler.cluster.stopping import stop_bound
 from squall.scheduler.records.dead_letters import DeadLetters
 from squall.scheduler.records.remains import keep_dead_letters

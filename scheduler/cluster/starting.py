@@ -1,6 +1,10 @@
-"""Starts a cluster in a run directory that the user named: the right to do so, which one command at a time has.
+"""Starts a cluster in a run directory that the user named: room for it on the machine, and the right to start it, which
+one command at a time has.
 
 Guarantees
+    * A number of nodes or slots that the machine's memory cannot hold is refused, so that a typing error does not
+      exhaust it. The default cluster, one node with `SMALLEST_SLOTS` slots, is never refused: memory may become free in
+      time. The needs of components are not known before they run, and do not count.
     * Of several commands that start a cluster in one directory at once, one gets the right, before it starts a
       process, and holds it until its Nimbus holds the directory or its processes are gone. The others start and touch
       nothing.
@@ -18,18 +22,45 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
+
 from squall.engine.errors import UsageError
 from squall.engine.plural import plural
 from squall.ipc.private import naming
 from squall.ipc.run_parent import try_flock
 from squall.ipc.rundir import RunDir
 from squall.scheduler.cluster.keeper_process import KeeperProcess
-from squall.scheduler.cluster.size import check_cluster
 from squall.scheduler.common.role import RoleKind, processes_of, role_of
 
+SMALLEST_SLOTS = 4
+FIRST_PORT, LAST_PORT = 6700, 65535
+NODE_MB, WORKER_MB = 64, 32
+"""A supervisor with its forking parent occupies 30 to 60 MB, a worker without components 10 to 30, depending on the
+part that is shared."""
 _ENDING_SECS = 1.0
 """Longest wait for the processes of a cluster that is ending: some outlive their Nimbus by a moment."""
 _POLL_SECS = 0.02
+
+
+def check_cluster(nodes: int, slots: int) -> None:
+    """UsageError unless the machine has room for so many nodes with so many slots each. Call it before any start."""
+    for what, count in (("nodes", nodes), ("slots", slots)):
+        if not isinstance(count, int) or count < 1:
+            raise UsageError(f"{what} is {count!r}; allowed: an integer from 1 up")
+    most = LAST_PORT - FIRST_PORT + 1
+    if slots > most:
+        raise UsageError(f"slots is {slots}; a node has at most {most}, one for each port from {FIRST_PORT} up")
+    needed, available = nodes * (NODE_MB + slots * WORKER_MB), psutil.virtual_memory().available >> 20
+    if needed > available and (nodes > 1 or slots > SMALLEST_SLOTS):
+        raise UsageError(
+            f"nodes is {nodes}, with {slots} slots each: that takes {needed} MB of memory, and {available} MB are "
+            "available; choose fewer"
+        )
+
+
+def check_workers(workers: int, nodes: int) -> None:
+    """UsageError unless the machine has room for so many workers on so many nodes."""
+    check_cluster(nodes, -(-workers // max(1, nodes)))
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from squall.cli.given.settings import layers_of, settings_option
 from squall.cli.given.topology_target import target_options
 from squall.cli.shown.output import note, reserve_stdout, say, say_json
 from squall.engine.report.document import with_schema
-from squall.scheduler.cluster.size import check_workers
+from squall.scheduler.cluster.starting import check_workers
 from squall.scheduler.common.duration import parse_duration_secs
 
 EXIT_OK, EXIT_FAILURE = 0, 1

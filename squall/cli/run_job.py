@@ -24,7 +24,7 @@ from squall.engine.report.run_report import RunReport
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.log_tail import log_line
 from squall.scheduler.cluster.local_cluster import LocalCluster
-from squall.scheduler.cluster.size import check_workers
+from squall.scheduler.cluster.starting import check_workers
 from squall.scheduler.common.duration import parse_duration_secs
 from squall.scheduler.common.user_logging import apply_settings
 from squall.scheduler.nimbus.submission import check_topology_name

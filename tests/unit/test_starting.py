@@ -18,8 +18,7 @@ from squall.engine.errors import UsageError
 from squall.ipc.rundir import RunDir
 from squall.scheduler.cluster import starting
 from squall.scheduler.cluster.local_cluster import LocalCluster
-from squall.scheduler.cluster.size import check_cluster
-from squall.scheduler.cluster.starting import right_to_start, start_cluster, take_directory
+from squall.scheduler.cluster.starting import check_cluster, right_to_start, start_cluster, take_directory
 from squall.scheduler.common.role import daemon_environment, processes_of
 from tests.unit.run_dirs import files_of
 
