@@ -58,8 +58,7 @@ from squall.scheduler.nimbus.instruction import (
     StoreRestart,
     StoreTopology,
 )
-from squall.scheduler.nimbus.known_topologies import Topologies, UnknownTopologies
-from squall.scheduler.nimbus.nodes import NODE_TIMEOUT_SECS, Nodes
+from squall.scheduler.nimbus.known import NODE_TIMEOUT_SECS, Nodes, Topologies, UnknownTopologies
 from squall.scheduler.nimbus.placement import place, replace_lost, task_layout, untried, usable
 from squall.scheduler.nimbus.submission import check_rebalance, check_submission, check_wait, record_of
 from squall.scheduler.nimbus.topology_life import TopologyLife

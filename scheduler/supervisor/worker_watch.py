@@ -17,12 +17,11 @@ from squall.scheduler.common import process
 
 
 class WorkerWatch:
-    """pid <-> pidfd of every worker whose end was not seen yet."""
+    """The pidfd of every worker whose end was not seen yet."""
 
     def __init__(self, poller: zmq.Poller) -> None:
         self._poller = poller
         self._pidfds: dict[int, int] = {}
-        self._pids: dict[int, int] = {}
         self._started_ticks: dict[int, int] = {}
 
     def add(self, pid: int, started_ticks: int) -> None:
@@ -30,12 +29,11 @@ class WorkerWatch:
         pidfd = process.open_proven(pid, started_ticks)
         self._started_ticks[pid] = started_ticks
         self._pidfds[pid] = pidfd
-        self._pids[pidfd] = pid
         self._poller.register(pidfd, zmq.POLLIN)
 
     def pid_of(self, fd: object) -> int | None:
         """The worker that a polled descriptor stands for."""
-        return self._pids.get(fd) if isinstance(fd, int) else None
+        return next((pid for pid, pidfd in self._pidfds.items() if pidfd == fd), None)
 
     def holds(self, pid: int) -> bool:
         return pid in self._pidfds
@@ -68,7 +66,7 @@ class WorkerWatch:
         """Forget a worker that has ended."""
         pidfd = self._pidfds.pop(pid, None)
         if pidfd is not None:
-            del self._pids[pidfd], self._started_ticks[pid]
+            del self._started_ticks[pid]
             self._poller.unregister(pidfd)
             os.close(pidfd)
 

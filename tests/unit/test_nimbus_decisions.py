@@ -29,7 +29,7 @@ from squall.scheduler.nimbus.instruction import (
     StoreRestart,
     StoreTopology,
 )
-from squall.scheduler.nimbus.nodes import NODE_TIMEOUT_SECS
+from squall.scheduler.nimbus.known import NODE_TIMEOUT_SECS
 from squall.scheduler.nimbus.submission import SUBMISSION_MAX_BYTES, TASKS_MAX
 from squall.scheduler.nimbus.topology_life import ERROR_MAX_CHARS, RESTARTS_KEPT, TopologyLife
 

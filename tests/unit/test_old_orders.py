@@ -22,7 +22,7 @@ from squall.scheduler.common.messages import (
     SlotChanged,
     SupervisorHeartbeat,
 )
-from squall.scheduler.nimbus.nodes import NODE_TIMEOUT_SECS
+from squall.scheduler.nimbus.known import NODE_TIMEOUT_SECS
 from squall.scheduler.nimbus.store import Store
 from squall.scheduler.supervisor.nimbus_link import REGISTER_RETRY_SECS, Departure, NimbusLink
 from tests.unit.run_dirs import add_topology, nimbus_in
