@@ -11,9 +11,13 @@ import dataclasses
 import difflib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from squall.engine.errors import ConfigError
+
+Check = Callable[[Any], Any]
+"""Returns the value as stored; raises ValueError naming the allowed values."""
 
 
 @dataclass(frozen=True)
@@ -21,12 +25,11 @@ class Setting:
     """One setting: its key in Storm, its check and its help text."""
 
     storm_key: str
-    check: Callable[[Any], Any]
-    """Returns the value as stored; raises ValueError naming the allowed values."""
+    check: Check
     help: str
 
 
-def _number(kind: type, low: float, high: float | None, none: str, word: Any) -> Callable[[Any], Any]:
+def _number(kind: type, low: float, high: float | None = None, none: str = "", word: Any = None) -> Check:
     """A check for numbers. `none`: what None means, if it is allowed; `word`: another allowed value."""
     allowed = f"{'an integer' if kind is int else 'a number of seconds'} from {low}"
     allowed += " up" if high is None else f" to {high}"
@@ -46,12 +49,8 @@ def _number(kind: type, low: float, high: float | None, none: str, word: Any) ->
     return check
 
 
-def _integer(low: int, high: int | None = None, none: str = "", word: Any = None) -> Callable[[Any], Any]:
-    return _number(int, low, high, none, word)
-
-
-def _seconds(low: float, none: str = "", word: Any = None) -> Callable[[Any], Any]:
-    return _number(float, low, 86400, none, word)
+_integer = partial(_number, int)
+_seconds = partial(_number, float, high=86400)
 
 
 def _flag(value: Any) -> bool:
@@ -60,7 +59,7 @@ def _flag(value: Any) -> bool:
     return value
 
 
-def _choice(*allowed: str, none: str = "") -> Callable[[Any], str | None]:
+def _choice(*allowed: str, none: str = "") -> Check:
     def check(value: Any) -> str | None:
         if none and value is None:
             return None
@@ -75,7 +74,7 @@ AS_MESSAGE_TIMEOUT = "message_timeout_secs"
 ADAPTIVE = "adaptive"
 
 
-def _setting(default: Any, storm_key: str, check: Callable[[Any], Any], help_text: str) -> Any:
+def _setting(default: Any, storm_key: str, check: Check, help_text: str) -> Any:
     return field(default=default, metadata={"setting": Setting(storm_key, check, help_text)})
 
 

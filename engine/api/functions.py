@@ -118,7 +118,7 @@ def _default_fields(outputs: Outputs) -> Sequence[str]:
 
 
 def _is_sent(module: str) -> bool:
-    """Whether cloudpickle was told to send the code of this module. If it is not imported, nobody told it."""
+    """Return True if cloudpickle was told to send the code of this module. If it is not imported, nobody told it."""
     cloudpickle = sys.modules.get("cloudpickle")
     if cloudpickle is None:
         return False

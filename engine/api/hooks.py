@@ -108,7 +108,7 @@ class Hooks:
         self._opened = False
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
+        """Return True if there are any."""
         return bool(self._hooks)
 
     def add(self, hook: TaskHook) -> None:
@@ -122,7 +122,7 @@ class Hooks:
         self._hooks.append(hook)
 
     def open(self, conf: Mapping[str, Any], context: TopologyContext) -> bool:
-        """Prepare the hooks, once the component is open. Returns whether there are any."""
+        """Prepare the hooks, once the component is open. Return True if there are any."""
         self._opened = True
         for hook in self._hooks:
             hook.prepare(conf, context)

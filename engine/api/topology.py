@@ -117,8 +117,5 @@ class Topology:
 
 def check_topology(who: str, topology: object) -> None:
     """Refuse what is no topology. `who`: the function that it was given to."""
-    if isinstance(topology, Topology):
-        return
-    pair = isinstance(topology, tuple) and len(topology) == 2 and isinstance(topology[0], Topology)
-    given = "a Topology and a Config in one tuple; give them as two arguments" if pair else f"{repr_of(topology, 80)}"
-    raise UsageError(f"{who} needs the Topology that TopologyBuilder.build() returns, not {given}")
+    if not isinstance(topology, Topology):
+        raise UsageError(f"{who} needs the Topology that TopologyBuilder.build() returns, not {repr_of(topology)}")

@@ -25,7 +25,7 @@ from squall.engine.flow.spout_collector import Gathered
 from squall.engine.tracking.batch_answers import BatchAnswers
 
 _ROWS_PER_EMIT, _MOST_ROWS_PER_EMIT = 4, 32
-"""Rows of a batch for each emit that another spout might make: 1,024 a turn, of which each costs a quarter as much;
+"""Rows of a batch for each emit that another spout might make: 1,024 a turn, each of which costs a quarter as much;
 more if the turns are short all the same (columns of Arrow)."""
 _FADES = 16
 """A spout's longest batch is forgotten by a sixteenth with each shorter one."""
@@ -50,7 +50,7 @@ class BatchSpoutTask(SpoutTask):
         self.usual = 0
 
     def emitted_all(self, rows: int) -> bool:
-        """Note that a call emitted so many rows; whether that is all it has at the moment, as far as one can tell: it
+        """Note that a call emitted `rows`; return True if that seems to be all it has at the moment: it
         was fewer than usual. Asked again at once, it would emit what has come in meanwhile, a row or two."""
         if not rows:
             return True
@@ -85,7 +85,7 @@ class BatchSpoutExecutor(SpoutExecutor):
     tasks: list[BatchSpoutTask]  # type: ignore[assignment]
     _rows_per_emit = _ROWS_PER_EMIT
     _emitted_most = False
-    """Whether a task has emitted as many rows in this turn as it may at most."""
+    """True if a task has emitted as many rows in this turn as it may."""
 
     def turn_took(self, turn_ns: int) -> None:
         """Ask for more rows if a turn was short although a task has emitted what it was asked for; for fewer after a

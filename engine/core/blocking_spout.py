@@ -177,9 +177,9 @@ class BlockingSpoutExecutor(SpoutExecutor):
         self._permits = 0
         """Emits that the loop still allows before its next turn."""
         self._asking = False
-        """Whether the thread is in `next_tuple`."""
+        """True while the thread is in `next_tuple`."""
         self._delivering = False
-        """Whether the thread is telling answers."""
+        """True while the thread is telling answers."""
         self._stopping = False
         self._crash: tuple[BlockingSpoutTask, str, BaseException] | None = None
 
@@ -223,7 +223,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
             self._changed.notify_all()
 
     def _allow(self, emits: int) -> None:
-        """Allow so many emits until the next turn."""
+        """Allow this many emits until the next turn."""
         with self._changed:
             self._permits = emits
             if any(map(self._may_emit, self.tasks)):
@@ -255,7 +255,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
         return NOTHING if taken else RETRY if task.held_for_retry else INPUT
 
     def _take(self) -> bool:
-        """Take the emits of the thread; whether there were any. Raises TaskCrashed if the thread has crashed."""
+        """Take the emits of the thread; return True if there were any. Raises TaskCrashed if the thread has crashed."""
         with self._changed:
             self._woken = False
             crash, taken = self._crash, None
@@ -278,7 +278,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
 
     @property
     def busy(self) -> bool:
-        """Whether emits wait to be taken, or may in a moment. A spout that sits in `next_tuple` is not busy, though
+        """True if emits wait to be taken, or may in a moment. A spout that sits in `next_tuple` is not busy, though
         answers wait for it: its emits have to wait for their turn."""
         with self._changed:
             if self._crash or self._delivering or (self._calls and not self._asking):
@@ -362,7 +362,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
             self._tell()
 
     def _thread_ask(self) -> bool:
-        """Ask each task for a tuple; whether one emitted anything."""
+        """Ask each task for a tuple; return True if one emitted anything."""
         some = False
         for task in self.tasks:
             with self._changed:

@@ -67,7 +67,7 @@ def readings_of(core: WorkerCore) -> list[TaskReading]:
 
 
 def is_drained(core: WorkerCore) -> bool:
-    """Whether the spouts of this worker are exhausted, with nothing pending and nothing under way inside."""
+    """Return True if the spouts of this worker are exhausted, with nothing pending and nothing under way inside."""
     return core.quiet and all(task.finished for _, task in core.spout_tasks.values())
 
 
@@ -83,7 +83,7 @@ class LocalRunner:
         copy: Callable[[ComponentSpec], Any] | None = None,
         interrupts: bool = True,
     ) -> None:
-        """`interrupts`: whether a KeyboardInterrupt in a component is the operator's. False if SIGINT does not raise
+        """`interrupts`: True if a KeyboardInterrupt in a component is the operator's. False if SIGINT does not raise
         one: then it is the component's error, as in a worker."""
         config = topology.configured(config)
         self.name = name
@@ -119,7 +119,7 @@ class LocalRunner:
         sys.stderr.write(f"error reported by {plain(component)}[{task}]: {plain(text)}\n")
 
     def step(self) -> bool:
-        """Run one turn; whether anything was done. Raises TaskCrashed."""
+        """Run one turn; return True if anything was done. Raises TaskCrashed."""
         try:
             return self._turn.run()
         except TaskCrashed as crash:
@@ -129,7 +129,7 @@ class LocalRunner:
 
     @property
     def drained(self) -> bool:
-        """Whether all spouts are exhausted, with nothing pending or under way."""
+        """True if all spouts are exhausted, with nothing pending or under way."""
         return is_drained(self.core)
 
     def run(self, timeout_secs: float | None = None, should_stop: Callable[[], bool] | None = None) -> RunReport:

@@ -40,7 +40,7 @@ def waiting_count(spout: Spout) -> int:
 
 
 def exhausted(spout: Spout) -> bool:
-    """Read whether it has nothing more to emit."""
+    """Read if it has nothing more to emit."""
     return bool(spout.exhausted)
 
 
@@ -83,7 +83,7 @@ class SpoutTask:
         self.asks: Callable[[], Any] | None = None
         """Called in place of `next_tuple` while the task is tampered with (see `engine.core.watching`)."""
         self.may_wait = False
-        """Whether `next_tuple` may wait, though all spouts run in turn."""
+        """True if `next_tuple` may wait, though all spouts run in turn."""
         self._done_at = -1
         """How many messages had failed when it said that it is exhausted; -1: it has not."""
         self.active = False
@@ -92,7 +92,7 @@ class SpoutTask:
         self.fitting = MAX_TURN_EMITS
         """How many emits of that size fit a turn, one at least."""
         self.finished = False
-        """Whether the spout was exhausted when asked last, with nothing pending and nothing to replay."""
+        """True if the spout was exhausted when asked last, with nothing pending and nothing to replay."""
         self.said_quiet: Words = [0] if said_quiet is None else said_quiet
         """See `Surroundings.said_quiet`."""
         self.waits_for = NOTHING
@@ -122,13 +122,13 @@ class SpoutTask:
             account[TRACKED] = tracked_before + emitted - self.untracked
 
     def adapt(self, adaptive: PendingLimit, now_ns: int) -> None:
-        """Look whether the limit of open messages is right."""
+        """Raise or lower the limit of open messages if that is due."""
         adaptive.look(now_ns, self.stats.account[ACKED], self._waited_ns[PENDING_LIMIT], self.emit_bytes)
         self.max_pending = adaptive.limit
 
     @property
     def starves(self) -> bool:
-        """Whether it waits at a limit that may rise, and only for answers of the bolts."""
+        """True if it waits at a limit that may rise, and only for answers of the bolts."""
         adaptive, table, fate = self.adaptive, self.pending.table, self.pending.fate
         return (
             adaptive is not None and self.waits_for == PENDING_LIMIT and self.active
@@ -138,7 +138,7 @@ class SpoutTask:
 
     @property
     def rests(self) -> bool:
-        """Whether it has nothing to emit until it is told something: it is exhausted or deactivated, and no message is
+        """True if it has nothing to emit until it is told something: it is exhausted or deactivated, and no message is
         open or waits for a retry."""
         return (self.finished or not self.active) and not (len(self.pending) or self.held_for_retry)
 
@@ -172,7 +172,7 @@ class SpoutTask:
 
     @property
     def exhausted(self) -> bool:
-        """Whether the spout says that it has nothing more to emit. Raises TaskCrashed."""
+        """True if the spout says that it has nothing more to emit. Raises TaskCrashed."""
         return self.call("exhausted", exhausted, self.user)
 
     def ask(self) -> Any:
@@ -243,7 +243,7 @@ class SpoutExecutor:
         self._turn_ns = turn_ns
         self._at_hand: AtHand = [0] if at_hand is None else at_hand
         self.ran_dry = True
-        """Whether the spouts emitted less than they might in their last turn: no more input, or waiting for answers."""
+        """True if the spouts emitted less than they might in their last turn: no more input, or waiting for answers."""
 
     def set_active(self, active: bool) -> None:
         """Activate or deactivate the tasks."""
@@ -255,8 +255,8 @@ class SpoutExecutor:
                 task.call(method, operator.methodcaller(method), task.user)
 
     def run(self, emits: int, may_send: bool = True) -> bool:
-        """Expire overdue trees, send held messages if allowed, and ask each task for up to `emits` tuples; whether
-        anything happened."""
+        """Expire overdue trees, send held messages if allowed, and ask each task for up to `emits` tuples. Return
+        True if anything happened."""
         worked = False
         self.ran_dry = True
         now_ns = self.tasks[0].pending.now_ns()
@@ -282,7 +282,7 @@ class SpoutExecutor:
 
     @property
     def busy(self) -> bool:
-        """Whether emits are under way inside that are in no table yet."""
+        """True if emits are under way inside that are in no table yet."""
         return False
 
     def end(self) -> None:
@@ -303,7 +303,7 @@ class SpoutExecutor:
         task.pending.give_back(letter)
 
     def _emit(self, task: SpoutTask, emits: int) -> bool:
-        """Ask for up to `emits` tuples; whether there were any."""
+        """Ask for up to `emits` tuples; return True if there were any."""
         collector = task.collector
         before = collector.emitted
         collector.gathers = True

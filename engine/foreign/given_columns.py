@@ -91,7 +91,7 @@ def distinct(column: Any) -> Distinct | None:
 
 
 def is_text(values: Sequence[Any]) -> bool:
-    """Whether all values are plain text."""
+    """Return True if all values are plain text."""
     return list(map(type, values)).count(str) == len(values)
 
 

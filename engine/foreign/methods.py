@@ -2,6 +2,10 @@
 
 The engine calls a method and goes on when it returns. A call that only makes such an object would pass for success, so
 it is refused: in `build()` if the definition shows it, else when it happens.
+
+Guarantees: a method that works when called is left alone, whatever decorates it.
+
+Thread: any; a `Returned` is its task's.
 """
 
 from __future__ import annotations

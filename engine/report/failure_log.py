@@ -60,7 +60,7 @@ class FailureLog:
         self._counts: dict[str, Counter[str]] = {}
         self._last: dict[str, deque[FailureRecord]] = {}
         self.changed = False
-        """Whether a failure was noted since the caller last set this to False."""
+        """True if a failure was noted since the caller last set this to False."""
 
     def note(self, spout: str, task: int, message_ids: Sequence[Any], failure: Failure) -> None:
         """Note that messages of `spout`'s task have failed together."""

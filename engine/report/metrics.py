@@ -129,7 +129,7 @@ class TaskStats:
         """Histogram buckets that changed since the last publication."""
 
     def observe_ns(self, latency_ns: int, messages: int = 1) -> None:
-        """Count one emit-to-ack latency, which so many messages had."""
+        """Count one emit-to-ack latency, which `messages` had."""
         index = bucket_of(latency_ns // 1000)
         self.histogram[index] += messages
         self.touched.add(index)

@@ -1,4 +1,12 @@
-"""The run report: exact counts of a topology's work, readable by people and machines."""
+"""The run report: exact counts of a topology's work, readable by people and machines.
+
+Guarantees: each attempt of a spout is in exactly one column of the account, and each tuple without a tree in one of
+`Untracked`, whichever workers died.
+
+Relies on: readings of all tasks from one moment; `idle` only if nothing was under way at that moment.
+
+Pure. Thread: any.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +38,7 @@ class TaskReading:
     counters: Mapping[str, int]
     histogram: list[int]
     alive: bool = True
-    """Whether its worker lives, or has ended in order."""
+    """True if its worker lives, or has ended in order."""
 
 
 @dataclass(frozen=True)
