@@ -11,7 +11,7 @@ import pytest
 
 import squall.scheduler.records.attempt_journal
 from squall.engine.api.component import Spout
-from squall.engine.api.failure import EXCEPTION, WORKER_DIED, Failure
+from squall.engine.api.failure import WORKER_DIED, Failure
 from squall.engine.report.metrics import SpoutStats
 from squall.engine.tracking.attempts import Changes, Limits, Remembered, Tries
 from squall.engine.tracking.fate import Fate
@@ -141,15 +141,6 @@ def test_from_one_incarnation_to_the_next(files: Files) -> None:
     assert deaths == 8
     assert attempts.last_failure("poison").reason == WORKER_DIED
     assert attempts.held_back == {"poison"}
-
-
-def test_exceptions_are_remembered_with_their_text(files: Files) -> None:
-    first = resumed(Limits(max_crashes=5), files)
-    first.attempts.failed("m", Failure(EXCEPTION, "bolt", 3, "node-1:6700", "ValueError: no"))
-    first.end()
-    second = resumed(Limits(max_crashes=5), files).attempts
-    assert second.last_failure("m") == Failure(EXCEPTION, "bolt", 3, "node-1:6700", "ValueError: no", 1)
-    assert not second.watching
 
 
 def test_a_full_disk_is_told_once_and_ends_nothing(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:

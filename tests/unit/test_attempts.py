@@ -31,14 +31,6 @@ def after(limits: Limits, *failures: Failure, trials: bool = False) -> Attempts:
     return attempts
 
 
-def test_attempts_count_every_kind_of_failure() -> None:
-    attempts = Attempts()
-    told = [attempts.failed("m", failure).attempt for failure in (REFUSED, DIED, LATE, RAISED, BYSTANDER)]
-    assert told == [1, 2, 3, 4, 5]
-    attempts.forget(["m"])
-    assert attempts.failed("m", REFUSED).attempt == 1
-
-
 @pytest.mark.parametrize(("failures", "suspect"), [
     ((DIED,), False),
     ((DIED, DIED), True),
@@ -55,21 +47,6 @@ def test_two_deaths_in_a_row_make_a_suspect(failures: tuple[Failure, ...], suspe
     attempts = after(Limits(max_crashes=5), *failures)
     assert ("m" in attempts.held_back) is suspect
     assert (attempts.strikes("m") > 0) is suspect
-
-
-def test_deaths_in_the_common_flow_condemn_nobody() -> None:
-    attempts = after(Limits(max_attempts=1, max_crashes=1), *[DIED] * 50)
-    assert not attempts.condemned("m")
-    assert attempts.crashes == 0
-
-
-def test_each_death_on_trial_alone_is_a_crash() -> None:
-    attempts = after(Limits(max_crashes=3), DIED, DIED)
-    for crashes in (1, 2, 3):
-        attempts.failed("m", DIED, alone=True)
-        assert (attempts.crashes, attempts.condemned("m")) == (crashes, crashes == 3)
-    attempts.failed("m", BYSTANDER, alone=True)
-    assert attempts.tries["m"].crashes == 3
 
 
 @pytest.mark.parametrize(("limits", "failure", "condemned_after"), [
@@ -91,12 +68,6 @@ def test_limits(limits: Limits, failure: Failure, condemned_after: int | None) -
     for number in range(1, 20):
         attempts.failed("m", failure)
         assert attempts.condemned("m") is (condemned_after is not None and number >= condemned_after)
-
-
-def test_a_crash_brings_a_dead_letter_nearer_only_where_there_is_a_limit() -> None:
-    assert after(Limits(max_crashes=5), RAISED, RAISED).crashes == 2
-    assert after(Limits(max_attempts=5), RAISED).crashes == 1
-    assert after(Limits(), RAISED).crashes == 0
 
 
 def test_the_healthy_path_is_not_looked_at() -> None:
@@ -172,18 +143,6 @@ def test_the_source_that_reads_a_dead_letter_again_is_told_and_the_message_not_e
     assert not second.is_buried("m", (1, "x"))
     assert not second.emitted(1, "m")
     assert "m" not in second.tries
-
-
-def test_an_attempt_that_timed_out_and_then_ended_a_worker_counts_as_a_crash_once() -> None:
-    attempts = Attempts(Limits(max_crashes=2))
-    for crashes in (1, 2):
-        attempts.failed("m", LATE)
-        charged = attempts.ended_late("m", STUCK, alone=False)
-        assert charged is not None
-        assert (charged.attempt, attempts.crashes, attempts.condemned("m")) == (crashes, crashes, crashes == 2)
-    attempts.failed("m", BYSTANDER)
-    assert attempts.condemned("m")
-    assert attempts.last_failure("m").reason == HUNG
 
 
 def test_an_attempt_that_timed_out_is_not_charged_after_another_was_acked_or_for_what_ended_no_worker() -> None:

@@ -162,19 +162,6 @@ def test_what_times_out_on_trial_alone_and_then_kills_is_a_crash() -> None:
     assert ([letter[2] for letter in lab.dead_letters], lab.under_way) == ([1], [2])
 
 
-def test_held_back_messages_count_against_the_limit_and_leave_a_deactivated_spout() -> None:
-    lab = Lab(max_spout_pending=2)
-    lab.emit(1, 2)
-    for _ in range(3):
-        lab.die()
-    lab.emit(3)
-    assert lab.under_way == [1]
-    lab.core.set_active(False)
-    lab.ack(1)
-    lab.ack(2)
-    assert lab.spout.acked == [1, 2]
-
-
 def test_nothing_held_goes_out_while_downstream_is_full() -> None:
     lab = Lab()
     lab.emit(1)
@@ -200,17 +187,6 @@ def test_a_letter_that_is_given_back_goes_out_until_it_is_acked() -> None:
     lab.ack("again")  # type: ignore[arg-type]
     assert (closed, lab.spout.acked, lab.pending) == (["closed"], [], 0)
     assert not lab.table.attempts.alert
-
-
-def test_attempts_start_again_for_a_letter_that_is_given_back() -> None:
-    lab = Lab(max_attempts=2)
-    closed = lab.give_back(("again",))
-    for _ in range(2):
-        lab.user("bolt-1").collector.fail(lab.bolt.kept.pop())
-        lab.settle()
-        lab.advance(1)
-    assert [(letter[2], letter[4].attempt) for letter in lab.dead_letters] == [("m", 2)]
-    assert (closed, lab.pending) == (["closed"], 0)
 
 
 def test_a_letter_goes_to_the_stream_it_came_from() -> None:

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api.failure import EXCEPTION, Failure
+from squall.engine.api.failure import Failure
 from squall.engine.api.replaying import ReplayingSpout
 from squall.engine.flow.spout_collector import Routed
 from squall.engine.foreign.identity import digest_of, key_of
-from squall.engine.tracking.attempts import Attempts, Limits
 from tests.unit.rig import Does, Rig, chain
 
 
@@ -107,21 +106,6 @@ def test_a_key_survives_its_worker(make: Callable[[int], Any]) -> None:
     key = key_of(make(1), ("v", 1))
     again = pickle.loads(pickle.dumps({key: 1}))
     assert key in again
-
-
-@pytest.mark.parametrize("make", IDS.values(), ids=IDS)
-def test_attempts_count_for_any_id(make: Callable[[int], Any]) -> None:
-    attempts = Attempts(Limits(max_crashes=3))
-    failure = Failure(EXCEPTION, "bolt", 1, "w", "no")
-    same = make(5)
-    for n in range(1, 4):
-        assert attempts.failed(key_of(same, (5,)), failure).attempt == n
-    key = key_of(same, (5,))
-    assert attempts.condemned(key)
-    attempts.buried(key, (5,))
-    assert attempts.tries[key].dead == digest_of((5,))
-    attempts.forget([key])
-    assert not attempts.tries
 
 
 @pytest.mark.parametrize("make", IDS.values(), ids=IDS)

@@ -72,12 +72,6 @@ def test_open_names_what_is_wrong(tmp_path: Path, run_dir: RunDir) -> None:
     run_dir.path.chmod(0o700)
 
 
-def test_a_key_that_was_cut_is_refused(run_dir: RunDir) -> None:
-    run_dir.key_file.write_bytes(b"short")
-    with pytest.raises(ClusterError, match="has 5 bytes, must have 32"):
-        run_dir.key()
-
-
 def test_one_process_holds_the_lock(run_dir: RunDir) -> None:
     assert run_dir.lock_holder() is None
     lock = run_dir.lock()
