@@ -58,7 +58,8 @@ def spark_session(app_name: str, master: str | None = None) -> Iterator[SparkSes
         return
     with tempfile.TemporaryDirectory(prefix="squall-spark-", ignore_cleanup_errors=True) as scratch:
         log = Path(scratch) / "spark.log"
-        with _signals(), _environment(is_here(master)), _quiet():
+        with _signals(), _environment(is_here(master)):
+            _quiet()
             with one_line_errors(log):
                 context, process = _start(_settings(app_name, Path(scratch), master), log)
             try:
@@ -224,22 +225,12 @@ def _terminate(signum: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + signum)
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence what PySpark logs of an error in SQL, with all of Java's stack, and py4j of a lost JVM, to the root: the
-    error is told in a line."""
+def _quiet() -> None:
+    """Silence what PySpark logs of an error in SQL, with all of Java's stack, and what py4j logs of a lost JVM to the
+    root: the error is told in one line."""
     from pyspark.logger import PySparkLogger
 
-    root, handler = logging.getLogger(), logging.NullHandler()
-    loggers = [PySparkLogger.getLogger(name) for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger")]
-    before = [logger.disabled for logger in loggers]
-    # Without any handler, Python prints what is logged to the root.
-    root.addHandler(handler)
-    for logger in loggers:
-        logger.disabled = True
-    try:
-        yield
-    finally:
-        root.removeHandler(handler)
-        for logger, was in zip(loggers, before, strict=True):
-            logger.disabled = was
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
+    # Python prints what is logged to the root while that has no handler.
+    logging.getLogger().addHandler(logging.NullHandler())

@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import cloudpickle
 
@@ -198,11 +198,8 @@ class HostTasks:
     state_root: str | None
 
 
-class Output(NamedTuple):
-    """A parcel for another worker."""
-
-    target: int
-    data: bytes
+Output = tuple[int, bytes]
+"""A parcel, pickled, and the worker that it is for."""
 
 
 class Host:
@@ -398,7 +395,7 @@ class Host:
                     if (crash := core.not_sent(worker, parcel, error)) is not None:
                         self._raised_in_call.append(str(crash))
                     continue
-                yield Output(worker, data)
+                yield worker, data
 
     def _guard(self, call: Callable[[], Any]) -> Any:
         """Call into users' code that has no tuple at hand, such as `next_tuple`."""

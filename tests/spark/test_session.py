@@ -27,11 +27,7 @@ def test_the_terminal_shows_our_lines_only_and_temporary_files_go(source: Path, 
     temporary.mkdir()
     result = subprocess.run(
         [sys.executable, "-m", "squall", "prepare", str(source), "--out", str(tmp_path / "feed"), "--json"],
-        cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(temporary)},
-        capture_output=True,
-        text=True,
-        timeout=100,
+        cwd=ROOT, env={**os.environ, "TMPDIR": str(temporary)}, capture_output=True, text=True, timeout=140,
     )
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["rows"] == 1
@@ -64,8 +60,9 @@ assert SparkContext._gateway is SparkContext._active_spark_context is None
 """
 
 
+@pytest.mark.timeout(400)  # it starts Java twice
 def test_a_failed_start_and_a_killed_java_machine_are_named_and_forgotten() -> None:
-    result = subprocess.run([sys.executable, "-c", DYING], cwd=ROOT, capture_output=True, text=True, timeout=140)
+    result = subprocess.run([sys.executable, "-c", DYING], cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert result.stdout.splitlines() == [
         "Spark failed: Could not parse Master URL: 'local[two]'",
         "Spark's JVM was killed by SIGKILL (out of memory?): it left no message",
