@@ -45,12 +45,18 @@ class Numbers(Spout):
 
 
 class Paced(Numbers):
-    """At most 5 a millisecond: hundreds go to a worker that is stuck before others can know it, not all that may be
-    open, as a fast machine's would."""
+    """A few, until one of them has made a worker stuck; then at most 5 a millisecond. Hundreds go to that worker before
+    others know it, not all that may be open, as a fast machine's would."""
+
+    def __init__(self, count: int, path: str) -> None:
+        super().__init__(count)
+        self.path = path
 
     def next_tuple(self) -> None:
         if self.next % 5 == 0:
             time.sleep(0.001)
+            if self.next == 100 and not Path(self.path, "stuck").exists():
+                return
         super().next_tuple()
 
 
@@ -96,10 +102,11 @@ def test_a_bolt_in_another_worker_that_holds_thousands_gets_them() -> None:
 def test_a_shuffle_keeps_away_from_a_worker_that_is_stuck(tmp_path: Path) -> None:
     """If it got every second message, all that may be open would wait for it."""
     builder = TopologyBuilder()
-    builder.set_spout("numbers", Paced(PACED)).set_config(max_spout_pending=PENDING)
+    builder.set_spout("numbers", Paced(PACED, str(tmp_path))).set_config(max_spout_pending=PENDING)
     builder.set_bolt("works", Stuck(str(tmp_path)), parallelism=2).shuffle_grouping("numbers")
     with LocalCluster(slots_per_node=2) as cluster:
-        job = cluster.submit("stuck", builder.build(), Config(workers=2, message_timeout_secs=3600))
+        config = Config(workers=2, message_timeout_secs=3600, worker_timeout_secs=None)
+        job = cluster.submit("stuck", builder.build(), config)
         wait_for("nearly all acked", lambda: job.stats().acked >= PACED - PENDING)
         wait_for("the stuck task", Path(tmp_path, "stuck").exists)
         assert job.stats().pending > 0

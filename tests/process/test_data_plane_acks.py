@@ -43,19 +43,6 @@ def rings() -> Iterator[Rings]:
         yield Rings(make)
 
 
-def test_acks_are_there_at_once_and_without_a_frame(rings: Rings) -> None:
-    one, other = rings.pair()
-    sent = one.plane.counts["frames sent"]
-    assert not other.plane.has_acks
-    assert one.plane.tell_acks(1, Acks({5: 6, 7: 8}, {7: 1 << 70}))
-    assert other.plane.has_acks
-    assert rings.take(other) == 1
-    assert rings.told == [Acks({5: 6, 7: 8}, {7: 1 << 70})]
-    assert rings.take(other) == 0
-    assert one.plane.counts["acks told"] == 1
-    assert one.plane.counts["frames sent"] == sent
-
-
 def test_who_falls_asleep_while_it_is_told_is_woken(rings: Rings) -> None:
     class DozesOff(AckRings):
         """Tells somebody who looked at its rings for the last time just before."""

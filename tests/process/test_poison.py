@@ -99,7 +99,9 @@ def test_attempts_go_on_counting_after_the_spouts_worker_died(tmp_path: Path) ->
     held = tmp_path / "held-2"
     held.touch()
     with LocalCluster(slots_per_node=2, run_dir=tmp_path / "run") as cluster:
-        config = Config(workers=2, message_timeout_secs=3600, max_crashes=None, max_attempts=8)
+        config = Config(
+            workers=2, message_timeout_secs=3600, worker_timeout_secs=None, max_crashes=None, max_attempts=8
+        )
         job = cluster.submit("poison", topology, config)
         wait_for("two failures and another attempt", lambda: notes(tmp_path, "waits"))
         # The spout's worker is the one that the failures did not happen in.
@@ -129,7 +131,7 @@ def test_a_dead_letter_is_replayed_in_a_running_topology_once(tmp_path: Path) ->
     run_dir = tmp_path / "run"
     topology = poisoned(tmp_path, (VICTIM,), "exit")
     with LocalCluster(slots_per_node=1, run_dir=run_dir) as cluster:
-        config = Config(workers=1, message_timeout_secs=3600)
+        config = Config(workers=1, message_timeout_secs=3600, worker_timeout_secs=None)
         job = cluster.submit("poison", topology, config)
         job.wait_until_drained(timeout=90)
         held = tmp_path / f"held-{len(notes(tmp_path, 'poisonings'))}"
