@@ -67,7 +67,7 @@ def test_several_streams_in_one_mapping() -> None:
 @pytest.mark.parametrize(
     ("outputs", "named"),
     [
-        ("word", r"\('word',\)"),
+        ("word", "'word'; allowed: field names"),
         ({"bad": "word"}, "'bad'.*'word'"),
         ({"": ("word",)}, "stream name"),
         ({5: ("word",)}, "stream name.*5"),
