@@ -142,14 +142,12 @@ class JoinedLife(ClusterLife):
 
     def _come_to_rest(self) -> None:
         machine = self.machine
-        end = machine.now + _HEAL_SECS
-        while machine.now < end:
-            machine.run_until(machine.now + _LOOK_SECS, self._check)
+        end, rested = machine.now + _HEAL_SECS, False
+        # What rests must still do so after a while: a topology may just be about to move to slots that became free.
+        while machine.now < end and not (rested and self._rests):
             self._activate()
-            if self._rests:
-                break
-        # And so it stays.
-        machine.run_until(machine.now + _STILL_SECS, self._check)
+            rested = self._rests
+            machine.run_until(machine.now + (_STILL_SECS if rested else _LOOK_SECS), self._check)
         self._check_end()
 
     def _activate(self) -> None:
