@@ -346,3 +346,17 @@ def test_a_class_name_stands_for_one_thing(sources: list[Source]) -> None:
             if source.package in PRODUCT and isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(source.path)
     assert {name: found for name, found in places.items() if len(found) > 1 and name not in IMPLEMENTED} == {}
+
+
+DAEMONS_HAVE = {"__init__.py", "__main__.py", "decisions.py", "instruction.py", "loop.py", "main.py"}
+"""Nimbus, a supervisor and a worker are built alike, so equal names stand for equal parts."""
+
+
+def test_a_file_name_stands_for_one_thing(sources: list[Source]) -> None:
+    """A module of `squall/cli` is called what its command is called, so it is not asked."""
+    folders: dict[str, list[str]] = {}
+    for source in sources:
+        folder, _, name = source.path.rpartition("/")
+        if source.package in PRODUCT and folder != "squall/cli" and name not in DAEMONS_HAVE:
+            folders.setdefault(name, []).append(folder)
+    assert {name: found for name, found in folders.items() if len(found) > 1} == {}
