@@ -49,7 +49,6 @@ class SimulatedCluster:
         self, topology: Topology, config: Config | None = None, *, plan: Plan | None = None,
         clock: ManualClock | None = None, name: str = "simulated", state_root: str | Path | None = None,
         record: bool = True, copy: Callable[[ComponentSpec], Any] = copy_component,
-        wiring: Callable[..., Wiring] = Wiring,
     ) -> None:
         check_topology("SimulatedCluster", topology)
         config = topology.configured(config)
@@ -69,7 +68,7 @@ class SimulatedCluster:
         self._copy = copy
         self._state_root = None if state_root is None else str(state_root)
         self._started_ns = self.clock.now_ns()
-        self._wiring = wiring(topology, self.plan, self.config, name, self.clock.now_ns)
+        self._wiring = Wiring(topology, self.plan, self.config, name, self.clock.now_ns)
         self.workers: list[SimulatedWorker | None] = [None] * self.plan.n_workers
         """Workers by index; None if dead."""
         for index in range(self.plan.n_workers):

@@ -13,7 +13,7 @@ where it shows no way past it. Thread: the test's, which runs all workers.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,17 +70,6 @@ class Wiring:
         self.errors: list[tuple[str, int, str]] = []
         self.dead_letters: list[tuple[str, int, Any, Any, Failure]] = []
 
-    def arriving(self, target: int) -> Iterable[Frame]:
-        """The frames that a worker receives now: all that are under way to it."""
-        for source in range(self.plan.n_workers):
-            link = self.links[source, target]
-            while link:
-                yield link.popleft()
-
-    def has_credit(self, source: int, target: int) -> bool:
-        """Return True if one worker may send to another now."""
-        return True
-
     def report_error(self, component: str, task: int, text: str) -> None:
         self.errors.append((component, task, text))
 
@@ -107,11 +96,14 @@ class _Links(NoTransport):
 
     def receive(self, deliver: Deliver, most: int) -> int:
         came = 0
-        for frame in self._wiring.arriving(self._me):
-            came += 1
-            if frame.receiver == self._incarnation and frame.sender >= self._fence[frame.source]:
-                self._heard.add(frame.source)
-                deliver(decode(frame.data, frame.buffers), _nothing)
+        for source in range(self._wiring.plan.n_workers):
+            link = self._wiring.links[source, self._me]
+            while link:
+                came += 1
+                frame = link.popleft()
+                if frame.receiver == self._incarnation and frame.sender >= self._fence[frame.source]:
+                    self._heard.add(frame.source)
+                    deliver(decode(frame.data, frame.buffers), _nothing)
         return came
 
     def take_heard(self) -> set[int]:
@@ -127,7 +119,7 @@ class _Links(NoTransport):
         return any(self._wiring.links[self._me, worker] for worker in range(self._wiring.plan.n_workers))
 
     def has_credit(self, worker: int) -> bool:
-        return self._wiring.has_credit(self._me, worker)
+        return True
 
     def send(self, worker: int, parcel: Parcel, most_bytes: int | None = None) -> int:
         data, buffers = encode(parcel)
