@@ -62,18 +62,6 @@ def check(done: Finished, code: int = 0, shows: str = "[bold]x") -> None:
     assert shows in done.stdout + done.stderr
 
 
-def test_run(file: Path, tmp_path: Path) -> None:
-    with directory() as cluster:
-        done = cluster.apart("run", "--set", "max_attempts=1", "--dir", tmp_path / "run", file)
-        # What the file prints when it is imported in this command's own process is its own.
-        done = Finished(done.returncode, done.stdout.partition("forged line\r\u202e\u2028\x9b2J\n")[2], done.stderr)
-        check(done, 3)
-        letters = cluster.run("dead-letters", "hostile", "--dir", tmp_path / "run")
-        check(letters)
-        assert letters.stdout.count("[bold]x") >= 4
-        check(cluster.run("dead-letters", "hostile", "--dir", tmp_path / "run", "--json"), shows="\\u001b]0;owned")
-
-
 def test_the_commands_of_a_standing_cluster(file: Path) -> None:
     with directory() as cluster:
         cluster.up(slots=1)

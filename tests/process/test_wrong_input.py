@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from squall import LocalCluster
 from tests.process.cli import squall
 
 HEAD = """
@@ -62,20 +61,3 @@ def test_bad_topology_files(tmp_path: Path, case: str) -> None:
     assert last.startswith("squall: ")
     assert message in last
     assert done.stdout == ""
-
-
-def test_run_directory_in_use(tmp_path: Path) -> None:
-    directory = tmp_path / "run"
-    with LocalCluster(run_dir=directory):
-        done = squall("run", "examples/names.py", "--dir", directory)
-    assert done.returncode == 2
-    assert f"a cluster runs in {directory} already (Nimbus is pid " in done.stderr
-
-
-def test_debug_shows_the_traceback(tmp_path: Path) -> None:
-    file = tmp_path / "file.py"
-    file.write_text("def topology():\n    return 1 / 0\n")
-    done = squall("--debug", "run", file)
-    assert done.returncode == 2
-    assert "Traceback" in done.stderr
-    assert "ZeroDivisionError" in done.stderr

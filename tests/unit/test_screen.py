@@ -16,7 +16,7 @@ from rich.text import Text
 from squall import Config, FailedTuple, TopologyBuilder, spout
 from squall.cli.shown.live import DeathNews, Look, Progress, watch
 from squall.cli.shown.report_text import emitted_text, failure_lines, metric_lines
-from squall.cli.shown.screen import Block, Grid, alarm_cell, print_blocks, state_cell
+from squall.cli.shown.screen import Block, Grid, print_blocks
 from squall.cli.shown.status_text import topology_line, topology_text
 from squall.engine.core.local import LocalRunner
 from squall.engine.report.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
@@ -61,10 +61,6 @@ def test_a_table_fits_the_window_and_numbers_stay_whole(name: str, number: int, 
     assert max(map(cell_len, lines)) <= width
     assert f"{number:,}" in "\n".join(lines)
     assert f"{number:,}" in str(grid)
-
-
-def test_states_have_colours() -> None:
-    assert "\x1b[32mready" in shown([Grid(["state", "n"], [[state_cell("ready"), alarm_cell(1)]])])
 
 
 def status(name: str, workers: int) -> dict[str, Any]:

@@ -10,7 +10,6 @@ import contextlib
 import io
 import json
 import logging
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -239,8 +238,3 @@ def test_nothing_is_printed_raw() -> None:
 def test_the_rule_finds_a_raw_print(text: str) -> None:
     assert list(raw_prints(Source.parse("squall/x.py", text))) != []
     assert list(raw_prints(Source.parse("squall/x.py", "print('x', plain(error))"))) == []
-
-
-def test_the_terminal_of_these_tests_is_strict() -> None:
-    with pytest.raises(UnicodeEncodeError):
-        printed(lambda: sys.stdout.write("\ud800"))
