@@ -1,7 +1,7 @@
 """The contiguous acked prefix of a source: the position up to which it may be committed, and a file that keeps it.
 
 Acks arrive out of order. If the highest acked position were committed, the earlier ones still pending would be lost
-when the worker dies; so only the prefix without holes may be (hazard H32; Storm's Kafka spout does the same).
+when the worker dies; so only the prefix without holes may be (Storm's Kafka spout does the same).
 
 Relies on: the records following one another without a gap, each beginning where the one before it ends. A number in a
 series ends at the next number. Of other positions, such as byte offsets, the caller says the end.

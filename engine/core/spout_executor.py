@@ -163,7 +163,8 @@ class SpoutTask:
 
     @property
     def held_for_retry(self) -> int:
-        """The spout's `waiting_count`. Raises TaskCrashed, but once: a worker that ends by it still publishes."""
+        """The spout's `waiting_count`. Raises TaskCrashed the first time, and returns the last value from then on, so
+        that a worker that ends by it can still publish."""
         if not self._lied:
             self._lied = True
             self._held = self.call("waiting_count", waiting_count, self.user)

@@ -52,8 +52,8 @@ class Owned:
 
     @classmethod
     def noted(cls, owners: Sequence[int], starts: Sequence[int], rows: int, runs: int) -> Owned:
-        """The same of series that were noted one after the other: rows from `starts[i]` on belong to run `owners[i]`,
-        which rises. With a series for each of the `runs` if most of them have rows."""
+        """Build it from noted starts: the rows from `starts[i]` up to the next start belong to run `owners[i]`, and
+        `owners` ascend. It has a series for each of the `runs` if most of them have rows."""
         count = len(owners)
         if count * _MOST_EMPTY < runs:
             return cls(owners, RowCounts(ends=[*starts[1:], rows]))
@@ -97,8 +97,8 @@ class Anchoring:
         return instead_of.closed(instead_of.source, instead_of.stream, instead_of.target)
 
     def settle(self, batch: OpenBatch, ids: EdgeIds) -> Batch | None:
-        """Give the runs of an open batch that have no edge one each. Returns a batch of their own if they must have it;
-        they have left the open one."""
+        """Draw an edge for each run of an open batch that has none. If these runs must form a batch of their own, move
+        them there and return it."""
         roots, owners = self.roots, batch.owners
         if len(owners) == 1 and batch.roots and not (batch.roots[-1] or roots[owners[0]]):
             batch.starts.pop()  # it goes on with the tuples of no tree before it

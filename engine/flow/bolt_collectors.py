@@ -12,7 +12,7 @@ Thread: the task's.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from numbers import Integral
 from operator import index
@@ -26,7 +26,7 @@ from squall.engine.errors import ComponentError
 from squall.engine.flow.anchoring import Anchoring, Owned, anchoring_of
 from squall.engine.flow.batch import Batch, OpenBatch
 from squall.engine.flow.batch_groupings import series_of
-from squall.engine.flow.emitter import UNNAMED, Emitter
+from squall.engine.flow.emitter import UNNAMED, Emitter, Report
 from squall.engine.flow.row_counts import RowCounts
 from squall.engine.foreign.given_columns import values_of
 from squall.engine.foreign.text import repr_of
@@ -35,8 +35,6 @@ from squall.engine.report.metrics import TaskStats
 
 UNTRACKED = Run(0, 0, 0)
 """The anchor of untracked tuples. Shared: a run with root 0 is never written to."""
-
-Report = Callable[[BaseException], None]
 
 
 class BoltCollector:

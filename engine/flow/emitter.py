@@ -50,6 +50,7 @@ UNNAMED: Any = object()
 _LISTS = {list}
 BatchFor = ChooseOne[OpenBatch]
 Start = Callable[[OpenBatch, Any, Values], None]
+Report = Callable[[BaseException], None]
 Choosers = Callable[[OpenBatches], tuple[BatchFor | None, ChooseMany[OpenBatch] | None]]
 """The function that chooses among the open batches of a route, for one target or any number."""
 

@@ -48,9 +48,9 @@ class Outbox:
         batch.mask = batch.bits[batch.target]
 
     def note(self, batch: OpenBatch, key: int, values: tuple[Any, ...], noted: list[OpenBatch]) -> None:
-        """Open a new run in `batch`, anchored to run `key` of what is at hand. It gets its edge by `anchor`, as all in
-        `noted` do. `values` are about to be appended. Raises ComponentError, and changes nothing, if they cannot be
-        pickled."""
+        """Begin a run in `batch` for emits made from run `key` of what is at hand; `anchor` draws its edge later, with
+        those of all batches in `noted`. `values` are about to be appended. Raises ComponentError, and changes nothing,
+        if they cannot be pickled."""
         if not batch.owners:
             if not batch.starts:
                 self._empty(batch, values)

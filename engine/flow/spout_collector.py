@@ -23,15 +23,13 @@ from squall.engine.errors import ComponentError
 from squall.engine.flow.anchoring import Anchoring, BlockAnchoring, Owned
 from squall.engine.flow.batch import OpenBatch
 from squall.engine.flow.blocks import Block, Flags, block_of
-from squall.engine.flow.emitter import UNNAMED, Emitter, StreamOut
+from squall.engine.flow.emitter import UNNAMED, Emitter, Report, StreamOut
 from squall.engine.flow.row_counts import RowCounts
 from squall.engine.foreign.given_columns import column_mistake, values_of
 from squall.engine.foreign.identity import key_of
 from squall.engine.foreign.sizes import row_bytes
 from squall.engine.foreign.text import repr_of, text_of_error
 from squall.engine.plural import plural
-
-Report = Callable[[BaseException], None]
 
 
 class Routed(tuple[Any, ...]):  # noqa: SLOT001 - a tuple's subclass cannot have any
@@ -227,7 +225,7 @@ class SpoutCollector:
                 self.put_new()
 
     def begin_new(self) -> None:
-        """The next tree is the first one since `put_new`."""
+        """Prepare for the first tree since `put_new`. Called before it."""
         if self.noted:
             self.put_new()  # tuples of no tree
         self._since_ns = self.pending.now_ns()

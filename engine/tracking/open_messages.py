@@ -273,7 +273,7 @@ class OpenMessages:
         self.note((tree[0],), failure)
 
     def charge_late(self, root: int, failure: Failure) -> None:
-        """Charge an error in this tree, which may have timed out, by which a worker has ended."""
+        """Charge an error that has ended a worker to the message of this tree, which may have timed out."""
         if (counted := self.fate.ended_late(root, failure)) is not None:
             self.note((counted[0],), counted[1])
 

@@ -31,7 +31,7 @@ class TrackedBlock:
         self.block = block
         self.spout_task = spout_task
         self._xors = xors
-        """The XOR of each member, a word each; what it is of those that are gone says nothing."""
+        """The XOR of each member, a word each; words of members that are gone are meaningless."""
         self._words: array[int] | None = None
         """The same as an array, in place of `_xors`, while members are looked at one by one."""
         self.is_open = bytearray(b"\1" * block.members)

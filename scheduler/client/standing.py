@@ -72,16 +72,17 @@ def replace_named(
     if name not in [record.name for record in client.get_cluster().topologies]:
         record = submit()
         # Another program may have submitted one in this moment.
-        client.await_begun(record, _limit_secs(record, wait_secs) + STOP_GRACE_SECS, on_wait)
+        client.await_begun(record, limit_secs(wait_secs, record) + STOP_GRACE_SECS, on_wait)
         return record, None
     job = job_named(client, run_dir, name)
     try:
-        return job.give_way(submit, _limit_secs(job.record, wait_secs), on_wait)
+        return job.give_way(submit, limit_secs(wait_secs, job.record), on_wait)
     finally:
         job.close()
 
 
-def _limit_secs(record: TopologyRecord, wait_secs: float | None) -> float:
+def limit_secs(wait_secs: float | None, record: TopologyRecord) -> float:
+    """Return the longest wait for pending messages: by default, as in Storm, the message timeout."""
     return float(record.conf["message_timeout_secs"]) if wait_secs is None else wait_secs
 
 

@@ -338,7 +338,7 @@ class SupervisorLoop:
             if slot.state is not SlotState.RUNNING or slot.work is None:
                 self._progress.forget(port)
                 continue
-            limit = slot.work.topology.conf.get("worker_timeout_secs")
+            limit = slot.work.topology.conf["worker_timeout_secs"]
             still = self._progress.still_secs(port, self._boards.heartbeat_ns(slot.work), now)
             if limit is not None and still > limit:
                 code = self._boards.at_hand(slot.work)

@@ -86,11 +86,6 @@ def status_of(client: NimbusClient, record: TopologyRecord, run_dir: RunDir) -> 
             return record.status
 
 
-def limit_secs(wait_secs: float | None, record: TopologyRecord) -> float:
-    """Return the longest wait for pending messages: by default, as in Storm, the message timeout."""
-    return float(record.conf["message_timeout_secs"]) if wait_secs is None else wait_secs
-
-
 def left_pending(left: Unfinished, limit: float, waited_secs: float) -> str:
     """The messages left by a drain, for people. A wait shorter than the limit was interrupted or ended by a command."""
     parts = []

@@ -17,7 +17,6 @@ from squall.cli.standing import (
     json_option,
     left_document,
     left_pending,
-    limit_secs,
     nimbus_of,
     status_of,
     tell_unknown,
@@ -27,7 +26,7 @@ from squall.engine.errors import UsageError
 from squall.engine.plural import plural
 from squall.engine.report.document import with_schema
 from squall.scheduler.client.job import Gone
-from squall.scheduler.client.standing import uptime_secs
+from squall.scheduler.client.standing import limit_secs, uptime_secs
 from squall.scheduler.nimbus.submission import WORKERS_MAX
 
 _MOST_DIGITS = 9

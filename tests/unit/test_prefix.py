@@ -1,4 +1,4 @@
-"""The contiguous acked prefix (hazard H32: never commit past a hole)."""
+"""The contiguous acked prefix: never commit past a hole."""
 
 from __future__ import annotations
 
