@@ -57,12 +57,12 @@ def dead_letters(topology: str, directory: str | None, replay: bool, ids: tuple[
 
 def _run_dir(topology: str, directory: str | None) -> RunDir:
     if directory is None:
-        variable = os.environ.get(DIRECTORY_VARIABLE)
-        named = Path(variable) if variable else None
-        found = find_dead_letters(topology, named)
-        if found is None:
+        directory = os.environ.get(DIRECTORY_VARIABLE)
+        found = find_dead_letters(topology, Path(directory) if directory else None)
+        if found is not None:
+            return found
+        if not directory:
             raise UsageError(f"no run directory holds dead letters of {topology!r:.80}; name one with --dir")
-        return found
     run_dir = RunDir.open(directory)
     state = run_dir.topology_state(topology)
     if not state.is_dir():

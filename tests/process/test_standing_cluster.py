@@ -59,6 +59,7 @@ def test_a_day_of_two_topologies(cluster: Standing) -> None:
     ]
     assert all(w["uptime_secs"] >= 0 for w in found["workers"])
     assert "nothing" in cluster.ok("status", "one")
+    assert cluster.ok("dead-letters", "one").startswith("0 dead letters of one")
 
     wait_for("the worker of two", lambda: worker_of(cluster, "two")["state"] == "ready")
     assert cluster.json("status", "two")["emitted"] == 0
