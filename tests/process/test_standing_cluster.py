@@ -57,7 +57,6 @@ def test_a_day_of_two_topologies(cluster: Standing) -> None:
     assert [(w["worker"], w["state"], w["incarnation"]) for w in found["workers"]] == [
         ("node-1:6700", "ready", 1), ("node-2:6700", "ready", 1),
     ]
-    assert all(w["uptime_secs"] >= 0 for w in found["workers"])
     assert "nothing" in cluster.ok("status", "one")
     assert cluster.ok("dead-letters", "one").startswith("0 dead letters of one")
 

@@ -140,17 +140,19 @@ class Machine:
         link = source, target
         arrives = max(self.now + self.rng.uniform(*_LATENCY_SECS), self._arrives.get(link, 0.0))
         self._arrives[link] = arrives
-        epoch = target.epoch
+        self._order += 1
+        order, epoch = self._order, target.epoch
 
         def arrive() -> None:
             if not target.up or target.epoch != epoch:
                 return
             if target.stopped_until > self.now:
-                self.at(target.stopped_until, arrive)
+                # Under its first number: if the target is stopped for longer, nothing that is younger passes it.
+                heapq.heappush(self._due, (target.stopped_until, order, arrive))
                 return
             do()
 
-        self.at(arrives, arrive)
+        heapq.heappush(self._due, (arrives, order, arrive))
 
     # ---- processes ----
 
