@@ -183,7 +183,7 @@ def test_sql_cleans_records_and_malformed_ones_stay_refused(
 
 CLEAN = '''
 from pyspark.sql import functions as f
-from beside import SHIFT
+from shift_of_ids import SHIFT
 
 @f.udf("int")
 def number(text):
@@ -207,7 +207,7 @@ def exits(rows):
 def test_a_function_cleans_and_its_errors_are_told_with_their_line(
     spark: SparkSession, source: Path, tmp_path: Path, feed: Path
 ) -> None:
-    (tmp_path / "beside.py").write_text("SHIFT = 100\n")
+    (tmp_path / "shift_of_ids.py").write_text("SHIFT = 100\n")
     (tmp_path / "clean.py").write_text(CLEAN)
     (source / "a.txt").write_bytes(b"1\ngone\n# x\n\xff\n2\n")
     prepare(source, feed, clean=f"{tmp_path}/clean.py:clean")
