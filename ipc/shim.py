@@ -48,9 +48,7 @@ class LinkRule:
 class LinkShim:
     """Applies rules to the frames that one worker sends. Thread: the worker's loop."""
 
-    def __init__(
-        self, rules: list[LinkRule], seed: int, now_ns: Callable[[], int] = time.monotonic_ns
-    ) -> None:
+    def __init__(self, rules: list[LinkRule], seed: int, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self.rules = rules
         self._rng = random.Random(seed)
         self._now_ns = now_ns

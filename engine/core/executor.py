@@ -249,8 +249,7 @@ class BoltExecutor:
         # As locals: read for each tuple.
         execute, refcount, unshared = task.execute, getrefcount, _UNSHARED
         tup = Tuple((), source, _NO_RUN)
-        rows = iter(batch.rows)
-        owners = collector.begin(batch)
+        rows, owners = collector.begin(batch)
         try:
             while True:
                 try:
@@ -270,13 +269,13 @@ class BoltExecutor:
                     break
                 except BaseException as error:
                     # Also `sys.exit`: it must not end the worker by itself, without a report.
-                    failed.add(collector.key)
+                    failed.add(collector.run_at_hand())
                     self._raised_basic(task, batch, collector, error)
                 # The bolt may have kept this one before it raised.
                 tup = Tuple((), source, _NO_RUN)
         except TaskCrashed:
             # What was executed before is acked, the rest dies with the worker.
-            failed.update(range(collector.key, batch.run_count))
+            failed.update(range(collector.run_at_hand(), batch.run_count))
             raise
         finally:
             collector.end()

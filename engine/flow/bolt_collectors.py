@@ -15,10 +15,10 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from numbers import Integral
-from operator import index
+from operator import index, length_hint
 from typing import Any
 
-from squall.engine.api.columns import ColumnBatch
+from squall.engine.api.columns import ColumnBatch, Row
 from squall.engine.api.failure import FAILED, Failure
 from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.api.tuple import Anchors, Run, Tuple
@@ -172,16 +172,30 @@ class BasicCollector:
         self.anchoring = Anchoring((0,))
         """Of the runs of the batch at hand."""
         self.key = 0
-        """The run at hand, by its number. Set by the executor before each tuple."""
+        """The run at hand, by its number. Set by the executor before each tuple, if the bolt has a stream."""
+        self._rows_left: Iterator[Row] = iter(())
+        self._batch: Batch | None = None
+        """The batch at hand, if `key` is not set."""
         self.noted: list[OpenBatch] = []
         """The batches that hold emits since `begin`."""
         self._note = partial(emitter.outbox.note, noted=self.noted)
 
-    def begin(self, batch: Batch) -> Iterator[int] | None:
-        """Take up the batch that is about to be executed; returns the run of each row, None if all are of one."""
+    def begin(self, batch: Batch) -> tuple[Iterator[Row], Iterator[int] | None]:
+        """Take up the batch that is about to be executed; returns its rows and the run of each, which `key` is set to;
+        None if all are of one, or if nothing is emitted, so that the run is asked for only after an error."""
         self.anchoring = anchoring_of(batch)
         self.key = 0
-        return None if batch.run_count == 1 else iter(batch.run_rows.owners())
+        self._rows_left = rows = iter(batch.rows)
+        # What is left of columns cannot be counted.
+        self._batch = batch if not self.emitter.streams and type(batch.rows) is list else None
+        return rows, None if self._batch is not None or batch.run_count == 1 else iter(batch.run_rows.owners())
+
+    def run_at_hand(self) -> int:
+        """The number of the run of the tuple at hand."""
+        if self._batch is None:
+            return self.key
+        row = len(self._batch.rows) - 1 - length_hint(self._rows_left)
+        return bisect_right(self._batch.run_rows.ends, row)
 
     def end(self) -> None:
         """Anchor what was emitted since `begin`."""
@@ -189,7 +203,7 @@ class BasicCollector:
 
     def trees(self) -> Sequence[int]:
         """Roots of the trees of the tuple at hand; 0 stands for none."""
-        return self.anchoring.trees_of(self.key)
+        return self.anchoring.trees_of(self.run_at_hand())
 
     def emit(self, values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
         """Emit one tuple; returns the ids of the tasks it goes to."""

@@ -97,12 +97,4 @@ class Note:
 
 StoreChange = StoreTopology | StoreAssignment | StoreRestart | DeleteTopology | RemoveUnknown
 """The instructions that change the store."""
-NimbusInstruction = (
-    StoreChange
-    | CreateBoard
-    | RemoveBoard
-    | DropSuccessor
-    | SendAssignNode
-    | EndWorker
-    | Note
-)
+NimbusInstruction = StoreChange | CreateBoard | RemoveBoard | DropSuccessor | SendAssignNode | EndWorker | Note

@@ -38,13 +38,13 @@ def batch_of(
 
 
 class Lab(Rig):
-    """spout -> bolt-1 -> a sink that keeps everything; batches are put in front of bolt-1 by hand."""
+    """spout -> bolt-1 -> a sink that keeps everything; batches are put in front of bolt-1 by hand. `last`: no sink."""
 
-    def __init__(self, bolt: Does | DoesBasic, **settings: Any) -> None:
+    def __init__(self, bolt: Does | DoesBasic, last: bool = False, **settings: Any) -> None:
         self.spout = Feeder(("value",))
         self.sink = Does(keeps)
-        bolt.outputs = ("value",)
-        super().__init__(chain(self.spout, bolt, self.sink), **settings)
+        bolt.outputs = () if last else ("value",)
+        super().__init__(chain(self.spout, bolt, *(() if last else (self.sink,))), **settings)
         self.bolt = self.user("bolt-1")
         self.at = self.plan.tasks_of("bolt-1")[0]
         self.source = self.plan.tasks_of("spout")[0]

@@ -171,9 +171,9 @@ def test_each_tuple_of_a_run_can_be_failed_on_its_own(position: int) -> None:
     assert (lab.stats().acked, lab.stats().failed) == (3, 1)
 
 
-@pytest.mark.parametrize("basic", [True, False])
-@pytest.mark.parametrize("position", [0, 1, 2])
-def test_failed_tuple_fails_one_tree_and_the_rest_is_executed(position: int, basic: bool) -> None:
+@pytest.mark.parametrize(("basic", "last"), [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize("position", [0, 1, 2, 3])
+def test_failed_tuple_fails_one_tree_and_the_rest_is_executed(position: int, basic: bool, last: bool) -> None:
     def fails(tup: Tuple) -> None:
         if tup[0] == "x":
             raise FailedTuple("cannot parse x")
@@ -182,15 +182,15 @@ def test_failed_tuple_fails_one_tree_and_the_rest_is_executed(position: int, bas
         fails(tup)
         acks(bolt, tup)
 
-    lab = Lab(DoesBasic(lambda bolt, tup, collector: fails(tup)) if basic else Does(plain))
+    lab = Lab(DoesBasic(lambda bolt, tup, collector: fails(tup)) if basic else Does(plain), last)
     lab.tree(R1, E1)
     lab.tree(R2, E2)
-    values = ["a", "a", "a"]
+    values, (failed, other) = list("aaab"), (R1, R2) if position < 3 else (R2, R1)
     values[position] = "x"
-    lab.receive("".join(values) + "b", (R1, E1, 3), (R2, E2, 1))
-    assert lab.bolt.seen == [(value,) for value in (*values, "b")]
-    assert lab.spout.failures == [(R1, Failure("failed", "bolt-1", lab.at, "node-1:6700", "cannot parse x"))]
-    assert lab.spout.acked == [R2]
+    lab.receive("".join(values), (R1, E1, 3), (R2, E2, 1))
+    assert lab.bolt.seen == [(value,) for value in values]
+    assert lab.spout.failures == [(failed, Failure("failed", "bolt-1", lab.at, "node-1:6700", "cannot parse x"))]
+    assert lab.spout.acked == [other]
     stats = lab.stats()
     assert (stats.executed, stats.acked, stats.failed, stats.errors) == (4, 3, 1, 0)
 
