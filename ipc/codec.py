@@ -10,7 +10,7 @@ wherever they are, `bytes` and `bytearray` that are values of a tuple themselves
 way to take them out).
 
 A memoryview is sent as `bytes`. A value whose class raises while it is rebuilt costs its own tuple only: see
-`ipc.rescue`.
+`ipc.partial_decode`.
 
 Relies on: decoding only what a worker of the same topology sent (pickle executes what it is told to; see PROTOCOL.md).
 """
@@ -33,7 +33,7 @@ from squall.engine.flow.parcel import Acks, BlockAcks, Parcel
 from squall.engine.flow.row_counts import RowCounts
 from squall.engine.foreign.picklable import why_no_bytes
 from squall.engine.foreign.text import text_of_error
-from squall.ipc.rescue import Broken, rescue
+from squall.ipc.partial_decode import Broken, rescue
 
 OUT_OF_BAND_BYTES = 64 * 1024
 """Smaller buffers stay in the stream: a descriptor and a second copy would cost more (measured)."""

@@ -47,7 +47,7 @@ import time
 from pathlib import Path
 
 from squall.engine.errors import ClusterError, UsageError
-from squall.ipc import text_seed
+from squall.ipc import hash_seed
 from squall.ipc.private import make_directory, naming
 from squall.ipc.run_parent import (
     BACK_POINTER,
@@ -160,7 +160,7 @@ class RunDir:
         make_directory(self.durable)
         for name in _DURABLE:
             (self.durable / name).mkdir(mode=0o700, exist_ok=True)
-        text_seed.make(self.durable / text_seed.FILE_NAME, self.nimbus_db)
+        hash_seed.make(self.durable / hash_seed.FILE_NAME, self.nimbus_db)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RunDir:
@@ -239,9 +239,9 @@ class RunDir:
             raise ClusterError(f"key file {self.key_file} has {len(key)} bytes, must have {KEY_BYTES}")
         return key
 
-    def text_seed(self) -> int:
+    def hash_seed(self) -> int:
         """The seed by which all processes of the cluster hash text."""
-        return text_seed.read(self.durable / text_seed.FILE_NAME)
+        return hash_seed.read(self.durable / hash_seed.FILE_NAME)
 
     # ---- paths ----
 

@@ -13,6 +13,7 @@ from squall.on_demand import TYPE_CHECKING, on_demand
 
 # For type checkers; `X as X` makes X a name of this package.
 if TYPE_CHECKING:
+    from squall.engine.api.acked_prefix import AckedPrefix as AckedPrefix
     from squall.engine.api.async_component import AsyncBolt as AsyncBolt
     from squall.engine.api.async_component import AsyncSpout as AsyncSpout
     from squall.engine.api.builder import BoltDeclarer as BoltDeclarer
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from squall.engine.api.hooks import SpoutAckInfo as SpoutAckInfo
     from squall.engine.api.hooks import SpoutFailInfo as SpoutFailInfo
     from squall.engine.api.hooks import TaskHook as TaskHook
-    from squall.engine.api.prefix import AckedPrefix as AckedPrefix
     from squall.engine.api.replaying import ReplayingSpout as ReplayingSpout
     from squall.engine.api.stream import Emit as Emit
     from squall.engine.api.stream import Stream as Stream
@@ -76,7 +76,7 @@ _HOMES = {
     "engine.api.functions": "bolt",
     "engine.api.function_spout": "spout",
     "engine.api.hooks": "BoltAckInfo BoltExecuteInfo BoltFailInfo EmitInfo SpoutAckInfo SpoutFailInfo TaskHook",
-    "engine.api.prefix": "AckedPrefix",
+    "engine.api.acked_prefix": "AckedPrefix",
     "engine.api.replaying": "ReplayingSpout",
     "engine.api.stream": "Emit Stream",
     "engine.api.topology": "Topology",

@@ -19,8 +19,8 @@ import os
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from squall.engine.api.acked_prefix import AckedPrefix, PositionFile
 from squall.engine.api.functions import Function, OfFunction, Streams, name_of, outputs_of
-from squall.engine.api.prefix import AckedPrefix, PositionFile
 from squall.engine.api.replaying import Record, ReplayingSpout
 from squall.engine.api.stream import Emit, Outputs
 from squall.engine.clock import NS_PER_SEC

@@ -27,15 +27,15 @@ from squall.engine.core.blocking import BlockingExecutor
 from squall.engine.core.blocking_spout import BlockingSpoutExecutor, BlockingSpoutTask, Emits
 from squall.engine.core.emit_paths import use_fast_emit, watch_batches, watch_rows
 from squall.engine.core.executor import SLICE_NS, AnyBolt, BoltExecutor, BoltTask, TaskCrashed, call_for, entry_of
-from squall.engine.core.pending_limit import PendingLimit
-from squall.engine.core.spout_executor import TURN_NS, SpoutExecutor, SpoutTask
-from squall.engine.core.surroundings import Surroundings
-from squall.engine.core.watching import (
+from squall.engine.core.hook_calls import (
     watch_answers,
     watched_basic_execute,
     watched_batch_execute,
     watched_execute,
 )
+from squall.engine.core.pending_limit import PendingLimit
+from squall.engine.core.spout_executor import TURN_NS, SpoutExecutor, SpoutTask
+from squall.engine.core.surroundings import Surroundings
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.errors import ComponentError, SquallError
 from squall.engine.flow.bolt_collectors import BasicCollector, BatchCollector, BoltCollector

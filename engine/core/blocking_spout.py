@@ -69,7 +69,7 @@ class Emits:
         self.attempts = messages.attempts
         self.now_ns = messages.now_ns
         self.spout = messages.spout
-        """Told of answers, by the thread: the user's object, or a wrapper around it (see `engine.core.watching`)."""
+        """Told of answers, by the thread: the user's object, or a wrapper around it (see `engine.core.hook_calls`)."""
         self.emitted: Sequence[Any] = ()
         """Message ids of the trees that are not entered yet."""
         self.set_aside: list[Callable[[], None]] = []

@@ -111,9 +111,9 @@ class BoltTask:
         self.task = task
         self.user = user
         self.execute: Callable[..., Any] = entry_of(user)
-        """The user's method, or a wrapper around it (see `engine.core.watching`)."""
+        """The user's method, or a wrapper around it (see `engine.core.hook_calls`)."""
         self.genuine: Callable[..., Any] | None = None
-        """`execute` without tampering (see `engine.core.watching`), once that is needed."""
+        """`execute` without tampering (see `engine.core.hook_calls`), once that is needed."""
         self.noted: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
         """Of a task with a thread of its own: wraps an `execute` so that the thread's watch sees each call."""
         self.execute_name = "execute_batch" if isinstance(user, BatchBolt) else "execute"

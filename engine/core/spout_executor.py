@@ -81,7 +81,7 @@ class SpoutTask:
         self.returned: Callable[[Any], None] = Returned(component, task, "next_tuple")
         """Called with the value that `next_tuple` returns, unless it is None."""
         self.asks: Callable[[], Any] | None = None
-        """Called in place of `next_tuple` while the task is tampered with (see `engine.core.watching`)."""
+        """Called in place of `next_tuple` while the task is tampered with (see `engine.core.hook_calls`)."""
         self.may_wait = False
         """True if `next_tuple` may wait, though all spouts run in turn."""
         self._done_at = -1

@@ -9,7 +9,7 @@ Guarantees
       type alone.
 
 Relies on: an id recognised by its content not being changed while its message is open, and its pickle holding what
-tells it from others; the cluster's seed of text (`ipc.text_seed`) for the order of sets.
+tells it from others; the cluster's seed of text (`ipc.hash_seed`) for the order of sets.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ class BatchAnswers(Spout):
 
     def __init__(self, spout: BatchSpout) -> None:
         self.spout = spout
-        """The user's object, or a wrapper around it (see `engine.core.watching`)."""
+        """The user's object, or a wrapper around it (see `engine.core.hook_calls`)."""
         self._acked: list[Any] = []
         self._failed: list[Any] = []
         self._failures: list[Failure] = []

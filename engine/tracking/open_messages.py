@@ -57,7 +57,7 @@ class OpenMessages:
     ) -> None:
         self._task = task
         self.spout = spout
-        """Told of answers: the user's object, or a wrapper around it (see `engine.core.watching`)."""
+        """Told of answers: the user's object, or a wrapper around it (see `engine.core.hook_calls`)."""
         self.init_block: InitBlock | None = None
         """Tells the acker of a new block; None: trees must not be entered in blocks."""
         self.now_ns = now_ns

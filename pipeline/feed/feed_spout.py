@@ -30,7 +30,7 @@ from operator import length_hint
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from squall.engine.api.prefix import position_line
+from squall.engine.api.acked_prefix import position_line
 from squall.engine.api.replaying import Record, ReplayingSpout
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ClusterError, UsageError

@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from squall.engine.api.prefix import PositionFile
+from squall.engine.api.acked_prefix import PositionFile
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ClusterError
 from squall.engine.foreign.text import text_of_error

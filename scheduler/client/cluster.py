@@ -24,7 +24,7 @@ from squall.scheduler.client.topology_code import is_installed, pack, submit
 from squall.scheduler.common.messages import TopologyRecord
 from squall.scheduler.faults.fault import Fault, Value
 from squall.scheduler.faults.in_force import FaultInForce
-from squall.scheduler.records.remains import left_by_earlier
+from squall.scheduler.records.topology_files import left_by_earlier
 
 
 class ClusterUse:

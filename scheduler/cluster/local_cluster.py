@@ -35,7 +35,7 @@ from squall.scheduler.cluster.keeper_process import KeeperProcess
 from squall.scheduler.cluster.starting import check_cluster, start_cluster
 from squall.scheduler.cluster.stopping import stop_bound
 from squall.scheduler.records.dead_letters import DeadLetters
-from squall.scheduler.records.remains import keep_dead_letters
+from squall.scheduler.records.topology_files import keep_dead_letters
 
 _STOP_GRACE_SECS = 5.0
 """Longest time for workers' `close` and `cleanup` before they are killed."""

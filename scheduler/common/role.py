@@ -26,7 +26,7 @@ import psutil
 from setproctitle import getproctitle, setproctitle
 
 from squall.engine.errors import ClusterError, UsageError
-from squall.ipc import text_seed
+from squall.ipc import hash_seed
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.process import open_pidfd, send_signal
 
@@ -172,4 +172,4 @@ def role_of(process: psutil.Process) -> Role | None:
 
 def daemon_environment(run_dir: RunDir) -> dict[str, str]:
     """A daemon's environment: that of this process, the mark, and the seed of its cluster."""
-    return {**os.environ, RUN_DIR_MARK: str(run_dir.path), **text_seed.environment(run_dir.text_seed())}
+    return {**os.environ, RUN_DIR_MARK: str(run_dir.path), **hash_seed.environment(run_dir.hash_seed())}

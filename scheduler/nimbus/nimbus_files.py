@@ -36,7 +36,7 @@ from squall.scheduler.common.code_store import CodeStore
 from squall.scheduler.common.messages import Assignment, SubmitTopology, TopologyRecord
 from squall.scheduler.nimbus.instruction import CreateBoard
 from squall.scheduler.nimbus.topology_life import TopologyLife
-from squall.scheduler.records.remains import left_by_earlier
+from squall.scheduler.records.topology_files import left_by_earlier
 from squall.scheduler.records.topology_view import TopologyView
 from squall.scheduler.records.worker_ledger import read_entry
 

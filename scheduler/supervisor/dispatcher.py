@@ -26,6 +26,7 @@ from squall.scheduler.common.messages import SetStatus, SlotChanged, StopWorker,
 from squall.scheduler.common.python_stacks import DUMP_SIGNAL, log_size, python_stack
 from squall.scheduler.faults.daemon_faults import DaemonFaults
 from squall.scheduler.records.worker_ledger import WorkerLedger
+from squall.scheduler.supervisor.death_judge import DeathJudge
 from squall.scheduler.supervisor.decisions import Order, Supervisor
 from squall.scheduler.supervisor.forking_parent import ForkingParent
 from squall.scheduler.supervisor.instruction import (
@@ -43,7 +44,6 @@ from squall.scheduler.supervisor.instruction import (
 )
 from squall.scheduler.supervisor.nimbus_link import NimbusLink
 from squall.scheduler.supervisor.node_boards import NodeBoards
-from squall.scheduler.supervisor.prospects import Prospects
 from squall.scheduler.supervisor.worker_watch import WorkerWatch
 
 log = logging.getLogger(__name__)
@@ -194,7 +194,7 @@ class SupervisorParts:
     node: str
     supervisor: Supervisor
     boards: NodeBoards
-    prospects: Prospects
+    judge: DeathJudge
     server: ControlServer
     nimbus: NimbusLink
     forking_parent: ForkingParent

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import zmq
 
 from squall.engine.errors import ClusterError
-from squall.ipc import text_seed
+from squall.ipc import hash_seed
 from squall.scheduler.common.messages import WorkerBoot
 from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions
 from squall.scheduler.common.role import MODULES, RoleKind, interpreter
@@ -65,7 +65,7 @@ class ForkingParent:
         self._started_at = 0.0
         self._start_at: float | None = None
         # A fork hashes text as this process does.
-        self._start(now, forked=text_seed.of_process() == seed)
+        self._start(now, forked=hash_seed.of_process() == seed)
 
     @property
     def fd(self) -> int:
@@ -142,7 +142,7 @@ class ForkingParent:
             else:
                 self._child = subprocess.Popen(
                     [*interpreter(_MODULE), *arguments], stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()],
-                    start_new_session=True, env={**os.environ, **text_seed.environment(self._seed)},
+                    start_new_session=True, env={**os.environ, **hash_seed.environment(self._seed)},
                 )
         except (OSError, ClusterError) as error:
             ours.close()

@@ -63,7 +63,7 @@ class SupervisorLoop:
         self._parts = parts
         self._supervisor = parts.supervisor
         self._boards = parts.boards
-        self._prospects = parts.prospects
+        self._judge = parts.judge
         self._nimbus = parts.nimbus
         self._forking_parent = parts.forking_parent
         self._faults = parts.faults
@@ -330,7 +330,7 @@ class SupervisorLoop:
     def _forget_others(self) -> None:
         assignments = self._supervisor.assignments()
         self._boards.keep_only(assignments)
-        self._prospects.keep_only({topology_id for topology_id, _ in assignments})
+        self._judge.keep_only({topology_id for topology_id, _ in assignments})
 
     def _look_for_stuck(self, now: float) -> None:
         """Find workers that live but do not turn their loop: they hold up all others, and are replaced."""

@@ -33,13 +33,13 @@ from squall.scheduler.common.restart_policy import RestartPolicyOptions
 from squall.scheduler.common.role import RoleKind, check_node_name
 from squall.scheduler.faults.daemon_faults import DaemonFaults
 from squall.scheduler.records.worker_ledger import BEGIN, WorkerLedger
+from squall.scheduler.supervisor.death_judge import DeathJudge, DeathLimits
 from squall.scheduler.supervisor.decisions import Supervisor
 from squall.scheduler.supervisor.dispatcher import SupervisorParts
 from squall.scheduler.supervisor.forking_parent import WORKER_ENTRY, ForkingParent
 from squall.scheduler.supervisor.loop import SupervisorLoop
 from squall.scheduler.supervisor.nimbus_link import NimbusLink
 from squall.scheduler.supervisor.node_boards import NodeBoards
-from squall.scheduler.supervisor.prospects import ProspectOptions, Prospects
 from squall.scheduler.supervisor.slot import Slot
 from squall.scheduler.supervisor.worker_life import SlotAddress, SlotOptions
 from squall.scheduler.supervisor.worker_watch import WorkerWatch
@@ -95,12 +95,12 @@ def _loop(options: argparse.Namespace, closing: contextlib.ExitStack) -> Supervi
     boards = NodeBoards(run_dir)
     closing.callback(boards.keep_only, ())
     # Before the ZeroMQ context: no process that has one may fork.
-    forking_parent = ForkingParent(poller, node, options.entry, rng, time.monotonic(), run_dir.text_seed())
-    limits = ProspectOptions(RestartPolicyOptions(max_deaths=options.max_deaths))
-    prospects = Prospects(limits, rng, boards.totals)
+    forking_parent = ForkingParent(poller, node, options.entry, rng, time.monotonic(), run_dir.hash_seed())
+    limits = DeathLimits(RestartPolicyOptions(max_deaths=options.max_deaths))
+    judge = DeathJudge(limits, rng, boards.totals)
     slots = [
         Slot(
-            SlotAddress(str(run_dir.path), node, port), SlotOptions(), prospects, boards.last_incarnation,
+            SlotAddress(str(run_dir.path), node, port), SlotOptions(), judge, boards.last_incarnation,
             boards.nearer, boards.unended, boards.opening,
         )
         for port in options.ports
@@ -122,7 +122,7 @@ def _loop(options: argparse.Namespace, closing: contextlib.ExitStack) -> Supervi
     ledger = WorkerLedger(run_dir, node)
     ledger.note_step(SlotChanged(node, 0, "", 0, BEGIN, os.getpid(), time.monotonic()))
     parts = SupervisorParts(
-        node=node, supervisor=Supervisor(slots), boards=boards, prospects=prospects, server=server, nimbus=nimbus,
+        node=node, supervisor=Supervisor(slots), boards=boards, judge=judge, server=server, nimbus=nimbus,
         forking_parent=forking_parent, watch=watch, ledger=ledger, faults=DaemonFaults(run_dir, node),
         run_dir=run_dir,
     )

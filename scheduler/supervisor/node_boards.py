@@ -26,8 +26,8 @@ from squall.ipc.board import (
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.messages import SlotAssignment
 from squall.scheduler.records.topology_view import TopologyView
+from squall.scheduler.supervisor.death_judge import Totals
 from squall.scheduler.supervisor.instruction import SetBoard, SetVerdict
-from squall.scheduler.supervisor.prospects import Totals
 
 
 class NodeBoards:

@@ -7,7 +7,7 @@ Guarantees
     * A transition that makes no sense raises, with the slot's history.
 
 Relies on: its caller to carry out the returned instructions in order, and to bring the answers back as events;
-`scheduler.supervisor.prospects` to judge each death.
+`scheduler.supervisor.death_judge` to judge each death.
 
 Pure: no I/O, no clock; `last_incarnation`, `nearer`, `unended` and `opening` read the status board. Thread: the
 supervisor's loop.
@@ -34,8 +34,8 @@ from squall.scheduler.common.messages import SlotAssignment, WorkerBoot
 from squall.scheduler.common.process import describe_status
 from squall.scheduler.common.restart_policy import GiveUp
 from squall.scheduler.supervisor import instruction as do
+from squall.scheduler.supervisor.death_judge import DeathJudge, DeathVerdict
 from squall.scheduler.supervisor.instruction import Instruction
-from squall.scheduler.supervisor.prospects import DeathVerdict, Prospects
 from squall.scheduler.supervisor.worker_life import (
     ALIVE,
     NOTHING_LEFT,
@@ -59,7 +59,7 @@ class Slot:
         self,
         address: SlotAddress,
         options: SlotOptions,
-        prospects: Prospects,
+        judge: DeathJudge,
         last_incarnation: Callable[[SlotAssignment], int],
         nearer: Callable[[SlotAssignment], bool] = lambda work: False,
         unended: Callable[[SlotAssignment], int] = lambda work: 0,
@@ -76,7 +76,7 @@ class Slot:
         self.life = WorkerLife(incarnation=0, status="")
         self.history: deque[str] = deque(maxlen=HISTORY_LIMIT)
         self._options = options
-        self._prospects = prospects
+        self._judge = judge
         self._last_incarnation = last_incarnation
         self._nearer = nearer
         self._unended = unended
@@ -141,7 +141,7 @@ class Slot:
         out: list[Instruction] = [self._board(DEAD)]
         if not same_work(work, self.target):
             return [*out, self._report("died", now, reason=reason), *self._vacate(now)]
-        verdict = self._prospects.fork_refused(self.address.port, work)
+        verdict = self._judge.fork_refused(self.address.port, work)
         out += [self._say(verdict.deaths, verdict.hopeless), self._report("died", now, reason=reason)]
         return out + self._follow(verdict, now, reason)
 
@@ -230,7 +230,7 @@ class Slot:
 
     def review(self) -> list[Instruction]:
         """Take back that the topology is hopeless if it has made progress. Called once per sweep."""
-        if self.work is None or not self._said_hopeless or self._prospects.is_hopeless(self.work):
+        if self.work is None or not self._said_hopeless or self._judge.is_hopeless(self.work):
             return []
         return [self._say(0, hopeless=False)]
 
@@ -240,7 +240,7 @@ class Slot:
         """An empty slot takes up its target."""
         if self.target is None:
             return []
-        self._prospects.begin(self.address.port)
+        self._judge.begin(self.address.port)
         self.life = WorkerLife(incarnation=0, status="")
         out = self._report_unended(self.target, now)
         return out + (self._stay_failed(now) if self.address.gave_up(self.target) else self._fork(now))
@@ -278,7 +278,7 @@ class Slot:
         """Follow changes of the topology's record that keep the work: an operator's reset, the status."""
         if self.work is None or self.target is None or self.work.topology.resets == self.target.topology.resets:
             return self._follow_status()
-        self._prospects.reset(self.address.port, self.target)
+        self._judge.reset(self.address.port, self.target)
         follow = self._follow_status()
         return self._vacate(now) if self.state in (SlotState.BACKOFF, SlotState.FAILED) else follow
 
@@ -325,7 +325,7 @@ class Slot:
         if not same_work(work, self.target):
             return [self._report("died", now, reason, error), *self._vacate(now)]
         lived_secs = now - self.life.forked_at
-        verdict = self._prospects.died(self.address.port, work, now, lived_secs, bool(error), self.life.excused)
+        verdict = self._judge.died(self.address.port, work, now, lived_secs, bool(error), self.life.excused)
         self.life.excused = verdict.excused
         said = self._say(verdict.deaths, verdict.hopeless)
         return [said, self._report("died", now, reason, error), *self._follow(verdict, now, reason)]

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from squall.engine.api.tuple import Tuple
-from squall.engine.core.watching import Before, tamper
+from squall.engine.core.hook_calls import Before, tamper
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.errors import ClusterError
 from squall.engine.foreign.text import plain

@@ -19,7 +19,7 @@ from squall.scheduler.client.standing import open_cluster, patient_client
 from squall.scheduler.common.code_store import CodeStore
 from squall.scheduler.common.messages import TopologyRecord
 from squall.scheduler.nimbus.store import kept_topologies
-from squall.scheduler.records.remains import Remains, remains
+from squall.scheduler.records.topology_files import TopologyFiles, topology_files
 
 
 @click.command("clean")
@@ -40,7 +40,7 @@ def clean_command(
     if dead_letters and not remove:
         raise UsageError("--dead-letters says what may be removed: give --remove as well")
     with _topologies(directory) as (run_dir, records, unknown), CodeStore(run_dir.code).alone():
-        every = remains(run_dir, records)
+        every = topology_files(run_dir, records)
         if remove and unknown:
             raise UsageError(
                 f"the store does not know {', '.join(unknown)}, so nothing is known to be gone; "
@@ -78,11 +78,11 @@ def _topologies(directory: str | None) -> Iterator[tuple[RunDir, list[TopologyRe
         yield run_dir, cluster.topologies, cluster.unknown
 
 
-def _age(one: Remains, now: float) -> float:
+def _age(one: TopologyFiles, now: float) -> float:
     return max(0.0, now - one.changed_unix_secs)
 
 
-def _row(one: Remains, now: float, removed: bool) -> dict[str, object]:
+def _row(one: TopologyFiles, now: float, removed: bool) -> dict[str, object]:
     return {
         "name": one.name, "kind": one.kind, "path": str(one.path), "bytes": one.bytes,
         "unchanged_secs": round(_age(one, now), 1), "dead_letters": one.dead_letters,
@@ -90,7 +90,7 @@ def _row(one: Remains, now: float, removed: bool) -> dict[str, object]:
     }
 
 
-def _text(found: list[Remains], now: float, remove: bool, kept: int) -> list[Block]:
+def _text(found: list[TopologyFiles], now: float, remove: bool, kept: int) -> list[Block]:
     if not found:
         return ["nothing is left of topologies that are gone"]
     head = ["topology", "what", "KiB", "unchanged h", "dead letters", "path"]

@@ -16,7 +16,7 @@ from squall.engine.plural import plural
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.standing import DIRECTORY_VARIABLE
 from squall.scheduler.records.dead_letters import DeadLetter, DeadLetters
-from squall.scheduler.records.remains import find_dead_letters
+from squall.scheduler.records.topology_files import find_dead_letters
 
 _EXIT_DAMAGED = 1
 _VALUES_SHOWN, _ERROR_SHOWN = 32, 80

@@ -30,7 +30,7 @@ from squall.scheduler.client.standing import replace_named
 from squall.scheduler.client.topology_code import submit
 from squall.scheduler.common.messages import TopologyRecord, TopologyState
 from squall.scheduler.nimbus.submission import check_topology_name
-from squall.scheduler.records.remains import left_by_earlier
+from squall.scheduler.records.topology_files import left_by_earlier
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from squall.engine.api.acked_prefix import AckedPrefix
 from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.collectors import BasicCollector, SpoutCollector
 from squall.engine.api.component import BasicBolt
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.failure import FRAME_DAMAGED, FRAME_LOST, TIMEOUT, WORKER_DIED, Failure
-from squall.engine.api.prefix import AckedPrefix
 from squall.engine.api.replaying import ReplayingSpout
 from squall.engine.api.topology import Topology
 from squall.engine.api.tuple import Tuple

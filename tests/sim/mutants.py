@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from squall.engine.api.acked_prefix import AckedPrefix
 from squall.engine.api.component import Spout
 from squall.engine.api.failure import Failure
-from squall.engine.api.prefix import AckedPrefix
 from squall.engine.api.tuple import Run
 from squall.engine.core.surroundings import Parts as CoreParts
 from squall.engine.flow.outbox import Outbox

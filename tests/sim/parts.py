@@ -13,7 +13,7 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-from squall.engine.api.prefix import AckedPrefix
+from squall.engine.api.acked_prefix import AckedPrefix
 from squall.engine.core.surroundings import PRODUCT
 from squall.engine.core.surroundings import Parts as CoreParts
 from squall.engine.core.turn import Sending, Turn

@@ -24,9 +24,9 @@ from squall.scheduler.common.messages import (
     WorkerReady,
 )
 from squall.scheduler.supervisor import instruction as order
+from squall.scheduler.supervisor.death_judge import DeathJudge, DeathLimits
 from squall.scheduler.supervisor.decisions import Order, Supervisor
 from squall.scheduler.supervisor.nimbus_link import Departure
-from squall.scheduler.supervisor.prospects import ProspectOptions, Prospects
 from squall.scheduler.supervisor.slot import Slot
 from squall.scheduler.supervisor.worker_life import SlotAddress, SlotOptions
 from tests.sim.invariants import GIVEN_WHILE_LEAVING, InvariantBrokenError
@@ -74,10 +74,10 @@ class SupervisorDaemon(Actor):
         self._timers: dict[int, float] = {}
         self._boards: dict[tuple[str, int], Board] = {}
         """Those that it has mapped, whether or not their files are still there."""
-        prospects = Prospects(ProspectOptions(), machine.rng)
+        judge = DeathJudge(DeathLimits(), machine.rng)
         slots = [
             Slot(
-                SlotAddress("/nowhere", self.node, port), SlotOptions(), prospects,
+                SlotAddress("/nowhere", self.node, port), SlotOptions(), judge,
                 lambda work: self._row(work).incarnation, lambda work: False, self._unended,
             )
             for port in self.ports

@@ -10,7 +10,7 @@ import pytest
 import zmq
 
 from squall.engine.api.tuple import Tuple
-from squall.engine.core.watching import tamper
+from squall.engine.core.hook_calls import tamper
 from squall.engine.errors import ClusterError, ProtocolError
 from squall.ipc.control import ControlClient, ControlServer, Incoming
 from squall.ipc.envelope import Envelope, Sealer, open_envelope, sign

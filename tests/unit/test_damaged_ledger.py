@@ -13,7 +13,7 @@ from squall.cli.dead_letters import dead_letters
 from squall.engine.api.failure import Failure
 from squall.ipc.rundir import RunDir
 from squall.scheduler.records.dead_letters import LEDGER, DeadLetters
-from squall.scheduler.records.remains import keep_dead_letters
+from squall.scheduler.records.topology_files import keep_dead_letters
 
 WHY = Failure("exception", "bad", 3, "node-1:6700", "ValueError: no", 5)
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from squall.engine.api.prefix import AckedPrefix
+from squall.engine.api.acked_prefix import AckedPrefix
 from squall.engine.errors import UsageError
 
 

@@ -20,6 +20,7 @@ from squall.scheduler.common.messages import (
     WorkerReady,
 )
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
+from squall.scheduler.supervisor.death_judge import DeathJudge, DeathLimits, Totals
 from squall.scheduler.supervisor.decisions import Order, Supervisor
 from squall.scheduler.supervisor.dispatcher import Dispatcher, SupervisorParts
 from squall.scheduler.supervisor.instruction import (
@@ -35,7 +36,6 @@ from squall.scheduler.supervisor.instruction import (
     SetVerdict,
     Signal,
 )
-from squall.scheduler.supervisor.prospects import ProspectOptions, Prospects, Totals
 from squall.scheduler.supervisor.slot import Slot
 from squall.scheduler.supervisor.worker_life import (
     SlotAddress,
@@ -59,8 +59,8 @@ def work(
     return SlotAssignment(record, Assignment(topology, version, slots, [[] for _ in slots]), index)
 
 
-def no_jitter() -> Prospects:
-    return Prospects(ProspectOptions(RestartPolicyOptions(jitter_ratio=0.0)), random.Random(1))
+def no_jitter() -> DeathJudge:
+    return DeathJudge(DeathLimits(RestartPolicyOptions(jitter_ratio=0.0)), random.Random(1))
 
 
 def brief(instruction: Instruction) -> str:
@@ -251,10 +251,10 @@ class Node:
     def __init__(self, ports: int) -> None:
         self.now = 100.0
         self.cells: dict[tuple[str, int], int] = {}
-        prospects = no_jitter()
+        judge = no_jitter()
         self.supervisor = Supervisor([
             Slot(
-                SlotAddress("/run", "node-1", PORT + n), SlotOptions(), prospects,
+                SlotAddress("/run", "node-1", PORT + n), SlotOptions(), judge,
                 lambda w: self.cells.get((w.topology.id, w.slot_index), 0),
             )
             for n in range(ports)
@@ -375,8 +375,8 @@ def test_a_life_that_ended_while_no_supervisor_was_there_is_reported_once() -> N
 
 def test_a_topology_without_progress_is_called_hopeless_on_the_board_before_nimbus_hears_of_the_death() -> None:
     told = Totals()
-    prospects = Prospects(ProspectOptions(), random.Random(1), lambda _: told)
-    slot = Slot(SlotAddress("/run", "node-1", PORT), SlotOptions(), prospects, lambda work: 0)
+    judge = DeathJudge(DeathLimits(), random.Random(1), lambda _: told)
+    slot = Slot(SlotAddress("/run", "node-1", PORT), SlotOptions(), judge, lambda work: 0)
     slot.assign(work(), 0.0)
     assert [brief(step) for step in slot.review()] == ["0 in a row"]  # whatever an earlier supervisor wrote
     said, now = [], 0.0

@@ -10,7 +10,7 @@ from squall.engine.errors import ClusterError
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.messages import TopologyRecord
 from squall.scheduler.nimbus.nimbus_files import NimbusFiles
-from squall.scheduler.records.remains import left_by_earlier
+from squall.scheduler.records.topology_files import left_by_earlier
 
 RECORD = TopologyRecord("x-1-00000000", "x", "ACTIVE", {}, [], "", [], 0.0)
 

@@ -19,9 +19,9 @@ from squall.scheduler.common.messages import (
     SubmitTopology,
 )
 from squall.scheduler.nimbus.store import STORE_FILES, Store, StoreError, kept_topologies
+from squall.scheduler.supervisor.death_judge import DeathJudge, DeathLimits
 from squall.scheduler.supervisor.decisions import Supervisor
 from squall.scheduler.supervisor.node_boards import NodeBoards
-from squall.scheduler.supervisor.prospects import ProspectOptions, Prospects
 from squall.scheduler.supervisor.slot import Slot
 from squall.scheduler.supervisor.worker_life import SlotAddress, SlotOptions
 from tests.unit.run_dirs import COMPONENTS, NimbusHere, add_topology, files_of, nimbus_in
@@ -31,8 +31,8 @@ def registered(service: NimbusHere, holds: dict[int, str]) -> None:
     service.call("register_supervisor", RegisterSupervisor("node-1", [6700, 6701], 1, holds))
 
 
-def judge() -> Prospects:
-    return Prospects(ProspectOptions(), random.Random(1))
+def judge() -> DeathJudge:
+    return DeathJudge(DeathLimits(), random.Random(1))
 
 
 def free(service: NimbusHere) -> list[str]:

@@ -15,7 +15,7 @@ from squall.engine.api.failure import Failure
 from squall.engine.flow.parcel import Acks, Parcel
 from squall.engine.tracking.acker import Acker
 from squall.ipc.codec import OUT_OF_BAND_BYTES, decode, encode
-from squall.ipc.rescue import rescue
+from squall.ipc.partial_decode import rescue
 from tests.parcels import batch_of, content, parcel_of, random_parcel, same
 
 BIG = OUT_OF_BAND_BYTES + 1

@@ -35,7 +35,7 @@ from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy, Restar
 
 
 @dataclass(frozen=True)
-class ProspectOptions:
+class DeathLimits:
     """All limits on deaths."""
 
     restart: RestartPolicyOptions = field(default_factory=RestartPolicyOptions)
@@ -73,7 +73,7 @@ class DeathVerdict(NamedTuple):
 class _Streak:
     """The deaths of one topology on this node."""
 
-    def __init__(self, options: ProspectOptions) -> None:
+    def __init__(self, options: DeathLimits) -> None:
         self._options = options
         self._acked = self._crashes = 0
         """The totals when a message was acked last."""
@@ -108,11 +108,11 @@ class _Streak:
             self._errors += by_error
 
 
-class Prospects:
+class DeathJudge:
     """The judge of one node."""
 
     def __init__(
-        self, options: ProspectOptions, rng: random.Random,
+        self, options: DeathLimits, rng: random.Random,
         totals: Callable[[SlotAssignment], Totals] = lambda work: Totals(),
     ) -> None:
         self._options = options

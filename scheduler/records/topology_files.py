@@ -3,11 +3,11 @@
 Guarantees
     * The copy of dead letters that outlives an anonymous run directory is a run directory itself:
       `squall dead-letters X --dir` reads it, and `squall run --dir` goes on from it, with every position and count.
-    * `remains` lists nothing of a topology that is in the cluster, and no directory whose name cannot be that of a
-      topology: people keep things of their own there. Nothing is removed under a Nimbus.
+    * `topology_files` lists nothing of a topology that is in the cluster, and no directory whose name cannot be
+      that of a topology: people keep things of their own there. Nothing is removed under a Nimbus.
 
-Relies on: the workers of a topology whose state is copied having ended; the caller of `remains` excluding submissions
-meanwhile (`CodeStore.alone`), which could take up the state. Process: any of the owner's.
+Relies on: the workers of a topology whose state is copied having ended; the caller of `topology_files` excluding
+submissions meanwhile (`CodeStore.alone`), which could take up the state. Process: any of the owner's.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def find_dead_letters(topology_name: str, named: Path | None = None) -> RunDir |
 
 
 @dataclass(frozen=True)
-class Remains:
+class TopologyFiles:
     """A directory that a topology has left."""
 
     name: str
@@ -93,7 +93,7 @@ class Remains:
         shutil.rmtree(self.path)
 
 
-def remains(run_dir: RunDir, records: Collection[TopologyRecord]) -> list[Remains]:
+def topology_files(run_dir: RunDir, records: Collection[TopologyRecord]) -> list[TopologyFiles]:
     """What topologies have left that are not among these."""
     in_use = {run_dir.worker_logs(record.id) for record in records}
     in_use |= {run_dir.topology_state(record.name) for record in records}
@@ -120,10 +120,10 @@ def _dead_letters(state: Path) -> int:
     return len(letters) + len(damage) + (len(os.listdir(asked)) if asked.is_dir() else 0)
 
 
-def _measured(name: str, kind: str, path: Path, dead_letters: int) -> Remains:
+def _measured(name: str, kind: str, path: Path, dead_letters: int) -> TopologyFiles:
     files = list(_files(path))
     changed = max(one.st_mtime for one in (path.lstat(), *files))
-    return Remains(name, kind, path, sum(one.st_size for one in files), changed, dead_letters)
+    return TopologyFiles(name, kind, path, sum(one.st_size for one in files), changed, dead_letters)
 
 
 def _files(path: Path) -> Iterator[os.stat_result]:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from squall.engine.errors import ClusterError, UsageError
+from squall.ipc.hash_seed import FILE_NAME, VARIABLE, of_process
 from squall.ipc.rundir import RunDir
-from squall.ipc.text_seed import FILE_NAME, VARIABLE, of_process
 from squall.scheduler.common.role import daemon_environment
 
 
@@ -19,10 +19,10 @@ def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDir:
 
 
 def test_a_cluster_keeps_its_seed(run_dir: RunDir) -> None:
-    seed = run_dir.text_seed()
+    seed = run_dir.hash_seed()
     assert 0 < seed < 1 << 32
     (run_dir.path / "key").unlink()
-    assert RunDir.create(run_dir.path).text_seed() == seed
+    assert RunDir.create(run_dir.path).hash_seed() == seed
     assert daemon_environment(run_dir)[VARIABLE] == str(seed)
 
 
@@ -30,7 +30,7 @@ def test_a_cluster_keeps_its_seed(run_dir: RunDir) -> None:
 def test_a_user_may_choose_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, taken: int) -> None:
     monkeypatch.setenv(VARIABLE, given)
     run_dir = RunDir.create(tmp_path / "c")
-    assert run_dir.text_seed() == taken
+    assert run_dir.hash_seed() == taken
     # Later processes of the cluster follow the file.
     monkeypatch.setenv(VARIABLE, "5")
     assert daemon_environment(run_dir)[VARIABLE] == given
@@ -44,8 +44,8 @@ def test_what_is_no_seed_is_not_taken(given: str) -> None:
 def test_one_that_is_lost_is_drawn_again_only_without_a_store(run_dir: RunDir) -> None:
     (run_dir.path / FILE_NAME).unlink()
     with pytest.raises(ClusterError, match=r"text\.seed is lost"):
-        run_dir.text_seed()
-    RunDir.create(run_dir.path).text_seed()
+        run_dir.hash_seed()
+    RunDir.create(run_dir.path).hash_seed()
     (run_dir.path / FILE_NAME).unlink()
     run_dir.nimbus_db.touch()
     with pytest.raises(UsageError, match=r"text\.seed is lost: .* put back a copy"):

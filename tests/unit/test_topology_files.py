@@ -13,9 +13,9 @@ from squall.engine.errors import ClusterError
 from squall.ipc.rundir import LETTER_REQUESTS, RunDir
 from squall.scheduler.common.code_store import CodeStore
 from squall.scheduler.common.messages import TopologyRecord
-from squall.scheduler.records import remains as records
+from squall.scheduler.records import topology_files as records
 from squall.scheduler.records.dead_letters import LEDGER
-from squall.scheduler.records.remains import keep_dead_letters, remains
+from squall.scheduler.records.topology_files import keep_dead_letters, topology_files
 
 HERE = TopologyRecord("here-2-00000000", "here", "ACTIVE", {}, [], "", [], 0.0)
 
@@ -37,7 +37,7 @@ def run_dir(tmp_path: Path) -> RunDir:
 
 
 def test_what_is_in_the_cluster_is_not_listed(run_dir: RunDir) -> None:
-    found = {(one.name, one.kind): one for one in remains(run_dir, [HERE])}
+    found = {(one.name, one.kind): one for one in topology_files(run_dir, [HERE])}
     assert {key: one.dead_letters for key, one in found.items()} == {
         ("here", "logs"): 0, ("gone", "logs"): 0, ("gone", "state"): 0, ("letters", "state"): 1, ("asked", "state"): 1,
     }
@@ -49,19 +49,19 @@ def test_what_is_in_the_cluster_is_not_listed(run_dir: RunDir) -> None:
 
 
 def test_directories_of_others_are_not_listed(run_dir: RunDir) -> None:
-    before = {one.path for one in remains(run_dir, [HERE])}
+    before = {one.path for one in topology_files(run_dir, [HERE])}
     for name in ("my-old-logs", "gone-3-0000000g", "..dots", "new\nline-1-00000000", "backup.tar"):
         (run_dir.logs / name).mkdir()
     for name in ("..dots", "new\nline", "backup.tar", "a:b", "a\\b"):
         (run_dir.states / name).mkdir()
     (run_dir.states / "a link").symlink_to(run_dir.logs)
-    assert {one.path for one in remains(run_dir, [HERE])} == before
+    assert {one.path for one in topology_files(run_dir, [HERE])} == before
 
 
 def test_a_file_inside_tells_when_it_was_changed(run_dir: RunDir) -> None:
     log = run_dir.worker_logs("gone-3-00000000") / "node-1-6700.log"
     os.utime(log, (4e9, 4e9))
-    (found,) = (one for one in remains(run_dir, [HERE]) if one.path == log.parent)
+    (found,) = (one for one in topology_files(run_dir, [HERE]) if one.path == log.parent)
     assert found.changed_unix_secs == 4e9
 
 

@@ -21,20 +21,20 @@ from squall.scheduler.common.messages import (
 from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions, StartAgain
 from squall.scheduler.nimbus import topology_life
 from squall.scheduler.nimbus.topology_life import TopologyLife
+from squall.scheduler.supervisor.death_judge import DeathJudge, DeathLimits, DeathVerdict, Totals
 from squall.scheduler.supervisor.nimbus_link import NimbusLink
-from squall.scheduler.supervisor.prospects import DeathVerdict, ProspectOptions, Prospects, Totals
 from tests.unit.test_slot import work
 
-OPTIONS = ProspectOptions(RestartPolicyOptions(jitter_ratio=0.0))
+OPTIONS = DeathLimits(RestartPolicyOptions(jitter_ratio=0.0))
 
 
 class Judge:
-    """The prospects of one node, and counters that a test writes. Every death is a minute after the one before."""
+    """The judge of one node, and counters that a test writes. Every death is a minute after the one before."""
 
     def __init__(self) -> None:
         self.totals = Totals()
         self.now = 0.0
-        self.judge = Prospects(OPTIONS, random.Random(1), lambda work: self.totals)
+        self.judge = DeathJudge(OPTIONS, random.Random(1), lambda work: self.totals)
 
     def died(
         self, work: SlotAssignment, port: int = 6700, error: bool = False, nearer: bool = False, later: float = 60.0
