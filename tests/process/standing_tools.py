@@ -119,7 +119,8 @@ class Standing:
         try:
             yield keeper
         finally:
-            keeper.resume()
+            with contextlib.suppress(psutil.NoSuchProcess):  # `down` has ended it
+                keeper.resume()
 
     def nimbus(self) -> psutil.Process:
         """The Nimbus that runs, or the next one."""

@@ -19,7 +19,7 @@ from tests.process.waiting import wait_for
 
 
 class Numbers(Spout):
-    """Emits until a file is there, and whatever fails again."""
+    """Emits numbers below a thousand, over and over, until a file is there, and whatever fails again."""
 
     outputs = ("n",)
 
@@ -28,18 +28,17 @@ class Numbers(Spout):
 
     def open(self, conf: Any, context: Any, collector: Any) -> None:
         self._collector = collector
-        self._next, self._again, self._looks = 0, list[int](), 0
-        self._ended = False
+        self._next, self._again, self._looks, self._ended = 0, list[int](), 0, False
 
     def next_tuple(self) -> None:
         self._looks += 1
         if self._looks % 100 == 0:
             self._ended = self._stop.exists()
         if self._again:
-            self._collector.emit((self._again[-1],), self._again.pop())
+            self._collector.emit((self._again[-1] % 1000,), self._again.pop())
         elif not self._ended:
             self._next += 1
-            self._collector.emit((self._next,), self._next)
+            self._collector.emit((self._next % 1000,), self._next)
 
     def exhausted(self) -> bool:
         return self._ended and not self._again
@@ -184,7 +183,7 @@ def test_a_poisoned_tuple_kills_whoever_executes_it(live: Live) -> None:
     live.flows()
     assert len(live.deaths()) == before, "a number is no text"
     live.cluster.heal()
-    live.cluster.inject("poison", "sink", field="n", equals=live.acked() + 3000, does="exit", for_secs=60)
+    live.cluster.inject("poison", "sink", field="n", equals=7, does="exit", for_secs=60)
     wait_for("the death", lambda: any("exited with code" in death for death in live.deaths()[before:]))
     assert begun.params["does"] == "exit"
 
