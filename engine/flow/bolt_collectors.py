@@ -198,8 +198,9 @@ class BasicCollector:
         return bisect_right(self._batch.run_rows.ends, row)
 
     def end(self) -> None:
-        """Anchor what was emitted since `begin`."""
+        """Anchor what was emitted since `begin`, and let go of the batch: its values may lie in shared memory."""
         self.emitter.outbox.anchor(self.noted, self.anchoring)
+        self._batch = None
 
     def trees(self) -> Sequence[int]:
         """Roots of the trees of the tuple at hand; 0 stands for none."""
