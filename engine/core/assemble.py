@@ -116,7 +116,7 @@ class Assembler:
         user, context, pending, stats, roots = self._spout_parts(spec, task)
         report = self._report(spec, task)
         own = collector = SpoutCollector(
-            self._emitter(spec, task, self.core.outbox, context), pending, roots(), report
+            self._emitter(spec, task, self.core.outbox, context), pending, roots(), report, self.around.least_block
         )
         told: OpenMessages | Emits | BatchAnswers = pending
         arguments = spec.id, task, user, collector, pending, stats, self._max_pending(spec), self.around.said_quiet

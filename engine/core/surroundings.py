@@ -19,6 +19,7 @@ from squall.engine.api.user_metrics import UserMetrics
 from squall.engine.core.emit_paths import FastEmit, fast_emit
 from squall.engine.core.executor import AtHand
 from squall.engine.flow.batch import OpenBatch
+from squall.engine.flow.blocks import MIN_MEMBERS
 from squall.engine.flow.groupings import TextHash
 from squall.engine.flow.ids import EdgeIds, root_ids
 from squall.engine.flow.outbox import Outbox
@@ -104,4 +105,6 @@ class Surroundings:
     """Hashes the text that streams are grouped by; see `engine.flow.groupings.Keys`."""
     processors: int = 0
     """Processors that the workers of the topology share; 0: not known."""
+    least_block: int = MIN_MEMBERS
+    """Trees that a spout must emit in a turn for them to be tracked as a block."""
     parts: Parts = PRODUCT

@@ -11,12 +11,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Collection, Mapping, Sequence
 from itertools import compress, repeat
-from operator import sub, xor
+from operator import sub
 from typing import Any
 
 from squall.engine.flow.batch import Batch, OpenBatch
 from squall.engine.flow.blocks import (
-    MIN_MEMBERS,
     WORD_BITS,
     WORD_BYTES,
     Block,
@@ -84,13 +83,15 @@ class Owned:
 class Anchoring:
     """The runs of one batch while it is executed, or the new trees of a spout's batch."""
 
-    __slots__ = ("_sent", "children", "others", "roots")
+    __slots__ = ("_sent", "children", "is_idle", "others", "roots")
 
     def __init__(self, roots: Sequence[int], others: Others | None = None) -> None:
         self.roots = roots
         self.others = others
         self.children = [0] * len(roots)
         self._sent: dict[int, list[Sequence[int]]] = {}
+        self.is_idle = True
+        """No run has a new edge."""
 
     def new_batch(self, instead_of: OpenBatch) -> Batch:
         """Make a batch for the task of an open batch."""
@@ -113,35 +114,25 @@ class Anchoring:
 
     def _extend(self, batch: Batch, runs: Sequence[int], mask: int, ids: EdgeIds) -> None:
         """Add these runs to those that a batch has, with an edge each."""
-        edges = ids.take(len(runs))
-        self._name_trees(batch, runs, edges)
-        children = self.children
-        if runs.__class__ is range and len(runs) == len(children):
-            self.children = list(map(xor, children, edges))
-        else:
-            for run, edge in zip(runs, edges, strict=True):
-                children[run] ^= edge
+        self.is_idle = False
+        roots, children, others = self.roots, self.children, self.others
+        for run in runs:
+            root = roots[run]
+            edge = ids.next() if root else 0
+            if not root:
+                batch.loose = True
+            elif others and run in others:
+                batch.others = batch.others or {}
+                batch.others[len(batch.roots)] = tuple((other, edge) for other, _ in others[run])
+            batch.roots.append(root)
+            batch.edges.append(edge)
+            children[run] ^= edge
         if mask:
             self._sent.setdefault(mask, []).append(runs)
 
-    def _name_trees(self, batch: Batch, runs: Sequence[int], edges: list[int]) -> None:
-        """Add the trees and edges of runs to those that a batch has: no edge where there is no tree."""
-        roots = list(map(self.roots.__getitem__, runs))
-        if 0 in roots:
-            batch.loose = True
-            for number, root in enumerate(roots):
-                if not root:
-                    edges[number] = 0
-        if self.others:
-            for number, (run, edge) in enumerate(zip(runs, edges, strict=True), len(batch.roots)):
-                if run in self.others:
-                    batch.others = batch.others or {}
-                    batch.others[number] = tuple((other, edge) for other, _ in self.others[run])
-        batch.roots += roots
-        batch.edges += edges
-
     def leave_open(self, run: int, ids: EdgeIds) -> None:
         """Add an edge that no tuple has, so that a tree without any tuple does not count as processed."""
+        self.is_idle = False
         self.children[run] ^= ids.next()
 
     def trees_of(self, run: int) -> Sequence[int]:
@@ -179,7 +170,7 @@ class BlockAnchoring(Anchoring):
 
     def settle(self, batch: OpenBatch, ids: EdgeIds) -> Batch | None:
         owners, mask = batch.owners, batch.mask
-        if len(owners) >= MIN_MEMBERS:
+        if len(owners) * _MOST_EMPTY >= self._count:
             made = self.new_batch(batch)
             made.rows, starts = batch.take_owned()
             self.enter(made, Owned.noted(owners, starts, len(made.rows), self._count), mask, ids)

@@ -19,8 +19,8 @@ from squall.engine.flow.batch import Batch
 from squall.engine.flow.ids import ACKER_BITS
 from squall.engine.flow.row_counts import RowCounts
 
-MIN_MEMBERS, MAX_MEMBERS = 4, 1 << 16
-"""Fewer trees are not worth a block; the number of a member takes two bytes."""
+MIN_MEMBERS, MAX_MEMBERS = 16, 1 << 16
+"""Fewer trees are not worth a block, which costs a turn some 80 us; the number of a member takes two bytes."""
 WORD_BYTES, WORD_BITS = 8, 64
 Flags = int
 """One byte for each member, 1 or 0, the first one lowest."""
@@ -43,10 +43,10 @@ class Block(NamedTuple):
         return root - self.base >> ACKER_BITS
 
 
-def block_of(roots: Sequence[int]) -> Block | None:
-    """The block of roots that were drawn in a row; None if they are no block."""
+def block_of(roots: Sequence[int], least: int = MIN_MEMBERS) -> Block | None:
+    """The block of roots that were drawn in a row; None if they are no block, or fewer than `least`."""
     count = len(roots)
-    if MIN_MEMBERS <= count <= MAX_MEMBERS and roots[-1] - roots[0] == count - 1 << ACKER_BITS:
+    if least <= count <= MAX_MEMBERS and roots[-1] - roots[0] == count - 1 << ACKER_BITS:
         return Block(roots[0], count)
     return None
 

@@ -128,6 +128,11 @@ class Outbox:
             acked.merge(anchoring.acks_of(batch, but), anchoring.flags())
             return
         xors, their_masks, others = self._acks.xors, self._acks.masks, batch.others
+        if anchoring.is_idle and not (but or others):
+            for root, edge in zip(batch.roots, batch.edges, strict=True):
+                if root:
+                    xors[root] = xors.get(root, 0) ^ edge
+            return
         runs = zip(batch.roots, batch.edges, *anchoring.of_runs(), strict=True)
         for run, (root, edge, xor, mask) in enumerate(runs):
             if not root or (but and run in but):

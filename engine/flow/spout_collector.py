@@ -22,7 +22,7 @@ from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.errors import ComponentError
 from squall.engine.flow.anchoring import Anchoring, BlockAnchoring, Owned
 from squall.engine.flow.batch import OpenBatch
-from squall.engine.flow.blocks import Block, Flags, block_of
+from squall.engine.flow.blocks import MIN_MEMBERS, Block, Flags, block_of
 from squall.engine.flow.emitter import UNNAMED, Emitter, Report, StreamOut
 from squall.engine.flow.row_counts import RowCounts
 from squall.engine.foreign.given_columns import column_mistake, values_of
@@ -133,9 +133,11 @@ class OpenTrees(Protocol):
 class SpoutCollector:
     """For spouts."""
 
-    def __init__(self, emitter: Emitter, pending: OpenTrees, roots: Iterator[int] | None, report: Report) -> None:
-        self.emitter = emitter
-        self.pending = pending
+    def __init__(
+        self, emitter: Emitter, pending: OpenTrees, roots: Iterator[int] | None, report: Report,
+        least_block: int = MIN_MEMBERS,
+    ) -> None:
+        self.emitter, self.pending, self.least_block = emitter, pending, least_block
         self.roots = roots
         """The source of roots; None without ackers."""
         self.held_back = pending.attempts.held_back
@@ -319,22 +321,20 @@ class SpoutCollector:
 
     def _new_trees(self, roots: list[int]) -> Anchoring:
         """The anchoring of the first tuples of new trees: as a block where these can be one."""
-        block = None if self.pending.add_block is None else block_of(roots)
+        block = None if self.pending.add_block is None else block_of(roots, self.least_block)
         return Anchoring(roots) if block is None else BlockAnchoring(block, 0, len(roots))
 
-    def _enter(
-        self, anchoring: Anchoring, ids: Sequence[Any], rows: Sequence[Any], stream: str, since_ns: int
-    ) -> None:
+    def _enter(self, trees: Anchoring, ids: Sequence[Any], rows: Sequence[Any], stream: str, since_ns: int) -> None:
         """Enter new trees, whose first tuples are in their batches. `stream`: of rows, or the default one if they are
         `Routed`."""
         add_block, add = self.pending.add_block, self.pending.add
-        if isinstance(anchoring, BlockAnchoring) and add_block is not None:
-            add_block(anchoring.block, ids, rows, stream, anchoring.new_edges(), anchoring.flags(), since_ns)
+        if isinstance(trees, BlockAnchoring) and add_block is not None:
+            add_block(trees.block, ids, rows, stream, trees.new_edges(), trees.flags(), since_ns)
             return
         values: Iterable[Any] = rows
         if stream != DEFAULT_STREAM:
             values = (Routed.on(stream, None, row) for row in rows)
-        for tree in zip(anchoring.roots, ids, values, *anchoring.of_runs(), strict=True):
+        for tree in zip(trees.roots, ids, values, *trees.of_runs(), strict=True):
             add(*tree)
 
     def _ids(self, who: str, message_ids: Any, rows: int) -> Sequence[Any]:
@@ -367,8 +367,7 @@ class SpoutCollector:
         for row, message_id, goes in zip(rows, ids, may_go, strict=True):
             if not goes:
                 self.emitted += 1
-                routed = row if stream == DEFAULT_STREAM else Routed.on(stream, None, row)
-                self.pending.hold(message_id, routed)
+                self.pending.hold(message_id, row if stream == DEFAULT_STREAM else Routed.on(stream, None, row))
         return rows.select(may_go), list(compress(ids, may_go))
 
     def send(self, message_id: Any, values: Any) -> int:

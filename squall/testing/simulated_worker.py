@@ -161,7 +161,7 @@ class SimulatedWorker:
         peers.update(me, incarnation, True)
         around = Surroundings(
             wiring.name, wiring.plan.worker_names[me], incarnation, wiring.now_ns, state_root,
-            wiring.report_error, wiring.dead_letter, copy=copy, deterministic=True, interrupts=True,
+            wiring.report_error, wiring.dead_letter, copy=copy, deterministic=True, interrupts=True, least_block=4,
         )
         self.core: WorkerCore = _RecordingAssembler(wiring, me, peers, around, recorder).build()
         links = _Links(wiring, me, incarnation, peers)

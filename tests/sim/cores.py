@@ -239,7 +239,7 @@ class Worker:
             "sim", cluster.plan.worker_names[me], incarnation, cluster.now_ns, None, cluster.report,
             cluster.give_up, copy=copy_component, deterministic=True,
             slice_ns=cluster.slice_ns, journal=lambda component, index: Journal(cluster.ledger),
-            parts=cluster.core_parts,
+            parts=cluster.core_parts, least_block=4,
         )
         self.core = Assembler(cluster.topology, cluster.plan, cluster.config, me, peers, around).build()
         self.core.pressure.limit_bytes = cluster.limit_bytes

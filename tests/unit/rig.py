@@ -220,7 +220,7 @@ class Rig:
         surroundings = Surroundings(
             "test", "node-1:6700", 1, self.clock.now_ns, None, lambda *error: self.errors.append(error),
             lambda *letter: self.dead_letters.append(letter), self.woken.set, copy_component,
-            deterministic=not threads, **around,
+            deterministic=not threads, least_block=4, **around,
         )
         self.core: WorkerCore = Assembler(self.topology, self.plan, self.config, 0, peers, surroundings).build()
         self.core.set_active(True)
