@@ -34,7 +34,7 @@ from squall.ipc.ack_rings import rings_words
 from squall.ipc.private import gone_if_failed
 
 MAGIC = 0x5351_5541_4C4C_0001
-VERSION = 10
+VERSION = 11
 HEADER_WORDS = 8
 WORD_BYTES = 8
 HEADER_FAULTS = 4
@@ -69,7 +69,9 @@ SLOT_VERDICT = 19
 SLOT_OPENING, SLOT_OPENING_NS = 20, 21
 """The task that the worker is opening (`open`, `prepare`, `setup`), 0 = none, tagged like the pid; since when, in
 monotonic ns."""
-SLOT_WORDS = 22
+SLOT_ACCUSED = 22
+"""The supervisor's: the last incarnation that ended by a cause that a tuple can have, such as a crash."""
+SLOT_WORDS = 23
 _TAG_SHIFT = 48
 """Bits. Pid and start time carry the low 16 bits of their incarnation on top, so a reader knows whose they are."""
 _VALUE_MASK = (1 << _TAG_SHIFT) - 1
@@ -186,9 +188,14 @@ class Board:
             raise IndexError(f"slot {index} of a board with {self.n_slots} slots")
         return HEADER_WORDS + index * SLOT_WORDS
 
-    def set_slot(self, index: int, incarnation: int, state: int, pid: int, started_ticks: int = 0) -> None:
-        """Publish which worker a slot has. Called by the slot's supervisor only."""
+    def set_slot(
+        self, index: int, incarnation: int, state: int, pid: int, started_ticks: int = 0, accused: bool = False
+    ) -> None:
+        """Publish which worker a slot has; `accused`: a tuple may have ended it. Called by its supervisor only."""
         at = self.slot_at(index)
+        if accused:
+            # First: a reader that sees the death then sees its cause.
+            self.words[at + SLOT_ACCUSED] = incarnation
         # Write the start time first: a reader that sees the pid then reads the start time that belongs to it.
         self.words[at + SLOT_STARTED] = _tagged(incarnation, started_ticks)
         self.words[at + SLOT_PID] = _tagged(incarnation, pid)
@@ -207,6 +214,10 @@ class Board:
     def explained(self, index: int, incarnation: int) -> bool:
         """Whether an incarnation has published that it ended by an exception."""
         return incarnation > 0 and self.words[self.slot_at(index) + SLOT_EXPLAINED] >> 1 == incarnation
+
+    def accused(self, index: int, incarnation: int) -> bool:
+        """Whether an incarnation ended by a cause that a tuple can have."""
+        return self.words[self.slot_at(index) + SLOT_ACCUSED] == incarnation
 
     def nearer(self, index: int, incarnation: int) -> bool:
         """Whether the death of an incarnation brings a dead letter nearer: a tuple was charged with it, or a suspect

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass, replace
 
 FAILED = "failed"
@@ -14,8 +15,13 @@ FRAME_DAMAGED = "frame damaged"
 """Came to another worker, which could not read it: the next attempt may end like that too."""
 HUNG = "hung"
 """`execute` of a blocking bolt did not return in time, so the worker was ended."""
+MACHINE = "machine"
+"""The machine refused something that any tuple needs, such as room on the disk: not the message's fault."""
 ANOTHER_TUPLE = "the worker ended by an exception in another tuple"
 """Error text of a "worker died" that another message is known to have caused."""
+FROM_OUTSIDE = "no tuple ended the worker"
+"""Error text of a "worker died" that no message can have caused, or of which the cause is unknown."""
+_REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 @dataclass(frozen=True)
@@ -23,8 +29,8 @@ class Failure:
     """Why one attempt of a message failed: the argument of `Spout.on_failure` and `on_dead_letter`."""
 
     reason: str
-    """"failed" (by a bolt, or given up by its spout), "exception", "timeout", "hung", "worker died", "frame lost" or
-    "frame damaged"."""
+    """"failed" (by a bolt, or given up by its spout), "exception", "timeout", "hung", "worker died", "machine", "frame
+    lost" or "frame damaged"."""
     component: str = ""
     """The component in which it failed; empty if unknown (a timeout)."""
     task: int = 0
@@ -38,6 +44,11 @@ class Failure:
     among: int = 1
     """Number of messages in the batch that failed by one error; any of them may be its cause."""
 
+    @property
+    def accuses(self) -> bool:
+        """Return False if the message is known not to be the cause."""
+        return self.reason not in (FRAME_LOST, MACHINE) and not (self.reason == WORKER_DIED and self.error)
+
     def as_attempt(self, attempt: int) -> Failure:
         """Return the same failure with this number of the attempt."""
         # A death fails thousands of first attempts at once.
@@ -48,3 +59,8 @@ class Failure:
         on = f" on {self.worker}" if self.worker else ""
         what = f": {self.error}" if self.error else ""
         return f"{self.reason}{where}{on}{what} (attempt {self.attempt})"
+
+
+def reason_of(error: BaseException) -> str:
+    """The reason why a tuple failed by this error of user code."""
+    return MACHINE if isinstance(error, OSError) and error.errno in _REFUSED else EXCEPTION

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from squall.engine.api.columns import ColumnBatch, Columns
 from squall.engine.api.component import BasicBolt, BatchBolt, Bolt
-from squall.engine.api.failure import EXCEPTION, FAILED, Failure
+from squall.engine.api.failure import FAILED, Failure, reason_of
 from squall.engine.api.stream import TICK_STREAM, Stream
 from squall.engine.api.tuple import Run, Source, Tuple
 from squall.engine.errors import FailedTuple, SquallError
@@ -288,7 +288,7 @@ class BoltExecutor:
             # The tree has failed, but its other tuples are executed all the same, as in Storm.
             self.outbox.fail_roots(collector.trees(), self.failure(task, FAILED, line_of_error(error)))
         else:
-            self.outbox.fail_roots(collector.trees(), self.failure(task, EXCEPTION, text_of_error(error)))
+            self.outbox.fail_roots(collector.trees(), self.failure(task, reason_of(error), text_of_error(error)))
             self.end_or_go_on(task, error)
 
     def _process_plain(self, task: BoltTask, batch: Batch) -> None:
@@ -312,7 +312,7 @@ class BoltExecutor:
         if issubclass(type(error), FailedTuple):
             self.fail_plain(task, tup, self.failure(task, FAILED, line_of_error(error)))
         else:
-            self.fail_plain(task, tup, self.failure(task, EXCEPTION, text_of_error(error)))
+            self.fail_plain(task, tup, self.failure(task, reason_of(error), text_of_error(error)))
             self.end_or_go_on(task, error)
 
     def fail_plain(self, task: BoltTask, tup: Tuple, failure: Failure) -> None:
@@ -378,7 +378,7 @@ class BoltExecutor:
             failure = self.failure(task, FAILED, line_of_error(error))
         else:
             trees = {root for root in batch.roots if root}
-            failure = self.failure(task, EXCEPTION, text_of_error(error), len(trees))
+            failure = self.failure(task, reason_of(error), text_of_error(error), len(trees))
         self.outbox.fail_roots(batch.roots, failure)
         for pairs in (batch.others or {}).values():
             self.outbox.fail_roots((other for other, _ in pairs), failure)

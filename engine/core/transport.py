@@ -146,9 +146,10 @@ class PeerBoard(Protocol):
         """The other workers that have changed since the last call."""
         return ()
 
-    def last_words(self, worker: int, incarnation: int) -> Mapping[int, Failure] | None:
-        """The trees that a dead incarnation named as its end; None if it died without a word."""
-        return None
+    def end_of(self, worker: int, incarnation: int) -> tuple[str, Mapping[int, Failure]]:
+        """What is known about the end of a dead incarnation, "" if any tuple may have caused it; and the trees that it
+        named as its end."""
+        return "", {}
 
     def connecting(self, worker: int, incarnation: int) -> Path | str:
         """Called when a link to a peer is opened; returns the path where the peer listens."""

@@ -231,7 +231,7 @@ class Turn:
             if not alive or incarnation != core.peers.incarnation(worker):
                 transport.disconnect(worker)
                 transport.fence(worker, incarnation if alive else incarnation + 1)
-        core.peers_changed(changed, peers.last_words)
+        core.peers_changed(changed, peers.end_of)
         for worker, incarnation, _, ready in changed:
             if ready and not transport.is_connected(worker):
                 transport.connect(worker, incarnation, peers.connecting(worker, incarnation))

@@ -23,7 +23,7 @@ from typing import Any
 
 from squall.engine.api.component import BasicBolt, BatchBolt
 from squall.engine.api.config import Config
-from squall.engine.api.failure import ANOTHER_TUPLE, EXCEPTION, WORKER_DIED, Failure
+from squall.engine.api.failure import EXCEPTION, WORKER_DIED, Failure, reason_of
 from squall.engine.api.hooks import Hooks
 from squall.engine.api.plan import Plan
 from squall.engine.api.stream import SYSTEM_COMPONENT, TICK_FIELDS, TICK_STREAM, Stream
@@ -362,7 +362,7 @@ class WorkerCore:
         error = self._naming_field(batch, error)
         crash = TaskCrashed(component, batch.source, f"an emit to {self.plan.task_component[batch.target]}", error)
         failure = Failure(
-            EXCEPTION, component, batch.source, self.plan.worker_names[self.me], crash.error_text
+            reason_of(error), component, batch.source, self.plan.worker_names[self.me], crash.error_text
         )
         self._fail_tuple(batch, batch.source, failure)
         return crash
@@ -450,10 +450,10 @@ class WorkerCore:
         self.bits.update((task, worker_bits[worker]) for task, worker in self.plan.task_worker.items())
 
     def peers_changed(
-        self, changed: Sequence[PeerChange], last_words: Callable[[int, int], Mapping[int, Failure] | None]
+        self, changed: Sequence[PeerChange], end_of: Callable[[int, int], tuple[str, Mapping[int, Failure]]]
     ) -> None:
         """Act on starts and deaths of other workers: fail exactly the trees that the dead ones held.
-        `last_words(worker, incarnation)`: the trees that a dead one named as its end, None without a word.
+        `end_of`: as `PeerBoard.end_of`.
 
         All parcels for the dead are dropped before any tree fails: the answer that a tree failed by one death may be
         for the replacement of another.
@@ -467,11 +467,8 @@ class WorkerCore:
         for worker, _ in dead:
             self._drop_for(worker)
         for worker, incarnation in dead:
-            explanation = ""
-            words = last_words(worker, incarnation)
-            if words is not None:
-                explanation = ANOTHER_TUPLE
-                self.tracking.last_words(words)
+            explanation, words = end_of(worker, incarnation)
+            self.tracking.last_words(words)
             name = self.plan.worker_names[worker]
             self.tracking.worker_died(worker, Failure(WORKER_DIED, worker=name, error=explanation))
         if dead:

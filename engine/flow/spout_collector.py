@@ -17,7 +17,7 @@ from itertools import chain, compress, islice
 from typing import Any, Protocol
 
 from squall.engine.api.columns import Columns
-from squall.engine.api.failure import EXCEPTION, FAILED, Failure
+from squall.engine.api.failure import FAILED, Failure, reason_of
 from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.errors import ComponentError
 from squall.engine.flow.anchoring import Anchoring, BlockAnchoring, Owned
@@ -236,7 +236,7 @@ class SpoutCollector:
         """Fail a tree at hand because a key's own code, or a grouping, raised when it was begun: that counts against
         its message."""
         emitter = self.emitter
-        failure = Failure(EXCEPTION, emitter.component, emitter.task, error=text_of_error(error))
+        failure = Failure(reason_of(error), emitter.component, emitter.task, error=text_of_error(error))
         self._refused.append((number, failure))
 
     def put_new(self) -> list[int]:

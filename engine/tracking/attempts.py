@@ -31,10 +31,8 @@ from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from squall.engine.api.failure import (
-    ANOTHER_TUPLE,
     EXCEPTION,
     FRAME_DAMAGED,
-    FRAME_LOST,
     HUNG,
     TIMEOUT,
     WORKER_DIED,
@@ -90,6 +88,8 @@ class Remembered:
     group: tuple[int, ...] = ()
     unclean: bool = False
     """True if it ended without a recorded cause."""
+    explanation: str = ""
+    """What else is known of its end; "" if any message may have caused it."""
 
 
 class Journal(Protocol):
@@ -116,7 +116,7 @@ class Limits(NamedTuple):
     def is_crash(self, failure: Failure, alone: bool) -> bool:
         """Return True if this very message ended a worker. `alone`: it was on trial alone."""
         if failure.reason == WORKER_DIED:
-            return alone and failure.error != ANOTHER_TUPLE
+            return alone and failure.accuses
         ends = self.exceptions_crash or failure.component == self.spout
         return failure.among == 1 and (failure.reason == HUNG or (failure.reason == EXCEPTION and ends))
 
@@ -239,7 +239,7 @@ class Attempts:
         """The failures of a message after one more, and that failure with its attempt."""
         attempts, charged, crashes, strikes, last, _ = tries
         crash = self._limits.is_crash(failure, alone)
-        if failure.error == ANOTHER_TUPLE or failure.reason == FRAME_LOST:
+        if not failure.accuses:
             own = strike = False
         else:
             # Of a batch that raised one row is the cause, and nobody knows which.
@@ -249,7 +249,7 @@ class Attempts:
             strikes = 0
         failure = failure.as_attempt(attempts + 1)
         # The ledger shows the failure that a message was condemned for.
-        last = last if failure.error == ANOTHER_TUPLE and last is not None else failure
+        last = failure if failure.accuses or last is None else last
         return Tries(attempts + 1, charged + own, crashes + crash, strikes + strike, last), failure
 
     def ended_late(self, message_id: Any, failure: Failure, alone: bool) -> Failure | None:
@@ -362,7 +362,7 @@ class Attempts:
                 self.held_back.add(message_id)
         if left.unclean:
             self.watching = True
-            died = Failure(WORKER_DIED, worker=worker)
+            died = Failure(WORKER_DIED, worker=worker, error=left.explanation)
             new = {root: key for root, key in left.under_way.items() if left.group != (root,) and key not in self.tries}
             if self.failed_together(list(new.values()), died) is None:
                 new = {}

@@ -19,8 +19,8 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from squall.engine.api.component import Spout
-from squall.engine.api.failure import ANOTHER_TUPLE, TIMEOUT, WORKER_DIED, Failure
 from squall.engine.api.failure import FAILED as REFUSED
+from squall.engine.api.failure import TIMEOUT, WORKER_DIED, Failure
 from squall.engine.errors import ComponentError
 from squall.engine.flow.blocks import Block, Flags
 from squall.engine.flow.spout_collector import AddBlock
@@ -207,7 +207,7 @@ class OpenMessages:
         failure, letter = self.fate.failed(root, key, failure)
         self.note((message_id,), failure)
         if self.attempts.condemned(key):
-            shown = self.attempts.last_failure(key) if failure.error == ANOTHER_TUPLE else failure
+            shown = failure if failure.accuses else self.attempts.last_failure(key)
             self._bury(message_id, values, shown.as_attempt(failure.attempt), letter)
             return
         self._account[FAILED] += 1

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from squall.engine.api.failure import ANOTHER_TUPLE, FRAME_DAMAGED, FRAME_LOST, TIMEOUT, Failure
+from squall.engine.api.failure import FRAME_DAMAGED, FRAME_LOST, TIMEOUT, Failure
 from squall.engine.api.plan import Plan
 from squall.engine.flow.ids import ACKER_MASK
 from squall.engine.flow.outbox import Outbox
@@ -265,7 +265,7 @@ class Tracking:
     def worker_died(self, worker: int, failure: Failure) -> None:
         """Fail exactly the trees that the dead worker held a part of, and those whose acker died with it."""
         lost = self.peers.dead_mask_of(worker)
-        if failure.error != ANOTHER_TUPLE:
+        if failure.accuses:
             for _, task in self.spout_tasks.values():
                 task.pending.fate.worker_died(self.peers.dead_bit(worker), failure)
         dead = self.peers.dead_mask

@@ -169,6 +169,12 @@ def rss_bytes(pid: int) -> int:
     return int(_read_proc(pid, "statm").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def out_of_memory_kills() -> int:
+    """How many processes the kernel has killed since boot because memory ran out, in any container."""
+    with open("/proc/vmstat", encoding="ascii") as file:
+        return next((int(line.split()[1]) for line in file if line.startswith("oom_kill ")), 0)
+
+
 def _read_proc(pid: int, name: str) -> str:
     try:
         with open(f"/proc/{pid}/{name}", encoding="utf-8", errors="replace") as file:

@@ -30,10 +30,12 @@ _END = "end"
 class AttemptJournal:
     """A file of pickled records: the topology's id, `Changes` ..., and "end" if the incarnation ended in order."""
 
-    def __init__(self, path: Path, topology_id: str, report: Callable[[str], None]) -> None:
+    def __init__(self, path: Path, topology_id: str, report: Callable[[str], None], explanation: str = "") -> None:
+        """`explanation`: what is known of the end of the incarnation before (`Remembered`)."""
         self._path = path
         self._topology_id = topology_id
         self._report = report
+        self._explanation = explanation
         self._reported = False
         self._fd = -1
         self._size = 0
@@ -41,7 +43,7 @@ class AttemptJournal:
 
     def load(self) -> Remembered:
         """The record of the incarnation before; empty if there is none."""
-        left, history = Remembered(), list[Changes]()
+        left, history = Remembered(explanation=self._explanation), list[Changes]()
         for number, record in enumerate(self._records()):
             if number == 0:
                 if record != self._topology_id:

@@ -122,9 +122,9 @@ class Supervisor:
         """The worker's process has ended, as its pidfd tells."""
         return self._after(port, self.slots[port].lost(now), now)
 
-    def stuck(self, port: int, secs: float, now: float, code: str = "") -> list[Order]:
+    def stuck(self, port: int, secs: float, now: float, code: str = "", is_stopped: bool = False) -> list[Order]:
         """The worker's loop has not turned for so long; `code`: the component and task whose code it is in."""
-        return self._after(port, self.slots[port].stuck(secs, now, code), now)
+        return self._after(port, self.slots[port].stuck(secs, now, code, is_stopped), now)
 
     def exited(self, pid: int, status: int, now: float, remains: WorkerRemains = NOTHING_LEFT) -> list[Order]:
         """The exit status of a worker, and its remains. It may arrive before the pidfd tells."""

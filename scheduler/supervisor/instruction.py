@@ -61,6 +61,8 @@ class SetBoard:
     state: int
     pid: int
     version: int = 1
+    accused: bool = False
+    """It ended by a cause that a tuple can have."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """A supervisor's loop: waits for events on its node, asks for decisions, has the orders carried out.
 
 Guarantees
-    * A worker's death is written to the status board before anything else is done about it, and waits only for the
-      orders under way: no step of the loop blocks, except registering with a Nimbus that has just been reached.
+    * A worker's death is written to the status board before anything else is done about it, and waits only for its
+      exit status and the orders under way: no step of the loop blocks, except registering with a Nimbus that has just
+      been reached.
     * The loop watches workers by their own pidfds, so it needs no forking parent to hear of deaths; it replaces one.
     * The loop reaps every descendant that ends.
 
@@ -16,6 +17,7 @@ import math
 import os
 import signal
 import time
+from collections import deque
 from collections.abc import Callable, Collection
 
 import zmq
@@ -77,6 +79,8 @@ class SupervisorLoop:
         self._presence = Presence(parts.run_dir.path)
         self._progress = ProgressWatch(2 * SWEEP_SECS)
         self._sweep_at = 0.0
+        self._oom_kills = deque([process.out_of_memory_kills()] * 2, maxlen=2)
+        """At the last two sweeps."""
         self._leave_at: float | None = None
         self._departure: Departure | None = None
         for source in (parts.server.socket, *parts.nimbus.sources):
@@ -198,7 +202,8 @@ class SupervisorLoop:
             working_secs = self._boards.working_secs(slot.work)
             # A worker that ended before it opened has left its predecessor's word unchanged.
             working_secs = working_secs if working_secs > slot.life.forked_at else 0.0
-            remains = WorkerRemains(stack, self._boards.rss_bytes(slot.work), working_secs)
+            oom = process.out_of_memory_kills() > self._oom_kills[0]
+            remains = WorkerRemains(stack, self._boards.rss_bytes(slot.work), working_secs, oom)
         return self._supervisor.exited(pid, status, now, remains)
 
     def _take_forking_parent(self, now: float) -> None:
@@ -312,6 +317,7 @@ class SupervisorLoop:
         if now >= self._sweep_at:
             self._sweep_at = now + SWEEP_SECS
             self._forget_others()
+            self._oom_kills.append(process.out_of_memory_kills())
             self._dispatcher.carry_out(self._supervisor.review())
             self._look_for_stuck(now)
             if self._leave_at is None and self._presence.is_gone():
@@ -341,8 +347,8 @@ class SupervisorLoop:
             limit = slot.work.topology.conf["worker_timeout_secs"]
             still = self._progress.still_secs(port, self._boards.heartbeat_ns(slot.work), now)
             if limit is not None and still > limit:
-                code = self._boards.at_hand(slot.work)
-                self._dispatcher.carry_out(self._supervisor.stuck(port, round(still, 1), now, code))
+                code, stopped = self._boards.at_hand(slot.work), process.is_stopped(slot.life.pid)
+                self._dispatcher.carry_out(self._supervisor.stuck(port, round(still, 1), now, code, stopped))
 
     def _timeout_ms(self) -> int:
         deadlines = [self._sweep_at, self._nimbus.next_deadline(), *self._dispatcher.timers.values()]

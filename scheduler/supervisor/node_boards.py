@@ -81,7 +81,7 @@ class NodeBoards:
         board = self._boards[cell.topology_id, cell.version]
         if board.slot(cell.slot_index).incarnation > cell.incarnation:
             return False
-        board.set_slot(cell.slot_index, cell.incarnation, cell.state, cell.pid, started_ticks)
+        board.set_slot(cell.slot_index, cell.incarnation, cell.state, cell.pid, started_ticks, cell.accused)
         return True
 
     def heartbeat_ns(self, work: SlotAssignment) -> int:

@@ -3,7 +3,8 @@
 Guarantees
     * At most one worker of a slot is alive at a time: a slot forks only after the end of its worker before is known.
     * Incarnations rise strictly over the life of (topology, slot index), also across restarts of the supervisor.
-    * A death is written to the status board first and reported to Nimbus second; only then is a replacement forked.
+    * A death is written to the status board first, with its cause, and reported to Nimbus second; only then is a
+      replacement forked.
     * A transition that makes no sense raises, with the slot's history.
 
 Relies on: its caller to carry out the returned instructions in order, and to bring the answers back as events;
@@ -177,12 +178,15 @@ class Slot:
             return [self._arm(now + limit)]
         return []
 
-    def stuck(self, secs: float, now: float, code: str = "") -> list[Instruction]:
-        """The worker's loop has not turned for so long, in `code`: have it dump its stacks, then kill it."""
+    def stuck(self, secs: float, now: float, code: str = "", is_stopped: bool = False) -> list[Instruction]:
+        """The worker's loop has not turned for so long, in `code`: have it dump its stacks, then kill it. `is_stopped`:
+        a signal has stopped the process."""
         if self.state is not SlotState.RUNNING or self._deadline is not None or self.life.remark:
             return []
         self._note(now, f"stuck for {secs:g} s")
-        self.life.overdue = f"no progress for {secs:g} s" + (f" in {code}" if code else "")
+        self.life.is_stopped = is_stopped
+        where = ", stopped by a signal" if is_stopped else f" in {code}" if code else ""
+        self.life.overdue = f"no progress for {secs:g} s{where}"
         return [do.DumpStacks(self.life.pid), self._arm(now + self._options.stack_wait_secs)]
 
     def lost(self, now: float) -> list[Instruction]:
@@ -194,9 +198,8 @@ class Slot:
         self.state = SlotState.EXITED
         # Kill the worker's process group, so that no child of it meets the replacement.
         sweep = do.Signal(self.life.pid, signal.SIGKILL)
-        state = STOPPED if self.life.stopping else DEAD
         wait_secs = 0.0 if self.life.is_adopted else self._options.status_wait_secs
-        return [self._board(state), sweep, self._arm(now + wait_secs)]
+        return [*([self._board(STOPPED)] if self.life.stopping else []), sweep, self._arm(now + wait_secs)]
 
     def exited(self, status: int, now: float, remains: WorkerRemains = NOTHING_LEFT) -> list[Instruction]:
         """The exit status of the worker, and its remains."""
@@ -206,8 +209,8 @@ class Slot:
         self.life.error = self.life.error or remains.stack
         self.life.remains = remains
         if self.life.is_explained():
-            return self._conclude(now)
-        return [self._arm(now + self._options.last_words_wait_secs)]
+            return self._write_death() + self._conclude(now)
+        return [*self._write_death(), self._arm(now + self._options.last_words_wait_secs)]
 
     # ---- time ----
 
@@ -220,7 +223,8 @@ class Slot:
         if self.state is SlotState.BACKOFF:
             return self._fork(now)
         if self.state is SlotState.EXITED:
-            return self._conclude(now)
+            unseen = self.life.exit_status is None
+            return (self._write_death() if unseen else []) + self._conclude(now)
         if self.life.pid == 0:
             limit = self._options.fork_timeout_secs
             return [do.ReplaceForkingParent(f"no answer to a fork request within {limit:g} s"), self._arm(now + limit)]
@@ -316,6 +320,11 @@ class Slot:
         self._deadline = None
         return out + self._begin(now)
 
+    def _write_death(self) -> list[Instruction]:
+        """Write the death to the board. The other workers then fail the trees that the worker held a part of, and blame
+        their messages or not: so it waits for the exit status, a millisecond or so."""
+        return [] if self.life.stopping else [self._board(DEAD)]
+
     def _conclude(self, now: float) -> list[Instruction]:
         """Report the end, about which all is known by now, and decide what follows."""
         if self.life.stopping:
@@ -351,7 +360,8 @@ class Slot:
     def _board(self, state: int) -> do.SetBoard:
         work = self._present_work()
         life, version = self.life, work.assignment.version
-        return do.SetBoard(work.topology.id, work.slot_index, life.incarnation, state, life.pid, version)
+        accused = state == DEAD and life.accused
+        return do.SetBoard(work.topology.id, work.slot_index, life.incarnation, state, life.pid, version, accused)
 
     def _say(self, deaths: int, hopeless: bool) -> do.SetVerdict:
         work = self._present_work()

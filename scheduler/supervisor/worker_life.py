@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import os
+import signal
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -56,9 +57,15 @@ class WorkerRemains(NamedTuple):
     rss_bytes: int = 0
     working_secs: float = 0.0
     """When it first worked, in seconds of the monotonic clock; 0.0 if never."""
+    out_of_memory: bool = False
+    """The kernel killed a process because memory ran out, about when it ended."""
 
 
 NOTHING_LEFT = WorkerRemains()
+
+
+_SENT_BY_OTHERS = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
+"""Signals that people and programs send to end a process."""
 
 
 @dataclass
@@ -76,6 +83,8 @@ class WorkerLife:
     stopping: bool = False
     overdue: str = ""
     """What the worker has failed to do when the present deadline passes."""
+    is_stopped: bool = False
+    """It did not hang, it was stopped by a signal."""
     remark: str = ""
     error: str = ""
     exit_status: int | None = None
@@ -91,6 +100,16 @@ class WorkerLife:
             return False
         no_words_expected = self.stopping or self.exit_status == 0 or os.WIFSIGNALED(self.exit_status)
         return no_words_expected or bool(self.error)
+
+    @property
+    def accused(self) -> bool:
+        """True if it is known to have ended by a cause that a tuple can have: an exit, a signal of its own, a hang, too
+        little memory. A signal from outside accuses no tuple, and neither does an end of unknown cause."""
+        if self.exit_status is None:
+            return False
+        if not os.WIFSIGNALED(self.exit_status) or os.WTERMSIG(self.exit_status) not in _SENT_BY_OTHERS:
+            return True
+        return (bool(self.remark) and not self.is_stopped) or self.remains.out_of_memory
 
     def ending(self) -> str:
         text = "exit status unknown" if self.exit_status is None else describe_status(self.exit_status)

@@ -53,7 +53,7 @@ from squall.scheduler.worker.lease import Lease
 from squall.scheduler.worker.own_faults import WorkerFaults
 from squall.scheduler.worker.spout_files import WorkerFiles
 from squall.scheduler.worker.task_watch import ExecutorWatch, Opening
-from squall.scheduler.worker.worker_board import BoardTrialPermit, WorkerBoard, socket_path
+from squall.scheduler.worker.worker_board import BoardTrialPermit, WorkerBoard, explanation_of, socket_path
 
 EXIT_OK, EXIT_CRASHED = 0, 1
 
@@ -112,7 +112,8 @@ class Worker:
         for source in (plane.inbound, control.socket, self._supervisor.source, self._wake_fd):
             self._poller.register(source, zmq.POLLIN)
         self._bounded = self._config.max_crashes is not None or self._config.max_attempts is not None
-        self._files = WorkerFiles(self._run_dir, boot, self._plan, self._report_error)
+        explanation = explanation_of(self._board, boot.slot_index, boot.incarnation - 1)
+        self._files = WorkerFiles(self._run_dir, boot, self._plan, self._report_error, explanation)
         self._stopping = False
         self._active = boot.topology.status == "ACTIVE"
         self._samples_at_ns = 0
@@ -289,7 +290,7 @@ class Worker:
         self._core.end_attempts()
         # Before the death is on the board: peers then know that none of their tuples caused it.
         if explained:
-            self._shared.explain(bool(fails) and self._bounded)
+            self._shared.explain(any(failure.accuses for failure in fails.values()) and self._bounded)
         self._turn.send_last()
         self._shared.publish(worked=True, congested=False)
         self._files.flush()

@@ -31,12 +31,16 @@ _REQUESTS_PAUSE_NS = 500_000_000
 class WorkerFiles:
     """The files of one worker."""
 
-    def __init__(self, run_dir: RunDir, boot: WorkerBoot, plan: Plan, report: Callable[[str, int, str], None]) -> None:
+    def __init__(
+        self, run_dir: RunDir, boot: WorkerBoot, plan: Plan, report: Callable[[str, int, str], None], explanation: str
+    ) -> None:
+        """`explanation`: what is known of the end of the incarnation before."""
         self._run_dir = run_dir
         self._topology_id = boot.topology.id
         self._topology_name = boot.topology.name
         self._plan = plan
         self._report = report
+        self._explanation = explanation
         self._letters = DeadLetters(run_dir.topology_state(boot.topology.name))
         self._failures = FailureFile(run_dir, boot.topology.id, boot.slot_index)
         self._takers = {
@@ -59,7 +63,9 @@ class WorkerFiles:
         """The file in which the attempts of one spout task outlive the worker."""
         path = self._run_dir.attempts(self._topology_name, component, index)
         task = self._plan.tasks_of(component)[index]
-        return AttemptJournal(path, self._topology_id, lambda text: self._report(component, task, text))
+        return AttemptJournal(
+            path, self._topology_id, lambda text: self._report(component, task, text), self._explanation
+        )
 
     def note_failures(self, component: str, task: int, message_ids: Sequence[Any], failure: Failure) -> None:
         """Note that trees of a spout here have failed together."""

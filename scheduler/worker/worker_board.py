@@ -15,7 +15,7 @@ from collections.abc import Callable, Set
 from operator import add
 from pathlib import Path
 
-from squall.engine.api.failure import Failure
+from squall.engine.api.failure import ANOTHER_TUPLE, FROM_OUTSIDE, Failure
 from squall.engine.core.transport import PeerChange
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.report.account import ACCOUNT_COLUMNS
@@ -124,11 +124,12 @@ class WorkerBoard:
         slot = self._boot.assignment.workers[worker]
         return socket_path(self._run_dir, self._boot, slot.node, slot.port, incarnation)
 
-    def last_words(self, worker: int, incarnation: int) -> dict[int, Failure] | None:
-        """The failures that a dead worker wrote as its last words; None if it wrote none."""
-        if not self._board.explained(worker, incarnation):
-            return None
-        return read_last_words(self._run_dir, self._boot.topology.id, worker, incarnation)
+    def end_of(self, worker: int, incarnation: int) -> tuple[str, dict[int, Failure]]:
+        """What is known about the end of a dead worker, and the failures that it wrote as its last words."""
+        explanation = explanation_of(self._board, worker, incarnation)
+        if explanation != ANOTHER_TUPLE:
+            return explanation, {}
+        return explanation, read_last_words(self._run_dir, self._boot.topology.id, worker, incarnation)
 
     def explain(self, charged: bool) -> None:
         """Announce that this incarnation ends by an exception; `charged`: to a tuple that has a limit."""
@@ -230,6 +231,13 @@ class WorkerBoard:
         now = (lost + self._lost_before, plane.counts["frames repeated"], plane.refused, self._reconnects)
         for index, (base, count) in enumerate(zip(self._link_base, now, strict=True)):
             words[self._at + SLOT_LINKS + index] = base + count
+
+
+def explanation_of(board: Board, worker: int, incarnation: int) -> str:
+    """What is known about the end of a dead worker, as an error text; "" if any tuple may have caused it."""
+    if board.explained(worker, incarnation):
+        return ANOTHER_TUPLE
+    return "" if board.accused(worker, incarnation) else FROM_OUTSIDE
 
 
 def socket_path(run_dir: RunDir, boot: WorkerBoot, node: str, port: int, incarnation: int) -> Path:

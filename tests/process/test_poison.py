@@ -85,47 +85,6 @@ def test_several_poisons_at_once(tmp_path: Path, how: str) -> None:
     assert len(report.restarts) <= MOST_DEATHS * len(victims)
 
 
-@pytest.mark.parametrize("limit", [1, 3])
-def test_max_attempts_is_a_limit_for_deaths_too(tmp_path: Path, limit: int) -> None:
-    topology = poisoned(tmp_path, (VICTIM,), "exception")
-    run(tmp_path / "run", topology, workers=1, max_attempts=limit)
-    assert [row[3] for row in notes(tmp_path, "dead")] == [limit]
-    assert len(notes(tmp_path, "poisonings")) == limit
-
-
-def test_attempts_go_on_counting_after_the_spouts_worker_died(tmp_path: Path) -> None:
-    topology = poisoned(tmp_path, (VICTIM,), "exception")
-    # The bolt's worker lives on after it has ended twice, until the spout's is dead.
-    held = tmp_path / "held-2"
-    held.touch()
-    with LocalCluster(slots_per_node=2, run_dir=tmp_path / "run") as cluster:
-        config = Config(
-            workers=2, message_timeout_secs=3600, worker_timeout_secs=None, max_crashes=None, max_attempts=8
-        )
-        job = cluster.submit("poison", topology, config)
-        wait_for("two failures and another attempt", lambda: notes(tmp_path, "waits"))
-        # The spout's worker is the one that the failures did not happen in.
-        spouts = next(reading.worker for reading in job.readings() if reading.component == "numbers")
-        before = len(_of_victim(tmp_path))
-        cluster.inject("kill", spouts)
-        wait_for("its death", lambda: any(restart.slot == spouts for restart in job.stats().restarts))
-        held.unlink()
-        report = job.wait_until_drained(timeout=90)
-    attempts = [row[5] for row in _of_victim(tmp_path)]
-    assert attempts[:before] == list(range(1, before + 1))
-    # A failure that the spout was told in the very turn it was killed in may be counted again.
-    assert attempts[before] >= before
-    assert attempts == sorted(attempts)
-    # Emitted to the worker that its attempt before was ending, it failed with that: an attempt, but not charged to it.
-    uncharged = {row[5] for row in _of_victim(tmp_path) if row[4] == ANOTHER_TUPLE}
-    assert [row[3] for row in notes(tmp_path, "dead")] == [8 + len(uncharged)]
-    assert report.dead_letters == 1
-
-
-def _of_victim(directory: Path) -> list[Any]:
-    return [row for row in notes(directory, "failed") if row[0] == VICTIM]
-
-
 def test_a_dead_letter_is_replayed_in_a_running_topology_once(tmp_path: Path) -> None:
     """It is taken by its own spout task, survives the worker that took it, and is acked in the end."""
     run_dir = tmp_path / "run"

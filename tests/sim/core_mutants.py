@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from squall.engine.api.failure import Failure
@@ -15,6 +16,7 @@ from squall.engine.flow.batch import Batch, OpenBatch
 from squall.engine.flow.bolt_collectors import BasicCollector
 from squall.engine.flow.parcel import BlockAcks
 from squall.engine.tracking.acker import Acker
+from squall.engine.tracking.attempts import Limits
 from squall.engine.tracking.open_messages import OpenMessages
 from squall.engine.tracking.tracked_blocks import TrackedBlock
 from tests.sim import invariants
@@ -36,6 +38,7 @@ from tests.sim.mutants import (
     SwallowingReceiver,
 )
 from tests.sim.parts import Parts
+from tests.unit.test_fate import EVENTS, World
 
 # ---- blocks: these need components that take batches ----
 
@@ -261,6 +264,35 @@ def careless_emit(collector: AnyCollector) -> Emit | None:
     return emits
 
 
+class BlamesCompany(Limits):
+    """A death blames a message also if others were on trial with it."""
+
+    __slots__ = ()
+
+    def is_crash(self, failure: Failure, alone: bool) -> bool:
+        return super().is_crash(failure, True)
+
+
+class BlamesKills(Limits):
+    """A kill from outside blames the message on trial."""
+
+    __slots__ = ()
+
+    def is_crash(self, failure: Failure, alone: bool) -> bool:
+        return super().is_crash(replace(failure, error=""), alone)
+
+
+def judged_by(limits: type[Limits]) -> Callable[[int, Parts], None]:
+    """The spout tasks of `tests.unit.test_fate`, of which workers die at random."""
+
+    def case(seed: int, parts: Parts) -> None:
+        rng, world = random.Random(seed), World(2, limits(max_crashes=2))
+        for _ in range(300):
+            EVENTS[rng.choice(list(EVENTS))](world, rng.choice(world.tasks), rng.randrange(10**6))
+
+    return case
+
+
 LITERAL = Parts(core=CoreParts(acker=LiteralStormAcker))
 NO_DEDUPE = Parts(receiver=CredulousReceiver)
 PLAIN_EMITS = Parts(core=CoreParts(fast_emit=lambda collector: None))
@@ -268,6 +300,8 @@ PLAIN_EMITS = Parts(core=CoreParts(fast_emit=lambda collector: None))
 NEITHER = Parts(core=LITERAL.core, receiver=CredulousReceiver)
 
 CORE_MUTANTS = (
+    CoreMutant("trial alone", Parts(), invariants.BURIED_INNOCENT, case=judged_by(BlamesCompany)),
+    CoreMutant("who sent a signal", Parts(), invariants.BURIED_INNOCENT, case=judged_by(BlamesKills)),
     CoreMutant(
         "edges of both parts of a run", Parts(core=CoreParts(open_batch=UnevenOpenBatch)), invariants.ACKED_EARLY
     ),

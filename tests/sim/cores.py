@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from squall.engine.api.config import Config
-from squall.engine.api.failure import FAILED
+from squall.engine.api.failure import FAILED, Failure
 from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.api.topology import ACKER_COMPONENT, Topology
 from squall.engine.clock import NS_PER_MS, ManualClock
@@ -186,8 +186,8 @@ class Board:
         pairs = enumerate(zip(before, self._seen, strict=True))
         return [(worker, *now, now[1]) for worker, (was, now) in pairs if now != was and worker != self._me]
 
-    def last_words(self, worker: int, incarnation: int) -> None:
-        return None
+    def end_of(self, worker: int, incarnation: int) -> tuple[str, dict[int, Failure]]:
+        return "", {}
 
     def connecting(self, worker: int, incarnation: int) -> str:
         return self._cluster.path(worker, incarnation)

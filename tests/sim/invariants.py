@@ -11,6 +11,7 @@ ACKED_EARLY = "acked early"
 ANSWERED_TWICE = "answered twice"
 EXECUTED_TWICE = "executed twice"
 FAILED_WITHOUT_CAUSE = "failed without cause"
+BURIED_INNOCENT = "an innocent message buried"
 WAITED_FOR_TIMEOUT = "waited for the timeout"
 NEVER_ENDED = "never ended"
 MESSAGE_LOST = "message lost"
@@ -41,6 +42,7 @@ MEANING = {
     FAILED_WITHOUT_CAUSE: (
         "nothing fails but what a bolt failed, what touched a worker that died, was in a lost frame, or timed out"
     ),
+    BURIED_INNOCENT: "no message is given up but for its own failures, and for workers that it ended, tried alone",
     WAITED_FOR_TIMEOUT: "every attempt ends without a timeout, whoever dies and whatever frames are lost",
     NEVER_ENDED: "once nothing is broken any more and timeouts expire, every attempt is acked or failed",
     MESSAGE_LOST: "with a source that replays, every message has been processed and acked at the end",

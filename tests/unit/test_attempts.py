@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 import squall.engine.tracking.attempts
@@ -11,16 +13,18 @@ from squall.engine.api.failure import (
     FAILED,
     FRAME_DAMAGED,
     FRAME_LOST,
+    FROM_OUTSIDE,
     HUNG,
     TIMEOUT,
     WORKER_DIED,
     Failure,
+    reason_of,
 )
 from squall.engine.tracking.attempts import Attempts, Limits, Remembered, Tries
 
 REFUSED, RAISED, DIED, LATE = Failure(FAILED), Failure(EXCEPTION), Failure(WORKER_DIED), Failure(TIMEOUT)
 STUCK = Failure(HUNG, "bolt", 2)
-LOST, DAMAGED = Failure(FRAME_LOST), Failure(FRAME_DAMAGED)
+LOST, DAMAGED, FULL = Failure(FRAME_LOST), Failure(FRAME_DAMAGED), Failure(reason_of(OSError(errno.ENOSPC, "full")))
 BYSTANDER = Failure(WORKER_DIED, error=ANOTHER_TUPLE)
 
 
@@ -40,6 +44,7 @@ def after(limits: Limits, *failures: Failure, trials: bool = False) -> Attempts:
     ((DIED, DAMAGED, DIED), True),
     ((LOST, LOST), False),
     ((BYSTANDER, BYSTANDER, BYSTANDER), False),
+    ((FULL, FULL), False),
     ((DIED, DIED, REFUSED), False),
     ((RAISED, RAISED), False),
 ])
@@ -108,21 +113,13 @@ def test_after_a_death_without_a_word_everything_under_way_gets_a_strike_and_is_
     assert (changes.out, changes.answered) == ([(20, "other"), (21, "third")], [20])
 
 
-def test_who_was_on_trial_when_its_spouts_worker_died_is_charged() -> None:
-    left = Remembered({"m": Tries(strikes=2)}, {7: "m", 8: "n"}, group=(7,), unclean=True)
+@pytest.mark.parametrize(("unclean", "known", "charged"), [(True, "", 1), (True, FROM_OUTSIDE, 0), (False, "", 0)])
+def test_who_was_on_trial_when_its_spouts_worker_died_is_charged(unclean: bool, known: str, charged: int) -> None:
+    left = Remembered({"m": Tries(strikes=2), "n": Tries()}, {7: "m", 8: "n"}, (7,), unclean, known)
     attempts = Attempts(Limits(max_crashes=5))
     attempts.resume(left)
-    assert (attempts.tries["m"].crashes, attempts.tries["n"].crashes) == (1, 0)
-    assert attempts.crashes == 1
-
-
-def test_after_an_explained_end_nobody_is_struck() -> None:
-    left = Remembered({"m": Tries(attempts=3, crashes=3)}, {7: "n"}, unclean=False)
-    attempts = Attempts(Limits(max_crashes=5))
-    attempts.resume(left)
-    assert "n" not in attempts.tries
-    assert not attempts.watching
-    assert attempts.failed("m", RAISED).attempt == 4
+    assert (attempts.tries["m"].crashes, attempts.tries["n"].crashes) == (charged, 0)
+    assert (attempts.crashes, attempts.tries["n"].strikes, attempts.watching) == (charged, charged, unclean)
 
 
 def test_the_source_that_reads_a_dead_letter_again_is_told_and_the_message_not_emitted() -> None:

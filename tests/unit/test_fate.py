@@ -11,16 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from squall.engine.api.component import Spout
-from squall.engine.api.failure import EXCEPTION, FAILED, HUNG, TIMEOUT, WORKER_DIED, Failure
+from squall.engine.api.failure import EXCEPTION, FAILED, FROM_OUTSIDE, HUNG, TIMEOUT, WORKER_DIED, Failure
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.flow.spout_collector import Routed
 from squall.engine.report.metrics import SpoutStats
 from squall.engine.tracking.attempts import Limits
 from squall.engine.tracking.fate import Fate, Letter, TrialPermit
 from squall.engine.tracking.open_messages import OpenMessages
+from tests.sim.invariants import BURIED_INNOCENT, InvariantBrokenError
 from tests.unit.rig import STREAMS, Does, Feeder, Rig, acks, chain, keeps
 
 REFUSED, RAISED, DIED = Failure(FAILED), Failure(EXCEPTION, error="ValueError: no"), Failure(WORKER_DIED)
+KILLED = Failure(WORKER_DIED, error=FROM_OUTSIDE)
 
 
 class Lab(Rig):
@@ -150,18 +152,6 @@ def test_nobody_else_is_tried_until_it_is_known_whether_a_late_suspect_hangs_its
     assert sorted(lab.spout.acked) == [1, 2, 3]
 
 
-def test_what_times_out_on_trial_alone_and_then_kills_is_a_crash() -> None:
-    lab, permit = hung(max_crashes=1)
-    # A worker that held no part of it says nothing.
-    lab.table.fate.worker_died(1, DIED)
-    assert not lab.table.attempts.condemned(1)
-    lab.table.fate.worker_died(2, DIED)
-    assert lab.table.attempts.condemned(1)
-    permit.well = True
-    lab.settle()
-    assert ([letter[2] for letter in lab.dead_letters], lab.under_way) == ([1], [2])
-
-
 def test_nothing_held_goes_out_while_downstream_is_full() -> None:
     lab = Lab()
     lab.emit(1)
@@ -248,9 +238,9 @@ class Task(Spout):
 
     def bury(self, message_id: int, values: Any, failure: Failure) -> None:
         attempts, crashes = self.limits.max_attempts, self.limits.max_crashes
-        assert (attempts is not None and self.own[message_id] >= attempts) or (
-            crashes is not None and self.crashes[message_id] >= crashes
-        ), "a dead letter below every limit"
+        own, ended = self.own[message_id], self.crashes[message_id]
+        if (attempts is None or own < attempts) and (crashes is None or ended < crashes):
+            raise InvariantBrokenError(BURIED_INNOCENT, f"{message_id}: {own} failures, {ended} workers ended")
         assert message_id not in self.letters, "buried twice"
         self.letters[message_id] = Letter(message_id, values, lambda: None)
 
@@ -279,7 +269,7 @@ class Task(Spout):
 
     def failed(self, root: int, failure: Failure) -> None:
         message_id = self.messages.trees[root][0]
-        alone = failure.reason == WORKER_DIED and self.attempts.group == (root,)
+        alone = failure is DIED and self.attempts.group == (root,)
         self.own[message_id] += alone or failure.reason != WORKER_DIED
         self.crashes[message_id] += alone or failure.reason == EXCEPTION
         self.messages.failed(root, failure)
@@ -326,16 +316,17 @@ class World:
             task.expire()
             task.let_go()
 
-    def kill(self, bit: int) -> None:
-        """A worker dies without a word: what it held fails."""
+    def kill(self, bit: int, failure: Failure) -> None:
+        """A worker dies, by a cause that a tuple can have or by a kill from outside: what it held fails."""
         for task in self.tasks:
             for root, (message_id, alone) in list(task.late.items()):
-                if task.masks[root] & bit:
+                if failure is DIED and task.masks[root] & bit:
                     del task.late[root]
                     task.crashes[message_id] += alone
-            task.messages.fate.worker_died(bit, DIED)
+            if failure.accuses:  # as `Tracking.worker_died`
+                task.messages.fate.worker_died(bit, failure)
             for root in [root for root in task.messages.trees if task.masks[root] & bit]:
-                task.failed(root, DIED)
+                task.failed(root, failure)
 
 
 def some(among: Any, number: int) -> Any:
@@ -367,7 +358,7 @@ EVENTS: dict[str, Callable[[World, Task, int], Any]] = {
     "refuse": to_one(lambda task: task.messages.trees, lambda task, root: task.failed(root, REFUSED)),
     "raise": to_one(lambda task: task.messages.trees, lambda task, root: task.failed(root, RAISED)),
     "late crash": to_one(lambda task: task.late, Task.late_crash),
-    "kill": lambda world, task, number: world.kill(1 + number % 2),
+    "kill": lambda world, task, number: world.kill(1 + number % 2, (DIED, KILLED)[number // 2 % 2]),
     "give back": to_one(lambda task: task.letters, Task.give_back),
     "turn": turn,
     "pass time": lambda world, task, number: world.pass_time((0, 0.01, 6)[number % 3]),
@@ -390,6 +381,8 @@ def test_every_attempt_ends_once_and_nothing_is_held_for_ever(
             stats, messages = each.stats, each.messages
             ended = stats.acked + stats.failed + stats.dead_letters
             assert ended + len(messages) == each.emits + messages.emitted_again, name
+            for message_id, tries in each.attempts.tries.items():
+                assert tries.dead or (tries.charged, tries.crashes) == (each.own[message_id], each.crashes[message_id])
     end_well(world)
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from unittest.mock import Mock, call, create_autospec
 
+import pytest
+
 from squall.ipc.board import DEAD, STARTING
 from squall.scheduler.common.messages import (
     Assignment,
@@ -19,6 +21,7 @@ from squall.scheduler.common.messages import (
     WorkerFailed,
     WorkerReady,
 )
+from squall.scheduler.common.python_stacks import CRASH_SIGNALS
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
 from squall.scheduler.supervisor.death_judge import DeathJudge, DeathLimits, Totals
 from squall.scheduler.supervisor.decisions import Order, Supervisor
@@ -79,8 +82,8 @@ def brief(instruction: Instruction) -> str:
         case Report(changed):
             reason = f": {changed.reason}" if changed.reason else ""
             return f"report {changed.incarnation} {changed.event}{reason}"
-        case SetBoard(_, _, incarnation, state, pid):
-            return f"board {incarnation} {state} {pid}"
+        case SetBoard(_, _, incarnation, state, pid, _, accused):
+            return f"board {incarnation} {state} {pid}" + " accused" * accused
         case SetVerdict(_, _, deaths, hopeless):
             return f"{deaths} in a row" + ", hopeless" * hopeless
         case ArmTimer(at_secs):
@@ -153,14 +156,43 @@ class Bench:
 
 def test_a_death_is_on_the_board_before_it_is_reported_and_answered_by_a_fork() -> None:
     bench = Bench().run()
-    assert bench.lost() == [f"board 1 {DEAD} 11", "signal 11 SIGKILL", "timer 102"]
+    assert bench.lost() == ["signal 11 SIGKILL", "timer 102"]
     assert bench.exited(KILLED) == [
+        f"board 1 {DEAD} 11",
         "1 in a row",
         "report 1 died: killed by SIGKILL",
         f"board 2 {STARTING} 0",
         "fork 2",
         "timer 115",
     ]
+
+
+@pytest.mark.parametrize(
+    ("status", "remains", "accused"),
+    [
+        (0, WorkerRemains(), True), (EXIT_1, WorkerRemains(), True), (KILLED, WorkerRemains(), False),
+        (KILLED, WorkerRemains(out_of_memory=True), True),
+        *((int(signum), WorkerRemains(), True) for signum in CRASH_SIGNALS),
+        (int(signal.SIGTERM), WorkerRemains(), False), (int(signal.SIGINT), WorkerRemains(), False),
+        (None, WorkerRemains(), False),
+    ],
+)
+def test_only_a_cause_that_a_tuple_can_have_accuses_one(
+    status: int | None, remains: WorkerRemains, accused: bool
+) -> None:
+    bench = Bench().run()
+    bench.lost()
+    told = bench.after(2.0) if status is None else bench.do(lambda slot: slot.exited(int(status), bench.now, remains))
+    assert told[0] == f"board 1 {DEAD} 11" + " accused" * accused
+
+
+def test_a_worker_that_was_stopped_did_not_hang() -> None:
+    bench = Bench().run()
+    bench.do(lambda slot: slot.stuck(31.0, bench.now, "split[3]", is_stopped=True))
+    bench.after(1.0)
+    told = bench.die()
+    assert f"board 1 {DEAD} 11" in told
+    assert "report 1 died: no progress for 31 s, stopped by a signal: killed by SIGKILL" in told
 
 
 def test_last_words_that_come_last_are_waited_for() -> None:
@@ -206,9 +238,10 @@ def test_a_stuck_worker_says_where_it_is_and_is_killed_and_replaced() -> None:
     assert bench.do(lambda slot: slot.stuck(32.0, bench.now)) == []  # once is enough
     assert bench.after(1.0) == ["signal 11 SIGKILL"]
     assert bench.do(lambda slot: slot.stuck(33.0, bench.now)) == [], "another dump would hide the first"
-    assert bench.lost()[0] == f"board 1 {DEAD} 11"
+    bench.lost()
     steps = bench.do(lambda slot: slot.exited(KILLED, bench.now, WorkerRemains("hung at x.py\nmore", 5 << 20)))
-    assert steps[:3] == ["1 in a row", "report 1 died: no progress for 31 s: killed by SIGKILL", "board 2 1 0"]
+    assert steps[:2] == [f"board 1 {DEAD} 11 accused", "1 in a row"]
+    assert steps[2:4] == ["report 1 died: no progress for 31 s: killed by SIGKILL", "board 2 1 0"]
     assert bench.slot.life.incarnation == 2
 
 
@@ -334,26 +367,12 @@ def test_a_worker_of_another_topology_does_not_speak_for_the_slot_and_is_stopped
 
 def test_whether_a_death_is_excused_is_asked_before_the_board_says_that_it_happened() -> None:
     """A suspect's worker takes the mark of its trial away when it learns of the death."""
-    order: list[str] = []
-
-    def excused(work: SlotAssignment) -> bool:
-        order.append("asked")
-        return True
-
-    slot = Slot(SlotAddress("/run", "node-1", PORT), SlotOptions(), no_jitter(), lambda work: 0, excused)
-    slot.assign(work(), 0.0)
-    now = 0.0
-    for pid in range(100):
-        slot.forked(pid + 1, now)
-        slot.ready(now)
-        order.clear()
-        assert any(isinstance(instruction, SetBoard) for instruction in slot.lost(now))
-        assert order == ["asked"]
-        slot.exited(KILLED, now)
-        if slot.state is SlotState.BACKOFF:
-            now += 0.2
-            slot.tick(now)
-    assert slot.state is SlotState.STARTING
+    bench = Bench().run()
+    bench.slot._nearer = asked = Mock(return_value=True)
+    assert not any(step.startswith("board") for step in bench.lost())
+    asked.assert_called_once()
+    bench.exited(KILLED)
+    asked.assert_called_once()
 
 
 def test_a_life_that_ended_while_no_supervisor_was_there_is_reported_once() -> None:
@@ -384,7 +403,7 @@ def test_a_topology_without_progress_is_called_hopeless_on_the_board_before_nimb
         slot.forked(pid, now)
         slot.worker_failed("bad[2]: ValueError: no", now)
         slot.lost(now)
-        said.append([brief(step) for step in slot.exited(EXIT_1, now)][:2])
+        said.append([brief(step) for step in slot.exited(EXIT_1, now)][1:3])
         assert slot.review() == []
         if slot.state is SlotState.BACKOFF:
             now += 2.0
