@@ -33,7 +33,6 @@ class ClusterUse:
     run_dir: RunDir
     """The cluster's directory; its `path` is what `--dir` takes."""
     _client: NimbusClient | None
-    _jobs: list[Job]
     _tail: LogTail | None
 
     @property
@@ -83,8 +82,11 @@ class ClusterUse:
             record = replace_named(self.client, self.run_dir, name, ask, wait_secs)[0] if replace else ask()
         job = Job(self.client, record, self.run_dir)
         job.takes_up_state = takes_up
-        self._jobs.append(job)
+        self._made(job)
         return job
+
+    def _made(self, job: Job) -> None:
+        """Called with each `Job`. Whoever keeps it keeps its board mapped, which takes a descriptor."""
 
     def _beside(self) -> Path | None:
         """The directory whose modules travel along with a topology; None if they need not."""
@@ -93,7 +95,7 @@ class ClusterUse:
     def job(self, name: str) -> Job:
         """Return the `Job` of a topology that runs. UsageError if there is none of this name."""
         job = job_named(self.client, self.run_dir, name)
-        self._jobs.append(job)
+        self._made(job)
         return job
 
     def names(self) -> list[str]:
@@ -133,7 +135,6 @@ class Cluster(ClusterUse):
 
     def __init__(self, run_dir: RunDir, client: NimbusClient) -> None:
         self.run_dir, self._client = run_dir, client
-        self._jobs = []
         self._tail = LogTail(run_dir.logs)
 
     @classmethod
@@ -150,9 +151,6 @@ class Cluster(ClusterUse):
 
     def close(self) -> None:
         """Disconnect; everything runs on."""
-        for job in self._jobs:
-            job.close()
-        self._jobs.clear()
         if self._client is not None:
             self._client.close()
             self._client = None

@@ -55,7 +55,7 @@ class LocalCluster(ClusterUse):
         self._maker = os.getpid()
         self.forced = ""
         """Why it took force to end the cluster; "" if it did not."""
-        self._jobs = []
+        self._jobs: list[Job] = []
         self._client = None
         if run_dir is None:
             self._keeper = keeper or KeeperProcess()
@@ -77,6 +77,9 @@ class LocalCluster(ClusterUse):
         """Raise ClusterError if the keeper has died, which starts daemons again."""
         if self._keeper.await_end(0.0) is not None:
             raise ClusterError("the cluster's keeper has ended")
+
+    def _made(self, job: Job) -> None:
+        self._jobs.append(job)
 
     def close(self, grace_secs: float = _STOP_GRACE_SECS) -> None:
         """Stop every worker (by force after `grace_secs`) and every daemon, and remove their files; dead letters are
