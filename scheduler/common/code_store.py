@@ -97,7 +97,8 @@ class CodeStore:
     @contextmanager
     def _locked(self, operation: int) -> Iterator[None]:
         try:
-            fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            # Not through a link: a sweep would remove files of another directory.
+            fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
             raise ClusterError(f"cannot lock code store {self._directory}: {error.strerror}") from None
         try:

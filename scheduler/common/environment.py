@@ -57,7 +57,7 @@ def tidy_environments(run_dir: RunDir, ids: Collection[str]) -> None:
     """Remove the variables of all topologies but these."""
     kept = {run_dir.environment(topology_id) for topology_id in ids}
     folder = run_dir.environments
-    for path in folder.iterdir() if folder.is_dir() else ():
+    for path in folder.iterdir() if folder.is_dir() and not folder.is_symlink() else ():
         if path not in kept:
             path.unlink(missing_ok=True)
 

@@ -218,6 +218,13 @@ def test_code_is_found_by_its_digest(tmp_path: Path) -> None:
     assert (tmp_path / digest).stat().st_mode & 0o777 == 0o600
 
 
+def test_a_link_in_place_of_the_store_is_not_swept(tmp_path: Path) -> None:
+    (tmp_path / "code").symlink_to(tmp_path)
+    with pytest.raises(ClusterError, match="cannot lock code store"):
+        CodeStore(tmp_path / "code").keep_only(())
+    assert (tmp_path / "code").is_symlink()
+
+
 def test_damaged_code_is_refused_until_it_is_put_again(tmp_path: Path) -> None:
     codes = CodeStore(tmp_path)
     digest = codes.put(b"code")
