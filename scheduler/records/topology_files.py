@@ -117,7 +117,7 @@ def _dead_letters(state: Path) -> int:
     """The number of letters, with lines that cannot be read and letters that are asked back."""
     letters, damage = DeadLetters(state).look()
     asked = state / LETTER_REQUESTS
-    return len(letters) + len(damage) + (len(os.listdir(asked)) if asked.is_dir() else 0)
+    return len(letters) + len(damage) + sum(1 for _ in asked.glob("*/*"))
 
 
 def _measured(name: str, kind: str, path: Path, dead_letters: int) -> TopologyFiles:

@@ -22,7 +22,7 @@ def run_dir(tmp_path: Path) -> RunDir:
         (made.topology_state("x") / f"spout-{task}").mkdir(parents=True)
         (made.topology_state("x") / f"spout-{task}" / "position").write_text(str(task))
     made.attempts("x", "spout", 0).mkdir(parents=True)
-    (made.topology_state("x") / ".given-back").mkdir()
+    (made.topology_state("x") / ".given-back" / "spout-0").mkdir(parents=True)
     (made.topology_state("x") / "dead-letters.jsonl").write_text("letters")
     return made
 
@@ -32,7 +32,7 @@ def files(run_dir: RunDir) -> dict[str, str]:
     return {str(path.relative_to(state)): path.read_text() if path.is_file() else "" for path in state.rglob("*")}
 
 
-LETTERS = {"x": "", "x/.given-back": "", "x/dead-letters.jsonl": "letters"}
+LETTERS = {"x": "", "x/.given-back": "", "x/.given-back/spout-0": "", "x/dead-letters.jsonl": "letters"}
 
 
 def test_it_is_aside_and_then_gone(run_dir: RunDir) -> None:

@@ -31,8 +31,10 @@ def run_dir(tmp_path: Path) -> RunDir:
     (made.logs / "nimbus.log").write_text("")
     # A line that cannot be read may be a letter, too.
     (made.topology_state("letters") / LEDGER).write_bytes(b"?\n")
-    (made.topology_state("asked") / LETTER_REQUESTS).mkdir()
-    (made.topology_state("asked") / LETTER_REQUESTS / "one").write_text("")
+    for name, asked in (("asked", ["one"]), ("gone", [])):  # the second has had all of its letters back
+        (made.topology_state(name) / LETTER_REQUESTS / "spout-0").mkdir(parents=True)
+        for letter in asked:
+            (made.topology_state(name) / LETTER_REQUESTS / "spout-0" / letter).touch()
     return made
 
 
