@@ -142,16 +142,6 @@ def test_the_source_that_reads_a_dead_letter_again_is_told_and_the_message_not_e
     assert "m" not in second.tries
 
 
-def test_an_attempt_that_timed_out_is_not_charged_after_another_was_acked_or_for_what_ended_no_worker() -> None:
-    attempts = Attempts(Limits(max_crashes=2))
-    assert attempts.ended_late("m", STUCK, alone=False) is None
-    attempts.failed("m", LATE)
-    assert attempts.ended_late("m", REFUSED, alone=False) is None
-    attempts.buried("m", ())
-    assert attempts.ended_late("m", STUCK, alone=False) is None
-    assert attempts.crashes == 0
-
-
 def test_what_is_known_against_a_message_is_kept_once_for_all_of_which_the_same_is_known() -> None:
     attempts = Attempts(Limits(max_attempts=3))
     for n in range(50_000):
