@@ -283,14 +283,19 @@ class Host:
         return fate, acker, trees
 
     def _open_messages(self, *arguments: Any) -> OpenMessages:
-        """As the product's, with the fate of the messages before."""
+        """As the product's, with the fate of the messages before. Answers come between batches only, so the clock of
+        messages stands still in a batch, and a message's time begins when its own batch has ended: a batch may take
+        longer than the timeout."""
         given = list(arguments)
         at = 8
+        given[2] = lambda: self.turn.clock_ns
         if self._fate is not None:
             self._fate.attempts.forgot = given[at].attempts.forgot
             given[at] = self._fate
         self._pending = made = OneByOne(*given)
         made.trees.update(self._trees)
+        for root in self._state.fresh if self._state is not None else ():
+            made.reset(root)
         return made
 
     def _restore(self, core: WorkerCore, state: WorkerState) -> None:

@@ -25,6 +25,7 @@ class Levels:
         self.around = HostTasks(self.layout, "test", "run", None if state is None else str(state))
         self.control = Control()
         self.batch_rows = batch_rows
+        self.batch_secs = 0.1
         self.stored: dict[str, list[Row]] = {"": []}
         """The rows of each batch, as in a checkpoint."""
         self.said: list[str] = []
@@ -65,7 +66,7 @@ class Levels:
         self.stored[at] = [row for row in rows if row.level != END]
         self.reports = reports
         self.said += [line for worker in sorted(reports) for line in reports[worker].said.splitlines()]
-        self.control = after(self.control, turn, reports, at, turn.number, 0.1, self.layout)
+        self.control = after(self.control, turn, reports, at, turn.number, self.batch_secs, self.layout)
         return self.control
 
     def run(self, most: int = 200) -> RunReport:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import re
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -229,17 +230,31 @@ def test_a_failed_message_is_emitted_again_and_nothing_else() -> None:
     assert report.failed == report.emitted - report.acked > 20
 
 
-def test_held_tuples_are_acked_in_a_later_batch() -> None:
+@pytest.mark.parametrize("batch_secs", [0.1, 53.0])
+def test_held_tuples_are_acked_in_a_later_batch(batch_secs: float) -> None:
     builder = TopologyBuilder()
     builder.set_spout("lines", Lines())
     builder.set_bolt("split", Holds()).shuffle_grouping("lines").set_config(tick_tuple_freq_secs=0.15)
     builder.set_bolt("count", Count()).fields_grouping("split", "word")
     levels = Levels(builder.build(), batch_rows=50)
+    levels.batch_secs = batch_secs
     levels.batch()
     assert levels.control.reports[0].reading.counters["acked"] == 0
     report = levels.run()
     assert set(levels.said) == EXPECTED
-    assert report.acked == len(WORDS)
+    assert (report.acked, report.failed) == (len(WORDS), 0)
+
+
+class Slow(Lines):
+    def read(self) -> Iterator[tuple[Any, Any]]:
+        for record in super().read():
+            time.sleep(0.001)
+            yield record
+
+
+def test_no_message_times_out_within_its_batch() -> None:
+    report = Levels(words(Slow()), Config(message_timeout_secs=0.1), batch_rows=10_000).run()
+    assert (report.acked, report.failed) == (len(WORDS), 0)
 
 
 class Opens(Count):
