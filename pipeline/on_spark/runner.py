@@ -73,6 +73,7 @@ class Tell:
     note: Callable[[str], None]
     """For the operator."""
     progress: Callable[[Control], None] = lambda control: None
+    """Called again and again, also while a batch takes long."""
 
 
 class SparkRun:
@@ -127,6 +128,7 @@ class SparkRun:
         ).start()
         try:
             while not self._done.wait(LOOK_SECS) and query.isActive:
+                self.tell.progress(self.control)
                 if self._active and should_drain():
                     self._active = False
                 if should_stop():
@@ -204,7 +206,6 @@ class SparkRun:
                 f"dead letter of {letter['spout']}: message {letter['message_id']} after {letter['attempt']} attempts: "
                 f"{letter['reason']} in {letter['component']}: {letter['error']}"
             )
-        self.tell.progress(now)
         if now.closed:
             self._done.set()
         if why := leads_nowhere(now):

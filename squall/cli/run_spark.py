@@ -29,7 +29,7 @@ def run_on_spark(run: LoadedRun, interrupts: Interrupts) -> RunReport:
 
     options, topology = run.options, run.loaded.topology
     _check_plan(topology, run.config, options.accept_approx)
-    progress, is_over = run.progress(), run.clock()
+    progress = run.progress()
     drains_until: list[float] = []
 
     def should_drain() -> bool:
@@ -44,7 +44,8 @@ def run_on_spark(run: LoadedRun, interrupts: Interrupts) -> RunReport:
 
     def show(control: Control) -> None:
         if progress.due:
-            progress.update([report.reading for report in control.reports.values()])
+            readings = [report.reading for report in control.reports.values()]
+            progress.update(readings, f"batch {control.number + 1} is under way, ")
 
     tell = Tell(lambda who, line: progress.print(f"{who} | {line}"), progress.print, show)
     data = blob.dump(topology, run.loaded.script)
@@ -62,8 +63,11 @@ def run_on_spark(run: LoadedRun, interrupts: Interrupts) -> RunReport:
         if checkpoint.control.number >= 0:
             progress.print(f"going on after batch {checkpoint.control.number} of {options.checkpoint}")
         progress.stage("starting Spark")
+        began = time.monotonic()
         spark = stack.enter_context(spark_session(f"squall {run.name}", options.master))
-        progress.stage("Spark is there; the first batch is under way")
+        progress.stage(f"Spark is up after {time.monotonic() - began:.0f} s")
+        # The time of --for does not go by while nothing can run.
+        is_over = run.clock()
         # Spark has set a handler of its own for SIGINT.
         interrupts.again()
         return spark_run.run(spark, should_drain, should_stop)

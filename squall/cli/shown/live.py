@@ -104,14 +104,14 @@ class Progress:
     def due(self) -> bool:
         return not self._quiet and time.monotonic() - self._shown >= self._interval_secs
 
-    def update(self, readings: list[TaskReading]) -> None:
-        """Show the changes since the last call."""
+    def update(self, readings: list[TaskReading], doing: str = "") -> None:
+        """Show the changes since the last call, and before them what is being done."""
         now = time.monotonic()
         elapsed_secs, self._shown = now - self._shown, now
         spouts = {reading.task: reading for reading in readings if reading.kind == "spout"}
         before, self._before = self._before, spouts
         changes = [_difference(reading, before.get(task)) for task, reading in spouts.items()]
-        line = f"{now - self._began:.0f} s: {', '.join(_headline(list(spouts.values()), changes, elapsed_secs))}"
+        line = f"{now - self._began:.0f} s: {doing}{', '.join(_headline(list(spouts.values()), changes, elapsed_secs))}"
         self._screen.show([f"{self._topology} {line}"], line)
 
     def tell_deaths(self, deaths: Iterable[RestartRecord]) -> None:
