@@ -257,8 +257,10 @@ def _seen(*what: Any) -> Any:
 
 def _is_machinery(cls: type) -> bool:
     module = cls.__module__ if isinstance(cls.__module__, str) else ""
-    top = module.partition(".")[0]
-    if top in sys.stdlib_module_names:
-        return top not in _HOLDERS
-    file = getattr(sys.modules.get(module), "__file__", None) or ""
-    return top == "squall" or "site-packages" in file or "dist-packages" in file
+    return is_library(module) and module.partition(".")[0] not in _HOLDERS
+
+
+def is_library(module: str) -> bool:
+    """Return True for a module of the standard library, of Squall or of an installed package."""
+    top, file = module.partition(".")[0], getattr(sys.modules.get(module), "__file__", None) or ""
+    return top in sys.stdlib_module_names or top == "squall" or "site-packages" in file or "dist-packages" in file

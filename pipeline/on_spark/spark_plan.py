@@ -1,19 +1,24 @@
 """Decides what of a topology Spark can run: each component, edge and setting is EXACT, APPROX or REFUSED.
 
-Guarantees: what is EXACT gives the answers that Squall's own engine gives; what is APPROX differs as its text says;
-what is REFUSED would lose or invent tuples, and its text says what to do. Reads the topology's objects and the code of
-its classes only: no file, no process, no Spark. Relies on `pipeline.on_spark` keeping its word: this is its contract.
+Guarantees: what is EXACT gives the answers that Squall's own engine gives, as far as the code of components shows; what
+is APPROX differs as its text says; what is REFUSED would lose or invent tuples, and its text says what to do. Reads the
+topology's objects and the code that they reach only: no file, no process, no Spark. Relies on `pipeline.on_spark`
+keeping its word: this is its contract.
 """
 
 from __future__ import annotations
 
+import dis
+import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
-from types import CodeType, FunctionType
+from functools import partial
+from random import Random
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from squall.engine.api.async_component import AsyncBolt, AsyncSpout
-from squall.engine.api.component import BasicBolt, Bolt, Spout
 from squall.engine.api.config import Config
 from squall.engine.api.replaying import ReplayingSpout
 from squall.engine.api.topology import (
@@ -32,6 +37,7 @@ from squall.engine.api.topology import (
 )
 from squall.pipeline.feed.feed_spout import FeedSpout
 from squall.pipeline.on_spark.lives import is_overridden
+from squall.pipeline.on_spark.snapshot import is_library
 from squall.pipeline.sink.parquet_sink import ParquetSink
 from squall.pipeline.tail.tail_spout import TailSpout
 
@@ -122,11 +128,9 @@ def _spout(spec: ComponentSpec) -> PlanFinding:
     spout: Any = spec.component
     why, to_do = [], ""
     is_feed = isinstance(spout, FeedSpout) and not is_overridden(spout, FeedSpout)
-    if isinstance(spout, AsyncSpout):
-        why = ["an AsyncSpout emits when it likes, and a batch must end"]
-        to_do = "derive it from ReplayingSpout, whose read() may yield None"
-    elif spout.blocking:
-        why = ["blocking = True: a batch cannot end while next_tuple waits"]
+    is_read_again = isinstance(spout, ReplayingSpout) and not is_overridden(spout, ReplayingSpout)
+    if isinstance(spout, AsyncSpout) or spout.blocking:
+        why = ["an AsyncSpout emits when it likes, and one with blocking = True waits: a batch could not end"]
         to_do = "derive it from ReplayingSpout, whose read() may yield None"
     elif isinstance(spout, TailSpout):
         why = ["a TailSpout never ends, and its file may be rotated away before a batch is read again"]
@@ -138,19 +142,15 @@ def _spout(spec: ComponentSpec) -> PlanFinding:
         return PlanFinding("spout", spec.id, REFUSED, "not at all", why[0], to_do)
     if is_feed:
         how = "ranges are dealt to the tasks; the position of each is stored with every batch"
-    elif isinstance(spout, ReplayingSpout) and not is_overridden(spout, ReplayingSpout):
+    elif is_read_again:
         how = "read() is begun anew and brought to its position, which is stored with every batch"
     else:
         how = "its attributes are stored with every batch"
         why.append("what it took from outside in a batch that was lost is not taken again, unless it is offered again")
-        if _uses_state_dir(spout):
-            why.append(_OWN_FILES)
+    why += _code_differs(spout, has_files=not is_read_again)
     if "max_spout_pending" in spec.config:
         why.append("max_spout_pending does not apply: a batch bounds the open messages")
     return PlanFinding("spout", spec.id, APPROX if why else EXACT, how, "; ".join(why))
-
-
-_OWN_FILES = "files in its state directory are not undone with a batch that is lost, and every machine must see them"
 
 
 def _bolt(spec: ComponentSpec, config: Config) -> PlanFinding:
@@ -164,8 +164,7 @@ def _bolt(spec: ComponentSpec, config: Config) -> PlanFinding:
         why.append("a batch that is run again writes its rows again: give it a key, and readers drop equal _message_id")
     if bolt.blocking and config.execute_timeout_of(spec.config) is not None:
         why.append("execute_timeout_secs is not watched")
-    if _uses_state_dir(bolt):
-        why.append(_OWN_FILES)
+    why += _code_differs(bolt)
     how = "its attributes are stored with every batch, for each task; what cannot be pickled, prepare makes again"
     return PlanFinding("bolt", spec.id, APPROX if why else EXACT, how, "; ".join(why))
 
@@ -196,22 +195,78 @@ def _settings(config: Config) -> Iterator[PlanFinding]:
         )
     if config.message_timeout_secs != plain.message_timeout_secs:
         yield PlanFinding(
-            "setting", "message_timeout_secs", APPROX, "looked at between two batches",
+            "setting", "message_timeout_secs", APPROX, "from the end of a message's batch, between two batches",
             "a message whose batch takes longer is acked all the same",
         )
 
 
-def _uses_state_dir(component: object) -> bool:
-    """Return True if code of the component's own classes names the state directory."""
-    ours = {Spout, Bolt, BasicBolt, ReplayingSpout, FeedSpout}
-    for cls in type(component).__mro__:
-        for value in vars(cls).values() if cls not in ours else ():
-            function = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
-            if isinstance(function, FunctionType) and _names(function.__code__) & {"state_dir", "shared_state_dir"}:
-                return True
-    return False
+#: How the names of clocks and of sources of chance begin, with their modules.
+_UNSTEADY = (
+    "datetime.now", "datetime.today", "datetime.utcnow", "numpy.random.mtrand.", "posix.urandom", "random.", "secrets.",
+    "time.monotonic", "time.perf_counter", "time.time", "uuid.uuid1", "uuid.uuid4",
+)
 
 
-def _names(code: CodeType) -> set[str]:
-    inside = [_names(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
-    return set(code.co_names).union(*inside)
+def _code_differs(component: object, has_files: bool = True) -> Iterator[str]:
+    """How a component differs, as its code shows: that of its methods and of the user's functions and classes that they
+    name, directly or in turn. Not of `__init__`, which is called before Spark runs anything."""
+    users = [cls for cls in type(component).__mro__ if not is_library(cls.__module__)]
+    todo: list[Any] = [value for cls in users for name, value in vars(cls).items() if name != "__init__"]
+    todo += vars(component).values()
+    seen: dict[int, Any] = {id(cls): cls for cls in users}
+    unsteady, names_files = set[str](), False
+    while todo:
+        value = todo.pop()
+        names_files |= isinstance(value, str) and value in ("state_dir", "shared_state_dir")
+        if isinstance(value, property | staticmethod | classmethod | partial):
+            value = getattr(value, "fget", getattr(value, "func", getattr(value, "__func__", None)))
+        if not isinstance(value, FunctionType | BuiltinFunctionType | MethodType | type) or id(value) in seen:
+            continue
+        seen[id(value)] = value
+        name = _full_name(value)
+        if not is_library(name.rpartition(".")[0]):
+            todo += vars(value).values() if isinstance(value, type) else _named(value)
+        elif name.startswith(_UNSTEADY) and not isinstance(value, type):
+            unsteady.add(name)
+    if names_files and has_files:
+        yield "files in its state directory are not undone with a lost batch, and every machine must see them"
+    if unsteady:
+        yield f"it uses {', '.join(sorted(unsteady))}: what is run again, perhaps on another machine, gets other values"
+
+
+def _full_name(value: Any) -> str:
+    """The name of a function or a class with its module: of a bound method, that of the object's class."""
+    home = getattr(value, "__self__", value)
+    if not isinstance(home, type | FunctionType):
+        home = value if isinstance(home, ModuleType) else type(home)
+    return f"{home.__module__}.{getattr(value, '__name__', '')}"
+
+
+def _named(function: Any, code: CodeType | None = None) -> Iterator[Any]:
+    """The names in a function's code, and the objects that they name: globals, those of its closure, and attributes of
+    modules and classes."""
+    function = getattr(function, "__func__", function)
+    if not isinstance(function, FunctionType):
+        return
+    code = code or function.__code__
+    known = {name: value for name, value in function.__globals__.items() if name not in code.co_varnames}
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    known |= {name: cell.cell_contents for name, cell in cells if cell != CellType()}
+    value: Any = None
+    module: Any = None
+    for step in dis.get_instructions(code):
+        owner, value, name = value, None, step.argval
+        match step.opname.split("_"):
+            case ["LOAD", "GLOBAL" | "DEREF" | "FAST", *_]:
+                value = known.get(name)
+            case ["STORE", "FAST", *_]:
+                # After `from module import name` the module is at hand again.
+                known[name], value = owner, module
+            case ["IMPORT", "NAME"]:
+                value = module = sys.modules.get(name)
+            case ["IMPORT", "FROM"] | ["LOAD", "ATTR" | "METHOD"] if isinstance(owner, ModuleType | type | Random):
+                with suppress(AttributeError, ImportError):  # of a module that imports on demand
+                    value = getattr(owner, name)
+        yield from (name, value)
+        if isinstance(name, CodeType):
+            yield from _named(function, name)
