@@ -31,8 +31,8 @@ def done(checkpoint: Path) -> int:
 
 def on_spark(checkpoint: Path, out: Path, *options: str) -> list[str]:
     return [
-        "run", str(COUNTING), "--on", "spark", "--checkpoint", str(checkpoint), "--batch-rows", "1000", "--interval", "1",
-        *options, "--", str(out),
+        "run", str(COUNTING), "--on", "spark", "--checkpoint", str(checkpoint), "--batch-rows", "1000",
+        "--interval", "1", *options, "--", str(out),
     ]
 
 

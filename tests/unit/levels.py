@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 
 from squall import Config, Topology
 from squall.engine.report.run_report import RunReport
@@ -18,11 +17,9 @@ from squall.pipeline.on_spark.stage import END, REPORT, Row, run_slot
 class Levels:
     """One topology, batch by batch."""
 
-    def __init__(
-        self, topology: Topology, config: Config | None = None, state: Path | None = None, batch_rows: int = 100
-    ) -> None:
+    def __init__(self, topology: Topology, config: Config | None = None, batch_rows: int = 100) -> None:
         self.layout = lay_out(topology, config or Config())
-        self.around = HostTasks(self.layout, "test", "run", None if state is None else str(state))
+        self.around = HostTasks(self.layout, "test", "run", None)
         self.control = Control()
         self.batch_rows = batch_rows
         self.batch_secs = 0.1
@@ -79,7 +76,3 @@ class Levels:
 
 class Mixed(Exception):
     """A batch that does not count."""
-
-    def __init__(self, why: list[str]) -> None:
-        super().__init__(why)
-        self.why = why
