@@ -32,7 +32,7 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import repr_of, text_of_error
 from squall.pipeline.on_spark.batch_control import Control
 
-VERSION = 3
+VERSION = 4
 SHOWN_CHARS = 400
 _IDENTITY, _CONTROL, _LETTERS, _LOCK = "topology.json", "control.pickle", "dead-letters.jsonl", "lock"
 
@@ -40,12 +40,12 @@ _IDENTITY, _CONTROL, _LETTERS, _LOCK = "topology.json", "control.pickle", "dead-
 class Checkpoint:
     """An open checkpoint. A context manager, which gives up the lock."""
 
-    def __init__(self, path: Path, topology: Topology, name: str, arguments: Sequence[str] = ()) -> None:
+    def __init__(self, path: Path, topology: Topology, name: str, arguments: Sequence[str], ackers: int) -> None:
         """UsageError if it is another topology's, is in use, or cannot be read. `arguments`: what the topology
-        was made with."""
+        was made with. `ackers`: how many it has; the numbers of tasks, by which all is stored, depend on it."""
         self.path = path.absolute()
         self.spark, self.state, self.letters = (self.path / name for name in ("spark", "state", _LETTERS))
-        self._identity = identity_of(topology, name, arguments)
+        self._identity = {**identity_of(topology, name, arguments), "ackers": ackers}
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             others = set(os.listdir(self.path)) - {_LOCK, f"{_IDENTITY}.new"}

@@ -51,10 +51,10 @@ def run_on_spark(run: LoadedRun, interrupts: Interrupts) -> RunReport:
     data = blob.dump(topology, run.loaded.script)
     with ExitStack() as stack:
         stack.callback(progress.close)
-        directory = Path(options.checkpoint or stack.enter_context(
+        at = Path(options.checkpoint or stack.enter_context(
             tempfile.TemporaryDirectory(prefix="squall-checkpoint-", ignore_cleanup_errors=True)
         ))
-        checkpoint = stack.enter_context(Checkpoint(directory, topology, run.name, options.arguments))
+        checkpoint = stack.enter_context(Checkpoint(at, topology, run.name, options.arguments, run.config.acker_count))
         load = partial(blob.load, data, [entry for entry in sys.path if entry])
         spark_run = SparkRun(topology, run.config, run.name, load, checkpoint, tell, options.batch_rows)
         if spark_run.is_done:
