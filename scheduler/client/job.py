@@ -195,7 +195,7 @@ class Job:
         counts = [] if view is None else [view.board.link_counts(slot) for slot in range(view.board.n_slots)]
         return {name: sum(count[name] for count in counts) for name in LINK_COUNTERS}
 
-    def wait_until_ready(self, timeout: float, on_wait: Callable[[], bool | None] | None = None) -> None:
+    def wait_until_ready(self, timeout: float = 60.0, on_wait: Callable[[], bool | None] | None = None) -> None:
         """Wait until every worker has opened its tasks. ClusterError if `timeout` seconds pass first.
 
         `on_wait` is called between looks; when it returns True the wait ends early.
