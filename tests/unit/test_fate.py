@@ -271,7 +271,7 @@ class Task(Spout):
         message_id = self.messages.trees[root][0]
         alone = failure is DIED and self.attempts.group == (root,)
         self.own[message_id] += alone or failure.reason != WORKER_DIED
-        self.crashes[message_id] += alone or failure.reason == EXCEPTION
+        self.crashes[message_id] += alone or (failure.reason == EXCEPTION and self.limits.exceptions_crash)
         self.messages.failed(root, failure)
 
     def expire(self) -> None:
@@ -366,7 +366,7 @@ EVENTS: dict[str, Callable[[World, Task, int], Any]] = {
 
 
 @given(
-    limits=st.builds(Limits, st.sampled_from([None, 1, 4]), st.sampled_from([None, 1, 3])),
+    limits=st.builds(Limits, st.sampled_from([None, 1, 4]), st.sampled_from([None, 1, 3]), st.booleans(), st.none()),
     tasks=st.integers(1, 3),
     events=st.lists(st.tuples(st.sampled_from(list(EVENTS)), st.integers(0, 2), st.integers(0, 10**6)), max_size=150),
 )
