@@ -143,6 +143,17 @@ def exists(pid: int) -> bool:
         return False
 
 
+def status_of_zombie(pid: int) -> int | None:
+    """The exit status, as from `os.waitpid`, of a process of this user that has ended and was not reaped yet; None if
+    it cannot be told."""
+    try:
+        fields_from_third = _read_proc(pid, "stat").rpartition(")")[2].split()
+    except ClusterError:
+        return None
+    # The kernel shows 0 also to those who may not know.
+    return int(fields_from_third[52 - 3]) or None if fields_from_third[0] == "Z" else None
+
+
 def is_stopped(pid: int) -> bool:
     """Whether a signal has stopped the process and it has not gone on; False if a debugger holds it."""
     try:

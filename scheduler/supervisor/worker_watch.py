@@ -43,14 +43,15 @@ class WorkerWatch:
         return self._started_ticks.get(pid, 0)
 
     def reap(self, pid: int) -> int | None:
-        """The exit status, if the worker is a dead child of this process; else None: its forking parent will tell."""
+        """The exit status, if the worker is a dead child of this process, or its forking parent has not reaped it yet;
+        else None: its forking parent will tell."""
         pidfd = self._pidfds.get(pid)
         if pidfd is None:
             return None
         try:
             return process.reap(pidfd)
         except ChildProcessError:
-            return None
+            return process.status_of_zombie(pid)
 
     def send_signal(self, pid: int, signum: int) -> None:
         """Signal a worker; SIGKILL goes to its whole process group."""

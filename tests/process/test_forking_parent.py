@@ -173,3 +173,10 @@ def test_what_topologies_import_is_there_before_a_worker_is_forked() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.strip() == ""
+
+
+def test_how_a_process_ended_is_known_before_its_parent_reaps_it() -> None:
+    if (pid := os.fork()) == 0:
+        os._exit(7)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert process.status_of_zombie(pid) == os.waitpid(pid, 0)[1] == 7 << 8
