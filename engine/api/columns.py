@@ -9,8 +9,9 @@ one.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any, overload
 
 from squall.engine.api.tuple import FromSource, Source
@@ -52,6 +53,27 @@ class Columns(Sequence[Row]):
         if not -self._length <= key < self._length:
             raise IndexError(f"row {key} of {self._length}")
         return tuple(value_at(column, key) for column in self.columns)
+
+    def continues_with(self, later: Columns) -> bool:
+        """Return True if `joined` takes both: columns of lists, or of numpy arrays of one type. Arrow's are long."""
+        return len(self.columns) == len(later.columns) and all(
+            type(one) is type(other) and (
+                type(one) is list or (
+                    type(one).__name__ == "ndarray" and one.dtype == other.dtype and one.shape[1:] == other.shape[1:]
+                )
+            )
+            for one, other in zip(self.columns, later.columns, strict=True)
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Columns]) -> Columns:
+        """Make the rows of several, each of which continues the first."""
+        columns = tuple(
+            list(chain.from_iterable(column)) if type(column[0]) is list
+            else sys.modules["numpy"].concatenate(column)
+            for column in zip(*(part.columns for part in parts), strict=True)
+        )
+        return cls(columns, sum(map(len, parts)))
 
     def select(self, wanted: bytes) -> Columns:
         """The rows where `wanted` is 1 and not 0."""

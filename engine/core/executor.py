@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, MutableSequence
+from functools import partial
 from itertools import islice
 from sys import getrefcount
 from typing import Any, TypeVar
@@ -25,6 +26,7 @@ from squall.engine.api.component import BasicBolt, BatchBolt, Bolt
 from squall.engine.api.failure import FAILED, Failure, reason_of
 from squall.engine.api.stream import TICK_STREAM, Stream
 from squall.engine.api.tuple import Run, Source, Tuple
+from squall.engine.core.call_cost import CallCost
 from squall.engine.errors import FailedTuple, SquallError
 from squall.engine.flow.batch import Batch
 from squall.engine.flow.bolt_collectors import BasicCollector, BatchCollector
@@ -48,6 +50,7 @@ _NO_RUN = Run(0, 0, 0)
 _UNSHARED = _refcount_of_unshared()
 SourceOf = Callable[[int, str], Source]
 AnyBolt = Bolt | BasicBolt | BatchBolt
+Done = Callable[[], None] | None
 AtHand = MutableSequence[int] | memoryview
 """One word: the task whose code a loop is in, 0 = none. Read by the supervisor when it finds the loop hung."""
 
@@ -60,6 +63,12 @@ of the last ones: a limit on their number as well (512) cost a tenth of word cou
 
 _FIRST_SLICE_ROWS = 16
 """Tuples that a task executes first if bytes and not time end a slice: its emits for each are not known yet."""
+
+
+def _call_each(dones: list[Done]) -> None:
+    for done in dones:
+        if done is not None:
+            done()
 
 
 class TaskCrashed(SquallError):
@@ -101,9 +110,9 @@ class BoltTask:
     """One task of a bolt, whichever kind: its queue, its counters, its user object."""
 
     __slots__ = (
-        "at_once", "component", "execute", "execute_name", "genuine", "inbox", "noted", "processed", "processed_bytes",
-        "received", "received_bytes", "returned", "row_ns", "slice_rows", "stats", "task", "tick_ns", "ticks_at_ns",
-        "ticks_done", "ticks_put", "user",
+        "at_once", "component", "cost", "execute", "execute_name", "genuine", "inbox", "noted", "processed",
+        "processed_bytes", "received", "received_bytes", "returned", "row_ns", "slice_rows", "stats", "task", "tick_ns",
+        "ticks_at_ns", "ticks_done", "ticks_put", "user",
     )
 
     def __init__(self, component: str, task: int, user: AnyBolt, stats: TaskStats, tick_secs: float | None):
@@ -122,7 +131,7 @@ class BoltTask:
         self.at_once = 0
         """Tuples that it may have in `execute` at a time beside the worker's loop; 0: it runs in the loop."""
         self.stats = stats
-        self.inbox: deque[tuple[Batch, Callable[[], None] | None]] = deque()
+        self.inbox: deque[tuple[Batch, Done]] = deque()
         self.received = 0
         """Tuples put in the inbox so far (counted by the thread that puts them)."""
         self.processed = 0
@@ -134,6 +143,8 @@ class BoltTask:
         """Tuples that it is expected to execute in a slice; one at first, while its time per tuple is unknown."""
         self.row_ns = 0
         """Time per tuple of the last ones that were executed."""
+        self.cost: CallCost | None = None
+        """Of a batch bolt, unless order must not depend on time."""
         self.tick_ns = round(tick_secs * 1e9) if tick_secs else 0
         self.ticks_at_ns = 0
         self.ticks_put = self.ticks_done = 0
@@ -183,6 +194,10 @@ class BoltExecutor:
             self._process = self._process_basic
         elif isinstance(user, BatchBolt):
             self._process = self._process_whole
+            for task in tasks if slice_ns else ():
+                task.cost = CallCost(slice_ns or 0)
+        self.fixed_ns = 0.0
+        """Time that calls took whatever they were given, since the worker's core has looked."""
 
     def hold(self, step: int) -> None:
         """Count one more full target (1), or one fewer (-1)."""
@@ -195,22 +210,43 @@ class BoltExecutor:
             inbox = task.inbox
             # Batches that arrive meanwhile (of a bolt that feeds itself) wait for the next turn, so that others get
             # theirs.
-            left = len(inbox)
-            if not left:
+            if not (left := len(inbox)):
                 continue
             worked = True
             until_ns = task.stats.execute_ns + (self._slice_ns or 0)
             while left:
                 batch, done = inbox.popleft()
+                dones = [done]
+                if task.cost is not None and inbox:
+                    batch = self._joined(task, task.cost, batch, dones)
+                left = len(inbox)
                 if self.process(task, batch):
-                    inbox.appendleft((batch, done))
+                    inbox.appendleft((batch, partial(_call_each, dones)))
+                    left += 1
                 else:
-                    left -= 1
-                    if done is not None:
-                        done()
+                    _call_each(dones)
                 if task.stats.execute_ns >= until_ns if self._slice_ns else self.outbox.bytes >= self._most_bytes:
                     break
         return worked
+
+    @staticmethod
+    def _joined(task: BoltTask, cost: CallCost, batch: Batch, dones: list[Done]) -> Batch:
+        """Join later batches of the same stream and task to one that is too short for what a call costs. Batches of
+        other tasks keep their places."""
+        wanted, rows, parts, inbox = min(task.slice_rows, cost.worth_rows), len(batch.rows), [batch], task.inbox
+        if rows >= wanted or batch.stream == TICK_STREAM:
+            return batch
+        others = []
+        while inbox and rows < wanted:
+            other, done = inbox.popleft()
+            if batch.continues_with(other):
+                rows += len(other.rows)
+                parts.append(other)
+                dones.append(done)
+            else:
+                others.append((other, done))
+        inbox.extendleft(reversed(others))
+        return Batch.join(parts) if len(parts) > 1 else batch
 
     def process(self, task: BoltTask, batch: Batch) -> bool:
         """Execute a batch, or as much of it as fits a slice; return True if there is more, left in it."""
@@ -237,7 +273,10 @@ class BoltExecutor:
                 stats.executed += count
                 stats.untracked_executed += batch.untracked_rows()
                 task.row_ns = spent_ns // count
-                if self._slice_ns:
+                if task.cost is not None:
+                    task.slice_rows = task.cost.called(count, spent_ns, task.slice_rows)
+                    self.fixed_ns += min(spent_ns, task.cost.fixed_ns)
+                elif self._slice_ns:
                     task.slice_rows = count * self._slice_ns // (spent_ns or 1) or 1
                 else:
                     task.slice_rows = count * self._most_bytes // max(1, self.outbox.bytes - before_bytes) or 1

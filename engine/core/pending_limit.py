@@ -160,6 +160,9 @@ class PendingLimit:
                 self._change(self._before)
                 return
             self._rest_ns = _REST_NS
+            if trial == UP:
+                # The rate has just risen with the limit: a lower one is not worth a trial.
+                self._failed.add(DOWN)
             self._anchor = max(self._anchor, rate) if trial == DOWN else 0.0
         if not limited:
             return

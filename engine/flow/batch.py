@@ -18,11 +18,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from squall.engine.foreign.picklable import PickleCheck
 
+from squall.engine.api.columns import Columns
 from squall.engine.api.tuple import Run
 from squall.engine.flow.row_counts import RowCounts
 from squall.engine.foreign.sizes import columns_bytes, estimate, rows_bytes
@@ -147,6 +149,35 @@ class Batch:
         if rows <= LONG_ROWS:
             return [self]
         return self.split(rows // 2, new_edge).pieces(new_edge) + self.pieces(new_edge)
+
+    def continues_with(self, later: Batch) -> bool:
+        """Return True if the tuples of a later batch may follow its own: of one task, stream and kind of columns."""
+        if (self.source, self.stream) != (later.source, later.stream):
+            return False
+        rows, more = self.rows, later.rows
+        if not isinstance(rows, Columns):
+            return not isinstance(more, Columns)
+        return isinstance(more, Columns) and rows.continues_with(more)
+
+    @staticmethod
+    def join(batches: list[Batch]) -> Batch:
+        """Make one batch of several, each of which continues the first; they are not used again."""
+        first = batches[0]
+        made = Batch(first.source, first.stream, first.target)
+        parts = [batch.rows for batch in batches]
+        made.rows = Columns.joined(parts) if isinstance(first.rows, Columns) else list(chain.from_iterable(parts))
+        others: dict[int, tuple[tuple[int, int], ...]] = {}
+        before = 0
+        for batch in batches:
+            others.update((len(made.starts) + run, pairs) for run, pairs in (batch.others or {}).items())
+            made.starts += [before + start for start in batch.starts]
+            made.roots += batch.roots
+            made.edges += batch.edges
+            made.bytes += batch.bytes
+            before += len(batch.rows)
+        made.others = others or None
+        made.measured = all(batch.measured for batch in batches)
+        return made
 
     def cut_rows(self, count: int) -> Batch:
         """Move the first `count` rows to a new batch, without their runs."""

@@ -67,6 +67,20 @@ def test_slices_are_the_batch_and_each_has_a_share_of_its_edges(seed: int) -> No
         assert (piece.source, piece.stream, piece.target) == (1, "default", 2)
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_joined_slices_are_the_batch_and_each_keeps_its_edges(seed: int) -> None:
+    dice = random.Random(seed)
+    batches = [some_batch(dice) for _ in range(dice.randrange(2, 5))]
+    rows, whole = [row for batch in batches for row in row_roots(batch)], xors(*batches)
+    joined = Batch.join(batches)
+    assert row_roots(joined) == rows
+    assert xors(joined) == whole
+    if len(joined.rows) > 1:
+        head = joined.split(dice.randrange(1, len(joined.rows)), lambda: dice.getrandbits(64))
+        assert row_roots(head) + row_roots(joined) == rows
+        assert xors(head, joined) == whole
+
+
 @pytest.mark.parametrize("seed", SEEDS[:10])
 def test_pieces_are_the_batch_and_each_has_a_share_of_its_edges(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "LONG_ROWS", 3)
