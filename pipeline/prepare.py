@@ -103,14 +103,13 @@ def prepare(
     *,
     partitions: int | None = None,
     overwrite: bool = False,
-    growing: bool = False,
     progress: Progress = lambda line: None,
     **how: Any,
 ) -> Prepared:
     """Make `feed` from the files in `source`, or add those that are new.
 
-    `partitions`: of a new feed; DEFAULT_PARTITIONS if None. `growing`: the last line of a text file waits until it has
-    an end. `how`: see Recipe. NothingYet if there is nothing for a feed."""
+    `partitions`: of a new feed; DEFAULT_PARTITIONS if None. `how`: see Recipe. The last line of a text file waits until
+    it has an end, which `progress` tells. NothingYet if there is nothing for a feed."""
     target = feed.resolve()
     if target in (source.resolve(), *source.resolve().parents):
         raise UsageError(f"feed {feed} would replace its own input {source}; choose another directory")
@@ -123,8 +122,8 @@ def prepare(
             recipe.check_as_before(target, former, partitions)
         known = load_sources(target, former) if former else {}
         change = compare(corpus.root, corpus.files, known, may_grow=recipe.is_text)
-        if growing and recipe.is_text:
-            change.new = [ended for file in change.new if (ended := without_open_line(file))]
+        if recipe.is_text:
+            change.new = _ended(change.new, progress)
         _check_change(source, target, change)
         if not change.new:
             if former is None:
@@ -138,6 +137,16 @@ def prepare(
         count = partitions or DEFAULT_PARTITIONS
         base = former or first_manifest(str(source.absolute()), count, recipe.to_dict())
         return _add(feed, recipe, base, corpus, change, staging, progress)
+
+
+def _ended(files: Sequence[InputFile], progress: Progress) -> list[InputFile]:
+    """The files as far as their lines have an end: a writer may be in the middle of what follows."""
+    ended = [without_open_line(file) if file.size_bytes else file for file in files]
+    waits = [old.name for old, new in zip(files, ended, strict=True) if old != new]
+    if waits:
+        more = f" and {len(waits) - SHOWN:,} more" if len(waits) > SHOWN else ""
+        progress(f"the last line waits until it has an end: {', '.join(waits[:SHOWN])}{more}")
+    return [file for file in ended if file]
 
 
 def _former(target: Path) -> Manifest | None:

@@ -134,7 +134,7 @@ def _follow(
     with Interrupts() as interrupts, spark_session("squall prepare"):
         # Spark has set a handler of its own for SIGINT.
         interrupts.again()
-        return follow(lambda: once(growing=True), look, lambda: bool(interrupts.count), stages)
+        return follow(once, look, lambda: bool(interrupts.count), stages)
 
 
 def _options(given: Sequence[str]) -> dict[str, str]:

@@ -66,7 +66,7 @@ def odd_feed(spark: SparkSession, source: Path, tmp_path: Path) -> Prepared:
 def test_every_line_comes_out_once_or_is_quarantined(odd_feed: Prepared) -> None:
     assert texts_of(odd_feed.feed) == {
         "crlf.txt": [(1, "a b"), (2, ""), (3, "c")],
-        "no newline.txt": [(1, "first"), (2, "last")],
+        "no newline.txt": [(1, "first")],
         "bad.txt": [(1, "good"), (3, "fine")],
         "nul.txt": [(1, "y" * 9000), (3, "after")],
         "long.txt": [(1, "short"), (2, "x" * MAX_LINE_BYTES), (4, "after")],
@@ -179,6 +179,17 @@ def test_any_run_adds_exactly_what_is_new(spark: SparkSession, source: Path, tmp
             found = {name: [text for _, text in sorted(lines)] for name, lines in texts_of(tmp_path / "feed").items()}
             assert found == {name: text.decode().split() for name, text in texts.items() if text}
             assert prepare(source, tmp_path / "feed").added_files == 0
+
+
+def test_a_last_line_without_its_end_waits_for_it(spark: SparkSession, source: Path, tmp_path: Path) -> None:
+    write(source / "a.log", b"a\nhal")
+    said: list[str] = []
+    prepare(source, tmp_path / "feed", progress=said.append)
+    assert "the last line waits until it has an end: a.log" in said
+    assert prepare(source, tmp_path / "feed").added_files == 0
+    write(source / "a.log", b"a\nhalf\nb\n")
+    assert prepare(source, tmp_path / "feed").added_rows == 2
+    assert texts_of(tmp_path / "feed") == {"a.log": [(1, "a"), (2, "half"), (3, "b")]}
 
 
 def test_an_input_without_a_line_of_text_leaves_nothing(spark: SparkSession, source: Path, tmp_path: Path) -> None:
