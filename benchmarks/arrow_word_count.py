@@ -45,7 +45,7 @@ class ArrowSplit(BatchBolt):
 
     def execute_batch(self, batch: ColumnBatch, collector: BatchCollector) -> None:
         words = compute.split_pattern(batch["line"], " ")
-        collector.emit_batch((words.flatten(),), compute.list_value_length(words))
+        collector.emit_batch((words.flatten(),), counts=compute.list_value_length(words))
 
 
 class ArrowCount(BatchBolt):

@@ -73,7 +73,7 @@ class EndlessBatches(BatchSpout):
         if self.begins:
             self.begins = False
             note(self.directory, "replays", self.clock())
-        self.collector.emit_batch((ids,), ids)
+        self.collector.emit_batch((ids,), message_ids=ids)
         self.reached[0] = max(self.offset, self.reached[0])
         if self.replays and not self.again and self.offset >= self.lost_to:
             self.replays = False

@@ -50,7 +50,7 @@ class Lines(BatchSpout):
             self.exhausted = True
             return
         self.next = begin + len(lines)
-        self.collector.emit_batch((lines,), range(begin, self.next))
+        self.collector.emit_batch((lines,), message_ids=range(begin, self.next))
 
     def ack_batch(self, message_ids: list[Any]) -> None:
         pass
@@ -91,7 +91,7 @@ class Split(BatchBolt):
             found = line.split()
             words += found
             counts.append(len(found))
-        collector.emit_batch((words,), counts)
+        collector.emit_batch((words,), counts=counts)
 
 
 class Count(BatchBolt):

@@ -37,7 +37,7 @@ class Numbers(Spout):
         if self.next == self.count:
             self.exhausted = True
             return
-        self.collector.emit((self.next,), self.next)
+        self.collector.emit((self.next,), message_id=self.next)
         self.next += 1
 
     def ack(self, message_id: Any) -> None:
@@ -61,7 +61,7 @@ class NumberBatches(BatchSpout):
         if begin == self.next:
             self.exhausted = True
             return
-        self.collector.emit_batch((list(range(begin, self.next)),), range(begin, self.next))
+        self.collector.emit_batch((list(range(begin, self.next)),), message_ids=range(begin, self.next))
 
     def ack_batch(self, message_ids: list[Any]) -> None:
         pass

@@ -163,7 +163,7 @@ class Taken:
     def __init__(self) -> None:
         self.ids: list[Any] = []
 
-    def emit(self, values: Any, message_id: Any = None, stream: str = "default") -> list[int]:
+    def emit(self, values: Any, *, message_id: Any = None, stream: str = "default") -> list[int]:
         self.ids.append(message_id)
         return []
 

@@ -41,7 +41,7 @@ class Numbers(Spout):
         self.collector, self.next = collector, 0
 
     def next_tuple(self) -> None:
-        self.collector.emit((self.next,), self.next)
+        self.collector.emit((self.next,), message_id=self.next)
         self.next += 1
 
 

@@ -51,7 +51,7 @@ class TextSpout(Spout):
         if self.mark is not None:
             Path(self.mark).write_text(str(time.monotonic()))
             self.mark = None
-        self.collector.emit((self.lines[number],), number)
+        self.collector.emit((self.lines[number],), message_id=number)
         self.next = number + 1
 
     def ack(self, message_id: Any) -> None:

@@ -74,7 +74,8 @@ class Passes(BasicBolt):
     def execute(self, tup: Tuple, collector: BasicCollector) -> None:
         root, old = tup.values
         collector.emit((root, self.new))
-        collector.emit((root, f"{self.name} acked {bits(old)} and emitted {bits(self.new)}", old ^ self.new), "acker")
+        what = f"{self.name} acked {bits(old)} and emitted {bits(self.new)}"
+        collector.emit((root, what, old ^ self.new), stream="acker")
 
 
 @bolt(streams={"acker": TO_ACKER})

@@ -51,7 +51,7 @@ class Watch(BasicBolt):
         host, second, ms = tup.values
         if (host, second) in self.said:
             # The reading came again: its alarm may have been lost on the way, so leaving it out would be wrong.
-            collector.emit((host, second, self.said[host, second]), "alarm")
+            collector.emit((host, second, self.said[host, second]), stream="alarm")
             return
         # By second: a reading that comes again changes nothing.
         readings = self.readings.setdefault(host, {})
@@ -66,7 +66,7 @@ class Watch(BasicBolt):
             self.alarmed.remove(host)
             self.said[host, second] = f"well again, mean {mean:.0f} ms"
         if (host, second) in self.said:
-            collector.emit((host, second, self.said[host, second]), "alarm")
+            collector.emit((host, second, self.said[host, second]), stream="alarm")
 
 
 @bolt

@@ -58,11 +58,11 @@ class Analyse(BasicBolt):
         if tick - 1 in prices:
             percent = 100 * (price / prices[tick - 1] - 1)
             if abs(percent) >= JUMP_PERCENT:
-                collector.emit((symbol, tick, percent), "alert")
+                collector.emit((symbol, tick, percent), stream="alert")
         first = tick - tick % BAR
         of_bar = [prices[one] for one in range(first, first + BAR) if one in prices]
         if len(of_bar) == BAR:
-            collector.emit((symbol, first // BAR, of_bar[0], max(of_bar), min(of_bar), of_bar[-1]), "bars")
+            collector.emit((symbol, first // BAR, of_bar[0], max(of_bar), min(of_bar), of_bar[-1]), stream="bars")
         prices.pop(tick - 3 * BAR, None)
 
 

@@ -71,7 +71,7 @@ class Split(Bolt):
         origin, partition, offset, text = tup.values
         emit, words = self.collector.emit, text.split()
         for position, word in enumerate(words):
-            emit((word, origin, position), tup)
+            emit((word, origin, position), anchors=tup)
         self.rows.append(f'{{"partition": {partition}, "offset": {offset}, "words": {len(words)}}}\n')
         if not self.ledger or len(self.held) >= HOLD_TUPLES:
             self.write()

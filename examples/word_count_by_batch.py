@@ -38,7 +38,7 @@ class Split(BatchBolt):
         counts = [len(words) for words in lines]
         origins = chain.from_iterable(map(repeat, batch["origin"], counts))
         positions = chain.from_iterable(map(range, counts))
-        collector.emit_batch((list(chain.from_iterable(lines)), list(origins), list(positions)), counts)
+        collector.emit_batch((list(chain.from_iterable(lines)), list(origins), list(positions)), counts=counts)
         if self.ledger:
             rows = zip(batch["partition"], batch["offset"], counts, strict=True)
             self.ledger.append(

@@ -22,7 +22,7 @@ class Branch(Bolt):
 
     def execute(self, tup: Tuple) -> None:
         for _ in range(self.copies):
-            self.collector.emit((tup[0],), tup)
+            self.collector.emit((tup[0],), anchors=tup)
         self.collector.ack(tup)
 
 
@@ -36,7 +36,7 @@ class Aggregate(Branch):
     def execute(self, tup: Tuple) -> None:
         self.kept.append(tup)
         if len(self.kept) == self.copies:
-            self.collector.emit((tup[0],), self.kept)
+            self.collector.emit((tup[0],), anchors=self.kept)
             for kept in self.kept:
                 self.collector.ack(kept)
             self.kept.clear()
@@ -44,7 +44,7 @@ class Aggregate(Branch):
 
 class SelfAnchor(Branch):
     def execute(self, tup: Tuple) -> None:
-        self.collector.emit((tup[0],), [tup, tup])
+        self.collector.emit((tup[0],), anchors=[tup, tup])
         self.collector.ack(tup)
 
 

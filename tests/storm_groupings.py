@@ -119,7 +119,7 @@ class Here(Spout):
     def next_tuple(self) -> None:
         if self.left:
             self.left -= 1
-            self.collector.emit((self.worker,), self.left)
+            self.collector.emit((self.worker,), message_id=self.left)
         self.exhausted = not self.left
 
 

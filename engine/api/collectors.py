@@ -18,7 +18,7 @@ from squall.engine.api.tuple import Anchors, Tuple
 class SpoutCollector(Protocol):
     """Emits a spout's tuples."""
 
-    def emit(self, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
+    def emit(self, values: Any, *, message_id: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
         """Emit one tuple: a tuple or list with a value for each field. With a message id (any object), its tree is
         tracked, and the spout hears `ack` or `on_failure`.
 
@@ -26,18 +26,18 @@ class SpoutCollector(Protocol):
         """
 
     def emit_direct(
-        self, task: int, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM
+        self, task: int, values: Any, *, message_id: Any = None, stream: str = DEFAULT_STREAM
     ) -> list[int]:
         """Emit in the same way, to the task of this id; the stream must be declared direct."""
 
     def emit_batch(
-        self, columns: Sequence[Any], message_ids: Sequence[Any] | None = None, stream: str = DEFAULT_STREAM
+        self, columns: Sequence[Any], *, message_ids: Sequence[Any] | None = None, stream: str = DEFAULT_STREAM
     ) -> None:
         """Emit many rows: a column for each field, all of one length. With a list of message ids, one for each row,
         each row is tracked and answered on its own. Columns are lists, `array`, numpy or Arrow arrays; do not change
         one afterwards."""
 
-    def give_up(self, values: Any, message_id: Any, why: str, stream: str = DEFAULT_STREAM) -> None:
+    def give_up(self, values: Any, message_id: Any, why: str, *, stream: str = DEFAULT_STREAM) -> None:
         """Make a message a dead letter instead of emitting it, because no bolt could take it. `values` and the reason
         `why` go to the ledger. The spout hears `on_dead_letter`, and the run goes on."""
 
@@ -53,7 +53,7 @@ class SpoutCollector(Protocol):
 class BoltCollector(Protocol):
     """Emits a bolt's tuples, and acks or fails its input."""
 
-    def emit(self, values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM) -> list[int]:
+    def emit(self, values: Any, *, anchors: Anchors = (), stream: str = DEFAULT_STREAM) -> list[int]:
         """Emit one tuple: a tuple or list with a value for each field. `anchors` is one input tuple, or a sequence of
         them, whose trees it joins; without anchors it is not tracked.
 
@@ -61,7 +61,7 @@ class BoltCollector(Protocol):
         """
 
     def emit_direct(
-        self, task: int, values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM
+        self, task: int, values: Any, *, anchors: Anchors = (), stream: str = DEFAULT_STREAM
     ) -> list[int]:
         """Emit in the same way, to the task of this id; the stream must be declared direct."""
 
@@ -82,13 +82,13 @@ class BoltCollector(Protocol):
 class BasicCollector(Protocol):
     """Emits a basic bolt's tuples, each anchored to the input tuple."""
 
-    def emit(self, values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
+    def emit(self, values: Any, *, stream: str = DEFAULT_STREAM) -> list[int]:
         """Emit one tuple, anchored to the input: a tuple or list with a value for each field.
 
         Returns the ids of the receiving tasks.
         """
 
-    def emit_direct(self, task: int, values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
+    def emit_direct(self, task: int, values: Any, *, stream: str = DEFAULT_STREAM) -> list[int]:
         """Emit in the same way, to the task of this id; the stream must be declared direct."""
 
     def reset_timeout(self, tup: Tuple) -> None:
@@ -103,7 +103,7 @@ class BatchCollector(Protocol):
     """Emits a batch bolt's rows, each anchored to the input row it was made from."""
 
     def emit_batch(
-        self, columns: Sequence[Any], counts: Sequence[int] | None = None, parents: Sequence[int] | None = None,
+        self, columns: Sequence[Any], *, counts: Sequence[int] | None = None, parents: Sequence[int] | None = None,
         stream: str = DEFAULT_STREAM,
     ) -> None:
         """Emit many rows: a column for each field, all of one length. Each row is anchored to the input row it was made

@@ -211,9 +211,9 @@ def _emit(collector: BasicCollector, made: Any, has_one_field: bool) -> None:
     if made.__class__ is not Emit:
         collector.emit((made,) if has_one_field else made)
     elif made.task is None:
-        collector.emit(made.values, made.stream)
+        collector.emit(made.values, stream=made.stream)
     else:
-        collector.emit_direct(made.task, made.values, made.stream)
+        collector.emit_direct(made.task, made.values, stream=made.stream)
 
 
 _NEVER_RUN = frozenset({CoroutineType, AsyncGeneratorType})

@@ -103,7 +103,7 @@ class ReplayingSpout(Spout):
         elif self._ids_are_keys:
             message_id, values = record
             self.kept[message_id] = record
-            self.collector.emit(values, message_id)
+            self.collector.emit(values, message_id=message_id)
         else:
             message_id, values = record
             key = key_of(message_id)
@@ -116,15 +116,15 @@ class ReplayingSpout(Spout):
             if values.__class__ is Emit:
                 self._emit(message_id, values)
             else:
-                self.collector.emit(values, message_id)
+                self.collector.emit(values, message_id=message_id)
 
     def _emit(self, message_id: Any, values: Any) -> None:
         if values.__class__ is not Emit:
-            self.collector.emit(values, message_id)
+            self.collector.emit(values, message_id=message_id)
         elif values.task is None:
-            self.collector.emit(values.values, message_id, values.stream)
+            self.collector.emit(values.values, message_id=message_id, stream=values.stream)
         else:
-            self.collector.emit_direct(values.task, values.values, message_id, values.stream)
+            self.collector.emit_direct(values.task, values.values, message_id=message_id, stream=values.stream)
 
     def replace(self, message_id: Any, values: Any) -> None:
         """Emit other values at the next attempt of a pending record. ComponentError if there is no such record."""

@@ -51,8 +51,8 @@ from squall.engine.tracking.open_messages import OpenMessages
 _IN_CALL_JOIN_SECS = 1.0
 """Longest wait for a spout that sits in `next_tuple` at the end: most do, and may for ever. `close` is then called
 meanwhile, and can make it return by closing the source."""
-_ID_AT = {"emit": 1, "emit_direct": 2, "give_up": 1}
-"""Methods of a collector that wait for their turn, and the place of the message id among their arguments."""
+_IN_TURN = ("emit", "emit_direct", "give_up")
+"""Methods of a collector that wait for their turn."""
 _PAUSE_MIN_SECS, _PAUSE_MAX_SECS = 0.001, 0.03
 """Pause before a spout that emitted nothing is asked again: as in an idle worker (`IDLE_WAIT_MIN_MS`)."""
 
@@ -189,7 +189,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
         task.pending.spout = _Answers(self, task)
         emits.emitted = own.new_ids
         own.gathers = own.refuses_batches = True
-        wrap(own, lambda name, emit: partial(self._emit_in_turn, task, emit, _ID_AT[name]), *_ID_AT)
+        wrap(own, lambda name, emit: partial(self._emit_in_turn, task, name, emit), *_IN_TURN)
         self.tasks.append(task)
 
     def start(self) -> None:
@@ -306,13 +306,13 @@ class BlockingSpoutExecutor(SpoutExecutor):
     # ---- the thread ----
 
     def _emit_in_turn(
-        self, task: BlockingSpoutTask, emit: Callable[..., Any], id_at: int, *arguments: Any, **named: Any
+        self, task: BlockingSpoutTask, name: str, emit: Callable[..., Any], *arguments: Any, **named: Any
     ) -> Any:
         """Wait until the loop lets the task emit. Emits of a spout while it is told of an answer need no permit, as a
         replay must go out. Raises SpoutStopped. Thread: the spout's, whatever it calls from."""
-        message_id = arguments[id_at] if len(arguments) > id_at else named.get("message_id")
+        tracked = name == "give_up" or named.get("message_id") is not None
         with self._changed:
-            while self._must_wait(task, tracked=message_id is not None):
+            while self._must_wait(task, tracked):
                 if self._stopping:
                     raise SpoutStopped
                 self._changed.wait()

@@ -79,18 +79,25 @@ class BoltCollector:
                     outbox.ack_run(run)
         self._at_hand = []
 
-    def emit(self, values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM) -> list[int]:
+    def emit(
+        self, values: Any, *misplaced: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM
+    ) -> list[int]:
         """Emit one tuple. `anchors` is one input tuple or several; without any it is not tracked. Returns the ids of
         the tasks it goes to."""
-        return self._emit_to(UNNAMED, values, anchors, stream)
+        if misplaced:
+            raise self.emitter.misplaced("emit(values", misplaced, "anchors", "stream")
+        return self.emit_to(UNNAMED, values, anchors, stream)
 
     def emit_direct(
-        self, task: int, values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM
+        self, task: int, values: Any, *misplaced: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM
     ) -> list[int]:
         """Emit to the one task the caller names, on a stream declared direct."""
-        return self._emit_to(task, values, anchors, stream)
+        if misplaced:
+            raise self.emitter.misplaced("emit_direct(task, values", misplaced, "anchors", "stream")
+        return self.emit_to(task, values, anchors, stream)
 
-    def _emit_to(self, task: Any, values: Any, anchors: Any, stream: str) -> list[int]:
+    def emit_to(self, task: Any, values: Any, anchors: Any, stream: str) -> list[int]:
+        """Emit one tuple to `task`, or, if that is UNNAMED, where the groupings say."""
         out = self.emitter.stream(stream)
         values = out.check(values, task)
         runs = [anchors._run] if anchors.__class__ is Tuple and not anchors._done else self._runs(anchors)
@@ -206,13 +213,20 @@ class BasicCollector:
         """Roots of the trees of the tuple at hand; 0 stands for none."""
         return self.anchoring.trees_of(self.run_at_hand())
 
-    def emit(self, values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
+    def emit(self, values: Any, *misplaced: Any, stream: str = DEFAULT_STREAM) -> list[int]:
         """Emit one tuple; returns the ids of the tasks it goes to."""
-        out = self.emitter.stream(stream)
-        return out.append(out.check(values), self.key, self._note)
+        if misplaced:
+            raise self.emitter.misplaced("emit(values", misplaced, "stream")
+        return self.emit_to(UNNAMED, values, stream)
 
-    def emit_direct(self, task: int, values: Any, stream: str = DEFAULT_STREAM) -> list[int]:
+    def emit_direct(self, task: int, values: Any, *misplaced: Any, stream: str = DEFAULT_STREAM) -> list[int]:
         """Emit to the one task the caller names, on a stream declared direct."""
+        if misplaced:
+            raise self.emitter.misplaced("emit_direct(task, values", misplaced, "stream")
+        return self.emit_to(task, values, stream)
+
+    def emit_to(self, task: Any, values: Any, stream: str) -> list[int]:
+        """Emit one tuple to `task`, or, if that is UNNAMED, where the groupings say."""
         out = self.emitter.stream(stream)
         return out.append(out.check(values, task), self.key, self._note, task)
 
@@ -244,17 +258,21 @@ class BatchCollector:
     # ---- what the component calls ----
 
     def emit_batch(
-        self, columns: Sequence[Any], counts: Sequence[int] | None = None, parents: Sequence[int] | None = None,
-        stream: str = DEFAULT_STREAM,
+        self, columns: Sequence[Any], *misplaced: Any, counts: Sequence[int] | None = None,
+        parents: Sequence[int] | None = None, stream: str = DEFAULT_STREAM,
     ) -> None:
         """Emit rows: see `squall.engine.api.collectors.BatchCollector`."""
+        if misplaced:
+            raise self.emitter.misplaced("emit_batch(columns", misplaced, "counts", "parents", "stream")
         self._emit(UNNAMED, columns, counts, parents, stream)
 
     def emit_batch_direct(
-        self, task: int, columns: Sequence[Any], counts: Sequence[int] | None = None,
+        self, task: int, columns: Sequence[Any], *misplaced: Any, counts: Sequence[int] | None = None,
         parents: Sequence[int] | None = None, stream: str = DEFAULT_STREAM,
     ) -> None:
         """Emit rows to the one task that the caller names, on a stream declared direct."""
+        if misplaced:
+            raise self.emitter.misplaced("emit_batch_direct(task, columns", misplaced, "counts", "parents", "stream")
         self._emit(task, columns, counts, parents, stream)
 
     def fail(self, row: int | Sequence[int], why: str = "") -> None:

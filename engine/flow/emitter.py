@@ -297,6 +297,20 @@ class Emitter:
                 f"{self.component}[{self.task}] emitted to undeclared stream {repr_of(name)}; declared: {declared}"
             ) from None
 
+    def misplaced(self, call: str, given: Sequence[Any], *names: str) -> ComponentError:
+        """The error of a call with arguments by position that must be given by name: `names`, in an earlier order."""
+        [first, *more] = given
+        if not more and isinstance(first, str) and (first in self.streams or "message_id" not in names):
+            names = ("stream",)
+        meant = ", ".join(
+            f"{name}={repr_of(value) if isinstance(value, str | int) else '...'}"
+            for name, value in zip(names, given, strict=False)
+        )
+        return ComponentError(
+            f"{self.component}[{self.task}] called {call}, {', '.join(map(repr_of, given))}); arguments after the "
+            f"{call.rpartition(' ')[2].rpartition('(')[2]} need their names: write {call}, {meant})"
+        )
+
     def count_batch(self, stream: str, rows: int) -> None:
         """Count the rows of a closed batch as emits, on streams where each emit is one row of one batch."""
         out = self.streams[stream]

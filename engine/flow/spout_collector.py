@@ -165,9 +165,13 @@ class SpoutCollector:
         self.report_error = report
         """Tells the operator of an error; nothing else happens."""
 
-    def give_up(self, values: Any, message_id: Any, why: str, stream: str = DEFAULT_STREAM) -> None:
+    def give_up(
+        self, values: Any, message_id: Any, why: str, *misplaced: Any, stream: str = DEFAULT_STREAM
+    ) -> None:
         """Make a message a dead letter instead of emitting it."""
         emitter = self.emitter
+        if misplaced:
+            raise emitter.misplaced("give_up(values, message_id, why", misplaced, "stream")
         out = emitter.stream(stream)
         if message_id is None:
             raise ComponentError(f"{out.who} gave up a message without an id; allowed: any id but None")
@@ -177,20 +181,27 @@ class SpoutCollector:
         routed = values if stream == DEFAULT_STREAM else Routed.on(stream, None, values)
         self.pending.bury(message_id, routed, Failure(FAILED, emitter.component, emitter.task, error=why))
 
-    def emit(self, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
+    def emit(
+        self, values: Any, *misplaced: Any, message_id: Any = None, stream: str = DEFAULT_STREAM
+    ) -> list[int]:
         """Emit one tuple; with a message id, its tree is tracked and answered by `ack` or `fail`.
 
         Returns the ids of the tasks it goes to; none if it waits, because workers died over this message before.
         """
-        return self._emit_to(UNNAMED, values, message_id, stream)
+        if misplaced:
+            raise self.emitter.misplaced("emit(values", misplaced, "message_id", "stream")
+        return self.emit_to(UNNAMED, values, message_id, stream)
 
     def emit_direct(
-        self, task: int, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM
+        self, task: int, values: Any, *misplaced: Any, message_id: Any = None, stream: str = DEFAULT_STREAM
     ) -> list[int]:
         """Emit to the one task the caller names, on a stream declared direct."""
-        return self._emit_to(task, values, message_id, stream)
+        if misplaced:
+            raise self.emitter.misplaced("emit_direct(task, values", misplaced, "message_id", "stream")
+        return self.emit_to(task, values, message_id, stream)
 
-    def _emit_to(self, task: Any, values: Any, message_id: Any, stream: str) -> list[int]:
+    def emit_to(self, task: Any, values: Any, message_id: Any, stream: str) -> list[int]:
+        """Emit one tuple to `task`, or, if that is UNNAMED, where the groupings say."""
         out = self.emitter.stream(stream)
         values = out.check(values, task)
         if self.gathered:
@@ -260,10 +271,13 @@ class SpoutCollector:
         return roots
 
     def emit_batch(
-        self, columns: Sequence[Any], message_ids: Sequence[Any] | None = None, stream: str = DEFAULT_STREAM
+        self, columns: Sequence[Any], *misplaced: Any, message_ids: Sequence[Any] | None = None,
+        stream: str = DEFAULT_STREAM,
     ) -> None:
         """Emit rows, one column for each field; with message ids, one for each row, the tree of each row is tracked and
         answered on its own."""
+        if misplaced:
+            raise self.emitter.misplaced("emit_batch(columns", misplaced, "message_ids", "stream")
         if self.refuses_batches:
             raise ComponentError(
                 f"{self.emitter.component}[{self.emitter.task}] has a thread of its own and emitted a batch; allowed: "
@@ -309,7 +323,7 @@ class SpoutCollector:
         except BaseException as error:
             # Row by row: it fails the message whose key it was, and no other.
             for row, message_id in zip(rows, ids, strict=True):
-                self._emit_to(UNNAMED, row, message_id, stream)
+                self.emit_to(UNNAMED, row, message_id, stream)
             if isinstance(error, Exception):
                 return
             raise

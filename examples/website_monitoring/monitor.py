@@ -169,10 +169,10 @@ class Measure(Bolt):
         if touched:
             self.store(fresh, hits, alarms)
         for key, anchors in touched.items():
-            self.collector.emit((key[0], name_of(key[1]), *self.window(key).values()), anchors)
+            self.collector.emit((key[0], name_of(key[1]), *self.window(key).values()), anchors=anchors)
         for key, kind, value, raised, changed in alarms:
             row = (key[0], name_of(key[1]), kind, self.window(key).requests, value, raised, changed)
-            self.collector.emit(row, touched[key], "alarms")
+            self.collector.emit(row, anchors=touched[key], stream="alarms")
         for tup in self.held:
             self.collector.ack(tup)
         self.held = []

@@ -237,7 +237,7 @@ def _check_tracked(first: CheckedRun, outcome: Outcome) -> None:
     if untracked := sorted(first.loose.keys() - tracked):
         raise UsageError(
             f"spout {', '.join(untracked)} cannot replay: it emits without message ids. The proof could not show that "
-            "anything of it arrives; emit(values, message_id) makes it tracked"
+            "anything of it arrives; emit(values, message_id=...) makes it tracked"
         )
 
 

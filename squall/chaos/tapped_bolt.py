@@ -17,7 +17,7 @@ from squall.engine.api.async_component import AsyncBolt
 from squall.engine.api.columns import ColumnBatch, Columns
 from squall.engine.api.component import BatchBolt
 from squall.engine.api.context import TopologyContext
-from squall.engine.api.stream import DEFAULT_STREAM, Stream
+from squall.engine.api.stream import Stream
 from squall.engine.api.tuple import Anchors, Source, Tuple
 from squall.engine.foreign.given_columns import values_of
 
@@ -122,11 +122,11 @@ class _BasicOut(Around):
         self._keys: Any = keys
         self._inner = collector
 
-    def emit(self, values: Any, stream: str = DEFAULT_STREAM) -> Any:
-        return self._inner.emit(with_keys(values, self._keys), stream)
+    def emit(self, values: Any, *misplaced: Any, **named: Any) -> Any:
+        return self._inner.emit(with_keys(values, self._keys), *misplaced, **named)
 
-    def emit_direct(self, task: int, values: Any, stream: str = DEFAULT_STREAM) -> Any:
-        return self._inner.emit_direct(task, with_keys(values, self._keys), stream)
+    def emit_direct(self, task: int, values: Any, *misplaced: Any, **named: Any) -> Any:
+        return self._inner.emit_direct(task, with_keys(values, self._keys), *misplaced, **named)
 
 
 class _AnchoredOut(Around):
@@ -146,13 +146,14 @@ class _AnchoredOut(Around):
         self._unanchored = BY_CLOCK if keys is BY_CLOCK else ()
         self._current = tup if one_at_a_time and keys is not BY_CLOCK else None
 
-    def emit(self, values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM) -> Any:
+    def emit(self, values: Any, *misplaced: Any, anchors: Anchors = (), **named: Any) -> Any:
         anchors = _listed(anchors)
-        return self._inner.emit(with_keys(values, self._keys_of(anchors)), anchors, stream)
+        return self._inner.emit(with_keys(values, self._keys_of(anchors)), *misplaced, anchors=anchors, **named)
 
-    def emit_direct(self, task: int, values: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM) -> Any:
+    def emit_direct(self, task: int, values: Any, *misplaced: Any, anchors: Anchors = (), **named: Any) -> Any:
         anchors = _listed(anchors)
-        return self._inner.emit_direct(task, with_keys(values, self._keys_of(anchors)), anchors, stream)
+        values = with_keys(values, self._keys_of(anchors))
+        return self._inner.emit_direct(task, values, *misplaced, anchors=anchors, **named)
 
     def ack(self, tup: Tuple) -> None:
         self._inner.ack(tup)
@@ -185,17 +186,13 @@ def _listed(anchors: Anchors) -> Anchors:
 class _BatchOut(_BasicOut):
     """Its keys are a list, of the input rows."""
 
-    def emit_batch(
-        self, columns: Any, counts: Any = None, parents: Any = None, stream: str = DEFAULT_STREAM
-    ) -> None:
-        self._inner.emit_batch(self._with_keys(columns, counts, parents), counts, parents, stream)
+    def emit_batch(self, columns: Any, *misplaced: Any, **named: Any) -> None:
+        self._inner.emit_batch(self._with_keys(columns, **named), *misplaced, **named)
 
-    def emit_batch_direct(
-        self, task: int, columns: Any, counts: Any = None, parents: Any = None, stream: str = DEFAULT_STREAM
-    ) -> None:
-        self._inner.emit_batch_direct(task, self._with_keys(columns, counts, parents), counts, parents, stream)
+    def emit_batch_direct(self, task: int, columns: Any, *misplaced: Any, **named: Any) -> None:
+        self._inner.emit_batch_direct(task, self._with_keys(columns, **named), *misplaced, **named)
 
-    def _with_keys(self, columns: Any, counts: Any, parents: Any) -> Any:
+    def _with_keys(self, columns: Any, counts: Any = None, parents: Any = None, **_: Any) -> Any:
         """Add the keys of each new row."""
         if parents is not None:
             keys = list(map(self._keys.__getitem__, values_of(parents)))

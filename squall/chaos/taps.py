@@ -26,7 +26,7 @@ from squall.chaos.tapped_bolt import TappedBolt, label_of
 from squall.chaos.tapping import STEMS_FROM, Around, Keys, Tapping, is_let_go, new_log, row_of, with_keys
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.failure import FAILED, Failure
-from squall.engine.api.stream import DEFAULT_STREAM, Stream
+from squall.engine.api.stream import Stream
 from squall.engine.api.topology import LOCAL_OR_SHUFFLE, NONE, PARTIAL_KEY, SHUFFLE, ComponentSpec, Topology
 from squall.engine.errors import UsageError
 from squall.engine.foreign.given_columns import values_of
@@ -204,21 +204,22 @@ class _SpoutOut(Around):
         super().__init__(collector)
         self._note = spout.note
 
-    def emit(self, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM) -> Any:
-        return self._inner.emit(self._noted(values, message_id), message_id, stream)
+    def emit(self, values: Any, *misplaced: Any, message_id: Any = None, **named: Any) -> Any:
+        return self._inner.emit(self._noted(values, message_id), *misplaced, message_id=message_id, **named)
 
-    def emit_direct(self, task: int, values: Any, message_id: Any = None, stream: str = DEFAULT_STREAM) -> Any:
-        return self._inner.emit_direct(task, self._noted(values, message_id), message_id, stream)
+    def emit_direct(self, task: int, values: Any, *misplaced: Any, message_id: Any = None, **named: Any) -> Any:
+        values = self._noted(values, message_id)
+        return self._inner.emit_direct(task, values, *misplaced, message_id=message_id, **named)
 
-    def give_up(self, values: Any, message_id: Any, why: str, stream: str = DEFAULT_STREAM) -> None:
-        self._inner.give_up(self._noted(values, message_id), message_id, why, stream)
+    def give_up(self, values: Any, message_id: Any, why: str, *misplaced: Any, **named: Any) -> None:
+        self._inner.give_up(self._noted(values, message_id), message_id, why, *misplaced, **named)
 
     def _noted(self, values: Any, message_id: Any) -> Any:
         row = row_of(values)
         (keys,) = self._note([row], [message_id])
         return with_keys(row, keys)
 
-    def emit_batch(self, columns: Any, message_ids: Any = None, stream: str = DEFAULT_STREAM) -> None:
+    def emit_batch(self, columns: Any, *misplaced: Any, message_ids: Any = None, **named: Any) -> None:
         rows = list(zip(*map(values_of, columns), strict=True))
         ids = [None] * len(rows) if message_ids is None else list(values_of(message_ids))
-        self._inner.emit_batch((*columns, self._note(rows, ids)), message_ids, stream)
+        self._inner.emit_batch((*columns, self._note(rows, ids)), *misplaced, message_ids=message_ids, **named)

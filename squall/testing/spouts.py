@@ -137,9 +137,9 @@ class FeederSpout(Spout):
             return
         values, message_id, stream, task = record
         if task is None:
-            self._collector.emit(values, message_id, stream)
+            self._collector.emit(values, message_id=message_id, stream=stream)
         else:
-            self._collector.emit_direct(task, values, message_id, stream)
+            self._collector.emit_direct(task, values, message_id=message_id, stream=stream)
 
     def _take(self) -> Any | None:
         """Take the next tuple; None if there is none."""

@@ -21,7 +21,7 @@ class Named(Spout):
 
     def next_tuple(self) -> None:
         self.n += 1
-        self.collector.emit((self.name,), self.n)
+        self.collector.emit((self.name,), message_id=self.n)
 
 
 class Sizes(Spout):
@@ -38,7 +38,7 @@ class Sizes(Spout):
     def next_tuple(self) -> None:
         if self.sizes:
             size = self.sizes.pop(0)
-            self.collector.emit(("x" * size,), size)
+            self.collector.emit(("x" * size,), message_id=size)
         self.exhausted = not self.sizes
 
 

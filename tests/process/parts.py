@@ -105,7 +105,7 @@ class OneShot(Spout):
     def next_tuple(self) -> None:
         if self.next < self.count:
             self.next += 1
-            self.collector.emit((self.next - 1,), self.next - 1 if self.tracked else None)
+            self.collector.emit((self.next - 1,), message_id=self.next - 1 if self.tracked else None)
         self.exhausted = self.next == self.count
 
     def ack(self, message_id: Any) -> None:

@@ -33,7 +33,7 @@ class Numbers(Spout):
 
     def next_tuple(self) -> None:
         self.n += 1
-        self.collector.emit((self.n,), self.n)
+        self.collector.emit((self.n,), message_id=self.n)
 
 
 class Nothing(BasicBolt):

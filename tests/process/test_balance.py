@@ -40,7 +40,7 @@ class Numbers(Spout):
         if self.next == self.count:
             self.exhausted = True
             return
-        self.collector.emit((self.next,), self.next)
+        self.collector.emit((self.next,), message_id=self.next)
         self.next += 1
 
 

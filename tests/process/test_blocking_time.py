@@ -35,7 +35,7 @@ class Pipe(Spout):
 
     def next_tuple(self) -> None:
         n = int(self.lines.readline())
-        self.collector.emit((n,), n)
+        self.collector.emit((n,), message_id=n)
 
     def ack(self, message_id: Any) -> None:
         parts.note(self.directory, "acked", message_id)

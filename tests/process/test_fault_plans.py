@@ -67,7 +67,7 @@ class Asks(Spout):
         self.collector, self.n = collector, 0
     def next_tuple(self):
         self.n += 1
-        self.collector.emit((self.n,), self.n)
+        self.collector.emit((self.n,), message_id=self.n)
 
 class Takes(Bolt):
     def prepare(self, conf, context, collector):

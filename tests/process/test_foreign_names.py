@@ -31,7 +31,7 @@ class Names(Spout):
     def next_tuple(self):
         if self.names:
             name = self.names.pop()
-            self.collector.emit((name,), name)
+            self.collector.emit((name,), message_id=name)
         self.exhausted = not self.names
 
 

@@ -27,7 +27,7 @@ class Source(Spout):
     def next_tuple(self):
         if self.left:
             word = self.left.pop()
-            self.collector.emit((word,), word)
+            self.collector.emit((word,), message_id=word)
         self.exhausted = not self.left
 
 class Bolt(BasicBolt):

@@ -35,10 +35,10 @@ class Numbers(Spout):
         if self._looks % 100 == 0:
             self._ended = self._stop.exists()
         if self._again:
-            self._collector.emit((self._again[-1] % 1000,), self._again.pop())
+            self._collector.emit((self._again[-1] % 1000,), message_id=self._again.pop())
         elif not self._ended:
             self._next += 1
-            self._collector.emit((self._next % 1000,), self._next)
+            self._collector.emit((self._next % 1000,), message_id=self._next)
 
     def exhausted(self) -> bool:
         return self._ended and not self._again

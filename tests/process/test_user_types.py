@@ -28,7 +28,7 @@ class Orders(Spout):
         self.collector, self.next = collector, 0
     def next_tuple(self):
         if self.next < 200:
-            self.collector.emit((Order(self.next, Colour(1 + self.next % 2)),), self.next)
+            self.collector.emit((Order(self.next, Colour(1 + self.next % 2)),), message_id=self.next)
             self.next += 1
         self.exhausted = self.next == 200
 

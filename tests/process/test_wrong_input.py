@@ -19,7 +19,7 @@ class One(Spout):
     def next_tuple(self):
         if self.left:
             self.left = 0
-            self.collector.emit((1, 2), "only")
+            self.collector.emit((1, 2), message_id="only")
         self.exhausted = not self.left
 
 class Nothing(BasicBolt):
@@ -39,7 +39,7 @@ CASES = {
         "component 'one' cannot be sent to a worker: one.inner, a dict, cannot be pickled",
     ),
     "wrong number of values": (
-        HEAD + "class Bad(One):\n    def next_tuple(self):\n        self.collector.emit((1, 2, 3), 1)\n"
+        HEAD + "class Bad(One):\n    def next_tuple(self):\n        self.collector.emit((1, 2, 3), message_id=1)\n"
         "topology = build(Bad(), Nothing())\n", 1,
         "one[3] stream 'default' emitted 3 values (1, 2, 3), but its fields are (a, b)",
     ),

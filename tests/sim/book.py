@@ -171,7 +171,7 @@ class _Tap:
         self._number = number
 
     def emit(self, values: Any, message_id: int) -> list[int]:
-        return self._collector.emit((*values, self._number(message_id)), message_id)
+        return self._collector.emit((*values, self._number(message_id)), message_id=message_id)
 
 
 class Lines(ReplayingSpout):

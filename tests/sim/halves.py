@@ -37,7 +37,7 @@ class Numbers(BatchSpout):
 
     def next_batch(self, rows: int) -> None:
         numbers, self.queue = self.queue[: min(rows, 10)], self.queue[min(rows, 10) :]
-        self.collector.emit_batch((numbers,), numbers)
+        self.collector.emit_batch((numbers,), message_ids=numbers)
 
     def ack_batch(self, message_ids: list[int]) -> None:
         self.acked.update(message_ids)

@@ -82,7 +82,7 @@ class Numbers(Spout):
         if self.queue:
             number = self.queue.pop(0)
             attempt = self.ledger.attempts[number] = self.ledger.attempts.get(number, 0) + 1
-            self.collector.emit((number, attempt), (number, attempt))
+            self.collector.emit((number, attempt), message_id=(number, attempt))
 
     def ack(self, message_id: tuple[int, int]) -> None:
         if not self.ledger.leaves(*message_id) <= self.ledger.done:
@@ -169,9 +169,9 @@ class Join(Bolt):
             self.ledger.rng.shuffle(kept)
             alone, joined = kept[:1], kept[1:]
             for each in alone:
-                self.collector.emit(((each["path"],),), each)
+                self.collector.emit(((each["path"],),), anchors=each)
             if joined:
-                self.collector.emit((tuple(each["path"] for each in joined),), joined)
+                self.collector.emit((tuple(each["path"] for each in joined),), anchors=joined)
             self.ledger.rng.shuffle(kept)
             for each in kept:
                 self.collector.ack(each)
@@ -208,7 +208,7 @@ class BatchNumbers(BatchSpout):
         for number in numbers:
             attempts[number] = attempts.get(number, 0) + 1
         ids = [(number, attempts[number]) for number in numbers]
-        self.collector.emit_batch((numbers, [attempt for _, attempt in ids]), ids)
+        self.collector.emit_batch((numbers, [attempt for _, attempt in ids]), message_ids=ids)
 
     def ack_batch(self, message_ids: list[Any]) -> None:
         for message_id in message_ids:
@@ -248,7 +248,7 @@ class BatchFan(BatchBolt):
             counts.append(len(paths) - before)
             if self.ledger.refuses((number, attempt)):
                 collector.fail(row, "as told")
-        collector.emit_batch((paths,), counts)
+        collector.emit_batch((paths,), counts=counts)
         collector.emit_batch((sides, [3] * len(sides)), parents=parents, stream="side")
 
 

@@ -19,14 +19,14 @@ class BatchFeeder(BatchSpout):
 
     def __init__(self, outputs: Outputs = ("value",)) -> None:
         self.outputs = outputs
-        self.queue: deque[tuple[Any, Any, str]] = deque()
+        self.queue: deque[tuple[Any, dict[str, Any]]] = deque()
         self.acked: list[list[Any]] = []
         self.failed: list[tuple[list[Any], list[Failure]]] = []
         self.asked: list[int] = []
         self.exhausted = False
 
     def feed(self, *columns: Any, ids: Any = None, stream: str = "default") -> None:
-        self.queue.append((columns, ids, stream))
+        self.queue.append((columns, {"message_ids": ids, "stream": stream}))
 
     def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
         self.collector, self.context = collector, context
@@ -34,7 +34,8 @@ class BatchFeeder(BatchSpout):
     def next_batch(self, rows: int) -> None:
         self.asked.append(rows)
         if self.queue:
-            self.collector.emit_batch(*self.queue.popleft())
+            columns, named = self.queue.popleft()
+            self.collector.emit_batch(columns, **named)
 
     def ack_batch(self, message_ids: list[Any]) -> None:
         self.acked.append(message_ids)
@@ -95,7 +96,7 @@ def splits(bolt: DoesBatch, batch: ColumnBatch, collector: BatchCollector) -> No
         found = text.split()
         words += found
         counts.append(len(found))
-    collector.emit_batch((words,), counts)
+    collector.emit_batch((words,), counts=counts)
 
 
 def fails(*wrong: Any) -> Callable[[DoesBatch, ColumnBatch, BatchCollector], None]:

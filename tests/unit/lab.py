@@ -18,7 +18,7 @@ def forwards(bolt: DoesBasic, tup: Tuple, collector: BasicCollector) -> None:
 
 
 def forwards_plain(bolt: Does, tup: Tuple) -> None:
-    bolt.collector.emit(tup.values, tup)
+    bolt.collector.emit(tup.values, anchors=tup)
     bolt.collector.ack(tup)
 
 

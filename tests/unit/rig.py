@@ -61,7 +61,7 @@ class Feeder(Spout):
         self.calls.append("next_tuple")
         if self.queue:
             values, message_id, stream = self.queue.popleft()
-            self.collector.emit(values, message_id, stream)
+            self.collector.emit(values, message_id=message_id, stream=stream)
 
     def ack(self, message_id: Any) -> None:
         self.acked.append(message_id)
@@ -143,7 +143,7 @@ def emits(copies: int) -> Callable[[Does, Tuple], None]:
 
     def execute(bolt: Does, tup: Tuple) -> None:
         for _ in range(copies):
-            bolt.collector.emit(tup.values, tup)
+            bolt.collector.emit(tup.values, anchors=tup)
         bolt.collector.ack(tup)
 
     return execute
@@ -155,7 +155,7 @@ def aggregates(count: int) -> Callable[[Does, Tuple], None]:
     def execute(bolt: Does, tup: Tuple) -> None:
         bolt.kept.append(tup)
         if len(bolt.kept) == count:
-            bolt.collector.emit((len(bolt.kept),), bolt.kept)
+            bolt.collector.emit((len(bolt.kept),), anchors=bolt.kept)
             for kept in bolt.kept:
                 bolt.collector.ack(kept)
             bolt.kept.clear()

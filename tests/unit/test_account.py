@@ -219,7 +219,7 @@ class Once(Spout):
     def next_tuple(self) -> None:
         if self.next < self.count:
             self.next += 1
-            self.collector.emit((self.next,), self.next if self.ids else None)
+            self.collector.emit((self.next,), message_id=self.next if self.ids else None)
 
     @property
     def exhausted(self) -> bool:  # type: ignore[override]
@@ -278,7 +278,8 @@ def test_an_emit_that_is_refused_is_no_attempt() -> None:
     class Careless(Once):
         def next_tuple(self) -> None:
             super().next_tuple()
-            for wrong in (lambda: self.collector.emit_direct(99, (1,), "x"), lambda: self.collector.emit((), "y")):
+            emit, emit_direct = self.collector.emit, self.collector.emit_direct
+            for wrong in (lambda: emit_direct(99, (1,), stream="x"), lambda: emit((), stream="y")):
                 with contextlib.suppress(ComponentError):
                     wrong()
 

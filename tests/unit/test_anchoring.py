@@ -26,9 +26,9 @@ def test_nothing_can_be_done_with_a_tuple_that_is_done(first: str, second: str) 
         attempts: dict[str, Callable[[], Any]] = {
             "ack": lambda: collector.ack(tup),
             "fail": lambda: collector.fail(tup),
-            "emit": lambda: collector.emit(("y",), tup),
-            "emit several": lambda: collector.emit(("y",), [tup]),
-            "emit_direct": lambda: collector.emit_direct(sink, ("y",), tup, stream="to"),
+            "emit": lambda: collector.emit(("y",), anchors=tup),
+            "emit several": lambda: collector.emit(("y",), anchors=[tup]),
+            "emit_direct": lambda: collector.emit_direct(sink, ("y",), anchors=tup, stream="to"),
         }
         with pytest.raises(ComponentError, match=named) as refused:
             attempts[second]()
@@ -50,8 +50,8 @@ def test_what_is_no_tuple_is_no_anchor(anchors: Any) -> None:
     def execute(bolt: Does, tup: Tuple) -> None:
         sink = bolt.context.component_tasks("sink")[0]
         emits: list[Callable[[], Any]] = [
-            lambda: bolt.collector.emit(("y",), anchors),
-            lambda: bolt.collector.emit_direct(sink, ("y",), anchors, stream="to"),
+            lambda: bolt.collector.emit(("y",), anchors=anchors),
+            lambda: bolt.collector.emit_direct(sink, ("y",), anchors=anchors, stream="to"),
         ]
         for emit in emits:
             with pytest.raises(ComponentError, match="as an anchor; allowed: an input tuple, or several"):
@@ -70,8 +70,8 @@ def test_what_is_no_tuple_is_no_anchor(anchors: Any) -> None:
 def test_without_anchors_nothing_is_tracked(anchors: Any) -> None:
     def execute(bolt: Does, tup: Tuple) -> None:
         sink = bolt.context.component_tasks("sink")[0]
-        bolt.collector.emit(("y",), anchors)
-        bolt.collector.emit_direct(sink, ("y",), anchors, stream="to")
+        bolt.collector.emit(("y",), anchors=anchors)
+        bolt.collector.emit_direct(sink, ("y",), anchors=anchors, stream="to")
         bolt.collector.ack(tup)
 
     spout = Feeder()

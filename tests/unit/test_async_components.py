@@ -84,11 +84,11 @@ class Waits(AsyncBolt):
         elif how == "raise":
             raise ValueError("on purpose")
         elif how == "emit first":
-            self.collector.emit((tup[0],), tup)
+            self.collector.emit((tup[0],), anchors=tup)
             await self.doors.wait(("after", tup[0]))
             self.collector.ack(tup)
         else:
-            self.collector.emit((tup[0],), tup)
+            self.collector.emit((tup[0],), anchors=tup)
             self.collector.ack(tup)
 
 
@@ -376,7 +376,7 @@ class Numbers(AsyncSpout):
     async def next_tuple(self) -> None:
         await asyncio.sleep(0)
         if self.n < 5:
-            self.collector.emit((self.n,), self.n)
+            self.collector.emit((self.n,), message_id=self.n)
             self.n += 1
         self.exhausted = self.n == 5
 
@@ -393,7 +393,7 @@ class Double(AsyncBolt):
     async def execute(self, tup: Any) -> None:
         await asyncio.sleep(0)
         assert asyncio.get_running_loop() is self.loop
-        self.collector.emit((tup["n"] * 2, "plain"), tup)
+        self.collector.emit((tup["n"] * 2, "plain"), anchors=tup)
         self.collector.ack(tup)
 
 

@@ -30,7 +30,7 @@ class Fountain(Feeder):
         if self.left:
             self.left -= 1
             value = self.shared or bytes([self.left % 251]) * self.size
-            self.collector.emit((value,), self.left if self.tracked else None)
+            self.collector.emit((value,), message_id=self.left if self.tracked else None)
         self.exhausted = not self.left
 
 

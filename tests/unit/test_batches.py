@@ -79,7 +79,7 @@ def test_a_tree_stays_open_until_every_row_of_it_is_executed(seed: int) -> None:
     def multiplies(bolt: Any, batch: Any, collector: Any) -> None:
         counts = [rng.randrange(3) for _ in range(len(batch))]
         rows = [value for value, count in zip(batch["value"], counts, strict=True) for _ in range(count)]
-        collector.emit_batch((rows,), counts)
+        collector.emit_batch((rows,), counts=counts)
 
     for _ in range(20):
         builder = TopologyBuilder()
@@ -210,10 +210,10 @@ def test_rows_and_batches_of_one_spout_keep_their_order(seed: int, feeder: type[
             tracked.extend(column if is_tracked else ())
             if kind != "rows":
                 ids = column if is_tracked else None
-                spout.collector.emit_batch((array("q", column) if kind == "array" else column,), ids)
+                spout.collector.emit_batch((array("q", column) if kind == "array" else column,), message_ids=ids)
                 continue
             for number in column:
-                spout.collector.emit((number,), number if is_tracked else None)
+                spout.collector.emit((number,), message_id=number if is_tracked else None)
         if spout.queue:
             spout.queue.popleft()
 
@@ -347,8 +347,8 @@ def test_a_mask_of_numpy_counts_and_its_numbers_name_the_rows_that_fail() -> Non
     def keep_long(_: Any, batch: Any, collector: Any) -> None:
         values = numpy.array(batch["value"])
         mask = numpy.char.str_len(values) > 1
-        collector.emit_batch((values[mask],), mask)
-        collector.emit_batch(([*values[mask]],), mask.tolist())
+        collector.emit_batch((values[mask],), counts=mask)
+        collector.emit_batch(([*values[mask]],), counts=mask.tolist())
         for row in numpy.flatnonzero(values == "x"):
             collector.fail(row, "an x")
         collector.fail([*numpy.flatnonzero(values == "y")], "a y")
@@ -366,9 +366,9 @@ WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
     "lengths": (lambda c: c.emit_batch((["a"], ["b", "c"]), stream="pair"), "different lengths: a has 1, b has 2"),
     "task": (lambda c: c.emit_batch_direct(99, (["a"],), stream="to"), "cannot send to task 99"),
     "rows": (lambda c: c.emit_batch((["a"],)), "emitted 1 row for a batch of 2; say which row"),
-    "counts and parents": (lambda c: c.emit_batch((["a"],), [1, 0], [0]), "got counts and parents"),
-    "counts too few": (lambda c: c.emit_batch((["a"],), [1]), "got 1 count; allowed: one from 0 up for each of 2"),
-    "counts' sum": (lambda c: c.emit_batch((["a"],), [1, 1]), "emitted 1 row, but the counts add up to 2"),
+    "counts and parents": (lambda c: c.emit_batch((["a"],), counts=[1, 0], parents=[0]), "got counts and parents"),
+    "counts too few": (lambda c: c.emit_batch((["a"],), counts=[1]), "got 1 count; allowed: one from 0 up for each"),
+    "counts' sum": (lambda c: c.emit_batch((["a"],), counts=[1, 1]), "emitted 1 row, but the counts add up to 2"),
     "parents too few": (lambda c: c.emit_batch((["a", "b"],), parents=[0]), "got 1 parent for 2 rows"),
     "parents too high": (lambda c: c.emit_batch((["a"],), parents=[2]), "from 2 to 2; allowed: 0 to 1"),
     "fail": (lambda c: c.fail(2), "failed row 2 of a batch of 2 rows; allowed: 0 to 1"),
@@ -427,7 +427,8 @@ class Bursts(BatchFeeder):
 
     def next_batch(self, rows: int) -> None:
         while self.queue:
-            self.collector.emit_batch(*self.queue.popleft())
+            columns, named = self.queue.popleft()
+            self.collector.emit_batch(columns, **named)
 
 
 def test_short_batches_of_a_turn_reach_the_bolt_as_one() -> None:

@@ -59,7 +59,8 @@ class Waits(Spout):
         elif callable(item):
             item(self)
         elif item is not None:
-            self.collector.emit(*item)
+            values, message_id = item
+            self.collector.emit(values, message_id=message_id)
 
     def ack(self, message_id: Any) -> None:
         self._called("ack")
@@ -115,7 +116,7 @@ def acked_in_the_midst_of_next_tuple(rigs: list[Rig]) -> tuple[Rig, Waits]:
     rig = rig_of(rigs, chain(spout, Does(acks)))
 
     def emits_and_waits(it: Waits) -> None:
-        it.collector.emit((1,), 1)
+        it.collector.emit((1,), message_id=1)
         it.queue.get()
 
     spout.queue.put(emits_and_waits)
@@ -150,7 +151,7 @@ def test_what_it_emits_leaves_before_next_tuple_comes_back(rigs: list[Rig]) -> N
     counts: list[int] = []
 
     def emits_and_waits(it: Waits) -> None:
-        tasks = it.collector.emit(("first",), 1)
+        tasks = it.collector.emit(("first",), message_id=1)
         counts.append(it.collector.pending_count)
         assert tasks == rig.plan.tasks_of("bolt-1")
         it.queue.get()
@@ -172,7 +173,7 @@ def test_an_answer_is_told_between_two_calls_and_counted_at_once(rigs: list[Rig]
 def test_no_more_trees_are_open_than_allowed_however_many_one_call_emits(rigs: list[Rig]) -> None:
     spout, sink = Waits(), Does(keeps)
     rig = rig_of(rigs, chain(spout, sink), max_spout_pending=3, message_timeout_secs=600)
-    spout.queue.put(lambda it: [it.collector.emit((number,), number) for number in range(8)])
+    spout.queue.put(lambda it: [it.collector.emit((number,), message_id=number) for number in range(8)])
     until(rig, lambda: len(sink.kept) == 3)
     for done in range(8):
         until(rig, lambda done=done: len(sink.kept) > done)  # type: ignore[misc]
@@ -219,7 +220,7 @@ def test_what_it_emits_again_when_told_of_a_failure_goes_out_though_it_may_not_b
     spout, sink = Waits(), Does(keeps)
     rig = rig_of(rigs, chain(spout, sink), message_timeout_secs=10)
     user = rig.user("spout")
-    user.again = lambda message_id: user.collector.emit(("again",), message_id)
+    user.again = lambda message_id: user.collector.emit(("again",), message_id=message_id)
     spout.queue.put(((1,), "one"))
     until(rig, lambda: len(sink.kept) == 1)
     rig.core.set_active(False)
@@ -257,7 +258,7 @@ def test_an_emit_that_waits_when_the_worker_ends_unwinds(rigs: list[Rig]) -> Non
 
     def emits(it: Waits) -> None:
         try:
-            it.collector.emit((1,), 1)
+            it.collector.emit((1,), message_id=1)
         finally:
             unwound.set()
 
@@ -323,9 +324,9 @@ def test_only_the_loop_enters_trees_though_untracked_emits_come_between(rigs: li
     def mixes(it: Waits) -> None:
         mixing.set()
         assert loop_rests.wait(DEADLINE_SECS)  # so that it takes nothing between the first two emits
-        it.collector.emit(("tracked 1",), 1)
+        it.collector.emit(("tracked 1",), message_id=1)
         it.collector.emit(("untracked 1",))
-        it.collector.emit(("tracked 2",), 2)
+        it.collector.emit(("tracked 2",), message_id=2)
         it.collector.emit(("untracked 2",))
         mixed.set()
 
@@ -362,7 +363,7 @@ def test_open_may_mix_tracked_and_untracked_emits(rigs: list[Rig]) -> None:
         def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
             super().open(conf, context, collector)
             for message_id in (1, None, 2, None):
-                collector.emit((message_id,), message_id)
+                collector.emit((message_id,), message_id=message_id)
 
     spout, sink = OpensWithTuples(), Does(acks)
     rig, threads = rig_that_notes_threads(rigs, spout, sink)
@@ -391,11 +392,11 @@ class Takes(Spout):
 
     def next_tuple(self) -> None:
         if self.failed:
-            self.collector.emit((2,), self.failed.pop())
+            self.collector.emit((2,), message_id=self.failed.pop())
             return
         value = self.queue.get(timeout=DEADLINE_SECS)
         if value is not END:
-            self.collector.emit((value,), value)
+            self.collector.emit((value,), message_id=value)
         self.exhausted = value is END or (self.last_is_emitted and value == 2)
 
     def ack(self, message_id: Any) -> None:

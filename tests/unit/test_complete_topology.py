@@ -90,7 +90,7 @@ class Plain(Bolt):
         self.collector = collector
 
     def execute(self, tup: Tuple) -> None:
-        self.collector.emit((tup["word"],), [tup, tup])
+        self.collector.emit((tup["word"],), anchors=[tup, tup])
         if tup["word"] != self.forgets:
             self.collector.ack(tup)
 
@@ -195,7 +195,7 @@ class GivesUp(Spout):
     def next_tuple(self) -> None:
         if not self.exhausted:
             self.exhausted = True
-            self.collector.emit(("fail",), "only")
+            self.collector.emit(("fail",), message_id="only")
 
 
 @pytest.mark.parametrize("settings", [{}, {"max_attempts": 1}])

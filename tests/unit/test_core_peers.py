@@ -15,7 +15,7 @@ from tests.unit.rig import TIMEOUT_SECS, Does, DoesBasic, Feeder, aggregates, ch
 
 
 def directly(bolt: Does, tup: Tuple) -> None:
-    bolt.collector.emit_direct(bolt.context.component_tasks("sink")[0], tup.values, tup, "to")
+    bolt.collector.emit_direct(bolt.context.component_tasks("sink")[0], tup.values, anchors=tup, stream="to")
     bolt.collector.ack(tup)
 
 
@@ -24,7 +24,7 @@ def basic(bolt: DoesBasic, tup: Tuple, collector: BasicCollector) -> None:
 
 
 def basic_directly(bolt: DoesBasic, tup: Tuple, collector: BasicCollector) -> None:
-    collector.emit_direct(bolt.context.component_tasks("sink")[0], tup.values, "to")
+    collector.emit_direct(bolt.context.component_tasks("sink")[0], tup.values, stream="to")
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,8 @@ class Call:
     anchors: str = "this"
     by_name: bool = False
     """The stream is given by its name where it is the default one."""
+    misplaced: tuple[Any, ...] = ()
+    """Given by position where a name is needed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,9 +161,10 @@ class Script:
         except BaseException as error:  # whatever a value's own code raises
             self.came.append((type(error), str(error)))
 
-    def emits(self, call: Call, emit: Any, *middle: Any) -> None:
-        named = {} if call.stream == "default" and not call.by_name else {"stream": "".join(call.stream)}
-        self.call(lambda: emit(call.values, *middle, **named))
+    def emits(self, call: Call, emit: Any, **named: Any) -> None:
+        if call.stream != "default" or call.by_name:
+            named["stream"] = "".join(call.stream)
+        self.call(lambda: emit(call.values, *call.misplaced, **named))
 
     def basic(self, bolt: Any, tup: Any, collector: Any) -> None:
         row = self.rows.pop(0)
@@ -177,7 +180,7 @@ class Script:
                 "this": tup, "no": (), "one of a list": [tup], "all that is kept": [*self.kept, tup],
                 "done": self.done[-1] if self.done else None, "wrong": 5,
             }[call.anchors]
-            self.emits(call, collector.emit, anchors)
+            self.emits(call, collector.emit, anchors=anchors)
         if row.ends == "keep":
             self.kept.append(tup)
         elif row.ends == "raise":
@@ -272,7 +275,7 @@ def outcome(case: Case, parts: Parts) -> list[Any]:
         for call in case.calls:
             if len(script.came) == case.held_back_after:
                 spout.pending.attempts.held_back.update(key_of(number) for number in (1, 2))
-            script.emits(call, spout.user.collector.emit, call.message_id)
+            script.emits(call, spout.user.collector.emit, message_id=call.message_id)
         spout.collector.put_new()
         seen += [spout.collector.emitted, spout.collector.untracked]
         seen += [spout.pending.trees, list(spout.pending.table.blocks)]
@@ -320,7 +323,7 @@ ANCHORS = st.sampled_from(["this"] * 4 + ["no", "one of a list", "all that is ke
 def calls(values: Any) -> Any:
     return st.builds(
         Call, values, message_id=st.none() | st.integers(0, 9) | st.just([1]), anchors=ANCHORS, by_name=st.booleans(),
-        stream=st.just("default"),
+        stream=st.just("default"), misplaced=st.sampled_from([()] * 9 + [(None,), ("other",), (5,)]),
     )
 
 
@@ -362,18 +365,18 @@ Mutate = Callable[[AnyCollector, Emit], Emit]
 
 
 def deaf_to_streams(collector: AnyCollector, emit: Emit) -> Emit:
-    def emits(values: Any, *more: Any, stream: str = "default") -> list[int]:
-        return emit(values, *more)
+    def emits(values: Any, stream: str = "default", **named: Any) -> list[int]:
+        return emit(values, **named)
 
     return emits
 
 
 def a_run_for_each(collector: AnyCollector, emit: Emit) -> Emit:
-    def emits(values: Any, *more: Any, **named: Any) -> list[int]:
+    def emits(values: Any, **named: Any) -> list[int]:
         for batch in collector.emitter.streams["default"].routes[0].batches:
             if batch.starts:
                 batch.last = None
-        return emit(values, *more, **named)
+        return emit(values, **named)
 
     return emits
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.tuple import Tuple
 from squall.engine.errors import ComponentError
-from tests.unit.rig import STREAMS, Does, DoesBasic, Feeder, Rig, acks, chain, streams_rig
+from tests.unit.rig import STREAMS, Does, DoesBasic, Feeder, Rig, acks, chain, keeps, streams_rig
 
 WRONG: list[tuple[Callable[[Any], Any], str]] = [
     (lambda emit: emit(("x",), stream="nope"), r"undeclared stream 'nope'; declared: 'default', 'pair', 'to'"),
@@ -44,8 +45,8 @@ def test_wrong_emits_of_a_bolt(wrong: Any, named: str, basic: bool, subscribed: 
 
     def plain(bolt: Does, tup: Tuple) -> None:
         attempt(bolt.collector.emit)
-        attempt(lambda values, **more: bolt.collector.emit(values, tup, **more))
-        attempt(lambda values, **more: bolt.collector.emit(values, [tup, tup], **more))
+        attempt(lambda values, **more: bolt.collector.emit(values, anchors=tup, **more))
+        attempt(lambda values, **more: bolt.collector.emit(values, anchors=[tup, tup], **more))
         bolt.collector.ack(tup)
 
     spout = Feeder()
@@ -62,6 +63,32 @@ def test_wrong_emits_of_a_bolt(wrong: Any, named: str, basic: bool, subscribed: 
     assert rig.tracked == 0
 
 
+@pytest.mark.parametrize(
+    ("who", "wrong", "named"),
+    [
+        ("bolt", lambda it, tup: it.emit((1,), "to"), "bolt-1[2] called emit(values, 'to'); arguments"),
+        ("bolt", lambda it, tup: it.emit((1,), "new", anchors=tup), "their names: write emit(values, stream='new')"),
+        ("bolt", lambda it, tup: it.emit((1,), tup), "write emit(values, anchors=...)"),
+        ("bolt", lambda it, tup: it.emit_direct(7, (1,), tup, "to"), "(task, values, anchors=..., stream='to')"),
+        ("bolt", lambda it, tup: it.emit((1,), anchor=tup), "BoltCollector.emit() got an unexpected keyword argument"),
+        ("spout", lambda it, _: it.emit((1,), 5), "write emit(values, message_id=5)"),
+        ("spout", lambda it, _: it.emit((1,), "id"), "write emit(values, message_id='id')"),
+        ("spout", lambda it, _: it.emit((1,), "pair"), "write emit(values, stream='pair')"),
+        ("spout", lambda it, _: it.emit_batch(([1],), [5]), "write emit_batch(columns, message_ids=...)"),
+        ("spout", lambda it, _: it.give_up((1,), 5, "why", "to"), "(values, message_id, why, stream='to')"),
+    ],
+)
+def test_what_follows_the_values_has_a_name(who: str, wrong: Any, named: str) -> None:
+    spout, middle = Feeder(STREAMS), Does(keeps, STREAMS)
+    rig = streams_rig(spout, middle)
+    spout.feed("x", id=1)
+    rig.settle()
+    bolt = rig.user("bolt-1")
+    collector = bolt.collector if who == "bolt" else rig.user("spout").collector
+    with pytest.raises((ComponentError, TypeError), match=re.escape(named)):
+        wrong(collector, bolt.kept[0])
+
+
 @pytest.mark.parametrize(("wrong", "named"), WRONG_DIRECT)
 @pytest.mark.parametrize("basic", [True, False])
 def test_wrong_direct_emits_of_a_bolt(wrong: Any, named: str, basic: bool) -> None:
@@ -70,7 +97,7 @@ def test_wrong_direct_emits_of_a_bolt(wrong: Any, named: str, basic: bool) -> No
             wrong(direct, bolt.context.component_tasks("sink"))
 
     def plain(bolt: Does, tup: Tuple) -> None:
-        attempt(bolt, lambda task, values, **more: bolt.collector.emit_direct(task, values, tup, **more))
+        attempt(bolt, lambda task, values, **more: bolt.collector.emit_direct(task, values, anchors=tup, **more))
         bolt.collector.ack(tup)
 
     spout = Feeder()
@@ -91,7 +118,7 @@ def test_wrong_emits_of_a_spout(wrong: Any, named: str, message_id: Any) -> None
     rig = Rig(chain(spout, Does(acks)))
     emit = rig.user("spout").collector.emit
     with pytest.raises(ComponentError, match=named):
-        wrong(lambda values, stream="default": emit(values, message_id, stream))
+        wrong(lambda values, stream="default": emit(values, message_id=message_id, stream=stream))
     assert (rig.pending, rig.tracked) == (0, 0)
 
 
@@ -105,8 +132,8 @@ def test_emit_returns_the_tasks() -> None:
     emitter = rig.user("spout").collector
     every, (first, _) = rig.plan.tasks_of("all"), rig.plan.tasks_of("first")
     for message_id in (None, 1):
-        assert sorted(emitter.emit(("x",), message_id)) == sorted([*every, first])
-        assert emitter.emit_direct(every[1], ("x",), message_id, stream="to") == [every[1]]
-        assert emitter.emit(("x", "y"), message_id, stream="pair") == []
+        assert sorted(emitter.emit(("x",), message_id=message_id)) == sorted([*every, first])
+        assert emitter.emit_direct(every[1], ("x",), message_id=message_id, stream="to") == [every[1]]
+        assert emitter.emit(("x", "y"), message_id=message_id, stream="pair") == []
     rig.settle()
     assert [len(rig.user("all", index).own) for index in range(3)] == [2, 4, 2]

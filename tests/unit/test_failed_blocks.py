@@ -219,11 +219,11 @@ def test_batches_are_entered_in_blocks_also_while_failures_are_remembered(first:
     rig = Rig(chain(spout, DoesBatch(lambda bolt, batch, collector: None)))
     fed: BatchFeeder = rig.user("spout")
     [(_, task)] = rig.core.spout_tasks.values()
-    fed.collector.emit_batch((list("abcdef"),), list(range(6)))
+    fed.collector.emit_batch((list("abcdef"),), message_ids=list(range(6)))
     [opened] = task.pending.table.blocks.blocks()
     task.pending.failed_block(opened.block.base, range(6), first)
     task.tell()
-    fed.collector.emit_batch((list("abcdef"),), list(range(6)))
+    fed.collector.emit_batch((list("abcdef"),), message_ids=list(range(6)))
     assert (task.pending.table.blocks.count, len(task.pending.trees)) == (6, 0)
     assert task.stats.replayed == 6
     rig.settle()

@@ -37,7 +37,7 @@ class Picky(Spout):
         if number % 2:
             self.collector.give_up((f"{number}",), number, f"{number} is odd")
         else:
-            self.collector.emit((number,), number)
+            self.collector.emit((number,), message_id=number)
 
     def ack(self, message_id: Any) -> None:
         self.acked.append(message_id)

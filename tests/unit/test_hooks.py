@@ -127,7 +127,7 @@ def test_bolt_hook_sees_execute_ack_and_fail_and_emits() -> None:
     feeder = Feeder()
 
     def execute(bolt: Does, tup: Any) -> None:
-        bolt.collector.emit(("out",), tup)
+        bolt.collector.emit(("out",), anchors=tup)
         made.clock.advance(0.002)
         (bolt.collector.fail if tup[0] == "bad" else bolt.collector.ack)(tup)
 

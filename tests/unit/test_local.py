@@ -36,7 +36,7 @@ class Words(Spout):
     def next_tuple(self) -> None:
         if self.left:
             self.left -= 1
-            self.collector.emit((self.rng.choice("abcdefgh"),), self.left)
+            self.collector.emit((self.rng.choice("abcdefgh"),), message_id=self.left)
 
     @property
     def exhausted(self) -> bool:  # type: ignore[override]

@@ -34,7 +34,7 @@ class Source(Spout):
 
     def next_tuple(self) -> None:
         if self.todo:
-            self.collector.emit(self.todo.pop(0), self.next)
+            self.collector.emit(self.todo.pop(0), message_id=self.next)
             self.next += 1
 
     def ack(self, message_id: int) -> None:

@@ -113,7 +113,7 @@ class Holds(Bolt):
             for held in self.held:
                 if not held.is_tick:
                     for word in held["line"].split():
-                        self.emit((word,), held)
+                        self.emit((word,), anchors=held)
                 self.collector.ack(held)
             self.held = []
 

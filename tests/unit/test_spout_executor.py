@@ -130,7 +130,7 @@ class Emits(Feeder):
     def emit_if(self, where: str) -> None:
         if where == self.where:
             self.where = ""
-            self.collector.emit((where,), where)
+            self.collector.emit((where,), message_id=where)
 
     def open(self, *args: Any) -> None:
         super().open(*args)

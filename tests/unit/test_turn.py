@@ -100,7 +100,7 @@ def spout_here(*bolts: Does) -> tuple[Feeder, One]:
 def test_a_turn_looks_again_after_spouts_and_feeders_and_before_them_if_they_take_their_time() -> None:
     def slowly(bolt: Does, tup: Tuple) -> None:
         one.net.clock.advance(tup[0])
-        bolt.collector.emit(tup.values, tup)
+        bolt.collector.emit(tup.values, anchors=tup)
         bolt.collector.ack(tup)
 
     feeder, leaf = Does(slowly, ("secs",)), Does(acks)
