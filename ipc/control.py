@@ -57,7 +57,7 @@ _CONNECTION_EVENT = struct.Struct("=H")
 and command 20 ms."""
 
 Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
-ErrorKind = Literal["UsageError", "ClusterError"]
+ErrorKind = Literal["UsageError", "NotStarted", "ClusterError"]
 M = TypeVar("M", bound=msgspec.Struct)
 
 
@@ -66,6 +66,10 @@ class ControlError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     kind: ErrorKind
     message: str
+
+
+class NotStarted(ClusterError):
+    """What is asked for is about to be there: ask again."""
 
 
 class NoAnswer(ClusterError):
@@ -319,7 +323,8 @@ def _answer(incoming: Incoming, reply_type: type[M]) -> M:
     if incoming.kind == "reply":
         return incoming.decode(reply_type)
     error = incoming.decode(ControlError)
-    raise UsageError(error.message) if error.kind == "UsageError" else ClusterError(error.message)
+    kinds = {"UsageError": UsageError, "NotStarted": NotStarted, "ClusterError": ClusterError}
+    raise kinds[error.kind](error.message)
 
 
 def _incoming(envelope: Envelope, route: bytes) -> Incoming:

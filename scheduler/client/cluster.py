@@ -18,7 +18,7 @@ from squall.ipc.private import naming
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.log_tail import LogTail
-from squall.scheduler.client.nimbus_client import NimbusClient
+from squall.scheduler.client.nimbus_client import START_SECS, NimbusClient
 from squall.scheduler.client.standing import DIRECTORY_VARIABLE, connect_to, job_named, replace_named
 from squall.scheduler.client.topology_code import is_installed, pack, submit
 from squall.scheduler.common.messages import TopologyRecord
@@ -109,12 +109,13 @@ class ClusterUse:
         """Inject a fault now, such as `inject("kill", "node-1:6700")` or `inject("slow", "count", ms=5)`; `squall
         faults` lists them all with their parameters.
 
-        A lasting fault ends after `for_secs`, by default the catalogue's time, or by `heal`. UsageError if fault,
-        target or parameter is wrong; ClusterError if a target is dead at the moment.
+        A lasting fault ends after `for_secs`, by default the catalogue's time, or by `heal`. A worker that was just
+        submitted is waited for, for at most 60 s. UsageError if fault, target or parameter is wrong; ClusterError if a
+        target is dead at the moment.
         """
         texts = {name: str(value) for name, value in params.items()}
         return self.client.inject(
-            Fault(fault, targets, for_secs=for_secs, probability=probability, params=texts, seed=seed)
+            Fault(fault, targets, for_secs=for_secs, probability=probability, params=texts, seed=seed), START_SECS
         )
 
     def heal(self, *targets: str) -> list[FaultInForce]:

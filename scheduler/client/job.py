@@ -26,7 +26,7 @@ from squall.ipc.board import LINK_COUNTERS, Board, BoardMissing
 from squall.ipc.line_file import read_lines
 from squall.ipc.metric_file import read_metrics
 from squall.ipc.rundir import RunDir
-from squall.scheduler.client.nimbus_client import Interrupted, nimbus_is_stopped
+from squall.scheduler.client.nimbus_client import START_SECS, Interrupted, nimbus_is_stopped
 from squall.scheduler.common.messages import Assignment, RestartRecord, TopologyRecord, TopologyState
 from squall.scheduler.records.failure_file import read_failures
 from squall.scheduler.records.topology_view import TopologyView
@@ -195,7 +195,7 @@ class Job:
         counts = [] if view is None else [view.board.link_counts(slot) for slot in range(view.board.n_slots)]
         return {name: sum(count[name] for count in counts) for name in LINK_COUNTERS}
 
-    def wait_until_ready(self, timeout: float = 60.0, on_wait: Callable[[], bool | None] | None = None) -> None:
+    def wait_until_ready(self, timeout: float = START_SECS, on_wait: Callable[[], bool | None] | None = None) -> None:
         """Wait until every worker has opened its tasks. ClusterError if `timeout` seconds pass first.
 
         `on_wait` is called between looks; when it returns True the wait ends early.

@@ -27,7 +27,7 @@ from typing import TypeVar
 import msgspec
 
 from squall.engine.errors import ClusterError, UsageError
-from squall.ipc.control import ControlClient, NoAnswer, ServerGone
+from squall.ipc.control import ControlClient, NoAnswer, NotStarted, ServerGone
 from squall.ipc.private import room_error
 from squall.ipc.rundir import UNKNOWN, RunDir
 from squall.scheduler.common.messages import (
@@ -51,6 +51,9 @@ from squall.scheduler.common.role import processes_of
 from squall.scheduler.faults.fault import Fault, text_of
 from squall.scheduler.faults.in_force import NIMBUS, FaultInForce, faults_now
 
+START_SECS = 60.0
+"""Longest wait for workers to start, unless told otherwise: they take a second, more only on an overloaded machine or
+if they are slow to open."""
 TIMEOUT_SECS = 10.0
 """Longest wait for an answer: Nimbus takes milliseconds, more only on an overloaded machine."""
 POLL_SECS = 0.01
@@ -213,9 +216,18 @@ class NimbusClient:
 
     # ---- faults on purpose ----
 
-    def inject(self, fault: Fault) -> list[FaultInForce]:
-        """Begin a fault now; returns one FaultInForce per carrier."""
-        told = self._call("inject", InjectFault(text_of(fault)), FaultsTold)
+    def inject(self, fault: Fault, wait_secs: float = 0.0) -> list[FaultInForce]:
+        """Begin a fault now; returns one FaultInForce per carrier. A worker that was never started yet is waited for
+        for up to `wait_secs`; then NotStarted."""
+        deadline = time.monotonic() + wait_secs
+        while True:
+            try:
+                told = self._call("inject", InjectFault(text_of(fault)), FaultsTold)
+                break
+            except NotStarted:
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(POLL_SECS)
         return [msgspec.convert(begun, FaultInForce) for begun in told.faults]
 
     def heal(self, targets: Sequence[str] = ()) -> list[FaultInForce]:

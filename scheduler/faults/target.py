@@ -125,6 +125,8 @@ def _end(words: deque[str]) -> Target:
     word = _next(words)
     if word in ARROWS:
         raise UsageError(f"a target is missing before {word!r}")
+    if word == "-":
+        raise UsageError("'-' is no target: the shell took the `>` of an arrow; write 'node-1 -> node-2', in quotes")
     if word == RANDOM:
         if words and words[0] == Sort.WORKER:
             words.popleft()

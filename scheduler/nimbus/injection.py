@@ -29,6 +29,7 @@ from msgspec.structs import replace
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.board import DEAD, HEADER_FAULTS, STOPPED, SlotCell
+from squall.ipc.control import NotStarted
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
 from squall.scheduler.common.messages import FaultsChanged
@@ -194,11 +195,13 @@ class Injection:
         return [_after_the_reply(fault) for fault in found]
 
     def _workers_living(self, workers: list[str]) -> list[Victim]:
-        """The workers that live; ClusterError if none does."""
+        """The workers that live; ClusterError if none does, NotStarted if one is still to start."""
         found, refusals = [], []
         for worker in workers:
             try:
                 found.append(self._worker(worker))
+            except NotStarted:
+                raise
             except ClusterError as error:
                 refusals.append(error)
         if refusals and not found:
@@ -296,13 +299,15 @@ class Injection:
 
 def living(worker: str, cell: SlotCell) -> Victim:
     """The worker of a slot, as its status board names it. ClusterError if none lives there now."""
+    if not cell.pid and cell.state != DEAD:
+        raise NotStarted(f"worker {worker} has not been started yet")
     if cell.state in (DEAD, STOPPED) or not cell.pid or not process.lives(cell.pid, cell.started_ticks):
         raise _not_there(f"worker {worker}")
     return Victim(worker, cell.pid, cell.started_ticks, cell.incarnation)
 
 
 def _not_there(what: str) -> ClusterError:
-    return ClusterError(f"{what} is not there now: not started yet, dead and not replaced yet, or stopped")
+    return ClusterError(f"{what} is not there now: dead and not replaced yet, or stopped")
 
 
 def _after_the_reply(fault: FaultInForce) -> FaultInForce:

@@ -26,7 +26,7 @@ from typing import TypeVar
 import msgspec
 
 from squall.engine.errors import ClusterError, ProtocolError, SquallError, UsageError
-from squall.ipc.control import ControlServer, Incoming
+from squall.ipc.control import ControlServer, ErrorKind, Incoming, NotStarted
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.environment import forget_environment, keep_environment
 from squall.scheduler.common.messages import (
@@ -238,7 +238,8 @@ class NimbusService:
         except UsageError as error:
             self._server.reply_error(incoming, str(error), "UsageError")
         except SquallError as error:
-            self._server.reply_error(incoming, str(error), "ClusterError")
+            kind: ErrorKind = "NotStarted" if isinstance(error, NotStarted) else "ClusterError"
+            self._server.reply_error(incoming, str(error), kind)
             if isinstance(error, StoreError):
                 raise
 

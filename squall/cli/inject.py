@@ -12,6 +12,7 @@ from squall.cli.shown.screen import show
 from squall.cli.shown.status_text import who
 from squall.cli.standing import directory_option, json_option, nimbus_of
 from squall.engine.plural import plural
+from squall.scheduler.client.nimbus_client import START_SECS
 from squall.scheduler.faults.catalogue import CATALOGUE, Kind, Parameter
 from squall.scheduler.faults.fault import parse
 
@@ -28,12 +29,12 @@ def inject_command(
     """Break something in a running cluster on purpose, now. `squall faults` lists what can be broken.
 
     TARGET is a worker (node-1:6700), a component (count), a task (count[0]), a node (node-1), nimbus,
-    supervisor NODE or forking-parent NODE; `random worker` draws one. A lasting fault ends by itself, or by squall
-    heal.
+    supervisor NODE or forking-parent NODE; `random worker` draws one. Workers that are still to start are waited for. A
+    lasting fault ends by itself, or by squall heal.
     """
     meant = parse(" ".join([fault, *words, *(("for", duration) if duration is not None else ())]))
     with nimbus_of(directory) as (_, client):
-        begun = client.inject(meant)
+        begun = client.inject(meant, START_SECS)
     lasts = max((one.ends_secs - one.began_secs for one in begun), default=0.0)
     text = f"{meant.kind}: {who(begun)}"
     if lasts:

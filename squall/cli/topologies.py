@@ -9,7 +9,7 @@ import click
 
 from squall.cli.given.interrupts import Interrupts
 from squall.cli.shown.output import note, say
-from squall.cli.shown.screen import Block, Grid, show, state_cell
+from squall.cli.shown.screen import Block, Grid, alarm_cell, show, state_cell
 from squall.cli.shown.status_text import replaced_text
 from squall.cli.standing import (
     directory_option,
@@ -43,7 +43,7 @@ def list_command(directory: str | None, as_json: bool) -> None:
         cluster = client.get_cluster()
         for record in cluster.topologies:
             try:
-                assignment = client.get_topology(record.name).assignment
+                state = client.get_topology(record.name)
             except UsageError:
                 # It was removed between the two requests.
                 continue
@@ -51,17 +51,18 @@ def list_command(directory: str | None, as_json: bool) -> None:
                 "name": record.name, "id": record.id, "status": status_of(client, record, run_dir),
                 "replaced_by": None if record.successor is None else record.successor.topology.id,
                 "tasks": sum(component.tasks for component in record.components),
-                "executors": 0 if assignment is None else sum(map(len, assignment.executors)),
-                "workers": 0 if assignment is None else len(assignment.workers),
-                "workers_wanted": record.conf["workers"], "uptime_secs": round(uptime_secs(record), 1),
+                "executors": 0 if state.assignment is None else sum(map(len, state.assignment.executors)),
+                "workers": len(state.workers), "workers_ready": list(state.workers.values()).count("ready"),
+                "workers_wanted": record.conf["workers"], "restarts": state.restarts_total,
+                "uptime_secs": round(uptime_secs(record), 1),
             })
     tell_unknown(cluster.unknown)
     shown = [
         [row["name"], state_cell(row["status"]), row["tasks"], row["executors"],
-         f"{row['workers']}/{row['workers_wanted']}", round(row["uptime_secs"])]
+         f"{row['workers_ready']}/{row['workers_wanted']}", alarm_cell(row["restarts"]), round(row["uptime_secs"])]
         for row in rows
     ]
-    head = ["topology", "status", "tasks", "executors", "workers", "uptime s"]
+    head = ["topology", "status", "tasks", "executors", "workers", "restarts", "uptime s"]
     replaced = [replaced_text(row["name"], row["replaced_by"]) for row in rows if row["replaced_by"]]
     blocks: list[Block] = [Grid(head, shown), *replaced] if rows else ["no topologies"]
     show(as_json, with_schema("list", {"topologies": rows}), blocks)

@@ -127,6 +127,16 @@ def test_a_program_submits_finds_and_breaks(cluster: Cluster) -> None:
         cluster.submit(5, counting(1))  # type: ignore[arg-type]
 
 
+def test_a_fault_right_after_the_submission_waits_for_the_workers(cluster: Cluster) -> None:
+    job = cluster.submit("hit", counting(50), Config(workers=2))
+    [killed] = cluster.inject("kill", "hit/numbers", "hit/sink")
+    assert len(killed.victims) == len(job.state().workers)
+    with pytest.raises(UsageError, match="there is no worker, node or component 'node-9:6700'"):
+        cluster.inject("kill", "node-9:6700")
+    assert job.wait_until_drained(120).acked == 50
+    job.kill()
+
+
 def test_one_that_goes_on_from_earlier_state_says_so(cluster: Cluster) -> None:
     def run(**options: bool) -> tuple[bool | None, int]:
         job = cluster.submit("twice", counting(50), **options)

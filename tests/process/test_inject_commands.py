@@ -84,6 +84,7 @@ def test_the_python_of_the_page() -> None:
         (["stop", "node-1:6700", "--for", "3 parsecs"], 2, "parsecs"),
         (["kill", "node-1:6700", "at", "3s"], 2, "now and once; use a plan for"),
         (["kill", "\x1b[2J"], 2, "\\x1b[2J"),
+        (["partition", "node-1", "-"], 2, "the shell took the `>` of an arrow; write 'node-1 -> node-2', in quotes"),
         (["bad-cod"], 2, "fault 'bad-cod' is unknown; did you mean bad-code?"),
     ],
 )

@@ -75,8 +75,8 @@ def test_a_standing_cluster() -> None:
 
 def test_the_check_finds_mistakes() -> None:
     good: dict[str, Any] = {"schema": "squall/list", "version": 1, "topologies": [{
-        "name": "a", "id": "a-1", "status": "ACTIVE", "tasks": 1, "executors": 1, "workers": 1, "workers_wanted": 1,
-        "uptime_secs": 1.5, "replaced_by": None,
+        "name": "a", "id": "a-1", "status": "ACTIVE", "tasks": 1, "executors": 1, "workers": 1, "workers_ready": 1,
+        "workers_wanted": 1, "restarts": 0, "uptime_secs": 1.5, "replaced_by": None,
     }]}  # fmt: skip
     assert mistakes(good) == []
     more, less, other, later = (copy.deepcopy(good) for _ in range(4))

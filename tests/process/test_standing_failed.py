@@ -72,6 +72,10 @@ def test_a_slot_is_given_up_its_work_moves_and_a_reset_tries_again(cluster: Stan
     assert any(death["rss_bytes"] > 1 << 20 for death in found["deaths"])
     text = cluster.ok("status", "x")
     assert "FAILED" in text
+    assert f"0 of 1 worker, {MAX_DEATHS + 1} restarts" in text
+    [row] = cluster.json("list")["topologies"]
+    assert (row["workers"], row["workers_ready"], row["restarts"]) == (1, 0, MAX_DEATHS + 1)
+    assert " 0/1 " in cluster.ok("list")
     assert "given up: node-1:6700; `squall reset x` tries again" in text
     assert "MiB: Fatal Python error: Segmentation fault" in text
 

@@ -13,7 +13,7 @@ import msgspec
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.board import READY, Board
-from squall.ipc.control import Incoming
+from squall.ipc.control import Incoming, NotStarted
 from squall.ipc.envelope import NO_NONCE, Nonce
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
@@ -63,7 +63,8 @@ class Desk:
         return True
 
     def reply_error(self, incoming: Incoming, message: str, kind: str) -> bool:
-        self.answer = (UsageError if kind == "UsageError" else ClusterError)(message)
+        kinds = {"UsageError": UsageError, "NotStarted": NotStarted, "ClusterError": ClusterError}
+        self.answer = kinds[kind](message)
         return True
 
 

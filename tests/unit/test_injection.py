@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from squall.engine.errors import ClusterError, UsageError
-from squall.ipc.board import HEADER_FAULTS, READY, Board
+from squall.ipc.board import DEAD, HEADER_FAULTS, READY, STOPPED, Board
+from squall.ipc.control import NotStarted
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
 from squall.scheduler.common.messages import (
@@ -90,6 +91,20 @@ def test_a_kill_is_on_record_with_whom_it_hits(
     assert read_faults(run_dir) == [], "what is over at once is not in force"
     with pytest.raises(ClusterError, match="worker node-1:6700 is not there now"):
         inject(nimbus, "kill", "node-1:6700")
+
+
+def test_a_kill_does_not_pass_over_a_worker_that_is_still_to_start(
+    nimbus: NimbusHere, run_dir: RunDir, topology: TopologyRecord, child: subprocess.Popen[bytes]
+) -> None:
+    board = Board.attach(str(run_dir.board(topology.id)))
+    board.set_slot(0, 2, STOPPED, 0)  # as after a move
+    with pytest.raises(NotStarted, match="worker node-1:6700 has not been started yet"):
+        inject(nimbus, "kill", "node-1:6700")
+    board.set_slot(0, 3, DEAD, 0)  # it could not be forked
+    board.close()
+    with pytest.raises(ClusterError, match="dead and not replaced yet"):
+        inject(nimbus, "kill", "node-1:6700")
+    assert child.poll() is None
 
 
 def test_a_stop_is_the_supervisors(nimbus: NimbusHere, run_dir: RunDir, child: subprocess.Popen[bytes]) -> None:

@@ -83,6 +83,7 @@ def status(name: str, workers: int) -> dict[str, Any]:
         ],
         "executors": [{"component": name, "tasks": [n, n], "worker": f"node-{n}:6700"} for n in range(workers)],
         "failures": {}, "links": {}, "metrics": {}, "deaths": [], "given_up": [], "faults": [],
+        "restarts_total": 0,
         "replaced_by": {"id": f"{name}-2-0a0b0c0d", "status": "INACTIVE", "workers_wanted": 2, "fresh": True},
     }  # fmt: skip
 

@@ -88,7 +88,10 @@ def _headline(document: dict[str, Any]) -> list[str]:
     if not document["workers"]:
         return [f"{document['name']} is {document['status']} and waits for a free slot"]
     rates = document["rates"]
-    workers = f"{len(document['workers'])} of {plural(document['workers_wanted'], 'worker')}"
+    ready = sum(row["state"] == "ready" for row in document["workers"])
+    workers = f"{ready} of {plural(document['workers_wanted'], 'worker')}"
+    if document["restarts_total"]:
+        workers += f", {plural(document['restarts_total'], 'restart')}"
     drained = "; drained: its spouts have nothing more to emit" if document["drained"] else ""
     latency = latency_text(document["latency_ms"], ("p50", "p99", "max"))
     speed = f"{rates['emitted_per_sec']:,.0f} emitted/s, {rates['acked_per_sec']:,.0f} acked/s"
