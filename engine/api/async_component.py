@@ -29,8 +29,12 @@ from squall.engine.errors import UsageError
 
 if TYPE_CHECKING:
     import asyncio
+    from concurrent.futures import Future
 
     from squall.engine.api.tuple import Tuple
+
+_TEARDOWN_SECS = 3.0
+"""Longest wait for a spout that was cancelled: less than a worker is given to end."""
 
 
 class _Here(threading.local):
@@ -92,42 +96,43 @@ class _Asynchronous:
 
     def _drive(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine to its end on a loop of this object's own."""
-        return _outside_of_loops(lambda: self._run(coroutine))
+        return self._outside_of_loops(lambda: self._run(coroutine))
 
     def _run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         import asyncio
 
         with own_loop():
             if getattr(self, "_loop_runner", None) is None:
-                self._loop_runner: asyncio.Runner | None = asyncio.Runner()
+                self._loop_runner = asyncio.Runner()
                 self._loop_runner.run(self._set_up())
-            return self._loop_runner.run(coroutine)  # type: ignore[union-attr]
+            return self._loop_runner.run(coroutine)
 
     def _end_drive(self) -> None:
         """Tear down, and close the loop of this object's own, if it has one."""
-        runner = getattr(self, "_loop_runner", None)
-        self._loop_runner = None
+        runner = self.__dict__.pop("_loop_runner", None)
         if runner is not None:
-            _outside_of_loops(lambda: self._end(runner))
+            self._outside_of_loops(lambda: self._end_loop(runner))
+        if (thread := self.__dict__.pop("_own_thread", None)) is not None:
+            thread.shutdown()
 
-    def _end(self, runner: asyncio.Runner) -> None:
+    def _end_loop(self, runner: asyncio.Runner) -> None:
         with runner, own_loop():
             runner.run(self.teardown())
 
+    def _outside_of_loops(self, call: Callable[[], Any]) -> Any:
+        """Call it where no event loop runs, always in the same thread: a notebook has a loop in its main thread."""
+        import asyncio
+        from concurrent.futures import ThreadPoolExecutor
 
-def _outside_of_loops(call: Callable[[], Any]) -> Any:
-    """Call it where no event loop runs: the kernel of a notebook has one in its main thread."""
-    import asyncio
-    from concurrent.futures import ThreadPoolExecutor
-
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        pass  # Not called here: that error would stand above the user's own in tracebacks.
-    else:
-        with ThreadPoolExecutor(1) as pool:
-            return pool.submit(call).result()
-    return call()
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pass  # Not called here: that error would stand above the user's own in tracebacks.
+        else:
+            if getattr(self, "_own_thread", None) is None:
+                self._own_thread = ThreadPoolExecutor(1)
+            return self._own_thread.submit(call).result()
+        return call()
 
 
 def _called(component: Any, coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -170,7 +175,8 @@ class AsyncSpout(_Asynchronous, Spout):
     _method = "next_tuple"
     blocking = True
     _asked: asyncio.Task[Any] | None = None
-    _closing = False
+    _closing: Future[None] | None = None
+    """What `close` waits for, if it has to: the end of the thread's teardown."""
 
     @_driven
     async def next_tuple(self) -> None:
@@ -181,13 +187,19 @@ class AsyncSpout(_Asynchronous, Spout):
     def _drive(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         import asyncio
 
+        value = None
         try:
-            return super()._drive(self._noted(coroutine))
+            value = super()._drive(self._noted(coroutine))
         except asyncio.CancelledError:
-            if not self._closing:
+            if self._closing is None:
                 raise
-            self._end_drive()
-            return None
+        if self._closing is not None:
+            try:
+                self._end_drive()
+                self._closing.set_result(None)
+            except BaseException as error:
+                self._closing.set_exception(error)
+        return value
 
     async def _noted(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         import asyncio
@@ -199,11 +211,14 @@ class AsyncSpout(_Asynchronous, Spout):
             self._asked = None
 
     def close(self) -> None:
-        """Cancel a `next_tuple` that still waits; override `teardown`."""
-        self._closing = True
+        """Cancel a `next_tuple` that still waits, and wait for its thread to tear down; override `teardown`."""
+        from concurrent.futures import Future
+
+        self._closing = Future()
         asked = self._asked
         if asked is None:
             self._end_drive()
         else:
             with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
                 asked.get_loop().call_soon_threadsafe(asked.cancel)
+            self._closing.result(_TEARDOWN_SECS)

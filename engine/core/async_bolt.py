@@ -143,10 +143,12 @@ class AsyncExecutor(BlockingExecutor):
             first = self.tasks[0]
             crash = TaskCrashed(first.component, first.task, "its event loop", error)
             if self._stopping:
-                self.end_error = crash
+                self.end_errors.append(crash)
             else:
                 self._ended_by = crash
                 self._hand_over()
+        if self._ended_by is None:
+            self._thread_end.close()
 
     async def _main(self) -> None:
         try:
@@ -267,7 +269,7 @@ class AsyncExecutor(BlockingExecutor):
             async with asyncio.timeout(_TEARDOWN_SECS):
                 await self._each("teardown", "teardown")
         except TaskCrashed as crash:
-            self.end_error = crash
+            self.end_errors.append(crash)
         except TimeoutError as error:
             first = self.tasks[0]
-            self.end_error = TaskCrashed(first.component, first.task, "teardown", error)
+            self.end_errors.append(TaskCrashed(first.component, first.task, "teardown", error))

@@ -27,6 +27,7 @@ from typing import Any
 
 from squall.engine.api.failure import HUNG
 from squall.engine.api.tuple import Tuple
+from squall.engine.core.closing import ThreadEnd
 from squall.engine.core.executor import BoltExecutor, BoltTask, TaskCrashed, TaskHung
 from squall.engine.flow.batch import Batch
 from squall.engine.flow.bolt_collectors import BasicCollector
@@ -54,8 +55,8 @@ class Handover:
 class BlockingExecutor(BoltExecutor):
     """Executes on a thread. Thread: its own for names with an underscore, the worker's loop for the rest."""
 
-    end_error: TaskCrashed | None = None
-    """The error of what the thread did at its orderly end."""
+    end_errors: list[TaskCrashed]
+    """The errors of what the thread did at its orderly end."""
 
     def start(
         self, name: str, post: Callable[[Handover], None], post_resets: Callable[[Iterable[int]], None],
@@ -68,6 +69,8 @@ class BlockingExecutor(BoltExecutor):
         self._new_edge = new_edge
         self.execute_timeout_secs = execute_timeout_secs
         """Longest that one tuple may be in `execute` without a `reset_timeout`; None = for ever."""
+        self._thread_end = ThreadEnd(self.tasks, "cleanup")
+        self.end_errors = self._thread_end.errors
         self._queue: SimpleQueue[tuple[BoltTask, Batch, Callable[[], None] | None] | None] = SimpleQueue()
         self._in_turn = deque(self.tasks)
         """The task that is given tuples first is another one each time."""
@@ -164,11 +167,13 @@ class BlockingExecutor(BoltExecutor):
         """Whether the thread has tuples, or their output is not handed over yet."""
         return self._under_way > 0
 
-    def stop(self) -> None:
-        """End the thread after its present slice; no spout waits for the tuples queued behind."""
+    def stop(self) -> bool:
+        """End the thread after its present slice; no spout waits for the tuples queued behind. Returns True if it has
+        closed its tasks."""
         self._stopping = True
         self._queue.put(None)
         self._thread.join(timeout=JOIN_SECS)
+        return self._thread_end.await_closed(self._thread)
 
     def _run(self) -> None:
         while (work := self._queue.get()) is not None:
@@ -188,3 +193,4 @@ class BlockingExecutor(BoltExecutor):
                 self._post(Handover(self.outbox, [] if more else [partial(self.ended, rows, done)], crash))
             if crash is not None:
                 return
+        self._thread_end.close()

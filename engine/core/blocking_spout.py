@@ -2,8 +2,9 @@
 
 Guarantees
     * The user's object still sees one call at a time: this one thread calls `next_tuple`, `ack`, `fail`, `on_failure`,
-      `on_dead_letter`, `activate` and `deactivate`, in the order in which the loop asked for them. So answers are told
-      between two calls of `next_tuple`, however long one takes; the loop counts them at once.
+      `on_dead_letter`, `activate` and `deactivate`, in the order in which the loop asked for them, and `close` at the
+      end (see `engine.core.closing`). So answers are told between two calls of `next_tuple`, however long one takes;
+      the loop counts them at once.
     * Emits of the thread leave at once, not when `next_tuple` returns. Their trees are in the pending table, and in the
       task's journal if it has one, before any bolt sees them. Until the loop has taken them they count as pending, so
       the topology is not drained or idle meanwhile.
@@ -31,6 +32,7 @@ from typing import Any
 from squall.engine.api.component import Spout
 from squall.engine.api.failure import Failure
 from squall.engine.core.blocking import JOIN_SECS, Handover
+from squall.engine.core.closing import ThreadEnd
 from squall.engine.core.emit_paths import wrap
 from squall.engine.core.spout_executor import (
     INPUT,
@@ -169,6 +171,8 @@ class BlockingSpoutExecutor(SpoutExecutor):
         self._absorb = absorb
         self._wake = wake
         self._thread = threading.Thread(target=self._thread_run, name=name, daemon=True)
+        self._thread_end = ThreadEnd(self.tasks, "close")
+        self.end_errors = self._thread_end.errors
         self._changed = threading.Condition()
         """With the lock before what both sides touch."""
         self._woken = False
@@ -290,18 +294,19 @@ class BlockingSpoutExecutor(SpoutExecutor):
             super().give_back(task, letter)
 
     def end(self) -> None:
-        """Have the thread tell the remaining answers, and end. `stop` waits for it."""
+        """Have the thread tell the remaining answers, close its tasks and end. `stop` waits for it."""
         with self._changed:
             self._stopping = True
             self._permits = 0
             self._changed.notify_all()
 
-    def stop(self) -> None:
+    def stop(self) -> bool:
         self.end()
         if self._thread.is_alive():
             self._thread.join(_IN_CALL_JOIN_SECS)
             if not self._asking:
                 self._thread.join(JOIN_SECS - _IN_CALL_JOIN_SECS)
+        return self._thread_end.await_closed(self._thread)
 
     # ---- the thread ----
 
@@ -337,7 +342,9 @@ class BlockingSpoutExecutor(SpoutExecutor):
                 else:
                     pause_secs = min(max(2 * pause_secs, _PAUSE_MIN_SECS), _PAUSE_MAX_SECS)
         except SpoutStopped:
-            return
+            if self._crash is not None:
+                return
+        self._thread_end.close()
 
     def _thread_next(self, pause_secs: float) -> list[tuple[BlockingSpoutTask, str, Callable[[], object]]] | None:
         """Take the calls to make before the thread asks again; if empty, it may ask; None: it must end. Waits while

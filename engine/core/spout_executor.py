@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from squall.engine.api.component import Spout
@@ -233,6 +233,9 @@ class SpoutTask:
 class SpoutExecutor:
     """Runs spout tasks that share an executor."""
 
+    end_errors: Sequence[TaskCrashed] = ()
+    """Raised by tasks that were closed in `stop`."""
+
     def __init__(
         self, tasks: list[SpoutTask], at_hand: AtHand | None = None, turn_ns: int | None = TURN_NS,
         turn_bytes: int | None = None,
@@ -289,8 +292,9 @@ class SpoutExecutor:
     def end(self) -> None:
         """Stop asking for tuples: the worker ends."""
 
-    def stop(self) -> None:
-        """Wait, after `end`, for calls that have not returned."""
+    def stop(self) -> bool:
+        """Wait, after `end`, for calls that have not returned. Returns True if the tasks have been closed."""
+        return False
 
     def write_journal(self) -> None:
         """Write the journals: after anything that may have made a spout emit, and before the tuples leave."""

@@ -430,16 +430,42 @@ def test_a_spout_that_waits_is_cancelled_at_its_end() -> None:
             await asyncio.sleep(3600)
 
         async def teardown(self) -> None:
-            said.append("teardown")
+            await asyncio.sleep(0.05)
+            said.append(threading.current_thread().name)
 
     spout = Endless()
-    thread = threading.Thread(target=spout.next_tuple)
+    thread = threading.Thread(target=spout.next_tuple, name="its own")
     thread.start()
     assert entered.wait(30)
     spout.close()
+    assert said == ["its own"], "the worker may end at once"
     thread.join(30)
     assert not thread.is_alive()
-    assert said == ["teardown"]
+
+
+def test_where_a_loop_runs_already_all_its_calls_are_in_one_thread() -> None:
+    seen = set()
+
+    class One(AsyncSpout):
+        outputs = ("n",)
+
+        async def setup(self) -> None:
+            seen.add(threading.get_ident())
+
+        async def next_tuple(self) -> None:
+            seen.add(threading.get_ident())
+
+        async def teardown(self) -> None:
+            seen.add(threading.get_ident())
+
+    async def in_a_notebook() -> None:
+        spout = One()
+        for _ in range(2):
+            spout.next_tuple()  # type: ignore[unused-coroutine]
+        spout.close()
+
+    asyncio.run(in_a_notebook())
+    assert len(seen) == 1
 
 
 # Wrong use

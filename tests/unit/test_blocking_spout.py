@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import sys
 import threading
 import traceback
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from squall.engine.api.async_component import AsyncSpout
 from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.collectors import SpoutCollector
 from squall.engine.api.component import Spout
@@ -267,6 +269,64 @@ def test_an_emit_that_waits_when_the_worker_ends_unwinds(rigs: list[Rig]) -> Non
     assert close_tasks(rig.core) == []
     assert unwound.wait(30)
     assert spout.calls[-1] == "close"
+
+
+class Keeps:
+    """A component with an object that only the thread may use that made it."""
+
+    db: sqlite3.Connection | None = None
+
+    def _use(self) -> None:
+        self.db = self.db or sqlite3.connect(":memory:")
+
+    def _close(self) -> None:
+        assert self.db is not None
+        self.db.close()
+
+
+class KeepingSpout(Keeps, Waits):
+    def next_tuple(self) -> None:
+        self._use()
+        super().next_tuple()
+
+    close = Keeps._close
+
+
+class KeepingBolt(Keeps, Does):
+    def execute(self, tup: Any) -> None:
+        self._use()
+        super().execute(tup)
+
+    cleanup = Keeps._close
+
+
+class KeepingAsyncSpout(Keeps, AsyncSpout):
+    outputs = ("value",)
+
+    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
+        self.collector = collector
+
+    async def setup(self) -> None:
+        self._use()
+
+    async def next_tuple(self) -> None:
+        if not self.exhausted:
+            self.collector.emit((1,), 1)
+        self.exhausted = True
+
+    async def teardown(self) -> None:
+        self._close()
+
+
+@pytest.mark.parametrize("made", [KeepingSpout, KeepingAsyncSpout])
+def test_what_a_thread_has_made_it_closes(rigs: list[Rig], made: type[Spout]) -> None:
+    spout, sink = made(), KeepingBolt(acks, blocking=True)
+    if isinstance(spout, Waits):
+        spout.queue.put(((1,), 1))
+        spout.queue.put(END)
+    rig = rig_of(rigs, chain(spout, sink))
+    until(rig, lambda: sink.seen == [(1,)] and all(task.rests for _, task in rig.core.spout_tasks.values()))
+    assert close_tasks(rig.core) == []
 
 
 def test_answers_are_told_before_the_thread_ends(rigs: list[Rig]) -> None:
