@@ -222,8 +222,8 @@ class WorkerCore:
         """All executors had their turn, which took so long."""
         if self._adapts:
             for bolt in self._in_batches:
-                # Fewer emits would not make these calls shorter.
-                took_ns -= round(bolt.fixed_ns)
+                # Fewer emits would not make these calls shorter, some of which were made before the turn was timed.
+                took_ns = max(0, took_ns - round(bolt.fixed_ns))
                 bolt.fixed_ns = 0.0
             self.balance.turn_took(took_ns)
             for spout in self.spouts:

@@ -6,7 +6,10 @@ import random
 
 import pytest
 
+from squall.engine.api.builder import TopologyBuilder
 from squall.engine.core.call_cost import CallCost
+from tests.unit.batch_rig import BatchFeeder, DoesBatch
+from tests.unit.rig import Rig
 
 MS = 1_000_000
 QUEUE = 65_536
@@ -34,3 +37,15 @@ def test_rows_that_take_long_are_given_one_by_one() -> None:
         calls.append(rows)
         rows = cost.called(rows, 20 * MS * rows, rows)
     assert sum(calls[10:]) / len(calls[10:]) < 1.3
+
+
+def test_a_call_before_its_turn_was_timed_makes_no_wait_negative() -> None:
+    """The board has no room for one: the worker would end."""
+    builder = TopologyBuilder()
+    builder.set_spout("rows", BatchFeeder())
+    builder.set_bolt("bolt", DoesBatch(lambda *_: None), parallelism=2).shuffle_grouping("rows")
+    rig = Rig(builder, threads=True)
+    for executor in rig.core._in_batches:
+        executor.fixed_ns = 50 * MS
+    rig.core.end_turn(1 * MS)
+    assert min(rig.core.balance.waits_ns().values()) >= 0
