@@ -9,6 +9,7 @@ Pure. Thread: any.
 
 from __future__ import annotations
 
+import copyreg
 import sys
 from array import array
 from collections.abc import Sequence
@@ -31,7 +32,18 @@ def _is_numpy(column: Any) -> bool:
 
 def _is_arrow(column: Any) -> bool:
     arrow = sys.modules.get("pyarrow")
-    return arrow is not None and isinstance(column, arrow.Array | arrow.ChunkedArray)
+    if arrow is None or not isinstance(column, arrow.Array | arrow.ChunkedArray):
+        return False
+    if arrow.MonthDayNano not in copyreg.dispatch_table:
+        # Pickle cannot find the class of Arrow's intervals by its name, and they may leave their column as values.
+        copyreg.pickle(arrow.MonthDayNano, lambda span: (_month_day_nano, tuple(span)))
+    return True
+
+
+def _month_day_nano(*parts: int) -> Any:
+    import pyarrow
+
+    return pyarrow.MonthDayNano(parts)
 
 
 def column_mistake(column: Any) -> str | None:

@@ -90,7 +90,7 @@ class TableMaker:
             types.append((name, infer(values)))
             if types[-1][1] is None:
                 example = repr_of(next((value for value in values if value is not None), None))
-                why = f"field {name!r} is {example} in the first rows, which does not tell its type: give ParquetSink a"
+                why = f"field {name!r} is {example} in the first rows, which does not tell its type in Parquet: give ParquetSink a"
                 return dict.fromkeys(range(len(rows)), f"{why} schema")
         self._set_types(pyarrow.schema(types))
         return {}
@@ -172,7 +172,9 @@ def _is_known(type_: Any) -> bool:
     from pyarrow import types
 
     parts = [type_.field(place).type for place in range(type_.num_fields)]
-    return not types.is_null(type_) and (bool(parts) or not types.is_struct(type_)) and all(map(_is_known, parts))
+    # Parquet has no intervals of months.
+    is_one = not (types.is_null(type_) or types.is_interval(type_))
+    return is_one and (bool(parts) or not types.is_struct(type_)) and all(map(_is_known, parts))
 
 
 def make_column(name: str, values: Sequence[Any], type_: Any) -> tuple[Any, Misfits]:

@@ -141,7 +141,7 @@ class Cluster(ClusterUse):
     @classmethod
     def connect(cls, dir: str | Path | None = None) -> Cluster:
         """Connect to the cluster that `squall up` started in `dir`; by default in $SQUALL_DIR, or the user's own. A
-        Nimbus that is being restarted is waited for. UsageError if no cluster runs there."""
+        Nimbus that is being restarted is waited for, for up to 5 s. UsageError if no cluster runs there."""
         return cls(*connect_to(dir or os.environ.get(DIRECTORY_VARIABLE) or None))
 
     def _beside(self) -> Path | None:

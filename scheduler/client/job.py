@@ -196,7 +196,7 @@ class Job:
         return {name: sum(count[name] for count in counts) for name in LINK_COUNTERS}
 
     def wait_until_ready(self, timeout: float = START_SECS, on_wait: Callable[[], bool | None] | None = None) -> None:
-        """Wait until every worker has opened its tasks. ClusterError if `timeout` seconds pass first.
+        """Wait until every worker has opened its tasks. ClusterError if `timeout` seconds (60) pass first.
 
         `on_wait` is called between looks; when it returns True the wait ends early.
         """
@@ -229,7 +229,8 @@ class Job:
         submitted with `remove_when_drained` has left by then, so its name is free.
 
         `on_wait` is called again and again meanwhile; when it returns True the wait ends early. Raises ClusterError if
-        `timeout` seconds pass first (None: no limit), or if the topology keeps dying without progress.
+        `timeout` seconds pass first, or if the topology keeps dying without progress. By default there is no limit: a
+        job may take days, and an endless topology is never drained.
         """
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         drained = self.await_drained(timeout, on_wait)
@@ -247,7 +248,8 @@ class Job:
         return report
 
     def await_drained(self, timeout: float | None = None, on_wait: Callable[[], bool | None] | None = None) -> bool:
-        """Like `wait_until_drained`, but only return True if it is drained: a fault may have stopped Nimbus."""
+        """Like `wait_until_drained`, also without a limit by default, but only return True if it is drained: a fault
+        may have stopped Nimbus."""
         deadline = None if timeout is None else time.monotonic() + timeout
         pause_secs = _POLL_SECS
         while not self.is_drained():
@@ -306,7 +308,7 @@ class Job:
         self._client.deactivate(self.name)
 
     def kill(self, wait_secs: float = 30.0, on_wait: Callable[[], bool | None] | None = None) -> Unfinished:
-        """Stop the spouts, wait until nothing is pending or `wait_secs` have passed, then remove the topology.
+        """Stop the spouts, wait until nothing is pending or `wait_secs` (30) have passed, then remove the topology.
 
         Returns an int, the number of messages that were still pending; its `.waiting` is the number that spouts held
         for a retry, its `.untracked` the number of tuples without a tree that were not executed, as far as is known.
@@ -339,7 +341,7 @@ class Job:
         """Run on `workers` workers, with `parallelism[component]` executors of each component named there (at most as
         many as it has tasks). What is not given stays.
 
-        The spouts stop; when nothing is pending, or after `wait_secs`, every worker is replaced. Tasks keep their state
+        The spouts stop; when nothing is pending, or after `wait_secs` (30), every worker is replaced. Tasks keep their state
         directories, spouts are opened again. Returns, when the new workers are being started, what `kill` returns.
         ClusterError if there is no free slot to move to.
         """
@@ -377,7 +379,8 @@ class Job:
         return self._unfinished()
 
     def await_removed(self, timeout_secs: float = STOP_GRACE_SECS) -> None:
-        """Wait until the topology is gone, which was submitted to leave when it has finished."""
+        """Wait until the topology is gone, which was submitted to leave when it has finished. ClusterError if
+        `timeout_secs` (15) pass first."""
         self._client.await_removed(self.id, timeout_secs)
         self.removed = self._drained = True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from array import array
 from collections.abc import Callable
@@ -255,6 +256,17 @@ def test_columns_of_every_kind(kind: str, grouping: str) -> None:
     kinds = {type(batch["value"]) for batch in rig.user("bolt").batches}
     assert kinds == {list if kind == "tuple" else type(column)}
     assert sorted(rig.user("spout").all_acked) == list(range(600))
+
+
+def test_intervals_of_arrow_can_be_sent_by_row_too() -> None:
+    arrow = pytest.importorskip("pyarrow")
+    spans = [arrow.MonthDayNano([1, 2, nanos]) for nanos in range(3)]
+    spout, sink = BatchFeeder(), Does(acks)
+    rig = Rig(chain(spout, sink))
+    rig.user("spout").feed(arrow.array(spans), ids=[1, 2, 3])
+    rig.settle()
+    assert sink.seen == [(span,) for span in spans]
+    assert pickle.loads(pickle.dumps(sink.seen)) == sink.seen
 
 
 # ---- the batch ----

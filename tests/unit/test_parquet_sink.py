@@ -16,6 +16,7 @@ import pytest
 
 from squall import Config, ParquetSink, Spout, TopologyBuilder, TopologyError, UsageError
 from squall.engine.core.executor import TaskCrashed
+from squall.pipeline.sink.table import infer
 from squall.testing.simulated import SimulatedCluster
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -210,6 +211,11 @@ def test_types_are_those_of_the_first_rows_and_hold_for_all_tasks_and_lives(out:
         assert [lab.source.acked, lab.source.failed] == [[1], [0]]
     assert sorted(row["n"] for row in rows(out)) == [1, 2, 4, 6]
     assert files(out)[1:] == [f"part-{number:010d}.parquet" for number in range(4)]
+
+
+def test_what_parquet_cannot_hold_is_no_type() -> None:
+    span = pyarrow.MonthDayNano([1, 2, 3])
+    assert infer([None, span]) is infer([[span]]) is infer([{"a": span}]) is None
 
 
 def test_after_a_death_what_was_not_acked_is_not_there_and_leftovers_go(out: Path) -> None:
