@@ -90,8 +90,8 @@ class TableMaker:
             types.append((name, infer(values)))
             if types[-1][1] is None:
                 example = repr_of(next((value for value in values if value is not None), None))
-                why = f"field {name!r} is {example} in the first rows, which does not tell its type in Parquet: give ParquetSink a"
-                return dict.fromkeys(range(len(rows)), f"{why} schema")
+                why = f"field {name!r} is {example} in the first rows, which does not tell its type in Parquet: give"
+                return dict.fromkeys(range(len(rows)), f"{why} ParquetSink a schema")
         self._set_types(pyarrow.schema(types))
         return {}
 

@@ -341,8 +341,9 @@ class Job:
         """Run on `workers` workers, with `parallelism[component]` executors of each component named there (at most as
         many as it has tasks). What is not given stays.
 
-        The spouts stop; when nothing is pending, or after `wait_secs` (30), every worker is replaced. Tasks keep their state
-        directories, spouts are opened again. Returns, when the new workers are being started, what `kill` returns.
+        The spouts stop; when nothing is pending, or after `wait_secs` (30), every worker is replaced. Tasks keep their
+        state directories, spouts are opened again. Returns, when the new workers are being started, what `kill`
+        returns.
         ClusterError if there is no free slot to move to.
         """
         before = self.view()
