@@ -69,7 +69,8 @@ class Job:
         """The topology as Nimbus stored it when this object was made."""
         self._run_dir = run_dir
         self._view: TopologyView | None = None
-        self._started = time.monotonic() if started_secs is None else started_secs
+        self.started = time.monotonic() if started_secs is None else started_secs
+        """When its time began, from which its reports count, in seconds of the monotonic clock."""
         self._nimbus_asked = 0.0
         self._last_state: TopologyState | None = None
         self._last_metrics: list[MetricReading] = []
@@ -163,9 +164,9 @@ class Job:
         deaths = self.state().restarts
         view = self.view()
         readings, idle = ([], False) if view is None else view.readings_and_idle()
-        restarts = [restart_of(death, _working_after(death, view), self._started) for death in deaths]
+        restarts = [restart_of(death, _working_after(death, view), self.started) for death in deaths]
         return build_report(
-            self.name, readings, until - self._started, restarts, drained or self.is_drained(),
+            self.name, readings, until - self.started, restarts, drained or self.is_drained(),
             self._failures(), self._links(), self._metrics(), drained or self._idle or idle,
             self._close_errors(),
         )
@@ -181,7 +182,7 @@ class Job:
 
     def _failures(self) -> dict[str, ComponentFailures]:
         """The failures since this job began; their files go with the topology."""
-        failures = read_failures(self._run_dir, self.id, self._started)
+        failures = read_failures(self._run_dir, self.id, self.started)
         self._last_failures = failures or self._last_failures
         return self._last_failures
 

@@ -113,7 +113,7 @@ class FaultDriver:
     """Carries out the plan of one run."""
 
     def __init__(self, plan: FaultPlan, client: NimbusClient, job: Job, tell: Callable[[str], None]) -> None:
-        """`tell` gets a line whenever a fault begins."""
+        """`tell` gets a line whenever a fault begins, whose time counts as those of the job's reports."""
         self._schedule = Schedule(plan.faults, plan.seed)
         self._ends_secs = plan.for_secs
         self._client = client
@@ -179,7 +179,8 @@ class FaultDriver:
             self._away[id(course)] = str(error)
         else:
             course.has_begun(secs)
-            self._tell(f"{secs:.3f} s: {text_of(replace(asked, seed=None))}")
+            since = time.monotonic() - self._job.started
+            self._tell(f"{since:.3f} s: {text_of(replace(asked, seed=None))}")
 
 
 AGAIN_SECS = 0.1

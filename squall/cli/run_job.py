@@ -136,6 +136,7 @@ def _run_on_cluster(run: LoadedRun, keeper: KeeperProcess | None, interrupts: In
             job = cluster.submit(
                 run.name, run.loaded.topology, run.config, run.loaded.script, active=plan is None, fresh=False
             )
+            progress.began = job.started
             if job.takes_up_state:
                 note(f"it goes on from the state that an earlier {run.name} left in {cluster.run_dir.path}")
             driver = None

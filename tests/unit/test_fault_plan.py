@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.engine.errors import UsageError
-from squall.scheduler.cluster.fault_plan import AGAIN_SECS, FaultPlan, Schedule, read_plan
+from squall.ipc.rundir import RunDir
+from squall.scheduler.cluster.fault_plan import AGAIN_SECS, FaultDriver, FaultPlan, Schedule, read_plan
 from squall.scheduler.faults.fault import Fault, parse
 from tests.unit.test_fault_resolution import VIEW
 
@@ -158,3 +162,15 @@ def test_faults_begin_in_time_and_by_seed(
         assert fault.every_secs or len(times) <= 1
         assert all(b - a >= (fault.every_secs or 0) - 1e-9 for a, b in pairwise(times))
         assert fault.after_acked or all(now >= fault.at_secs for now in times)
+
+
+def test_what_is_told_counts_from_the_start_of_the_run_as_its_report_does(run_dir: RunDir) -> None:
+    view = SimpleNamespace(all_ready=lambda: True, spout_total=lambda counter: 0)
+    job: Any = SimpleNamespace(record=SimpleNamespace(status="ACTIVE"), view=lambda: view)
+    job.started = time.monotonic() - 1000
+    client: Any = SimpleNamespace(run_dir=run_dir, inject=lambda fault: [])
+    told: list[str] = []
+    FaultDriver(FaultPlan((parse("kill nimbus"),)), client, job, told.append).turn()
+    [line] = told
+    secs, _, fault = line.partition(" s: ")
+    assert (float(secs) >= 1000, fault) == (True, "kill nimbus")

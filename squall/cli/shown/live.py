@@ -88,7 +88,8 @@ class Progress:
         self._topology = topology
         self._interval_secs = interval_or_default(interval_secs, sys.stderr)
         self._quiet = quiet
-        self._began = self._shown = time.monotonic()
+        self.began = self._shown = time.monotonic()
+        """From when the times of its lines count."""
         self._before: dict[int, TaskReading] = {}
         self._deaths = DeathNews()
         self._screen = Screen(None if quiet else sys.stderr, note, stays=False)
@@ -111,7 +112,7 @@ class Progress:
         spouts = {reading.task: reading for reading in readings if reading.kind == "spout"}
         before, self._before = self._before, spouts
         changes = [_difference(reading, before.get(task)) for task, reading in spouts.items()]
-        line = f"{now - self._began:.0f} s: {doing}{', '.join(_headline(list(spouts.values()), changes, elapsed_secs))}"
+        line = f"{now - self.began:.0f} s: {doing}{', '.join(_headline(list(spouts.values()), changes, elapsed_secs))}"
         self._screen.show([f"{self._topology} {line}"], line)
 
     def tell_deaths(self, deaths: Iterable[RestartRecord]) -> None:
