@@ -343,6 +343,10 @@ class RunDir:
     def history(self, node: str) -> Path:
         return self.logs / _file_name(f"history-{node}.jsonl")
 
+    @property
+    def daemon_deaths(self) -> Path:
+        return self.logs / "daemon-deaths.jsonl"
+
     def node_socket(self, node: str) -> Path:
         return check_socket_path(self.path / "n" / _file_name(f"{node}.sock"))
 

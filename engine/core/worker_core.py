@@ -71,7 +71,7 @@ class WorkerCore:
         self.bolts: list[BoltExecutor] = []
         self._feeders: list[BoltExecutor] = []
         """The bolts that other bolts read from."""
-        self._in_batches: list[BoltExecutor] = []
+        self.in_batches: list[BoltExecutor] = []
         """The executors of batch bolts, whose calls have a fixed time."""
         self.blocking: list[BlockingExecutor] = []
         self.spout_tasks: dict[int, tuple[SpoutExecutor, SpoutTask]] = {}
@@ -134,7 +134,7 @@ class WorkerCore:
         if isinstance(executor, BlockingExecutor):
             self.blocking.append(executor)
         if executor.tasks[0].cost is not None:
-            self._in_batches.append(executor)
+            self.in_batches.append(executor)
         for task in executor.tasks:
             self.bolt_tasks[task.task] = task
             if task.tick_ns:
@@ -221,7 +221,7 @@ class WorkerCore:
     def end_turn(self, took_ns: int) -> None:
         """All executors had their turn, which took so long."""
         if self._adapts:
-            for bolt in self._in_batches:
+            for bolt in self.in_batches:
                 # Fewer emits would not make these calls shorter, some of which were made before the turn was timed.
                 took_ns = max(0, took_ns - round(bolt.fixed_ns))
                 bolt.fixed_ns = 0.0

@@ -33,6 +33,7 @@ from squall.scheduler.common.process import EXIT_WRONG_USE
 from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions
 from squall.scheduler.common.role import MODULES, Role, RoleKind, processes_of, role_of, signal_marked
 from squall.scheduler.forking.child import ForkedModule, fork_module
+from squall.scheduler.records.daemon_deaths import note_death
 
 _START_TIMEOUT_SECS = 20.0
 """Longest wait for a cluster to answer: it takes a second, more only on an overloaded machine."""
@@ -130,7 +131,12 @@ class Daemons:
                 self.await_end(max(0.0, min(self._due.values()) - time.monotonic()) if self._due else None)
 
     def _take_end(self, name: str, code: int, now: float, tell: Callable[[str], None]) -> None:
-        words = self._ending(name, code)
+        how, last = self._ending(name, code)
+        words = _told(name, how, last)
+        if code:
+            role, _ = self._roles[name]
+            # The last words of one that was killed are about something else.
+            note_death(self._run_dir, f"{role.kind} {role.name}".strip(), how, last if code > 0 else "")
         if code == EXIT_WRONG_USE:
             tell(f"{words}\n{name} is not started again: another process runs it, or it cannot run")
         elif code:
@@ -170,7 +176,7 @@ class Daemons:
                 came += len(os.read(fd, 64))
             for name, process in self._processes.items():
                 if (code := process.poll()) is not None:
-                    raise ClusterError(self._ending(name, code))
+                    raise ClusterError(_told(name, *self._ending(name, code)))
             if time.monotonic() > deadline:
                 raise ClusterError(
                     f"the cluster did not start within {_START_TIMEOUT_SECS:g} s; see {self._run_dir.logs}"
@@ -188,12 +194,16 @@ class Daemons:
                 process.kill()
                 process.wait()
 
-    def _ending(self, name: str, code: int) -> str:
+    def _ending(self, name: str, code: int) -> tuple[str, str]:
+        """How a daemon ended, and its last words."""
         # On a full disk, there are no last words.
         run_dir = self._run_dir
         words = last_line(run_dir.daemon_log(name), self._logged.get(name, 0)) or room_error(run_dir.durable)
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
-        return f"{name} {how}{': ' + words if words else ''}"
+        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}", words
+
+
+def _told(name: str, how: str, words: str) -> str:
+    return f"{name} {'was ' if how.startswith('killed') else ''}{how}{': ' + words if words else ''}"
 
 
 def last_line(path: Path, since_bytes: int = 0) -> str:

@@ -37,6 +37,7 @@ from squall.scheduler.common.process import EXIT_WRONG_USE
 from squall.scheduler.common.role import MODULES, Role, RoleKind, show_role
 from squall.scheduler.forking.parent import preload
 from squall.scheduler.nimbus import main as nimbus_main
+from squall.scheduler.records.daemon_deaths import note_death
 from squall.scheduler.supervisor import main as supervisor_main
 
 # The daemons' modules, imported here once for all of them.
@@ -97,9 +98,12 @@ def _start(run_dir: RunDir, order: KeeperOrder, lifeline: int) -> Daemons:
     os.environb.update(order.environment)
     if order.directory:
         os.chdir(order.directory)
+    had_died = run_dir.keeper_lock.exists()
     # Held until this process ends.
     if try_flock(run_dir.keeper_lock) is None:
         raise ClusterError(f"{run_dir.path} has a keeper already")
+    if had_died:
+        note_death(run_dir, str(RoleKind.KEEPER), "killed: noted by the next one")
     if not order.is_bound:
         os.close(lifeline)
     daemons = Daemons(run_dir, order.nodes, order.slots, lifeline if order.is_bound else None)

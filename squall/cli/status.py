@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import click
+import msgspec
 
 from squall.cli.given.checks import Seconds
 from squall.cli.shown.live import DeathNews, Look, watch
@@ -30,6 +31,8 @@ from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.client.standing import open_cluster, uptime_secs
 from squall.scheduler.common import process
 from squall.scheduler.common.messages import ClusterState, RestartRecord, TopologyRecord, TopologyState
+from squall.scheduler.common.role import RoleKind, processes_of
+from squall.scheduler.records.daemon_deaths import read_deaths
 
 ERRORS_SHOWN = 10
 FAILED = "FAILED"
@@ -101,6 +104,8 @@ def _cluster(run_dir: RunDir, client: NimbusClient, cluster: ClusterState) -> di
         "replaced_by": {
             record.name: record.successor.topology.id for record in cluster.topologies if record.successor is not None
         },
+        "keeper_gone": run_dir.keeper_lock.exists() and not processes_of(run_dir, RoleKind.KEEPER),
+        "daemon_deaths": msgspec.to_builtins(read_deaths(run_dir)[-ERRORS_SHOWN:]),
         "refused_frames": cluster.refused_frames,
         "unknown": cluster.unknown,
         "faults": faults_in_force(run_dir),

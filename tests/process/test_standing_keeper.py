@@ -41,6 +41,7 @@ def test_what_a_killed_keeper_kept_runs_on_and_the_next_up_adopts_it(cluster: St
     keeper = cluster.keeper()
     keeper.kill()
     wait_for("its end", lambda: not keeper.is_running())
+    assert "its keeper has died: `squall up` starts one" in cluster.ok("status")
     acked = cluster.described("one")["acked"]
     wait_for("more acks", lambda: cluster.described("one")["acked"] > acked)
     # Nobody brings back what dies now.
@@ -57,6 +58,11 @@ def test_what_a_killed_keeper_kept_runs_on_and_the_next_up_adopts_it(cluster: St
     nimbus = cluster.nimbus()
     nimbus.kill()
     wait_for("another Nimbus", lambda: cluster.nimbus().pid != nimbus.pid)
+    status = cluster.json("status")
+    assert not status["keeper_gone"]
+    deaths = [(death["daemon"], death["reason"]) for death in status["daemon_deaths"]]
+    assert deaths == [("keeper", "killed: noted by the next one"), ("nimbus", "killed by SIGKILL")]
+    assert " nimbus: killed by SIGKILL\n" in cluster.ok("status")
     assert cluster.json("down")["pending"] == {"one": 0}
     assert processes_of(cluster.run_dir) == []
     assert not cluster.run_dir.keeper_lock.exists()

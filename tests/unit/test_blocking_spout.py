@@ -276,28 +276,28 @@ class Keeps:
 
     db: sqlite3.Connection | None = None
 
-    def _use(self) -> None:
+    def use(self) -> None:
         self.db = self.db or sqlite3.connect(":memory:")
 
-    def _close(self) -> None:
+    def done(self) -> None:
         assert self.db is not None
         self.db.close()
 
 
 class KeepingSpout(Keeps, Waits):
     def next_tuple(self) -> None:
-        self._use()
+        self.use()
         super().next_tuple()
 
-    close = Keeps._close
+    close = Keeps.done
 
 
 class KeepingBolt(Keeps, Does):
     def execute(self, tup: Any) -> None:
-        self._use()
+        self.use()
         super().execute(tup)
 
-    cleanup = Keeps._close
+    cleanup = Keeps.done
 
 
 class KeepingAsyncSpout(Keeps, AsyncSpout):
@@ -307,7 +307,7 @@ class KeepingAsyncSpout(Keeps, AsyncSpout):
         self.collector = collector
 
     async def setup(self) -> None:
-        self._use()
+        self.use()
 
     async def next_tuple(self) -> None:
         if not self.exhausted:
@@ -315,7 +315,7 @@ class KeepingAsyncSpout(Keeps, AsyncSpout):
         self.exhausted = True
 
     async def teardown(self) -> None:
-        self._close()
+        self.done()
 
 
 @pytest.mark.parametrize("made", [KeepingSpout, KeepingAsyncSpout])

@@ -45,7 +45,7 @@ def test_a_call_before_its_turn_was_timed_makes_no_wait_negative() -> None:
     builder.set_spout("rows", BatchFeeder())
     builder.set_bolt("bolt", DoesBatch(lambda *_: None), parallelism=2).shuffle_grouping("rows")
     rig = Rig(builder, threads=True)
-    for executor in rig.core._in_batches:
+    for executor in rig.core.in_batches:
         executor.fixed_ns = 50 * MS
     rig.core.end_turn(1 * MS)
     assert min(rig.core.balance.waits_ns().values()) >= 0

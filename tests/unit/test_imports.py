@@ -71,6 +71,7 @@ WALL_CLOCKS = frozenset(
 WALL_CLOCK_ALLOWED = {
     "squall/cli/clean.py": "how old files are",
     "scheduler/records/dead_letters.py": "when a message was given up, for people",
+    "scheduler/records/daemon_deaths.py": "when a daemon died, for people",
     "scheduler/client/standing.py": "how long ago a topology was submitted, for people",
     "scheduler/nimbus/service.py": "when a topology was submitted, for its record",
 }

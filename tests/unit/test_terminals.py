@@ -93,7 +93,8 @@ def fault_of(text: str) -> dict[str, Any]:
 def cluster_of(text: str) -> dict[str, Any]:
     return {
         "dir": text, "nodes": {text: [text]}, "gone": [text], "leaving": [text], "free_slots": [text],
-        "topologies": {text: text}, "replaced_by": {text: text},
+        "topologies": {text: text}, "replaced_by": {text: text}, "keeper_gone": True,
+        "daemon_deaths": [{"daemon": text, "reason": text, "error": text, "at_unix_secs": 1.0}],
         "faults": [fault_of(text)],
     }
 

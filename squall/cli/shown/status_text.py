@@ -25,6 +25,8 @@ def cluster_text(document: dict[str, Any]) -> list[Block]:
         blocks.append(Grid(["topology", "status"], rows))
     if document["replaced_by"]:
         blocks.append(list(starmap(replaced_text, document["replaced_by"].items())))
+    if document["daemon_deaths"]:
+        blocks.append(["last deaths of daemons:", *map(_daemon_death, document["daemon_deaths"])])
     if broken := fault_lines(document["faults"]):
         blocks.append(Cell(broken, "magenta"))
     return blocks
@@ -36,7 +38,14 @@ def _cluster(document: dict[str, Any]) -> list[str]:
         f"{nodes}, {plural(slots, 'slot')}, {len(document['free_slots'])} free",
         *(f"node {node} is gone: it has been silent for some seconds" for node in document["gone"]),
         *(f"node {node} is leaving: it gets no more work" for node in document["leaving"]),
+        *(["its keeper has died: `squall up` starts one that brings back daemons"] if document["keeper_gone"] else []),
     ]
+
+
+def _daemon_death(row: dict[str, Any]) -> str:
+    """ "2026-11-25 22:15:03 nimbus: killed by SIGKILL"."""
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row["at_unix_secs"]))
+    return f"{at} {row['daemon']}: {row['reason']}{': ' + row['error'] if row['error'] else ''}"
 
 
 def topology_text(document: dict[str, Any]) -> list[Block]:
