@@ -311,7 +311,7 @@ class KeepingAsyncSpout(Keeps, AsyncSpout):
 
     async def next_tuple(self) -> None:
         if not self.exhausted:
-            self.collector.emit((1,), 1)
+            self.collector.emit((1,), message_id=1)
         self.exhausted = True
 
     async def teardown(self) -> None:
