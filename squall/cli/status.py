@@ -7,7 +7,6 @@ import time
 from typing import Any
 
 import click
-import msgspec
 
 from squall.cli.given.checks import Seconds
 from squall.cli.shown.live import DeathNews, Look, watch
@@ -105,7 +104,7 @@ def _cluster(run_dir: RunDir, client: NimbusClient, cluster: ClusterState) -> di
             record.name: record.successor.topology.id for record in cluster.topologies if record.successor is not None
         },
         "keeper_gone": run_dir.keeper_lock.exists() and not processes_of(run_dir, RoleKind.KEEPER),
-        "daemon_deaths": msgspec.to_builtins(read_deaths(run_dir)[-ERRORS_SHOWN:]),
+        "daemon_deaths": read_deaths(run_dir)[-ERRORS_SHOWN:],
         "refused_frames": cluster.refused_frames,
         "unknown": cluster.unknown,
         "faults": faults_in_force(run_dir),
