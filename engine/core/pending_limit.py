@@ -8,6 +8,8 @@ hundreds, acked at once, on a tick or by the thousand. No bolt is asked. The lim
 * Under the goal (`GOAL_NS`) a message, it is raised: that costs nobody anything.
 * Else it is raised on trial, and stays so if the rate rises by much of that; and lowered on trial, and stays so if the
   rate is as before. If neither helps, the limit rests, ever longer.
+* Where half of the open messages or more are acked at once (a lump), bolts take them in one call, and a bulk insert
+  takes as long with more. Then each call is a measurement, and the limit is raised faster, and before it is lowered.
 * When nothing moves in the whole topology and the spout waits at its limit (`starved`), bolts hold all it may emit, and
   wait for more or for the time. Then the limit is doubled at once, and is not lowered that far again for a while: so a
   bolt that acks nothing before it has n tuples gets its n.
@@ -24,8 +26,9 @@ from __future__ import annotations
 
 import math
 
-FIRST = 64
-"""The limit at first: quick bolts raise it to thousands within milliseconds, and it is soon processed by slow ones."""
+FIRST = 16
+"""The limit at first: quick bolts raise it to thousands within milliseconds, and one task that takes a second for each
+executes so many before they time out. Of 64, half would, and so on for ever: no acks, no other limit."""
 LEAST, MOST = 4, 65_536
 PLAIN = 2048
 """The limit where order must not depend on time; any spout may have so many messages open, if they are not long."""
@@ -52,6 +55,8 @@ _LIMITED = 0.05
 """Share of its time that a spout waits at its limit, from which the limit counts as the cause of its rate."""
 _STEPS = ((2.0, 1.4), (1.25, 1.1))
 """(growth, least growth of the rate for it): the first until that fails, then the second until that succeeds."""
+_LUMP_GROWTH = 4
+"""Growth in place of the first after a lump: 8,192 messages within ten calls, the first of which are for few rows."""
 _WORTH = 1.1
 """Least growth under the goal."""
 _KEPT = 0.95
@@ -70,8 +75,8 @@ class PendingLimit:
     """The limit of one spout task."""
 
     __slots__ = (
-        "_acked", "_anchor", "_before", "_failed", "_from", "_goal_ns", "_looks", "_rest_ns", "_rests_until_ns",
-        "_settled_at", "_step", "_trial", "_unsafe", "_unsafe_until_ns", "due_ns", "limit",
+        "_acked", "_anchor", "_before", "_failed", "_from", "_goal_ns", "_looks", "_lump", "_rest_ns",
+        "_rests_until_ns", "_settled_at", "_step", "_trial", "_unsafe", "_unsafe_until_ns", "due_ns", "limit",
     )
 
     def __init__(self, timed: bool = True, workers_per_processor: float = 1) -> None:
@@ -86,6 +91,8 @@ class PendingLimit:
         self._from: tuple[int, int, int] | None = None
         """(time, acks, time waited at the limit) at which the measurement began."""
         self._looks = 0
+        self._lump = False
+        """True if the last look found as many acks as half of the limit."""
         self._trial = 0
         self._step = 0
         """Index in _STEPS of the next raise on trial."""
@@ -106,21 +113,27 @@ class PendingLimit:
         self.due_ns = now_ns + _LOOK_NS
         if acked == self._acked:
             return
-        self._acked = acked
+        self._lump, self._acked = 2 * (acked - self._acked) >= self.limit, acked
         if acked < self._settled_at:
             return
+        here = now_ns, acked, waited_ns
         if self._from is None:
-            self._from, self._looks = (now_ns, acked, waited_ns), 0
+            self._from, self._looks = here, 0
             return
         self._looks += 1
         began_ns, acked_before, waited_before_ns = self._from
         acks, took_ns = acked - acked_before, now_ns - began_ns
         looks = self._looks
-        enough = acks >= 2 * self.limit or looks >= _MANY_LOOKS or (looks >= _LOOKS and 2 * acks >= self.limit)
+        limits = acks / self.limit
+        enough = limits >= (1 if self._lump else 2) or looks >= _MANY_LOOKS or (looks >= _LOOKS and limits >= 0.5)
         if not enough or took_ns < _LEAST_NS:
             return
-        self._from, self._looks = (now_ns, acked, waited_ns), 0
+        self._from, self._looks = here, 0
+        limit = self.limit
         self._judge(now_ns, acks / took_ns, (waited_ns - waited_before_ns) / took_ns >= _LIMITED, emit_bytes)
+        if self._lump and self.limit > limit:
+            # Little is open that was emitted under the lower one.
+            self._settled_at, self._from = 0, here
 
     def starved(self, now_ns: int, emit_bytes: int) -> None:
         """Nothing moves, and the spout waits at its limit: raise it."""
@@ -167,12 +180,15 @@ class PendingLimit:
         if not limited:
             return
         cap = self._cap(emit_bytes)
-        higher = min(2 * self.limit, math.ceil(self._goal_ns * rate), cap)
-        if higher > self.limit * _WORTH:
+        growth = _LUMP_GROWTH if self._lump else 2
+        free = min(growth * self.limit, math.ceil(self._goal_ns * rate), cap)
+        on_trial = min(math.ceil((_STEPS[self._step][0] if self._step else growth) * self.limit), cap)
+        rests = now_ns < self._rests_until_ns
+        if free > self.limit * _WORTH and (rests or free >= on_trial or not self._lump):
             self._step = 0
-            self._change(higher)
-        elif now_ns >= self._rests_until_ns:
-            self._try(now_ns, rate, takes_ns, min(math.ceil(_STEPS[self._step][0] * self.limit), cap))
+            self._change(free)
+        elif not rests:
+            self._try(now_ns, rate, takes_ns, on_trial)
 
     def _try(self, now_ns: int, rate: float, takes_ns: float, higher: int) -> None:
         """Begin a trial, or a rest if there is nothing left to try. `higher`: the limit to raise it to."""
@@ -183,7 +199,7 @@ class PendingLimit:
             to_try[UP] = higher
         if lower < self.limit and takes_ns > 2 * self._goal_ns:
             to_try[DOWN] = lower
-        for direction in (DOWN, UP) if takes_ns > _FAR * self._goal_ns else (UP, DOWN):
+        for direction in (DOWN, UP) if takes_ns > _FAR * self._goal_ns and not self._lump else (UP, DOWN):
             if direction in to_try and direction not in self._failed:
                 self._trial, self._before = direction, self.limit
                 self._anchor = max(self._anchor, rate) if direction == DOWN else rate
