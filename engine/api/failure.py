@@ -22,6 +22,10 @@ ANOTHER_TUPLE = "the worker ended by an exception in another tuple"
 FROM_OUTSIDE = "no tuple ended the worker"
 """Error text of a "worker died" that no message can have caused, or of which the cause is unknown."""
 _REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_SQLITE_FULL = 13
+"""SQLITE_FULL: "database or disk is full"."""
+_DEEPEST = 16
+"""Errors in one another that are looked at: there may be a circle of them."""
 
 
 @dataclass(frozen=True)
@@ -62,5 +66,13 @@ class Failure:
 
 
 def reason_of(error: BaseException) -> str:
-    """The reason why a tuple failed by this error of user code."""
-    return MACHINE if isinstance(error, OSError) and error.errno in _REFUSED else EXCEPTION
+    """The reason why a tuple failed by this error of user code, or by the one that it wraps."""
+    inner: BaseException | None = error
+    for _ in range(_DEEPEST):
+        if inner is None:
+            break
+        refused = isinstance(inner, OSError) and inner.errno in _REFUSED
+        if refused or getattr(inner, "sqlite_errorcode", 0) == _SQLITE_FULL:
+            return MACHINE
+        inner = inner.__cause__ or (None if inner.__suppress_context__ else inner.__context__)
+    return EXCEPTION

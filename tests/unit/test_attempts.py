@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -15,6 +17,7 @@ from squall.engine.api.failure import (
     FRAME_LOST,
     FROM_OUTSIDE,
     HUNG,
+    MACHINE,
     TIMEOUT,
     WORKER_DIED,
     Failure,
@@ -160,3 +163,24 @@ def test_what_is_forgotten_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(attempts.tries) <= 100
     (text,) = told
     assert text.startswith("more than 100 messages have failed and are not acked: the oldest failures are forgotten")
+
+
+def around(error: BaseException, how: str, hidden: bool = False) -> Exception:
+    outer = ValueError("not written")
+    setattr(outer, how, error)
+    outer.__suppress_context__ = hidden or how == "__cause__"
+    return outer
+
+
+def test_an_error_of_the_machine_is_found_in_those_that_wrap_it() -> None:
+    full = OSError(errno.ENOSPC, "full")
+    fills = "PRAGMA max_page_count = 2; CREATE TABLE t (x); INSERT INTO t VALUES (zeroblob(99999))"
+    with closing(sqlite3.connect(":memory:")) as database, pytest.raises(sqlite3.OperationalError) as no_room:
+        database.executescript(fills)
+    for error in (full, no_room.value):
+        assert reason_of(error) == reason_of(around(error, "__cause__")) == MACHINE
+        assert reason_of(around(around(error, "__context__"), "__cause__")) == MACHINE
+        assert reason_of(around(error, "__context__", hidden=True)) == EXCEPTION
+    circle = ValueError()
+    circle.__cause__ = circle
+    assert {*map(reason_of, (circle, sqlite3.OperationalError("no table"), OSError(errno.ENOENT, "")))} == {EXCEPTION}
