@@ -132,6 +132,18 @@ class Config:
         _seconds(0.001, none="no ticks"),
         "time between two tick tuples for each bolt task; may be set per component",
     )
+    batch_rows: int | None = _setting(
+        None,
+        "squall.batch.rows",
+        _integer(1, 65536, none="as many as make the fixed time of a call small"),
+        "rows that each call of a batch bolt shall have, never more; may be set per component",
+    )
+    batch_wait_ms: int = _setting(
+        0,
+        "squall.batch.wait.ms",
+        _integer(0, 3_600_000),
+        "longest time that a call waits for batch_rows, up to half of message_timeout_secs; may be set per component",
+    )
     max_attempts: int | None = _setting(
         None,
         "squall.max.attempts",
@@ -253,7 +265,9 @@ SETTINGS: dict[str, Setting] = {
     f.name: f.metadata["setting"] for f in dataclasses.fields(Config) if "setting" in f.metadata
 }
 _BY_STORM_KEY = {setting.storm_key: name for name, setting in SETTINGS.items()}
-COMPONENT_SETTINGS = ("tick_tuple_freq_secs", "execute_timeout_secs", "max_spout_pending", "debug")
+COMPONENT_SETTINGS = (
+    "tick_tuple_freq_secs", "execute_timeout_secs", "max_spout_pending", "batch_rows", "batch_wait_ms", "debug",
+)
 """Settings that a single component may override."""
 
 

@@ -202,6 +202,8 @@ class Assembler:
             tasks.append(made_task)
             report = self._report(spec, task)
             collectors[task] = self._prepared(spec, made_task, emitter, context, report)
+        rows = spec.config.get("batch_rows", self.config.batch_rows) or 0
+        wait_ms = spec.config.get("batch_wait_ms", self.config.batch_wait_ms)
         make: type[BoltExecutor] = BlockingExecutor if own_thread else BoltExecutor
         if own_thread and isinstance(bolt, AsyncBolt):
             # Imported here: asyncio takes its time, and few topologies need it.
@@ -214,6 +216,7 @@ class Assembler:
             tasks, collectors, outbox, self.around.now_ns, self.core.source, self.around.worker,
             crash=self.config.on_error == "crash", at_hand=None if own_thread else self.around.at_hand,
             slice_ns=self._slice_ns, most_bytes=self._turn_bytes, interrupts=self.around.interrupts,
+            batch_rows=rows, batch_wait_ns=round(min(1e6 * wait_ms, 5e8 * self.config.message_timeout_secs)),
         )
         self.core.add_bolt_executor(made)
 

@@ -26,10 +26,12 @@ _LEAST_SPREAD = 0.01
 class CallCost:
     """The costs of one task's calls."""
 
-    __slots__ = ("_ns", "_rows", "_rows_ns", "_slice_ns", "_squares", "_weight", "fixed_ns", "row_ns")
+    __slots__ = ("_ns", "_rows", "_rows_ns", "_slice_ns", "_squares", "_weight", "fixed_ns", "row_ns", "set_rows")
 
-    def __init__(self, slice_ns: int) -> None:
+    def __init__(self, slice_ns: int, set_rows: int = 0) -> None:
+        """`set_rows`: the rows of every call, if the user has set them."""
         self._slice_ns = slice_ns
+        self.set_rows = set_rows
         self._weight = self._rows = self._ns = self._squares = self._rows_ns = 0.0
         """Weighted sums: of ones, rows, times, rows * rows, rows * times."""
         self.fixed_ns = 0.0
@@ -38,6 +40,8 @@ class CallCost:
     @property
     def worth_rows(self) -> float:
         """Rows of a call above which more of them make a row little cheaper."""
+        if self.set_rows:
+            return self.set_rows
         return _ROWS_PER_FIXED * self.fixed_ns / self.row_ns if self.row_ns else float("inf")
 
     def called(self, rows: int, took_ns: int, allowed: int) -> int:
@@ -54,6 +58,8 @@ class CallCost:
             slope = (self._rows_ns / self._weight - mean_rows * mean_ns) / spread
             self.row_ns = min(max(slope, 0.0), mean_ns / mean_rows)
         self.fixed_ns = max(0.0, mean_ns - self.row_ns * mean_rows)
+        if self.set_rows:
+            return self.set_rows
         if not differ and self._weight > 1:
             return max(allowed, 2 * rows)
         most = max(allowed, _GROWTH * rows, rows * self._slice_ns // (took_ns or 1))

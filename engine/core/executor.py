@@ -112,7 +112,7 @@ class BoltTask:
     __slots__ = (
         "at_once", "component", "cost", "execute", "execute_name", "genuine", "inbox", "noted", "processed",
         "processed_bytes", "received", "received_bytes", "returned", "row_ns", "slice_rows", "stats", "task", "tick_ns",
-        "ticks_at_ns", "ticks_done", "ticks_put", "user",
+        "ticks_at_ns", "ticks_done", "ticks_put", "user", "wait_ns", "waits_until_ns",
     )
 
     def __init__(self, component: str, task: int, user: AnyBolt, stats: TaskStats, tick_secs: float | None):
@@ -145,6 +145,8 @@ class BoltTask:
         """Time per tuple of the last ones that were executed."""
         self.cost: CallCost | None = None
         """Of a batch bolt, unless order must not depend on time."""
+        self.wait_ns = self.waits_until_ns = 0
+        """How long a call waits for its rows at most, and until when it does now; 0: it does not."""
         self.tick_ns = round(tick_secs * 1e9) if tick_secs else 0
         self.ticks_at_ns = 0
         self.ticks_put = self.ticks_done = 0
@@ -168,6 +170,7 @@ class BoltExecutor:
         self, tasks: list[BoltTask], collectors: dict[int, Any], outbox: Outbox, now_ns: Callable[[], int],
         source_of: SourceOf, worker: str, crash: bool, at_hand: AtHand | None = None,
         slice_ns: int | None = SLICE_NS, most_bytes: int = 0, interrupts: bool = False,
+        batch_rows: int = 0, batch_wait_ns: int = 0,
     ) -> None:
         """`slice_ns`: when a long batch is interrupted; None if order must not depend on time. Then it is interrupted
         when `most_bytes` are in the outbox.
@@ -194,8 +197,10 @@ class BoltExecutor:
             self._process = self._process_basic
         elif isinstance(user, BatchBolt):
             self._process = self._process_whole
-            for task in tasks if slice_ns else ():
-                task.cost = CallCost(slice_ns or 0)
+            for task in tasks if slice_ns or batch_rows else ():
+                task.cost = CallCost(slice_ns or 0, batch_rows)
+                if batch_rows:
+                    task.slice_rows, task.wait_ns = batch_rows, batch_wait_ns if slice_ns else 0
         self.fixed_ns = 0.0
         """Time that calls took whatever they were given, since the worker's core has looked."""
 
@@ -212,9 +217,9 @@ class BoltExecutor:
             # theirs.
             if not (left := len(inbox)):
                 continue
-            worked = True
             until_ns = task.stats.execute_ns + (self._slice_ns or 0)
-            while left:
+            while left and not (task.wait_ns and self._waits(task)):
+                worked = True
                 batch, done = inbox.popleft()
                 dones = [done]
                 if task.cost is not None and inbox:
@@ -229,17 +234,29 @@ class BoltExecutor:
                     break
         return worked
 
-    @staticmethod
-    def _joined(task: BoltTask, cost: CallCost, batch: Batch, dones: list[Done]) -> Batch:
-        """Join later batches of the same stream and task to one that is too short for what a call costs. Batches of
-        other tasks keep their places."""
+    def _waits(self, task: BoltTask) -> bool:
+        """Return True if a call has too few rows, and time to wait for others. It does not if as many bytes wait as
+        others may send, or a tick."""
+        until_ns, task.waits_until_ns = task.waits_until_ns, 0
+        ticks = task.ticks_put - task.ticks_done
+        if ticks or task.in_queue >= task.slice_rows or task.queued_bytes >= self._most_bytes:
+            return False
+        now_ns = self.now_ns()
+        if until_ns and now_ns >= until_ns:
+            return False
+        task.waits_until_ns = until_ns or now_ns + task.wait_ns
+        return True
+
+    def _joined(self, task: BoltTask, cost: CallCost, batch: Batch, dones: list[Done]) -> Batch:
+        """Join later batches of the same stream to one that is too short for what a call costs. Others keep their
+        places."""
         wanted, rows, parts, inbox = min(task.slice_rows, cost.worth_rows), len(batch.rows), [batch], task.inbox
         if rows >= wanted or batch.stream == TICK_STREAM:
             return batch
-        others = []
+        others, component = [], self.source_of(batch.source, batch.stream).component
         while inbox and rows < wanted:
             other, done = inbox.popleft()
-            if batch.continues_with(other):
+            if batch.continues_with(other) and component == self.source_of(other.source, other.stream).component:
                 rows += len(other.rows)
                 parts.append(other)
                 dones.append(done)
@@ -275,7 +292,7 @@ class BoltExecutor:
                 task.row_ns = spent_ns // count
                 if task.cost is not None:
                     task.slice_rows = task.cost.called(count, spent_ns, task.slice_rows)
-                    self.fixed_ns += min(spent_ns, task.cost.fixed_ns)
+                    self.fixed_ns += max(0.0, spent_ns - count * task.cost.row_ns)
                 elif self._slice_ns:
                     task.slice_rows = count * self._slice_ns // (spent_ns or 1) or 1
                 else:

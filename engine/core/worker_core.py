@@ -221,11 +221,11 @@ class WorkerCore:
     def end_turn(self, took_ns: int) -> None:
         """All executors had their turn, which took so long."""
         if self._adapts:
-            for bolt in self.in_batches:
-                # Fewer emits would not make these calls shorter, some of which were made before the turn was timed.
-                took_ns = max(0, took_ns - round(bolt.fixed_ns))
-                bolt.fixed_ns = 0.0
             self.balance.turn_took(took_ns)
+            for bolt in self.in_batches:
+                # Fewer emits shorten no calls (some came before the turn was timed), and all else may take as long.
+                took_ns = max(0, took_ns - round(2 * bolt.fixed_ns))
+                bolt.fixed_ns = 0.0
             for spout in self.spouts:
                 spout.turn_took(took_ns)
             self._adapt(took_ns)
@@ -584,6 +584,8 @@ class WorkerCore:
     def next_deadline_ns(self) -> int | None:
         """When there must be a turn again even if nothing arrives."""
         deadlines = [task.ticks_at_ns for task in self._ticking]
+        waiting = (task.waits_until_ns for bolt in self.in_batches if not bolt.held for task in bolt.tasks)
+        deadlines += filter(None, waiting)
         for _, task in self.spout_tasks.values():
             deadline = task.pending.next_deadline_ns
             if deadline is not None:

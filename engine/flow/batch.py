@@ -151,8 +151,8 @@ class Batch:
         return self.split(rows // 2, new_edge).pieces(new_edge) + self.pieces(new_edge)
 
     def continues_with(self, later: Batch) -> bool:
-        """Return True if the tuples of a later batch may follow its own: of one task, stream and kind of columns."""
-        if (self.source, self.stream) != (later.source, later.stream):
+        """Return True if the tuples of a later batch may follow its own: of one stream and kind of columns."""
+        if self.stream != later.stream:
             return False
         rows, more = self.rows, later.rows
         if not isinstance(rows, Columns):

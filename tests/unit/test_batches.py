@@ -498,3 +498,21 @@ def test_hooks_see_every_row() -> None:
         ("emit", ("a",), 1), ("emit", ("b",), 1), ("emit", ("a",), 1), ("emit", ("b",), 1), ("execute", ("a",)),
         ("execute", ("b",)), ("ack", "a"), ("fail", "b"), ("spout ack", 1, True), ("spout fail", 2, FAILED),
     ], key=str)
+
+
+@pytest.mark.parametrize("spouts", [1, 3])
+def test_a_call_has_the_rows_that_were_set_or_those_that_came_in_time(spouts: int) -> None:
+    calls: list[int] = []
+    bolt = DoesBatch(lambda self, batch, collector: calls.append(len(batch)), outputs=())
+    builder = TopologyBuilder()
+    builder.set_spout("feed", BatchFeeder(), parallelism=spouts)
+    builder.set_bolt("bolt", bolt).shuffle_grouping("feed").set_config(batch_rows=30, batch_wait_ms=20)
+    rig = Rig(builder, threads=True)
+    for index in range(spouts):
+        rig.user("feed", index).feed(list(range(24)), ids=range(24))
+    full, rest = divmod(24 * spouts, 30)
+    for secs, called in ((0, [30] * full), (0.019, [30] * full), (0.002, [30] * full + [rest])):
+        rig.clock.advance(secs)
+        rig.settle()
+        assert calls == called
+    assert len(rig.user("feed").all_acked) == 24 * spouts  # all tasks write in one list
