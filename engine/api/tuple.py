@@ -79,7 +79,7 @@ class FromSource:
 
     @property
     def source_task(self) -> int:
-        """The task that emitted them."""
+        """The task that emitted them; the one of the first row if a batch joins those of several."""
         return self._source.task
 
     @property
