@@ -65,7 +65,7 @@ Progress: TypeAlias = Callable[[str], None]
 LOOK_SECS = 1.0
 #: How soon a request to stop is seen.
 STOP_SECS = 0.05
-#: Quarantined lines, skipped and vanished files shown by name: enough for examples.
+#: Quarantined lines and vanished files shown by name: enough for examples.
 SHOWN = 10
 
 
@@ -88,7 +88,6 @@ class Prepared:
     feed: Path
     manifest: Manifest
     quarantine_shown: tuple[str, ...]
-    skipped_shown: tuple[str, ...]
     added_files: int = 0
     added_rows: int = 0
     vanished: tuple[str, ...] = ()
@@ -128,12 +127,9 @@ def prepare(
         if not change.new:
             if former is None:
                 matching = f" matching {recipe.pattern}" if recipe.pattern else ""
-                raise NothingYet(f"input {source} has no {recipe.format_} file{matching}{_skipped_note(corpus)}")
+                raise NothingYet(f"input {source} has no {recipe.format_} file{matching}{_left_out_note(corpus)}")
             progress(f"nothing new among {plural(change.known, 'file')}")
-            return Prepared(
-                feed, former, (), corpus.skipped_binary[:SHOWN], vanished=tuple(change.vanished),
-                left_out=corpus.left_out,
-            )
+            return Prepared(feed, former, (), vanished=tuple(change.vanished), left_out=corpus.left_out)
         count = partitions or DEFAULT_PARTITIONS
         base = former or first_manifest(str(source.absolute()), count, recipe.to_dict())
         return _add(feed, recipe, base, corpus, change, staging, progress)
@@ -196,13 +192,13 @@ def _add(
     _check_unchanged(change.new, may_grow=recipe.is_text)
     new_files = sum(not file.start_bytes for file in change.new)
     listed = _list_sources(staging / SOURCES_NAME / f"{new_stem(base)}.jsonl", sources)
-    manifest = grown(done, written, listed, new_files, len(corpus.skipped_binary))
+    manifest = grown(done, written, listed, new_files)
     if manifest.rows == 0:
         raise NothingYet(_nothing_left(corpus, recipe, manifest, new))
     (staging / MANIFEST_NAME).write_text(json.dumps(manifest.to_dict(), indent=2) + "\n", encoding="utf-8")
     return Prepared(
-        feed, manifest, _first_refused(written), corpus.skipped_binary[:SHOWN], len(change.new),
-        manifest.increments[-1].rows, tuple(change.vanished), corpus.left_out,
+        feed, manifest, _first_refused(written), len(change.new), manifest.increments[-1].rows,
+        tuple(change.vanished), corpus.left_out,
     )
 
 
@@ -223,7 +219,7 @@ def _nothing_left(corpus: Corpus, recipe: Recipe, manifest: Manifest, read: str)
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in manifest.quarantine_reasons.items())
     return (
         f"input {corpus.root} has no {what}: {read} read, {plural(manifest.quarantined, 'line')} quarantined"
-        f"{f' ({reasons})' if reasons else ''}{_skipped_note(corpus)}"
+        f"{f' ({reasons})' if reasons else ''}{_left_out_note(corpus)}"
     )
 
 
@@ -252,10 +248,8 @@ def _list_sources(path: Path, sources: list[SourceFile]) -> PartFile:
     return PartFile(f"{SOURCES_NAME}/{path.name}", len(sources), len(data), hashlib.sha256(data).hexdigest())
 
 
-def _skipped_note(corpus: Corpus) -> str:
-    count = len(corpus.skipped_binary)
-    skipped = f", {plural(count, 'binary file')} skipped" if count else ""
-    return skipped + (f", left out {', '.join(corpus.left_out[:SHOWN])}" if corpus.left_out else "")
+def _left_out_note(corpus: Corpus) -> str:
+    return f", left out {', '.join(corpus.left_out[:SHOWN])}" if corpus.left_out else ""
 
 
 def follow(

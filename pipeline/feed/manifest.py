@@ -64,7 +64,6 @@ class Manifest(msgspec.Struct, frozen=True):
     input: str
     partitions: tuple[Partition, ...]
     quarantined: int = 0
-    skipped_binary: int = 0
     files: int = 0
     """Source files."""
     quarantine_reasons: dict[str, int] = {}

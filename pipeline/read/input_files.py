@@ -28,8 +28,8 @@ from squall.engine.errors import UsageError
 from squall.engine.foreign.text import text_of_error
 from squall.pipeline.feed.manifest import MANIFEST_NAME, ROWS_NAME
 
-#: Bytes of a file searched for a NUL before it counts as text; as many as git and grep search.
-BINARY_PROBE_BYTES = 8 << 10
+#: Bytes of a text file that are read, decompressed if need be, to see whether it can be.
+PROBE_BYTES = 8 << 10
 #: Bytes that are read at a time where they are only counted in.
 _PIECE_BYTES = 1 << 20
 #: By the ending of a name.
@@ -61,11 +61,10 @@ class InputFile:
 
 @dataclass(frozen=True)
 class Corpus:
-    """The content of an input: the files to read and the names of those skipped as binary, both in order of name."""
+    """The content of an input: the files to read, in order of name."""
 
     root: str
     files: tuple[InputFile, ...]
-    skipped_binary: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     """Feeds."""
 
@@ -78,10 +77,9 @@ def default_input() -> tuple[Path, str]:
 def find_files(source: Path, pattern: str | None = None, *, is_text: bool = True) -> Corpus:
     """Find every regular file of `source`, a directory or one file. Reads the first bytes of each.
 
-    In a directory, hidden files and folders, __pycache__, site-packages, feeds and files with a NUL in their first
-    8 KiB, decompressed if need be, are left out. Of other files than text, those with a NUL stay, and what begins with
-    an underscore is left out, as Spark does. `pattern` is a shell pattern on the file name, or on
-    the relative path if it has a slash. UsageError if `source` is a feed itself.
+    In a directory, hidden files and folders, __pycache__, site-packages and feeds are left out; unless files are text,
+    also what begins with an underscore, as Spark does. `pattern` is a shell pattern on the file name, or on the
+    relative path if it has a slash. UsageError if `source` is a feed itself.
     """
     try:
         mode = source.stat().st_mode
@@ -101,18 +99,14 @@ def find_files(source: Path, pattern: str | None = None, *, is_text: bool = True
             "with --format parquet"
         )
     files: list[InputFile] = []
-    skipped: list[str] = []
     left_out: list[str] = []
     for file in _walk(str(source.absolute()), pattern, left_out):
-        if not is_text:
-            if not any(name.startswith("_") for name in file.name.split("/")):
-                files.append(file)
-        elif probed := _probed(file):
-            files.append(probed)
-        else:
-            skipped.append(file.name)
+        if is_text:
+            files.append(_probed(file))
+        elif not any(name.startswith("_") for name in file.name.split("/")):
+            files.append(file)
     files.sort(key=lambda file: file.name)
-    return Corpus(str(source), tuple(files), tuple(sorted(skipped)), tuple(sorted(left_out)))
+    return Corpus(str(source), tuple(files), tuple(sorted(left_out)))
 
 
 def balance(files: Sequence[InputFile], partitions: int) -> list[list[InputFile]]:
@@ -166,12 +160,16 @@ def _look_at(location: str, name: str) -> InputFile | None:
     return InputFile(name, location, status.st_size, mtime_ns=status.st_mtime_ns)
 
 
-def _probed(file: InputFile) -> InputFile | None:
-    """The file, with a problem if it cannot be read; None if it looks binary."""
+def _probed(file: InputFile) -> InputFile:
+    """The file, with a problem if it cannot be read."""
+    if file.problem:
+        return file
     try:
-        return None if not file.problem and b"\0" in first_bytes(file, BINARY_PROBE_BYTES) else file
+        with opened(file) as (stream, _):
+            stream.read(PROBE_BYTES)
     except OSError as error:
         return replace(file, problem=f"cannot be read: {error.strerror or error}")
+    return file
 
 
 def _unicode(name: str) -> str:
@@ -237,12 +235,6 @@ def opened(file: InputFile) -> Iterator[tuple[BinaryIO, Digested]]:
                 yield cast("BinaryIO", expanded), digested
         except (ValueError, OSError) as error:
             raise OSError(errno.EIO, f"damaged as a compressed file: {text_of_error(error)}") from error
-
-
-def first_bytes(file: InputFile, size: int) -> bytes:
-    """What a file begins with, as text. OSError if it cannot be read."""
-    with opened(file) as (stream, _):
-        return stream.read(size)
 
 
 def _expanded(stream: Digested, location: str) -> Any:

@@ -50,7 +50,7 @@ def with_schema(manifest: Manifest, schema: Mapping[str, str], source_schema: st
 
 
 def grown(
-    former: Manifest, written: Sequence[Written], sources: PartFile, new_files: int, skipped_binary: int
+    former: Manifest, written: Sequence[Written], sources: PartFile, new_files: int
 ) -> Manifest:
     """The manifest with an increment. `sources`: the list of its source files; `new_files`: those among them of which
     the feed had nothing."""
@@ -66,7 +66,6 @@ def grown(
         partitions=partitions,
         quarantined=former.quarantined + reasons.total(),
         quarantine_reasons=dict(sorted((reasons + Counter(former.quarantine_reasons)).items())),
-        skipped_binary=skipped_binary,
         files=former.files + new_files,
         increments=(*former.increments, Increment(sources, sum(file.rows for file in new.values()), reasons.total())),
         quarantine=(*former.quarantine, *(one.quarantine for one in written if one.quarantine)),

@@ -72,10 +72,10 @@ def prepare(
 ) -> None:
     """Make a feed from files, or add what is new to one, with Spark.
 
-    INPUT is a file or a directory (default: the source of Python's standard library). In a directory, hidden and binary
+    INPUT is a file or a directory (default: the source of Python's standard library). In a directory, hidden
     files, __pycache__, site-packages, links to directories, and feeds are left out. A line that is not text (not UTF-8,
     with a NUL, longer than 1 MiB) goes to FEED/quarantine, as does a malformed record, or a row to which --sql or
-    --clean gives a _reason.
+    --clean gives a _reason; so do most lines of a picture, which --glob can leave out.
 
     Run again, it reads only files that are new, and new lines of text files. --overwrite makes the feed anew.
     """
@@ -98,7 +98,7 @@ def prepare(
     if prepared is None:
         note("nothing was prepared")
     if as_json:
-        prepared = prepared or Prepared(feed, nothing_yet(feed, source), (), ())
+        prepared = prepared or Prepared(feed, nothing_yet(feed, source), ())
         manifest = prepared.manifest.to_dict()
         # Every document names its own schema.
         manifest["columns"] = manifest.pop("schema")
@@ -106,7 +106,6 @@ def prepare(
             **manifest,
             "feed": str(feed),
             "quarantine_shown": prepared.quarantine_shown,
-            "skipped_shown": prepared.skipped_shown,
             "added_files": prepared.added_files,
             "added_rows": prepared.added_rows,
             "vanished": prepared.vanished,
@@ -160,8 +159,6 @@ def _print_prepared(prepared: Prepared, elapsed_secs: float) -> None:
     quarantined = f"{manifest.quarantined:,}" + (f" ({reasons})" if reasons else "")
     where = f" in {prepared.feed}/quarantine"
     _fact("quarantined", quarantined, prepared.quarantine_shown, manifest.quarantined, where)
-    skipped = plural(manifest.skipped_binary, "binary file")
-    _fact("skipped", skipped, prepared.skipped_shown, manifest.skipped_binary)
     if left := prepared.left_out:
         _fact("left out", plural(len(left), "feed"), left[:SHOWN_NAMES], len(left))
     if gone := prepared.vanished:

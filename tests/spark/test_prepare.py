@@ -53,7 +53,7 @@ def odd_feed(spark: SparkSession, source: Path, tmp_path: Path) -> Prepared:
     write(source / "empty.txt", b"")
     write(source / "bad.txt", b"good\n\xff\xfe" + b"\xff" * MAX_RAW_BYTES + b"\nfine\n")
     write(source / "nul.txt", b"y" * 9000 + b"\nnul \0 here\nafter\n")
-    write(source / "binary", b"\0\1\2\n")
+    write(source / "early.txt", b"\0\n\n\n")
     write(source / "long.txt", b"short\n" + long + b"\n" + long + b"x\nafter\n")
     write(source / "odd.txt", ODD.encode() + b"\n")
     write(source / "bom.txt", b"\xef\xbb\xbfmarked\n")
@@ -69,6 +69,7 @@ def test_every_line_comes_out_once_or_is_quarantined(odd_feed: Prepared) -> None
         "no newline.txt": [(1, "first")],
         "bad.txt": [(1, "good"), (3, "fine")],
         "nul.txt": [(1, "y" * 9000), (3, "after")],
+        "early.txt": [(2, ""), (3, "")],
         "long.txt": [(1, "short"), (2, "x" * MAX_LINE_BYTES), (4, "after")],
         "odd.txt": [(1, ODD)],
         "bom.txt": [(1, "marked")],
@@ -79,6 +80,7 @@ def test_every_line_comes_out_once_or_is_quarantined(odd_feed: Prepared) -> None
     assert {row["path"]: (row["line_no"], row["reason"], row["raw"]) for row in table.to_pylist()} == {
         "bad.txt": (2, "not UTF-8", b"\xff\xfe" + b"\xff" * (MAX_RAW_BYTES - 2)),
         "nul.txt": (2, "NUL byte", b"nul \0 here"),
+        "early.txt": (1, "NUL byte", b"\0"),
         "long.txt": (3, "longer than 1 MiB", b"x" * MAX_RAW_BYTES),
         "vanished.txt": (0, "cannot be read: No such file or directory", b""),
     }
@@ -95,17 +97,16 @@ def _check_manifest(prepared: Prepared) -> None:
         assert [offset for offset, _, _ in places] == list(range(entry["rows"]))
         assert [place[1:] for place in places] == sorted(place[1:] for place in places)
     assert manifest["rows"] == len(rows) == prepared.manifest.rows
-    assert manifest["skipped_binary"] == 1
-    assert prepared.skipped_shown == ("binary",)
-    assert manifest["quarantined"] == 4
+    assert manifest["quarantined"] == 5
     assert manifest["quarantine_reasons"] == {
-        "NUL byte": 1,
+        "NUL byte": 2,
         "cannot be read: No such file or directory": 1,
         "longer than 1 MiB": 1,
         "not UTF-8": 1,
     }
     assert prepared.quarantine_shown == (
         "bad.txt:2: not UTF-8",
+        "early.txt:1: NUL byte",
         "long.txt:3: longer than 1 MiB",
         "nul.txt:2: NUL byte",
         "vanished.txt: cannot be read: No such file or directory",
@@ -187,7 +188,7 @@ def test_a_last_line_without_its_end_waits_for_it(spark: SparkSession, source: P
     prepare(source, tmp_path / "feed", progress=said.append)
     assert "the last line waits until it has an end: a.log" in said
     assert prepare(source, tmp_path / "feed").added_files == 0
-    write(source / "a.log", b"a\nhalf\nb\n")
+    write(source / "a.log", b"a\nhalf\nb\n\0\n")
     assert prepare(source, tmp_path / "feed").added_rows == 2
     assert texts_of(tmp_path / "feed") == {"a.log": [(1, "a"), (2, "half"), (3, "b")]}
 
@@ -195,8 +196,7 @@ def test_a_last_line_without_its_end_waits_for_it(spark: SparkSession, source: P
 def test_an_input_without_a_line_of_text_leaves_nothing(spark: SparkSession, source: Path, tmp_path: Path) -> None:
     write(source / "bad", b"\xff\n")
     write(source / "empty", b"")
-    write(source / "binary", b"\0")
-    refusal = r"has no line of text: 2 files read, 1 line quarantined \(1 not UTF-8\), 1 binary file skipped"
+    refusal = r"has no line of text: 2 files read, 1 line quarantined \(1 not UTF-8\)$"
     with pytest.raises(UsageError, match=refusal):
         prepare(source, tmp_path / "feed")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in put"]

@@ -23,7 +23,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def prepared(files: int, rows: int) -> Prepared:
-    return Prepared(Path("feed"), first_manifest("in", 1, {}), (), (), files, rows)
+    return Prepared(Path("feed"), first_manifest("in", 1, {}), (), files, rows)
 
 
 def test_it_prepares_when_something_changed_and_ends_with_the_sum() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.engine.errors import UsageError
-from squall.pipeline.read.input_files import BINARY_PROBE_BYTES, InputFile, balance, find_files
+from squall.pipeline.read.input_files import InputFile, balance, find_files
 from squall.pipeline.read.lines import Line
 from tests.unit.lines_of import read_file
 
@@ -34,15 +34,6 @@ def test_files_are_found_in_order_of_name_without_hidden_and_generated_ones(tmp_
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / ".in" / "socket"))
         assert names_of(tmp_path / ".in") == kept
-
-
-def test_binary_files_are_skipped_by_name(tmp_path: Path) -> None:
-    write(tmp_path / "sub" / "image", b"\x89PNG\0\0")
-    write(tmp_path / "late", b"x" * BINARY_PROBE_BYTES + b"\0")
-    write(tmp_path / "edge", b"x" * (BINARY_PROBE_BYTES - 1) + b"\0")
-    corpus = find_files(tmp_path)
-    assert [file.name for file in corpus.files] == ["late"]
-    assert corpus.skipped_binary == ("edge", "sub/image")
 
 
 @pytest.mark.parametrize(
