@@ -18,18 +18,16 @@ import pickle
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from squall.engine.foreign.text import repr_of
 from squall.pipeline.feed.manifest import PLACE_COLUMNS, Manifest
 from squall.pipeline.read.clean import clean, with_refused
 from squall.pipeline.read.input_files import InputFile, balance
 from squall.pipeline.read.input_frame import (
-    INTERNALS,
-    LINE_NO,
-    PATH,
-    RAW,
-    REASON,
+    INTERNAL,
+    REFUSED,
     check_columns,
     columns_of,
     read_frame,
@@ -37,7 +35,7 @@ from squall.pipeline.read.input_frame import (
 )
 from squall.pipeline.read.inputs import SourceFile, path_in
 from squall.pipeline.read.json_lines import COPY, can_check, check_records, is_document, tree_of
-from squall.pipeline.read.lines import MAX_RAW_BYTES, last_line, read_chunks
+from squall.pipeline.read.lines import MAX_RAW_BYTES, LineFinder, last_line, read_chunks
 from squall.pipeline.read.recipe import Recipe
 from squall.pipeline.write.increment import PartPlace, Written, places, with_schema
 from squall.pipeline.write.staging import LINES_NAME
@@ -46,6 +44,8 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import DataFrame, SparkSession
 
+#: Of a value that is wrong; the whole record is beside it.
+SHOWN_CHARS = 80
 #: Columns of a line beside partition and offset.
 LINE_COLUMNS = ("path", "line_no", "text")
 _LINE_SCHEMA = {"path": "string", "line_no": "int", "text": "string"}
@@ -166,8 +166,7 @@ def _write_lines(root: str, files: Sequence[InputFile], place: PartPlace) -> Wri
 
 
 def write_frame(frame: DataFrame, root: str, places: Sequence[PartPlace]) -> list[Written]:
-    """Write all rows of a frame with INTERNALS, in a task for each place at most."""
-    from pyspark.sql import functions as f
+    """Write all rows of a frame with REFUSED, in a task for each place at most."""
 
     def write(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         import pyarrow
@@ -179,8 +178,6 @@ def write_frame(frame: DataFrame, root: str, places: Sequence[PartPlace]) -> lis
         outcome = pickle.dumps(_write_rows(root, place, rows))
         yield pyarrow.RecordBatch.from_arrays([pyarrow.array([outcome])], ["outcome"])
 
-    # Of good rows, nobody asks for the file.
-    frame = frame.withColumn(PATH, f.when(f.col(REASON).isNotNull(), f.col(PATH)))
     # As one column: PySpark takes a dot in a name for a field of a struct here, and asks Java for each column.
     rows = frame.selectExpr("struct(*) AS record").coalesce(len(places)).mapInArrow(write, "outcome binary").collect()
     return [pickle.loads(row.outcome) for row in rows]
@@ -190,24 +187,31 @@ def _write_rows(root: str, place: PartPlace, batches: Iterator[pyarrow.RecordBat
     from squall.pipeline.write.part_writer import PartWriter
 
     writer: PartWriter | None = None
+    finder = LineFinder()
     for batch in batches:
-        names = [name for name in batch.schema.names if name not in INTERNALS]
+        names = [name for name in batch.schema.names if not name.startswith(INTERNAL)]
         writer = writer or PartWriter(place, {name: batch.schema.field(name).type for name in names})
-        reasons = batch.column(REASON)
-        good = batch if reasons.null_count == batch.num_rows else batch.filter(reasons.is_null())
+        refused = batch.column(REFUSED)
+        good = batch if refused.null_count == batch.num_rows else batch.filter(refused.is_null())
         if good.num_rows:
             writer.add([good.column(name) for name in names])
         if good.num_rows < batch.num_rows:
-            writer.refuse([
-                (_name(root, row[PATH] or ""), row[LINE_NO] or 0, row[REASON], bytes(row[RAW] or b"")[:MAX_RAW_BYTES])
-                for row in batch.filter(reasons.is_valid()).select(list(INTERNALS)).to_pylist()
-            ])
+            rows = refused.drop_null().to_pylist()
+            writer.refuse([_refused(root, finder, row) for row in rows], [row["reason"] for row in rows])
     return writer.close() if writer else Written(place.partition)
 
 
-def _name(root: str, path: str) -> str:
-    """The name of a file in the input, as people read it."""
-    if not path.startswith("file:"):
-        return path
-    plain = PurePosixPath(unquote(urlsplit(path).path).removesuffix(COPY))
-    return str(plain.relative_to(root)) if plain.is_relative_to(root) else plain.name
+def _refused(root: str, finder: LineFinder, row: dict[str, Any]) -> tuple[str, int, str, bytes]:
+    """A row of the quarantine: (path, line_no, reason, raw)."""
+    path, reason, text, raw = row["path"] or "", row["reason"], row["text"], bytes(row["raw"] or b"")
+    line_no = row["line_no"] or 0
+    if path.startswith("file:"):
+        location = unquote(urlsplit(path).path)
+        if row["begin"] is not None:
+            sought = raw.decode() if row["is_record"] else text
+            line_no = finder.line_of(location, row["begin"], sought, is_record=row["is_record"])
+        plain = PurePosixPath(location.removesuffix(COPY))
+        path = str(plain.relative_to(root)) if plain.is_relative_to(root) else plain.name
+    if text is not None:
+        reason += f": {repr_of(text, SHOWN_CHARS)}"
+    return path, line_no, reason, raw[:MAX_RAW_BYTES]

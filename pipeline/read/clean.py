@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from squall.engine.errors import UsageError
 from squall.engine.foreign.script import spec_of_script
 from squall.engine.foreign.text import text_of_error, type_name
-from squall.pipeline.read.input_frame import LINE_NO, PATH, RAW, REASON, columns_of, quoted
+from squall.pipeline.read.input_frame import REFUSED, columns_of, quoted, refusal
 from squall.pipeline.spark_errors import mistake_of
 
 if TYPE_CHECKING:
@@ -60,16 +60,16 @@ def cleaner_of(sql: Path | None, function: str | None) -> Cleaner | None:
 
 
 def clean(frame: DataFrame, cleaner: Cleaner) -> DataFrame:
-    """The rows of a frame, cleaned, with INTERNALS. The frame has INTERNALS, or is lines of text; what was refused
+    """The rows of a frame, cleaned, with REFUSED. The frame has REFUSED, or is lines of text; what was refused
     before is left out."""
     from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as f
 
-    given, is_text = frame, REASON not in frame.columns
+    given, is_text = frame, REFUSED not in frame.columns
     if not is_text:
-        path = f.col(PATH).alias("_path")
-        given = frame.where(f.col(REASON).isNull()).select(*map(quoted, columns_of(frame)), path)
+        path = f.col("_metadata.file_path").alias("_path")
+        given = frame.where(f.col(REFUSED).isNull()).select(*map(quoted, columns_of(frame)), path)
     try:
         cleaned = _called(cleaner, given) if cleaner.function else _selected(cleaner, given)
     except PySparkException as error:
@@ -87,11 +87,8 @@ def clean(frame: DataFrame, cleaner: Cleaner) -> DataFrame:
 
     reason = found("_reason", "string", f.lit(None).cast("string"))
     raw = f.encode(found("_raw", "string", f.to_json(f.struct(*map(quoted, kept)))), "utf-8")
-    internal = {
-        REASON: reason, PATH: found("_path", "string", f.lit("")), LINE_NO: found("_line_no", "int", f.lit(0)),
-        RAW: f.when(reason.isNotNull(), raw),
-    }
-    return cleaned.select(*map(quoted, kept), *(column.alias(name) for name, column in internal.items()))
+    refused = refusal(reason, found("_path", "string", f.lit("")), found("_line_no", "int", f.lit(0)), raw)
+    return cleaned.select(*map(quoted, kept), f.when(reason.isNotNull(), refused).alias(REFUSED))
 
 
 def with_refused(cleaned: DataFrame, frame: DataFrame) -> DataFrame:
@@ -99,8 +96,7 @@ def with_refused(cleaned: DataFrame, frame: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
     nulls = [f.lit(None).cast(cleaned.schema[name].dataType).alias(name) for name in columns_of(cleaned)]
-    refused = frame.where(f.col(REASON).isNotNull())
-    return cleaned.unionByName(refused.select(*nulls, REASON, PATH, LINE_NO, RAW))
+    return cleaned.unionByName(frame.where(f.col(REFUSED).isNotNull()).select(*nulls, REFUSED))
 
 
 def _selected(cleaner: Cleaner, frame: DataFrame) -> DataFrame:

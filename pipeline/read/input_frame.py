@@ -1,8 +1,8 @@
 """Reads files into a DataFrame of Spark's, by Spark's own readers.
 
-Guarantees that each record of the files is in the frame: as a row, or as a refused one, with the reason and the record
-itself; and that all files have the columns of the feed, or a UsageError. What else is wrong with a file, an option or a
-schema is Spark's to tell.
+Guarantees that each record of the files is in the frame: as a row, or as a refused one, with the reason, the value
+that is wrong if it is one, and the record itself; and that all files have the columns of the feed, or a UsageError.
+What else is wrong with a file, an option or a schema is Spark's to tell.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ import contextlib
 import csv
 import json
 import re
-from collections.abc import Mapping, Sequence
-from functools import reduce
-from operator import or_
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from squall.engine.errors import UsageError
@@ -27,8 +25,8 @@ TEXT = "text"
 FORMATS = (TEXT, "csv", "json", "parquet", "orc")
 #: Columns of prepare's own begin so.
 INTERNAL = "_squall_"
-#: Why a row is refused (null: it is good), and of refused rows their file, line (0: not known) and content.
-INTERNALS = REASON, PATH, LINE_NO, RAW = tuple(INTERNAL + name for name in ("reason", "path", "line_no", "raw"))
+#: Of a refused row what `refusal` makes; null: it is good.
+REFUSED = INTERNAL + "refused"
 #: Set by prepare, which decides what is read and leaves nothing out without a word.
 OURS = (
     "mode", "columnNameOfCorruptRecord", "columnPruning", "path", "paths", "basePath", "recursiveFileLookup",
@@ -46,7 +44,7 @@ CSV_OPTIONS: Mapping[str, str] = {
     "nullValue": "\ufdd0",
     "maxCharsPerColumn": str(1 << 20),
 }
-_CORRUPT = INTERNAL + "corrupt"
+_CORRUPT, _FLAW, _FILE, _BEGIN = (INTERNAL + name for name in ("corrupt", "flaw", "file", "begin"))
 #: What Spark's reader of CSV puts in place of bytes that are not text.
 _REPLACEMENT = "\ufffd"
 _PATTERN_CHARACTERS = re.compile(r"[\\*?{}\[\]]")
@@ -146,7 +144,7 @@ def read_frame(
     spark: SparkSession, format_: str, root: str, locations: Sequence[str], options: Mapping[str, str],
     schema: str | None, former_schema: str,
 ) -> tuple[DataFrame, str]:
-    """The records of files inside `root`, with INTERNALS, and the schema of the source in JSON. `former_schema`: the
+    """The records of files inside `root`, with REFUSED, and the schema of the source in JSON. `former_schema`: the
     one that the feed was made with, or nothing."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import StructType
@@ -169,17 +167,56 @@ def read_frame(
     frame = (reader.schema(known.add(_CORRUPT, "string")) if has_records else reader).load(paths)
     columns = _schema(frame.schema)
     whole = f.encode(f.to_json(f.struct(*map(quoted, columns.names))), "utf-8")
+    begin = f.lit(None)
     if has_records:
-        is_malformed = f.col(_CORRUPT).isNotNull()
-        reason = f.when(is_malformed, f.lit(f"malformed {format_.upper()}"))
+        flaw = f.when(f.col(_CORRUPT).isNotNull(), _flaw(format_, columns, options))
         if format_ == "csv" and not {"encoding", "charset"} & given:
-            reason = reason.when(_has_replacement(columns), f.lit("not UTF-8"))
+            flaw = f.coalesce(flaw, _not_utf8(columns, lambda name: f.contains(name, f.lit(_REPLACEMENT))))
         whole = f.coalesce(f.encode(f.col(_CORRUPT), "utf-8"), whole)
+        begin = f.col("_metadata.file_block_start")
     else:
-        reason = _not_utf8(columns)
-    raw = f.when(f.col(REASON).isNotNull(), whole)
-    frame = frame.withColumns({REASON: reason, PATH: f.col("_metadata.file_path"), LINE_NO: f.lit(0)})
-    return frame.withColumn(RAW, raw).drop(_CORRUPT), columns.json()
+        flaw = _not_utf8(columns, lambda name: ~f.is_valid_utf8(name))
+    frame = frame.withColumns({_FLAW: flaw, _FILE: f.col("_metadata.file_path"), _BEGIN: begin})
+    is_record = f.col(_CORRUPT).isNotNull() if has_records else f.lit(False)
+    refused = refusal(
+        f.col(_FLAW)["reason"], f.col(_FILE), f.lit(0), whole, text=f.col(_FLAW)["text"], begin=f.col(_BEGIN),
+        is_record=is_record,
+    )
+    frame = frame.withColumn(REFUSED, f.when(f.col(_FLAW).isNotNull(), refused))
+    return frame.drop(_CORRUPT, _FLAW, _FILE, _BEGIN), columns.json()
+
+
+def refusal(reason: Column, path: Column, line_no: Column, raw: Column, **found: Column) -> Column:
+    """What is known of a refused row. `found`: if a reader refused it, `text`, the value that is wrong (null: not one
+    value), `begin`, where its part of the file begins (null: `line_no` holds), and `is_record`, whether `raw` is the
+    record as the file has it, or else `text` is to be found in the file."""
+    from pyspark.sql import functions as f
+
+    kinds = {"text": "string", "begin": "bigint", "is_record": "boolean"}
+    return f.struct(
+        reason.alias("reason"), path.alias("path"), line_no.alias("line_no"), raw.alias("raw"),
+        *(found.get(name, f.lit(None)).cast(kind).alias(name) for name, kind in kinds.items()),
+    )
+
+
+def _flaw(format_: str, columns: StructType, options: Mapping[str, str]) -> Column:
+    """What is wrong with a malformed record: the first column that is null, and is not if all are read as texts."""
+    from pyspark.sql import functions as f
+
+    texts = ", ".join(f"{quoted(name)} string" for name in (*columns.names, _CORRUPT))
+    read = f.from_csv if format_ == "csv" else f.from_json
+    given = read(f.col(_CORRUPT), texts, {**options})
+    flaws = [
+        f.when(f.col(quoted(field.name)).isNull() & given[field.name].isNotNull(), f.struct(
+            f.lit(f"column {field.name} is no {field.dataType.simpleString()}").alias("reason"),
+            given[field.name].alias("text"),
+        ))
+        for field in columns if field.dataType.simpleString() != "string"
+    ]
+    other = f.lit(f"malformed {format_.upper()}")
+    if format_ == "csv":
+        other = f.when(given[_CORRUPT].isNotNull(), f.lit("not as many values as columns")).otherwise(other)
+    return f.coalesce(*flaws, f.struct(other.alias("reason"), f.lit(None).cast("string").alias("text")))
 
 
 def spark_path(location: str) -> str:
@@ -208,25 +245,16 @@ def _as_before(found: StructType, former_schema: str) -> StructType:
     return former if all(field in former.fields for field in found) else found
 
 
-def _texts(columns: StructType) -> list[str]:
-    return [quoted(field.name) for field in columns if field.dataType.simpleString() == "string"]
-
-
-def _has_replacement(columns: StructType) -> Column:
-    """A condition: a text holds the character that Spark's reader of CSV puts in place of any wrong byte."""
+def _not_utf8(columns: StructType, is_wrong: Callable[[str], Column]) -> Column:
+    """The first text that is not UTF-8, which neither Parquet's writers check nor Spark."""
     from pyspark.sql import functions as f
 
-    return reduce(or_, (f.contains(name, f.lit(_REPLACEMENT)) for name in _texts(columns)), f.lit(False))
-
-
-def _not_utf8(columns: StructType) -> Column:
-    """The reason to refuse a row with a text that is not UTF-8, which neither Parquet's writers check nor Spark."""
-    from pyspark.sql import functions as f
-
-    reason = f.lit(None).cast("string")
-    for name in _texts(columns):
-        reason = f.coalesce(reason, f.when(~f.is_valid_utf8(name), f.lit(f"{name.strip('`')} is not UTF-8")))
-    return reason
+    flaw = f.lit(None).cast("struct<reason: string, text: string>")
+    for name in [field.name for field in columns if field.dataType.simpleString() == "string"]:
+        text = f.make_valid_utf8(quoted(name)).alias("text")
+        here = f.struct(f.lit(f"column {name} is not UTF-8").alias("reason"), text)
+        flaw = f.coalesce(flaw, f.when(is_wrong(quoted(name)), here))
+    return flaw
 
 
 def check_columns(names: Sequence[str], reserved: Sequence[str]) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 MAX_DOCUMENT_BYTES = 16 << 20
 #: At the end of the name of a copy, which no file of an input has.
 COPY = ".squall-good"
+_CHARACTERS = re.compile(rb"[^\n]")
 _MARK = b"\xef\xbb\xbf"
 _HALF = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
@@ -101,7 +102,11 @@ def _check(root: str, files: Sequence[InputFile], place: PartPlace, by_line: boo
                 copy = copy_of(root, file.location, place.directory)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 with copy.open("wb") as good:
-                    good.writelines(record for number, record in _records(file, by_line) if number not in refused)
+                    # Blanks in their place, so that lines keep their numbers.
+                    good.writelines(
+                        _CHARACTERS.sub(b" ", record) if number in refused else record
+                        for number, record in _records(file, by_line)
+                    )
     return writer.close()
 
 

@@ -1,4 +1,4 @@
-"""Splits files of text into lines, by bytes: the only code that decides where a line ends.
+"""Splits files of text into lines, by bytes, and finds the line of a record that another reader has read.
 
 Guarantees that every line of a file is given once, either as text or as a refused line with the reason. A line ends at
 \\n (or \\r\\n) only: U+2028, U+0085, \\x1c and a lone \\r are ordinary characters of a line. Memory is bounded by
@@ -7,9 +7,15 @@ Guarantees that every line of a file is given once, either as text or as a refus
 
 from __future__ import annotations
 
+import contextlib
+import mmap
+import os
+import re
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import BinaryIO, NamedTuple
+from typing import IO, BinaryIO, NamedTuple, cast
 
 from squall.pipeline.read.input_files import InputFile, is_compressed, opened
 
@@ -21,6 +27,7 @@ REASON_NUL = "NUL byte"
 REASON_NOT_UTF8 = "not UTF-8"
 REASON_TOO_LONG = "longer than 1 MiB"
 _BOM = b"\xef\xbb\xbf"
+_REPLACEMENT = "\ufffd"
 #: Bytes read at a time: what is longer than a line may be is looked at line by line.
 _BLOCK_BYTES = MAX_LINE_BYTES // 2
 
@@ -126,6 +133,53 @@ def _blocks(stream: BinaryIO, *, begins: bool) -> Iterator[bytes]:
                 rest = stream.readline(MAX_LINE_BYTES + 2)
         else:
             yield block
+
+
+class LineFinder:
+    """Finds on which lines the records are that a reader refused and did not number: in one more pass over a part of a
+    file, and only if there is such a record. Wants them in the order of the file."""
+
+    def __init__(self) -> None:
+        self._part: tuple[str, int] | None = None
+        self._content: mmap.mmap | None = None
+        """None if a record was not found: what the reader gave is not as it is in the file."""
+        self._at = self._counted = self._lines = 0
+
+    def line_of(self, location: str, begin: int, text: str, *, is_record: bool) -> int:
+        """The number of the next line that begins with a text which is all of a record, or that holds it. What was not
+        UTF-8 is replaced in the text. 0 if there is none. `begin`: where Spark's part of the file begins."""
+        if self._part != (location, begin):
+            self._begin(location, begin)
+        parts = re.split("\ufffd+", text[:MAX_RAW_BYTES])
+        pattern = b"[\x80-\xff]+".join(re.escape(part.encode()) for part in parts).replace(b"\\\n", b"\r?\n")
+        if is_record:
+            pattern = b"^(?:" + _BOM + b")?" + pattern + (b"\r?$" if len(text) <= MAX_RAW_BYTES else b"")
+        for found in re.compile(pattern, re.MULTILINE).finditer(self._content or b"", self._at):
+            if len(parts) == 1 or _REPLACEMENT in found[0].decode(errors="replace"):
+                return self._pass(found.start(), found.end())
+        self._content = None
+        return 0
+
+    def _begin(self, location: str, begin: int) -> None:
+        with contextlib.ExitStack() as stack:
+            file: IO[bytes] = stack.enter_context(open(location, "rb"))
+            if is_compressed(location):
+                stream, _ = stack.enter_context(opened(InputFile("", location, os.stat(location).st_size)))
+                file = stack.enter_context(tempfile.TemporaryFile())
+                shutil.copyfileobj(stream, file)
+                file.flush()
+            self._content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._part = location, begin
+        # A line that begins with a part is the last of the part before.
+        self._at, self._counted, self._lines = begin + (begin > 0), 0, 1
+
+    def _pass(self, start: int, end: int) -> int:
+        content = cast("mmap.mmap", self._content)
+        for at in range(self._counted, start, _BLOCK_BYTES):
+            self._lines += content[at : min(at + _BLOCK_BYTES, start)].count(b"\n")
+        self._counted = start
+        self._at = content.find(b"\n", end) % (len(content) + 1)
+        return self._lines
 
 
 def without_open_line(file: InputFile) -> InputFile | None:

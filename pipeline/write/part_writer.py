@@ -96,15 +96,16 @@ class PartWriter:
         self._rows.append(pyarrow.RecordBatch.from_arrays([partitions, offsets, *columns], schema=self.schema))
         self._next += count
 
-    def refuse(self, rows: Sequence[tuple[str, int, str, bytes]]) -> None:
-        """Quarantine rows: (path, line_no, reason, raw); line_no 0 if it is not known."""
+    def refuse(self, rows: Sequence[tuple[str, int, str, bytes]], counted: Sequence[str] = ()) -> None:
+        """Quarantine rows: (path, line_no, reason, raw); line_no 0 if it is not known. `counted`: the reasons without
+        what is of one row alone."""
         if not rows:
             return
         paths, line_nos, reasons, raws = zip(*rows, strict=True)
         columns = [[self._place.partition] * len(rows), paths, line_nos, reasons, raws]
         arrays = [pyarrow.array(values, one.type) for values, one in zip(columns, QUARANTINE_SCHEMA, strict=True)]
         self._quarantine.append(pyarrow.RecordBatch.from_arrays(arrays, schema=QUARANTINE_SCHEMA))
-        self.written.reasons.update(reasons)
+        self.written.reasons.update(counted or reasons)
         for path, line_no, reason, _ in rows[: SHOWN - len(self.written.shown)]:
             self.written.shown.append(Refused(path, line_no, reason))
 

@@ -99,10 +99,47 @@ def test_what_the_reader_of_json_would_lose_is_refused(spark: SparkSession, sour
     ]
     name = "day=1/a.json.gz"
     assert quarantined(feed) == [
-        (name, 0, "malformed JSON", lines[10]), (name, 7, "more than one value", lines[6]),
-        (name, 8, "a key twice in an object", lines[7]), (name, 9, "half a character", lines[8]),
-        (name, 10, "not UTF-8", lines[9]),
+        (name, 7, "more than one value", lines[6]), (name, 8, "a key twice in an object", lines[7]),
+        (name, 9, "half a character", lines[8]), (name, 10, "not UTF-8", lines[9]),
+        (name, 11, "malformed JSON", lines[10]),
     ]
+
+
+@pytest.mark.parametrize("kind", ["csv", "csv.gz", "line breaks", "json"])
+def test_a_refused_record_says_its_line_and_the_value(
+    spark: SparkSession, source: Path, feed: Path, seed: int, kind: str
+) -> None:
+    """Also of records that are there twice, and in whatever part of the file."""
+    bad = {
+        b"x,one,2026-11-22": "column id is no int: 'x'",
+        b"7,one,22.11.": "column day is no date: '22.11.'",
+        b"7,caf\xe9s,": "column name is not UTF-8: 'caf\ufffds'",
+        b"7,one": "not as many values as columns",
+    }
+    good = b'7,"two\nlines",' if kind == "line breaks" else '7,"caf\u00e9s",\r'.encode()
+    if kind == "json":
+        bad = {
+            b'{"id": "x", "day": null}': "column id is no int: 'x'",
+            b'{"id": 1, "day": {"a": 1}}': """column day is no date: '{"a":1}'""",
+            b'{"id": 1': "malformed JSON",
+        }
+        good = b'{"id": 1, "name": "caf\xc3\xa9"}\r'
+    randomness = random.Random(seed)
+    content, expected = b"id,name,day\n" * (kind != "json"), []
+    for _ in range(3000):
+        if randomness.random() < 0.01:
+            line = randomness.choice(list(bad))
+            expected.append(("a", content.count(b"\n") + 1, bad[line]))
+        else:
+            line = good
+        content += line + b"\n"
+    name = f"a.{kind}" if kind != "line breaks" else "a.csv"
+    (source / name).write_bytes(gzip.compress(content) if kind == "csv.gz" else content)
+    format_ = "json" if kind == "json" else "csv"
+    made = prepare(source, feed, format_=format_, schema="id int, name string, day date").manifest
+    assert [("a", line, reason) for _, line, reason, _ in quarantined(feed)] == expected
+    assert len(made.quarantine_reasons) <= len(bad)
+    assert made.rows == 3000 - len(expected)
 
 
 def test_a_file_of_json_may_be_one_value(spark: SparkSession, source: Path, feed: Path) -> None:
@@ -120,7 +157,7 @@ def test_names_of_files_and_columns_may_be_odd(spark: SparkSession, source: Path
     made = prepare(source, feed, format_="csv")
     assert made.manifest.schema == {"id": "string", "na.me": "string", "`n`": "string", "k`ey": "int"}
     assert emitted(feed) == [("1", "one", "x", 1)]
-    assert quarantined(feed) == [("k`ey=1/a b{1}.csv", 0, "malformed CSV", b"2")]
+    assert quarantined(feed) == [("k`ey=1/a b{1}.csv", 3, "not as many values as columns", b"2")]
 
 
 @pytest.mark.parametrize("format_", ["parquet", "orc"])
@@ -131,7 +168,7 @@ def test_files_of_one_schema_are_read_and_others_refused(
     write(source / f"a.{format_}", pyarrow.table({"key": wrong, "value": [1.5, 2.5]}))
     prepare(source, feed, format_=format_)
     assert emitted(feed) == [("ok", 2.5)]
-    assert [reason for _, _, reason, _ in quarantined(feed)] == ["key is not UTF-8"]
+    assert [reason for _, _, reason, _ in quarantined(feed)] == ["column key is not UTF-8: '\ufffd'"]
     write(source / f"b.{format_}", pyarrow.table({"key": ["y"], "value": ["3.5"]}))
     with pytest.raises(UsageError, match="rows changed their schema: column 'value' is string, and double"):
         prepare(source, feed, format_=format_)
@@ -177,7 +214,7 @@ def test_sql_cleans_records_and_malformed_ones_stay_refused(
     prepare(source, feed, format_="csv", schema="id int, text string", sql=tmp_path / "rows.sql")
     assert emitted(feed) == [(1, "one")]
     assert quarantined(feed) == [
-        ("a.csv", 0, "is two", b'{"id":2,"text":"two"}'), ("a.csv", 0, "malformed CSV", b"x,y"),
+        ("a.csv", 0, "is two", b'{"id":2,"text":"two"}'), ("a.csv", 4, "column id is no int: 'x'", b"x,y"),
     ]
 
 
