@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 
 def session(name: str) -> SparkSession:
-    return (
-        SparkSession.builder.appName(name).master("local[2]")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    conf = SparkConf().setAppName(name).setMaster("local[2]").setAll([
+        ("spark.driver.bindAddress", "127.0.0.1"), ("spark.driver.host", "127.0.0.1"),
         # No optimising compiler: a short program ends before it pays off.
-        .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
-        .config("spark.log.level", "ERROR")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.pyspark.python", sys.executable)
-        .getOrCreate()
-    )
+        ("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"),
+        ("spark.ui.enabled", "false"), ("spark.ui.showConsoleProgress", "false"),
+        ("spark.sql.session.timeZone", "UTC"), ("spark.sql.shuffle.partitions", "2"),
+    ])
+    # Java's log is not for the terminal: errors come here as exceptions.
+    gateway = launch_gateway(conf, {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL})
+    return SparkSession(SparkContext(conf=conf, gateway=gateway))

@@ -102,6 +102,13 @@ def test_logs_to_report_with_a_worker_killed_in_between(spark: SparkSession, tmp
     assert "://" not in text
     assert "/<script>x</script>" in page.texts
     assert [len(path.split("L")) > 50 for path in page.paths] == [True] * 3
+    assert set(feed.quarantine_reasons) <= set(page.texts)
+    assert "rect" in page.tags, "no alarm is marked"
+    for top in (0.0, 0.5556, 5.556, 20, 208, 9_999):
+        ticks = report.axis(top)
+        assert ticks[-1] >= top
+        assert 2 <= len(ticks) <= 6
+        assert all(len(f"{tick:.10g}".strip("0.")) < 3 for tick in ticks), "an axis of round numbers"
     daily = parquet.read_table(base / "report/daily").to_pylist()
     assert sum(row["requests"] for row in daily) == rows
     assert sum(row["alarms"] for row in daily) == alarms
