@@ -16,14 +16,14 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from squall.engine.foreign.text import repr_of
 from squall.pipeline.feed.manifest import PLACE_COLUMNS, Manifest
-from squall.pipeline.read.clean import clean, with_refused
+from squall.pipeline.read.clean import clean
 from squall.pipeline.read.input_files import InputFile, balance
 from squall.pipeline.read.input_frame import (
     INTERNAL,
@@ -37,13 +37,17 @@ from squall.pipeline.read.inputs import SourceFile, path_in
 from squall.pipeline.read.json_lines import COPY, can_check, check_records, is_document, tree_of
 from squall.pipeline.read.lines import MAX_RAW_BYTES, LineFinder, last_line, read_chunks
 from squall.pipeline.read.recipe import Recipe
-from squall.pipeline.write.increment import PartPlace, Written, places, with_schema
+from squall.pipeline.write.increment import ROW_GROUP_BYTES, PartPlace, Written, places, with_schema
 from squall.pipeline.write.staging import LINES_NAME
 
 if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import DataFrame, SparkSession
 
+#: Spark cuts files into so many pieces for each partition, which `coalesce` deals out in equal numbers.
+PIECES = 8
+#: Of lines on their way to SQL or a function: smaller ones would cost more than they even out.
+MIN_GROUP_BYTES = 16 << 10
 #: Of a value that is wrong; the whole record is beside it.
 SHOWN_CHARS = 80
 #: Columns of a line beside partition and offset.
@@ -70,19 +74,35 @@ def run_job(
         return Done(base, write_lines(spark, root, files, places(base, str(staging))))
     lines = staging / LINES_NAME
     lines.mkdir()
+    # It takes a file for 4 MiB longer than it is: of three small ones, two would be one piece.
+    settings = {"openCostInBytes": "4096", "minPartitionNum": str(PIECES * len(base.partitions))}
+    before = {f"spark.sql.files.{name}": spark.conf.get(f"spark.sql.files.{name}", None) for name in settings}
     try:
+        _configure(spark, dict(zip(before, settings.values(), strict=True)))
         if recipe.is_text:
             return _write_clean_lines(spark, recipe, base, root, files, staging)
         return _write_records(spark, recipe, base, root, files, staging)
     finally:
         shutil.rmtree(lines)
+        _configure(spark, before)
+
+
+def _configure(spark: SparkSession, settings: Mapping[str, str | None]) -> None:
+    for name, value in settings.items():
+        if value is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, value)
 
 
 def _write_clean_lines(
     spark: SparkSession, recipe: Recipe, base: Manifest, root: str, files: Sequence[InputFile], staging: Path
 ) -> Done:
     lines = staging / LINES_NAME
-    read = write_lines(spark, root, files, places(base, str(lines)))
+    # A row group is what Spark cannot cut.
+    wanted_bytes = sum(file.size_bytes - file.start_bytes for file in files) // (PIECES * len(base.partitions))
+    group_bytes = min(max(wanted_bytes, MIN_GROUP_BYTES), ROW_GROUP_BYTES)
+    read = write_lines(spark, root, files, places(base, str(lines)), group_bytes)
     rows = [spark_path(str(lines / one.rows.name)) for one in read if one.rows]
     refused = _only_refused(read, lines, staging)
     if not rows or recipe.cleaner is None:
@@ -110,12 +130,17 @@ def _write_records(
     frame, source_schema = read_frame(
         spark, recipe.format_, tree, locations, recipe.options, recipe.schema, base.source_schema
     )
+    given = frame
     if recipe.cleaner:
-        frame = with_refused(clean(frame, recipe.cleaner), frame)
+        frame = clean(frame, recipe.cleaner)
     columns = columns_of(frame)
     check_columns(columns, PLACE_COLUMNS)
     schema = {field.name: field.dataType.simpleString() for field in frame.schema if field.name in columns}
     base = with_schema(base, schema, source_schema, columns)
+    if recipe.cleaner:
+        # A pass of its own: in a union, half of the tasks would get no good row.
+        malformed = given.where(given[REFUSED].isNotNull()).select(REFUSED)
+        refused += write_frame(malformed, tree, places(base, str(staging)))
     return Done(base, [*refused, *write_frame(frame, tree, places(base, str(staging)))])
 
 
@@ -129,25 +154,26 @@ def _only_refused(written: list[Written], lines: Path, staging: Path) -> list[Wr
 
 
 def write_lines(
-    spark: SparkSession, root: str, files: Sequence[InputFile], places: Sequence[PartPlace]
+    spark: SparkSession, root: str, files: Sequence[InputFile], places: Sequence[PartPlace],
+    group_bytes: int = ROW_GROUP_BYTES,
 ) -> list[Written]:
     """Write all lines of the files, in one task for each place."""
     plan = balance(files, len(places))
 
     def write(task: int) -> Written:
-        return _write_lines(root, plan[task], places[task])
+        return _write_lines(root, plan[task], places[task], group_bytes)
 
     # No row passes through Java; to load its SQL classes takes 2.5 s of processor time.
     return spark.sparkContext.parallelize(range(len(places)), len(places)).map(write).collect()
 
 
-def _write_lines(root: str, files: Sequence[InputFile], place: PartPlace) -> Written:
+def _write_lines(root: str, files: Sequence[InputFile], place: PartPlace, group_bytes: int) -> Written:
     import pyarrow
 
     from squall.pipeline.write.part_writer import PartWriter
 
     types = {"path": pyarrow.string(), "line_no": pyarrow.int32(), "text": pyarrow.string()}
-    writer = PartWriter(place, types)
+    writer = PartWriter(place, types, group_bytes)
     for file in files:
         checksums: list[str] = []
         line_no, problem = file.start_line, ""

@@ -91,14 +91,6 @@ def clean(frame: DataFrame, cleaner: Cleaner) -> DataFrame:
     return cleaned.select(*map(quoted, kept), f.when(reason.isNotNull(), refused).alias(REFUSED))
 
 
-def with_refused(cleaned: DataFrame, frame: DataFrame) -> DataFrame:
-    """Cleaned rows, and those of the frame before that were refused; so the files are read a second time for them."""
-    from pyspark.sql import functions as f
-
-    nulls = [f.lit(None).cast(cleaned.schema[name].dataType).alias(name) for name in columns_of(cleaned)]
-    return cleaned.unionByName(frame.where(f.col(REFUSED).isNotNull()).select(*nulls, REFUSED))
-
-
 def _selected(cleaner: Cleaner, frame: DataFrame) -> DataFrame:
     frame.createOrReplaceTempView(VIEW)
     try:

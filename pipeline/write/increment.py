@@ -19,6 +19,9 @@ from squall.engine.errors import UsageError
 from squall.pipeline.feed.manifest import Increment, Manifest, PartFile, Partition
 from squall.pipeline.read.inputs import SourceFile
 
+#: Bytes of a row group, the unit that a spout starting in the middle can skip; Parquet's default of 128 MiB is coarse.
+ROW_GROUP_BYTES = 4 << 20
+
 
 def new_stem(former: Manifest, partition: int | None = None) -> str:
     """A name for a file of the next increment, without suffix. No other feed at this place ever had it, because a

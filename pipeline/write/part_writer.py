@@ -17,10 +17,8 @@ from pyarrow import parquet
 
 from squall.pipeline.feed.manifest import PLACE_COLUMNS, QUARANTINE_NAME, ROWS_NAME, PartFile
 from squall.pipeline.read.inputs import sha256_of
-from squall.pipeline.write.increment import PartPlace, Refused, Written
+from squall.pipeline.write.increment import ROW_GROUP_BYTES, PartPlace, Refused, Written
 
-#: Bytes of a row group, the unit that a spout starting in the middle can skip; Parquet's default of 128 MiB is coarse.
-ROW_GROUP_BYTES = 4 << 20
 #: Refused rows of a partition that are shown by name: enough for examples.
 SHOWN = 10
 PLACE_TYPES = (pyarrow.int32(), pyarrow.int64())
@@ -38,11 +36,12 @@ QUARANTINE_SCHEMA = pyarrow.schema(
 class TableFile:
     """A Parquet file that is written row group by row group; it is made with the first row."""
 
-    def __init__(self, directory: str, name: str, schema: pyarrow.Schema) -> None:
+    def __init__(self, directory: str, name: str, schema: pyarrow.Schema, group_bytes: int = ROW_GROUP_BYTES) -> None:
         self.name = name
         self.rows = 0
         self._path = Path(directory, name)
         self._schema = schema
+        self._group_bytes = group_bytes
         self._writer: Any = None
         self._held: list[pyarrow.RecordBatch] = []
         self._held_bytes = 0
@@ -52,7 +51,7 @@ class TableFile:
             self._held.append(batch)
             self._held_bytes += batch.nbytes
             self.rows += batch.num_rows
-            if self._held_bytes >= ROW_GROUP_BYTES:
+            if self._held_bytes >= self._group_bytes:
                 self._flush()
 
     def _flush(self) -> None:
@@ -60,7 +59,7 @@ class TableFile:
             self._path.parent.mkdir(exist_ok=True)
             self._writer = parquet.ParquetWriter(self._path, self._schema, write_page_checksum=True)
         table = pyarrow.Table.from_batches(self._held, self._schema)
-        groups = max(1, round(self._held_bytes / ROW_GROUP_BYTES))
+        groups = max(1, round(self._held_bytes / self._group_bytes))
         self._writer.write_table(table, row_group_size=-(-table.num_rows // groups))
         self._held, self._held_bytes = [], 0
 
@@ -77,13 +76,15 @@ class TableFile:
 class PartWriter:
     """Writes what one task gives it."""
 
-    def __init__(self, place: PartPlace, types: Mapping[str, pyarrow.DataType]) -> None:
+    def __init__(
+        self, place: PartPlace, types: Mapping[str, pyarrow.DataType], group_bytes: int = ROW_GROUP_BYTES
+    ) -> None:
         """`types`: the columns of the rows, without partition and offset."""
         self._place = place
         self.written = Written(place.partition)
         self._next = place.offset
         self.schema = pyarrow.schema([*zip(PLACE_COLUMNS, PLACE_TYPES, strict=True), *types.items()])
-        self._rows = TableFile(place.directory, f"{ROWS_NAME}/{place.stem}.parquet", self.schema)
+        self._rows = TableFile(place.directory, f"{ROWS_NAME}/{place.stem}.parquet", self.schema, group_bytes)
         self._quarantine = TableFile(
             place.directory, f"{QUARANTINE_NAME}/{place.stem}.parquet", QUARANTINE_SCHEMA
         )

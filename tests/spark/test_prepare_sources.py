@@ -20,6 +20,7 @@ from pyarrow import orc
 from squall import FeedSpout, TopologyBuilder
 from squall.cli.spark import prepare as prepare_command
 from squall.engine.errors import ClusterError, SquallError, UsageError
+from squall.pipeline.feed.manifest import load_manifest
 from squall.pipeline.prepare import prepare
 from squall.testing import complete_topology
 
@@ -178,6 +179,18 @@ def test_files_of_one_schema_are_read_and_others_refused(
     (source / f"b.{format_}").write_bytes(b"PAR1 is not enough")
     with pytest.raises(UsageError, match=rf"/b\.{format_} is no {format_} file, or damaged: "):
         prepare(source, feed, format_=format_)
+
+
+@pytest.mark.parametrize("format_", ["text", "csv", "json"])
+def test_few_small_files_fill_all_partitions(
+    spark: SparkSession, source: Path, tmp_path: Path, feed: Path, format_: str
+) -> None:
+    for name in "abc":
+        (source / f"{name}.txt").write_text("".join(f'{{"n": {number:8}}}\n' for number in range(3840)))
+    (tmp_path / "all.sql").write_text("SELECT * FROM input")
+    prepare(source, feed, format_=format_, sql=tmp_path / "all.sql")
+    rows = [partition.rows for partition in load_manifest(feed).partitions]
+    assert max(rows) < 2 * min(rows), rows
 
 
 SQL = """
