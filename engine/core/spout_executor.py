@@ -21,7 +21,7 @@ from squall.engine.errors import ComponentError
 from squall.engine.flow.spout_collector import SpoutCollector
 from squall.engine.foreign.methods import Returned
 from squall.engine.foreign.text import repr_of
-from squall.engine.report.account import ACKED, DEAD_LETTERS, EMITTED, FAILED, TRACKED, Words
+from squall.engine.report.account import ACKED, DEAD_LETTERS, EMITTED, FAILED, REPLAYED, TRACKED, Words
 from squall.engine.report.metrics import WAITS, SpoutStats
 from squall.engine.tracking.fate import Letter
 from squall.engine.tracking.open_messages import OpenMessages
@@ -100,7 +100,7 @@ class SpoutTask:
         self._since_ns = 0
         self._waited_ns = [0] * (len(WAITS) + 1)
         """Time waited for each of WAITS, and last for NOTHING."""
-        self._before = stats.emitted, stats.tracked
+        self._before = stats.replayed, stats.emitted, stats.tracked
         self._emitted = 0
         """Emits counted last: the spout's and the engine's."""
         self._held, self._lied = 0, False
@@ -117,7 +117,8 @@ class SpoutTask:
         if emitted != self._emitted:
             self._emitted = emitted
             self.said_quiet[0] = 0
-            account, (emitted_before, tracked_before) = self.stats.account, self._before
+            account, (replayed_before, emitted_before, tracked_before) = self.stats.account, self._before
+            account[REPLAYED] = replayed_before + self.pending.replays
             account[EMITTED] = emitted_before + emitted
             account[TRACKED] = tracked_before + emitted - self.untracked
 

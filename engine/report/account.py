@@ -4,6 +4,8 @@ Guarantees
     * At any instant `tracked = acked + failed + dead_letters + abandoned + open`, whatever died when: a column is
       written before the spout, or a process other than the worker, can see the event that it counts.
     * Attempts that an incarnation left open at its end are counted as abandoned by its successor, once.
+    * A message that nobody has answered is in `unanswered` until it is, whatever died when. Each incarnation knows its
+      own message ids only, so it takes its first emits for the messages that its predecessors left.
 
 The words outlive the worker if they are in shared memory. Thread: the worker's loop, which alone writes them.
 """
@@ -13,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableSequence
 from dataclasses import dataclass
 
-ACCOUNT_COLUMNS = ("acked", "failed", "dead_letters", "abandoned", "emitted", "tracked")
-"""`failed`: only the spout was told; it may hold some of these for a retry. `emitted`: all emits of the task.
-`tracked`: those with a message id, if there are ackers. Emits come last, so that a reader during a write never sees an
-answer before its emit."""
-ACKED, FAILED, DEAD_LETTERS, ABANDONED, EMITTED, TRACKED = range(len(ACCOUNT_COLUMNS))
+ACCOUNT_COLUMNS = ("acked", "failed", "dead_letters", "abandoned", "replayed", "emitted", "tracked")
+"""`failed`: only the spout was told; it may hold some of these for a retry. `replayed`: attempts beyond the first of
+their messages. `emitted`: all emits of the task. `tracked`: those with a message id, if there are ackers. Emits come
+last, so that a reader during a write never sees an answer before its emit."""
+ACKED, FAILED, DEAD_LETTERS, ABANDONED, REPLAYED, EMITTED, TRACKED = range(len(ACCOUNT_COLUMNS))
 
 Words = MutableSequence[int] | memoryview
 """The columns of one task: a plain list, or words of the status board."""
@@ -26,6 +28,12 @@ Words = MutableSequence[int] | memoryview
 def open_attempts(words: Words) -> int:
     """Number of attempts without an answer."""
     return max(0, words[TRACKED] - words[ACKED] - words[FAILED] - words[DEAD_LETTERS] - words[ABANDONED])
+
+
+def unanswered(counters: Mapping[str, int]) -> int:
+    """Number of messages that were emitted and are neither acked nor dead letters, from the columns by name."""
+    messages = counters["tracked"] - counters["replayed"]
+    return max(0, messages - counters["acked"] - counters["dead_letters"])
 
 
 def abandon(words: Words) -> None:

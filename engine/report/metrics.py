@@ -27,7 +27,6 @@ TASK_COUNTERS = (
     "executed",
     "execute_ns",
     "timed_out",
-    "replayed",
     "crashes",
     "errors",
     "untracked_executed",
@@ -155,7 +154,7 @@ class SpoutStats(TaskStats):
 
     __slots__ = ("account",)
 
-    acked, failed, dead_letters, abandoned, emitted, tracked = map(_column, range(len(ACCOUNT_COLUMNS)))
+    acked, failed, dead_letters, abandoned, replayed, emitted, tracked = map(_column, range(len(ACCOUNT_COLUMNS)))
 
     def __init__(self, account: Words | None = None) -> None:
         self.account: Words = [0] * len(ACCOUNT_COLUMNS)

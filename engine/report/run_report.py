@@ -17,7 +17,7 @@ from operator import add
 from typing import NamedTuple
 
 from squall.engine.api.user_metrics import MetricReading, Metrics, summarise
-from squall.engine.report.account import Account, Unfinished, account_of
+from squall.engine.report.account import Account, Unfinished, account_of, unanswered
 from squall.engine.report.document import strict_json, with_schema
 from squall.engine.report.failure_log import ComponentFailures
 from squall.engine.report.metrics import WAIT_COUNTERS, WAITS, merge, percentile_ms
@@ -141,6 +141,11 @@ class RunReport(Account):
     """Attempts that failed because `message_timeout_secs` had passed."""
     replayed: int
     """Attempts beyond the first of their messages; included in `emitted`."""
+    messages: int
+    """Emitted messages: `emitted` without `replayed`. There may be fewer if a worker died: only its spout knew which
+    messages were acked, and its successor may have emitted some of these again."""
+    unanswered: int
+    """Messages that are neither acked nor dead letters; 0 if everything is done."""
     unreplayed: int
     """Messages that failed and were not emitted again; known only when nothing is pending."""
     untracked_emitted: int
@@ -207,6 +212,8 @@ def build_report(
         orphaned=account.abandoned - total("abandoned"),
         timed_out=total("timed_out"),
         replayed=total("replayed"),
+        messages=account.emitted - total("replayed"),
+        unanswered=sum(unanswered(spout.counters) for spout in spouts),
         unreplayed=total("unreplayed"),
         untracked_emitted=total("emitted") - account.emitted,
         untracked=_untracked(readings, idle),

@@ -141,7 +141,7 @@ class Attempts:
 
     __slots__ = (
         "_answered", "_blocks_answered", "_blocks_out", "_changes", "_limits", "_out", "alert", "crashes",
-        "failed_here", "forgot", "group", "held_back", "letters", "on_trial", "tries", "watching",
+        "failed_here", "forgot", "group", "held_back", "letters", "on_trial", "owed", "tries", "watching",
     )
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -157,6 +157,8 @@ class Attempts:
         """True if all emits are written down: after a death without a word, to know what is under way at the next."""
         self.letters = 0
         """Dead letters that were given back, and whose answers `engine.tracking.fate` needs."""
+        self.owed = 0
+        """Messages that earlier incarnations of the task left unanswered, less the emits of this one."""
         self.alert = False
         """True if emits and acks must be reported here at all. False on the healthy path."""
         self.crashes = 0
@@ -177,19 +179,31 @@ class Attempts:
         """Note an emitted tree; return True if it is a replay."""
         if self.watching:
             self._out.append((root, message_id))
-        return self._emitted_again([message_id]) > 0
+        return self.again([message_id]) > 0
 
     def emitted_block(self, base: int, keys: Sequence[Hashable]) -> int:
         """Note the emitted trees of a block; return how many are replays."""
         if self.watching:
             self._blocks_out.append((base, keys))
-        return self._emitted_again(keys)
+        return self.again(keys)
 
-    def _emitted_again(self, keys: Sequence[Hashable]) -> int:
+    def again(self, keys: Sequence[Hashable]) -> int:
+        """Count the replays among messages that are emitted now. What earlier incarnations left open is known by its
+        number alone, so the first emits are taken for it."""
         again = [key for key in keys if key in self.tries] if self.tries else []
         dead = [key for key in again if self.tries[key].dead]
         self.forget(dead)
-        return len(again) - len(dead)
+        known = len(again) - len(dead)
+        if not self.owed:
+            return known
+        left = min(self.owed, len(keys) - len(dead) - sum(key in self.failed_here for key in again))
+        self.owe(-left)
+        return max(known, left)
+
+    def owe(self, messages: int) -> None:
+        """Add to the messages that earlier incarnations left unanswered."""
+        self.owed += messages
+        self.look()
 
     def answered(self, root: int) -> None:
         """Note that a tree is no longer under way."""
@@ -315,7 +329,9 @@ class Attempts:
         if len(self.tries) <= REMEMBERED:
             return
         # Many at once: finding the first entry of a table has to pass all gaps before it.
-        self.forget(list(islice(self.tries, len(self.tries) - REMEMBERED + (REMEMBERED // 10 or 1))))
+        oldest = list(islice(self.tries, len(self.tries) - REMEMBERED + (REMEMBERED // 10 or 1)))
+        self.owe(sum(key in self.failed_here for key in oldest))
+        self.forget(oldest)
         if self.forgot is not None:
             tell, self.forgot = self.forgot, None
             tell(
@@ -325,7 +341,7 @@ class Attempts:
 
     def look(self) -> None:
         """Set `alert` again after something was forgotten."""
-        self.alert = bool(self.tries) or self.watching or self.letters > 0
+        self.alert = bool(self.tries) or self.watching or self.letters > 0 or self.owed > 0
 
     # ---- the judgement ----
 

@@ -26,7 +26,7 @@ from squall.engine.flow.blocks import Block, Flags
 from squall.engine.flow.spout_collector import AddBlock
 from squall.engine.foreign.identity import key_of
 from squall.engine.foreign.text import message_of
-from squall.engine.report.account import ACKED, DEAD_LETTERS, FAILED
+from squall.engine.report.account import ACCOUNT_COLUMNS, ACKED, DEAD_LETTERS, FAILED, unanswered
 from squall.engine.report.metrics import SpoutStats
 from squall.engine.tracking.attempts import Changes, Journal
 from squall.engine.tracking.batch_answers import BatchAnswers
@@ -45,8 +45,8 @@ class OpenMessages:
     """Enters the trees of a spout task, and brings their answers to the spout."""
 
     __slots__ = (
-        "_account", "_acked", "_init", "_journal", "_stats", "_task", "attempts", "emitted_again", "fate", "forget",
-        "give_up", "init_block", "note", "now_ns", "permit", "spout", "table", "trees",
+        "_account", "_acked", "_init", "_journal", "_letting_out", "_stats", "_task", "attempts", "emitted_again",
+        "fate", "forget", "give_up", "init_block", "note", "now_ns", "permit", "replays", "spout", "table", "trees",
     )
 
     def __init__(
@@ -67,6 +67,10 @@ class OpenMessages:
         """The last value written there: reading it back costs more than everything else about an ack."""
         self.emitted_again = 0
         """Attempts that the engine began, not the spout: of dead letters that were given back."""
+        self.replays = 0
+        """Attempts beyond the first of their messages."""
+        self._letting_out = False
+        """True while a held message goes out, which was counted when the spout emitted it."""
         self._init = init
         self.forget = forget
         """root -> mask of the workers that hold a part of the tree, -1 if unknown here; gives the tree up."""
@@ -74,6 +78,7 @@ class OpenMessages:
         """Called with (message id, values, failure) of each new dead letter."""
         self.fate = Fate() if fate is None else fate
         self.attempts = self.fate.attempts
+        self.attempts.owe(unanswered(dict(zip(ACCOUNT_COLUMNS, stats.account, strict=True))))
         self.permit = TrialPermit() if permit is None else permit
         self._journal = journal
         self.note = note
@@ -96,8 +101,9 @@ class OpenMessages:
         """Enter an emitted tree: `xor` of its first edges, sent to the workers of `mask`."""
         now = self.now_ns()
         self.trees[root] = (message_id, now, now, values)
-        if self.attempts.alert and self.attempts.emitted(root, key_of(message_id, values)):
-            self._stats.replayed += 1
+        if self.attempts.alert:
+            again = self.attempts.emitted(root, key_of(message_id, values))
+            self.replays += again and not self._letting_out
         self._init(root, xor, self._task, mask)
 
     @property
@@ -112,12 +118,13 @@ class OpenMessages:
         opened = OpenBlock(block, ids, rows, stream, since_ns)
         self.table.blocks.add(opened)
         if self.attempts.alert:
-            self._stats.replayed += self.attempts.emitted_block(block.base, opened.keys)
+            self.replays += self.attempts.emitted_block(block.base, opened.keys)
         if self.init_block is not None:
             self.init_block(block, xors, self._task, masks)
 
     def hold(self, message_id: Any, values: Any) -> None:
         """Hold a message that the spout emitted and that must not go out at once (`Attempts.held_back`)."""
+        self.replays += self.attempts.again([key_of(message_id, values)])
         self.fate.held.append(Held(message_id, values))
 
     def bury(self, message_id: Any, values: Any, failure: Failure) -> None:
@@ -125,8 +132,10 @@ class OpenMessages:
         already, of which an earlier incarnation was told, is not written there again."""
         key = key_of(message_id, values)
         if self.attempts.is_buried(key, values):
+            self.replays += 1
             self._refuse(message_id, key)
             return
+        self.replays += self.attempts.again([key])
         failure = self.attempts.failed(key, failure)
         self.note((message_id,), failure)
         self._bury(message_id, values, failure, None)
@@ -214,6 +223,7 @@ class OpenMessages:
         if letter is not None:
             self.fate.wait(letter, failure.attempt, self.now_ns())
             self.emitted_again += 1
+            self.replays += 1
         else:
             self.spout.on_failure(message_id, failure)
 
@@ -345,6 +355,7 @@ class OpenMessages:
         if self.attempts.condemned(key):
             self._bury(message_id, values, self.attempts.last_failure(key), letter)
             return 0
+        self._letting_out = True
         try:
             root = send(message_id, values)
         except ComponentError as error:
@@ -353,6 +364,8 @@ class OpenMessages:
             # The topology has changed since the letter was written: its stream or fields are gone.
             self._bury(message_id, values, Failure(REFUSED, error=message_of(error)), letter)
             return 0
+        finally:
+            self._letting_out = False
         if letter is not None:
             self.fate.letters[root] = letter
         return root

@@ -40,6 +40,7 @@ from squall.engine.flow.outbox import Outbox
 from squall.engine.flow.parcel import Parcel
 from squall.engine.foreign.stable_hash import stable_hash
 from squall.engine.foreign.text import text_of_error
+from squall.engine.report.account import ABANDONED, ACCOUNT_COLUMNS
 from squall.engine.report.failure_log import FailureLog, Failures
 from squall.engine.report.metrics import TASK_COUNTERS
 from squall.engine.report.run_report import TaskReading
@@ -245,8 +246,9 @@ class Host:
         peers = Peers(layout.plan.n_workers, self.worker)
         for index in range(layout.plan.n_workers):
             peers.update(index, 1, True)
-        words = [0] * 6 if state is None else list(state.stats.get("account", [0] * 6))
-        abandoned = words[3]
+        none = [0] * len(ACCOUNT_COLUMNS)
+        words = none if state is None else list(state.stats.get("account", none))
+        abandoned = words[ABANDONED]
         surroundings = Surroundings(
             topology_name=self.around.name, worker=layout.plan.worker_names[self.worker], attempt=1, now_ns=self.now_ns,
             state_root=self.life.state_root(self.around.state_root), report_error=self._report_error,
@@ -262,7 +264,9 @@ class Host:
         assembler = Assembler(layout.topology, layout.plan, config, self.worker, peers, surroundings)
         core = assembler.build()
         # Not abandoned: they are in the table.
-        words[3] = abandoned
+        words[ABANDONED] = abandoned
+        if self._pending is not None:
+            self._pending.attempts.owe(-self._pending.attempts.owed)
         if state is not None:
             self._restore(core, state)
         return core
@@ -440,7 +444,7 @@ class Host:
         fresh: tuple[int, ...] = ()
         if self._pending is not None:
             kept["account"] = list(stats.account)  # type: ignore[attr-defined]
-            for name in ("acked", "failed", "dead_letters", "abandoned", "emitted", "tracked"):
+            for name in ACCOUNT_COLUMNS:
                 del kept[name]
             tracking = self._dump_tracking()
             fresh = tuple(root for root in self._pending.trees if root not in self._fresh_before)

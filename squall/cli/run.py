@@ -107,5 +107,5 @@ def exit_code(report: RunReport) -> int:
         return EXIT_FAILURE
     if report.dead_letters:
         return EXIT_DEAD_LETTERS
-    left = report.pending + report.waiting + report.orphaned + report.untracked.unprocessed + report.untracked.unknown
+    left = report.unanswered + report.untracked.unprocessed + report.untracked.unknown
     return EXIT_UNPROCESSED if left else EXIT_OK

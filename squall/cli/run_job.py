@@ -233,10 +233,12 @@ def _follow(
 
 def _unfinished_text(report: RunReport) -> str:
     """The run's unfinished work, from the report; "" if there is none."""
+    told = report.pending + report.waiting + report.orphaned + report.unreplayed
     kinds = (
         (report.pending, "pending"), (report.waiting, "waiting for a retry"),
         (report.orphaned, "under way in a worker that died"),
+        (max(0, report.unanswered - told), "not emitted again since their spout's worker died"),
     )
     parts = [f"{count:,} {what}" for count, what in kinds if count]
-    count = report.pending + report.waiting + report.orphaned
+    count = sum(count for count, _ in kinds)
     return f"stopped with unfinished messages: {', '.join(parts)}; {emitted_again(count)}" if parts else ""

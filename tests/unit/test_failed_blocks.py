@@ -146,7 +146,7 @@ class Lives:
         attempts = self.messages.attempts
         return (
             dict(attempts.tries), set(attempts.held_back), attempts.failed_here, attempts.crashes, attempts.alert,
-            list(self.stats.account), self.stats.replayed, len(self.messages), self.given_up, self.noted,
+            list(self.stats.account), self.messages.replays, len(self.messages), self.given_up, self.noted,
             attempts.group, self.root, self.complaints,
         )
 
@@ -225,7 +225,7 @@ def test_batches_are_entered_in_blocks_also_while_failures_are_remembered(first:
     task.tell()
     fed.collector.emit_batch((list("abcdef"),), message_ids=list(range(6)))
     assert (task.pending.table.blocks.count, len(task.pending.trees)) == (6, 0)
-    assert task.stats.replayed == 6
+    assert task.pending.replays == 6
     rig.settle()
     assert fed.all_acked == list(range(6))
     assert not task.pending.attempts.tries

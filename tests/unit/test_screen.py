@@ -71,6 +71,7 @@ def status(name: str, workers: int) -> dict[str, Any]:
     }
     account = dict.fromkeys(
         ("emitted", "replayed", "acked", "failed", "dead_letters", "waiting", "pending", "abandoned", "unreplayed",
+         "messages", "unanswered",
          "untracked_emitted", "timed_out"), 10**9)
     return {
         "name": name, "status": "ACTIVE", "uptime_secs": 5.0, "workers_wanted": workers, **account, "drained": False,

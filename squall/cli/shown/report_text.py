@@ -69,7 +69,7 @@ def emitted_text(document: Mapping[str, Any]) -> str:
 def detail_blocks(document: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:
     """Return three blocks of lines, which may be empty: details of the totals, components' own metrics, failures."""
     return (
-        [*untracked_lines(document), *wait_lines(document)],
+        [*message_lines(document), *untracked_lines(document), *wait_lines(document)],
         [*metric_lines(document)],
         [*failure_lines(document), *never_acked_lines(document)],
     )
@@ -89,6 +89,17 @@ def latency_text(latency: Mapping[str, float | None], names: Iterable[str] = ("p
     return ", ".join(
         f"{name} -" if (millis := latency[name]) is None else f"{name} {millis:.2f} ms" for name in names
     )
+
+
+def message_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Tell the number of messages if it is not that of the attempts."""
+    again = document.get("restarts") or document.get("restarts_total")
+    if (again and document["emitted"]) or document["replayed"]:
+        most = "at most " * bool(again)
+        yield (
+            f"messages: {most}{document['messages']:,}, in {plural(document['emitted'], 'attempt')}; "
+            f"{document['unanswered']:,} of them neither acked nor a dead letter"
+        )
 
 
 def untracked_lines(document: Mapping[str, Any]) -> Iterator[str]:
