@@ -245,6 +245,16 @@ def _write(fd: int, data: bytes) -> None:
         data = data[os.write(fd, data) :]
 
 
+def counts(args: list[str]) -> dict[str, int]:
+    """What --out holds: for `squall chaos --result`."""
+    totals: dict[str, int] = {}
+    for path in Path(_parsed(args).out, "counts").glob("part-*.jsonl"):
+        for line in path.read_text().splitlines():
+            row = json.loads(line)
+            totals[row["word"]] = max(row["count"], totals.get(row["word"], 0))
+    return totals
+
+
 def _result(out: str, keep: bool) -> str:
     """Make the RESULT directory: empty, or with what an earlier run wrote. Refuse one with anybody else's files."""
     path = Path(out)
@@ -261,15 +271,19 @@ def _result(out: str, keep: bool) -> str:
     return str(path.resolve())
 
 
-def asked(args: list[str]) -> tuple[FeedSpout, str | None, int]:
-    """What the ARGS ask for: the lines, RESULT, and the executors of each component."""
+def _parsed(args: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="word_count.py", description="Count the words of text files or of a feed.")
     parser.add_argument("files", nargs="*", metavar="FILE", help="text files")
     parser.add_argument("--feed", help="a feed made by squall prepare, in place of files")
     parser.add_argument("--out", help="directory for counts and ledger (see check_word_count.py)")
     parser.add_argument("--keep", action="store_true", help="add to what --out holds: for a run that may go on")
     parser.add_argument("--parallelism", type=int, default=2, help="executors per component (default 2)")
-    options = parser.parse_args(args)
+    return parser.parse_args(args)
+
+
+def asked(args: list[str]) -> tuple[FeedSpout, str | None, int]:
+    """What the ARGS ask for: the lines, RESULT, and the executors of each component."""
+    options = _parsed(args)
     if bool(options.files) == bool(options.feed):
         raise UsageError("word_count.py needs text files or --feed FEED, one of them; e.g. -- README.md")
     lines = FeedSpout(options.feed or options.files, ("partition", "offset", "text"), with_origin=True)

@@ -102,6 +102,8 @@ class Places:
     bolts: Sequence[str] = ()
     key_field: str = ""
     """The field of every bolt's input in which the taps keep the key of its message."""
+    sink_workers: Sequence[str] = ()
+    """Workers with sinks and without spouts: no spout that begins anew heals what their deaths lose."""
 
     def of(self, whom: str) -> list[str]:
         """Return the possible targets of a fault that hits `whom`; empty if there are none."""

@@ -13,13 +13,14 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from squall.chaos.checker import (
+    NOTHING,
     CheckedRun,
     Law,
     SeedVerdict,
@@ -27,10 +28,10 @@ from squall.chaos.checker import (
     judge,
     learn,
     learn_source,
-    never_again,
     read_run,
 )
 from squall.chaos.mix import Places, draw
+from squall.chaos.result import Result
 from squall.chaos.tapping import Tapping
 from squall.chaos.trial import Outcome, Subject, run
 from squall.engine.api.config import Config
@@ -45,12 +46,15 @@ _MOST_CRASHES = Config().max_crashes or 0
 _LOAD = 0.8
 """Most of the rate without faults at which a source is paced: a topology at its limit never catches up after a fault,
 and with many messages open each would wait for longer than its timeout."""
+_SINK_KILLS, _SINK_SECS = (0.2, 0.35, 0.5, 0.65, 0.8), 4.0
+"""When the workers of sinks are killed, alone, if there is a result: shares of the time, which is not shorter; a busy
+machine needs some of it for each replacement."""
 _EARLY_SHARE = 0.9
 """Share of the time with faults that a paced source takes: replays take the rest."""
 
 
-class WrongWithoutFaults(SquallError):
-    """The topology does not keep its promise even without faults."""
+class PromiseBroken(SquallError):
+    """The topology does not keep its promise even without faults, or nothing of it can be compared."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,8 @@ class Expected:
     """Keys of messages that were given up."""
     by_task: bool = False
     """See `Tapping.by_task`."""
+    not_shown: str = ""
+    """The effects of the topology that are not compared."""
 
 
 @dataclass
@@ -112,9 +118,9 @@ class Proof:
 
     def __init__(
         self, subject: Subject, kinds: Sequence[str], for_secs: float, directory: Path,
-        should_stop: Callable[[], bool] = lambda: False,
+        should_stop: Callable[[], bool] = lambda: False, result: Result | None = None,
     ) -> None:
-        """`directory`: the place for the taps' files."""
+        """`directory`: the place for the taps' files. `result`: what is compared beside what the taps see."""
         if subject.config.ackers == 0:
             raise UsageError(
                 "setting ackers is 0: nothing is tracked or emitted again, so the proof could not show that anything "
@@ -125,22 +131,24 @@ class Proof:
         self._for_secs = for_secs
         self._directory = directory
         self._should_stop = should_stop
+        self._result = result
         crashes = subject.config.max_crashes
         self._gives_up = subject.config.max_attempts is not None or (crashes is not None and crashes < _MOST_CRASHES)
         """True if the topology's own settings let faults end a message that no fault was meant for."""
 
     def learn(self) -> Expected:
         """Run the topology twice without faults. UsageError if nothing could be proved of it."""
-        first, outcome = self._reference(0, {}, by_task=False)
+        first, outcome, _ = self._reference({}, by_task=False)
         # Without faults no message moves to another task: these have ids of their own.
         by_task = any(message.names_differ for message in first.messages.values())
         if by_task:
-            first, outcome = self._reference(0, {}, by_task=True)
+            first, outcome, _ = self._reference({}, by_task=True)
         _check_tracked(first, outcome)
         _check_ids(first)
         # As long as a run with faults: what a component does by the clock is seen without faults too.
         rates = self._rates(outcome, finite=True) if outcome.exhausted else {}
-        second, again = self._reference(_FAIL_EVERY, rates, by_task=by_task)
+        lossy = {"fail_every": _FAIL_EVERY, "refuse_every": 0 if self._gives_up else _FAIL_EVERY}
+        second, again, differs = self._reference(rates, by_task=by_task, **lossy)
         if forgotten := never_again(second):
             spouts = ", ".join(sorted({name.partition("[")[0] for name in forgotten}))
             raise UsageError(
@@ -163,15 +171,66 @@ class Proof:
                 "share none. So the proof cannot tell which messages come back after a death; an id must be the same "
                 "after every start, such as the place of a record in its source"
             )
+        if self._result is not None and not finite:
+            raise UsageError("--result is for a source that ends: the runs of any other have different results")
         for reference, seen in ((first, outcome), (second, again)):
             verdict = judge(reference, laws)
             if problems := problems_of(seen, verdict):
                 said = _first_of(verdict) if verdict.findings else problems[0]
-                raise WrongWithoutFaults(f"without any fault: {said}")
-        return Expected(
+                raise PromiseBroken(f"without any fault: {said}")
+        if differs:
+            raise PromiseBroken(f"without any fault, but with messages that were emitted twice: {differs}")
+        if self._result is None:
+            _check_compared(laws)
+        expected = Expected(
             tuple(laws), source, finite, self._rates(outcome, finite=finite),
             len(first.messages), outcome.secs, _dead_in(first) | _dead_in(second), by_task,
         )
+        return replace(expected, not_shown=self._kill_sinks(expected))
+
+    def _kill_sinks(self, expected: Expected) -> str:
+        """Kill the workers of sinks alone, if there is a result, which must be the same then. Returns what cannot be
+        shown."""
+        sinks = ", ".join(self._subject.sinks)
+        if self._result is None:
+            return (
+                f"effects of {sinks} outside of the topology, such as files, and values that differ between runs; "
+                "--result FILE:FUNCTION reads the result back and compares it"
+            )
+        killed: list[Fault] = []
+        for_secs = max(self._for_secs, _SINK_SECS)
+        rates = {spout: rate * self._for_secs / for_secs for spout, rate in expected.rates.items()}
+
+        def kills(places: Places) -> list[Fault]:
+            for share in _SINK_KILLS:
+                killed.extend(Fault("kill", (worker,), share * for_secs) for worker in places.sink_workers)
+            return killed
+
+        path, outcome, differs = self._run("sinks-", kills, rates, True, for_secs, by_task=expected.by_task)
+        if not killed:
+            return (
+                f"deaths of {sinks} alone: each of its workers has a spout, too, which may emit everything again and "
+                "so make good what a sink lost; --set workers=N places them apart"
+            )
+        verdict = judge(read_run(path), expected.laws, expected.source)
+        if problems := [*[differs] * bool(differs), *problems_of(outcome, verdict)]:
+            said = _first_of(verdict) if verdict.findings and not differs else problems[0]
+            raise PromiseBroken(f"after kills of {', '.join(sorted({one.targets[0] for one in killed}))} alone: {said}")
+        return ""
+
+    def _run(
+        self, name: str, draw: Callable[[Places], list[Fault]], rates: Mapping[str, float], to_its_end: bool,
+        for_secs: float | None = None, **tapping: Any,
+    ) -> tuple[Path, Outcome, str]:
+        """Run the topology once, for `for_secs` (default: the time with faults). Returns the taps' directory, what was
+        seen, and how the result differs."""
+        path = Path(tempfile.mkdtemp(prefix=name, dir=self._directory))
+        subject = self._subject
+        if self._result is not None:
+            subject = replace(subject, topology=self._result.begin())
+        tapped = Tapping(str(path), subject.sinks, rates or None, **tapping)
+        outcome = run(subject, tapped, draw, for_secs or self._for_secs, to_its_end, self._should_stop)
+        return path, outcome, "" if self._result is None else self._result.end()
 
     def _rates(self, first: Outcome, *, finite: bool) -> dict[str, float]:
         """`Expected.rates`, by a run at full speed."""
@@ -180,11 +239,9 @@ class Proof:
             secs = max(secs, self._for_secs * _EARLY_SHARE)
         return {spout: max(1, most) / secs for spout, most in first.emitted_by_task.items()}
 
-    def _reference(self, fail_every: int, rates: Mapping[str, float], *, by_task: bool) -> tuple[CheckedRun, Outcome]:
-        path = Path(tempfile.mkdtemp(prefix="reference-", dir=self._directory))
-        tapping = Tapping(str(path), self._subject.sinks, rates or None, by_task=by_task, fail_every=fail_every)
-        outcome = run(self._subject, tapping, lambda places: [], self._for_secs, bool(rates), self._should_stop)
-        return read_run(path), outcome
+    def _reference(self, rates: Mapping[str, float], **tapping: Any) -> tuple[CheckedRun, Outcome, str]:
+        path, outcome, differs = self._run("reference-", lambda places: [], rates, bool(rates), **tapping)
+        return read_run(path), outcome, differs
 
     def try_seed(self, seed: int, expected: Expected, only: Sequence[int] | None = None) -> SeedResult:
         """Run and judge one seed; `only`: numbers, from 1, of the faults to inject, or 0 for none."""
@@ -200,9 +257,8 @@ class Proof:
                 faults[:] = [fault for number, fault in enumerate(faults, 1) if number in only]
             return faults
 
-        path = Path(tempfile.mkdtemp(prefix=f"seed-{seed}-", dir=self._directory))
-        tapping = Tapping(str(path), self._subject.sinks, expected.rates or None, expected.by_task)
-        outcome = run(self._subject, tapping, drawn, self._for_secs, expected.finite, self._should_stop)
+        name, by_task = f"seed-{seed}-", expected.by_task
+        path, outcome, differs = self._run(name, drawn, expected.rates, expected.finite, by_task=by_task)
         seen = read_run(path)
         verdict = judge(seen, expected.laws, expected.source, self._may_die(outcome, expected))
         first_ns = min((one.began_secs for one in outcome.injected if not one.missed), default=float("inf")) * 1e9
@@ -211,7 +267,7 @@ class Proof:
         if self._gives_up and verdict.dead_letters:
             verdict.not_shown.append("max_attempts or max_crashes is set low: that only what is poison was given up")
         result = SeedResult(seed, faults, outcome, verdict)
-        result.problems = problems_of(outcome, verdict)
+        result.problems = [*[differs] * bool(differs and not verdict.dead_letters), *problems_of(outcome, verdict)]
         if result.good:
             shutil.rmtree(path)
         else:
@@ -224,6 +280,26 @@ class Proof:
             return None
         poisons = [str(one.fault.params["matches"]) for one in outcome.injected if one.fault.kind == "poison"]
         return lambda key: key in expected.dead or any(re.search(poison, key) for poison in poisons)
+
+
+def never_again(run: CheckedRun) -> list[str]:
+    """Return the names of messages that failed and that their source did not emit again."""
+    return [one.name for one in run.messages.values() if one.fails and one.emits <= 1 and one.dead is None]
+
+
+def _check_compared(laws: Sequence[Law]) -> None:
+    """Refuse a topology if a sink of it receives something and nothing of that can be compared."""
+    if chance := [law.label for law in laws if law.by_chance]:
+        raise PromiseBroken(
+            f"{', '.join(chance)}: which messages arrive differs between two runs without faults, so nothing can be "
+            "compared there: a component loses messages by chance, or emits for several and anchors to one; "
+            "--result FILE:FUNCTION compares the result, --sink BOLT another bolt"
+        )
+    if all(law.asks == NOTHING for law in laws):
+        raise PromiseBroken(
+            "nothing can be compared: no sink receives anything that stems from a message; --result FILE:FUNCTION "
+            "compares the result, --sink BOLT another bolt"
+        )
 
 
 def _dead_in(run: CheckedRun) -> frozenset[str]:

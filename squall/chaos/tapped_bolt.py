@@ -19,7 +19,10 @@ from squall.engine.api.component import BatchBolt
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.stream import Stream
 from squall.engine.api.tuple import Anchors, Source, Tuple
+from squall.engine.errors import FailedTuple
 from squall.engine.foreign.given_columns import values_of
+
+_ON_PURPOSE = "squall chaos: lost on purpose"
 
 
 def label_of(component: str, source: str, stream: str) -> str:
@@ -42,6 +45,7 @@ class TappedBolt(Around):
         self._labels: dict[Source, str] = {}
         """The way into the sink, as JSON."""
         self._log: LineLog | None = None
+        self._refused: set[str] = set()
 
     def __reduce__(self) -> Any:
         return TappedBolt, (self._inner, self._component, self._tapping, self._placed)
@@ -69,6 +73,10 @@ class TappedBolt(Around):
         if source is not None:
             keys = tup.values[-1]
             tup.values, tup._source = tup.values[:-1], source
+            if self._to_refuse((keys,)):
+                if collector:
+                    raise FailedTuple(_ON_PURPOSE)
+                return self._out._inner.fail(tup)
             self._record(source, (tup.values,), (keys,))
         if collector:
             self._out.begin(keys, collector[0])
@@ -83,10 +91,26 @@ class TappedBolt(Around):
         if source is not None:
             *columns, keys = batch.columns
             rows = Columns(tuple(columns), len(batch))
-            self._record(source, rows, keys)
+            fresh = self._to_refuse(keys)
+            refused = {row for row, of in enumerate(keys) if not fresh.isdisjoint([of] if isinstance(of, str) else of)}
+            # The bolt has these rows too, so that it counts rows as the engine does; the ledger has not.
+            collector.fail(list(refused), _ON_PURPOSE)
+            numbers = [row for row in range(len(keys)) if row not in refused]
+            self._record(source, map(rows.__getitem__, numbers), map(keys.__getitem__, numbers))
             batch = ColumnBatch(rows, source)
         self._out.begin(keys, collector)
         return self._inner.execute_batch(batch, self._out)
+
+    def _to_refuse(self, keys: Iterable[Keys]) -> set[str]:
+        """Return the messages whose tuples are to be lost here now: each at most once (`Tapping.refuse_every`)."""
+        every = self._tapping.refuse_every
+        if not every or self._log is None or isinstance(self._inner, AsyncBolt):
+            return set()
+        of = {key for some in keys for key in ([some] if isinstance(some, str) else some)}.difference(BY_CLOCK)
+        # Messages that `fail_every` does not fail.
+        fresh = {key for key in of if not key.startswith(ACKED_BY) and int(key, 16) % every == 1} - self._refused
+        self._refused |= fresh
+        return fresh
 
     def _without_field(self, source: Source) -> Source | None:
         """The source without the taps' field; None for ticks."""

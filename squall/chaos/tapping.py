@@ -41,6 +41,9 @@ class Tapping:
     """True if each task of a spout has message ids of its own, so that two may use the same id for two messages."""
     fail_every: int = 0
     """Turn the first ack of one message in this many into a failure, so that the spout emits it again; 0: never."""
+    refuse_every: int = 0
+    """Fail, at each sink, the first tuples that stem from one message in this many, before the sink has them: as if
+    they were lost on the way; 0: never."""
 
 
 def let_go(tapping: Tapping) -> None:

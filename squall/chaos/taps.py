@@ -35,6 +35,7 @@ from squall.engine.foreign.text import repr_of
 _ANY_TASK = frozenset({SHUFFLE, LOCAL_OR_SHUFFLE, PARTIAL_KEY, NONE})
 """Groupings that may give a tuple to another task each time."""
 _NAME_CHARACTERS = 80
+_BURST_SECS = 0.1
 _LOOK_SECS = 0.05
 """Between a spout's checks whether it was let go."""
 
@@ -98,6 +99,7 @@ class TappedSpout(Around):
         self._rate = (self._tapping.rates or {}).get(self._component)
         self._began = self._look_secs = time.monotonic()
         self._emitted = 0
+        self._in_burst = False
         self._failed: set[str] = set()
         self._let_go = False
         self._inner.open(conf, context, self._out)
@@ -120,7 +122,9 @@ class TappedSpout(Around):
         """How many emits its pace allows now."""
         now = time.monotonic()
         left = (now - self._began) * rate - self._emitted
-        return left if left > 0 or not self._is_let_go(now) else float("inf")
+        # In bursts: one by one, no batch would have two rows.
+        self._in_burst = left >= (1 if self._in_burst else max(1, rate * _BURST_SECS))
+        return left if self._in_burst else float("inf") if self._is_let_go(now) else 0
 
     def _is_let_go(self, now: float) -> bool:
         if not self._let_go and now >= self._look_secs:

@@ -132,7 +132,12 @@ def _observe(
     outcome = Outcome(time.monotonic())
     components = subject.topology.components
     bolts = [name for name, spec in components.items() if not spec.is_spout]
-    faults = draw(Places(list(map(str, view.assignment.workers)), list(components), bolts, STEMS_FROM))
+    workers, sink_workers = list(map(str, view.assignment.workers)), []
+    for worker, executors in zip(workers, view.assignment.executors, strict=True):
+        here = {executor.component for executor in executors}
+        if not here.isdisjoint(subject.sinks) and here.isdisjoint(components.keys() - set(bolts)):
+            sink_workers.append(worker)
+    faults = draw(Places(workers, list(components), bolts, STEMS_FROM, sink_workers))
     injector = Injector(cluster, faults, outcome.started_secs)
     outcome.injected = injector.injected
     daemons = DaemonWatch(cluster.run_dir, subject.nodes)

@@ -14,12 +14,13 @@ import click
 from squall import __version__
 from squall.chaos.mix import ALL, GROUPS, kinds_of
 from squall.chaos.proof import Proof
+from squall.chaos.result import PLACE, Result
 from squall.chaos.result_text import expected_text, seed_text, timeline_text, verdict_text
 from squall.chaos.tapping import Tapping
 from squall.chaos.taps import sinks_of, tap
 from squall.chaos.trial import SETTINGS, StoppedTrial, Subject
 from squall.cli.given.interrupts import Interrupts
-from squall.cli.given.loader import load_topology
+from squall.cli.given.loader import load_function, load_topology
 from squall.cli.given.settings import layers_of, settings_option
 from squall.cli.given.topology_target import target_options
 from squall.cli.shown.output import note, reserve_stdout, say, say_json
@@ -40,27 +41,32 @@ _NUMBER, _COUNT = click.IntRange(0, 2**63), click.IntRange(1, 1_000_000)
 @click.option("--mix", default=ALL, show_default=True, help=_MIX_HELP)
 @click.option("--sink", "sinks", multiple=True, metavar="BOLT",
               help="A sink to compare (default: each bolt that no other reads from).")
+@click.option("--result", metavar="FILE:FUNCTION",
+              help="A function of ARGS that reads the result back, to be the same after each run.")
 @settings_option
 @click.option("--only", type=_NUMBER, multiple=True, metavar="N",
               help="A fault of the seed, by its number: only those named are injected; 0: none.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 def chaos_command(
     target: str, app_dir: str | None, seed: int, seeds: int, duration: str, mix: str, sinks: tuple[str, ...],
-    settings: tuple[str, ...], only: tuple[int, ...], as_json: bool, arguments: tuple[str, ...],
+    result: str | None, settings: tuple[str, ...], only: tuple[int, ...], as_json: bool, arguments: tuple[str, ...],
 ) -> None:
     """Run the topology in FILE under random faults, and prove that nothing was lost.
 
     It runs twice without faults first, to learn what its sinks receive; then once for each seed, on a cluster of its
     own. What spouts emit and sinks receive is written down outside the engine, and compared by a program that shares
     nothing with it. Exit code 0: nothing was lost or invented, everything healed, a fault explains every death, nothing
-    is left behind; 1: one of these does not hold; 2: wrong use, or nothing
-    could be proved of the topology; 130: interrupted.
+    is left behind; 1: one of these does not hold, or nothing could be compared; 2: wrong use, or a spout by which
+    nothing can be proved; 130: interrupted. With --result, an ARG {} is a new directory for each run.
     """
     for_secs, kinds = parse_duration_secs(duration), kinds_of(mix)
     layers = layers_of(settings, SETTINGS)
     # From here on, users' code runs in this process and may print.
     out = reserve_stdout() if as_json else None
-    loaded = load_topology(target, list(arguments), app_dir)
+    with tempfile.TemporaryDirectory(prefix="squall-chaos-") as place:
+        given = [one if result is None else one.replace(PLACE, place) for one in arguments]
+        loaded = load_topology(target, given, app_dir)
+    read = None if result is None else load_function(result, app_dir)
     topology = loaded.topology
     config = layers.config(topology.config)
     check_workers(config.workers, 1)
@@ -69,12 +75,14 @@ def chaos_command(
     session = _Session(lambda text: (note if as_json else say)(*text.split("\n")), {
         "file": target, "seed": seed, "seeds": seeds, "for": duration, "mix": mix, "sink": list(subject.sinks),
         "set": [f"{name}={value}" for name, value in config.explicit().items()], "only": list(only),
-        "app-dir": [] if app_dir is None else [app_dir], "arguments": list(arguments),
+        "result": [] if result is None else [result], "app-dir": [] if app_dir is None else [app_dir],
+        "arguments": list(arguments),
     })  # fmt: skip
     directory = Path(tempfile.mkdtemp(prefix="squall-chaos-"))
     try:
         with Interrupts() as interrupts:
-            proof = Proof(subject, kinds, for_secs, directory, lambda: interrupts.count > 0)
+            compared = None if read is None else Result(loaded.build, read, arguments, directory)
+            proof = Proof(subject, kinds, for_secs, directory, lambda: interrupts.count > 0, compared)
             session.run(proof, range(seed, seed + seeds), only or None)
     except StoppedTrial:
         raise click.exceptions.Exit(interrupts.exit_code) from None
@@ -103,7 +111,7 @@ class _Session:
         expected = proof.learn()
         self.document["expected"] = {
             "messages": expected.messages, "secs": round(expected.secs, 3), "finite": expected.finite,
-            "asked": {law.label: law.asks for law in expected.laws},
+            "asked": {law.label: law.asks for law in expected.laws}, "not_shown": expected.not_shown,
         }  # fmt: skip
         self._tell(expected_text(self.document["expected"]))
         rows: list[dict[str, Any]] = self.document["seeds"]

@@ -14,6 +14,7 @@ import pytest
 from squall.chaos import checker
 from squall.chaos.checker import CheckedRun, Law, SeedVerdict, judge, learn, learn_source, read_run
 from squall.chaos.line_log import LineLog, digest
+from squall.chaos.proof import never_again
 
 SINK = "sink from words/default"
 COUNT = 20
@@ -251,7 +252,7 @@ def test_values_that_depend_on_replays_are_only_counted(tmp_path: Path) -> None:
 def test_a_source_that_does_not_replay_is_found(tmp_path: Path) -> None:
     run = Planted(tmp_path, "run")
     run.fail(3)
-    assert checker.never_again(run.read()) == ["lines[0] message 3"]
+    assert never_again(run.read()) == ["lines[0] message 3"]
 
 
 @pytest.mark.parametrize(("bad", "good"), [(0, 1), (2, 1), (1, 2)], ids=["lost", "repeated", "invented"])

@@ -16,8 +16,9 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -41,6 +42,8 @@ class Loaded:
     """The module of a file whose name workers do not know: it travels by value."""
     root: Path | None
     """The directory whose imported modules travel along; None if they are installed ones."""
+    build: Callable[[list[str]], Topology]
+    """Makes the topology anew, by these ARGS."""
 
 
 def load_topology(target: str, arguments: list[str], app_dir: str | None = None) -> Loaded:
@@ -48,8 +51,20 @@ def load_topology(target: str, arguments: list[str], app_dir: str | None = None)
     wanted = read_target(target, app_dir)
     extend_import_path(wanted.import_path)
     module = _import_script(wanted) if wanted.is_script else _import(wanted)
-    topology = _find(wanted, module, arguments)
-    return Loaded(topology, module if wanted.is_script else None, _root(wanted, module))
+    build = partial(_find, wanted, module)
+    return Loaded(build(arguments), module if wanted.is_script else None, _root(wanted, module), build)
+
+
+def load_function(target: str, app_dir: str | None = None) -> Callable[[list[str]], Any]:
+    """Load the function FILE:FUNCTION; it is called with ARGS, if it takes any. UsageError also for what it raises."""
+    wanted = read_target(target, app_dir)
+    extend_import_path(wanted.import_path)
+    module = _import_script(wanted) if wanted.is_script else _import(wanted)
+    function = vars(module).get(wanted.name)
+    if ":" not in target or not callable(function):
+        raise UsageError(f"{target!r} names no function; write FILE:FUNCTION, such as {wanted.label}:result")
+    takes = bool(inspect.signature(function).parameters)
+    return lambda arguments: _call(wanted, _file_of(module), function, arguments if takes else [])
 
 
 def _find(wanted: GivenTopology, module: ModuleType, arguments: list[str]) -> Topology:
