@@ -85,18 +85,15 @@ class Slow(Halves):
 class End(Bolt):
     """Keeps one message in ten for a while, so that there are always some that are not acked while later ones are.
 
-    With a ledger it writes each first half down: before it acks it, or, broken, only when it ends, so that a kill
-    at any time takes everything that was acked.
+    With a ledger it writes each first half down before it acks it.
     """
 
-    def __init__(self, ledger: str | None = None, acks_first: bool = False) -> None:
+    def __init__(self, ledger: str | None = None) -> None:
         self.ledger = ledger
-        self.acks_first = acks_first
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
         self.collector = collector
         self.held: list[tuple[float, Tuple]] = []
-        self.unwritten: list[int] = []
         self.log = None
         if self.ledger is not None:
             self.log = LineLog(f"{self.ledger}/sink-own-{os.getpid()}-{context.task_id}")
@@ -114,10 +111,7 @@ class End(Bolt):
 
     def done(self, tup: Tuple) -> None:
         if tup["half"] == 1:
-            if self.acks_first:
-                self.unwritten.append(tup["n"])
-            else:
-                self.write(tup["n"])
+            self.write(tup["n"])
         self.collector.ack(tup)
 
     def write(self, n: int) -> None:
@@ -126,8 +120,6 @@ class End(Bolt):
             self.log.append("in", "own ledger", [key], digest((n,)), time.monotonic_ns())
 
     def cleanup(self) -> None:
-        for n in self.unwritten:
-            self.write(n)
         if self.log is not None:
             self.log.close()
 
@@ -183,13 +175,11 @@ def let_init_repeat() -> None:
     Acker.init = init_twice  # type: ignore[method-assign]
 
 
-def topology(
-    highest: bool = False, halves: Halves | None = None, ledger: str | None = None, acks_first: bool = False
-) -> Topology:
+def topology(highest: bool = False, halves: Halves | None = None, ledger: str | None = None) -> Topology:
     builder = TopologyBuilder()
     builder.set_spout("numbers", Numbers(highest))
     builder.set_bolt("halves", halves or Halves(), parallelism=2).shuffle_grouping("numbers")
-    end = builder.set_bolt("end", End(ledger, acks_first), parallelism=2).fields_grouping("halves", "n")
+    end = builder.set_bolt("end", End(ledger), parallelism=2).fields_grouping("halves", "n")
     end.set_config(tick_tuple_freq_secs=0.05)
     return builder.build()
 

@@ -115,11 +115,6 @@ def test_a_position_that_is_the_highest_is_found(trial: Try) -> None:
     assert kinds(verdict) == {LOST}
 
 
-def test_a_sink_that_acks_before_it_writes_is_found(trial: Try, tmp_path: Path) -> None:
-    trial(chaos_parts.topology(ledger=str(tmp_path), acks_first=True))
-    assert kinds(of_own_ledger(tmp_path)) == {LOST, EARLY}
-
-
 def test_a_death_by_no_fault_is_found(trial: Try, tmp_path: Path) -> None:
     dies = chaos_parts.DiesOnce(str(tmp_path / "died"))
     outcome, verdict = trial(chaos_parts.topology(halves=dies), faults=leave_alone)
