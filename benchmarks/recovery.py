@@ -168,13 +168,13 @@ def measure_recovery(
             enough = job.stats().acked + 2000
             until(partial(has_acked, job, enough), job, "acks")
             time.sleep(rng.uniform(*between_secs))
-            victim = _pid(job, victims[number])
+            victim = pid_of(job, victims[number])
             killed_ns.append(time.monotonic_ns())
             # Not `cluster.inject`: it takes the way over Nimbus and the supervisor, 3 ms that are no part of recovery.
             os.kill(victim, signal.SIGKILL)
             slot, life = victims[number], 2 + number // _WORKERS
-            until(partial(_working_secs, job, slot, life), job, "the replacement at work")
-            working_secs.append((_working_secs(job, slot, life) or 0.0) - killed_ns[-1] / 1e9)
+            until(partial(worked_at_secs, job, slot, life), job, "the replacement at work")
+            working_secs.append((worked_at_secs(job, slot, life) or 0.0) - killed_ns[-1] / 1e9)
             if not batches:  # of batches, there may be nothing to replay
                 until(partial(_has_replayed, directory, killed_ns[-1]), job, "a replay")
         (directory / "enough").touch()
@@ -196,7 +196,7 @@ def _has_replayed(directory: Path, since_ns: int) -> bool:
     return bool(_noted(directory / "replays", since_ns, time.monotonic_ns()))
 
 
-def _pid(job: Job, slot: int) -> int:
+def pid_of(job: Job, slot: int) -> int:
     view = job.view()
     if view is None:
         raise ClusterError(f"topology {job.name!r} has no workers")
@@ -207,7 +207,7 @@ def has_acked(job: Job, count: int) -> bool:
     return job.stats().acked > count
 
 
-def _working_secs(job: Job, slot: int, incarnation: int) -> float | None:
+def worked_at_secs(job: Job, slot: int, incarnation: int) -> float | None:
     view = job.view()
     return None if view is None else view.working_secs(f"node-1:{6700 + slot}", incarnation)
 

@@ -180,6 +180,13 @@ class Config:
         _integer(4096),
         "length at which a worker's log is turned over: it becomes LOG.1, and the one that was LOG.3 is removed",
     )
+    warm_spare: bool = _setting(
+        True,
+        "squall.warm.spare",
+        _flag,
+        "each node keeps a process that has loaded the topology's code and becomes the worker when one dies; it takes "
+        "the memory of the code's imports",
+    )
     batch_tuples: int = _setting(
         64,
         "topology.producer.batch.size",

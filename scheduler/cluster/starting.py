@@ -102,8 +102,8 @@ def _check_what_runs(run_dir: RunDir, adopts: bool) -> bool:
         if time.monotonic() >= deadline:
             break
         time.sleep(_POLL_SECS)
-    # By now forking parents have ended with their supervisors; a stopped one ends when it is continued.
-    if adopts and kinds <= {RoleKind.WORKER, RoleKind.FORKING_PARENT}:
+    # By now forking parents have ended with their supervisors; a stopped one ends when it is continued, its spares too.
+    if adopts and kinds <= {RoleKind.WORKER, RoleKind.FORKING_PARENT, RoleKind.SPARE}:
         return True
     many = len(left) != 1
     raise UsageError(

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 _LINE_END = ord("\n")
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPERM})
+"""EPERM: memory that is sealed against growth is full (`scheduler.forking.spare`)."""
 
 
 ROTATE_BYTES = 64 << 20
@@ -40,9 +41,13 @@ class ProcessLog(io.RawIOBase):
 
     def __init__(self, fd: int, path: str | os.PathLike[str] | None = None, rotate_bytes: int = ROTATE_BYTES) -> None:
         self._fd = fd
+        self._left_out = 0
+        self.turn_over_at(path, rotate_bytes)
+
+    def turn_over_at(self, path: str | os.PathLike[str] | None, rotate_bytes: int) -> None:
+        """Take the file behind the descriptors for the log at `path` from now on."""
         self._path = None if path is None else Path(path)
         self._rotate_bytes = rotate_bytes
-        self._left_out = 0
 
     def writable(self) -> bool:
         return True
@@ -83,16 +88,16 @@ class ProcessLog(io.RawIOBase):
             os.close(log)
 
 
-def log_output(path: str | os.PathLike[str], rotate_bytes: int = ROTATE_BYTES) -> None:
-    """Send Python's stdout and stderr through a `ProcessLog`. Call it when both descriptors are the log at `path`.
+def log_output(path: str | os.PathLike[str] | None, rotate_bytes: int = ROTATE_BYTES) -> list[ProcessLog]:
+    """Send Python's stdout and stderr through a `ProcessLog` each, which are returned. Call it when both descriptors
+    are the log at `path`, or a file that is no log (None).
 
     A log is UTF-8, whatever the locale of the shell; a text that is not is written with escapes, so that no print
     raises.
     """
     # Line by line: a reader must find whole lines while the process runs, and after a kill.
+    logs = [ProcessLog(fd, path, rotate_bytes) for fd in (1, 2)]
     sys.stdout, sys.stderr = (
-        io.TextIOWrapper(
-            io.BufferedWriter(ProcessLog(fd, path, rotate_bytes)), "utf-8", "backslashreplace", line_buffering=True
-        )
-        for fd in (1, 2)
+        io.TextIOWrapper(io.BufferedWriter(log), "utf-8", "backslashreplace", line_buffering=True) for log in logs
     )
+    return logs

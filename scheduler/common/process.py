@@ -204,6 +204,11 @@ def die_with_parent() -> None:
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL, "tie a process to its parent")
 
 
+def outlive_parent() -> None:
+    """Take back `die_with_parent`."""
+    _prctl(PR_SET_PDEATHSIG, 0, "untie a process from its parent")
+
+
 def _prctl(option: int, value: int, purpose: str) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(option, value, 0, 0, 0) != 0:

@@ -43,6 +43,7 @@ class RoleKind(StrEnum):
     SUPERVISOR = "supervisor"
     FORKING_PARENT = "forking parent"
     WORKER = "worker"
+    SPARE = "spare"
 
 
 MODULES = {
@@ -51,7 +52,7 @@ MODULES = {
     RoleKind.SUPERVISOR: "squall.scheduler.supervisor.main",
     RoleKind.FORKING_PARENT: "squall.scheduler.forking.parent",
 }
-"""The module that each runs; a worker is forked by a forking parent."""
+"""The module that each runs; workers and spares are forked by a forking parent."""
 
 
 def interpreter(module: str) -> list[str]:
@@ -68,9 +69,9 @@ class Role(NamedTuple):
 
     kind: RoleKind
     name: str = ""
-    """Node of a supervisor or forking parent, node and port of a worker."""
+    """Node of a supervisor, forking parent or spare, node and port of a worker."""
     topology: str = ""
-    """Of a worker; cut if it is long."""
+    """Of a worker, and of a spare that has loaded its code; cut if it is long."""
 
 
 def find_command_line() -> None:

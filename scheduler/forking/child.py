@@ -91,16 +91,28 @@ def _exit_code(work: Callable[[], object]) -> int:
 
 
 def _redirect_output(log_path: str | os.PathLike[str], rotate_bytes: int) -> None:
+    log = open_log(log_path)
+    if log is not None:
+        output_to(log)
+        log_output(log_path, rotate_bytes)
+
+
+def open_log(log_path: str | os.PathLike[str]) -> int | None:
+    """Descriptor of a log; None if there is no room for it, say: that must not stop a worker, which writes to its
+    parent's output instead."""
     try:
         make_levels(os.path.dirname(log_path), 1)
-        log = os.open(log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        return os.open(log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     except OSError as error:
-        # A full disk must not stop a worker: it writes to its parent's output instead.
         sys.stderr.write(f"cannot open log {plain(log_path)}: {error.strerror}\n")
-        return
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    log_output(log_path, rotate_bytes)
+        return None
+
+
+def output_to(fd: int) -> None:
+    """Make a descriptor this process's stdout and stderr, and close it."""
+    os.dup2(fd, 1)
+    os.dup2(fd, 2)
+    os.close(fd)
 
 
 def _close_inherited_descriptors(pass_fds: Collection[int]) -> None:

@@ -1,11 +1,12 @@
-"""The forking parent: a process that has imported everything and only forks workers, and the frames that it exchanges
-with its supervisor.
+"""The forking parent: a process that has imported everything and only forks workers and their spares, and the frames
+that it exchanges with its supervisor.
 
 Guarantees
     * It has one thread (checked before every fork) and no ZeroMQ context, so a child begins in a sane process.
     * It never imports user code: a worker's imports and crashes stay in that worker.
+    * A worker whose topology has a spare that is loaded is that spare; any other is forked.
     * It reaps every child, and reports the exit status before it answers any later fork.
-    * When its supervisor dies it ends; its workers live on.
+    * When its supervisor dies it ends, and its spares with it; its workers live on.
     * Frames arrive whole and in order. Each is a 4-byte little-endian length and a msgpack struct.
 
 Relies on: being started by `scheduler.supervisor.forking_parent`, with one end of a blocking socket pair. The owner of
@@ -30,6 +31,7 @@ import signal
 import socket
 import struct
 import sys
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn
@@ -41,10 +43,11 @@ from squall.ipc.private import UMASK
 from squall.scheduler.common import process
 from squall.scheduler.common.daemon import log_to_stderr
 from squall.scheduler.common.log_output import ROTATE_BYTES
-from squall.scheduler.common.messages import Wire, WorkerBoot
+from squall.scheduler.common.messages import TopologyRecord, Wire, WorkerBoot
 from squall.scheduler.common.python_stacks import DUMP_SIGNAL
 from squall.scheduler.common.role import MODULES, Role, RoleKind, show_role
 from squall.scheduler.forking.child import fork, run_forked
+from squall.scheduler.forking.spare import Spare, SpareOutput
 
 PUBLIC_MODULE = "squall"
 PRELOADED_MODULES = ("zmq", "msgspec", "cloudpickle", "squall.scheduler.worker.main", PUBLIC_MODULE)
@@ -65,6 +68,30 @@ class ForkRequest(Wire, frozen=True, tag=True):
 
     boot: WorkerBoot
     entry: str
+
+
+class Warm(Wire, frozen=True, tag=True):
+    """Supervisor to forking parent: keep a spare of this topology, unless there is one. `loader` is "module:function";
+    the function takes run directory and topology, and returns what `entry` takes after the boot."""
+
+    run_dir: str
+    node: str
+    topology: TopologyRecord
+    loader: str
+    within_secs: float
+
+
+class DropSpare(Wire, frozen=True, tag=True):
+    """Supervisor to forking parent: end the spare of this topology, if there is one."""
+
+    topology_id: str
+
+
+class SpareEnded(Wire, frozen=True, tag=True):
+    """A spare is no more. No reason: it became a worker, or was not loaded yet when a worker was asked for."""
+
+    topology_id: str
+    reason: str
 
 
 class Forked(Wire, frozen=True, tag=True):
@@ -91,7 +118,8 @@ class ChildExited(Wire, frozen=True, tag=True):
     status: int
 
 
-ForkingParentFrame = ForkRequest | Forked | ForkRefused | ChildExited
+ForkingParentAnswer = Forked | ForkRefused | ChildExited | SpareEnded
+ForkingParentFrame = ForkRequest | Warm | DropSpare | ForkingParentAnswer
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(ForkingParentFrame)
@@ -156,6 +184,8 @@ class ForkingLoop:
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
+        self._spares: dict[str, Spare] = {}
+        """By the id of their topology."""
 
     def run(self) -> None:
         """Run until the supervisor closes its end. Thread: main."""
@@ -166,20 +196,58 @@ class ForkingLoop:
         signal.set_wakeup_fd(wake_out, warn_on_full_buffer=False)
         with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
             while True:
-                readable, _, _ = select.select([wake_in, self._socket.fileno()], [], [])
+                loading = {spare.fd: spare for spare in self._spares.values() if spare.deadline is not None}
+                readable, _, _ = select.select([wake_in, self._socket.fileno(), *loading], [], [], self._timeout())
+                for fd in loading.keys() & set(readable):
+                    loading[fd].hear()
+                self._end_overdue()
                 if wake_in in readable:
                     os.read(wake_in, 4096)
                     self._reap()
                 if self._socket.fileno() in readable:
                     frame = receive(self._socket)
-                    if isinstance(frame, ForkRequest):
-                        self._fork(frame)
+                    match frame:
+                        case ForkRequest():
+                            self._fork(frame)
+                        case Warm():
+                            self._warm(frame)
+                        case DropSpare(topology_id):
+                            if spare := self._spares.pop(topology_id, None):
+                                spare.kill()
+                                spare.close()
+
+    def _timeout(self) -> float | None:
+        deadlines = [spare.deadline for spare in self._spares.values() if spare.deadline is not None]
+        return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
+
+    def _end_overdue(self) -> None:
+        now = time.monotonic()
+        for spare in self._spares.values():
+            if spare.deadline is not None and now >= spare.deadline:
+                spare.error, spare.deadline = "it was not loaded in time", None
+                spare.kill()
+
+    def _warm(self, order: Warm) -> None:
+        topology_id = order.topology.id
+        if topology_id in self._spares:
+            return
+        try:
+            deadline = time.monotonic() + order.within_secs
+            self._spares[topology_id] = Spare(partial(_load, order), _take_over, deadline)
+        except (ClusterError, OSError) as error:
+            send(self._socket, SpareEnded(topology_id, str(error)))
 
     def _fork(self, request: ForkRequest) -> None:
         boot = request.boot
         self._reap()
+        spare = self._spares.pop(boot.topology.id, None)
         try:
-            pid = fork(lambda: run_child(boot, request.entry))
+            if spare is not None:
+                send(self._socket, SpareEnded(boot.topology.id, ""))
+            if spare is not None and spare.give(_ENCODER.encode(request)):
+                pid = spare.pid
+            else:
+                pid = fork(lambda: run_child(boot, request.entry))
         except ClusterError as error:
             send(self._socket, ForkRefused(boot.port, boot.incarnation, str(error)))
             return
@@ -189,7 +257,17 @@ class ForkingLoop:
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                send(self._socket, ChildExited(*ended))
+                self._tell_end(*ended)
+
+    def _tell_end(self, pid: int, status: int) -> None:
+        for topology_id, spare in self._spares.items():
+            if spare.pid == pid:
+                spare.hear()
+                spare.close()
+                del self._spares[topology_id]
+                send(self._socket, SpareEnded(topology_id, spare.error or process.describe_status(status)))
+                return
+        send(self._socket, ChildExited(pid, status))
 
 
 def run_child(boot: WorkerBoot, entry: str) -> NoReturn:
@@ -199,14 +277,40 @@ def run_child(boot: WorkerBoot, entry: str) -> NoReturn:
 
 
 def _run_entry(entry: str, boot: WorkerBoot) -> object:
+    _settle_in(Role(RoleKind.WORKER, f"{boot.node}:{boot.port}", boot.topology.name))
+    return _call(entry, boot)
+
+
+def _load(order: Warm) -> object:
+    """The first part of a spare's work."""
+    _settle_in(Role(RoleKind.SPARE, order.node))
+    loaded = _call(order.loader, order.run_dir, order.topology)
+    show_role(Role(RoleKind.SPARE, order.node, order.topology.name))
+    return loaded
+
+
+def _take_over(loaded: object, output: SpareOutput, word: bytes) -> object:
+    """The rest of it: be the worker."""
+    request = _DECODER.decode(word)
+    assert isinstance(request, ForkRequest)
+    boot = request.boot
+    output.move_to(boot.log_path, boot.topology.conf.get("log_rotate_bytes", ROTATE_BYTES))
     show_role(Role(RoleKind.WORKER, f"{boot.node}:{boot.port}", boot.topology.name))
+    return _call(request.entry, boot, loaded)
+
+
+def _settle_in(role: Role) -> None:
+    show_role(role)
     # SIGINT ends a worker as any other signal does. So a KeyboardInterrupt in a worker was raised by users' code.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     # A crash, as DUMP_SIGNAL does, writes the stacks of all threads to the worker's log.
     faulthandler.enable()
     faulthandler.register(DUMP_SIGNAL)
+
+
+def _call(entry: str, *arguments: object) -> object:
     module, _, function = entry.partition(":")
-    return getattr(importlib.import_module(module), function)(boot)
+    return getattr(importlib.import_module(module), function)(*arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -25,13 +25,25 @@ import zmq
 
 from squall.engine.errors import ClusterError
 from squall.ipc import hash_seed
-from squall.scheduler.common.messages import WorkerBoot
+from squall.scheduler.common.messages import TopologyRecord, WorkerBoot
 from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions
 from squall.scheduler.common.role import MODULES, RoleKind, interpreter
 from squall.scheduler.forking.child import ForkedModule, fork_module
-from squall.scheduler.forking.parent import LIMITED_WAIT, ChildExited, Forked, ForkRefused, ForkRequest, receive, send
+from squall.scheduler.forking.parent import (
+    LIMITED_WAIT,
+    ChildExited,
+    DropSpare,
+    ForkingParentAnswer,
+    ForkRequest,
+    Warm,
+    receive,
+    send,
+)
 
 WORKER_ENTRY = "squall.scheduler.worker.main:worker_main"
+WORKER_LOADER = "squall.scheduler.worker.main:load_topology"
+SPARE_LOAD_SECS = 60.0
+"""A spare that is not loaded by then hangs, or starves: it is killed."""
 _MODULE = MODULES[RoleKind.FORKING_PARENT]
 
 log = logging.getLogger(__name__)
@@ -43,7 +55,7 @@ class ForkingParentEnded(NamedTuple):
     reason: str
 
 
-ForkingParentEvent = Forked | ForkRefused | ChildExited | ForkingParentEnded
+ForkingParentEvent = ForkingParentAnswer | ForkingParentEnded
 
 
 class ForkingParent:
@@ -58,6 +70,8 @@ class ForkingParent:
         self._seed = seed
         self.entry = entry
         """"module:function" of what its children run."""
+        self.loader = WORKER_LOADER
+        """The same, of what its spares do first."""
         self._policy = RestartPolicy(RestartPolicyOptions(), rng)
         self._child: ForkedModule | subprocess.Popen[bytes]
         self._socket: socket.socket | None = None
@@ -85,12 +99,25 @@ class ForkingParent:
         """Ask for a worker; ClusterError if the forking parent cannot be asked."""
         if self._socket is None:
             raise ClusterError("the forking parent has died and is not back yet")
+        self._ask(self._socket, ForkRequest(boot, self.entry))
+
+    def warm(self, run_dir: str, topology: TopologyRecord) -> None:
+        """Ask for a spare, which `SpareEnded` ends. ClusterError if the forking parent cannot be asked."""
+        if self._socket is not None:
+            self._ask(self._socket, Warm(run_dir, self._node, topology, self.loader, SPARE_LOAD_SECS))
+
+    def drop_spare(self, topology_id: str) -> None:
+        """End a spare. ClusterError as above."""
+        if self._socket is not None:
+            self._ask(self._socket, DropSpare(topology_id))
+
+    def _ask(self, sock: socket.socket, order: ForkRequest | Warm | DropSpare) -> None:
         try:
-            send(self._socket, ForkRequest(boot, self.entry))
+            send(sock, order)
         except OSError as error:
             # Half a frame may have been sent, so the forking parent can decode nothing any more.
             self._child.kill()
-            raise ClusterError(f"cannot ask the forking parent for a worker: {error}") from error
+            raise ClusterError(f"cannot ask the forking parent: {error}") from error
 
     def events(self, now: float) -> list[ForkingParentEvent]:
         """New events, ends of workers last. After ForkingParentEnded a successor runs or is due."""
@@ -98,7 +125,7 @@ class ForkingParent:
         while self._socket is not None and self._poll.poll(0):
             try:
                 frame = receive(self._socket)
-                assert not isinstance(frame, ForkRequest)
+                assert not isinstance(frame, ForkRequest | Warm | DropSpare)
                 events.append(frame)
             except (EOFError, OSError, ValueError) as error:
                 events.append(ForkingParentEnded(str(error)))

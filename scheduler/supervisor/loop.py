@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import random
 import signal
 import time
 from collections import deque
@@ -39,12 +40,13 @@ from squall.scheduler.common.messages import (
 )
 from squall.scheduler.common.progress_watch import ProgressWatch
 from squall.scheduler.common.python_stacks import CRASH_SIGNALS
-from squall.scheduler.forking.parent import ChildExited, Forked, ForkRefused
+from squall.scheduler.forking.parent import ChildExited, Forked, ForkRefused, SpareEnded
 from squall.scheduler.records.worker_ledger import LedgerEntry
 from squall.scheduler.supervisor.decisions import Order
 from squall.scheduler.supervisor.dispatcher import Dispatcher, SupervisorParts
 from squall.scheduler.supervisor.forking_parent import ForkingParentEnded, ForkingParentEvent
 from squall.scheduler.supervisor.nimbus_link import Departure
+from squall.scheduler.supervisor.spares import Spares
 from squall.scheduler.supervisor.worker_life import SlotOptions, SlotState, WorkerRemains
 
 FRAMES_PER_TURN = 100
@@ -76,6 +78,7 @@ class SupervisorLoop:
         self._drain_secs = drain_secs
         self._asked_to_leave = False
         self._dispatcher = Dispatcher(parts)
+        self._spares = Spares(random.Random())
         self._presence = Presence(parts.run_dir.path)
         self._progress = ProgressWatch(2 * SWEEP_SECS)
         self._sweep_at = 0.0
@@ -230,7 +233,11 @@ class SupervisorLoop:
                 return self._supervisor.fork_refused(port, incarnation, error, now)
             case ChildExited(pid, status):
                 return self._exited(pid, status, now)
+            case SpareEnded(topology_id, reason):
+                self._spares.ended(topology_id, reason, now)
+                return []
             case ForkingParentEnded(reason):
+                self._spares.all_ended()
                 return self._supervisor.forking_parent_ended(f"the forking parent has ended: {reason}", now)
 
     def _watch_new(self, pid: int, started_ticks: int) -> None:
@@ -306,6 +313,7 @@ class SupervisorLoop:
                 continue
             possible[port] = work
         self._dispatcher.carry_out(self._supervisor.assign(possible, now, wanted.keep))
+        self._keep_spares(now)
 
     def _take_time(self, now: float) -> None:
         self._forking_parent.tick(now)
@@ -320,6 +328,7 @@ class SupervisorLoop:
             self._oom_kills.append(process.out_of_memory_kills())
             self._dispatcher.carry_out(self._supervisor.review())
             self._look_for_stuck(now)
+            self._keep_spares(now)
             if self._leave_at is None and self._presence.is_gone():
                 log.error("the run directory was removed: leaving")
                 self._leave(SlotOptions().stop_grace_secs)
@@ -332,6 +341,17 @@ class SupervisorLoop:
         if self._leave_at is None and self._departure is not None and self._departure.is_over(now, idle):
             log.info("the slots are empty: leaving" if idle else "leaving undrained: Nimbus has not emptied the slots")
             self._leave(SlotOptions().stop_grace_secs)
+
+    def _keep_spares(self, now: float) -> None:
+        due, gone = self._spares.look(self._supervisor.slots.values(), now)
+        try:
+            for topology_id in gone:
+                self._forking_parent.drop_spare(topology_id)
+            for topology in due:
+                self._forking_parent.warm(str(self._parts.run_dir.path), topology)
+        except ClusterError as error:
+            # It has been killed, and all its spares end.
+            log.warning("%s", error)
 
     def _forget_others(self) -> None:
         assignments = self._supervisor.assignments()

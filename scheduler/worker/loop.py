@@ -28,6 +28,7 @@ import zmq
 
 from squall.engine.api.config import Config
 from squall.engine.api.plan import ExecutorPlan, Plan
+from squall.engine.api.topology import Topology
 from squall.engine.api.user_metrics import UserMetrics
 from squall.engine.core.assemble import Assembler
 from squall.engine.core.closing import close_tasks
@@ -47,7 +48,14 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.common import blob, process, user_logging
 from squall.scheduler.common.code_store import CodeStore
 from squall.scheduler.common.environment import enter_surroundings
-from squall.scheduler.common.messages import Assignment, SetStatus, WorkerBoot, WorkerFailed, WorkerReady
+from squall.scheduler.common.messages import (
+    Assignment,
+    SetStatus,
+    TopologyRecord,
+    WorkerBoot,
+    WorkerFailed,
+    WorkerReady,
+)
 from squall.scheduler.records.failure_file import write_last_words
 from squall.scheduler.worker.lease import Lease
 from squall.scheduler.worker.own_faults import WorkerFaults
@@ -74,11 +82,21 @@ def plan_of(assignment: Assignment) -> Plan:
     return Plan(executors, [str(slot) for slot in assignment.workers])
 
 
+def load(run_dir: RunDir, record: TopologyRecord, spoil: Callable[[bytes], bytes] = bytes) -> Topology:
+    """Take on the submitter's surroundings, then load the code, which `spoil` may alter. ClusterError if that fails."""
+    enter_surroundings(run_dir, record)
+    code = spoil(CodeStore(run_dir.code).get(record.blob))
+    user_logging.begin_anew()
+    return blob.load(code, record.sys_path)
+
+
 class Worker:
     """One worker process. Thread: main; executors of blocking bolts have their own."""
 
-    def __init__(self, boot: WorkerBoot) -> None:
+    def __init__(self, boot: WorkerBoot, loaded: Topology | None = None) -> None:
+        """`loaded`: the topology, if its code is loaded already."""
         self._boot = boot
+        self._loaded = loaded
         self._name = f"{boot.node}:{boot.port}"
         self._run_dir = RunDir(boot.run_dir)
         self._config = Config(**boot.topology.conf)
@@ -131,10 +149,9 @@ class Worker:
         """Load the topology, open its tasks, tell the supervisor. Raises LeaseEnded."""
         boot = self._boot
         self._peers.update(boot.slot_index, boot.incarnation, True)
-        enter_surroundings(self._run_dir, boot.topology)
-        code = self._broken.code(CodeStore(self._run_dir.code).get(boot.topology.blob))
-        user_logging.begin_anew()
-        topology = blob.load(code, boot.topology.sys_path)
+        topology = self._loaded
+        if topology is None or self._broken.spoils_code():
+            topology = load(self._run_dir, boot.topology, self._broken.code)
         if isinstance(topology.logging, user_logging.UserLogging):
             topology.logging.apply()
         user_logging.apply_settings(self._config, topology=boot.topology.name, worker=self._name)

@@ -76,6 +76,10 @@ class WorkerFaults:
             code = code[: len(code) // 2]
         return code
 
+    def spoils_code(self) -> bool:
+        """Whether `code` gives something else."""
+        return next(self._of_start("load"), None) is not None
+
     def opening(self, task: int) -> None:
         """Called as if it were the first line of a task's `open` or `prepare`."""
         for fault in self._of_start("prepare"):
