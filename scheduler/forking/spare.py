@@ -91,7 +91,7 @@ class Spare:
         except BlockingIOError:
             return
         self.deadline = None
-        if said != _LOADED:
+        if said and said != _LOADED:
             self.error = said.decode(errors="replace")
 
     def give(self, word: bytes) -> bool:
@@ -110,8 +110,10 @@ class Spare:
     def kill(self) -> None:
         """Kill it, with what users' code has started."""
         process.send_signal_to_group(self.pid, signal.SIGKILL)
-        # It leads no group yet if it was just forked; it is not reaped yet, so its pid is its own.
-        os.kill(self.pid, signal.SIGKILL)
+        # It leads no group yet if it was just forked.
+        pidfd = process.open_pidfd(self.pid)
+        process.send_signal(pidfd, signal.SIGKILL)
+        os.close(pidfd)
 
     def close(self) -> None:
         self._socket.close()

@@ -82,21 +82,20 @@ def plan_of(assignment: Assignment) -> Plan:
     return Plan(executors, [str(slot) for slot in assignment.workers])
 
 
-def load(run_dir: RunDir, record: TopologyRecord, spoil: Callable[[bytes], bytes] = bytes) -> Topology:
-    """Take on the submitter's surroundings, then load the code, which `spoil` may alter. ClusterError if that fails."""
+def load(run_dir: RunDir, record: TopologyRecord, spoilt: bool = False) -> Topology:
+    """Take on the submitter's surroundings, then load the code, or what a fault has left of it. ClusterError if that
+    fails."""
     enter_surroundings(run_dir, record)
-    code = spoil(CodeStore(run_dir.code).get(record.blob))
+    code = CodeStore(run_dir.code).get(record.blob)
     user_logging.begin_anew()
-    return blob.load(code, record.sys_path)
+    return blob.load(code[: len(code) // 2] if spoilt else code, record.sys_path)
 
 
 class Worker:
     """One worker process. Thread: main; executors of blocking bolts have their own."""
 
-    def __init__(self, boot: WorkerBoot, loaded: Topology | None = None) -> None:
-        """`loaded`: the topology, if its code is loaded already."""
+    def __init__(self, boot: WorkerBoot) -> None:
         self._boot = boot
-        self._loaded = loaded
         self._name = f"{boot.node}:{boot.port}"
         self._run_dir = RunDir(boot.run_dir)
         self._config = Config(**boot.topology.conf)
@@ -145,13 +144,12 @@ class Worker:
 
     # ---- start ----
 
-    def open(self) -> None:
-        """Load the topology, open its tasks, tell the supervisor. Raises LeaseEnded."""
+    def open(self, loaded: Topology | None) -> None:
+        """Load the topology unless it is `loaded` already, open its tasks, tell the supervisor. Raises LeaseEnded."""
         boot = self._boot
         self._peers.update(boot.slot_index, boot.incarnation, True)
-        topology = self._loaded
-        if topology is None or self._broken.spoils_code():
-            topology = load(self._run_dir, boot.topology, self._broken.code)
+        spoilt = self._broken.spoils_code()
+        topology = loaded if loaded and not spoilt else load(self._run_dir, boot.topology, spoilt)
         if isinstance(topology.logging, user_logging.UserLogging):
             topology.logging.apply()
         user_logging.apply_settings(self._config, topology=boot.topology.name, worker=self._name)

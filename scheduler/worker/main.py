@@ -52,12 +52,12 @@ def worker_main(boot: WorkerBoot, loaded: Topology | None = None) -> int:
     if loaded is None:
         keep_freed_memory(os.environ)
     try:
-        worker = Worker(boot, loaded)
+        worker = Worker(boot)
     except Exception as error:
         _say_why(boot, error)
         raise
     try:
-        worker.open()
+        worker.open(loaded)
     except TaskCrashed as crash:
         worker.fail(str(crash), crash.traceback_text)
         worker.close()

@@ -69,16 +69,12 @@ class WorkerFaults:
 
     # ---- the start ----
 
-    def code(self, code: bytes) -> bytes:
-        """The code that the worker is given instead of this."""
-        for fault in self._of_start("load"):
-            self._note_hit(fault)
-            code = code[: len(code) // 2]
-        return code
-
     def spoils_code(self) -> bool:
-        """Whether `code` gives something else."""
-        return next(self._of_start("load"), None) is not None
+        """Return True if the worker is to be given half of its code."""
+        faults = list(self._of_start("load"))
+        for fault in faults:
+            self._note_hit(fault)
+        return bool(faults)
 
     def opening(self, task: int) -> None:
         """Called as if it were the first line of a task's `open` or `prepare`."""

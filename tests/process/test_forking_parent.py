@@ -15,12 +15,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 import zmq
 
 from squall.scheduler.common import process
 from squall.scheduler.common.messages import Assignment, SlotRef, TopologyRecord, WorkerBoot
-from squall.scheduler.forking.parent import ChildExited, Forked
+from squall.scheduler.common.role import Role, RoleKind, role_of
+from squall.scheduler.forking.parent import ChildExited, Forked, SpareEnded
+from squall.scheduler.supervisor import forking_parent
 from squall.scheduler.supervisor.forking_parent import ForkingParent
 from tests.process.cli import ROOT
 from tests.process.waiting import wait_for
@@ -63,6 +66,7 @@ class Parent:
             self.client = ForkingParent(zmq.Poller(), "node-1", "", random.Random(1), 0.0, 7)
         self.forked: list[Forked] = []
         self.exited: dict[int, int] = {}
+        self.spares_ended: list[str] = []
 
     def hear(self) -> None:
         for event in self.client.events(time.monotonic()):
@@ -70,6 +74,8 @@ class Parent:
                 self.forked.append(event)
             elif isinstance(event, ChildExited):
                 self.exited[event.pid] = event.status
+            elif isinstance(event, SpareEnded):
+                self.spares_ended.append(event.reason)
             else:
                 pytest.fail(str(event))
 
@@ -78,6 +84,15 @@ class Parent:
         self.client.entry = f"tests.process.worker_entries:{name}"
         self.client.request_fork(boot)
         return wait_for("the worker", lambda: self.hear() or (self.forked and self.forked.pop()))
+
+    def warm(self, boot: WorkerBoot) -> int:
+        """Have it make a spare; the spare's pid once it is loaded."""
+        self.client.loader = "tests.process.worker_entries:loader"
+        self.client.warm(boot.run_dir, boot.topology)
+        role = Role(RoleKind.SPARE, boot.node, boot.topology.name)
+        return wait_for("the spare", lambda: next(
+            (pid for pid in children_of(self.client.pid) if role_of(psutil.Process(pid)) == role), 0
+        ))
 
     def end_of(self, child: Forked) -> str:
         """Wait for the exit event of a child; how it ended."""
@@ -121,12 +136,16 @@ def test_how_a_child_ends(parent: Parent, tmp_path: Path, name: str, text: str, 
     assert log in (tmp_path / "log").read_text()
 
 
-def test_a_child_looks_like_a_fresh_process(parent: Parent, tmp_path: Path) -> None:
+@pytest.mark.parametrize("from_spare", [False, True])
+def test_a_child_looks_like_a_fresh_process(parent: Parent, tmp_path: Path, from_spare: bool) -> None:
     log = tmp_path / "log"
     log.write_text("earlier incarnation\n")
-    assert parent.end_of(parent.fork(boot(log, port=6711), "describer")) == "exited with code 0"
-    first, facts_line = log.read_text().splitlines()
-    assert first == "earlier incarnation"
+    spare = parent.warm(boot(log)) if from_spare else 0
+    child = parent.fork(boot(log, port=6711), "describer")
+    assert parent.end_of(child) == "exited with code 0"
+    *before, facts_line = log.read_text().splitlines()
+    assert before == ["earlier incarnation", "loaded words"][:1 + from_spare]
+    assert (child.pid == spare) == from_spare
     assert json.loads(facts_line) == {
         "fds": {"0": "/dev/null", "1": str(log), "2": str(log)},
         "lowest_free_fd": 3,
@@ -136,6 +155,7 @@ def test_a_child_looks_like_a_fresh_process(parent: Parent, tmp_path: Path) -> N
         "port": 6711,
         "imported_here": True,
         "preloaded": True,
+        "loaded": "code" if from_spare else "",
     }
 
 
@@ -158,11 +178,33 @@ def test_the_group_is_killed_after_its_leader(parent: Parent, tmp_path: Path) ->
     os.close(pidfd)
 
 
-def test_a_boot_larger_than_the_sockets_buffer_arrives(parent: Parent, tmp_path: Path) -> None:
+@pytest.mark.parametrize("from_spare", [False, True])
+def test_a_boot_larger_than_the_sockets_buffer_arrives(parent: Parent, tmp_path: Path, from_spare: bool) -> None:
+    """A spare cannot take it, and is killed."""
     small = boot(tmp_path / "log")
+    spare = parent.warm(small) if from_spare else 0
     big = msgspec.structs.replace(small.topology, conf={f"key {n}": "x" * 1000 for n in range(2000)})
     child = parent.fork(msgspec.structs.replace(small, topology=big), "code_5")
     assert parent.end_of(child) == "exited with code 5"
+    assert child.pid != spare
+    wait_for("the end of the spare", lambda: not children_of(parent.client.pid))
+
+
+def test_a_spare_that_hangs_is_killed(parent: Parent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forking_parent, "SPARE_LOAD_SECS", 0.3)
+    parent.client.loader = "tests.process.worker_entries:hanging_loader"
+    parent.client.warm("", boot(tmp_path / "log").topology)
+    told = len(parent.spares_ended)
+    wait_for("word of its end", lambda: parent.hear() or parent.spares_ended[told:] == ["it was not loaded in time"])
+    assert not children_of(parent.client.pid)
+
+
+def test_a_stopped_spare_is_not_waited_for(parent: Parent, tmp_path: Path) -> None:
+    pid = parent.warm(boot(tmp_path / "log"))
+    psutil.Process(pid).suspend()
+    wait_for("it to stand still", lambda: process.is_stopped(pid))
+    assert parent.end_of(parent.fork(boot(tmp_path / "log"), "code_5")) == "exited with code 5"
+    wait_for("its end", lambda: not is_alive(pid))
 
 
 def test_what_topologies_import_is_there_before_a_worker_is_forked() -> None:

@@ -46,17 +46,19 @@ def test_ps_lists_every_process(cluster: Standing) -> None:
     def seen() -> list[tuple[str, str | None, int | None, str | None]]:
         return [(row["role"], row["node"], row["port"], row["topology"]) for row in cluster.json("ps")["processes"]]
 
+    spare = ("spare", "node-1", None, "words")
+    wait_for("the spare", lambda: spare in seen())
     assert seen() == [
         ("keeper", None, None, None), ("nimbus", None, None, None), ("supervisor", "node-1", None, None),
         ("forking parent", "node-1", None, None), ("worker", "node-1", 6700, "words"),
-        ("worker", "node-1", 6701, "words"),
+        ("worker", "node-1", 6701, "words"), spare,
     ]
     workers = {row["worker"]: row["pid"] for row in cluster.described("words")["workers"]}
     assert {port: pid_of(cluster, port) for port in (6700, 6701)} == {
         6700: workers["node-1:6700"], 6701: workers["node-1:6701"],
     }
     table = cluster.ok("ps")
-    assert len(table.splitlines()) == 7
+    assert len(table.splitlines()) == 8
     assert str(workers["node-1:6700"]) in table
     with cluster.keeper_held():
         cluster.nimbus().kill()

@@ -8,13 +8,23 @@ import signal
 import subprocess
 import sys
 
-from squall.scheduler.common.messages import WorkerBoot
+from squall.scheduler.common.messages import TopologyRecord, WorkerBoot
 
 WAIT_SECS = 150.0
 """No test worker lives longer, whatever goes wrong."""
 
 IMPORTED_BY = os.getpid()
 """Stands for user code: nobody but a worker imports this module."""
+
+
+def loader(run_dir: str, topology: TopologyRecord) -> str:
+    """What a spare does first."""
+    print("loaded", topology.name)
+    return "code"
+
+
+def hanging_loader(run_dir: str, topology: TopologyRecord) -> None:
+    signal.pause()
 
 
 def sleeper(boot: WorkerBoot) -> int:
@@ -43,7 +53,7 @@ def sys_exiter(boot: WorkerBoot) -> int:
     sys.exit("no way")
 
 
-def describer(boot: WorkerBoot) -> int:
+def describer(boot: WorkerBoot, loaded: str = "") -> int:
     """Print what kind of process this is."""
     fds = {int(fd): os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if int(fd) < 3}
     listing = os.open("/", os.O_RDONLY)
@@ -58,6 +68,7 @@ def describer(boot: WorkerBoot) -> int:
         "port": boot.port,
         "imported_here": os.getpid() == IMPORTED_BY,
         "preloaded": "zmq" in sys.modules,
+        "loaded": loaded,
     }
     print(json.dumps(facts))
     return 0
