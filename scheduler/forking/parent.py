@@ -31,7 +31,6 @@ import signal
 import socket
 import struct
 import sys
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn
@@ -70,21 +69,14 @@ class ForkRequest(Wire, frozen=True, tag=True):
     entry: str
 
 
-class Warm(Wire, frozen=True, tag=True):
-    """Supervisor to forking parent: keep a spare of this topology, unless there is one. `loader` is "module:function";
-    the function takes run directory and topology, and returns what `entry` takes after the boot."""
+class KeepSpares(Wire, frozen=True, tag=True):
+    """Supervisor to forking parent: have a spare of each of these topologies, and no other. `loader` is
+    "module:function"; the function takes run directory and topology, and returns what `entry` takes after the boot."""
 
     run_dir: str
     node: str
-    topology: TopologyRecord
+    topologies: list[TopologyRecord]
     loader: str
-    within_secs: float
-
-
-class DropSpare(Wire, frozen=True, tag=True):
-    """Supervisor to forking parent: end the spare of this topology, if there is one."""
-
-    topology_id: str
 
 
 class SpareEnded(Wire, frozen=True, tag=True):
@@ -119,7 +111,7 @@ class ChildExited(Wire, frozen=True, tag=True):
 
 
 ForkingParentAnswer = Forked | ForkRefused | ChildExited | SpareEnded
-ForkingParentFrame = ForkRequest | Warm | DropSpare | ForkingParentAnswer
+ForkingParentFrame = ForkRequest | KeepSpares | ForkingParentAnswer
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(ForkingParentFrame)
@@ -196,58 +188,37 @@ class ForkingLoop:
         signal.set_wakeup_fd(wake_out, warn_on_full_buffer=False)
         with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
             while True:
-                loading = {spare.fd: spare for spare in self._spares.values() if spare.deadline is not None}
-                readable, _, _ = select.select([wake_in, self._socket.fileno(), *loading], [], [], self._timeout())
-                for fd in loading.keys() & set(readable):
-                    loading[fd].hear()
-                self._end_overdue()
+                readable, _, _ = select.select([wake_in, self._socket.fileno()], [], [])
                 if wake_in in readable:
                     os.read(wake_in, 4096)
                     self._reap()
                 if self._socket.fileno() in readable:
                     frame = receive(self._socket)
-                    match frame:
-                        case ForkRequest():
-                            self._fork(frame)
-                        case Warm():
-                            self._warm(frame)
-                        case DropSpare(topology_id):
-                            if spare := self._spares.pop(topology_id, None):
-                                spare.kill()
-                                spare.close()
+                    if isinstance(frame, ForkRequest):
+                        self._fork(frame)
+                    elif isinstance(frame, KeepSpares):
+                        self._keep_spares(frame)
 
-    def _timeout(self) -> float | None:
-        deadlines = [spare.deadline for spare in self._spares.values() if spare.deadline is not None]
-        return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
-
-    def _end_overdue(self) -> None:
-        now = time.monotonic()
-        for spare in self._spares.values():
-            if spare.deadline is not None and now >= spare.deadline:
-                spare.error, spare.deadline = "it was not loaded in time", None
-                spare.kill()
-
-    def _warm(self, order: Warm) -> None:
-        topology_id = order.topology.id
-        if topology_id in self._spares:
-            return
-        try:
-            deadline = time.monotonic() + order.within_secs
-            self._spares[topology_id] = Spare(partial(_load, order), _take_over, deadline)
-        except (ClusterError, OSError) as error:
-            send(self._socket, SpareEnded(topology_id, str(error)))
+    def _keep_spares(self, order: KeepSpares) -> None:
+        self._reap()
+        wanted = {topology.id: topology for topology in order.topologies}
+        for topology_id in self._spares.keys() - wanted.keys():
+            self._spares.pop(topology_id).kill()
+        for topology_id in wanted.keys() - self._spares.keys():
+            try:
+                self._spares[topology_id] = Spare(partial(_load, order, wanted[topology_id]), _take_over)
+            except (ClusterError, OSError) as error:
+                send(self._socket, SpareEnded(topology_id, str(error)))
 
     def _fork(self, request: ForkRequest) -> None:
         boot = request.boot
         self._reap()
         spare = self._spares.pop(boot.topology.id, None)
+        if spare is not None:
+            send(self._socket, SpareEnded(boot.topology.id, ""))
         try:
-            if spare is not None:
-                send(self._socket, SpareEnded(boot.topology.id, ""))
-            if spare is not None and spare.give(_ENCODER.encode(request)):
-                pid = spare.pid
-            else:
-                pid = fork(lambda: run_child(boot, request.entry))
+            taken = spare is not None and spare.give(_ENCODER.encode(request))
+            pid = spare.pid if spare is not None and taken else fork(lambda: run_child(boot, request.entry))
         except ClusterError as error:
             send(self._socket, ForkRefused(boot.port, boot.incarnation, str(error)))
             return
@@ -262,10 +233,8 @@ class ForkingLoop:
     def _tell_end(self, pid: int, status: int) -> None:
         for topology_id, spare in self._spares.items():
             if spare.pid == pid:
-                spare.hear()
-                spare.close()
                 del self._spares[topology_id]
-                send(self._socket, SpareEnded(topology_id, spare.error or process.describe_status(status)))
+                send(self._socket, SpareEnded(topology_id, spare.why_ended(status)))
                 return
         send(self._socket, ChildExited(pid, status))
 
@@ -281,11 +250,11 @@ def _run_entry(entry: str, boot: WorkerBoot) -> object:
     return _call(entry, boot)
 
 
-def _load(order: Warm) -> object:
+def _load(order: KeepSpares, topology: TopologyRecord) -> object:
     """The first part of a spare's work."""
     _settle_in(Role(RoleKind.SPARE, order.node))
-    loaded = _call(order.loader, order.run_dir, order.topology)
-    show_role(Role(RoleKind.SPARE, order.node, order.topology.name))
+    loaded = _call(order.loader, order.run_dir, topology)
+    show_role(Role(RoleKind.SPARE, order.node, topology.name))
     return loaded
 
 

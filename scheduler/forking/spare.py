@@ -2,13 +2,13 @@
 the rest. It cannot be forked from, because users' modules have started threads: it does the rest itself, once.
 
 Guarantees
-    * Its parent never waits for it. One that does not come to the end of its first part in time is killed.
-    * It ends with its parent until it is given its work, even if users' code hangs; then it is a child like any.
-    * What is printed meanwhile is kept in memory, up to `OUTPUT_BYTES`, and is first in the log of its work.
+    * Its parent never waits for it.
+    * It ends with its parent until it has its word, even if users' code hangs; then it is a child like any other.
+    * It is killed by SIGALRM if the first part takes longer than `LOAD_SECS`.
+    * What it prints is kept in memory, up to `OUTPUT_BYTES`, until it has its word: then it comes first in its log.
 
-Relies on: both ends of the socket being closed in all other processes (`run_forked` does so).
-
-The word is one packet: a boot that does not fit into the socket's buffer is refused, and its worker forked.
+Relies on: other processes not keeping copies of its socket (`run_forked` closes them). The word is one packet: one that
+does not fit into the socket's buffer is refused.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ import os
 import signal
 import socket
 from collections.abc import Callable
-from typing import Any, NoReturn
+from functools import partial
+from typing import Any
 
 from squall.engine.foreign.text import text_of_error
 from squall.scheduler.common import process
 from squall.scheduler.common.log_output import log_output
 from squall.scheduler.forking.child import EXIT_EXCEPTION, fork, open_log, output_to, run_forked
 
+LOAD_SECS = 60
 OUTPUT_BYTES = 1 << 20
 _TEXT_BYTES = 2000
 """The most that is told of an error."""
@@ -37,7 +39,6 @@ class SpareOutput:
     """The standard output of a spare. Process: the spare."""
 
     def __init__(self) -> None:
-        self._parents = os.dup(2)
         held = os.memfd_create("squall-spare", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.truncate(held, OUTPUT_BYTES)
         fcntl.fcntl(held, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)
@@ -46,101 +47,74 @@ class SpareOutput:
         self._logs = log_output(None)
 
     def move_to(self, path: str, rotate_bytes: int) -> None:
-        """Send all output, and what was kept, to a log."""
+        """Send all output, and what was kept, to a log. If that cannot be opened, the memory takes it as before."""
         held, log = os.dup(1), open_log(path)
-        output_to(self._parents if log is None else log)
         if log is not None:
-            os.close(self._parents)
+            output_to(log)
             for each in self._logs:
                 each.turn_over_at(path, rotate_bytes)
-        kept = os.pread(held, os.lseek(held, 0, os.SEEK_CUR), 0)
+            self._logs[0].write(os.pread(held, os.lseek(held, 0, os.SEEK_CUR), 0))
         os.close(held)
-        if kept:
-            self._logs[0].write(kept)
 
 
 class Spare:
     """The parent's side of a spare."""
 
-    def __init__(
-        self, first: Callable[[], Any], rest: Callable[[Any, SpareOutput, bytes], object], deadline_secs: float
-    ) -> None:
+    def __init__(self, first: Callable[[], Any], rest: Callable[[Any, SpareOutput, bytes], object]) -> None:
         """Fork one, which calls `first` and, with its result and the word, `rest`. ClusterError if the fork fails."""
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            try:
-                self.pid = fork(lambda: _be_spare(theirs, first, rest))
-            except BaseException:
-                self._socket.close()
-                raise
+            self.pid = fork(lambda: run_forked(partial(_work, theirs, first, rest), None, (theirs.fileno(),)))
         self._socket.setblocking(False)
-        self.deadline: float | None = deadline_secs
-        """When its first part has to be done; None once it is."""
-        self.error = ""
-        """Why it ends, in its own words."""
-
-    @property
-    def fd(self) -> int:
-        """Readable when `hear` has something."""
-        return self._socket.fileno()
-
-    def hear(self) -> None:
-        """Take in what it says."""
-        try:
-            said = self._socket.recv(_PACKET_BYTES)
-        except BlockingIOError:
-            return
-        self.deadline = None
-        if said and said != _LOADED:
-            self.error = said.decode(errors="replace")
 
     def give(self, word: bytes) -> bool:
-        """Give it its work, and forget it. False if it cannot take any: then it is killed."""
-        self.hear()
+        """Give it its word. False if it cannot take any: then it is killed."""
         try:
-            taken = self.deadline is None and not self.error and not process.is_stopped(self.pid)
-            taken = taken and self._socket.send(word) == len(word)
+            if self._said() == _LOADED and not process.is_stopped(self.pid):
+                self._socket.send(word)
+                return True
         except OSError:
-            taken = False
-        if not taken:
-            self.kill()
-        self.close()
-        return taken
+            pass
+        self.kill()
+        return False
 
     def kill(self) -> None:
         """Kill it, with what users' code has started."""
         process.send_signal_to_group(self.pid, signal.SIGKILL)
-        # It leads no group yet if it was just forked.
-        pidfd = process.open_pidfd(self.pid)
-        process.send_signal(pidfd, signal.SIGKILL)
-        os.close(pidfd)
-
-    def close(self) -> None:
+        # If it leads no group yet, the end of file ends it.
         self._socket.close()
 
+    def why_ended(self, status: int) -> str:
+        """Why it has ended: its own words, or its exit status."""
+        return self._said().strip(_LOADED).decode(errors="replace") or process.describe_status(status)
 
-def _be_spare(
-    sock: socket.socket, first: Callable[[], Any], rest: Callable[[Any, SpareOutput, bytes], object]
-) -> NoReturn:
-    """Be the spare. Does not return."""
-
-    def work() -> object:
-        process.die_with_parent()
-        output = SpareOutput()
+    def _said(self) -> bytes:
         try:
-            result = first()
-        except BaseException as error:  # users' code
-            sock.send(text_of_error(error).encode(errors="replace")[:_TEXT_BYTES])
-            return EXIT_EXCEPTION
-        # Or else the collection when the worker is ready takes most of the time that was saved.
-        gc.collect()
-        gc.freeze()
-        sock.send(_LOADED)
-        word = sock.recv(_PACKET_BYTES)
-        if not word:
-            return 0
-        process.outlive_parent()
-        sock.close()
-        return rest(result, output, word)
+            return self._socket.recv(_PACKET_BYTES)
+        except BlockingIOError:
+            return b""
 
-    run_forked(work, None, pass_fds=(sock.fileno(),))
+
+def _work(
+    sock: socket.socket, first: Callable[[], Any], rest: Callable[[Any, SpareOutput, bytes], object]
+) -> object:
+    """Be the spare; returns its exit code."""
+    process.die_with_parent()
+    output = SpareOutput()
+    signal.alarm(LOAD_SECS)
+    try:
+        result = first()
+    except BaseException as error:  # users' code
+        sock.send(text_of_error(error).encode(errors="replace")[:_TEXT_BYTES])
+        return EXIT_EXCEPTION
+    signal.alarm(0)
+    # Or else the collection when the worker is ready takes a good part of the time that was saved.
+    gc.collect()
+    gc.freeze()
+    sock.send(_LOADED)
+    word = sock.recv(_PACKET_BYTES)
+    sock.close()
+    if not word:
+        return 0
+    process.outlive_parent()
+    return rest(result, output, word)

@@ -32,18 +32,15 @@ from squall.scheduler.forking.child import ForkedModule, fork_module
 from squall.scheduler.forking.parent import (
     LIMITED_WAIT,
     ChildExited,
-    DropSpare,
     ForkingParentAnswer,
     ForkRequest,
-    Warm,
+    KeepSpares,
     receive,
     send,
 )
 
 WORKER_ENTRY = "squall.scheduler.worker.main:worker_main"
-WORKER_LOADER = "squall.scheduler.worker.main:load_topology"
-SPARE_LOAD_SECS = 60.0
-"""A spare that is not loaded by then hangs, or starves: it is killed."""
+WORKER_LOADER = "squall.scheduler.worker.loop:load"
 _MODULE = MODULES[RoleKind.FORKING_PARENT]
 
 log = logging.getLogger(__name__)
@@ -101,17 +98,12 @@ class ForkingParent:
             raise ClusterError("the forking parent has died and is not back yet")
         self._ask(self._socket, ForkRequest(boot, self.entry))
 
-    def warm(self, run_dir: str, topology: TopologyRecord) -> None:
-        """Ask for a spare, which `SpareEnded` ends. ClusterError if the forking parent cannot be asked."""
+    def keep_spares(self, run_dir: str, topologies: list[TopologyRecord]) -> None:
+        """Ask for a spare of each of these topologies, and no other. ClusterError if it cannot be asked."""
         if self._socket is not None:
-            self._ask(self._socket, Warm(run_dir, self._node, topology, self.loader, SPARE_LOAD_SECS))
+            self._ask(self._socket, KeepSpares(run_dir, self._node, topologies, self.loader))
 
-    def drop_spare(self, topology_id: str) -> None:
-        """End a spare. ClusterError as above."""
-        if self._socket is not None:
-            self._ask(self._socket, DropSpare(topology_id))
-
-    def _ask(self, sock: socket.socket, order: ForkRequest | Warm | DropSpare) -> None:
+    def _ask(self, sock: socket.socket, order: ForkRequest | KeepSpares) -> None:
         try:
             send(sock, order)
         except OSError as error:
@@ -125,7 +117,7 @@ class ForkingParent:
         while self._socket is not None and self._poll.poll(0):
             try:
                 frame = receive(self._socket)
-                assert not isinstance(frame, ForkRequest | Warm | DropSpare)
+                assert not isinstance(frame, ForkRequest | KeepSpares)
                 events.append(frame)
             except (EOFError, OSError, ValueError) as error:
                 events.append(ForkingParentEnded(str(error)))

@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import random
 import signal
 import time
 from collections import deque
@@ -78,7 +77,7 @@ class SupervisorLoop:
         self._drain_secs = drain_secs
         self._asked_to_leave = False
         self._dispatcher = Dispatcher(parts)
-        self._spares = Spares(random.Random())
+        self._spares = Spares()
         self._presence = Presence(parts.run_dir.path)
         self._progress = ProgressWatch(2 * SWEEP_SECS)
         self._sweep_at = 0.0
@@ -343,12 +342,10 @@ class SupervisorLoop:
             self._leave(SlotOptions().stop_grace_secs)
 
     def _keep_spares(self, now: float) -> None:
-        due, gone = self._spares.look(self._supervisor.slots.values(), now)
+        topologies = self._spares.look(self._supervisor.slots.values(), now)
         try:
-            for topology_id in gone:
-                self._forking_parent.drop_spare(topology_id)
-            for topology in due:
-                self._forking_parent.warm(str(self._parts.run_dir.path), topology)
+            if topologies is not None:
+                self._forking_parent.keep_spares(str(self._parts.run_dir.path), topologies)
         except ClusterError as error:
             # It has been killed, and all its spares end.
             log.warning("%s", error)

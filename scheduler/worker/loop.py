@@ -82,11 +82,11 @@ def plan_of(assignment: Assignment) -> Plan:
     return Plan(executors, [str(slot) for slot in assignment.workers])
 
 
-def load(run_dir: RunDir, record: TopologyRecord, spoilt: bool = False) -> Topology:
+def load(run_dir: str, record: TopologyRecord, spoilt: bool = False) -> Topology:
     """Take on the submitter's surroundings, then load the code, or what a fault has left of it. ClusterError if that
-    fails."""
-    enter_surroundings(run_dir, record)
-    code = CodeStore(run_dir.code).get(record.blob)
+    fails. Called by a worker or, long before, by the spare that becomes one."""
+    enter_surroundings(RunDir(run_dir), record)
+    code = CodeStore(RunDir(run_dir).code).get(record.blob)
     user_logging.begin_anew()
     return blob.load(code[: len(code) // 2] if spoilt else code, record.sys_path)
 
@@ -149,7 +149,7 @@ class Worker:
         boot = self._boot
         self._peers.update(boot.slot_index, boot.incarnation, True)
         spoilt = self._broken.spoils_code()
-        topology = loaded if loaded and not spoilt else load(self._run_dir, boot.topology, spoilt)
+        topology = loaded if loaded and not spoilt else load(boot.run_dir, boot.topology, spoilt)
         if isinstance(topology.logging, user_logging.UserLogging):
             topology.logging.apply()
         user_logging.apply_settings(self._config, topology=boot.topology.name, worker=self._name)

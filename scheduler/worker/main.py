@@ -1,5 +1,4 @@
-"""The entry points of a worker process: one loads the topology's code, the other opens a worker, runs its loop, and
-reports why it ends. In a spare the first is called long before the second.
+"""The entry point of a worker process: opens a worker, runs its loop, and reports why it ends.
 
 Guarantees: an error that ends it is told to the supervisor first; the exit code says whether it was told to stop.
 
@@ -19,9 +18,9 @@ from squall.engine.errors import SquallError
 from squall.engine.foreign.text import text_of_error, traceback_of
 from squall.ipc.control import ControlClient
 from squall.ipc.rundir import RunDir
-from squall.scheduler.common.messages import TopologyRecord, WorkerBoot, WorkerFailed
+from squall.scheduler.common.messages import WorkerBoot, WorkerFailed
 from squall.scheduler.worker.lease import LeaseEnded
-from squall.scheduler.worker.loop import EXIT_CRASHED, Worker, load
+from squall.scheduler.worker.loop import EXIT_CRASHED, Worker
 
 
 def _internal(error: BaseException) -> str:
@@ -41,16 +40,9 @@ def _say_why(boot: WorkerBoot, error: BaseException) -> None:
     control.close()
 
 
-def load_topology(run_dir: str, topology: TopologyRecord) -> Topology:
-    """Entry point of a spare: take on the submitter's surroundings, load the code. ClusterError if that fails."""
-    keep_freed_memory(os.environ)
-    return load(RunDir(run_dir), topology)
-
-
 def worker_main(boot: WorkerBoot, loaded: Topology | None = None) -> int:
     """Entry point after the fork, or of a spare that has `loaded` the topology; the exit code."""
-    if loaded is None:
-        keep_freed_memory(os.environ)
+    keep_freed_memory(os.environ)
     try:
         worker = Worker(boot)
     except Exception as error:

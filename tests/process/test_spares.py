@@ -141,8 +141,8 @@ def test_a_module_that_fails_in_a_spare_harms_nothing(
     with running(tmp_path, monkeypatch, in_spare) as run:
         if reason:
             log = run.cluster.run_dir.daemon_log("supervisor-node-1")
-            wait_for("word of it", lambda: f"{run.job.id} has no spare worker" in log.read_text())
-            (line,) = [line for line in log.read_text().splitlines() if "has no spare worker" in line]
+            wait_for("word of it", lambda: f"{run.job.id} has no spare," in log.read_text())
+            (line,) = [line for line in log.read_text().splitlines() if "has no spare" in line]
             assert line.endswith(reason)
         else:
             hung = wait_for("a spare that hangs", lambda: run.spares(""))

@@ -10,6 +10,6 @@ from squall.testing import waiting
 T = TypeVar("T")
 
 
-def wait_for(what: str, condition: Callable[[], T], timeout_secs: float = 20.0) -> T:
+def wait_for(what: str, condition: Callable[[], T], timeout_secs: float = 100.0) -> T:
     """As that of the test kit, but more patient: what starts these processes may be a small machine with much to do."""
     return waiting.wait_for(what, condition, timeout_secs)
