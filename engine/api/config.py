@@ -184,8 +184,7 @@ class Config:
         True,
         "squall.warm.spare",
         _flag,
-        "each node keeps a process that has loaded the topology's code and becomes the worker when one dies; it takes "
-        "the memory of the code's imports",
+        "each node keeps a process that has loaded the topology's code, and becomes the worker when one dies",
     )
     batch_tuples: int = _setting(
         64,

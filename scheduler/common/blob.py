@@ -21,7 +21,11 @@ from squall.engine.api.functions import OfFunction
 from squall.engine.api.topology import ComponentSpec, Topology
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import message_of, text_of_error
-from squall.scheduler.common.environment import extend_import_path
+from squall.ipc.rundir import RunDir
+from squall.scheduler.common import user_logging
+from squall.scheduler.common.code_store import CodeStore
+from squall.scheduler.common.environment import enter_surroundings, extend_import_path
+from squall.scheduler.common.messages import TopologyRecord
 
 
 def dump(topology: Topology, by_value: ModuleType | None = None) -> bytes:
@@ -34,6 +38,15 @@ def dump(topology: Topology, by_value: ModuleType | None = None) -> bytes:
             raise
         except BaseException as error:  # users' code, as the tasks' methods are
             raise UsageError(_explain(topology, error)) from error
+
+
+def load_code(run_dir: str, record: TopologyRecord, spoilt: bool = False) -> Topology:
+    """Take on the submitter's surroundings, then load the topology, from half of its code if a fault has `spoilt` it.
+    ClusterError if that fails. Called by a worker or, long before, by the spare that becomes one."""
+    enter_surroundings(RunDir(run_dir), record)
+    code = CodeStore(RunDir(run_dir).code).get(record.blob)
+    user_logging.begin_anew()
+    return load(code[: len(code) // 2] if spoilt else code, record.sys_path)
 
 
 def load(data: bytes, sys_path: list[str]) -> Topology:

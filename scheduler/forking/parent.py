@@ -110,8 +110,8 @@ class ChildExited(Wire, frozen=True, tag=True):
     status: int
 
 
-ForkingParentAnswer = Forked | ForkRefused | ChildExited | SpareEnded
-ForkingParentFrame = ForkRequest | KeepSpares | ForkingParentAnswer
+Answer = Forked | ForkRefused | ChildExited | SpareEnded
+ForkingParentFrame = ForkRequest | KeepSpares | Answer
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(ForkingParentFrame)
@@ -260,8 +260,7 @@ def _load(order: KeepSpares, topology: TopologyRecord) -> object:
 
 def _take_over(loaded: object, output: SpareOutput, word: bytes) -> object:
     """The rest of it: be the worker."""
-    request = _DECODER.decode(word)
-    assert isinstance(request, ForkRequest)
+    request = msgspec.msgpack.decode(word, type=ForkRequest)
     boot = request.boot
     output.move_to(boot.log_path, boot.topology.conf.get("log_rotate_bytes", ROTATE_BYTES))
     show_role(Role(RoleKind.WORKER, f"{boot.node}:{boot.port}", boot.topology.name))

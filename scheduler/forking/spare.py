@@ -13,6 +13,7 @@ does not fit into the socket's buffer is refused.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import gc
 import os
@@ -29,9 +30,8 @@ from squall.scheduler.forking.child import EXIT_EXCEPTION, fork, open_log, outpu
 
 LOAD_SECS = 60
 OUTPUT_BYTES = 1 << 20
-_TEXT_BYTES = 2000
-"""The most that is told of an error."""
-_PACKET_BYTES = 1 << 20
+_TEXT_BYTES, _PACKET_BYTES = 2000, 1 << 20
+"""The most that is told of an error, and that is read at once."""
 _LOADED = b"\0"
 
 
@@ -69,12 +69,10 @@ class Spare:
 
     def give(self, word: bytes) -> bool:
         """Give it its word. False if it cannot take any: then it is killed."""
-        try:
-            if self._said() == _LOADED and not process.is_stopped(self.pid):
+        with contextlib.suppress(OSError):  # it is not loaded yet, it has ended, or the word is too long
+            if self._socket.recv(_PACKET_BYTES) == _LOADED and not process.is_stopped(self.pid):
                 self._socket.send(word)
                 return True
-        except OSError:
-            pass
         self.kill()
         return False
 
@@ -86,13 +84,10 @@ class Spare:
 
     def why_ended(self, status: int) -> str:
         """Why it has ended: its own words, or its exit status."""
-        return self._said().strip(_LOADED).decode(errors="replace") or process.describe_status(status)
-
-    def _said(self) -> bytes:
-        try:
-            return self._socket.recv(_PACKET_BYTES)
-        except BlockingIOError:
-            return b""
+        with contextlib.suppress(BlockingIOError):  # a process that users' code has forked holds the other end
+            if said := self._socket.recv(_PACKET_BYTES).strip(_LOADED):
+                return said.decode(errors="replace")
+        return process.describe_status(status)
 
 
 def _work(

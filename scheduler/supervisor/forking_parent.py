@@ -29,18 +29,10 @@ from squall.scheduler.common.messages import TopologyRecord, WorkerBoot
 from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions
 from squall.scheduler.common.role import MODULES, RoleKind, interpreter
 from squall.scheduler.forking.child import ForkedModule, fork_module
-from squall.scheduler.forking.parent import (
-    LIMITED_WAIT,
-    ChildExited,
-    ForkingParentAnswer,
-    ForkRequest,
-    KeepSpares,
-    receive,
-    send,
-)
+from squall.scheduler.forking.parent import LIMITED_WAIT, Answer, ChildExited, ForkRequest, KeepSpares, receive, send
 
 WORKER_ENTRY = "squall.scheduler.worker.main:worker_main"
-WORKER_LOADER = "squall.scheduler.worker.loop:load"
+WORKER_LOADER = "squall.scheduler.common.blob:load_code"
 _MODULE = MODULES[RoleKind.FORKING_PARENT]
 
 log = logging.getLogger(__name__)
@@ -52,7 +44,7 @@ class ForkingParentEnded(NamedTuple):
     reason: str
 
 
-ForkingParentEvent = ForkingParentAnswer | ForkingParentEnded
+ForkingParentEvent = Answer | ForkingParentEnded
 
 
 class ForkingParent:

@@ -44,7 +44,7 @@ class Spares:
         held = {record.id: record for _, record in works}
         restless = {
             record.id for slot, record in works
-            if slot.state is not SlotState.RUNNING or slot.work is not slot.target or not record.conf.get("warm_spare")
+            if slot.state is not SlotState.RUNNING or not record.conf.get("warm_spare")
         }
         self._ready_since = {each: self._ready_since.get(each, now) for each in held.keys() - restless}
         self._failures = {each: failed for each, failed in self._failures.items() if each in held}

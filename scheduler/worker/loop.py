@@ -46,16 +46,7 @@ from squall.ipc.line_file import append_line
 from squall.ipc.metric_file import MetricFile
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import blob, process, user_logging
-from squall.scheduler.common.code_store import CodeStore
-from squall.scheduler.common.environment import enter_surroundings
-from squall.scheduler.common.messages import (
-    Assignment,
-    SetStatus,
-    TopologyRecord,
-    WorkerBoot,
-    WorkerFailed,
-    WorkerReady,
-)
+from squall.scheduler.common.messages import Assignment, SetStatus, WorkerBoot, WorkerFailed, WorkerReady
 from squall.scheduler.records.failure_file import write_last_words
 from squall.scheduler.worker.lease import Lease
 from squall.scheduler.worker.own_faults import WorkerFaults
@@ -80,15 +71,6 @@ def plan_of(assignment: Assignment) -> Plan:
         [ExecutorPlan(e.component, e.first_task, e.last_task) for e in worker] for worker in assignment.executors
     ]
     return Plan(executors, [str(slot) for slot in assignment.workers])
-
-
-def load(run_dir: str, record: TopologyRecord, spoilt: bool = False) -> Topology:
-    """Take on the submitter's surroundings, then load the code, or what a fault has left of it. ClusterError if that
-    fails. Called by a worker or, long before, by the spare that becomes one."""
-    enter_surroundings(RunDir(run_dir), record)
-    code = CodeStore(RunDir(run_dir).code).get(record.blob)
-    user_logging.begin_anew()
-    return blob.load(code[: len(code) // 2] if spoilt else code, record.sys_path)
 
 
 class Worker:
@@ -149,7 +131,7 @@ class Worker:
         boot = self._boot
         self._peers.update(boot.slot_index, boot.incarnation, True)
         spoilt = self._broken.spoils_code()
-        topology = loaded if loaded and not spoilt else load(boot.run_dir, boot.topology, spoilt)
+        topology = loaded if loaded and not spoilt else blob.load_code(boot.run_dir, boot.topology, spoilt)
         if isinstance(topology.logging, user_logging.UserLogging):
             topology.logging.apply()
         user_logging.apply_settings(self._config, topology=boot.topology.name, worker=self._name)

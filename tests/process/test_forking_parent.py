@@ -175,24 +175,15 @@ def test_the_group_is_killed_after_its_leader(parent: Parent, tmp_path: Path) ->
     os.close(pidfd)
 
 
-@pytest.mark.parametrize("from_spare", [False, True])
-def test_a_boot_larger_than_the_sockets_buffer_arrives(parent: Parent, tmp_path: Path, from_spare: bool) -> None:
+def test_a_boot_larger_than_the_sockets_buffer_arrives(parent: Parent, tmp_path: Path) -> None:
     """A spare cannot take it, and is killed."""
     small = boot(tmp_path / "log")
-    spare = parent.warm(small) if from_spare else 0
+    spare = parent.warm(small)
     big = msgspec.structs.replace(small.topology, conf={f"key {n}": "x" * 1000 for n in range(2000)})
     child = parent.fork(msgspec.structs.replace(small, topology=big), "code_5")
     assert parent.end_of(child) == "exited with code 5"
     assert child.pid != spare
     wait_for("the end of the spare", lambda: not children_of(parent.client.pid))
-
-
-def test_a_stopped_spare_is_not_waited_for(parent: Parent, tmp_path: Path) -> None:
-    pid = parent.warm(boot(tmp_path / "log"))
-    psutil.Process(pid).suspend()
-    wait_for("it to stand still", lambda: process.is_stopped(pid))
-    assert parent.end_of(parent.fork(boot(tmp_path / "log"), "code_5")) == "exited with code 5"
-    wait_for("its end", lambda: not is_alive(pid))
 
 
 def test_what_topologies_import_is_there_before_a_worker_is_forked() -> None:
