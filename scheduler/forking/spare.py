@@ -53,7 +53,8 @@ class SpareOutput:
             output_to(log)
             for each in self._logs:
                 each.turn_over_at(path, rotate_bytes)
-            self._logs[0].write(os.pread(held, os.lseek(held, 0, os.SEEK_CUR), 0))
+            if kept := os.pread(held, os.lseek(held, 0, os.SEEK_CUR), 0):
+                self._logs[0].write(kept)
         os.close(held)
 
 

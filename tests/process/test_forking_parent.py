@@ -81,9 +81,9 @@ class Parent:
         self.client.request_fork(boot)
         return wait_for("the worker", lambda: self.hear() or (self.forked and self.forked.pop()))
 
-    def warm(self, boot: WorkerBoot) -> int:
+    def warm(self, boot: WorkerBoot, loader: str = "tests.process.worker_entries:loader") -> int:
         """Have it make a spare; the spare's pid once it is loaded."""
-        self.client.loader = "tests.process.worker_entries:loader"
+        self.client.loader = loader
         self.client.keep_spares(boot.run_dir, [boot.topology])
         role = Role(RoleKind.SPARE, boot.node, boot.topology.name)
         return wait_for("the spare", lambda: next(
@@ -132,16 +132,26 @@ def test_how_a_child_ends(parent: Parent, tmp_path: Path, name: str, text: str, 
     assert log in (tmp_path / "log").read_text()
 
 
-@pytest.mark.parametrize("from_spare", [False, True])
-def test_a_child_looks_like_a_fresh_process(parent: Parent, tmp_path: Path, from_spare: bool) -> None:
+@pytest.mark.parametrize(
+    ("loader", "printed", "loaded"),
+    [
+        ("", [], ""),
+        ("tests.process.worker_entries:loader", ["loaded words in time"], "code"),
+        ("operator:is_", [], False),
+    ],
+)
+def test_a_child_looks_like_a_fresh_process(
+    parent: Parent, tmp_path: Path, loader: str, printed: list[str], loaded: object
+) -> None:
+    """Also one that was a spare."""
     log = tmp_path / "log"
     log.write_text("earlier incarnation\n")
-    spare = parent.warm(boot(log)) if from_spare else 0
+    spare = parent.warm(boot(log), loader) if loader else 0
     child = parent.fork(boot(log, port=6711), "describer")
     assert parent.end_of(child) == "exited with code 0"
     *before, facts_line = log.read_text().splitlines()
-    assert before == ["earlier incarnation", "loaded words in time"][:1 + from_spare]
-    assert (child.pid == spare) == from_spare
+    assert before == ["earlier incarnation", *printed]
+    assert child.pid == spare or not loader
     assert json.loads(facts_line) == {
         "fds": {"0": "/dev/null", "1": str(log), "2": str(log)},
         "lowest_free_fd": 3,
@@ -151,7 +161,7 @@ def test_a_child_looks_like_a_fresh_process(parent: Parent, tmp_path: Path, from
         "port": 6711,
         "imported_here": True,
         "preloaded": True,
-        "loaded": "code" if from_spare else "",
+        "loaded": loaded,
         "time_left": 0.0,
     }
 

@@ -25,7 +25,8 @@ def workers(cluster: Standing) -> list[int]:
 
 
 def submit(cluster: Standing, workers_wanted: int = 2) -> list[int]:
-    cluster.ok("submit", ENDLESS, "--name", "one", "--workers", str(workers_wanted))
+    # Processes are counted, and a spare comes later.
+    cluster.ok("submit", ENDLESS, "--name", "one", "--workers", str(workers_wanted), "--set", "warm_spare=false")
     return wait_for("the workers", lambda: len(found := workers(cluster)) == workers_wanted and found)
 
 
