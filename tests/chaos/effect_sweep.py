@@ -152,6 +152,11 @@ class Sweep(Scene):
 
     # ---- judging ----
 
+    def _processes(self) -> int:
+        """Spares, which come later, are not counted."""
+        roles = map(role_of, processes_of(self.run_dir))
+        return sum(role is None or role.kind is not RoleKind.SPARE for role in roles)
+
     def await_whole(self) -> None:
         """Every daemon is back, one worker is in each slot of the numbers, nobody else lives, numbers flow."""
         if not any(role_of(each) == Role(RoleKind.KEEPER) for each in processes_of(self.run_dir)):
@@ -161,7 +166,7 @@ class Sweep(Scene):
             self.up()
         wait_for("the node", self._registered)
         self.running()
-        wait_for("as many processes as there should be", lambda: len(processes_of(self.run_dir)) == DAEMONS + WORKERS)
+        wait_for("as many processes as there should be", lambda: self._processes() == DAEMONS + WORKERS)
         wait_for("as many sockets", lambda: len(self.sockets()) == WORKERS)
         before = len(self.acked())
         wait_for("more acks", lambda: len(self.acked()) > before)
