@@ -124,7 +124,8 @@ class OpenMessages:
 
     def hold(self, message_id: Any, values: Any) -> None:
         """Hold a message that the spout emitted and that must not go out at once (`Attempts.held_back`)."""
-        self.replays += self.attempts.again([key_of(message_id, values)])
+        key = key_of(message_id, values)
+        self.replays += 1 if self.attempts.is_buried(key, values) else self.attempts.again([key])
         self.fate.held.append(Held(message_id, values))
 
     def bury(self, message_id: Any, values: Any, failure: Failure) -> None:

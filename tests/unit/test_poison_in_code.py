@@ -211,7 +211,7 @@ def law(rig: Rig) -> tuple[int, int]:
     """Attempts, and those of them that failed; each is in one column, whatever became of its emit."""
     ((_, task),) = rig.core.spout_tasks.values()
     task.count_emits()
-    acked, failed, dead, abandoned, emitted, _ = task.stats.account
+    acked, failed, dead, abandoned, _, emitted, _ = task.stats.account
     assert emitted == acked + failed + dead + abandoned + len(task.pending)
     return emitted, failed
 

@@ -14,6 +14,7 @@ import zmq
 
 from squall.engine.errors import ClusterError
 from squall.ipc.board import DEAD, READY, STARTING, STOPPED, Board, SlotCell
+from squall.ipc.control import NotStarted
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
 from squall.scheduler.common.python_stacks import log_size, python_stack, stack_in
@@ -116,13 +117,19 @@ def test_a_dead_process_that_nobody_has_reaped_has_ended(child: subprocess.Popen
 
 
 @pytest.mark.parametrize("cell", [
-    SlotCell(0, 0, 0), SlotCell(1, STARTING, 0), SlotCell(1, DEAD, 0), SlotCell(1, READY, os.getpid(), 1),
+    SlotCell(1, DEAD, 0), SlotCell(1, READY, os.getpid(), 1),
     SlotCell(1, STOPPED, os.getpid(), process.start_time_ticks(os.getpid())),
 ])
 def test_a_fault_for_a_worker_that_is_not_there_is_an_error(cell: SlotCell, group_signals: list[int]) -> None:
     with pytest.raises(ClusterError, match="worker node-1:6700 is not there now"):
         living("node-1:6700", cell)
     assert group_signals == []
+
+
+@pytest.mark.parametrize("cell", [SlotCell(0, 0, 0), SlotCell(1, STARTING, 0)])
+def test_a_fault_for_a_worker_that_is_to_start_may_be_asked_for_again(cell: SlotCell) -> None:
+    with pytest.raises(NotStarted, match="worker node-1:6700 has not been started yet"):
+        living("node-1:6700", cell)
 
 
 def test_a_fault_reaches_the_worker_of_the_board(child: subprocess.Popen[bytes], tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from squall.engine.api.config import Config
-from squall.engine.report.account import EMITTED, TRACKED
+from squall.engine.report.account import EMITTED, REPLAYED, TRACKED
 from squall.ipc.board import READY, SLOT_PROGRESS, SLOT_QUIET, Board
 from squall.ipc.control import ControlServer, Incoming, NoAnswer
 from squall.ipc.rundir import RunDir
@@ -102,7 +102,7 @@ def test_before_an_emit_shows_in_the_account() -> None:
     assert quiet == [1]
     spout.feed("x", id=1)
     rig.settle()
-    assert seen == [(EMITTED, 0), (TRACKED, 0)]
+    assert seen == [(REPLAYED, 0), (EMITTED, 0), (TRACKED, 0)]
     quiet[0] = 1
     rig.settle()
     assert quiet == [1]
