@@ -172,7 +172,10 @@ class Proof:
                 "after every start, such as the place of a record in its source"
             )
         if self._result is not None and not finite:
-            raise UsageError("--result is for a source that ends: the runs of any other have different results")
+            raise UsageError(
+                f"--result is for a source that ends, and this one did not within {self._for_secs:g} s without faults: "
+                "make its input shorter, or --for longer"
+            )
         for reference, seen in ((first, outcome), (second, again)):
             verdict = judge(reference, laws)
             if problems := problems_of(seen, verdict):

@@ -23,6 +23,7 @@ from squall.engine.errors import FailedTuple
 from squall.engine.foreign.given_columns import values_of
 
 _ON_PURPOSE = "squall chaos: lost on purpose"
+_LOST_SECS = 0.2
 
 
 def label_of(component: str, source: str, stream: str) -> str:
@@ -45,7 +46,8 @@ class TappedBolt(Around):
         self._labels: dict[Source, str] = {}
         """The way into the sink, as JSON."""
         self._log: LineLog | None = None
-        self._refused: set[str] = set()
+        self._refused: dict[str, float] = {}
+        """Message -> until when its tuples are lost on purpose, in seconds of the monotonic clock."""
 
     def __reduce__(self) -> Any:
         return TappedBolt, (self._inner, self._component, self._tapping, self._placed)
@@ -102,15 +104,16 @@ class TappedBolt(Around):
         return self._inner.execute_batch(batch, self._out)
 
     def _to_refuse(self, keys: Iterable[Keys]) -> set[str]:
-        """Return the messages whose tuples are to be lost here now: each at most once (`Tapping.refuse_every`)."""
+        """Return the messages whose tuples are to be lost here now (`Tapping.refuse_every`). All that arrive with the
+        first are lost with it: also tuples that were made from other messages, and anchored to this one by mistake."""
         every = self._tapping.refuse_every
         if not every or self._log is None or isinstance(self._inner, AsyncBolt):
             return set()
         of = {key for some in keys for key in ([some] if isinstance(some, str) else some)}.difference(BY_CLOCK)
         # Messages that `fail_every` does not fail.
-        fresh = {key for key in of if not key.startswith(ACKED_BY) and int(key, 16) % every == 1} - self._refused
-        self._refused |= fresh
-        return fresh
+        chosen = [key for key in of if not key.startswith(ACKED_BY) and int(key, 16) % every == 1]
+        now = time.monotonic()
+        return {key for key in chosen if now < self._refused.setdefault(key, now + _LOST_SECS)}
 
     def _without_field(self, source: Source) -> Source | None:
         """The source without the taps' field; None for ticks."""

@@ -42,8 +42,8 @@ class Tapping:
     fail_every: int = 0
     """Turn the first ack of one message in this many into a failure, so that the spout emits it again; 0: never."""
     refuse_every: int = 0
-    """Fail, at each sink, the first tuples that stem from one message in this many, before the sink has them: as if
-    they were lost on the way; 0: never."""
+    """Fail, at each sink, what stems from one message in this many, before the sink has it and for a fifth of a second
+    from the first tuple on: as if it were lost on the way; 0: never."""
 
 
 def let_go(tapping: Tapping) -> None:
