@@ -234,6 +234,8 @@ class ForkingLoop:
         for topology_id, spare in self._spares.items():
             if spare.pid == pid:
                 del self._spares[topology_id]
+                # Users' code may have started processes.
+                process.send_signal_to_group(pid, signal.SIGKILL)
                 send(self._socket, SpareEnded(topology_id, spare.why_ended(status)))
                 return
         send(self._socket, ChildExited(pid, status))
