@@ -308,7 +308,7 @@ class Emitter:
         )
         return ComponentError(
             f"{self.component}[{self.task}] called {call}, {', '.join(map(repr_of, given))}); arguments after the "
-            f"{call.rpartition(' ')[2].rpartition('(')[2]} need their names: write {call}, {meant})"
+            f"{call.rpartition(' ')[2].rpartition('(')[2]} need their names: write {meant}"
         )
 
     def count_batch(self, stream: str, rows: int) -> None:

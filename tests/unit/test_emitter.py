@@ -67,15 +67,15 @@ def test_wrong_emits_of_a_bolt(wrong: Any, named: str, basic: bool, subscribed: 
     ("who", "wrong", "named"),
     [
         ("bolt", lambda it, tup: it.emit((1,), "to"), "bolt-1[2] called emit(values, 'to'); arguments"),
-        ("bolt", lambda it, tup: it.emit((1,), "new", anchors=tup), "their names: write emit(values, stream='new')"),
-        ("bolt", lambda it, tup: it.emit((1,), tup), "write emit(values, anchors=...)"),
-        ("bolt", lambda it, tup: it.emit_direct(7, (1,), tup, "to"), "(task, values, anchors=..., stream='to')"),
+        ("bolt", lambda it, tup: it.emit((1,), "new", anchors=tup), "their names: write stream='new'"),
+        ("bolt", lambda it, tup: it.emit((1,), tup), "write anchors=..."),
+        ("bolt", lambda it, tup: it.emit_direct(7, (1,), tup, "to"), "write anchors=..., stream='to'"),
         ("bolt", lambda it, tup: it.emit((1,), anchor=tup), "BoltCollector.emit() got an unexpected keyword argument"),
-        ("spout", lambda it, _: it.emit((1,), 5), "write emit(values, message_id=5)"),
-        ("spout", lambda it, _: it.emit((1,), "id"), "write emit(values, message_id='id')"),
-        ("spout", lambda it, _: it.emit((1,), "pair"), "write emit(values, stream='pair')"),
-        ("spout", lambda it, _: it.emit_batch(([1],), [5]), "write emit_batch(columns, message_ids=...)"),
-        ("spout", lambda it, _: it.give_up((1,), 5, "why", "to"), "(values, message_id, why, stream='to')"),
+        ("spout", lambda it, _: it.emit((1,), 5), "write message_id=5"),
+        ("spout", lambda it, _: it.emit((1,), "id"), "write message_id='id'"),
+        ("spout", lambda it, _: it.emit((1,), "pair"), "write stream='pair'"),
+        ("spout", lambda it, _: it.emit_batch(([1],), [5]), "write message_ids=..."),
+        ("spout", lambda it, _: it.give_up((1,), 5, "why", "to"), "write stream='to'"),
     ],
 )
 def test_what_follows_the_values_has_a_name(who: str, wrong: Any, named: str) -> None:
