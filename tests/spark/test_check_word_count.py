@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 TEXTS = {
     "a.txt": "self self other\n\n  naïve\u2028words here\u00a0too \x1c and\x85more \n" + "filler line\n" * 12,
-    "c.txt": "\n".join(f"word{index} self" for index in range(40)),
+    "c.txt": "".join(f"word{index} self\n" for index in range(40)),
 }
 Rows = list[dict[str, Any]]
 Check = Callable[[], tuple[bool, list[str]]]
