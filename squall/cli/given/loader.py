@@ -48,23 +48,26 @@ class Loaded:
 
 def load_topology(target: str, arguments: list[str], app_dir: str | None = None) -> Loaded:
     """Load the topology that a command names."""
-    wanted = read_target(target, app_dir)
-    extend_import_path(wanted.import_path)
-    module = _import_script(wanted) if wanted.is_script else _import(wanted)
+    wanted, module = _module_of(target, app_dir)
     build = partial(_find, wanted, module)
     return Loaded(build(arguments), module if wanted.is_script else None, _root(wanted, module), build)
 
 
 def load_function(target: str, app_dir: str | None = None) -> Callable[[list[str]], Any]:
     """Load the function FILE:FUNCTION; it is called with ARGS, if it takes any. UsageError also for what it raises."""
-    wanted = read_target(target, app_dir)
-    extend_import_path(wanted.import_path)
-    module = _import_script(wanted) if wanted.is_script else _import(wanted)
+    wanted, module = _module_of(target, app_dir)
     function = vars(module).get(wanted.name)
     if ":" not in target or not callable(function):
         raise UsageError(f"{target!r} names no function; write FILE:FUNCTION, such as {wanted.label}:result")
     takes = bool(inspect.signature(function).parameters)
     return lambda arguments: _call(wanted, _file_of(module), function, arguments if takes else [])
+
+
+def _module_of(target: str, app_dir: str | None) -> tuple[GivenTopology, ModuleType]:
+    """Import the module that a target names."""
+    wanted = read_target(target, app_dir)
+    extend_import_path(wanted.import_path)
+    return wanted, _import_script(wanted) if wanted.is_script else _import(wanted)
 
 
 def _find(wanted: GivenTopology, module: ModuleType, arguments: list[str]) -> Topology:
