@@ -391,6 +391,10 @@ class RunDir:
     def failures(self, topology_id: str) -> Path:
         return self.durable / "failures" / _file_name(topology_id)
 
+    def stopped(self, topology_id: str) -> Path:
+        """File that says why a topology has stopped at a fault of its set-up."""
+        return self.failures(topology_id) / "stopped"
+
     def last_words(self, topology_id: str, worker: int, incarnation: int) -> Path:
         return self.failures(topology_id) / f"last-words-{worker}-{incarnation}"
 

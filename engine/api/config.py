@@ -162,6 +162,10 @@ class Config:
         _choice("crash", "fail"),
         "on an exception in execute: 'crash' fails its tuples and restarts the worker, 'fail' only fails the tuple",
     )
+    fail_fast: bool = _setting(
+        True, "squall.fail.fast", _flag,
+        "the run stops, with nothing buried, when messages fail the same way from the first on, or lately nearly all",
+    )
     debug: bool = _setting(
         False, "topology.debug", _flag, "pickle every emitted value, to check that it could be sent to another worker"
     )

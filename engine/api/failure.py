@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 FAILED = "failed"
 EXCEPTION = "exception"
@@ -47,6 +47,8 @@ class Failure:
     """Number of attempts of this message that have failed so far, from 1."""
     among: int = 1
     """Number of messages in the batch that failed by one error; any of them may be its cause."""
+    where: str = field(default="", compare=False, repr=False)
+    """Of an exception: the line of the user's code that raised it, and the tuple that was executed."""
 
     @property
     def accuses(self) -> bool:

@@ -173,7 +173,7 @@ class Assembler:
         self, spec: ComponentSpec, task: int, user: Spout, stats: SpoutStats, index: int, acker: int | None
     ) -> OpenMessages:
         around, tracking, config = self.around, self.core.tracking, self.config
-        limits = Limits(config.max_attempts, config.max_crashes, config.on_error == "crash", spec.id)
+        limits = Limits(config.max_attempts, config.max_crashes, config.on_error == "crash", config.fail_fast, spec.id)
         fate = Fate(limits)
         fate.attempts.forgot = partial(around.report_error, spec.id, task)
         made = around.parts.pending(
@@ -182,6 +182,7 @@ class Assembler:
             partial(around.dead_letter, spec.id, task), fate, around.trial_permit, around.journal(spec.id, index),
             partial(around.note_failures, spec.id, task),
         )
+        made.tell_stop = around.stop
         if acker is not None:
             made.init_block = tracking.init_block_for(acker)
         made.resume(around.worker)

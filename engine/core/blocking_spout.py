@@ -246,6 +246,8 @@ class BlockingSpoutExecutor(SpoutExecutor):
         """Take the emits of the thread, do all that is due, and let it emit up to `emits` more."""
         taken = self._take()
         worked = super().run(0, may_send) or taken
+        if any(task.pending.stopped for task in self.tasks):
+            emits = 0
         for task in self.tasks if emits else ():
             if task.active:
                 task.waits_for = self._waits_for(task, taken)

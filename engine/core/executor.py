@@ -32,7 +32,8 @@ from squall.engine.flow.batch import Batch
 from squall.engine.flow.bolt_collectors import BasicCollector, BatchCollector
 from squall.engine.flow.outbox import Outbox
 from squall.engine.foreign.methods import Returned
-from squall.engine.foreign.text import line_of_error, text_of_error, traceback_of
+from squall.engine.foreign.text import line_of_error, repr_of, text_of_error, traceback_of, where_of
+from squall.engine.plural import plural
 from squall.engine.report.metrics import TaskStats
 
 T = TypeVar("T")
@@ -326,7 +327,7 @@ class BoltExecutor:
                 except BaseException as error:
                     # Also `sys.exit`: it must not end the worker by itself, without a report.
                     failed.add(collector.run_at_hand())
-                    self._raised_basic(task, batch, collector, error)
+                    self._raised_basic(task, batch, collector, error, tup.values)
                 # The bolt may have kept this one before it raised.
                 tup = Tuple((), source, _NO_RUN)
         except TaskCrashed:
@@ -337,14 +338,16 @@ class BoltExecutor:
             collector.end()
             self.outbox.ack_batch(batch, collector.anchoring, failed)
 
-    def _raised_basic(self, task: BoltTask, batch: Batch, collector: BasicCollector, error: BaseException) -> None:
+    def _raised_basic(
+        self, task: BoltTask, batch: Batch, collector: BasicCollector, error: BaseException, values: Any
+    ) -> None:
         if batch.stream != TICK_STREAM:
             task.stats.failed += 1
         if issubclass(type(error), FailedTuple):
             # The tree has failed, but its other tuples are executed all the same, as in Storm.
             self.outbox.fail_roots(collector.trees(), self.failure(task, FAILED, line_of_error(error)))
         else:
-            self.outbox.fail_roots(collector.trees(), self.failure(task, reason_of(error), text_of_error(error)))
+            self.outbox.fail_roots(collector.trees(), self.raised(task, error, f"tuple {repr_of(values)}"))
             self.end_or_go_on(task, error)
 
     def _process_plain(self, task: BoltTask, batch: Batch) -> None:
@@ -368,7 +371,7 @@ class BoltExecutor:
         if issubclass(type(error), FailedTuple):
             self.fail_plain(task, tup, self.failure(task, FAILED, line_of_error(error)))
         else:
-            self.fail_plain(task, tup, self.failure(task, reason_of(error), text_of_error(error)))
+            self.fail_plain(task, tup, self.raised(task, error, f"tuple {repr_of(tup.values)}"))
             self.end_or_go_on(task, error)
 
     def fail_plain(self, task: BoltTask, tup: Tuple, failure: Failure) -> None:
@@ -392,9 +395,16 @@ class BoltExecutor:
             raise TaskCrashed(task.component, task.task, task.execute_name, error) from error
         self.collectors[task.task].report_error(error)
 
-    def failure(self, task: BoltTask, reason: str, error: str, among: int = 1) -> Failure:
+    def failure(self, task: BoltTask, reason: str, error: str) -> Failure:
         """Make a failure of one of the tasks."""
-        return Failure(reason, task.component, task.task, self._worker, error, among=among)
+        return Failure(reason, task.component, task.task, self._worker, error)
+
+    def raised(self, task: BoltTask, error: BaseException, given: str, among: int = 1) -> Failure:
+        """Make the failure of what was `given` to the user's code, which raised."""
+        return Failure(
+            reason_of(error), task.component, task.task, self._worker, text_of_error(error), among=among,
+            where=f"{where_of(error)} with {given}".lstrip(),
+        )
 
     def _process_whole(self, task: BoltTask, batch: Batch) -> None:
         """Execute the rows of a batch in one call. Raises TaskCrashed."""
@@ -434,7 +444,7 @@ class BoltExecutor:
             failure = self.failure(task, FAILED, line_of_error(error))
         else:
             trees = {root for root in batch.roots if root}
-            failure = self.failure(task, reason_of(error), text_of_error(error), len(trees))
+            failure = self.raised(task, error, f"a batch of {plural(len(batch.rows), 'row')}", len(trees))
         self.outbox.fail_roots(batch.roots, failure)
         for pairs in (batch.others or {}).values():
             self.outbox.fail_roots((other for other, _ in pairs), failure)

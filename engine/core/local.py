@@ -32,6 +32,7 @@ from squall.engine.errors import ClusterError
 from squall.engine.foreign.text import plain, text_of_error
 from squall.engine.report.failure_log import FailureLog, merge_failures
 from squall.engine.report.metrics import TASK_COUNTERS
+from squall.engine.report.repeats import Repeats
 from squall.engine.report.run_report import FLOW_COUNTERS, RunReport, TaskReading, build_report
 from squall.engine.tracking.peers import Peers
 
@@ -94,6 +95,7 @@ class LocalRunner:
         self.clock = clock or Clock()
         self.errors: list[tuple[str, int, str]] = []
         """(component, task, text) of every reported error."""
+        self._told = Repeats()
         self.dead_letters: list[tuple[str, int, Any, Any, Failure]] = []
         self.metrics = UserMetrics()
         self._failures = FailureLog(self.clock.now_ns)
@@ -103,7 +105,7 @@ class LocalRunner:
             topology_name=name, worker=LOCAL_WORKER, attempt=1, now_ns=self.clock.now_ns, state_root=self._state.name,
             report_error=self._report_error, dead_letter=lambda *letter: self.dead_letters.append(letter),
             copy=copy or _copy_by_pickle, deterministic=True, interrupts=interrupts, metrics=self.metrics,
-            note_failures=self._failures.note,
+            note_failures=self._failures.note, stop=self._stop,
         )
         peers = Peers(1, 0)
         peers.update(0, 1, True)
@@ -116,7 +118,11 @@ class LocalRunner:
 
     def _report_error(self, component: str, task: int, text: str) -> None:
         self.errors.append((component, task, text))
-        sys.stderr.write(f"error reported by {plain(component)}[{task}]: {plain(text)}\n")
+        if (line := self._told.line(plain(component), task, plain(text))) is not None:
+            sys.stderr.write(f"{line}\n")
+
+    def _stop(self, why: str) -> None:
+        raise ClusterError(f"topology {self.name!r} has stopped: {why}")
 
     def step(self) -> bool:
         """Run one turn; return True if anything was done. Raises TaskCrashed."""

@@ -267,17 +267,19 @@ class SpoutExecutor:
         now_ns = self.tasks[0].pending.now_ns()
         for task in self.tasks:
             pending = task.pending
+            stopped = pending.stops()
+            pending.may_emit_more = task.waits_for in (NOTHING, CREDIT)
             task.count_wait(now_ns)
             self._at_hand[0] = task.task
             if task.adaptive is not None and now_ns >= task.adaptive.due_ns:
                 task.adapt(task.adaptive, now_ns)
             if now_ns >= pending.table.due_ns and (pending.trees or pending.table.blocks.count):
                 worked = task.call("on_failure", pending.expire) > 0 or worked
-            if not emits or not task.active:
+            if stopped or not emits or not task.active:
                 task.waits_for = CREDIT if task.active else INACTIVE
             elif self._emit(task, emits):
                 worked = True
-            if may_send and pending.fate.is_busy:
+            if may_send and not stopped and pending.fate.is_busy:
                 worked = task.call("on_dead_letter", pending.let_go, task.collector.send) or worked
         self._at_hand[0] = 0
         return worked
@@ -353,7 +355,9 @@ class SpoutExecutor:
         """How many trees may be opened still."""
         if task.max_pending is None:
             return math.inf
-        return task.max_pending - len(task.pending) - len(task.collector.new_ids)
+        # Messages in doubt wait for others, which need room.
+        doubt = min(len(task.pending.attempts.doubt.causes), len(task.pending.fate.held))
+        return task.max_pending + doubt - len(task.pending) - len(task.collector.new_ids)
 
     def _emit_series(self, task: SpoutTask, count: int) -> bool:
         """Ask for `count` tuples; False if one did not come, or there is no room for it."""

@@ -88,6 +88,8 @@ class Surroundings:
     """Whether a KeyboardInterrupt in a component may be the operator's."""
     note_failures: Callable[[str, int, Sequence[Any], Failure], None] = lambda component, task, ids, failure: None
     """(spout, task, message ids, failure): every failure of a tree, for the operator."""
+    stop: Callable[[str], None] = lambda why: None
+    """Told why no spout of the topology may emit any more: a fault of the set-up (`engine.tracking.doubt`)."""
     journal: Callable[[str, int], Journal | None] = lambda component, index: None
     """(spout, task index): the journal in which attempts outlive this worker."""
     trial_permit: TrialPermit = field(default_factory=TrialPermit)

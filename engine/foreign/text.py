@@ -14,6 +14,7 @@ Relies on: the caller being watched (`at_hand`) while it asks, as a `__str__` th
 
 from __future__ import annotations
 
+import re
 import reprlib
 import traceback
 import unicodedata
@@ -100,6 +101,19 @@ def text_of_error(error: BaseException, limit: int = ERROR_CHARACTERS) -> str:
 def line_of_error(error: BaseException) -> str:
     """The whole message on one line, for an error of which no more is printed."""
     return " | ".join(filter(None, map(str.strip, message_of(error).splitlines())))
+
+
+def where_of(error: BaseException | None) -> str:
+    """The place in the user's code that raised an error, "(FILE, line N, in FUNCTION)"; "" if it was not there."""
+    place = ""
+    for frame, line in traceback.walk_tb(None if error is None else error.__traceback__):
+        code = frame.f_code
+        if not frame.f_globals.get("__name__", "").startswith("squall.") and not _LIBRARY.search(code.co_filename):
+            place = f"({code.co_filename}, line {line}, in {code.co_name})"
+    return place
+
+
+_LIBRARY = re.compile(r"/(site-packages|dist-packages|python3\.\d+)/|^<frozen")
 
 
 def traceback_of(error: BaseException) -> str:

@@ -39,6 +39,7 @@ from squall.engine.api.failure import (
     Failure,
 )
 from squall.engine.foreign.identity import digest_of, key_of
+from squall.engine.tracking.doubt import MOST, Doubt, cause_of
 from squall.engine.tracking.pending_table import OpenBlock
 
 SUSPECT_STRIKES = 2
@@ -61,6 +62,8 @@ class Tries(NamedTuple):
     last: Failure | None = None
     dead: bytes = b""
     """Digest of its values when it became a dead letter."""
+    cause: str = ""
+    """Why it is in doubt (`engine.tracking.doubt`); "" if it is not."""
 
 
 class Changes(NamedTuple):
@@ -110,6 +113,8 @@ class Limits(NamedTuple):
     max_crashes: int | None = None
     exceptions_crash: bool = True
     """`on_error` is "crash"."""
+    fail_fast: bool = False
+    """The run stops at a fault of the set-up."""
     spout: str | None = None
     """The component of the messages: its own exceptions end its worker whatever `on_error` says."""
 
@@ -140,7 +145,7 @@ class Attempts:
     """The messages of one spout task that have failed and are not acked yet."""
 
     __slots__ = (
-        "_answered", "_blocks_answered", "_blocks_out", "_changes", "_limits", "_out", "alert", "crashes",
+        "_answered", "_blocks_answered", "_blocks_out", "_changes", "_limits", "_out", "alert", "crashes", "doubt",
         "failed_here", "forgot", "group", "held_back", "letters", "on_trial", "owed", "tries", "watching",
     )
 
@@ -159,6 +164,7 @@ class Attempts:
         """Dead letters that were given back, and whose answers `engine.tracking.fate` needs."""
         self.owed = 0
         """Messages that earlier incarnations of the task left unanswered, less the emits of this one."""
+        self.doubt = Doubt(waits=not self._limits.exceptions_crash)
         self.alert = False
         """True if emits and acks must be reported here at all. False on the healthy path."""
         self.crashes = 0
@@ -228,6 +234,10 @@ class Attempts:
         """Count a failure and return it with its attempt. `alone`: the message was on trial alone."""
         before = self.tries.get(message_id, _NONE)
         tries, failure = self._after(before, failure, alone)
+        # One that failed while others got through is bad itself.
+        new = not before.charged and len(self.doubt.causes) < MOST
+        if self._limits.fail_fast and (before.cause or new):
+            tries = tries._replace(cause=cause_of(failure) or before.cause)
         self._remember(message_id, tries)
         self._count_crash(tries.crashes - before.crashes)
         self.failed_here.add(message_id)
@@ -239,8 +249,9 @@ class Attempts:
         tries, failure = self._after(_NONE, failure, alone=False)
         first = self._compact(tries)
         new = dict.fromkeys(message_ids, first)
+        doubtful = self._limits.fail_fast and cause_of(failure)
         known = bool(self.tries) and not self.tries.keys().isdisjoint(new)
-        if known or tries.crashes or self._limits.condemn(tries) or len(new) < len(message_ids):
+        if known or doubtful or tries.crashes or self._limits.condemn(tries) or len(new) < len(message_ids):
             return None
         self.tries.update(new)
         self._changes.update(new)
@@ -251,7 +262,7 @@ class Attempts:
 
     def _after(self, tries: Tries, failure: Failure, alone: bool) -> tuple[Tries, Failure]:
         """The failures of a message after one more, and that failure with its attempt."""
-        attempts, charged, crashes, strikes, last, _ = tries
+        attempts, charged, crashes, strikes, last = tries[:5]
         crash = self._limits.is_crash(failure, alone)
         if not failure.accuses:
             own = strike = False
@@ -301,7 +312,14 @@ class Attempts:
                 self._changes[message_id] = None
                 self.held_back.discard(message_id)
                 self.failed_here.discard(message_id)
+                self.doubt.causes.pop(message_id, None)
         self.look()
+
+    def acked(self, keys: Sequence[Hashable], emitted_ns: int) -> None:
+        """Forget messages that were acked; if others are in doubt, it may be their own fault after all."""
+        self.forget(keys)
+        for key in self.doubt.acked(emitted_ns) if self.doubt.causes else ():
+            self._remember(key, self.tries[key]._replace(cause=""))
 
     def _remember(self, message_id: Any, tries: Tries) -> None:
         # Taken out first, so that the order of the table is that of the failures.
@@ -312,7 +330,11 @@ class Attempts:
 
     def _enter(self, message_id: Any, tries: Tries) -> None:
         self.tries[message_id] = tries
-        if tries.strikes >= SUSPECT_STRIKES or self._limits.condemn(tries):
+        if tries.cause:
+            self.doubt.causes[message_id] = tries.cause
+        else:
+            self.doubt.causes.pop(message_id, None)
+        if tries.cause or tries.strikes >= SUSPECT_STRIKES or self._limits.condemn(tries):
             self.held_back.add(message_id)
         else:
             self.held_back.discard(message_id)

@@ -26,6 +26,7 @@ from squall.engine.flow.blocks import Block, Flags
 from squall.engine.flow.spout_collector import AddBlock
 from squall.engine.foreign.identity import key_of
 from squall.engine.foreign.text import message_of
+from squall.engine.plural import plural
 from squall.engine.report.account import ACCOUNT_COLUMNS, ACKED, DEAD_LETTERS, FAILED, unanswered
 from squall.engine.report.metrics import SpoutStats
 from squall.engine.tracking.attempts import Changes, Journal
@@ -46,7 +47,8 @@ class OpenMessages:
 
     __slots__ = (
         "_account", "_acked", "_init", "_journal", "_letting_out", "_stats", "_task", "attempts", "emitted_again",
-        "fate", "forget", "give_up", "init_block", "note", "now_ns", "permit", "replays", "spout", "table", "trees",
+        "fate", "forget", "give_up", "init_block", "may_emit_more", "note", "now_ns", "permit", "replays", "spout",
+        "stopped", "table", "tell_stop", "trees",
     )
 
     def __init__(
@@ -81,6 +83,12 @@ class OpenMessages:
         self.attempts.owe(unanswered(dict(zip(ACCOUNT_COLUMNS, stats.account, strict=True))))
         self.permit = TrialPermit() if permit is None else permit
         self._journal = journal
+        self.may_emit_more = False
+        """True if the spout may have had more in the last turn."""
+        self.stopped = False
+        """True if the run has stopped at a fault of the set-up (`engine.tracking.doubt`)."""
+        self.tell_stop: Callable[[str], None] = print
+        """Called when this spout task finds such a fault: no spout of the topology may emit any more."""
         self.note = note
         """Called with (message ids, failure) of each failure."""
         self.table = PendingTable(timeout_ns)
@@ -165,7 +173,7 @@ class OpenMessages:
         self._account[ACKED] = acked
         self._stats.observe_ns(self.now_ns() - emitted_ns)
         if self.attempts.alert:
-            self.attempts.forget([key_of(message_id, values)])
+            self.attempts.acked([key_of(message_id, values)], emitted_ns)
             letter = self.fate.answered(root)
             if letter is not None:
                 self._close(letter)
@@ -187,7 +195,7 @@ class OpenMessages:
         self._account[ACKED] = self._acked
         self._stats.observe_ns(self.now_ns() - opened.emitted_ns, len(ids))
         if self.attempts.alert:
-            self.attempts.forget(opened.keys_of(members))
+            self.attempts.acked(opened.keys_of(members), opened.emitted_ns)
             self.attempts.answered_block(base, members)
         if isinstance(self.spout, BatchAnswers):
             self.spout.add_acked(ids)
@@ -216,7 +224,12 @@ class OpenMessages:
         key = key_of(message_id, values)
         failure, letter = self.fate.failed(root, key, failure)
         self.note((message_id,), failure)
+        self.attempts.doubt.count_acks()
         if self.attempts.condemned(key):
+            if self.attempts.doubt.causes:
+                # It is buried, or not, when it is known whether others get through.
+                self.fate.held.append(Held(message_id, values, letter))
+                return
             shown = failure if failure.accuses else self.attempts.last_failure(key)
             self._bury(message_id, values, shown.as_attempt(failure.attempt), letter)
             return
@@ -326,9 +339,13 @@ class OpenMessages:
         fate, attempts, group, moved, began = self.fate, self.attempts, dict[int, Hashable](), False, False
         fate.take_up(self.now_ns())
         fate.end_trial(self.permit, self._task)
+        if fate.held:
+            attempts.doubt.count_acks(self.now_ns())
         while fate.held:
             held = fate.held[0]
             key = key_of(held.message_id, held.values)
+            if self._is_in_doubt(key):
+                break
             is_suspect = attempts.strikes(key) > 0 and not attempts.condemned(key)
             if is_suspect:
                 if not fate.may_try(key, group):
@@ -346,6 +363,32 @@ class OpenMessages:
         elif not attempts.group and not fate.held:
             self.permit.end(self._task)
         return moved
+
+    def _is_in_doubt(self, key: Hashable) -> bool:
+        """Return True if others have to show first whether the set-up is at fault. If there are none, nobody waits."""
+        doubt = self.attempts.doubt
+        waits = key in doubt.causes or (bool(doubt.causes) and self.attempts.condemned(key))
+        return waits and (self.may_emit_more or bool(self.trees or self.table.blocks.count))
+
+    def stops(self) -> bool:
+        """Return True if nothing may be emitted, because of a fault of the set-up; tell of it when it is found."""
+        doubt = self.attempts.doubt
+        if doubt.causes and not self.stopped and doubt.is_set_up(self._acked > 0, self.now_ns()):
+            key, cause = next(reversed(doubt.causes.items()))
+            last, count = self.attempts.last_failure(key), list(doubt.causes.values()).count(cause)
+            self.tell_stop(
+                f"{last.component} raised {last.error} {last.where}; {plural(count, 'message')} failed like that and no"
+                " other got through, so the spouts have been stopped and none of these was given up; mend it, or set "
+                "fail_fast=False"
+            )
+            self.stop(True)
+        return self.stopped
+
+    def stop(self, stopped: bool) -> None:
+        """Stop at a fault of the set-up, or go on after it. What failed by it begins anew."""
+        self.stopped = stopped
+        held = (key_of(held.message_id, held.values) for held in self.fate.held)
+        self.attempts.forget([*self.attempts.doubt.causes, *filter(self.attempts.condemned, held)])
 
     def _let_out(self, held: Held, key: Hashable, send: Send) -> int:
         """Let out a held message; return the root of its tree, 0 if it is not emitted."""

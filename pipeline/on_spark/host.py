@@ -13,11 +13,9 @@ Relies on the engine's worker core for everything that a tuple meets. Thread: it
 from __future__ import annotations
 
 import pickle
-import re
 import secrets
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -39,7 +37,7 @@ from squall.engine.core.worker_core import WorkerCore
 from squall.engine.flow.outbox import Outbox
 from squall.engine.flow.parcel import Parcel
 from squall.engine.foreign.stable_hash import stable_hash
-from squall.engine.foreign.text import text_of_error
+from squall.engine.foreign.text import text_of_error, where_of
 from squall.engine.report.account import ABANDONED, ACCOUNT_COLUMNS
 from squall.engine.report.failure_log import FailureLog, Failures
 from squall.engine.report.metrics import TASK_COUNTERS
@@ -119,6 +117,8 @@ class WorkerReport:
     """Exceptions by which a worker of ours would end."""
     errors: list[tuple[str, int, str]]
     letters: list[tuple[str, int, str, Any, Any, Failure]]
+    stopped: str
+    """Why no spout may emit any more: a fault of the set-up."""
     failures: Failures
     metrics: list[tuple[str, int, str, str, bytes]]
     close_errors: list[str]
@@ -163,26 +163,22 @@ class Watched(Outbox):
         """Note an exception, once: it may fail all rows of a batch."""
         if failure.reason == EXCEPTION and not (self.raised and self.raised[-1] is failure):
             self.raised.append(failure)
-            self.places.append(place_of(sys.exception()))
-
-
-def place_of(error: BaseException | None) -> str:
-    """Where in the user's code an error was raised, in parentheses; empty if it was not there."""
-    place = ""
-    for frame, line in traceback.walk_tb(None if error is None else error.__traceback__):
-        code = frame.f_code
-        if not frame.f_globals.get("__name__", "").startswith("squall.") and not _LIBRARY.search(code.co_filename):
-            place = f" ({code.co_filename}, line {line}, in {code.co_name})"
-    return place
-
-
-_LIBRARY = re.compile(r"/(site-packages|dist-packages|python3\.\d+)/|^<frozen")
+            self.places.append(where_of(sys.exception()))
 
 
 class OneByOne(OpenMessages):
-    """Open messages of which each has an entry of its own, also those of a batch: the entries are stored."""
+    """Open messages of which each has an entry of its own, also those of a batch: the entries are stored.
 
-    __slots__ = ()
+    A batch that is undone acks nothing, so the set-up is at fault only if nearly all of its messages raised."""
+
+    __slots__ = ("others", "raised")
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.raised = self.others = 0
+
+    def stops(self) -> bool:
+        return self.raised >= 10 * self.others and super().stops()
 
     @property
     def add_block(self) -> None:
@@ -225,10 +221,11 @@ class Host:
         self.errors: list[tuple[str, int, str]] = []
         self.letters: list[tuple[str, int, str, Any, Any, Failure]] = []
         self.life: Life = life_of(self._spec.component, around.run_id)
-        self._pending: OpenMessages | None = None
+        self._pending: OneByOne | None = None
         self._fate, self._acker, self._trees = self._load_tracking()
         self.outbox: Watched = Watched()
         self._raised_in_call: list[str] = []
+        self._stopped = ""
         self._dry = True
         self.core = self._build()
         self._emitted_before = self._emits()
@@ -253,7 +250,7 @@ class Host:
             topology_name=self.around.name, worker=layout.plan.worker_names[self.worker], attempt=1, now_ns=self.now_ns,
             state_root=self.life.state_root(self.around.state_root), report_error=self._report_error,
             dead_letter=self._dead_letter, copy=self._copy, metrics=self._metrics, deterministic=True,
-            note_failures=self._failures.note,
+            note_failures=self._failures.note, stop=self._stop,
             account=lambda task: words, untracked=list(state.untracked) if state else None,
             text_hash=_text_hash, parts=replace(
                 PRODUCT, outbox=lambda edges: self.outbox, acker=lambda: self._acker, pending=self._open_messages
@@ -327,11 +324,14 @@ class Host:
         name = self._layout.plan.worker_names[self.worker]
         for root in self._state.fresh:
             if root in self._pending.trees:
+                self._pending.others += 1
                 self.core.outbox.fail_roots((root,), Failure(WORKER_DIED, worker=name, error=ANOTHER_TUPLE))
 
     def charge(self, parcel: Parcel) -> None:
         """A parcel of the batch that was undone: only who raised counts. Call it before `begin`."""
         raised = {root: failure for root, failure in parcel.fails if failure.reason == EXCEPTION}
+        if self._pending is not None:
+            self._pending.raised += len(raised)
         self.core.tracking.last_words(raised)
 
     def receive(self, parcel: Parcel) -> Iterator[Output]:
@@ -411,7 +411,7 @@ class Host:
         try:
             return call()
         except TaskCrashed as crash:
-            self._raised_in_call.append(f"{crash}{place_of(crash.__cause__)}")
+            self._raised_in_call.append(f"{crash} {where_of(crash.__cause__)}".rstrip())
             return False
 
     def _emits(self) -> int:
@@ -425,7 +425,7 @@ class Host:
         crashes = self._layout.config.on_error == "crash"
         outbox = self.outbox
         pairs = zip(outbox.raised, outbox.places, strict=True)
-        own = [f"{failure}{place}" for failure, place in pairs] if crashes else []
+        own = [f"{failure} {place}".rstrip() for failure, place in pairs] if crashes else []
         return self._raised_in_call + own
 
     @property
@@ -477,7 +477,7 @@ class Host:
         return WorkerReport(
             worker=self.worker, nonce=self.nonce, heard=heard, rows=rows, reading=reading, is_spout=bool(spouts),
             finished=bool(spouts) and is_drained(self.core), dry=self._dry, closed=closed, raised=self.raised,
-            errors=self.errors, letters=self.letters, failures=self._failures.failures(),
+            errors=self.errors, letters=self.letters, stopped=self._stopped, failures=self._failures.failures(),
             metrics=[
                 (one.component, one.task, one.kind, one.name, bytes(one.memory)) for one in self._metrics.readings()
             ],
@@ -489,6 +489,9 @@ class Host:
 
     def _report_error(self, component: str, task: int, text: str) -> None:
         self.errors.append((component, task, text))
+
+    def _stop(self, why: str) -> None:
+        self._stopped = why
 
     def _dead_letter(self, component: str, task: int, message_id: Any, values: Any, failure: Failure) -> None:
         self.letters.append((component, task, repr(message_id)[:200], message_id, values, failure))

@@ -208,6 +208,8 @@ class SparkRun:
             )
         if now.closed:
             self._done.set()
+        for why in [report.stopped for report in reports.values() if report.stopped]:
+            raise ClusterError(f"topology {self.name!r} has stopped: {why}")
         if why := leads_nowhere(now):
             raise ClusterError(f"{self.name} {why}")
 

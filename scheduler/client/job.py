@@ -28,7 +28,7 @@ from squall.ipc.metric_file import read_metrics
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.nimbus_client import START_SECS, Interrupted, nimbus_is_stopped
 from squall.scheduler.common.messages import Assignment, RestartRecord, TopologyRecord, TopologyState
-from squall.scheduler.records.failure_file import read_failures
+from squall.scheduler.records.failure_file import read_failures, read_stopped
 from squall.scheduler.records.topology_view import TopologyView
 
 if TYPE_CHECKING:
@@ -125,13 +125,20 @@ class Job:
         return state
 
     def status(self) -> str:
-        """Return "ACTIVE", "INACTIVE", "REBALANCING" or "KILLED"; or "FINISHED" if its spouts are exhausted and nothing
+        """Return "ACTIVE", "INACTIVE", "REBALANCING" or "KILLED"; "STOPPED" after a fault of its set-up
+        (`why_stopped`); or "FINISHED" if its spouts are exhausted and nothing
         is pending. For a topology that is gone: "FINISHED" if it left by itself, else "KILLED".
         """
         if self.removed:
             return FINISHED if self.record.remove_when_drained and self._drained else KILLED
         status = self.state().topology.status
+        if status == "ACTIVE" and self.why_stopped():
+            return "STOPPED"
         return FINISHED if status == "ACTIVE" and self.is_drained() else status
+
+    def why_stopped(self) -> str:
+        """The fault of its set-up at which it has stopped; "" if there is none."""
+        return read_stopped(self._run_dir, self.id)
 
     def _refresh(self, assignment: Assignment | None) -> None:
         """Open the board of the present assignment: the topology may have moved."""
@@ -287,11 +294,15 @@ class Job:
             if self.record.remove_when_drained and self._view is not None and self._view.has_finished():
                 return True
             raise
+        if why := self.why_stopped():
+            raise ClusterError(f"topology {self.name!r} has stopped: {why}")
         deaths, hopeless = (0, False) if view is None else view.deaths_in_a_row()
         if not (hopeless or "failed" in state.workers.values()) or not state.restarts:
             return False
         last = state.restarts[-1]
-        why = (last.error or last.reason).splitlines()[0]
+        why, *more = (last.error or last.reason).splitlines()
+        places = [line.strip() for line in more if line.startswith("  File ")]
+        why += f" ({places[-1]})" if places else ""
         how_often = f"{deaths} times in a row" if deaths > 1 else "once"
         raise ClusterError(
             f"topology {self.name!r} makes no progress: worker {last.slot} died {how_often}, "

@@ -131,7 +131,7 @@ class NimbusService:
             "submit_topology": self._submit,
             "get_topology": self._get_topology,
             "get_cluster": self._get_cluster,
-            "activate": self._order(NamedTopology, lambda order, _: nimbus.activate(order.name)),
+            "activate": self._order(NamedTopology, lambda order, _: self._activate(order.name)),
             "deactivate": self._order(NamedTopology, lambda order, _: nimbus.deactivate(order.name)),
             "kill_topology": self._order(KillTopology, nimbus.kill),
             "rebalance": self._order(RebalanceTopology, nimbus.rebalance),
@@ -142,6 +142,12 @@ class NimbusService:
             "shutdown": self._shutdown,
             "register_supervisor": self._register,
         }
+
+    def _activate(self, name: str) -> tuple[TopologyRecord, Instructions]:
+        """Let a topology's spouts emit, also after a fault of its set-up."""
+        record, instructions = self.nimbus.activate(name)
+        self._run_dir.stopped(record.id).unlink(missing_ok=True)
+        return record, instructions
 
     def serve(self) -> bool:
         """Handle the frames that have arrived. False if there may be more."""

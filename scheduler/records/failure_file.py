@@ -58,6 +58,34 @@ def _read(path: Path) -> Failures:
         raise ClusterError(f"{path} is no list of failures: {error}") from error
 
 
+def is_new_error(run_dir: RunDir, topology_id: str, worker: int, traceback: str) -> bool:
+    """Return False if the worker of this slot ended before by an error with the same frames, and note these."""
+    frames = [line for line in traceback.splitlines() if line.startswith("  File ")]
+    path = run_dir.failures(topology_id) / f"last-error-{worker}"
+    try:
+        if path.exists() and json.loads(path.read_text()) == frames:
+            return not frames
+        _write(path, frames)
+    except OSError:
+        return True  # it cannot be noted, as on a full disk: told in full
+    return True
+
+
+def write_stopped(run_dir: RunDir, topology_id: str, why: str) -> None:
+    """Say why a topology has stopped; what another worker has said before stays."""
+    path = run_dir.stopped(topology_id)
+    if not path.exists():
+        _write(path, why)
+
+
+def read_stopped(run_dir: RunDir, topology_id: str) -> str:
+    """Why a topology has stopped at a fault of its set-up; "" if it has not."""
+    try:
+        return str(json.loads(run_dir.stopped(topology_id).read_text()))
+    except FileNotFoundError:
+        return ""
+
+
 def write_last_words(
     run_dir: RunDir, topology_id: str, worker: int, incarnation: int, failures: Mapping[int, Failure]
 ) -> None:

@@ -36,6 +36,7 @@ from squall.engine.core.surroundings import Surroundings
 from squall.engine.core.turn import IDLE_WAIT_MAX_MS, Turn
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.foreign.text import plain, plain_lines, text_of_error
+from squall.engine.report.repeats import Repeats
 from squall.engine.tracking.peers import Peers
 from squall.ipc.ack_rings import AckRings
 from squall.ipc.board import Board
@@ -47,7 +48,7 @@ from squall.ipc.metric_file import MetricFile
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import blob, process, user_logging
 from squall.scheduler.common.messages import Assignment, SetStatus, WorkerBoot, WorkerFailed, WorkerReady
-from squall.scheduler.records.failure_file import write_last_words
+from squall.scheduler.records.failure_file import is_new_error, write_last_words, write_stopped
 from squall.scheduler.worker.lease import Lease
 from squall.scheduler.worker.own_faults import WorkerFaults
 from squall.scheduler.worker.spout_files import WorkerFiles
@@ -114,6 +115,7 @@ class Worker:
         explanation = explanation_of(self._board, boot.slot_index, boot.incarnation - 1)
         self._files = WorkerFiles(self._run_dir, boot, self._plan, self._report_error, explanation)
         self._stopping = False
+        self._told = Repeats()
         self._active = boot.topology.status == "ACTIVE"
         self._samples_at_ns = 0
         self._rests = False
@@ -144,6 +146,7 @@ class Worker:
             report_error=self._report_error,
             dead_letter=self._files.dead_letter,
             note_failures=self._files.note_failures,
+            stop=partial(write_stopped, self._run_dir, boot.topology.id),
             journal=self._files.journal,
             trial_permit=BoardTrialPermit(self._board, boot.slot_index, self._bounded),
             wake=self._wake,
@@ -178,6 +181,14 @@ class Worker:
         gc.set_threshold(_GC_THRESHOLD, 20, 50)
         self._say_ready()
         self._core.set_active(self._active)
+        self._follow_stop()
+
+    def _follow_stop(self) -> None:
+        """Stop the spouts if some worker has found a fault of the set-up, and go on once an operator has said so."""
+        stopped = self._run_dir.stopped(self._boot.topology.id).exists()
+        for _, task in self._core.spout_tasks.values():
+            if task.pending.stopped != stopped:
+                task.pending.stop(stopped)
 
     def _open_task(self, task: int) -> None:
         self._opening.begin(task)
@@ -217,6 +228,7 @@ class Worker:
             self._rests = not worked
         if due:
             self._samples_at_ns = now_ns + _SAMPLES_NS
+            self._follow_stop()
             self._shared.publish_memory(process.rss_bytes(os.getpid()))
 
     def _wait(self) -> None:
@@ -260,15 +272,17 @@ class Worker:
     # ---- telling ----
 
     def _report_error(self, component: str, task: int, text: str) -> None:
-        _log(f"error reported by {component}[{task}]: {text}")
+        if (line := self._told.line(component, task, text)) is not None:
+            _log(line)
 
     def _gauge_raised(self, component: str, task: int, error: BaseException) -> None:
         self._report_error(component, task, text_of_error(error))
 
     def fail(self, error: str, text: str) -> None:
         """Say why the worker ends: to the log and to the supervisor."""
-        _log(f"{self._name}: {error}\n{text}")
         boot = self._boot
+        is_new = is_new_error(self._run_dir, boot.topology.id, boot.slot_index, text)
+        _log(f"{self._name}: {error}" + (f"\n{text}" if is_new else " (as before)"))
         self._control.send_event(WorkerFailed(boot.port, boot.incarnation, error, text))
 
     def send_last(self) -> None:

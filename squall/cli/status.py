@@ -10,6 +10,7 @@ import click
 
 from squall.cli.given.checks import Seconds
 from squall.cli.shown.live import DeathNews, Look, watch
+from squall.cli.shown.output import note
 from squall.cli.shown.screen import LINE_INTERVAL_SECS, SCREEN_INTERVAL_SECS, interval_or_default, show
 from squall.cli.shown.status_text import cluster_text, faults_in_force, topology_line, topology_text
 from squall.cli.standing import (
@@ -70,8 +71,9 @@ def status_command(
             return
         before = job.stats()
         time.sleep(_RATES_SECS if interval_secs is None else interval_secs)
-        document = describe(run_dir, job, before)
+        document, why = describe(run_dir, job, before), job.why_stopped()
     show(as_json, with_schema("status", document), topology_text(document))
+    note(*[f"{name} has stopped: {why}"] if why else [])
 
 
 def _watch_topology(run_dir: RunDir, job: Job, interval_secs: float) -> None:

@@ -148,6 +148,6 @@ def test_squall_run_ends_with_code_3_and_keeps_the_letters(tmp_path: Path) -> No
 
 def test_a_bolt_that_fails_on_everything_is_no_stream_of_poison(tmp_path: Path) -> None:
     """Nothing is ever acked between the dead letters: the run ends, and says why, long before the stream does."""
-    with pytest.raises(ClusterError, match=r"makes no progress: worker \S+ died \d+ times in a row, .*cannot digest"):
+    with pytest.raises(ClusterError, match=r"has stopped: bad raised ValueError: cannot digest .* 5 messages failed"):
         run(tmp_path / "run", poisoned(tmp_path, tuple(range(COUNT)), "exception"), workers=2)
-    assert 15 <= len(notes(tmp_path, "poisonings")) < 100
+    assert 5 <= len(notes(tmp_path, "poisonings")) < 15

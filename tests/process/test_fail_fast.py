@@ -1,0 +1,69 @@
+"""A wrong line in a topology is one error: the run stops at once, and nothing becomes a dead letter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.process.cli import squall
+
+FILE = """
+import errno, os
+from squall import Bolt, ReplayingSpout, TopologyBuilder
+
+class Lines(ReplayingSpout):
+    outputs = ("line", "n")
+    def read(self):
+        for n in range(2000):
+            yield n, (f"line {{n}}", n)
+    def ack(self, message_id):
+        {ack}
+        super().ack(message_id)
+
+class Split(Bolt):
+    outputs = ("word",)
+    def prepare(self, conf, context, collector):
+        self.collector = collector
+    def execute(self, tup):
+        {execute}
+        self.collector.ack(tup)
+
+builder = TopologyBuilder()
+builder.set_spout("lines", Lines())
+builder.set_bolt("split", Split(), 2).shuffle_grouping("lines")
+topology = builder.build()
+"""
+WRONG = {
+    "emit": ("pass", 'self.collector.emit((1,), "words", anchors=tup)', "write emit(values, stream='words')"),
+    "field": ("pass", 'tup["m"]', "has no field 'm'; its fields are line, n"),
+    "disk": ("pass", 'raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))', "No space left on device"),
+    "ack": ('raise ValueError("no ack today")', "pass", "raised ValueError: no ack today in ack"),
+}
+
+
+@pytest.mark.parametrize("on_error", ["crash", "fail"])
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_line_is_one_error(tmp_path: Path, wrong: str, on_error: str) -> None:
+    ack, execute, told = WRONG[wrong]
+    file = tmp_path / "wrong.py"
+    file.write_text(FILE.format(ack=ack, execute=execute))
+    done = squall("run", file, "--set", f"on_error={on_error}", timeout=300)
+    assert done.returncode == 1, done.stderr
+    lines = done.stderr.strip().splitlines()
+    assert told in lines[-1]
+    text = execute if ack == "pass" else ack
+    number = next(n for n, line in enumerate(file.read_text().splitlines(), 1) if text in line)
+    assert f"line {number}, in" in lines[-1]
+    # A disk that is full counts against no message, so five deaths in a row may be seen first.
+    assert wrong in ("ack", "disk") or "with tuple ('line " in lines[-1]
+    assert "dead letter" not in done.stderr
+    assert len(lines) < 80
+
+
+def test_a_bad_message_stops_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "poison.py"
+    file.write_text(FILE.format(ack="pass", execute='assert tup["n"] % 999'))
+    done = squall("run", file, "--set", "max_crashes=2", timeout=300)
+    assert done.returncode == 3, done.stderr
+    assert "3 dead letters" in done.stderr + done.stdout
