@@ -118,8 +118,8 @@ class LocalRunner:
 
     def _report_error(self, component: str, task: int, text: str) -> None:
         self.errors.append((component, task, text))
-        if (line := self._told.line(plain(component), task, plain(text))) is not None:
-            sys.stderr.write(f"{line}\n")
+        if (line := self._told.line(f"error reported by {component}[{task}]: {text}", component, text)) is not None:
+            sys.stderr.write(f"{plain(line)}\n")
 
     def _stop(self, why: str) -> None:
         raise ClusterError(f"topology {self.name!r} has stopped: {why}")

@@ -9,11 +9,13 @@ submitter's); those of the topology file itself and of `__main__` travel by valu
 from __future__ import annotations
 
 import contextlib
+import io
 import pickle
 import sys
+from collections import ChainMap
 from collections.abc import Iterator
-from types import ModuleType
-from typing import Any
+from types import CodeType, ModuleType
+from typing import Any, ClassVar
 
 import cloudpickle
 
@@ -33,7 +35,7 @@ def dump(topology: Topology, by_value: ModuleType | None = None) -> bytes:
     # The program itself, in a process of multiprocessing that has imported it under this name.
     with _by_value(by_value), _by_value(sys.modules.get("__mp_main__")):
         try:
-            return bytes(cloudpickle.dumps(topology))
+            return _pickled(topology)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # users' code, as the tasks' methods are
@@ -78,7 +80,24 @@ def _make_importable() -> None:
 
 def copy_component(spec: ComponentSpec) -> Any:
     """Copy a component's user object for one task."""
-    return pickle.loads(cloudpickle.dumps(spec.component))
+    return pickle.loads(_pickled(spec.component))
+
+
+def _reduce_code(code: CodeType) -> tuple[Any, ...]:
+    make, fields = cloudpickle.Pickler.dispatch_table[CodeType](code)
+    return make, tuple(code.co_filename if field == "<dynamic-code>" else field for field in fields)
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Keeps the name of the file for tracebacks, where cloudpickle writes "<dynamic-code>"."""
+
+    dispatch_table: ClassVar[Any] = ChainMap({CodeType: _reduce_code}, cloudpickle.Pickler.dispatch_table)
+
+
+def _pickled(value: Any) -> bytes:
+    with io.BytesIO() as buffer:
+        _Pickler(buffer).dump(value)
+        return buffer.getvalue()
 
 
 @contextlib.contextmanager

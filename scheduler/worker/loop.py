@@ -272,7 +272,7 @@ class Worker:
     # ---- telling ----
 
     def _report_error(self, component: str, task: int, text: str) -> None:
-        if (line := self._told.line(component, task, text)) is not None:
+        if (line := self._told.line(f"error reported by {component}[{task}]: {text}", component, text)) is not None:
             _log(line)
 
     def _gauge_raised(self, component: str, task: int, error: BaseException) -> None:

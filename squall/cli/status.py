@@ -23,6 +23,7 @@ from squall.cli.standing import (
 )
 from squall.engine.errors import UsageError
 from squall.engine.report.document import with_schema
+from squall.engine.report.repeats import equal_deaths
 from squall.engine.report.run_report import RunReport
 from squall.ipc.board import SLOT_HELD_BYTES, STATE_NAMES
 from squall.ipc.rundir import RunDir
@@ -140,7 +141,7 @@ def describe(run_dir: RunDir, job: Job, before: RunReport) -> dict[str, Any]:
         "workers": _workers(job, state),
         "restarts_total": state.restarts_total,
         "given_up": [str(slot) for slot in state.topology.given_up],
-        "deaths": [_death(restart) for restart in state.restarts[-ERRORS_SHOWN:]],
+        "deaths": [_death(equal) for equal in equal_deaths(state.restarts)[-ERRORS_SHOWN:]],
         "errors": [
             {"worker": one.slot, "incarnation": one.incarnation, "reason": one.reason, "error": one.error}
             for one in state.restarts if one.error
@@ -213,9 +214,10 @@ def _opening(found: tuple[str, int, str, float] | None) -> dict[str, Any] | None
     return {"component": component, "task": task, "method": method, "secs": round(secs, 1)}
 
 
-def _death(restart: RestartRecord) -> dict[str, Any]:
-    """Describe a worker's end, with the first line of its last words or of its stack."""
+def _death(equal: list[RestartRecord]) -> dict[str, Any]:
+    """Describe the last of a worker's equal ends, with the first line of its last words or of its stack."""
+    restart = equal[-1]
     return {
-        "worker": restart.slot, "incarnation": restart.incarnation, "reason": restart.reason,
+        "worker": restart.slot, "incarnation": restart.incarnation, "times": len(equal), "reason": restart.reason,
         "rss_bytes": restart.rss_bytes, "error": restart.error.partition("\n")[0],
     }

@@ -314,7 +314,7 @@ CORE_MUTANTS = (
     ),
     CoreMutant(
         "rotation of trees", Parts(core=CoreParts(acker=HoardingAcker)), invariants.STATE_LEFT,
-        ("drop",), False, faulty_turns=1000,
+        ("drop",), False, faulty_turns=1000, in_batches=IN_BATCHES,
     ),
     CoreMutant(
         "masks in ack rings", Parts(rings=MasklessRings), invariants.WAITED_FOR_TIMEOUT, chained=True,

@@ -129,6 +129,9 @@ def test_each_death_and_each_replacement_is_told_once() -> None:
     assert news.lines([death(0, 0.028), death(1)]) == []
     assert news.lines([death(1, 0.028), death(2, 0.028)]) == [back, died, back]
     assert news.lines([death(1, 0.028), death(2, 0.028)]) == []
+    # Equal ones now and then.
+    equal = [news.lines([death(number, 0.028)]) for number in range(3, 8)]
+    assert equal == [[f"{died} (2 times)", back], [], [f"{died} (4 times)", back], [], []]
 
 
 def gone_after(looks: int) -> Callable[[], Look | str]:

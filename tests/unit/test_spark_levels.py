@@ -405,7 +405,7 @@ class NeverCounts(Count):
 @pytest.mark.parametrize(("spout", "bolt"), [(Raises(), Count()), (Lines(), NeverCounts())])
 def test_a_run_that_leads_nowhere_is_ended(spout: Lines, bolt: Count) -> None:
     """A spout that raises, or a bolt while messages are replayed for ever, would do so in each batch."""
-    levels = Levels(words(spout, bolt), Config(max_crashes=None), batch_rows=60)
+    levels = Levels(words(spout, bolt), Config(max_crashes=None, fail_fast=False), batch_rows=60)
     batches = 0
     while not (why := leads_nowhere(levels.control)):
         levels.batch()
@@ -417,3 +417,15 @@ def test_a_run_that_leads_nowhere_is_ended(spout: Lines, bolt: Count) -> None:
     # Of a batch and a worker one, though each tuple raised.
     slots = Counter((one.slot, one.at_secs) for one in levels.control.restarts)
     assert set(slots.values()) == {1}
+
+
+@pytest.mark.parametrize("on_error", ["crash", "fail"])
+def test_a_wrong_line_stops_the_run_and_buries_nothing(on_error: str) -> None:
+    levels = Levels(words(Lines(), NeverCounts()), Config(on_error=on_error, max_attempts=30), batch_rows=60)
+    levels.batch_secs = 1.0
+    for _ in range(30):
+        levels.batch()
+        if stopped := [report.stopped for report in levels.reports.values() if report.stopped]:
+            break
+    assert not any(report.letters for report in levels.reports.values())
+    assert re.match(r"count raised ValueError: no word is good \(.*, line \d+, in execute\) with tuple \('", stopped[0])

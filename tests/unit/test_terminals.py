@@ -81,7 +81,7 @@ def account_of(text: str) -> dict[str, Any]:
 def status_of(text: str) -> dict[str, Any]:
     return {
         **status(text, 1), **account_of(text), "status": text, "given_up": [text], "faults": [fault_of(text)],
-        "deaths": [{"worker": text, "incarnation": 1, "reason": text, "rss_bytes": 1, "error": text}],
+        "deaths": [{"worker": text, "incarnation": 1, "reason": text, "times": 2, "rss_bytes": 1, "error": text}],
         "replaced_by": {"id": text, "status": text, "workers_wanted": 1, "fresh": True},
     }
 

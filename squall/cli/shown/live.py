@@ -18,6 +18,7 @@ from squall.cli.shown.report_text import latency_text
 from squall.cli.shown.screen import Block, Screen, interval_or_default
 from squall.engine.plural import plural
 from squall.engine.report.metrics import merge
+from squall.engine.report.repeats import Repeats
 from squall.engine.report.run_report import TaskReading, latency_of, total_account
 
 if TYPE_CHECKING:
@@ -33,17 +34,22 @@ class DeathNews:
     def __init__(self, known: Iterable[RestartRecord] = ()) -> None:
         """`known`: deaths of before, which are not news."""
         self._replaced: dict[tuple[str, int], bool] = {}
+        """True: nothing more is told of it."""
+        self._repeats = Repeats()
         self.lines(known)
+        # Those of before are not counted.
+        self._repeats = Repeats()
 
     def lines(self, deaths: Iterable[RestartRecord]) -> list[str]:
-        """One line for each death and each replacement since the last call."""
+        """One line for each death and each replacement since the last call, but for equal ones only now and then."""
         told = []
         for death in deaths:
             worker = death.slot, death.incarnation
             if worker not in self._replaced:
-                self._replaced[worker] = False
                 error = death.error.partition("\n")[0]
-                told.append(f"worker {death.slot} died: {death.reason}{f': {error}' if error else ''}")
+                line = self._repeats.line(f"worker {death.slot} died: {death.reason}{f': {error}' if error else ''}")
+                self._replaced[worker] = line is None
+                told += [] if line is None else [line]
             if death.ready_after_secs is not None and not self._replaced[worker]:
                 self._replaced[worker] = True
                 told.append(f"worker {death.slot} is back, ready after {death.ready_after_secs * 1000:.1f} ms")

@@ -10,6 +10,7 @@ from typing import Any
 
 from squall.cli.shown.screen import Block, Grid, alarm_cell, millis, print_blocks
 from squall.engine.plural import plural
+from squall.engine.report.repeats import equal_deaths
 from squall.engine.report.run_report import Restart, RunReport
 
 
@@ -25,7 +26,7 @@ def print_summary(report: RunReport) -> None:
         f"emit to ack: {latency_text(report.latency_ms)}", *totals,
     ]
     blocks: list[Block] = [head, components_grid(document)]
-    deaths = [line for restart in report.restarts for line in _death_lines(restart)]
+    deaths = [line for equal in equal_deaths(report.restarts) for line in _death_lines(equal)]
     if tail := [*measured, *deaths, *failed]:
         blocks.append(tail)
     print_blocks(blocks)
@@ -50,14 +51,17 @@ def _tasks(row: Mapping[str, Any]) -> str:
     return f"{row['tasks']}" if executors == row["tasks"] else f"{row['tasks']}/{executors}"
 
 
-def _death_lines(restart: Restart) -> list[str]:
-    again = "not ready again"
+def _death_lines(equal: list[Restart]) -> list[str]:
+    restart, again = equal[-1], "not ready again"
     if restart.ready_after_secs is not None:
         again = f"ready again after {restart.ready_after_secs * 1000:.1f} ms"
     if restart.working_after_secs is not None:
         again += f", at work after {restart.working_after_secs * 1000:.1f} ms"
     memory = f" (it held {restart.rss_bytes / 2**20:,.0f} MiB)" if restart.rss_bytes else ""
-    line = f"worker {restart.slot} died at {restart.at_secs:.2f} s: {restart.reason}{memory}; {again}"
+    died = f"died at {restart.at_secs:.2f} s"
+    if len(equal) > 1:
+        died = f"died {len(equal):,} times, first at {equal[0].at_secs:.2f} s, last at {restart.at_secs:.2f} s"
+    line = f"worker {restart.slot} {died}: {restart.reason}{memory}; {again}"
     return [line, *([f"    {restart.error.splitlines()[0]}"] if restart.error else [])]
 
 

@@ -87,10 +87,11 @@ def replaced_text(name: str, successor: str) -> str:
 
 
 def _death(row: dict[str, Any]) -> str:
-    """ "node-1:6700 incarnation 3: killed by SIGSEGV, 31 MiB: Fatal Python error: Segmentation fault"."""
+    """ "node-1:6700 incarnation 3: killed by SIGSEGV, 31 MiB: Fatal Python error: Segmentation fault (2 times)"."""
     memory = f", {row['rss_bytes'] >> 20} MiB" if row["rss_bytes"] else ""
     error = f": {row['error']}" if row["error"] else ""
-    return f"{row['worker']} incarnation {row['incarnation']}: {row['reason']}{memory}{error}"
+    times = f" ({row['times']:,} times)" if row["times"] > 1 else ""
+    return f"{row['worker']} incarnation {row['incarnation']}: {row['reason']}{memory}{error}{times}"
 
 
 def _headline(document: dict[str, Any]) -> list[str]:
