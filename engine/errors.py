@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 
 class SquallError(Exception):
@@ -49,6 +50,9 @@ class ComponentError(UsageError):
 
 class ClusterError(SquallError):
     """The cluster could not do what was asked, because a daemon is dead, a slot is missing or a deadline passed."""
+
+    report: Any = None
+    """The RunReport of the run that has ended by it, if there is one."""
 
 
 class ProtocolError(SquallError):

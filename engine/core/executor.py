@@ -33,7 +33,6 @@ from squall.engine.flow.bolt_collectors import BasicCollector, BatchCollector
 from squall.engine.flow.outbox import Outbox
 from squall.engine.foreign.methods import Returned
 from squall.engine.foreign.text import line_of_error, repr_of, text_of_error, traceback_of, where_of
-from squall.engine.plural import plural
 from squall.engine.report.metrics import TaskStats
 
 T = TypeVar("T")
@@ -80,7 +79,7 @@ class TaskCrashed(SquallError):
         self.task = task
         self.error_text = text_of_error(error)
         self.traceback_text = traceback_of(error)
-        super().__init__(f"{component}[{task}] raised {self.error_text} in {doing}")
+        super().__init__(f"{component}[{task}] raised {self.error_text} in {doing} {where_of(error)}".rstrip())
 
 
 def call_for(component: str, task: int, doing: str, call: Callable[[], T]) -> T:
@@ -444,7 +443,9 @@ class BoltExecutor:
             failure = self.failure(task, FAILED, line_of_error(error))
         else:
             trees = {root for root in batch.roots if root}
-            failure = self.raised(task, error, f"a batch of {plural(len(batch.rows), 'row')}", len(trees))
+            count = len(batch.rows)
+            given = f"tuple {repr_of(tuple(*batch.rows))}" if count == 1 else f"a batch of {count:,} rows"
+            failure = self.raised(task, error, given, len(trees))
         self.outbox.fail_roots(batch.roots, failure)
         for pairs in (batch.others or {}).values():
             self.outbox.fail_roots((other for other, _ in pairs), failure)

@@ -96,6 +96,7 @@ class LocalRunner:
         self.errors: list[tuple[str, int, str]] = []
         """(component, task, text) of every reported error."""
         self._told = Repeats()
+        self._stopped = ""
         self.dead_letters: list[tuple[str, int, Any, Any, Failure]] = []
         self.metrics = UserMetrics()
         self._failures = FailureLog(self.clock.now_ns)
@@ -118,20 +119,26 @@ class LocalRunner:
 
     def _report_error(self, component: str, task: int, text: str) -> None:
         self.errors.append((component, task, text))
-        if (line := self._told.line(f"error reported by {component}[{task}]: {text}", component, text)) is not None:
+        if (line := self._told.error_line(component, task, text, self.clock.now_ns())) is not None:
             sys.stderr.write(f"{plain(line)}\n")
 
     def _stop(self, why: str) -> None:
-        raise ClusterError(f"topology {self.name!r} has stopped: {why}")
+        self._stopped = why
 
     def step(self) -> bool:
-        """Run one turn; return True if anything was done. Raises TaskCrashed."""
+        """Run one turn; return True if anything was done. Raises TaskCrashed, or ClusterError, with the report, at a
+        fault of the set-up."""
         try:
-            return self._turn.run()
+            worked = self._turn.run()
         except TaskCrashed as crash:
             if self._interrupts and isinstance(crash.__cause__, KeyboardInterrupt):
                 raise crash.__cause__ from None  # the operator interrupts this process
             raise
+        if self._stopped:
+            error = ClusterError(f"topology {self.name!r} has stopped: {self._stopped}")
+            error.report = self.report()
+            raise error
+        return worked
 
     @property
     def drained(self) -> bool:

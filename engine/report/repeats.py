@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Protocol, TypeVar
 
-_KNOWN = 1000
-"""Different news that are counted; then counting begins anew."""
+_KNOWN, _MINUTE_NS = 1000, 60_000_000_000
+"""Different news that are counted, and the time for which errors are; then counting begins anew."""
 
 
 class Repeats:
@@ -15,16 +15,29 @@ class Repeats:
 
     def __init__(self) -> None:
         self._counts: dict[Hashable, int] = {}
+        self._since_ns = 0
 
-    def line(self, text: str, *key: Hashable) -> str | None:
-        """Return the text, with how often it has come; None if it need not be told again yet. What has the same key is
-        equal; without a key, what has the same text."""
+    def line(self, text: str) -> str | None:
+        """Return the text, with how often it has come; None if it need not be told again yet."""
         if len(self._counts) > _KNOWN:
             self._counts.clear()
-        self._counts[key or text] = count = self._counts.get(key or text, 0) + 1
-        if count & (count - 1):
-            return None
-        return f"{text}{f' ({count:,} times)' if count > 1 else ''}"
+        return _told(text, self._counts, text)
+
+    def error_line(self, component: str, task: int, text: str, now_ns: int) -> str | None:
+        """Return the line that tells of an error; None if it need not be told. Equal are the errors of one type in a
+        component within a minute: a text names the tuple, and differs each time."""
+        if now_ns - self._since_ns >= _MINUTE_NS:
+            self._counts.clear()
+            self._since_ns = now_ns
+        key = component, text.partition(":")[0]
+        return _told(f"error reported by {component}[{task}]: {text}", self._counts, key)
+
+
+def _told(text: str, counts: dict[Hashable, int], key: Hashable) -> str | None:
+    counts[key] = count = counts.get(key, 0) + 1
+    if count & (count - 1):
+        return None
+    return f"{text}{f' ({count:,} times)' if count > 1 else ''}"
 
 
 class _Death(Protocol):

@@ -39,7 +39,7 @@ from squall.engine.api.failure import (
     Failure,
 )
 from squall.engine.foreign.identity import digest_of, key_of
-from squall.engine.tracking.doubt import MOST, Doubt, cause_of
+from squall.engine.tracking.doubt import Doubt, cause_of
 from squall.engine.tracking.pending_table import OpenBlock
 
 SUSPECT_STRIKES = 2
@@ -235,9 +235,12 @@ class Attempts:
         before = self.tries.get(message_id, _NONE)
         tries, failure = self._after(before, failure, alone)
         # One that failed while others got through is bad itself.
-        new = not before.charged and len(self.doubt.causes) < MOST
-        if self._limits.fail_fast and (before.cause or new):
-            tries = tries._replace(cause=cause_of(failure) or before.cause)
+        if self._limits.fail_fast and (before.cause or not before.charged):
+            found = cause_of(failure)
+            if found and (before.cause or self.doubt.takes()):
+                tries = tries._replace(cause=found, last=failure)
+            else:
+                tries = tries._replace(cause=before.cause)
         self._remember(message_id, tries)
         self._count_crash(tries.crashes - before.crashes)
         self.failed_here.add(message_id)
@@ -318,7 +321,7 @@ class Attempts:
     def acked(self, keys: Sequence[Hashable], emitted_ns: int) -> None:
         """Forget messages that were acked; if others are in doubt, it may be their own fault after all."""
         self.forget(keys)
-        for key in self.doubt.acked(emitted_ns) if self.doubt.causes else ():
+        for key in self.doubt.acked(emitted_ns, len(keys)) if self.doubt.causes else ():
             self._remember(key, self.tries[key]._replace(cause=""))
 
     def _remember(self, message_id: Any, tries: Tries) -> None:

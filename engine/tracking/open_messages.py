@@ -31,6 +31,7 @@ from squall.engine.report.account import ACCOUNT_COLUMNS, ACKED, DEAD_LETTERS, F
 from squall.engine.report.metrics import SpoutStats
 from squall.engine.tracking.attempts import Changes, Journal
 from squall.engine.tracking.batch_answers import BatchAnswers
+from squall.engine.tracking.doubt import MOST
 from squall.engine.tracking.fate import Fate, Held, Letter, TrialPermit
 from squall.engine.tracking.pending_table import OpenBlock, PendingTable
 
@@ -40,6 +41,8 @@ InitBlock = Callable[[Block, int, int, dict[int, Flags]], None]
 """(block, XOR of each tree's first edges, spout task, masks) -> None: the same for the trees of a block."""
 Send = Callable[[Any, Any], int]
 """(message id, values) -> root: emits a held message."""
+_DOUBTFUL = 2 * MOST
+"""Most messages in doubt that are looked at in a turn."""
 
 
 class OpenMessages:
@@ -337,15 +340,17 @@ class OpenMessages:
     def let_go(self, send: Send) -> bool:
         """Emit held messages that may go; return True if a message went out, or to the ledger."""
         fate, attempts, group, moved, began = self.fate, self.attempts, dict[int, Hashable](), False, False
+        doubtful: list[Held] = []
         fate.take_up(self.now_ns())
         fate.end_trial(self.permit, self._task)
         if fate.held:
             attempts.doubt.count_acks(self.now_ns())
-        while fate.held:
+        while fate.held and len(doubtful) < _DOUBTFUL:
             held = fate.held[0]
             key = key_of(held.message_id, held.values)
             if self._is_in_doubt(key):
-                break
+                doubtful.append(fate.held.popleft())
+                continue
             is_suspect = attempts.strikes(key) > 0 and not attempts.condemned(key)
             if is_suspect:
                 if not fate.may_try(key, group):
@@ -358,6 +363,11 @@ class OpenMessages:
             root = self._let_out(held, key, send)
             if root and is_suspect:
                 group[root] = key
+        others = moved or self.may_emit_more or self.trees or self.table.blocks.count
+        none_left = len(doubtful) == _DOUBTFUL or not fate.held
+        fate.held.extendleft(reversed(doubtful))
+        if doubtful and none_left and not others:
+            moved = self._let_out_doubtful(doubtful, send)
         if group:
             attempts.begin_trial(group)
         elif not attempts.group and not fate.held:
@@ -365,21 +375,34 @@ class OpenMessages:
         return moved
 
     def _is_in_doubt(self, key: Hashable) -> bool:
-        """Return True if others have to show first whether the set-up is at fault. If there are none, nobody waits."""
+        """Return True if others have to show first whether the set-up is at fault."""
         doubt = self.attempts.doubt
-        waits = key in doubt.causes or (bool(doubt.causes) and self.attempts.condemned(key))
-        return waits and (self.may_emit_more or bool(self.trees or self.table.blocks.count))
+        return key in doubt.causes or (bool(doubt.causes) and self.attempts.condemned(key))
 
-    def stops(self) -> bool:
-        """Return True if nothing may be emitted, because of a fault of the set-up; tell of it when it is found."""
+    def _let_out_doubtful(self, doubtful: list[Held], send: Send) -> bool:
+        """Let out one of the first messages held, which are in doubt, as there is no other to try; one at its limits is
+        buried, unless the set-up is at fault. Return True if one went out, or to the ledger."""
+        keys = [key_of(held.message_id, held.values) for held in doubtful]
+        index = next((index for index, key in enumerate(keys) if not self.attempts.condemned(key)), None)
+        if index is None and self.stops(at_limit=True):
+            return False
+        index = index or 0
+        del self.fate.held[index]
+        self._let_out(doubtful[index], keys[index], send)
+        return True
+
+    def stops(self, at_limit: bool = False) -> bool:
+        """Return True if nothing may be emitted, because of a fault of the set-up; tell of it when it is found.
+        `at_limit`: no message can be tried that has not reached its limits."""
         doubt = self.attempts.doubt
-        if doubt.causes and not self.stopped and doubt.is_set_up(self._acked > 0, self.now_ns()):
+        if doubt.causes and not self.stopped and doubt.is_set_up(self._acked > 0, self.now_ns(), at_limit):
             key, cause = next(reversed(doubt.causes.items()))
             last, count = self.attempts.last_failure(key), list(doubt.causes.values()).count(cause)
+            least = "at least " if count == MOST else ""
             self.tell_stop(
-                f"{last.component} raised {last.error} {last.where}; {plural(count, 'message')} failed like that and no"
-                " other got through, so the spouts have been stopped and none of these was given up; mend it, or set "
-                "fail_fast=False"
+                f"{last.component} raised {last.error} {last.where}; {least}{plural(count, 'message')} failed like that"
+                " and hardly any other got through, so the spouts have been stopped and none of these was given up; "
+                "mend it, or set fail_fast=False"
             )
             self.stop(True)
         return self.stopped

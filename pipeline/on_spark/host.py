@@ -177,8 +177,8 @@ class OneByOne(OpenMessages):
         super().__init__(*arguments)
         self.raised = self.others = 0
 
-    def stops(self) -> bool:
-        return self.raised >= 10 * self.others and super().stops()
+    def stops(self, at_limit: bool = False) -> bool:
+        return self.raised >= 10 * self.others and super().stops(at_limit)
 
     @property
     def add_block(self) -> None:
@@ -411,7 +411,7 @@ class Host:
         try:
             return call()
         except TaskCrashed as crash:
-            self._raised_in_call.append(f"{crash} {where_of(crash.__cause__)}".rstrip())
+            self._raised_in_call.append(str(crash))
             return False
 
     def _emits(self) -> int:

@@ -138,6 +138,8 @@ class SparkRun:
             self._done.set()
             query.stop()
         if self._error is not None:
+            if isinstance(self._error, ClusterError):
+                self._error.report = self.report()
             raise self._error
         if (failed := query.exception()) is not None and not self.control.closed:
             raise failed

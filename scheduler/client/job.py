@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING
 
 from squall.engine.api.user_metrics import MetricReading
 from squall.engine.errors import ClusterError, UsageError
+from squall.engine.plural import plural
 from squall.engine.report.account import Unfinished
 from squall.engine.report.failure_log import ComponentFailures
+from squall.engine.report.repeats import equal_deaths
 from squall.engine.report.run_report import Restart, RunReport, TaskReading, build_report
 from squall.ipc.board import LINK_COUNTERS, Board, BoardMissing
 from squall.ipc.line_file import read_lines
@@ -299,14 +301,11 @@ class Job:
         deaths, hopeless = (0, False) if view is None else view.deaths_in_a_row()
         if not (hopeless or "failed" in state.workers.values()) or not state.restarts:
             return False
-        last = state.restarts[-1]
-        why, *more = (last.error or last.reason).splitlines()
-        places = [line.strip() for line in more if line.startswith("  File ")]
-        why += f" ({places[-1]})" if places else ""
-        how_often = f"{deaths} times in a row" if deaths > 1 else "once"
+        *_, last = equal = equal_deaths(state.restarts)[-1]
+        how_often = f"{deaths} times in a row" if deaths > 1 else plural(len(equal), "time")
         raise ClusterError(
             f"topology {self.name!r} makes no progress: worker {last.slot} died {how_often}, "
-            f"at last with: {why}"
+            f"at last with: {(last.error or last.reason).splitlines()[0]}"
         )
 
     # ---- commands ----

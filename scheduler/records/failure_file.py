@@ -8,6 +8,7 @@ Process: the worker writes its file, any of the owner's may read it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Mapping
@@ -58,17 +59,15 @@ def _read(path: Path) -> Failures:
         raise ClusterError(f"{path} is no list of failures: {error}") from error
 
 
-def is_new_error(run_dir: RunDir, topology_id: str, worker: int, traceback: str) -> bool:
-    """Return False if the worker of this slot ended before by an error with the same frames, and note these."""
+def times_in_a_row(run_dir: RunDir, topology_id: str, worker: int, traceback: str) -> int:
+    """Count how often in a row the worker of this slot has ended by an error with these frames."""
     frames = [line for line in traceback.splitlines() if line.startswith("  File ")]
-    path = run_dir.failures(topology_id) / f"last-error-{worker}"
-    try:
-        if path.exists() and json.loads(path.read_text()) == frames:
-            return not frames
-        _write(path, frames)
-    except OSError:
-        return True  # it cannot be noted, as on a full disk: told in full
-    return True
+    path, times = run_dir.failures(topology_id) / f"last-error-{worker}", 1
+    with contextlib.suppress(OSError):  # it cannot be noted, as on a full disk: told in full
+        last, before = json.loads(path.read_text()) if path.exists() else ([], 0)
+        times += before if last == frames != [] else 0
+        _write(path, [frames, times])
+    return times
 
 
 def write_stopped(run_dir: RunDir, topology_id: str, why: str) -> None:

@@ -48,7 +48,7 @@ from squall.ipc.metric_file import MetricFile
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import blob, process, user_logging
 from squall.scheduler.common.messages import Assignment, SetStatus, WorkerBoot, WorkerFailed, WorkerReady
-from squall.scheduler.records.failure_file import is_new_error, write_last_words, write_stopped
+from squall.scheduler.records.failure_file import times_in_a_row, write_last_words, write_stopped
 from squall.scheduler.worker.lease import Lease
 from squall.scheduler.worker.own_faults import WorkerFaults
 from squall.scheduler.worker.spout_files import WorkerFiles
@@ -272,7 +272,7 @@ class Worker:
     # ---- telling ----
 
     def _report_error(self, component: str, task: int, text: str) -> None:
-        if (line := self._told.line(f"error reported by {component}[{task}]: {text}", component, text)) is not None:
+        if (line := self._told.error_line(component, task, text, time.monotonic_ns())) is not None:
             _log(line)
 
     def _gauge_raised(self, component: str, task: int, error: BaseException) -> None:
@@ -281,8 +281,9 @@ class Worker:
     def fail(self, error: str, text: str) -> None:
         """Say why the worker ends: to the log and to the supervisor."""
         boot = self._boot
-        is_new = is_new_error(self._run_dir, boot.topology.id, boot.slot_index, text)
-        _log(f"{self._name}: {error}" + (f"\n{text}" if is_new else " (as before)"))
+        times = times_in_a_row(self._run_dir, boot.topology.id, boot.slot_index, text)
+        if not times & (times - 1):
+            _log(f"{self._name}: {error}" + (f"\n{text}" if times == 1 else f" (as before, {times:,} times)"))
         self._control.send_event(WorkerFailed(boot.port, boot.incarnation, error, text))
 
     def send_last(self) -> None:

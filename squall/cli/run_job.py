@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from squall.cli.shown.output import closed_pipe_is_no_error, note, reserve_stdou
 from squall.cli.shown.report_text import print_summary
 from squall.cli.standing import emitted_again
 from squall.engine.api.config import Config
-from squall.engine.errors import UsageError
+from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import repr_of
 from squall.engine.plural import plural
 from squall.engine.report.document import with_schema
@@ -72,15 +73,14 @@ def run_job(options: RunOptions, keeper: KeeperProcess | None) -> int:
     config = layers.config(loaded.topology.config)
     apply_settings(config, topology=name, worker="local")
     run = LoadedRun(options, name, loaded, config, for_secs)
+    ended: ClusterError | None = None
     with Interrupts() as interrupts:
-        if options.engine is not None:
-            from squall.cli.run_spark import run_on_spark
-
-            report = run_on_spark(run, interrupts)
-        elif options.local:
-            report = _run_local(run, interrupts)
-        else:
-            report = _run_on_cluster(run, keeper, interrupts)
+        try:
+            report = _run(run, keeper, interrupts)
+        except ClusterError as error:
+            if error.report is None:
+                raise
+            ended, report = error, error.report
     note(*report.close_errors)
     if text := _unfinished_text(report):
         note(text)
@@ -89,6 +89,8 @@ def run_job(options: RunOptions, keeper: KeeperProcess | None) -> int:
             say_json(with_schema("run", report.to_dict()), out=out)
         else:
             print_summary(report)
+    if ended is not None:
+        raise ended
     return interrupts.code_after_drain(exit_code(report))
 
 
@@ -123,6 +125,17 @@ def _name_of(options: RunOptions) -> str:
     except UsageError as error:
         raise UsageError(f"the file's name cannot be the topology's, choose one with --name: {error}") from None
     return name
+
+
+def _run(run: LoadedRun, keeper: KeeperProcess | None, interrupts: Interrupts) -> RunReport:
+    """ClusterError, with its report, of a run that cannot go on."""
+    if run.options.engine is not None:
+        from squall.cli.run_spark import run_on_spark
+
+        return run_on_spark(run, interrupts)
+    if run.options.local:
+        return _run_local(run, interrupts)
+    return _run_on_cluster(run, keeper, interrupts)
 
 
 def _run_on_cluster(run: LoadedRun, keeper: KeeperProcess | None, interrupts: Interrupts) -> RunReport:
@@ -213,7 +226,13 @@ def _follow(
         turn()
         return interrupts.count > 1
 
-    drained = job.await_drained(on_wait=stop_waiting)
+    try:
+        drained = job.await_drained(on_wait=stop_waiting)
+    except ClusterError as error:
+        turn()
+        with contextlib.suppress(ClusterError):  # it is gone
+            error.report = job.stats()
+        raise
     if driver is not None:
         driver.end()
     if interrupts.count:

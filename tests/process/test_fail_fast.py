@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -43,8 +44,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("on_error", ["crash", "fail"])
-@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize(("wrong", "on_error"), [*((wrong, "crash") for wrong in WRONG), ("field", "fail")])
 def test_a_wrong_line_is_one_error(tmp_path: Path, wrong: str, on_error: str) -> None:
     ack, execute, told = WRONG[wrong]
     file = tmp_path / "wrong.py"
@@ -59,6 +59,38 @@ def test_a_wrong_line_is_one_error(tmp_path: Path, wrong: str, on_error: str) ->
     # A disk that is full counts against no message, so five deaths in a row may be seen first.
     assert wrong in ("ack", "disk") or "with tuple ('line " in lines[-1]
     assert "dead letter" not in done.stderr
+    assert len(lines) < 80
+
+
+BATCHES = """
+from squall import BatchBolt
+
+class Late(BatchBolt):
+    def execute_batch(self, batch, collector):
+        assert max(batch["n"]) < 1000
+
+builder = TopologyBuilder()
+builder.set_spout("lines", Lines())
+builder.set_bolt("late", Late()).shuffle_grouping("lines")
+topology = builder.build()
+"""
+
+
+@pytest.mark.parametrize("settings", [("on_error=fail", "max_attempts=2"), ("on_error=crash",)])
+def test_nearly_all_or_all_from_a_certain_one_on(tmp_path: Path, settings: tuple[str, ...]) -> None:
+    """A few get through, and each error has a text of its own; or a bolt raises that takes batches, of which any tuple
+    may be the cause."""
+    file = tmp_path / "late.py"
+    wrong = FILE.format(ack="pass", execute='assert tup["n"] % 50 == 9, tup["n"]')
+    file.write_text(wrong if len(settings) > 1 else wrong + BATCHES)
+    options = [option for setting in settings for option in ("--set", setting)]
+    done = squall("run", file, "--json", *options, timeout=300)
+    assert done.returncode == 1, done.stderr
+    report = json.loads(done.stdout)
+    assert (report["dead_letters"], report["drained"]) == (0, False)
+    assert report["acked"] > 0
+    lines = done.stderr.strip().splitlines()
+    assert re.search(r"late.py, line \d+, in execute\w*\) with tuple \(", lines[-1]), lines[-1]
     assert len(lines) < 80
 
 

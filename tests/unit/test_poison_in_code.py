@@ -85,7 +85,7 @@ def test_out_of_execute_it_ends_the_worker_with_its_trees_failed(
     spout = Feeder()
     rig = Rig(chain(spout, Does(thrower(raised), blocking=blocking)), threads=True)
     spout.feed("bad", id=1)
-    with pytest.raises(TaskCrashed, match=rf"^bolt-1\[\d\] raised {type(raised()).__name__}.* in execute$") as caught:
+    with pytest.raises(TaskCrashed, match=rf"^bolt-1\[\d\] raised {type(raised()).__name__}.* in execute \(") as caught:
         rig.settle_until(lambda: False)
     assert len(str(caught.value)) < 700
     assert len(caught.value.traceback_text) < 20_000
@@ -198,7 +198,7 @@ def test_a_key_that_cannot_be_hashed_counts_against_its_message(bolts: int) -> N
         builder.set_bolt(f"bolt-{n}", Does(acks), 2).fields_grouping("spout", "value")
     spout.feed(Key(bad=True), id=5)
     rig = Rig(builder)
-    with pytest.raises(TaskCrashed, match=r"^spout\[\d\] raised Base in next_tuple$"):
+    with pytest.raises(TaskCrashed, match=r"^spout\[\d\] raised Base in next_tuple \("):
         rig.settle()
     rig.core.tracking.charge()
     ((_, task),) = rig.core.spout_tasks.values()
