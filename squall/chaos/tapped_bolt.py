@@ -7,8 +7,9 @@ Guarantees: see `squall.chaos.taps`.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 from typing import Any
 
 from squall.chaos.line_log import LineLog, digest, quoted
@@ -24,6 +25,9 @@ from squall.engine.foreign.given_columns import values_of
 
 _ON_PURPOSE = "squall chaos: lost on purpose"
 _LOST_SECS = 0.2
+_LOST_OF_SEVERAL = 10
+"""Messages of several tuples that a task loses beside every n-th: a bolt that takes all its input in three batches, and
+anchors each to its first row, has but three such messages."""
 
 
 def label_of(component: str, source: str, stream: str) -> str:
@@ -46,6 +50,10 @@ class TappedBolt(Around):
         self._labels: dict[Source, str] = {}
         """The way into the sink, as JSON."""
         self._log: LineLog | None = None
+        self._arrived: Counter[str] = Counter()
+        """Message -> its tuples, in a run that loses some on purpose."""
+        self._several: set[str] = set()
+        """The first messages with more than one."""
         self._refused: dict[str, float] = {}
         """Message -> until when its tuples are lost on purpose, in seconds of the monotonic clock."""
 
@@ -109,9 +117,13 @@ class TappedBolt(Around):
         every = self._tapping.refuse_every
         if not every or self._log is None or isinstance(self._inner, AsyncBolt):
             return set()
-        of = {key for some in keys for key in ([some] if isinstance(some, str) else some)}.difference(BY_CLOCK)
+        of = Counter(key for some in keys for key in ([some] if isinstance(some, str) else some) if key not in BY_CLOCK)
+        self._arrived.update(of)
         # Messages that `fail_every` does not fail.
-        chosen = [key for key in of if not key.startswith(ACKED_BY) and int(key, 16) % every == 1]
+        once = [key for key in of if not key.startswith(ACKED_BY) and int(key, 16) % every]
+        several = (key for key in once if self._arrived[key] > 1)
+        self._several.update(islice(several, max(0, _LOST_OF_SEVERAL - len(self._several))))
+        chosen = [key for key in once if int(key, 16) % every == 1 or key in self._several]
         now = time.monotonic()
         return {key for key in chosen if now < self._refused.setdefault(key, now + _LOST_SECS)}
 

@@ -39,7 +39,7 @@ def test_who_asks_for_too_much_fails_its_message(where: str, on_error: str) -> N
     assert len(report.restarts) == (0 if on_error == "fail" else 2)
     for restart in report.restarts:
         who = "source[2]" if is_sent else "zink[3]"
-        assert restart.error.startswith(f"{who} raised MemoryError in {where}\n")
+        assert restart.error.startswith(f"{who} raised MemoryError in {where} (")
 
 
 def test_a_value_that_there_is_memory_for_at_the_second_try_is_read_then(tmp_path: Any) -> None:
