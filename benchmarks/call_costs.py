@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from squall import BasicBolt, BatchBolt, BatchSpout, Config, LocalCluster, TopologyBuilder
+from squall import BasicBolt, BatchBolt, BatchSpout, Config, LocalCluster, Spout, TopologyBuilder
 
 ADAPTIVE = "adaptive"
 _CALLS = 10
@@ -37,6 +37,19 @@ class Numbers(BatchSpout):
         numbers = list(range(self.next, self.next + rows))
         self.next += rows
         self.collector.emit_batch((numbers,), message_ids=numbers)
+
+
+class Single(Spout):
+    """The same by rows: a shuffle keeps rows of a batch together, which leaves most of 16 slow tasks without any."""
+
+    outputs = ("number",)
+
+    def open(self, conf: Any, context: Any, collector: Any) -> None:
+        self.collector, self.next = collector, 0
+
+    def next_tuple(self) -> None:
+        self.collector.emit((self.next,), message_id=self.next)
+        self.next += 1
 
 
 class Insert(BatchBolt):
@@ -85,7 +98,7 @@ class Rates:
     def of(self, bolt: Any, parallelism: int, limit: int | str, cost_secs: float) -> float:
         """Measure rows acked per second, from the eleventh call on."""
         builder = TopologyBuilder(Config(workers=self.workers, max_spout_pending=limit))
-        builder.set_spout("numbers", Numbers())
+        builder.set_spout("numbers", Numbers() if isinstance(bolt, BatchBolt) else Single())
         builder.set_bolt("bolt", bolt, parallelism=parallelism).shuffle_grouping("numbers")
         job = self.cluster.submit(next(self.names), builder.build())
         job.wait_until_ready()

@@ -167,7 +167,9 @@ class Assembler:
         limit: int | str | None = spec.config.get("max_spout_pending", self.config.max_spout_pending)
         if not isinstance(limit, str):
             return limit
-        return PendingLimit(not self.around.deterministic, self.plan.n_workers / (self.around.processors or math.inf))
+        per_processor = self.plan.n_workers / (self.around.processors or math.inf)
+        bulk = not all(isinstance(one.component, BasicBolt | AsyncBolt) for one in self.topology.bolts)
+        return PendingLimit(not self.around.deterministic, per_processor, bulk)
 
     def _pending(
         self, spec: ComponentSpec, task: int, user: Spout, stats: SpoutStats, index: int, acker: int | None

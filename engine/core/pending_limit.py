@@ -75,16 +75,18 @@ class PendingLimit:
     """The limit of one spout task."""
 
     __slots__ = (
-        "_acked", "_anchor", "_before", "_failed", "_from", "_goal_ns", "_looks", "_lump", "_rest_ns",
+        "_acked", "_anchor", "_before", "_bulk", "_failed", "_from", "_goal_ns", "_looks", "_lump", "_rest_ns",
         "_rests_until_ns", "_settled_at", "_step", "_trial", "_unsafe", "_unsafe_until_ns", "due_ns", "limit",
     )
 
-    def __init__(self, timed: bool = True, workers_per_processor: float = 1) -> None:
-        """`timed`: whether the limit may depend on measured time. If not, it only rises, when the spout starves."""
+    def __init__(self, timed: bool = True, workers_per_processor: float = 1, bulk: bool = True) -> None:
+        """`timed`: whether the limit may depend on measured time. If not, it only rises, when the spout starves.
+        `bulk`: whether a bolt may take several messages in one call. If not, a slow lump is of tasks in step."""
         self._goal_ns = round(GOAL_NS * max(1.0, workers_per_processor / EASY_WORKERS))
         self.limit = FIRST if timed else PLAIN
         self.due_ns = 0 if timed else _NEVER
         """When to `look` next."""
+        self._bulk = bulk
         self._acked = 0
         self._settled_at = 0
         """Acks after which the last change of the limit shows in the rate."""
@@ -156,6 +158,7 @@ class PendingLimit:
     def _judge(self, now_ns: int, rate: float, limited: bool, emit_bytes: int) -> None:
         """Draw the conclusion of one measurement. `rate`: acks per ns."""
         takes_ns = self.limit / rate
+        self._lump = self._lump and (self._bulk or takes_ns <= self._goal_ns)
         if self._trial:
             trial, self._trial = self._trial, 0
             if trial == UP:
