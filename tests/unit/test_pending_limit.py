@@ -142,6 +142,13 @@ def test_a_bolt_with_a_fixed_time_a_call_gets_thousands_within_ten_calls(each_ms
     assert run.measured(20 * each_ms / 1000)[0] >= 0.8 * 8192 / (each_ms / 1000)
 
 
+def test_tasks_in_step_are_no_bulk_insert() -> None:
+    """All sixteen end at once, as the rows of one call do; but more messages would only wait before them."""
+    run = Run(Servers(1000 * MS, 16), PendingLimit(bulk=False), step_ns=10 * MS).go_on(9)
+    assert run.limit.limit <= 32
+    assert run.acked >= 80
+
+
 @pytest.mark.parametrize("count", [65, 1000, 20_000])
 def test_a_bolt_that_waits_for_many_messages_gets_them(count: int) -> None:
     run = Run(Holder(20_000, count)).go_on(10, 3 * count)
