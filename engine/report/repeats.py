@@ -19,9 +19,7 @@ class Repeats:
 
     def line(self, text: str) -> str | None:
         """Return the text, with how often it has come; None if it need not be told again yet."""
-        if len(self._counts) > _KNOWN:
-            self._counts.clear()
-        return _told(text, self._counts, text)
+        return self._told(text, text)
 
     def error_line(self, component: str, task: int, text: str, now_ns: int) -> str | None:
         """Return the line that tells of an error; None if it need not be told. Equal are the errors of one type in a
@@ -29,15 +27,15 @@ class Repeats:
         if now_ns - self._since_ns >= _MINUTE_NS:
             self._counts.clear()
             self._since_ns = now_ns
-        key = component, text.partition(":")[0]
-        return _told(f"error reported by {component}[{task}]: {text}", self._counts, key)
+        return self._told(f"error reported by {component}[{task}]: {text}", (component, text.partition(":")[0]))
 
-
-def _told(text: str, counts: dict[Hashable, int], key: Hashable) -> str | None:
-    counts[key] = count = counts.get(key, 0) + 1
-    if count & (count - 1):
-        return None
-    return f"{text}{f' ({count:,} times)' if count > 1 else ''}"
+    def _told(self, text: str, key: Hashable) -> str | None:
+        if len(self._counts) > _KNOWN:
+            self._counts.clear()
+        self._counts[key] = count = self._counts.get(key, 0) + 1
+        if count & (count - 1):
+            return None
+        return f"{text}{f' ({count:,} times)' if count > 1 else ''}"
 
 
 class _Death(Protocol):
@@ -60,5 +58,6 @@ def equal_deaths(deaths: Iterable[D]) -> list[list[D]]:
     equal: dict[Hashable, list[D]] = {}
     for death in deaths:
         key = death.slot, death.reason, death.error.partition("\n")[0]
-        equal[key] = [*equal.pop(key, []), death]
+        equal[key] = same = equal.pop(key, [])
+        same.append(death)
     return list(equal.values())

@@ -128,8 +128,8 @@ class Job:
 
     def status(self) -> str:
         """Return "ACTIVE", "INACTIVE", "REBALANCING" or "KILLED"; "STOPPED" after a fault of its set-up
-        (`why_stopped`); or "FINISHED" if its spouts are exhausted and nothing
-        is pending. For a topology that is gone: "FINISHED" if it left by itself, else "KILLED".
+        (`why_stopped`); or "FINISHED" if its spouts are exhausted and nothing is pending. For a topology that is gone:
+        "FINISHED" if it left by itself, else "KILLED".
         """
         if self.removed:
             return FINISHED if self.record.remove_when_drained and self._drained else KILLED
