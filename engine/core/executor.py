@@ -292,7 +292,7 @@ class BoltExecutor:
                 task.row_ns = spent_ns // count
                 if task.cost is not None:
                     task.slice_rows = task.cost.called(count, spent_ns, task.slice_rows)
-                    self.fixed_ns += max(0.0, spent_ns - count * task.cost.row_ns)
+                    self.fixed_ns += task.cost.fixed_ns
                 elif self._slice_ns:
                     task.slice_rows = count * self._slice_ns // (spent_ns or 1) or 1
                 else:

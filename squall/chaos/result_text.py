@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from squall.engine.foreign.text import plain
@@ -91,23 +91,18 @@ def fault_text(fault: Mapping[str, Any]) -> str:
     return " ".join(words)
 
 
-def compared_text(limits: Sequence[str]) -> str:
-    """Say what a good verdict covers; empty if it has no limits."""
-    return f" of what is compared (NOT SHOWN: {plural(len(limits), 'limit')}, see above)" if limits else ""
-
-
 def verdict_text(document: Mapping[str, Any]) -> str:
     """Draw the conclusion from all seeds, with its limits."""
     seeds = document["seeds"]
     bad = [str(result["seed"]) for result in seeds if not result["good"]]
     limits = list(dict.fromkeys(limit for result in seeds for limit in result["verdict"]["not_shown"]))
-    lines = [f"not shown: {plain(limit)}" for limit in limits[:20]]
     if effects := document["expected"]["not_shown"]:
-        lines.append(f"NOT SHOWN: {plain(effects)}")
+        limits.append(effects)
+    lines = [f"NOT SHOWN: {plain(limit)}" for limit in limits[:20]]
     if bad:
         lines.append(f"FAILED: {len(bad)} of {plural(len(seeds), 'seed')}: {', '.join(bad[:50])}")
     else:
-        shown = f"nothing lost or invented{compared_text(limits)}"
+        shown = "nothing lost or invented" + (" of what is compared (see NOT SHOWN above)" if limits else "")
         bound = f"; so less than {document['bound']:.1%} of such runs fail (95 %)" if document["bound"] < 1 else ""
         lines.append(f"{plural(len(seeds), 'seed')}, {shown}, every death explained, nothing left behind{bound}")
     return "\n".join(lines)

@@ -39,6 +39,16 @@ def test_rows_that_take_long_are_given_one_by_one() -> None:
     assert sum(calls[10:]) / len(calls[10:]) < 1.3
 
 
+def test_time_that_others_took_is_no_fixed_time_of_a_call() -> None:
+    """Rows of a word count, of workers that lose their processor in one of five calls: joining them cost a sixth."""
+    dice = random.Random(1)
+    cost, rows = CallCost(5 * MS), 1
+    for call in range(2000):
+        rows = min(rows, dice.randint(300, 4000))
+        rows = cost.called(rows, 400 * rows + dice.randint(0, 4) // 4 * 4 * MS, rows)
+        assert call < 32 or cost.worth_rows == 0
+
+
 def test_a_call_before_its_turn_was_timed_makes_no_wait_negative() -> None:
     """The board has no room for one: the worker would end."""
     builder = TopologyBuilder()

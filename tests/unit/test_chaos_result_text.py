@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from squall.chaos.result_text import compared_text, failures_text
+import pytest
+
+from squall.chaos.result_text import failures_text, verdict_text
 from squall.engine.report.failure_log import ComponentFailures, FailureRecord
 
 
@@ -13,6 +15,11 @@ def test_failures_name_the_component_and_the_last_error() -> None:
     assert said == ["failures of end: 3 timeout", "failures of mid: 12 exception, the last: ValueError: no number"]
 
 
-def test_the_headline_says_what_is_not_shown() -> None:
-    assert compared_text([]) == ""
-    assert compared_text(["a", "b"]) == " of what is compared (NOT SHOWN: 2 limits, see above)"
+@pytest.mark.parametrize("effects", ["", "effects of end"])
+@pytest.mark.parametrize("limits", [[], ["a", "b"]])
+def test_the_headline_says_that_not_all_is_shown(limits: list[str], effects: str) -> None:
+    seeds = [{"seed": seed, "good": True, "verdict": {"not_shown": limits}} for seed in (1, 2)]
+    said = verdict_text({"seeds": seeds, "expected": {"not_shown": effects}, "bound": 1})
+    shown = "nothing lost or invented" + " of what is compared (see NOT SHOWN above)" * bool(limits or effects)
+    told = [f"NOT SHOWN: {limit}" for limit in [*limits, *filter(None, [effects])]]
+    assert said.split("\n") == [*told, f"2 seeds, {shown}, every death explained, nothing left behind"]
