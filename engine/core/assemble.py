@@ -169,7 +169,8 @@ class Assembler:
             return limit
         per_processor = self.plan.n_workers / (self.around.processors or math.inf)
         bulk = not all(isinstance(one.component, BasicBolt | AsyncBolt) for one in self.topology.bolts)
-        return PendingLimit(not self.around.deterministic, per_processor, bulk)
+        threads = sum(bolt.tasks for bolt in self.topology.bolts if bolt.component.blocking)
+        return PendingLimit(not self.around.deterministic, per_processor, bulk, least=2 * threads // spec.tasks)
 
     def _pending(
         self, spec: ComponentSpec, task: int, user: Spout, stats: SpoutStats, index: int, acker: int | None

@@ -3,7 +3,9 @@
 Too few, and workers wait for messages; too many, and messages wait in queues. By Little's law, n open messages of which
 r are acked per second take n / r seconds each. So up to some number, the knee, more open messages are acked faster, and
 above it they only take longer. Where the knee lies follows from the bolts: microseconds or minutes a tuple, one task or
-hundreds, acked at once, on a tick or by the thousand. No bolt is asked. The limit is changed and the rate measured:
+hundreds, acked at once, on a tick or by the thousand. All that is known is how many bolt tasks have threads, which wait
+at once: fewer messages than two for each, one at hand and the next, leave some idle. The limit is changed and the rate
+measured:
 
 * Under the goal (`GOAL_NS`) a message, it is raised: that costs nobody anything.
 * Else it is raised on trial, and stays so if the rate rises by much of that; and lowered on trial, and stays so if the
@@ -17,8 +19,8 @@ hundreds, acked at once, on a tick or by the thousand. No bolt is asked. The lim
 Measurements begin and end with acks, so bolts that ack in series do not blur them. They only count while the spout
 waits at its limit; one whose source is slower keeps it.
 
-Guarantees: the limit is from `LEAST` to `MOST`; above `PLAIN` only as far as `MOST_BYTES` of values may be open, and
-above `FIRST` only as far as `MOST_LONG_BYTES`.
+Guarantees: the limit is from `LEAST`, or what threads need, to `MOST`; above `PLAIN` only as far as `MOST_BYTES` of
+values may be open, and above `FIRST`, or what threads need, only as far as `MOST_LONG_BYTES`.
 Decides only: the caller reads clock and counters. Thread: the worker's loop.
 """
 
@@ -75,15 +77,20 @@ class PendingLimit:
     """The limit of one spout task."""
 
     __slots__ = (
-        "_acked", "_anchor", "_before", "_bulk", "_failed", "_from", "_goal_ns", "_looks", "_lump", "_rest_ns",
-        "_rests_until_ns", "_settled_at", "_step", "_trial", "_unsafe", "_unsafe_until_ns", "due_ns", "limit",
+        "_acked", "_anchor", "_before", "_bulk", "_failed", "_from", "_goal_ns", "_least", "_looks", "_lump",
+        "_rest_ns", "_rests_until_ns", "_settled_at", "_step", "_trial", "_unsafe", "_unsafe_until_ns", "due_ns",
+        "limit",
     )
 
-    def __init__(self, timed: bool = True, workers_per_processor: float = 1, bulk: bool = True) -> None:
+    def __init__(
+        self, timed: bool = True, workers_per_processor: float = 1, bulk: bool = True, least: int = LEAST
+    ) -> None:
         """`timed`: whether the limit may depend on measured time. If not, it only rises, when the spout starves.
-        `bulk`: whether a bolt may take several messages in one call. If not, a slow lump is of tasks in step."""
+        `bulk`: whether a bolt may take several messages in one call. If not, a slow lump is of tasks in step. `least`:
+        messages that threads need."""
         self._goal_ns = round(GOAL_NS * max(1.0, workers_per_processor / EASY_WORKERS))
-        self.limit = FIRST if timed else PLAIN
+        self._least = min(max(LEAST, least), PLAIN)
+        self.limit = max(FIRST, self._least) if timed else PLAIN
         self.due_ns = 0 if timed else _NEVER
         """When to `look` next."""
         self._bulk = bulk
@@ -195,7 +202,7 @@ class PendingLimit:
 
     def _try(self, now_ns: int, rate: float, takes_ns: float, higher: int) -> None:
         """Begin a trial, or a rest if there is nothing left to try. `higher`: the limit to raise it to."""
-        floor = LEAST if now_ns >= self._unsafe_until_ns else max(LEAST, self._unsafe + 1)
+        floor = self._least if now_ns >= self._unsafe_until_ns else max(self._least, self._unsafe + 1)
         lower = max(floor, self.limit // 2 if takes_ns > _FAR * self._goal_ns else self.limit * 7 // 10)
         to_try = {}
         if higher > self.limit:

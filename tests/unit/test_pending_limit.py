@@ -149,6 +149,13 @@ def test_tasks_in_step_are_no_bulk_insert() -> None:
     assert run.acked >= 80
 
 
+def test_tasks_with_threads_are_not_left_idle_by_trials_of_lower_limits() -> None:
+    """A trial takes as long as some rows: sixteen tasks of a second each lost a third of their first twenty seconds."""
+    run = Run(Servers(1000 * MS, 16), PendingLimit(bulk=False, least=32), step_ns=10 * MS).go_on(30)
+    assert run.acked >= 16 * 29
+    assert run.limit.limit <= 64
+
+
 @pytest.mark.parametrize("count", [65, 1000, 20_000])
 def test_a_bolt_that_waits_for_many_messages_gets_them(count: int) -> None:
     run = Run(Holder(20_000, count)).go_on(10, 3 * count)
