@@ -130,6 +130,7 @@ def _follow(
         return find_files(source, pattern, is_text=format_ == TEXT)
 
     look()
+    stages("starting Spark")
     with Interrupts() as interrupts, spark_session("squall prepare"):
         # Spark has set a handler of its own for SIGINT.
         interrupts.again()
