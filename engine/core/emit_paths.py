@@ -92,7 +92,7 @@ def _fast_untracked(collector: SpoutCollector, out: StreamOut, batch_for: BatchF
             or (stream is not DEFAULT_STREAM and stream != DEFAULT_STREAM)
         ):
             if misplaced is not NOTHING:
-                return plain(values, misplaced)
+                return plain(values, misplaced, message_id=message_id)
             return emit_to(UNNAMED, values, message_id, stream)
         if values.__class__ is not tuple or len(values) != width:
             values = check(values)
@@ -127,7 +127,7 @@ def _fast_tracked(collector: SpoutCollector, out: StreamOut, batch_for: BatchFor
             or (stream is not DEFAULT_STREAM and stream != DEFAULT_STREAM)
         ):
             if misplaced is not NOTHING:
-                return plain(values, misplaced)
+                return plain(values, misplaced, message_id=message_id)
             return emit_to(UNNAMED, values, message_id, stream)
         if values.__class__ is not tuple or len(values) != width:
             values = check(values)

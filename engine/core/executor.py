@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, MutableSequence
-from functools import partial
 from itertools import islice
 from sys import getrefcount
 from typing import Any, TypeVar
@@ -63,12 +62,6 @@ of the last ones: a limit on their number as well (512) cost a tenth of word cou
 
 _FIRST_SLICE_ROWS = 16
 """Tuples that a task executes first if bytes and not time end a slice: its emits for each are not known yet."""
-
-
-def _call_each(dones: list[Done]) -> None:
-    for done in dones:
-        if done is not None:
-            done()
 
 
 class TaskCrashed(SquallError):
@@ -226,10 +219,13 @@ class BoltExecutor:
                     batch = self._joined(task, task.cost, batch, dones)
                 left = len(inbox)
                 if self.process(task, batch):
-                    inbox.appendleft((batch, partial(_call_each, dones)))
+                    # It was not joined: of those that are, nothing is left.
+                    inbox.appendleft((batch, done))
                     left += 1
                 else:
-                    _call_each(dones)
+                    for done in dones:
+                        if done is not None:
+                            done()
                 if task.stats.execute_ns >= until_ns if self._slice_ns else self.outbox.bytes >= self._most_bytes:
                     break
         return worked
@@ -248,8 +244,8 @@ class BoltExecutor:
         return True
 
     def _joined(self, task: BoltTask, cost: CallCost, batch: Batch, dones: list[Done]) -> Batch:
-        """Join later batches of the same stream to one that is too short for what a call costs. Others keep their
-        places."""
+        """Join later batches of the same stream, or the first rows of one, to a batch that is too short for what a call
+        costs. Others keep their places, before what is left of it: streams take turns."""
         wanted, rows, parts, inbox = min(task.slice_rows, cost.worth_rows), len(batch.rows), [batch], task.inbox
         if rows >= wanted or batch.stream == TICK_STREAM:
             return batch
@@ -257,6 +253,9 @@ class BoltExecutor:
         while inbox and rows < wanted:
             other, done = inbox.popleft()
             if batch.continues_with(other) and component == self.source_of(other.source, other.stream).component:
+                if len(other.rows) > (room := task.slice_rows - rows):
+                    others.append((other, done))
+                    other, done = other.split(room, self.outbox.edges.next), None
                 rows += len(other.rows)
                 parts.append(other)
                 dones.append(done)

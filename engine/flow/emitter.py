@@ -297,8 +297,10 @@ class Emitter:
                 f"{self.component}[{self.task}] emitted to undeclared stream {repr_of(name)}; declared: {declared}"
             ) from None
 
-    def misplaced(self, call: str, given: Sequence[Any], *names: str) -> ComponentError:
-        """The error of a call with arguments by position that must be given by name: `names`, in an earlier order."""
+    def misplaced(self, call: str, given: Sequence[Any], *names: str, message_id: Any = None) -> ComponentError:
+        """The error of a call with arguments by position that must be given by name: `names`, in an earlier order; the
+        first of them is there already if `message_id` is not None."""
+        names = names if message_id is None else names[1:]
         [first, *more] = given
         if not more and isinstance(first, str) and (first in self.streams or "message_id" not in names):
             names = ("stream",)

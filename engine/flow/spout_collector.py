@@ -189,7 +189,7 @@ class SpoutCollector:
         Returns the ids of the tasks it goes to; none if it waits, because workers died over this message before.
         """
         if misplaced:
-            raise self.emitter.misplaced("emit(values", misplaced, "message_id", "stream")
+            raise self.emitter.misplaced("emit(values", misplaced, "message_id", "stream", message_id=message_id)
         return self.emit_to(UNNAMED, values, message_id, stream)
 
     def emit_direct(
@@ -197,7 +197,9 @@ class SpoutCollector:
     ) -> list[int]:
         """Emit to the one task the caller names, on a stream declared direct."""
         if misplaced:
-            raise self.emitter.misplaced("emit_direct(task, values", misplaced, "message_id", "stream")
+            raise self.emitter.misplaced(
+                "emit_direct(task, values", misplaced, "message_id", "stream", message_id=message_id,
+            )
         return self.emit_to(task, values, message_id, stream)
 
     def emit_to(self, task: Any, values: Any, message_id: Any, stream: str) -> list[int]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import random
 from array import array
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from squall.engine.api.hooks import TaskHook
 from squall.engine.api.stream import Stream
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import ComponentError
+from squall.engine.flow.batch import Batch
 from tests.unit.batch_rig import BatchFeeder, DoesBatch, fails, nothing, passes, splits
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain, keeps
 
@@ -516,3 +519,36 @@ def test_a_call_has_the_rows_that_were_set_or_those_that_came_in_time(spouts: in
         rig.settle()
         assert calls == called
     assert len(rig.user("feed").all_acked) == 24 * spouts  # all tasks write in one list
+
+
+@pytest.mark.parametrize(("streams", "rows", "length", "count"), [("ab", 97, 10, 2000), ("a", 1201, 1202, 1210)])
+def test_calls_of_a_set_length_take_turns_and_leave_nothing_behind(
+    streams: str, rows: int, length: int, count: int
+) -> None:
+    """What was left of joined batches was joined again, for ever: batches of the other stream waited for the end of the
+    first, and the worker ended by a RecursionError, because it told of each batch from within the next."""
+    calls: list[tuple[str, int]] = []
+    told: list[int] = []
+
+    def note(self: DoesBatch, batch: Any, collector: Any) -> None:
+        calls.append((batch.source_component, len(batch)))
+
+    builder = TopologyBuilder()
+    bolt = builder.set_bolt("bolt", DoesBatch(note)).set_config(batch_rows=rows)
+    for name in streams:
+        builder.set_spout(name, BatchFeeder())
+        bolt.shuffle_grouping(name)
+    rig = Rig(builder, threads=True)
+    (executor,) = rig.core.bolts
+    (task,) = executor.tasks
+    for number in range(count):
+        (source,) = rig.plan.tasks_of(streams[number % len(streams)])
+        batch = Batch(source, "default", task.task)
+        batch.rows, batch.starts, batch.roots, batch.edges = [(number,)] * length, [0], [0], [0]
+        task.inbox.append((batch, partial(told.append, number)))
+    while executor.run():
+        assert len(told) <= sum(called for _, called in calls) // length
+    assert sorted(told) == list(range(count))
+    assert sum(called == rows for _, called in calls) >= len(calls) - 3
+    alone = [len(list(group)) for _, group in itertools.groupby(source for source, _ in calls)]
+    assert max(alone) <= 3 or len(streams) == 1

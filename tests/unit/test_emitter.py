@@ -74,6 +74,7 @@ def test_wrong_emits_of_a_bolt(wrong: Any, named: str, basic: bool, subscribed: 
         ("spout", lambda it, _: it.emit((1,), 5), "write message_id=5"),
         ("spout", lambda it, _: it.emit((1,), "id"), "write message_id='id'"),
         ("spout", lambda it, _: it.emit((1,), "pair"), "write stream='pair'"),
+        ("spout", lambda it, _: it.emit((1,), "new", message_id=5), "write stream='new'"),
         ("spout", lambda it, _: it.emit_batch(([1],), [5]), "write message_ids=..."),
         ("spout", lambda it, _: it.give_up((1,), 5, "why", "to"), "write stream='to'"),
     ],
