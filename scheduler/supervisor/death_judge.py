@@ -40,8 +40,9 @@ class DeathLimits:
 
     restart: RestartPolicyOptions = field(default_factory=RestartPolicyOptions)
     """For one slot: its delays, and when it is given up."""
-    hopeless_errors: int = 5
-    """Deaths by an error of user code in a row without progress: such an error repeats."""
+    hopeless_errors: int = 6
+    """Deaths by an error of user code in a row without progress: such an error repeats. One more than the messages that
+    tell a fault of the set-up (`engine.tracking.doubt`), which names the line and the tuple."""
     hopeless_deaths: int = 20
     """Deaths of any kind (a signal, an exit) in a row without progress: leaves room for tests that kill workers."""
     crashes_without_any_ack: int = 15
