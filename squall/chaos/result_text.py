@@ -95,10 +95,10 @@ def verdict_text(document: Mapping[str, Any]) -> str:
     """Draw the conclusion from all seeds, with its limits."""
     seeds = document["seeds"]
     bad = [str(result["seed"]) for result in seeds if not result["good"]]
-    limits = list(dict.fromkeys(limit for result in seeds for limit in result["verdict"]["not_shown"]))
+    limits = list(dict.fromkeys(limit for result in seeds for limit in result["verdict"]["not_shown"]))[:20]
     if effects := document["expected"]["not_shown"]:
         limits.append(effects)
-    lines = [f"NOT SHOWN: {plain(limit)}" for limit in limits[:20]]
+    lines = [f"NOT SHOWN: {plain(limit)}" for limit in limits]
     if bad:
         lines.append(f"FAILED: {len(bad)} of {plural(len(seeds), 'seed')}: {', '.join(bad[:50])}")
     else:
