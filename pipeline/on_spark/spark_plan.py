@@ -203,7 +203,7 @@ def _settings(config: Config) -> Iterator[PlanFinding]:
 #: How the names of clocks and of sources of chance begin, with their modules.
 _UNSTEADY = (
     "datetime.now", "datetime.today", "datetime.utcnow", "numpy.random.mtrand.", "posix.urandom", "random.", "secrets.",
-    "time.localtime", "time.monotonic", "time.perf_counter", "time.strftime", "time.time", "uuid.uuid1", "uuid.uuid4",
+    "time.monotonic", "time.perf_counter", "time.time", "uuid.uuid1", "uuid.uuid4",
 )
 
 

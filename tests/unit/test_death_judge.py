@@ -63,7 +63,7 @@ def test_any_progress_is_hope(progress: str) -> None:
 
 def test_progress_after_the_last_death_takes_the_verdict_back() -> None:
     bench = Judge()
-    for _ in range(5):
+    for _ in range(OPTIONS.hopeless_errors):
         bench.died(work(), error=True)
     assert bench.judge.is_hopeless(work())
     bench.totals = Totals(acked=1)
@@ -91,13 +91,13 @@ def test_a_fork_that_is_refused_time_and_again_is_hopeless_and_never_given_up() 
 
 def test_deaths_that_bring_dead_letters_nearer_are_excused_until_nothing_was_ever_acked_for_so_many() -> None:
     bench, found = Judge(), []
-    limit = OPTIONS.crashes_without_any_ack
-    for crashes in range(1, limit + 6):
+    limit, errors = OPTIONS.crashes_without_any_ack, OPTIONS.hopeless_errors
+    for crashes in range(1, limit + errors + 1):
         bench.totals = Totals(0, crashes // 5, crashes)
         found.append(bench.died(work(), error=True, nearer=True))
-    assert [verdict.excused for verdict in found] == [True] * (limit - 1) + [False] * 6
+    assert [verdict.excused for verdict in found] == [True] * (limit - 1) + [False] * (errors + 1)
     # From then on they are deaths without progress.
-    assert [verdict.hopeless for verdict in found] == [False] * (limit + 3) + [True] * 2
+    assert [verdict.hopeless for verdict in found] == [False] * (limit + errors - 2) + [True] * 2
 
 
 def test_a_stream_that_stops_acking_is_hopeless_in_the_end_and_an_ack_brings_hope_back() -> None:
