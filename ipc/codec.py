@@ -17,6 +17,7 @@ Relies on: decoding only what a worker of the same topology sent (pickle execute
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 from array import array
 from collections.abc import Callable, Sequence
@@ -39,7 +40,7 @@ OUT_OF_BAND_BYTES = 64 * 1024
 """Smaller buffers stay in the stream: a descriptor and a second copy would cost more (measured)."""
 
 _SEPARATOR = "\x00"
-_TEXT_ONLY = {str}
+_TEXT_ONLY, _INTS_ONLY = {str}, {int}
 _BUFFERS = {bytes, bytearray, memoryview}
 
 Buffers = Sequence[pickle.PickleBuffer]
@@ -260,14 +261,24 @@ def _unpack_whole(packed: Any, length: int) -> Any:
     return _unpack_column(packed)
 
 
-def _pack_column(column: Sequence[Any], wrapped: Wrapped) -> bytes | list[Any]:
+def _pack_column(column: Sequence[Any], wrapped: Wrapped) -> bytes | array[int] | list[Any]:
     types = set(map(type, column))
     if types == _TEXT_ONLY:
         text = _pack_text(column)
         if text is not None:
             return text
+    elif types == _INTS_ONLY:
+        return _pack_ints(column)
     elif not types.isdisjoint(_BUFFERS):
         return [_pack_buffer(value, wrapped) if type(value) in _BUFFERS else value for value in column]
+    return column if type(column) is list else list(column)
+
+
+def _pack_ints(column: Sequence[int]) -> array[int] | list[int]:
+    """Whole numbers of 64 bits as an array: pickle takes four times as long for each."""
+    for code in "qQ":
+        with contextlib.suppress(OverflowError):
+            return array(code, column)
     return column if type(column) is list else list(column)
 
 
@@ -291,7 +302,7 @@ def _pack_buffer(value: bytes | bytearray | memoryview, wrapped: Wrapped) -> _By
     return known
 
 
-def _unpack_column(packed: bytes | list[Any]) -> list[Any]:
+def _unpack_column(packed: Any) -> list[Any]:
     if packed.__class__ is bytes:
         return packed.decode("utf-8", "surrogatepass").split(_SEPARATOR)
-    return packed  # type: ignore[return-value]
+    return packed.tolist() if packed.__class__ is array else packed

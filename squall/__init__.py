@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from squall.engine.api.acked_prefix import AckedPrefix as AckedPrefix
     from squall.engine.api.async_component import AsyncBolt as AsyncBolt
     from squall.engine.api.async_component import AsyncSpout as AsyncSpout
-    from squall.engine.api.builder import BoltDeclarer as BoltDeclarer
-    from squall.engine.api.builder import Declarer as Declarer
-    from squall.engine.api.builder import TopologyBuilder as TopologyBuilder
     from squall.engine.api.collectors import BasicCollector as BasicCollector
     from squall.engine.api.collectors import BatchCollector as BatchCollector
     from squall.engine.api.collectors import BoltCollector as BoltCollector
@@ -47,6 +44,9 @@ if TYPE_CHECKING:
     from squall.engine.api.stream import Stream as Stream
     from squall.engine.api.topology import Topology as Topology
     from squall.engine.api.tuple import Tuple as Tuple
+    from squall.engine.build.builder import BoltDeclarer as BoltDeclarer
+    from squall.engine.build.builder import Declarer as Declarer
+    from squall.engine.build.builder import TopologyBuilder as TopologyBuilder
     from squall.engine.errors import ClusterError as ClusterError
     from squall.engine.errors import ComponentError as ComponentError
     from squall.engine.errors import ConfigError as ConfigError
@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from squall.engine.errors import TopologyError as TopologyError
     from squall.engine.errors import UsageError as UsageError
     from squall.engine.report.run_report import RunReport as RunReport
+    from squall.engine.state.stateful import StatefulBatchBolt as StatefulBatchBolt
+    from squall.engine.state.stateful import StatefulBolt as StatefulBolt
     from squall.pipeline.feed.feed_spout import FeedSpout as FeedSpout
     from squall.pipeline.sink.parquet_sink import ParquetSink as ParquetSink
     from squall.pipeline.tail.tail_spout import TailSpout as TailSpout
@@ -66,7 +68,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "engine.api.async_component": "AsyncBolt AsyncSpout",
-    "engine.api.builder": "BoltDeclarer Declarer TopologyBuilder",
+    "engine.build.builder": "BoltDeclarer Declarer TopologyBuilder",
     "engine.api.collectors": "BasicCollector BatchCollector BoltCollector SpoutCollector",
     "engine.api.columns": "ColumnBatch",
     "engine.api.component": "BasicBolt BatchBolt BatchSpout Bolt CustomGrouping Spout",
@@ -83,6 +85,7 @@ _HOMES = {
     "engine.api.tuple": "Tuple",
     "engine.errors":
         "ClusterError ComponentError ConfigError FailedTuple ProtocolError SquallError TopologyError UsageError",
+    "engine.state.stateful": "StatefulBatchBolt StatefulBolt",
     "engine.report.run_report": "RunReport",
     "pipeline.feed.feed_spout": "FeedSpout",
     "pipeline.sink.parquet_sink": "ParquetSink",

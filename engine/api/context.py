@@ -67,9 +67,13 @@ class TopologyContext:
     def _state(self, whose: str) -> str:
         if self.state_root is None:
             raise RuntimeError(f"{self.component_id}[{self.task_id}] has no state directory in this mode")
-        path = os.path.join(self.state_root, f"{self.component_id}-{whose}")
+        path = self.directory_of(self.component_id, whose)
         os.makedirs(path, mode=0o700, exist_ok=True)
         return path
+
+    def directory_of(self, component: str, whose: str) -> str:
+        """Path of the directory of a task, by its index, or of the one that is "shared"; perhaps not there yet."""
+        return os.path.join(self.state_root or "", f"{component}-{whose}")
 
     def counter(self, name: str) -> Counter:
         """Return this task's counter of that name, for `inc()`; the report shows the sum over tasks."""

@@ -15,7 +15,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from squall.engine.api.user_metrics import MetricReading
 from squall.engine.errors import ClusterError, UsageError
@@ -24,6 +24,7 @@ from squall.engine.report.account import Unfinished
 from squall.engine.report.failure_log import ComponentFailures
 from squall.engine.report.repeats import equal_deaths
 from squall.engine.report.run_report import Restart, RunReport, TaskReading, build_report
+from squall.engine.state.reading import read_component
 from squall.ipc.board import LINK_COUNTERS, Board, BoardMissing
 from squall.ipc.line_file import read_lines
 from squall.ipc.metric_file import read_metrics
@@ -89,7 +90,7 @@ class Job:
 
     # ---- state ----
 
-    def state(self) -> TopologyState:
+    def topology_state(self) -> TopologyState:
         """Return Nimbus's view, or its last one before the removal. ClusterError if Nimbus does not answer."""
         if self.removed and self._last_state is not None:
             return self._last_state
@@ -112,6 +113,11 @@ class Job:
                     raise
                 state = newer
 
+    def state(self, component: str) -> dict[Any, Any]:
+        """Return what the state of a component holds: of a bolt with state, all tasks together, as committed last.
+        UsageError if it has none."""
+        return read_component(self._run_dir.topology_state(self.name), component)
+
     def known_deaths(self) -> list[RestartRecord]:
         """The newest deaths at the last look at Nimbus, which waits and reports have; oldest first."""
         return [] if self._last_state is None else self._last_state.restarts
@@ -133,7 +139,7 @@ class Job:
         """
         if self.removed:
             return FINISHED if self.record.remove_when_drained and self._drained else KILLED
-        status = self.state().topology.status
+        status = self.topology_state().topology.status
         if status == "ACTIVE" and self.why_stopped():
             return "STOPPED"
         return FINISHED if status == "ACTIVE" and self.is_drained() else status
@@ -154,7 +160,7 @@ class Job:
     def view(self) -> TopologyView | None:
         """The topology's board; None while it waits for a slot. Valid until the next call of a method."""
         if self._view is None:
-            self.state()
+            self.topology_state()
         return self._view
 
     def readings(self) -> list[TaskReading]:
@@ -170,7 +176,7 @@ class Job:
         """`drained`: it was seen to be drained before. What is not known to be executed is unknown then, even if a
         worker takes a turn just now, for a tick or a late frame of a peer, and thus is not quiet."""
         until = self.ended if self.ended is not None else time.monotonic()
-        deaths = self.state().restarts
+        deaths = self.topology_state().restarts
         view = self.view()
         readings, idle = ([], False) if view is None else view.readings_and_idle()
         restarts = [restart_of(death, _working_after(death, view), self.started) for death in deaths]
@@ -291,7 +297,7 @@ class Job:
             # It will be asked when the fault is over; a question now would only hold up the caller.
             return False
         try:
-            state, view = self.state(), self.view()
+            state, view = self.topology_state(), self.view()
         except Gone:
             if self.record.remove_when_drained and self._view is not None and self._view.has_finished():
                 return True
@@ -362,7 +368,7 @@ class Job:
         self._client.rebalance(self.name, workers, dict(parallelism or {}), wait_secs)
         deadline = time.monotonic() + wait_secs + STOP_GRACE_SECS
         while True:
-            # Not `self.state()`, which opens the new board: pending messages are read off that of the stopped workers.
+            # Not `topology_state`: it opens the new board: pending messages are read off that of the stopped workers.
             state = self._client.get_topology(self.name)
             if state.topology.status == "KILLED":
                 raise ClusterError(f"topology {self.name!r} was killed before it had moved")
@@ -398,7 +404,7 @@ class Job:
 
     def _remember(self) -> None:
         """Keep state that can no longer be read once the topology is removed."""
-        self._last_state = self.state()
+        self._last_state = self.topology_state()
         self._drained, self._idle = self.is_drained(), self.is_idle()
         self._metrics()
         self._failures()

@@ -13,7 +13,7 @@ from itertools import chain, islice, repeat
 from typing import Any
 
 from squall.chaos.line_log import LineLog, digest, quoted
-from squall.chaos.tapping import ACKED_BY, BY_CLOCK, STEMS_FROM, Around, Keys, Tapping, new_log, with_keys
+from squall.chaos.tapping import ACKED_BY, BY_CLOCK, STEMS_FROM, Keys, Tapping, new_log, with_keys
 from squall.engine.api.async_component import AsyncBolt
 from squall.engine.api.columns import ColumnBatch, Columns
 from squall.engine.api.component import BatchBolt
@@ -21,6 +21,7 @@ from squall.engine.api.context import TopologyContext
 from squall.engine.api.stream import Stream
 from squall.engine.api.tuple import Anchors, Source, Tuple
 from squall.engine.errors import FailedTuple
+from squall.engine.foreign.around import Around
 from squall.engine.foreign.given_columns import values_of
 
 _ON_PURPOSE = "squall chaos: lost on purpose"

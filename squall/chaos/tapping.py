@@ -63,21 +63,6 @@ def new_log(tapping: Tapping, kind: str) -> LineLog:
     return LineLog(path)
 
 
-class Around:
-    """Stands for an object of the user's or the engine's: has its class, and all its attributes that a subclass does
-    not define. So the engine treats a tapped component as the kind that it is."""
-
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> Any:
-        return type(self._inner)
-
-
 def row_of(values: Any) -> Any:
     """The values of an emit as a tuple. Invalid ones stay as they are, for the engine to refuse."""
     if values.__class__ is tuple or not isinstance(values, Iterable) or isinstance(values, str | bytes):

@@ -23,12 +23,13 @@ from typing import Any
 
 from squall.chaos.line_log import digest, quoted
 from squall.chaos.tapped_bolt import TappedBolt, label_of
-from squall.chaos.tapping import STEMS_FROM, Around, Keys, Tapping, is_let_go, new_log, row_of, with_keys
+from squall.chaos.tapping import STEMS_FROM, Keys, Tapping, is_let_go, new_log, row_of, with_keys
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.failure import FAILED, Failure
 from squall.engine.api.stream import Stream
 from squall.engine.api.topology import LOCAL_OR_SHUFFLE, NONE, PARTIAL_KEY, SHUFFLE, ComponentSpec, Topology
 from squall.engine.errors import UsageError
+from squall.engine.foreign.around import Around, WithoutLast
 from squall.engine.foreign.given_columns import values_of
 from squall.engine.foreign.text import repr_of
 
@@ -58,7 +59,7 @@ def sinks_of(topology: Topology) -> tuple[str, ...]:
 def _tapped(spec: ComponentSpec, tapping: Tapping) -> ComponentSpec:
     outputs = {name: Stream(*shape.fields, STEMS_FROM, direct=shape.direct) for name, shape in spec.outputs.items()}
     component: Any
-    grouping: Any = _TappedGrouping
+    grouping: Any = WithoutLast
     subscriptions = tuple(
         one if one.custom is None else replace(one, custom=grouping(one.custom)) for one in spec.subscriptions
     )
@@ -69,16 +70,6 @@ def _tapped(spec: ComponentSpec, tapping: Tapping) -> ComponentSpec:
         placed = [label_of(spec.id, one.source, one.stream) for one in decided]
         component = TappedBolt(spec.component, spec.id, tapping, placed)
     return replace(spec, component=component, outputs=outputs, subscriptions=subscriptions)
-
-
-class _TappedGrouping(Around):
-    """Hides the taps' field from a user's grouping."""
-
-    def __reduce__(self) -> Any:
-        return _TappedGrouping, (self._inner,)
-
-    def choose_tasks(self, source_task: int, values: Sequence[Any]) -> Any:
-        return self._inner.choose_tasks(source_task, values[:-1])
 
 
 class TappedSpout(Around):

@@ -192,7 +192,7 @@ def _count(job: Job, outcome: Outcome) -> None:
 
 def _deaths(cluster: LocalCluster, job: Job, daemons: DaemonWatch, outcome: Outcome) -> list[Death]:
     """Every death of a worker or daemon, with the fault that explains it."""
-    records, restarts = job.state().restarts, job.stats().restarts
+    records, restarts = job.topology_state().restarts, job.stats().restarts
     recovery = {
         (record.slot, record.incarnation): (restart.ready_after_secs, restart.working_after_secs)
         for record, restart in zip(records, restarts, strict=False)

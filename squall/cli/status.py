@@ -79,7 +79,7 @@ def status_command(
 
 def _watch_topology(run_dir: RunDir, job: Job, interval_secs: float) -> None:
     """Show a topology again and again, until it is gone."""
-    before, told = job.stats(), DeathNews(job.state().restarts)
+    before, told = job.stats(), DeathNews(job.topology_state().restarts)
     # The first look has rates, too.
     time.sleep(min(_FIRST_SECS, interval_secs))
 
@@ -88,7 +88,7 @@ def _watch_topology(run_dir: RunDir, job: Job, interval_secs: float) -> None:
         try:
             document = describe(run_dir, job, before)
             before = job.stats()
-            return Look(topology_text(document), topology_line(document), told.lines(job.state().restarts))
+            return Look(topology_text(document), topology_line(document), told.lines(job.topology_state().restarts))
         except Gone as gone:
             return str(gone)
 
@@ -118,7 +118,7 @@ def describe(run_dir: RunDir, job: Job, before: RunReport) -> dict[str, Any]:
     """Describe a topology completely; its rates are those since `before`."""
     now = job.stats()
     counts: dict[str, Any] = now.to_dict()
-    state = job.state()
+    state = job.topology_state()
     components = {component.id: component for component in state.topology.components}
     executors = _executors(state)
     return {

@@ -130,7 +130,7 @@ def test_a_program_submits_finds_and_breaks(cluster: Cluster) -> None:
 def test_a_fault_right_after_the_submission_waits_for_the_workers(cluster: Cluster) -> None:
     job = cluster.submit("hit", counting(50), Config(workers=2))
     [killed] = cluster.inject("kill", "hit/numbers", "hit/sink")
-    assert len(killed.victims) == len(job.state().workers)
+    assert len(killed.victims) == len(job.topology_state().workers)
     with pytest.raises(UsageError, match="there is no worker, node or component 'node-9:6700'"):
         cluster.inject("kill", "node-9:6700")
     assert job.wait_until_drained(120).acked == 50

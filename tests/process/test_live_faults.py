@@ -85,7 +85,7 @@ class Live:
         return what() - before
 
     def deaths(self) -> list[str]:
-        return [f"{death.reason} {death.error}" for death in self.job.state().restarts]
+        return [f"{death.reason} {death.error}" for death in self.job.topology_state().restarts]
 
     def in_force(self) -> list[FaultInForce]:
         return faults_now(self.cluster.run_dir, time.monotonic())

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from squall.engine.api.acked_prefix import AckedPrefix
-from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.collectors import BasicCollector, SpoutCollector
 from squall.engine.api.component import BasicBolt
 from squall.engine.api.context import TopologyContext
@@ -21,6 +20,7 @@ from squall.engine.api.failure import FRAME_DAMAGED, FRAME_LOST, TIMEOUT, WORKER
 from squall.engine.api.replaying import ReplayingSpout
 from squall.engine.api.topology import Topology
 from squall.engine.api.tuple import Tuple
+from squall.engine.build.builder import TopologyBuilder
 from squall.engine.clock import NS_PER_SEC
 from tests.sim.invariants import (
     ACKED_EARLY,

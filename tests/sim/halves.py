@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.collectors import BatchCollector, SpoutCollector
 from squall.engine.api.columns import ColumnBatch
 from squall.engine.api.component import BatchBolt, BatchSpout, CustomGrouping
@@ -16,6 +15,7 @@ from squall.engine.api.context import TopologyContext
 from squall.engine.api.failure import Failure
 from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.api.stream import ACKER_COMPONENT
+from squall.engine.build.builder import TopologyBuilder
 from tests.sim.cores import Cluster
 from tests.sim.invariants import FAILED_WITHOUT_CAUSE, WAITED_FOR_TIMEOUT, InvariantBrokenError, unwrapped
 from tests.sim.parts import PARTS, Parts

@@ -9,7 +9,6 @@ import random
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.collectors import BasicCollector, BatchCollector, BoltCollector, SpoutCollector
 from squall.engine.api.columns import ColumnBatch
 from squall.engine.api.component import BasicBolt, BatchBolt, BatchSpout, Bolt, Spout
@@ -17,6 +16,7 @@ from squall.engine.api.context import TopologyContext
 from squall.engine.api.failure import Failure
 from squall.engine.api.topology import Topology
 from squall.engine.api.tuple import Tuple
+from squall.engine.build.builder import TopologyBuilder
 from squall.engine.errors import FailedTuple
 
 N_SPOUTS = 2

@@ -10,10 +10,10 @@ import random
 
 import pytest
 
-from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.api.stream import ACKER_COMPONENT
 from squall.engine.api.topology import Topology
+from squall.engine.build.builder import TopologyBuilder
 from tests.sim.cores import Cluster, Plane
 from tests.unit.rig import Does, Feeder, acks, emits
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.collectors import BasicCollector, BoltCollector, SpoutCollector
 from squall.engine.api.component import BasicBolt, Bolt, Spout
 from squall.engine.api.config import Config
@@ -24,6 +23,7 @@ from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.api.stream import Outputs, Stream
 from squall.engine.api.topology import Topology
 from squall.engine.api.tuple import Tuple
+from squall.engine.build.builder import TopologyBuilder
 from squall.engine.clock import ManualClock
 from squall.engine.core.assemble import Assembler
 from squall.engine.core.surroundings import Surroundings

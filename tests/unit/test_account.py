@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from squall import ReplayingSpout
 from squall.cli.run import exit_code
 from squall.cli.shown.report_text import account_text, untracked_lines, wait_lines
-from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.component import BasicBolt, Bolt, Spout
 from squall.engine.api.config import Config
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.failure import Failure
 from squall.engine.api.tuple import Tuple
+from squall.engine.build.builder import TopologyBuilder
 from squall.engine.clock import ManualClock
 from squall.engine.core.assemble import Assembler
 from squall.engine.core.executor import TaskCrashed

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.tuple import Tuple
+from squall.engine.build.builder import TopologyBuilder
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain, emits, placed
 
 KIB, MIB = 1024, 1 << 20

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.component import BasicBolt, BatchBolt, Bolt, CustomGrouping
 from squall.engine.api.failure import EXCEPTION, FAILED
 from squall.engine.api.hooks import TaskHook
 from squall.engine.api.stream import Stream
+from squall.engine.build.builder import TopologyBuilder
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import ComponentError
 from squall.engine.flow.batch import Batch

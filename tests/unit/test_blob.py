@@ -15,10 +15,10 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.component import BasicBolt, Spout
 from squall.engine.api.functions import bolt
 from squall.engine.api.topology import Topology
+from squall.engine.build.builder import TopologyBuilder
 from squall.engine.errors import ClusterError, UsageError
 from squall.scheduler.common import blob
 

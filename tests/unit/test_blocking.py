@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.collectors import BasicCollector
 from squall.engine.api.tuple import Tuple
+from squall.engine.build.builder import TopologyBuilder
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed
 from squall.scheduler.worker.task_watch import LONGEST_GAP_SECS, ExecutorWatch

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from squall.engine.api.async_component import AsyncSpout
-from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.collectors import SpoutCollector
 from squall.engine.api.component import Spout
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.failure import Failure
+from squall.engine.build.builder import TopologyBuilder
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.surroundings import Parts

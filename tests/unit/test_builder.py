@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.component import BasicBolt, Bolt, CustomGrouping, Spout
 from squall.engine.api.stream import Stream
+from squall.engine.build.builder import TopologyBuilder
 from squall.engine.errors import TopologyError, UsageError
 from tests.unit.rig import Does, Feeder, acks
 

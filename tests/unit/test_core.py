@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.collectors import BasicCollector
 from squall.engine.api.failure import Failure
 from squall.engine.api.tuple import Tuple
+from squall.engine.build.builder import TopologyBuilder
 from tests.unit.rig import TIMEOUT_SECS, Does, DoesBasic, Feeder, Rig, acks, chain, emits, keeps, placed, work
 
 PLACES = [

@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from squall.engine.api.builder import TopologyBuilder
+from squall.engine.build.builder import TopologyBuilder
 from squall.testing import complete_topology
 from tests.unit.batch_rig import DoesBatch
 

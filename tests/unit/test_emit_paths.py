@@ -13,12 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.component import CustomGrouping
 from squall.engine.api.config import Config
 from squall.engine.api.hooks import TaskHook
 from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.api.stream import ACKER_COMPONENT
+from squall.engine.build.builder import TopologyBuilder
 from squall.engine.clock import ManualClock
 from squall.engine.core.assemble import Assembler
 from squall.engine.core.blocking import Handover

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.tuple import Tuple
+from squall.engine.build.builder import TopologyBuilder
 from squall.engine.errors import ComponentError
 from tests.unit.rig import STREAMS, Does, DoesBasic, Feeder, Rig, acks, chain, keeps, streams_rig
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.component import BasicBolt, CustomGrouping
 from squall.engine.api.stream import Stream
 from squall.engine.api.topology import Subscription
+from squall.engine.build.builder import TopologyBuilder
 from squall.engine.errors import ComponentError
 from squall.engine.flow.groupings import Keys, TextHash, make_chooser
 from squall.engine.foreign.stable_hash import stable_hash

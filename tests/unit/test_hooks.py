@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.component import BasicBolt, Bolt, Spout
 from squall.engine.api.hooks import (
     BoltAckInfo,
@@ -18,6 +17,7 @@ from squall.engine.api.hooks import (
     SpoutFailInfo,
     TaskHook,
 )
+from squall.engine.build.builder import TopologyBuilder
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import ComponentError, FailedTuple

@@ -35,6 +35,8 @@ FOLDERS_MAY_IMPORT = {
         "": frozenset[str](),
         "foreign": frozenset[str](),
         "api": frozenset({"foreign"}),
+        "state": frozenset({"api", "foreign"}),
+        "build": frozenset({"api", "foreign", "state"}),
         "report": frozenset({"api", "foreign"}),
         "flow": frozenset({"api", "foreign", "report"}),
         "tracking": frozenset({"api", "flow", "foreign", "report"}),

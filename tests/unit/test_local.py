@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.collectors import BasicCollector
 from squall.engine.api.component import BasicBolt, Spout
 from squall.engine.api.config import Config
@@ -15,6 +14,7 @@ from squall.engine.api.context import TopologyContext
 from squall.engine.api.replaying import ReplayingSpout
 from squall.engine.api.topology import Topology
 from squall.engine.api.tuple import Tuple
+from squall.engine.build.builder import TopologyBuilder
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.local import LocalRunner
 from squall.engine.errors import ClusterError, FailedTuple

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from squall.engine.api.builder import TopologyBuilder
+from squall.engine.build.builder import TopologyBuilder
 from squall.engine.errors import TopologyError, UsageError
 from squall.scheduler.common.duration import parse_duration_secs
 from squall.scheduler.nimbus.submission import check_topology_name

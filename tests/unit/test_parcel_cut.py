@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api.builder import BoltDeclarer, TopologyBuilder
 from squall.engine.api.component import CustomGrouping
 from squall.engine.api.failure import FAILED, Failure
+from squall.engine.build.builder import BoltDeclarer, TopologyBuilder
 from squall.engine.core.surroundings import Parts
 from squall.engine.flow.batch import Batch, OpenBatch
 from squall.engine.flow.groupings import number_in

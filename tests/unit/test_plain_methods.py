@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.collectors import BasicCollector
 from squall.engine.api.component import BasicBolt, Bolt
 from squall.engine.api.replaying import ReplayingSpout
 from squall.engine.api.tuple import Tuple
+from squall.engine.build.builder import TopologyBuilder
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import TopologyError
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.component import CustomGrouping
 from squall.engine.api.config import Config
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.hooks import TaskHook
+from squall.engine.build.builder import TopologyBuilder
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.local import LocalRunner

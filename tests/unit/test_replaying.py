@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.replaying import Record, ReplayingSpout
 from squall.engine.api.stream import DEFAULT_STREAM, Emit
+from squall.engine.build.builder import TopologyBuilder
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import ComponentError
 from tests.unit.rig import STREAMS, Does, Rig, acks, chain, keeps

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api.builder import TopologyBuilder
 from squall.engine.api.failure import Failure
 from squall.engine.api.tuple import Tuple
+from squall.engine.build.builder import TopologyBuilder
 from squall.engine.clock import ManualClock
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed

@@ -29,6 +29,7 @@ from squall.engine.api.topology import (
     Subscription,
     Topology,
 )
+from squall.engine.build.weave import woven
 from squall.engine.errors import TopologyError
 from squall.engine.foreign.methods import BOLT_METHODS, GROUPING_METHODS, SPOUT_METHODS, deferred_kind
 from squall.engine.foreign.names import name_mistake
@@ -136,6 +137,8 @@ class TopologyBuilder:
             mistakes.append("the topology has no spout; add at least one with set_spout")
         for spec in specs.values():
             _check_inputs(spec, specs, mistakes)
+        if not mistakes:
+            specs = woven(specs, mistakes)
         if mistakes:
             raise TopologyError(mistakes)
         return Topology(specs, self._config)

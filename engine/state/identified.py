@@ -1,0 +1,349 @@
+"""Components before state that counts exactly once: what stands around them, so that tuples carry identities.
+
+Identities travel as a last field of each stream that leads to such state (`engine.state.lineage`); users' components
+do not see it. A spout's task also stores what is settled, for the tasks with state (`engine.state.settled`).
+
+Guarantees: the user's components see the same as without: values, fields, anchors, answers.
+
+Thread: the task's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from squall.engine.api.columns import ColumnBatch, Columns
+from squall.engine.api.component import BasicBolt, BatchBolt
+from squall.engine.api.context import TopologyContext
+from squall.engine.api.failure import Failure
+from squall.engine.api.stream import DEFAULT_STREAM
+from squall.engine.api.tuple import Anchors, Tuple
+from squall.engine.foreign.around import Around
+from squall.engine.foreign.given_columns import values_of
+from squall.engine.state.children import Children
+from squall.engine.state.floors import LOOK_NS
+from squall.engine.state.lineage import HOP_BITS, Lineage, PlainSources, Slots, loose_identity, origin_of
+from squall.engine.state.settled import Settling, StoredFloor
+from squall.engine.state.task_store import ENDED, TaskStore
+
+
+def _with(values: Any, identity: int) -> Any:
+    """The values with an identity. Invalid ones stay as they are, for the engine to refuse."""
+    if values.__class__ is tuple:
+        return (*values, identity)
+    return (*values, identity) if isinstance(values, tuple | list) else values
+
+
+class IdentifiedSpout(Around):
+    """Numbers each message, and follows it to its answer."""
+
+    def __init__(self, inner: Any, lineage: Lineage, slots: Slots) -> None:
+        """`slots`: of its first task."""
+        super().__init__(inner)
+        self._lineage, self._slots = lineage, slots
+
+    def __reduce__(self) -> Any:
+        return IdentifiedSpout, (self._inner, self._lineage, self._slots)
+
+    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: Any) -> None:
+        who = f"{context.component_id}[{context.task_id}]"
+        self._store = TaskStore(None if context.state_root is None else context.state_dir, who)
+        self._settling = Settling(who, self._slots.of(context.task_index), self._store.floors(), self._put)
+        self._now_ns, self._store_at_ns, self._ended = context.now_ns, 0, True
+        self._note(ended=False)
+        self._inner.open(conf, context, _SpoutOut(collector, self._lineage, self._settling))
+
+    def next_tuple(self) -> Any:
+        if self._now_ns() >= self._store_at_ns:
+            self._note()
+        return self._inner.next_tuple()
+
+    def next_batch(self, rows: int) -> Any:
+        if self._now_ns() >= self._store_at_ns:
+            self._note()
+        return self._inner.next_batch(rows)
+
+    def ack(self, message_id: Any) -> None:
+        self._settling.answered(message_id)
+        self._inner.ack(message_id)
+        if self._now_ns() >= self._store_at_ns:
+            self._note()
+
+    def ack_batch(self, message_ids: list[Any]) -> None:
+        for message_id in message_ids:
+            self._settling.answered(message_id)
+        self._inner.ack_batch(message_ids)
+        if self._now_ns() >= self._store_at_ns:
+            self._note()
+
+    def on_dead_letter(self, message_id: Any, failure: Failure) -> None:
+        self._settling.answered(message_id, buried=True)
+        self._inner.on_dead_letter(message_id, failure)
+
+    def close(self) -> None:
+        self._inner.close()
+        self._note()
+        self._store.close()
+
+    @property
+    def exhausted(self) -> bool:
+        done: bool = self._inner.exhausted
+        if done and not self._ended and not self._settling.has_open:
+            self._note(ended=True)
+        return done
+
+    def _note(self, ended: bool | None = None) -> None:
+        """Store what is settled, and whether everything is."""
+        self._store_at_ns = self._now_ns() + LOOK_NS
+        if ended is None:
+            ended = bool(self._inner.exhausted) and not self._settling.has_open
+        risen = list(self._settling.risen())
+        if risen or ended != self._ended:
+            self._put(risen, ended)
+            self._ended = ended
+
+    def _put(self, floors: Iterable[StoredFloor], ended: bool = False) -> None:
+        self._store.begin()
+        self._store.put_floors(floors)
+        self._store.put_meta(ENDED, ended)
+        self._store.end()
+
+
+class _SpoutOut(Around):
+    def __init__(self, collector: Any, lineage: Lineage, settling: Settling) -> None:
+        super().__init__(collector)
+        self._lineage, self._bits, self._carried = lineage, lineage.path_bits, lineage.carried
+        self._emitted = settling.emitted
+
+    def _identity(self, message_id: Any, values: Any) -> int:
+        if message_id is None:
+            return loose_identity(self._lineage)
+        return self._emitted(message_id, values) << self._bits
+
+    def emit(
+        self, values: Any, *misplaced: Any, message_id: Any = None, stream: str = DEFAULT_STREAM
+    ) -> Any:
+        if stream in self._carried:
+            values = _with(values, self._identity(message_id, values))
+        return self._inner.emit(values, *misplaced, message_id=message_id, stream=stream)
+
+    def emit_direct(
+        self, task: int, values: Any, *misplaced: Any, message_id: Any = None, stream: str = DEFAULT_STREAM
+    ) -> Any:
+        if stream in self._carried:
+            values = _with(values, self._identity(message_id, values))
+        return self._inner.emit_direct(task, values, *misplaced, message_id=message_id, stream=stream)
+
+    def give_up(
+        self, values: Any, message_id: Any, why: str, *misplaced: Any, stream: str = DEFAULT_STREAM
+    ) -> None:
+        if stream in self._carried:
+            values = _with(values, self._identity(message_id, values))
+        self._inner.give_up(values, message_id, why, *misplaced, stream=stream)
+
+    def emit_batch(
+        self, columns: Any, *misplaced: Any, message_ids: Any = None, stream: str = DEFAULT_STREAM
+    ) -> None:
+        if stream in self._carried and isinstance(columns, tuple | list):
+            rows = len(columns[0]) if columns else 0
+            ids = [None] * rows if message_ids is None else list(values_of(message_ids))
+            columns = (*columns, list(map(self._identity, ids, zip(*map(values_of, columns), strict=True))))
+        self._inner.emit_batch(columns, *misplaced, message_ids=message_ids, stream=stream)
+
+
+class IdentifiedBolt(Around):
+    """Takes identities off the input of a bolt, and gives its output theirs."""
+
+    def __init__(self, inner: Any, lineage: Lineage) -> None:
+        super().__init__(inner)
+        self._lineage = lineage
+
+    def __reduce__(self) -> Any:
+        return IdentifiedBolt, (self._inner, self._lineage)
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext, *collector: Any) -> None:
+        self._index = context.task_index
+        inner = self._inner
+        if collector:
+            self._out: Any = _AnchoredOut(collector[0], self._lineage, context)
+            inner.prepare(conf, context, self._out)
+            self.execute = self._anchored(inner.execute)
+            return
+        inner.prepare(conf, context)
+        if isinstance(inner, BatchBolt):
+            self.execute_batch = self._batched(inner.execute_batch)
+        elif isinstance(inner, BasicBolt):
+            self.execute = self._basic(inner.execute)
+
+    def _basic(self, execute: Any) -> Any:
+        plain, lineage, out = PlainSources(), self._lineage, _BasicOut(self._lineage)
+        multiplied, base_of, index = lineage.multiplied, lineage.base_of, self._index
+        most = (1 << HOP_BITS) - lineage.step
+        firsts: dict[Any, int] = {}
+
+        def run(tup: Tuple, collector: Any) -> Any:
+            if out.inner is not collector:
+                out.use(collector)
+            source = plain(tup._source)
+            if source is None:
+                out.next[0] = loose_identity(lineage)
+                return execute(tup, out)
+            values = tup.values
+            identity = values[-1]
+            tup.values, tup._source = values[:-1], source
+            if (first := firsts.get(source)) is None:
+                first = firsts[source] = lineage.first(source.component, index)
+            if multiplied:
+                identity = base_of(identity)
+            out.next[0] = begin = identity + first
+            value = execute(tup, out)
+            if out.next[0] - begin > most:
+                raise lineage.too_many((out.next[0] - begin) // lineage.step)
+            return value
+
+        return run
+
+    def _batched(self, execute: Any) -> Any:
+        plain, lineage, out = PlainSources(), self._lineage, _BatchOut(self._lineage)
+
+        def run(batch: ColumnBatch, collector: Any) -> Any:
+            source = plain(batch._source)
+            if source is None:
+                out.begin(collector, Children(lineage, [loose_identity(lineage)] * len(batch), 1))
+                return execute(batch, out)
+            *columns, identities = batch.columns
+            out.begin(collector, Children(lineage, identities, lineage.first(source.component, self._index)))
+            return execute(ColumnBatch(Columns(tuple(columns), len(batch)), source), out)
+
+        return run
+
+    def _anchored(self, execute: Any) -> Any:
+        plain, lineage, out = PlainSources(), self._lineage, self._out
+
+        def run(tup: Tuple) -> Any:
+            source = plain(tup._source)
+            if source is not None:
+                identity = tup.values[-1]
+                tup.values, tup._source = tup.values[:-1], source
+                [base] = lineage.bases_of([identity], lineage.first(source.component, self._index))
+                out.next[id(tup)] = base
+            return execute(tup)
+
+        return run
+
+
+class _BasicOut:
+    """What a basic bolt emits through. Its emit is made once, for speed."""
+
+    def __init__(self, lineage: Lineage) -> None:
+        self._step, self._carried = lineage.step, lineage.carried
+        self.next = [0]
+        """The identity of the next emit."""
+        self.inner: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def use(self, collector: Any) -> None:
+        """Emit through this collector from now on."""
+        self.inner = collector
+        plain_emit, step, carried, following = collector.emit, self._step, self._carried, self.next
+        is_plain = DEFAULT_STREAM in carried
+
+        def emit(values: Any, misplaced: Any = None, stream: str = DEFAULT_STREAM) -> Any:
+            if stream is DEFAULT_STREAM and is_plain and values.__class__ is tuple and misplaced is None:
+                identity = following[0]
+                following[0] = identity + step
+                return plain_emit((*values, identity))
+            if misplaced is not None:
+                return plain_emit(values, misplaced)
+            if stream in carried:
+                identity = following[0]
+                following[0] = identity + step
+                values = (*values, identity) if values.__class__ is tuple else _with(values, identity)
+            return plain_emit(values, stream=stream)
+
+        def emit_direct(task: int, values: Any, *misplaced: Any, stream: str = DEFAULT_STREAM) -> Any:
+            if stream in carried:
+                values, following[0] = _with(values, following[0]), following[0] + step
+            return collector.emit_direct(task, values, *misplaced, stream=stream)
+
+        self.emit, self.emit_direct = emit, emit_direct
+
+
+class _BatchOut(Around):
+    def __init__(self, lineage: Lineage) -> None:
+        super().__init__(None)
+        self._carried = lineage.carried
+
+    def begin(self, collector: Any, children: Children) -> None:
+        """Begin with a batch."""
+        self._inner, self._children = collector, children
+
+    def emit_batch(
+        self, columns: Any, *misplaced: Any, counts: Any = None, parents: Any = None, stream: str = DEFAULT_STREAM
+    ) -> None:
+        columns = self._identified(columns, counts, parents, stream)
+        self._inner.emit_batch(columns, *misplaced, counts=counts, parents=parents, stream=stream)
+
+    def emit_batch_direct(
+        self, task: int, columns: Any, *misplaced: Any, counts: Any = None, parents: Any = None,
+        stream: str = DEFAULT_STREAM,
+    ) -> None:
+        columns = self._identified(columns, counts, parents, stream)
+        self._inner.emit_batch_direct(task, columns, *misplaced, counts=counts, parents=parents, stream=stream)
+
+    def _identified(self, columns: Any, counts: Any, parents: Any, stream: str) -> Any:
+        if stream not in self._carried or not isinstance(columns, tuple | list):
+            return columns
+        made = self._children.rows(counts, parents, (), len(columns[0]) if columns else 0)
+        return (*columns, self._children.of(made, parents is None))
+
+
+class _AnchoredOut(Around):
+    """Of a bolt that anchors by itself: what it emits descends from its first anchor."""
+
+    def __init__(self, collector: Any, lineage: Lineage, context: TopologyContext) -> None:
+        super().__init__(collector)
+        self._lineage, self._carried, self._step = lineage, lineage.carried, lineage.step
+        self.next: dict[int, int] = {}
+        """Of each tuple at hand, by its `id`: the identity of its next emit."""
+        self._several = context.counter("emits_with_several_anchors")
+
+    def emit(self, values: Any, *misplaced: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM) -> Any:
+        values, anchors = self._identified(values, anchors, stream)
+        return self._inner.emit(values, *misplaced, anchors=anchors, stream=stream)
+
+    def emit_direct(
+        self, task: int, values: Any, *misplaced: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM
+    ) -> Any:
+        values, anchors = self._identified(values, anchors, stream)
+        return self._inner.emit_direct(task, values, *misplaced, anchors=anchors, stream=stream)
+
+    def ack(self, tup: Tuple) -> None:
+        self._inner.ack(tup)
+        self.next.pop(id(tup), None)
+
+    def fail(self, tup: Tuple) -> None:
+        self._inner.fail(tup)
+        self.next.pop(id(tup), None)
+
+    def _identified(self, values: Any, anchors: Any, stream: str) -> tuple[Any, Any]:
+        if stream not in self._carried:
+            return values, anchors
+        if anchors.__class__ is not Tuple and not isinstance(anchors, Sequence):
+            anchors = list(anchors or ())
+        several = [anchors] if isinstance(anchors, Tuple) else anchors
+        known = [id(tup) for tup in several if id(tup) in self.next]
+        if not known:
+            return _with(values, loose_identity(self._lineage)), anchors
+        identity = self.next[known[0]]
+        self.next[known[0]] += self._step
+        if len(known) > 1:
+            # A replay may gather others: then it counts as another tuple.
+            self._several.inc()
+            identity = origin_of((identity, *(self.next[one] for one in known[1:])), ()) << self._lineage.path_bits
+        return _with(values, identity), anchors
+
+

@@ -1,0 +1,160 @@
+"""Identities of tuples: numbers that a replay repeats, so that state can absorb each tuple once.
+
+An identity is one integer, of three parts::
+
+    partition │ number, 40 bits │ path, 20 bits for each bolt on the longest way
+
+Partition and number are those of the message, the path leads from its spout to the tuple: a digit for each bolt on the
+way, which is the number of the emit among those that the bolt made from one tuple, counted from 1. For example, of
+message 7 that `split` turns into words::
+
+    1 │ 7 │ 0      the line        1 │ 7 │ 1    1 │ 7 │ 2    ...      its words
+
+The number of an emit counts through all streams and tasks. It is multiplied where a bolt could make one path of two
+tuples: where it reads several components, and where each of its tasks gets a copy.
+
+A message id that is a whole number, or a tuple that ends with one, such as (file, offset), is a *position*. Its other
+parts, the spout and its task make the partition, and within one a task emits positions in ascending order: this is what
+lets identities be forgotten (`engine.state.settled`). Any other id is hashed to 64 bits, above all partitions.
+
+Guarantees: tuples of one message have different identities; those of different messages too, but for a chance of 2^-64
+among ids that are no positions. Most identities fit 64 bits.
+
+Pure. Thread: any.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, repeat
+from operator import add
+from typing import Any, NamedTuple
+
+from squall.engine.api.stream import Stream
+from squall.engine.api.tuple import Source
+from squall.engine.errors import ComponentError
+from squall.engine.foreign.identity import key_of
+
+FIELD = "__id"
+"""The field that carries identities; it is the last one of its stream."""
+HOP_BITS, NUMBER_BITS = 20, 40
+Partition = int
+_PARTITIONS = 1 << 24
+"""Partitions that hold positions; above are parts of hashes."""
+
+
+def hash64(value: Any) -> int:
+    """Hash what is its own key (`engine.foreign.identity`): the same in every process."""
+    return int.from_bytes(hashlib.blake2b(repr(value).encode("utf-8", "surrogatepass"), digest_size=8).digest())
+
+
+def position_of(message_id: Any) -> int | None:
+    """The number of a message within its partition; None if its id is no position."""
+    number = message_id[-1] if type(message_id) is tuple and message_id else message_id
+    return number if type(number) is int and 0 <= number < 1 << NUMBER_BITS else None
+
+
+def origin_of(message_id: Any, values: Any) -> int:
+    """Partition and number in one, of a message whose id is no position."""
+    return _PARTITIONS << NUMBER_BITS | hash64(key_of(message_id, values))
+
+
+def is_ordered(partition: Partition) -> bool:
+    """Return False if this is a part of a hash, in the place of a partition."""
+    return partition < _PARTITIONS
+
+
+class Slots(NamedTuple):
+    """Numbers the partitions of all spouts of a topology: those of one task are `slot`, `slot + tasks` and so on."""
+
+    slot: int
+    tasks: int
+    """Spout tasks of the topology."""
+
+    def of(self, index: int) -> Slots:
+        """Those of another task of the spout whose first task this is."""
+        return self._replace(slot=self.slot + index)
+
+    def partition(self, local: int) -> Partition:
+        """The number of a task's partition, of which it has 0, 1, 2 ..."""
+        return self.slot + local * self.tasks
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """How one component of a topology carries identities on."""
+
+    component: str
+    path_bits: int
+    """Bits of a path: the same in the whole topology."""
+    carried: Mapping[str, tuple[str, ...]]
+    """Its streams with identities -> their fields without that one."""
+    salts: Mapping[str, int] = field(default_factory=dict)
+    """The components that it reads with identities -> 0, 1, 2 ..."""
+    tasks: int = 1
+    """Number of its tasks if each gets a copy of some tuple, else 1."""
+    multiplied: bool = False
+    """True if its tuples come from bolts, so that their paths have digits."""
+
+    @property
+    def step(self) -> int:
+        """Distance of the identities of two emits."""
+        return max(1, len(self.salts)) * self.tasks
+
+    def first(self, source: str, index: int) -> int:
+        """The digit of the first emit from a tuple of this component in the task of this index."""
+        return 1 + self.salts.get(source, 0) * self.tasks + (index if self.tasks > 1 else 0)
+
+    def base_of(self, identity: int) -> int:
+        """The identity with a new digit, 0."""
+        path = identity & (1 << self.path_bits) - 1
+        return identity + (path << HOP_BITS) - path
+
+    def bases_of(self, identities: Sequence[int], first: int) -> Iterator[int]:
+        """The identity of the first emit from each of several tuples."""
+        bases = map(self.base_of, identities) if self.multiplied else iter(identities)
+        return map(add, bases, repeat(first))
+
+    def children_of(self, firsts: Iterator[int], counts: Sequence[int]) -> list[int]:
+        """The identities of so many emits from each of several tuples, in their order."""
+        step = self.step
+        if max(counts, default=0) * step >= 1 << HOP_BITS:
+            raise self.too_many(max(counts))
+        return list(chain.from_iterable(
+            (first,) if count == 1 else range(first, first + count * step, step)
+            for first, count in zip(firsts, counts, strict=True)
+        ))
+
+    def too_many(self, count: int) -> ComponentError:
+        """The error of a tuple with too many emits."""
+        return ComponentError(
+            f"{self.component} emitted {count:,} tuples from one; before state that counts exactly once, allowed: "
+            f"{(1 << HOP_BITS) // self.step - 1:,}"
+        )
+
+
+def loose_identity(lineage: Lineage) -> int:
+    """The identity of a tuple that no replay repeats: of what a tick leads to."""
+    return (_PARTITIONS << NUMBER_BITS | int.from_bytes(os.urandom(8))) << lineage.path_bits
+
+
+class PlainSources:
+    """The sources of tuples without the field of identities."""
+
+    def __init__(self) -> None:
+        self._known: dict[Source, Source | None] = {}
+
+    def __call__(self, source: Source) -> Source | None:
+        """The same source without the field, itself if the field is off already; None if it has no identities."""
+        try:
+            return self._known[source]
+        except KeyError:
+            plain = None
+            if source.fields[-1:] == (FIELD,):
+                plain = Source(source.component, source.task, source.stream, Stream(*source.fields[:-1]))
+                self._known[plain] = plain
+            self._known[source] = plain
+            return plain

@@ -1,0 +1,154 @@
+"""Which messages of a spout are settled: acked, and so in every state behind it.
+
+::
+
+    partition   0 ─────────────── floor ──────────────► newest
+                all settled, but    │  open: acked or not, in any order
+                for buried ones     ▼
+                             lowest open message
+
+Below the floor nothing needs to be remembered: a message from there that comes again, because its spout was killed and
+reads from further back, has been absorbed. A message that became a dead letter stays an exception for good, as it may
+be sent again.
+
+Guarantees: a floor never falls, and never passes a message that was emitted and is not acked, if positions ascend;
+one that does not is refused.
+
+Pure. Thread: the task's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import takewhile
+from typing import Any, NamedTuple
+
+from squall.engine.errors import ComponentError
+from squall.engine.foreign.identity import key_of
+from squall.engine.foreign.text import repr_of
+from squall.engine.state.lineage import NUMBER_BITS, Slots, origin_of, position_of
+
+
+class Floor(NamedTuple):
+    """What is settled in a partition."""
+
+    number: int = 0
+    """All messages below are settled."""
+    buried: frozenset[int] = frozenset()
+    """But for these, which were given up."""
+
+    def settles(self, number: int) -> bool:
+        """Return True if the message of this number is settled."""
+        return number < self.number and number not in self.buried
+
+
+NO_FLOOR = Floor()
+
+
+class StoredFloor(NamedTuple):
+    """What is stored of a partition."""
+
+    prefix: str
+    """The text of what its message ids begin with."""
+    local: int
+    """Its number among those of the task."""
+    floor: Floor
+
+
+Store = Callable[[Iterable[StoredFloor]], None]
+
+
+class _Partition:
+    __slots__ = ("base", "begun", "buried", "floor", "local", "newest", "numbers", "prefix")
+
+    def __init__(self, prefix: str, local: int, slots: Slots, floor: Floor) -> None:
+        self.prefix, self.local = prefix, local
+        self.base = slots.partition(local) << NUMBER_BITS
+        self.floor = self.begun = floor.number
+        """Now, and when this life of the task began: it may read from further back."""
+        self.buried = set(floor.buried)
+        self.newest = -1
+        """The highest number that this life of the task has emitted."""
+        self.numbers: dict[int, bool] = {}
+        """The messages from the floor on, in their order: whether they are acked, or given up."""
+
+    @property
+    def row(self) -> StoredFloor:
+        return StoredFloor(self.prefix, self.local, Floor(self.floor, frozenset(self.buried)))
+
+
+class Settling:
+    """Follows the messages of one spout task from their emits to their acks."""
+
+    def __init__(self, who: str, slots: Slots, stored: Iterable[StoredFloor], store: Store) -> None:
+        """`stored`: what earlier lives of the task have settled. `store`: called with what must be stored at once."""
+        self._who, self._slots, self._store = who, slots, store
+        self._partitions = {
+            each.prefix: _Partition(each.prefix, each.local, slots, each.floor) for each in stored
+        }
+        self._by_prefix: dict[tuple[Any, ...], _Partition] = {}
+        self._open = 0
+        self._others: set[Any] = set()
+        """The open messages whose ids are no positions."""
+
+    def _partition(self, prefix: tuple[Any, ...]) -> _Partition:
+        text = repr(prefix)
+        found = self._partitions.get(text)
+        if found is None:
+            found = self._partitions[text] = _Partition(text, len(self._partitions), self._slots, NO_FLOOR)
+            # Before a tuple of it leaves: later lives must know it by the same number.
+            self._store([found.row])
+        self._by_prefix[prefix] = found
+        return found
+
+    def emitted(self, message_id: Any, values: Any = ()) -> int:
+        """Note an emit; return partition and number of the message, as one. ComponentError if its position is below
+        another's, of which it is no replay."""
+        number = position_of(message_id)
+        if number is None:
+            self._others.add(key_of(message_id))
+            return origin_of(message_id, values)
+        prefix = message_id[:-1] if message_id.__class__ is tuple else ()
+        its = self._by_prefix.get(prefix) or self._partition(prefix)
+        if number > its.newest:
+            its.newest = number
+            if number >= its.floor:
+                its.numbers[number] = False
+                self._open += 1
+        elif number >= its.begun and number not in its.numbers and number not in its.buried:
+            raise ComponentError(
+                f"{self._who} emitted message id {repr_of(message_id)} for the first time, or after its ack, and "
+                f"{its.newest} before; ids that end with a whole number are positions, which ascend before state that "
+                "counts exactly once; allowed: ascending numbers, or ids that are text"
+            )
+        return its.base | number
+
+    def answered(self, message_id: Any, buried: bool = False) -> None:
+        """Note that a message was acked, or given up."""
+        number = position_of(message_id)
+        if number is None:
+            self._others.discard(key_of(message_id))
+            return
+        its = self._by_prefix[message_id[:-1] if message_id.__class__ is tuple else ()]
+        if its.numbers.get(number) is False:
+            its.numbers[number] = True
+            self._open -= 1
+            if buried:
+                its.buried.add(number)
+
+    @property
+    def has_open(self) -> bool:
+        """Return True if a message is not answered."""
+        return self._open > 0 or bool(self._others)
+
+    def risen(self) -> Iterator[StoredFloor]:
+        """The floors that have risen since the last call."""
+        for its in self._partitions.values():
+            numbers = its.numbers
+            done = [number for number, _ in takewhile(lambda item: item[1], numbers.items())]
+            for number in done:
+                del numbers[number]
+            floor = next(iter(numbers), its.newest + 1)
+            if floor > its.floor:
+                its.floor = floor
+                yield its.row

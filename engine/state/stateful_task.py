@@ -1,0 +1,413 @@
+"""Runs a bolt with state in one task: absorbs each tuple once, and commits before anything leaves.
+
+A batch at a time::
+
+    batch ─► known or fresh? ─► execute the fresh ─► commit: changes of the state, identities, emits
+                  │                                     │
+                  └── known: what they emitted ─────────┴──► emit, and the engine acks the batch
+
+It is a batch bolt for the engine, whatever the user's is: many tuples share a commit, and the engine chooses how many
+by what a call costs.
+
+Guarantees: a commit holds all three or nothing; nothing is emitted or acked before it. An exception leaves no change.
+
+Thread: the worker's loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from sys import getrefcount
+from typing import Any
+
+from squall.engine.api.collectors import BatchCollector
+from squall.engine.api.columns import ColumnBatch, Columns
+from squall.engine.api.component import BatchBolt
+from squall.engine.api.context import TopologyContext
+from squall.engine.api.stream import DEFAULT_STREAM, Stream
+from squall.engine.api.tuple import Run, Source, Tuple
+from squall.engine.clock import NS_PER_SEC
+from squall.engine.errors import ClusterError, ComponentError, FailedTuple
+from squall.engine.foreign.given_columns import values_of
+from squall.engine.foreign.text import line_of_error, repr_of
+from squall.engine.plural import plural
+from squall.engine.state.absorbed import AGAIN, FRESH, Absorbed, Emitted, Group
+from squall.engine.state.children import Children
+from squall.engine.state.floors import Floors
+from squall.engine.state.keyed import State
+from squall.engine.state.lineage import Lineage, PlainSources, Slots, loose_identity
+from squall.engine.state.stateful import AnyStateful, StatefulBatchBolt
+from squall.engine.state.task_store import TaskStore
+
+_SWEEPS_PER_LIFE, _SWEPT = 10, 1_000
+"""Looks for old values in their time to live, and most that are removed in one commit."""
+_NO_RUN = Run(0, 0, 0)
+
+
+def _refcount_of_unshared() -> int:
+    """Measure `getrefcount` of an object that only a local variable holds; it differs between interpreters."""
+    tup = Tuple((), Source("", 0, "", Stream()), _NO_RUN)
+    return getrefcount(tup)
+
+
+_UNSHARED = _refcount_of_unshared()
+
+
+class StatefulTask(BatchBolt):
+    """Stands for a bolt with state in a topology."""
+
+    def __init__(
+        self, inner: AnyStateful, lineage: Lineage, streams: Mapping[str, Stream], read: frozenset[str],
+        spouts: Mapping[str, Slots], shape: int,
+    ) -> None:
+        """`streams`: its outputs as the user declared them; `read`: those that a bolt reads. `spouts`: where the
+        messages come from. `shape`: a number of the topology before it, which tells whether identities agree."""
+        self.inner = inner
+        self.outputs = inner.outputs
+        self._lineage, self._streams, self._read, self._spouts, self._shape = lineage, streams, read, spouts, shape
+        self.component_config = inner.component_config
+
+    # ---- life ----
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        inner, self._index = self.inner, context.task_index
+        who = f"{context.component_id}[{context.task_id}]"
+        directory = None if context.state_root is None else context.state_dir
+        self._store = TaskStore(directory, who, inner.durability == "full")
+        self._absorbed = Absorbed(self._lineage.path_bits)
+        for number, packed in self._store.read("SELECT number, content FROM absorbed"):
+            self._absorbed.load(number, packed)
+        self._floors = Floors(context, self._spouts)
+        self._check(context)
+        self._state = inner.state = State(self._store, inner.state_kept_keys)
+        self._now_ns, self._sweep_at_ns = context.now_ns, 0
+        self._plain = PlainSources()
+        self._out = _Out(self._lineage, self._streams, self._read)
+        self._by_batch = isinstance(inner, StatefulBatchBolt)
+        inner.prepare(conf, context)
+
+    def cleanup(self) -> None:
+        self.inner.cleanup()
+        self._floors.close()
+        self._store.close()
+
+    def _check(self, context: TopologyContext) -> None:
+        """Refuse state that was made by another number of tasks, or whose identities mean others now."""
+        store, tasks, who = self._store, len(context.component_tasks(context.component_id)), context.component_id
+        made_by = store.meta("tasks")
+        if made_by not in (None, tasks):
+            raise ClusterError(
+                f"the state of {who} in {store.path} was made by {plural(made_by, 'task')}, and {who} has {tasks} now, "
+                f"to which other keys belong; allowed: tasks={made_by}, or to export the state and import it (squall "
+                "state)"
+            )
+        absorbed = self._absorbed
+        if store.meta("shape") not in (None, self._shape):
+            absorbed.floors = self._floors.changed(context.now_ns()) or {}
+            absorbed.forget(absorbed.forgettable())
+            if len(absorbed):
+                raise ClusterError(
+                    f"the state of {who} in {store.path} has absorbed {plural(len(absorbed), 'tuple')} that are under "
+                    "way, and the topology before it has changed, so they would count twice; allowed: to let the "
+                    "earlier one end what it has begun, or to begin anew (--fresh)"
+                )
+        store.begin()
+        store.put_meta("tasks", tasks)
+        store.put_meta("shape", self._shape)
+        store.end()
+
+    # ---- a batch ----
+
+    def execute_batch(self, batch: ColumnBatch, collector: BatchCollector) -> None:
+        if (changed := self._floors.changed(self._now_ns())) is not None:
+            self._absorbed.floors = changed
+        source = self._plain(batch._source)
+        out = self._out
+        if source is None:
+            # A tick: what it leads to is not repeated.
+            out.begin(collector, [loose_identity(self._lineage) for _ in range(len(batch))], 1)
+            self._absorb(batch, batch._source, (), range(len(batch)))
+            out.send()
+            return
+        *columns, identities = batch.columns
+        plain = ColumnBatch(Columns(tuple(columns), len(batch)), source)
+        out.begin(collector, identities, self._lineage.first(source.component, self._index))
+        known = self._absorbed.known(identities)
+        if known is None:
+            self._absorb(plain, source, identities, range(len(batch)))
+        else:
+            fresh = [row for row, group in enumerate(known) if group is FRESH]
+            if fresh:
+                self._absorb(plain, source, identities, fresh)
+            out.repeat(identities, [self._known_again(row, identities[row], its) for row, its in enumerate(known)])
+        out.send()
+
+    def _known_again(self, row: int, identity: int, known: Group) -> Group:
+        """The group of a tuple that was in the batch twice, if it was absorbed; else it fails as the first one."""
+        if known is not AGAIN:
+            return known
+        group = self._absorbed.group_of(identity)
+        if group is FRESH:
+            self._out.fail(row, "the same tuple failed in this batch")
+        return group
+
+    def _absorb(
+        self, batch: ColumnBatch, source: Source, identities: Sequence[int], rows: Sequence[int]
+    ) -> Group:
+        """Execute rows of a batch and commit. Rows that the bolt fails are left out, and failed."""
+        try:
+            if self._by_batch:
+                self._execute_batch(batch, rows)
+            elif refused := self._execute_rows(batch, source, rows):
+                return self._absorb_without(batch, source, identities, rows, refused)
+            if failed := self._out.failed:
+                rows = [row for row in rows if row not in failed]
+            return self._commit(identities, rows)
+        except BaseException:
+            self._store.undo()
+            self._state.roll_back()
+            self._out.drop()
+            raise
+
+    def _absorb_without(
+        self, batch: ColumnBatch, source: Source, identities: Sequence[int], rows: Sequence[int],
+        refused: tuple[int, str],
+    ) -> Group:
+        """Once more up to the row that was refused, which may have changed the state; then without it."""
+        place, why = refused
+        self._state.roll_back()
+        self._out.drop()
+        if place:
+            self._absorb(batch, source, identities, rows[:place])
+        self._out.fail(rows[place], why)
+        return self._absorb(batch, source, identities, rows[place + 1 :])
+
+    def _execute_batch(self, batch: ColumnBatch, rows: Sequence[int]) -> None:
+        out, inner = self._out, self.inner
+        if len(rows) < len(batch):
+            wanted = bytearray(len(batch))
+            for row in rows:
+                wanted[row] = 1
+            batch = ColumnBatch(batch._rows.select(bytes(wanted)), batch._source)
+            out.given = rows
+        inner.execute_batch(batch, out)  # type: ignore[union-attr]
+
+    def _execute_rows(self, batch: ColumnBatch, source: Source, rows: Sequence[int]) -> tuple[int, str] | None:
+        """Execute rows; return the place, and the reason, of one that raised FailedTuple."""
+        out, execute = self._out, self.inner.execute  # type: ignore[union-attr]
+        values: Iterable[tuple[Any, ...]] = batch._rows
+        if len(rows) < len(batch):
+            values = map(batch.to_rows().__getitem__, rows)
+        tup = Tuple((), source, _NO_RUN)
+        try:
+            for out.row, tup.values in zip(rows, values, strict=True):
+                out.made = 0
+                execute(tup, out)
+                if getrefcount(tup) != _UNSHARED:
+                    tup = Tuple((), source, _NO_RUN)  # the bolt kept it
+        except FailedTuple as error:
+            return rows.index(out.row), line_of_error(error)
+        return None
+
+    def _commit(self, identities: Sequence[int], rows: Sequence[int]) -> Group:
+        """Commit the rows, what they changed and what they emitted."""
+        same = len(rows) >= len(identities)
+        its = identities if same else [identities[row] for row in rows]
+        group = self._absorbed.new_group(its, self._out.take(rows), same)
+        store, state = self._store, self._state
+        changes = state.changes()
+        if not (its or changes):
+            state.roll_back()
+            return group
+        placed, forgettable, old = state.to_place(), self._absorbed.forgettable(), []
+        store.begin()
+        if changes:
+            store.append(state.commits, changes)
+        if its:
+            store.write("INSERT INTO absorbed VALUES (?, ?)", [(group.number, group.packed())])
+        if placed:
+            store.put(placed, None if self.inner.state_ttl_secs is None else self._now_ns() // NS_PER_SEC)
+            store.cut_log(state.oldest_pending(placed))
+        if forgettable:
+            store.write("DELETE FROM absorbed WHERE number = ?", [(number,) for number in forgettable])
+        if self.inner.state_ttl_secs is not None:
+            old = self._sweep(self.inner.state_ttl_secs)
+        store.end()
+        state.committed(changes, placed, old)
+        self._absorbed.forget(forgettable)
+        if its:
+            self._absorbed.add(group)
+        return group
+
+    def _sweep(self, ttl_secs: float) -> list[Any]:
+        """Remove some values that are too old, if it is time; return their keys."""
+        now_ns = self._now_ns()
+        if now_ns < self._sweep_at_ns:
+            return []
+        old = self._store.remove_older(int(now_ns / NS_PER_SEC - ttl_secs), _SWEPT)
+        if len(old) < _SWEPT:
+            self._sweep_at_ns = now_ns + round(ttl_secs * NS_PER_SEC / _SWEEPS_PER_LIFE)
+        return old
+
+
+class _Out:
+    """The collector of a bolt with state: keeps its emits until they are committed."""
+
+    def __init__(self, lineage: Lineage, streams: Mapping[str, Stream], read: frozenset[str]) -> None:
+        self._lineage, self._streams, self._read = lineage, streams, read
+        self._step, self._carried = lineage.step, lineage.carried
+
+    def begin(self, collector: BatchCollector, identities: Sequence[int], first: int) -> None:
+        """Take up a batch."""
+        self._collector = collector
+        self._children = Children(self._lineage, identities, first)
+        self.failed: dict[int, str] = {}
+        self.given: Sequence[int] = ()
+        """The rows of the batch that the bolt sees, if not all."""
+        self.row = self.made = 0
+        """The row at hand, and its emits."""
+        self._ready: list[Emitted] = []
+        self.drop()
+
+    def drop(self) -> None:
+        """Drop what was emitted and is not committed."""
+        self._rows: dict[tuple[str, int | None], tuple[list[int], list[tuple[Any, ...]]]] = {}
+        self._batches: list[Emitted] = []
+        self._children.drop()
+
+    # ---- what the component calls ----
+
+    def emit(self, values: Any, *misplaced: Any, stream: str = DEFAULT_STREAM) -> list[int]:
+        """Emit a tuple, once the state is committed. Returns an empty list: the tasks are not known yet."""
+        if misplaced:
+            raise self._emitter.misplaced("emit(values", misplaced, "stream")
+        return self._emit(None, values, stream)
+
+    def emit_direct(self, task: int, values: Any, *misplaced: Any, stream: str = DEFAULT_STREAM) -> list[int]:
+        """Emit in the same way, to the task of this id."""
+        if misplaced:
+            raise self._emitter.misplaced("emit_direct(task, values", misplaced, "stream")
+        return self._emit(task, values, stream)
+
+    @property
+    def _emitter(self) -> Any:
+        return self._collector.emitter  # type: ignore[attr-defined]
+
+    def _emit(self, task: int | None, values: Any, stream: str) -> list[int]:
+        shape = self._shape(stream, task)
+        if values.__class__ is not tuple:
+            if not isinstance(values, list | tuple):
+                raise self._wrong(stream, f"must emit a tuple or list of values for ({', '.join(shape.fields)}), not "
+                                  f"{repr_of(values)}")
+            values = tuple(values)
+        if len(values) != len(shape.fields):
+            raise self._wrong(stream, f"emitted {plural(len(values), 'value')} {repr_of(values)}, but its fields are "
+                              f"({', '.join(shape.fields)})")
+        if stream in self._carried:
+            values = (*values, self._children.next_of(self.row, self.made))
+            self.made += 1
+        place = (stream, task)
+        rows = self._rows.get(place)
+        if rows is None:
+            rows = self._rows[place] = [], []
+        rows[0].append(self.row)
+        rows[1].append(values)
+        return []
+
+    def emit_batch(
+        self, columns: Sequence[Any], *misplaced: Any, counts: Sequence[int] | None = None,
+        parents: Sequence[int] | None = None, stream: str = DEFAULT_STREAM,
+    ) -> None:
+        """Emit rows, once the state is committed."""
+        if misplaced:
+            raise self._emitter.misplaced("emit_batch(columns", misplaced, "counts", "parents", "stream")
+        self._emit_batch(None, columns, counts, parents, stream)
+
+    def emit_batch_direct(
+        self, task: int, columns: Sequence[Any], *misplaced: Any, counts: Sequence[int] | None = None,
+        parents: Sequence[int] | None = None, stream: str = DEFAULT_STREAM,
+    ) -> None:
+        """Emit in the same way, to the task of this id."""
+        if misplaced:
+            raise self._emitter.misplaced("emit_batch_direct(task, columns", misplaced, "counts", "parents", "stream")
+        self._emit_batch(task, columns, counts, parents, stream)
+
+    def _emit_batch(self, task: int | None, columns: Any, counts: Any, parents: Any, stream: str) -> None:
+        shape = self._shape(stream, task)
+        if not isinstance(columns, tuple | list) or len(columns) != len(shape.fields):
+            raise self._wrong(stream, f"must emit a tuple or list of columns for ({', '.join(shape.fields)}), not "
+                              f"{repr_of(columns)}")
+        lists = tuple(list(values_of(column)) for column in columns)
+        made = self._children.rows(counts, parents, self.given, len(lists[0]) if lists else 0)
+        if any(len(column) != len(made) for column in lists):
+            raise self._wrong(stream, f"emitted columns of {', '.join(str(len(column)) for column in lists)} rows, and "
+                              f"counts or parents for {len(made)}")
+        if stream in self._carried:
+            lists = (*lists, self._children.of(made, counts is not None or parents is None))
+        self._batches.append(Emitted(stream, task, made, lists))
+
+    def fail(self, row: int | Sequence[int], why: str = "") -> None:
+        """Fail input rows."""
+        rows = [row] if isinstance(row, int) else list(row)
+        self._collector.fail([self.given[one] for one in rows] if self.given else rows, why)
+        self.failed.update(dict.fromkeys([self.given[one] for one in rows] if self.given else rows, why))
+
+    def reset_timeout(self, tup: Any) -> None:
+        """Start the message timeout of the batch at hand afresh."""
+        self._collector.reset_timeout(tup)
+
+    def report_error(self, error: BaseException) -> None:
+        """Show an error in report and status; nothing fails."""
+        self._collector.report_error(error)
+
+    def _shape(self, stream: str, task: int | None) -> Stream:
+        shape = self._streams.get(stream)
+        if shape is None or shape.direct != (task is not None):
+            self._emitter.stream(stream).check_columns((), task) if shape is None else None
+            raise self._wrong(stream, "is a direct stream; use emit_direct(task, values)" if task is None else
+                              "is not a direct stream; use emit, or declare it with direct=True")
+        return shape
+
+    def _wrong(self, stream: str, what: str) -> ComponentError:
+        emitter = self._emitter
+        return ComponentError(f"{emitter.component}[{emitter.task}] stream {stream!r} {what}")
+
+    # ---- what its task calls ----
+
+    def take(self, rows: Sequence[int]) -> list[Emitted]:
+        """Make what was emitted ready to be sent; return what a group keeps of it, with places in the group."""
+        made = [
+            Emitted(stream, task, parents, tuple(map(list, zip(*values, strict=True))))
+            for (stream, task), (parents, values) in self._rows.items()
+        ]
+        made += self._batches
+        self.drop()
+        self._ready += made
+        kept = [emitted for emitted in made if emitted.stream in self._read]
+        if not kept or (isinstance(rows, range) and rows == range(len(rows))):
+            return kept
+        places = {row: place for place, row in enumerate(rows)}
+        return [each._replace(parents=[places[parent] for parent in each.parents]) for each in kept]
+
+    def repeat(self, identities: Sequence[int], known: Sequence[Group]) -> None:
+        """Emit again what known tuples have emitted."""
+        for row, group in enumerate(known):
+            if group.number >= 0 and group.emitted:
+                for stream, task, values in group.emitted_for(identities[row]):
+                    self._ready.append(Emitted(stream, task, (row,), tuple([value] for value in values)))
+
+    def send(self) -> None:
+        """Emit all that is ready."""
+        ready, self._ready = self._ready, []
+        together: dict[tuple[str, int | None], list[Emitted]] = {}
+        for emitted in ready:
+            together.setdefault((emitted.stream, emitted.task), []).append(emitted)
+        for (stream, task), parts in together.items():
+            parents = list(chain.from_iterable(part.parents for part in parts))
+            by_column = zip(*(part.columns for part in parts), strict=True)
+            columns = [list(chain.from_iterable(column)) for column in by_column]
+            if task is None:
+                self._collector.emit_batch(columns, parents=parents, stream=stream)
+            else:
+                self._collector.emit_batch_direct(task, columns, parents=parents, stream=stream)

@@ -1,0 +1,281 @@
+"""The store of one task: a SQLite file in its state directory.
+
+Guarantees
+    * A commit is whole or not at all, whatever is killed when. With `full` it survives power loss, too.
+    * One life of a task writes: another that has opened the store since makes every commit of this one fail.
+    * What was committed is read back with its value and type.
+
+A change is appended to a log with its commit, and gets to its place in the table of keys later, with others: there a
+key takes microseconds, and most are changed again before (`engine.state.keyed`).
+
+Text, and numbers of 64 bits, are stored as SQLite's own; other values as pickles, other keys by `marshal`, whose
+second version writes equal keys alike. Others may read while a task writes (`squall state`).
+
+Relies on: SQLite's write-ahead log, and a file system that is not shared by machines. Thread: the task's.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import pickle
+import sqlite3
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from squall.engine.errors import ClusterError, ComponentError
+from squall.engine.foreign.text import message_of, repr_of, text_of_error, type_name
+from squall.engine.state.settled import Floor, StoredFloor
+
+STORE_FILE = "state.db"
+ENDED = "ended"
+"""In the store of a spout's task: whether it is exhausted and every message is settled."""
+_FORMAT = 1
+_SCHEMA = """
+    CREATE TABLE IF NOT EXISTS state (key PRIMARY KEY, value, at INTEGER) WITHOUT ROWID;
+    CREATE INDEX IF NOT EXISTS by_age ON state (at) WHERE at IS NOT NULL;
+    CREATE TABLE IF NOT EXISTS log (number INTEGER PRIMARY KEY, changes BLOB NOT NULL);
+    CREATE TABLE IF NOT EXISTS absorbed (number INTEGER PRIMARY KEY, content BLOB NOT NULL);
+    CREATE TABLE IF NOT EXISTS settled (prefix TEXT PRIMARY KEY, local INTEGER, number INTEGER, buried BLOB);
+    CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+"""
+_LEAST_INT, _MOST_INT = -(2**63), 2**63 - 1
+_PLAIN_KEYS, _KEY_KINDS = frozenset({str, int}), frozenset({str, int, bytes, type(None)})
+MISSING: Any = object()
+"""In place of a value that is not there."""
+GONE = None
+"""In place of a packed value: there is none."""
+LOG = "SELECT number, changes FROM log ORDER BY number"
+
+
+def read_log(rows: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, list[tuple[Any, Any]]]]:
+    """Unpack what LOG selects."""
+    return ((number, pickle.loads(changes)) for number, changes in rows)
+
+
+def is_key(key: Any) -> bool:
+    """Return True for text, whole numbers, bytes, None, and tuples of these: equal ones are stored alike."""
+    return type(key) in _KEY_KINDS or (type(key) is tuple and all(map(is_key, key)))
+
+
+def _is_native(value: Any) -> bool:
+    kind = type(value)
+    if kind is int:
+        return bool(_LEAST_INT <= value <= _MOST_INT)
+    if kind is float:
+        return bool(value and value == value)  # SQLite knows neither -0.0 nor NaN
+    return kind is str and (value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value))
+
+
+def pack_key(key: Any) -> Any:
+    """A key as it is stored."""
+    return key if type(key) in _PLAIN_KEYS and _is_native(key) else marshal.dumps(key, 2)
+
+
+def unpack_key(key: Any) -> Any:
+    """Reverse `pack_key`."""
+    return marshal.loads(key) if type(key) is bytes else key
+
+
+def unpack_value(key: Any, value: Any, who: str) -> Any:
+    """Reverse `pack_value`. ClusterError, with its key, if it cannot be read."""
+    if type(value) is not bytes:
+        return value
+    try:
+        return pickle.loads(value)
+    except BaseException as error:  # the value's own code
+        raise ClusterError(
+            f"state[{repr_of(key)}] of {who} cannot be read: {text_of_error(error)}; it was stored by other code: put "
+            "that back, or remove the key (squall state)"
+        ) from error
+
+
+def pack_value(key: Any, value: Any) -> Any:
+    """A value as it is stored. ComponentError, with its key, if it cannot be pickled."""
+    if _is_native(value):
+        return value
+    try:
+        return pickle.dumps(value, 5)
+    except BaseException as error:  # the value's own code
+        raise ComponentError(
+            f"state[{repr_of(key)}] is {repr_of(value)}, of type {type_name(value)}, which cannot be stored: "
+            f"{text_of_error(error)}; allowed: values that can be pickled"
+        ) from error
+
+
+class TaskStore:
+    """The open store of a task, or one in memory."""
+
+    def __init__(self, directory: str | None, who: str, full: bool = False) -> None:
+        """`directory`: of the task's state; None: in memory. `who`: the task, for errors. Raises ClusterError if the
+        file is damaged."""
+        self.path = ":memory:" if directory is None else os.path.join(directory, STORE_FILE)
+        self.who = who
+        self._life = os.urandom(8)
+        self._stored_life = self._life
+        try:
+            self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=30)
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute(f"PRAGMA synchronous={'FULL' if full else 'OFF'}")
+            self._db.executescript(_SCHEMA)
+            known = self.meta("format")
+            if known not in (None, _FORMAT):
+                raise ClusterError(
+                    f"{self.path}, the state of {who}, has format {known!r}; this Squall reads {_FORMAT}"
+                )
+            self._db.execute("BEGIN IMMEDIATE")
+            self.put_meta("format", _FORMAT)
+            self.put_meta("life", self._life)
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise self._error(error, "opened") from error
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    def _error(self, error: BaseException, doing: str) -> ClusterError:
+        remedy = ""
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            remedy = "; it is damaged: put back a copy, or remove it to begin without state"
+        return ClusterError(f"{self.path}, the state of {self.who}, cannot be {doing}: {message_of(error)}{remedy}")
+
+    # ---- written together ----
+
+    def begin(self) -> None:
+        """Begin a commit. ClusterError if another life of the task has opened the store, or it cannot be written."""
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            if self.meta("life") != self._life:
+                self._db.execute("ROLLBACK")
+                raise ClusterError(
+                    f"{self.path}, the state of {self.who}, was opened by another process: a new life of the task, or "
+                    "another topology; this one stores nothing any more"
+                )
+        except sqlite3.Error as error:
+            raise self._error(error, "written") from error
+
+    def end(self) -> None:
+        """Commit what was written since `begin`."""
+        try:
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            self.undo()
+            raise self._error(error, "written") from error
+
+    def undo(self) -> None:
+        """Drop what was written since `begin`."""
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+
+    def write(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Run a statement for each of these rows."""
+        try:
+            self._db.executemany(statement, rows)
+        except sqlite3.Error as error:
+            raise self._error(error, "written") from error
+
+    def append(self, number: int, changes: list[tuple[Any, Any]]) -> None:
+        """Append the changes of a commit to the log: keys and their packed values, GONE if there is none any more."""
+        self.write("INSERT INTO log VALUES (?, ?)", [(number, pickle.dumps(changes, 5))])
+
+    def cut_log(self, number: int) -> None:
+        """Remove the changes of all commits before this one: the table has them."""
+        self.write("DELETE FROM log WHERE number < ?", [(number,)])
+
+    def log(self) -> Iterator[tuple[int, list[tuple[Any, Any]]]]:
+        """The commits of the log with their changes, in order."""
+        return read_log(self.read(LOG))
+
+    def put(self, items: Iterable[tuple[Any, Any]], at: int | None = None) -> None:
+        """Put packed values in their places in the table; `at`: now, in seconds of any clock, if they age."""
+        rows = [(pack_key(key), value, at) for key, value in items]
+        self.write("INSERT OR REPLACE INTO state VALUES (?, ?, ?)", [row for row in rows if row[1] is not GONE])
+        self.write("DELETE FROM state WHERE key = ?", [(key,) for key, value, _ in rows if value is GONE])
+
+    def remove_older(self, at: int, most: int) -> list[Any]:
+        """Remove up to `most` values that were set before; return their keys."""
+        rows = self.read(
+            "DELETE FROM state WHERE key IN (SELECT key FROM state WHERE at < ? LIMIT ?) RETURNING key", (at, most)
+        )
+        return [unpack_key(key) for (key,) in rows]
+
+    def put_meta(self, name: str, value: Any) -> None:
+        """Set one of the values that are not the user's."""
+        self.write("INSERT OR REPLACE INTO meta VALUES (?, ?)", [(name, value)])
+
+    def put_floors(self, floors: Iterable[StoredFloor]) -> None:
+        """Store what is settled, of a spout."""
+        rows = [
+            (prefix, local, floor.number, marshal.dumps(sorted(floor.buried), 2)) for prefix, local, floor in floors
+        ]
+        self.write("INSERT OR REPLACE INTO settled VALUES (?, ?, ?, ?)", rows)
+
+    # ---- read ----
+
+    def read(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
+        """The rows that a query finds."""
+        try:
+            return self._db.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            raise self._error(error, "read") from error
+
+    def meta(self, name: str) -> Any:
+        """One of the values that are not the user's; None if it is not there."""
+        rows = self.read("SELECT value FROM meta WHERE name = ?", (name,))
+        return rows[0][0] if rows else None
+
+    def get(self, key: Any) -> Any:
+        """The packed value of a key in the table; GONE if there is none."""
+        rows = self.read("SELECT value FROM state WHERE key = ?", (pack_key(key),))
+        return rows[0][0] if rows else GONE
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """All keys in the table, and their packed values."""
+        rows = self.read("SELECT key, value FROM state")
+        return ((unpack_key(key) if type(key) is bytes else key, value) for key, value in rows)
+
+    def count(self, most: int = -1) -> int:
+        """The number of keys, or `most` if there are more."""
+        return int(self.read("SELECT count(*) FROM (SELECT 1 FROM state LIMIT ?)", (most,))[0][0])
+
+    def floors(self) -> list[StoredFloor]:
+        """What is settled, of a spout."""
+        return _floors_of(self._db)
+
+
+def _floors_of(store: sqlite3.Connection) -> list[StoredFloor]:
+    return [
+        StoredFloor(prefix, local, Floor(number, frozenset(marshal.loads(buried))))
+        for prefix, local, number, buried in store.execute("SELECT prefix, local, number, buried FROM settled")
+    ]
+
+
+class Reader:
+    """Follows what is settled in the store of a spout's task, which may not be there yet."""
+
+    def __init__(self, directory: str) -> None:
+        self._path = Path(directory, STORE_FILE)
+        self._db: sqlite3.Connection | None = None
+        self._version = -1
+
+    def changed(self) -> tuple[list[StoredFloor], bool] | None:
+        """The floors, and whether the spout has ended, if anything in the store has changed since the last call."""
+        try:
+            if self._db is None:
+                self._db = sqlite3.connect(f"{self._path.as_uri()}?mode=ro", uri=True, isolation_level=None, timeout=30)
+            version = self._db.execute("PRAGMA data_version").fetchone()[0]
+            if version == self._version:
+                return None
+            ended = self._db.execute("SELECT value FROM meta WHERE name = ?", (ENDED,)).fetchone()
+            floors = _floors_of(self._db)
+        except sqlite3.OperationalError:
+            return None  # its task has not made it yet
+        self._version = version
+        return floors, bool(ended and ended[0])
+
+    def close(self) -> None:
+        """Close the store."""
+        if self._db is not None:
+            self._db.close()
