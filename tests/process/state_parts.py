@@ -1,10 +1,10 @@
-"""Topologies whose state must count each record once: texts, their words, counts of each word, and a count of counts."""
+"""Topologies whose state must count each record once: texts, their words, counts of each, and a count of counts."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from squall import (
     AsyncBolt,
@@ -88,10 +88,10 @@ class BatchedTexts(Texts, BatchSpout):
 
 
 class Split(BasicBolt):
-    outputs = {"default": ("word",), "other": ("word", "place")}
+    outputs: ClassVar = {"default": ("word",), "other": ("word", "place")}
 
     def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        assert tup.fields == ("text",) and len(tup) == 1
+        assert (tup.fields, len(tup)) == (("text",), 1)
         for place, word in enumerate(tup["text"].split()):
             if place % 2:
                 collector.emit((word, place), stream="other")
