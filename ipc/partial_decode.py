@@ -45,8 +45,10 @@ def _batch(*packed: Any) -> tuple[Any, ...]:
 
 
 def _column(column: Any) -> Any:
-    """Its values, each by itself. An array is the only value of its tuple."""
-    return type(column)(map(_value, column)) if isinstance(column, list | tuple) else column
+    """Its values, each by itself. A user's array is the only value of its tuple; another holds whole numbers."""
+    if isinstance(column, list | tuple):
+        return type(column)(map(_value, column))
+    return _rebuilt(column) if isinstance(column, _Sketch) else column
 
 
 def _value(value: Any) -> Any:

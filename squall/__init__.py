@@ -56,8 +56,13 @@ if TYPE_CHECKING:
     from squall.engine.errors import TopologyError as TopologyError
     from squall.engine.errors import UsageError as UsageError
     from squall.engine.report.run_report import RunReport as RunReport
+    from squall.engine.state.sinks import ExactSink as ExactSink
+    from squall.engine.state.sinks import FileSink as FileSink
+    from squall.engine.state.sinks import SqlSink as SqlSink
     from squall.engine.state.stateful import StatefulBatchBolt as StatefulBatchBolt
     from squall.engine.state.stateful import StatefulBolt as StatefulBolt
+    from squall.engine.state.windows import Window as Window
+    from squall.engine.state.windows import WindowedBolt as WindowedBolt
     from squall.pipeline.feed.feed_spout import FeedSpout as FeedSpout
     from squall.pipeline.sink.parquet_sink import ParquetSink as ParquetSink
     from squall.pipeline.tail.tail_spout import TailSpout as TailSpout
@@ -85,7 +90,9 @@ _HOMES = {
     "engine.api.tuple": "Tuple",
     "engine.errors":
         "ClusterError ComponentError ConfigError FailedTuple ProtocolError SquallError TopologyError UsageError",
+    "engine.state.sinks": "ExactSink FileSink SqlSink",
     "engine.state.stateful": "StatefulBatchBolt StatefulBolt",
+    "engine.state.windows": "Window WindowedBolt",
     "engine.report.run_report": "RunReport",
     "pipeline.feed.feed_spout": "FeedSpout",
     "pipeline.sink.parquet_sink": "ParquetSink",

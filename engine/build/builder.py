@@ -34,6 +34,8 @@ from squall.engine.errors import TopologyError
 from squall.engine.foreign.methods import BOLT_METHODS, GROUPING_METHODS, SPOUT_METHODS, deferred_kind
 from squall.engine.foreign.names import name_mistake
 from squall.engine.foreign.text import message_of, repr_of
+from squall.engine.state.sinks import ExactSink
+from squall.engine.state.windows import WindowedBolt
 
 
 class Declarer:
@@ -115,7 +117,8 @@ class TopologyBuilder:
         return declarer
 
     def set_bolt(
-        self, id: str, bolt: Bolt | BasicBolt | BatchBolt, parallelism: int = 1, tasks: int | None = None
+        self, id: str, bolt: Bolt | BasicBolt | BatchBolt | WindowedBolt | ExactSink, parallelism: int = 1,
+        tasks: int | None = None,
     ) -> BoltDeclarer:
         """Add a bolt under a unique id, with `parallelism` executors and `tasks` tasks (by default as many). Call the
         groupings of the result to give it inputs."""
@@ -148,7 +151,7 @@ def _check_component(declarer: Declarer, mistakes: list[str]) -> ComponentSpec:
     id_, component = declarer._id, declarer._component
     wants_bolt = isinstance(declarer, BoltDeclarer)
     _check_id(id_, mistakes)
-    kinds = (Bolt, BasicBolt, BatchBolt) if wants_bolt else (Spout,)
+    kinds = (Bolt, BasicBolt, BatchBolt, WindowedBolt, ExactSink) if wants_bolt else (Spout,)
     if not isinstance(component, kinds):
         what = "Bolt, BasicBolt or BatchBolt" if wants_bolt else "Spout"
         mistakes.append(

@@ -25,6 +25,7 @@ from squall.engine.api.stream import Stream
 from squall.engine.api.topology import (
     ALL,
     CUSTOM,
+    FIELDS,
     LOCAL_OR_SHUFFLE,
     NONE,
     PARTIAL_KEY,
@@ -34,9 +35,14 @@ from squall.engine.api.topology import (
 )
 from squall.engine.foreign.around import WithoutLast
 from squall.engine.state.identified import IdentifiedBolt, IdentifiedSpout
-from squall.engine.state.lineage import FIELD, HOP_BITS, Lineage, Slots, hash64
+from squall.engine.state.lineage import FIELD, HOP_BITS, RESULTS, Lineage, Slots, hash64
+from squall.engine.state.results import ResultsSpout
+from squall.engine.state.sink_task import SinkTask
+from squall.engine.state.sinks import ExactSink
 from squall.engine.state.stateful import StatefulBatchBolt, StatefulBolt, mistake_of
 from squall.engine.state.stateful_task import StatefulTask
+from squall.engine.state.window_task import TICK_SECS, WindowTask
+from squall.engine.state.windows import WindowedBolt, windowing_mistake
 
 Specs = Mapping[str, ComponentSpec]
 _ANY_TASK = frozenset({SHUFFLE, LOCAL_OR_SHUFFLE, PARTIAL_KEY, NONE})
@@ -47,10 +53,13 @@ class _Weaver:
     def __init__(self, specs: Specs) -> None:
         self.specs = specs
         self.stateful = [
-            name for name, spec in specs.items() if isinstance(spec.component, StatefulBolt | StatefulBatchBolt)
+            name for name, spec in specs.items()
+            if isinstance(spec.component, StatefulBolt | StatefulBatchBolt | WindowedBolt | ExactSink)
         ]
-        self.carried: dict[str, set[str]] = {}
-        """Component -> its streams that lead to state."""
+        self.carried: dict[str, set[str]] = {
+            name: set(spec.outputs) for name, spec in specs.items() if isinstance(spec.component, ResultsSpout)
+        }
+        """Component -> its streams that lead to state, or come from windows."""
         todo = list(self.stateful)
         for name in todo:
             for one in specs[name].subscriptions:
@@ -93,7 +102,9 @@ class _Weaver:
         found = []
         for name in self.stateful:
             spec = self.specs[name]
-            if (mistake := mistake_of(spec.component)) is not None:
+            if isinstance(spec.component, WindowedBolt):
+                found += self._window_mistakes(spec, spec.component)
+            elif (mistake := mistake_of(spec.component)) is not None:
                 found.append(f"bolt {name!r} {mistake}")
             found += [
                 f"bolt {name!r} has state and reads {one.source!r} by {one.grouping} grouping, which may give a tuple "
@@ -113,6 +124,18 @@ class _Weaver:
         except RecursionError as cycle:
             found.append(f"{cycle} is a cycle before state that counts each tuple once; allowed: a way without one")
         return found
+
+    def _window_mistakes(self, spec: ComponentSpec, bolt: WindowedBolt) -> list[str]:
+        fields = [self.specs[one.source].outputs[one.stream].fields for one in spec.subscriptions]
+        mistake = windowing_mistake(bolt, fields)
+        if mistake is None and bolt.windowing is not None and bolt.windowing.key and spec.tasks > 1:
+            key = bolt.windowing.key
+            mistake = next((
+                f"has windows by {', '.join(key)} and reads {one.source!r} by {one.grouping} grouping of "
+                f"{', '.join(one.fields) or 'no field'}; allowed: fields_grouping of these"
+                for one in spec.subscriptions if one.grouping == FIELDS and not set(one.fields) <= set(key)
+            ), None)
+        return [] if mistake is None else [f"bolt {spec.id!r} {mistake}"]
 
     def woven(self) -> dict[str, ComponentSpec]:
         most = max(self.hops(name) for name in self.carried)
@@ -147,10 +170,19 @@ class _Weaver:
     def _around(self, spec: ComponentSpec, lineage: Lineage) -> object:
         if spec.is_spout:
             return IdentifiedSpout(spec.component, lineage, self.slots[spec.id])
-        if not isinstance(spec.component, StatefulBolt | StatefulBatchBolt):
+        if spec.id not in self.stateful:
             return IdentifiedBolt(spec.component, lineage)
-        read = {one.stream for each in self.specs.values() for one in each.subscriptions if one.source == spec.id}
         spouts = {name: self.slots[name] for name in sorted(self.spouts_of(spec.id, set()))}
+        inputs = sorted(
+            (one.source.removesuffix(RESULTS), one.stream, self.specs[one.source].outputs[one.stream].fields)
+            for one in spec.subscriptions
+        )
+        if isinstance(spec.component, ExactSink):
+            return SinkTask(spec.component, lineage, inputs, spouts, self._shape(spec))
+        if isinstance(spec.component, WindowedBolt):
+            streams = self.specs[spec.id + RESULTS].outputs
+            return WindowTask(spec.component, lineage, streams, inputs, spouts, self._shape(spec))
+        read = {one.stream for each in self.specs.values() for one in each.subscriptions if one.source == spec.id}
         return StatefulTask(spec.component, lineage, spec.outputs, frozenset(read), spouts, self._shape(spec))
 
     def _shape(self, spec: ComponentSpec) -> int:
@@ -161,9 +193,31 @@ class _Weaver:
         return hash64((spec.id, sorted(before))) >> 1
 
 
+def _with_results(specs: Specs) -> dict[str, ComponentSpec]:
+    """The components with a spout for the results of each bolt with windows, which others read in its place."""
+    windowed = {name: spec for name, spec in specs.items() if isinstance(spec.component, WindowedBolt)}
+    found = {}
+    for name, spec in specs.items():
+        read = tuple(
+            replace(one, source=one.source + RESULTS) if one.source in windowed else one for one in spec.subscriptions
+        )
+        found[name] = spec = replace(spec, subscriptions=read)
+        bolt = spec.component
+        if isinstance(bolt, WindowedBolt):
+            outputs = dict(spec.outputs)
+            if bolt.windowing is not None and (late := bolt.windowing.late_stream) is not None:
+                inputs = [specs[one.source].outputs[one.stream] for one in windowed[name].subscriptions]
+                outputs.setdefault(late, Stream(*inputs[0].fields))
+            ticks = {**spec.config, "tick_tuple_freq_secs": TICK_SECS}
+            found[name] = replace(spec, outputs={}, config=ticks)
+            spout = ResultsSpout(outputs)
+            found[name + RESULTS] = ComponentSpec(name + RESULTS, spout, spec.executors, spec.tasks, outputs)
+    return found
+
+
 def woven(specs: Specs, mistakes: list[str]) -> dict[str, ComponentSpec]:
     """The components with what carries identities, where there is state; mistakes are added to the list."""
-    weaver = _Weaver(specs)
+    weaver = _Weaver(_with_results(specs))
     if not weaver.stateful:
         return dict(specs)
     found = weaver.mistakes()

@@ -109,14 +109,14 @@ class _Generation:
 class Absorbed:
     """The groups of one task."""
 
-    def __init__(self, path_bits: int) -> None:
-        self._path_bits = path_bits
+    def __init__(self, path_bits: int, floors: Mapping[Partition, Floor]) -> None:
+        """`floors`: what is settled; whoever gave them keeps them current."""
+        self._path_bits, self._floors = path_bits, floors
         self._generations = [_Generation()]
         self._next = 0
         self._spans: Spans = []
         self._different: set[int] = set()
         """Of the identities that were looked at last."""
-        self.floors: dict[Partition, Floor] = {}
 
     def load(self, number: int, packed: bytes) -> None:
         """Take up a group that was stored."""
@@ -149,7 +149,7 @@ class Absorbed:
 
     def known(self, identities: Sequence[int]) -> list[Group] | None:
         """What is known of each tuple: its group, FRESH, SETTLED or AGAIN; None if all are fresh."""
-        floors, different = self.floors, self._look_at(identities)
+        floors, different = self._floors, self._look_at(identities)
         if not (
             len(different) < len(identities)
             or any(lowest < floors.get(partition, NO_FLOOR).number for partition, lowest, _ in self._spans)
@@ -186,8 +186,13 @@ class Absorbed:
         settled = [each for each in self._generations if each.groups and self._is_settled(each)]
         return [group.number for each in settled for group in each.groups]
 
+    @property
+    def newest(self) -> list[tuple[Partition, int]]:
+        """The newest message of each partition among the tuples that were looked at last."""
+        return [(partition, newest) for partition, _, newest in self._spans]
+
     def _is_settled(self, generation: _Generation) -> bool:
-        floors = self.floors
+        floors = self._floors
         for partition, newest in generation.newest.items():
             floor = floors.get(partition, NO_FLOOR)
             if newest >= floor.number or not is_ordered(partition):

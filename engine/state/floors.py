@@ -12,10 +12,36 @@ from collections.abc import Mapping
 
 from squall.engine.api.context import TopologyContext
 from squall.engine.state.lineage import Partition, Slots
-from squall.engine.state.settled import Floor
-from squall.engine.state.task_store import Reader
+from squall.engine.state.settled import Floor, StoredFloor
+from squall.engine.state.task_store import BUSY, ENDED, FLOORS, READ_ACTIVITY, Reader, floors_of
 
 LOOK_NS = 50_000_000
+
+
+class SpoutTask:
+    """One task of a spout, as its store tells."""
+
+    def __init__(self, directory: str, slots: Slots) -> None:
+        self.slots = slots
+        self.ended = False
+        """True if it is exhausted, and every message is settled."""
+        self.reader = Reader(directory)
+        self._quiet_since: int | None = None
+
+    def look(self, now_ns: int) -> list[StoredFloor]:
+        """Its floors, if anything has changed."""
+        changed = self.reader.changed(FLOORS, READ_ACTIVITY)
+        if changed is None:
+            return []
+        floors, activities = changed
+        activity = activities[0][0] if activities else BUSY
+        self.ended = activity == ENDED
+        self._quiet_since = None if activity == BUSY else now_ns
+        return floors_of(floors)
+
+    def quiet_for(self, now: int) -> int:
+        """How long it has had no message open."""
+        return 0 if self._quiet_since is None else now - self._quiet_since
 
 
 class Floors:
@@ -23,33 +49,26 @@ class Floors:
 
     def __init__(self, context: TopologyContext, spouts: Mapping[str, Slots]) -> None:
         """`spouts`: whose messages may reach the task -> the slots of their first task."""
-        self._readers = [] if context.state_root is None else [
-            (Reader(context.directory_of(spout, str(index))), slots.of(index))
+        self.sources = [] if context.state_root is None else [
+            SpoutTask(context.directory_of(spout, str(index)), slots.of(index))
             for spout, slots in spouts.items() for index in range(len(context.component_tasks(spout)))
         ]
-        self._floors: dict[Partition, Floor] = {}
-        self._ended = [False] * len(self._readers)
+        self.all: dict[Partition, Floor] = {}
         self._look_at_ns = 0
 
-    @property
-    def ended(self) -> bool:
-        """Return True if every spout has nothing more to emit, and everything is settled."""
-        return all(self._ended)
-
-    def changed(self, now_ns: int) -> dict[Partition, Floor] | None:
-        """All floors, if it is time to look and any has changed."""
+    def changed(self, now_ns: int) -> bool:
+        """Look, if it is time; return True if any has changed."""
         if now_ns < self._look_at_ns:
-            return None
+            return False
         self._look_at_ns = now_ns + LOOK_NS
         found = False
-        for number, (reader, slots) in enumerate(self._readers):
-            if (changed := reader.changed()) is not None:
+        for source in self.sources:
+            for each in source.look(now_ns):
                 found = True
-                floors, self._ended[number] = changed
-                self._floors.update((slots.partition(each.local), each.floor) for each in floors)
-        return self._floors if found else None
+                self.all[source.slots.partition(each.local)] = each.floor
+        return found
 
     def close(self) -> None:
         """Close the stores."""
-        for reader, _ in self._readers:
-            reader.close()
+        for source in self.sources:
+            source.reader.close()

@@ -25,7 +25,7 @@ from squall.engine.state.children import Children
 from squall.engine.state.floors import LOOK_NS
 from squall.engine.state.lineage import HOP_BITS, Lineage, PlainSources, Slots, loose_identity, origin_of
 from squall.engine.state.settled import Settling, StoredFloor
-from squall.engine.state.task_store import ENDED, TaskStore
+from squall.engine.state.task_store import ACTIVITY, BUSY, ENDED, QUIET, TaskStore
 
 
 def _with(values: Any, identity: int) -> Any:
@@ -50,8 +50,8 @@ class IdentifiedSpout(Around):
         who = f"{context.component_id}[{context.task_id}]"
         self._store = TaskStore(None if context.state_root is None else context.state_dir, who)
         self._settling = Settling(who, self._slots.of(context.task_index), self._store.floors(), self._put)
-        self._now_ns, self._store_at_ns, self._ended = context.now_ns, 0, True
-        self._note(ended=False)
+        self._now_ns, self._store_at_ns, self._activity = context.now_ns, 0, ""
+        self._put([], BUSY)
         self._inner.open(conf, context, _SpoutOut(collector, self._lineage, self._settling))
 
     def next_tuple(self) -> Any:
@@ -89,25 +89,24 @@ class IdentifiedSpout(Around):
     @property
     def exhausted(self) -> bool:
         done: bool = self._inner.exhausted
-        if done and not self._ended and not self._settling.has_open:
-            self._note(ended=True)
+        if done and self._activity != ENDED and not self._settling.has_open:
+            self._note()
         return done
 
-    def _note(self, ended: bool | None = None) -> None:
+    def _note(self) -> None:
         """Store what is settled, and whether everything is."""
         self._store_at_ns = self._now_ns() + LOOK_NS
-        if ended is None:
-            ended = bool(self._inner.exhausted) and not self._settling.has_open
+        activity = BUSY if self._settling.has_open else ENDED if self._inner.exhausted else QUIET
         risen = list(self._settling.risen())
-        if risen or ended != self._ended:
-            self._put(risen, ended)
-            self._ended = ended
+        if risen or activity != self._activity:
+            self._put(risen, activity)
 
-    def _put(self, floors: Iterable[StoredFloor], ended: bool = False) -> None:
+    def _put(self, floors: Iterable[StoredFloor], activity: str = BUSY) -> None:
         self._store.begin()
         self._store.put_floors(floors)
-        self._store.put_meta(ENDED, ended)
+        self._store.put_meta(ACTIVITY, activity)
         self._store.end()
+        self._activity = activity
 
 
 class _SpoutOut(Around):

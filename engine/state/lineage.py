@@ -38,6 +38,8 @@ from squall.engine.api.tuple import Source
 from squall.engine.errors import ComponentError
 from squall.engine.foreign.identity import key_of
 
+RESULTS = ".results"
+"""Ends the name of the spout that emits what a bolt with windows has made of them."""
 FIELD = "__id"
 """The field that carries identities; it is the last one of its stream."""
 HOP_BITS, NUMBER_BITS = 20, 40
@@ -154,7 +156,8 @@ class PlainSources:
         except KeyError:
             plain = None
             if source.fields[-1:] == (FIELD,):
-                plain = Source(source.component, source.task, source.stream, Stream(*source.fields[:-1]))
+                component = source.component.removesuffix(RESULTS)
+                plain = Source(component, source.task, source.stream, Stream(*source.fields[:-1]))
                 self._known[plain] = plain
             self._known[source] = plain
             return plain

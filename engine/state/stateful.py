@@ -38,9 +38,6 @@ class StatefulBatchBolt(_WithState, BatchBolt):
     alone that you fail by `collector.fail(row)`: the others are committed."""
 
 
-AnyStateful = StatefulBolt | StatefulBatchBolt
-
-
 def mistake_of(component: Any) -> str | None:
     """What is wrong with the settings of a bolt with state; None if nothing is."""
     ttl, kept, durability = component.state_ttl_secs, component.state_kept_keys, component.durability

@@ -37,7 +37,7 @@ from squall.engine.state.children import Children
 from squall.engine.state.floors import Floors
 from squall.engine.state.keyed import State
 from squall.engine.state.lineage import Lineage, PlainSources, Slots, loose_identity
-from squall.engine.state.stateful import AnyStateful, StatefulBatchBolt
+from squall.engine.state.stateful import StatefulBatchBolt
 from squall.engine.state.task_store import TaskStore
 
 _SWEEPS_PER_LIFE, _SWEPT = 10, 1_000
@@ -58,7 +58,7 @@ class StatefulTask(BatchBolt):
     """Stands for a bolt with state in a topology."""
 
     def __init__(
-        self, inner: AnyStateful, lineage: Lineage, streams: Mapping[str, Stream], read: frozenset[str],
+        self, inner: Any, lineage: Lineage, streams: Mapping[str, Stream], read: frozenset[str],
         spouts: Mapping[str, Slots], shape: int,
     ) -> None:
         """`streams`: its outputs as the user declared them; `read`: those that a bolt reads. `spouts`: where the
@@ -75,10 +75,10 @@ class StatefulTask(BatchBolt):
         who = f"{context.component_id}[{context.task_id}]"
         directory = None if context.state_root is None else context.state_dir
         self._store = TaskStore(directory, who, inner.durability == "full")
-        self._absorbed = Absorbed(self._lineage.path_bits)
+        self._floors = Floors(context, self._spouts)
+        self._absorbed = Absorbed(self._lineage.path_bits, self._floors.all)
         for number, packed in self._store.read("SELECT number, content FROM absorbed"):
             self._absorbed.load(number, packed)
-        self._floors = Floors(context, self._spouts)
         self._check(context)
         self._state = inner.state = State(self._store, inner.state_kept_keys)
         self._now_ns, self._sweep_at_ns = context.now_ns, 0
@@ -104,7 +104,7 @@ class StatefulTask(BatchBolt):
             )
         absorbed = self._absorbed
         if store.meta("shape") not in (None, self._shape):
-            absorbed.floors = self._floors.changed(context.now_ns()) or {}
+            self._floors.changed(context.now_ns())
             absorbed.forget(absorbed.forgettable())
             if len(absorbed):
                 raise ClusterError(
@@ -120,8 +120,7 @@ class StatefulTask(BatchBolt):
     # ---- a batch ----
 
     def execute_batch(self, batch: ColumnBatch, collector: BatchCollector) -> None:
-        if (changed := self._floors.changed(self._now_ns())) is not None:
-            self._absorbed.floors = changed
+        self._floors.changed(self._now_ns())
         source = self._plain(batch._source)
         out = self._out
         if source is None:
@@ -131,6 +130,7 @@ class StatefulTask(BatchBolt):
             out.send()
             return
         *columns, identities = batch.columns
+        self._identities = identities
         plain = ColumnBatch(Columns(tuple(columns), len(batch)), source)
         out.begin(collector, identities, self._lineage.first(source.component, self._index))
         known = self._absorbed.known(identities)
@@ -165,10 +165,14 @@ class StatefulTask(BatchBolt):
                 rows = [row for row in rows if row not in failed]
             return self._commit(identities, rows)
         except BaseException:
-            self._store.undo()
-            self._state.roll_back()
-            self._out.drop()
+            self._undo()
             raise
+
+    def _undo(self) -> None:
+        """Take back what is not committed."""
+        self._store.undo()
+        self._state.roll_back()
+        self._out.drop()
 
     def _absorb_without(
         self, batch: ColumnBatch, source: Source, identities: Sequence[int], rows: Sequence[int],
@@ -176,8 +180,7 @@ class StatefulTask(BatchBolt):
     ) -> Group:
         """Once more up to the row that was refused, which may have changed the state; then without it."""
         place, why = refused
-        self._state.roll_back()
-        self._out.drop()
+        self._undo()
         if place:
             self._absorb(batch, source, identities, rows[:place])
         self._out.fail(rows[place], why)
@@ -191,11 +194,11 @@ class StatefulTask(BatchBolt):
                 wanted[row] = 1
             batch = ColumnBatch(batch._rows.select(bytes(wanted)), batch._source)
             out.given = rows
-        inner.execute_batch(batch, out)  # type: ignore[union-attr]
+        inner.execute_batch(batch, out)
 
     def _execute_rows(self, batch: ColumnBatch, source: Source, rows: Sequence[int]) -> tuple[int, str] | None:
         """Execute rows; return the place, and the reason, of one that raised FailedTuple."""
-        out, execute = self._out, self.inner.execute  # type: ignore[union-attr]
+        out, execute = self._out, self.inner.execute
         values: Iterable[tuple[Any, ...]] = batch._rows
         if len(rows) < len(batch):
             values = map(batch.to_rows().__getitem__, rows)
@@ -217,7 +220,7 @@ class StatefulTask(BatchBolt):
         group = self._absorbed.new_group(its, self._out.take(rows), same)
         store, state = self._store, self._state
         changes = state.changes()
-        if not (its or changes):
+        if not (its or changes or self._has_more()):
             state.roll_back()
             return group
         placed, forgettable, old = state.to_place(), self._absorbed.forgettable(), []
@@ -233,12 +236,25 @@ class StatefulTask(BatchBolt):
             store.write("DELETE FROM absorbed WHERE number = ?", [(number,) for number in forgettable])
         if self.inner.state_ttl_secs is not None:
             old = self._sweep(self.inner.state_ttl_secs)
+        self._write_more()
         store.end()
         state.committed(changes, placed, old)
         self._absorbed.forget(forgettable)
         if its:
             self._absorbed.add(group)
+        self._committed()
         return group
+
+    def _has_more(self) -> bool:
+        """Return True if there is anything else to commit."""
+        return False
+
+    def _write_more(self) -> None:
+        """Write it."""
+
+    def _committed(self) -> None:
+        """Do what follows a commit. What it raises fails the batch, which is absorbed: `execute_batch` must do it again
+        before the batch can be acked."""
 
     def _sweep(self, ttl_secs: float) -> list[Any]:
         """Remove some values that are too old, if it is time; return their keys."""
@@ -249,6 +265,30 @@ class StatefulTask(BatchBolt):
         if len(old) < _SWEPT:
             self._sweep_at_ns = now_ns + round(ttl_secs * NS_PER_SEC / _SWEEPS_PER_LIFE)
         return old
+
+
+def shape_of(who: str, streams: Mapping[str, Stream], stream: str, task: int | None) -> Stream:
+    """The stream of an emit. ComponentError if it is not declared, or not for this kind of emit."""
+    shape = streams.get(stream)
+    if shape is None:
+        declared = ", ".join(map(repr, streams)) or "none"
+        raise ComponentError(f"{who} emitted to undeclared stream {repr_of(stream)}; declared: {declared}")
+    if shape.direct != (task is not None):
+        what = "is a direct stream; use emit_direct(task, values)" if shape.direct else (
+            "is not a direct stream; use emit, or declare it with direct=True")
+        raise ComponentError(f"{who} stream {stream!r} {what}")
+    return shape
+
+
+def checked_values(who: str, streams: Mapping[str, Stream], values: Any, stream: str, task: int | None) -> Any:
+    """The values of an emit as a tuple of the right length. Raises ComponentError."""
+    shape = shape_of(who, streams, stream, task)
+    if not isinstance(values, list | tuple) or len(values) != len(shape.fields):
+        raise ComponentError(
+            f"{who} stream {stream!r} emitted {repr_of(values)}; allowed: a tuple or list of "
+            f"{plural(len(shape.fields), 'value')} for ({', '.join(shape.fields)})"
+        )
+    return tuple(values)
 
 
 class _Out:
@@ -295,15 +335,7 @@ class _Out:
         return self._collector.emitter  # type: ignore[attr-defined]
 
     def _emit(self, task: int | None, values: Any, stream: str) -> list[int]:
-        shape = self._shape(stream, task)
-        if values.__class__ is not tuple:
-            if not isinstance(values, list | tuple):
-                raise self._wrong(stream, f"must emit a tuple or list of values for ({', '.join(shape.fields)}), not "
-                                  f"{repr_of(values)}")
-            values = tuple(values)
-        if len(values) != len(shape.fields):
-            raise self._wrong(stream, f"emitted {plural(len(values), 'value')} {repr_of(values)}, but its fields are "
-                              f"({', '.join(shape.fields)})")
+        values = checked_values(self._who, self._streams, values, stream, task)
         if stream in self._carried:
             values = (*values, self._children.next_of(self.row, self.made))
             self.made += 1
@@ -334,7 +366,7 @@ class _Out:
         self._emit_batch(task, columns, counts, parents, stream)
 
     def _emit_batch(self, task: int | None, columns: Any, counts: Any, parents: Any, stream: str) -> None:
-        shape = self._shape(stream, task)
+        shape = shape_of(self._who, self._streams, stream, task)
         if not isinstance(columns, tuple | list) or len(columns) != len(shape.fields):
             raise self._wrong(stream, f"must emit a tuple or list of columns for ({', '.join(shape.fields)}), not "
                               f"{repr_of(columns)}")
@@ -361,17 +393,12 @@ class _Out:
         """Show an error in report and status; nothing fails."""
         self._collector.report_error(error)
 
-    def _shape(self, stream: str, task: int | None) -> Stream:
-        shape = self._streams.get(stream)
-        if shape is None or shape.direct != (task is not None):
-            self._emitter.stream(stream).check_columns((), task) if shape is None else None
-            raise self._wrong(stream, "is a direct stream; use emit_direct(task, values)" if task is None else
-                              "is not a direct stream; use emit, or declare it with direct=True")
-        return shape
+    @property
+    def _who(self) -> str:
+        return f"{self._emitter.component}[{self._emitter.task}]"
 
     def _wrong(self, stream: str, what: str) -> ComponentError:
-        emitter = self._emitter
-        return ComponentError(f"{emitter.component}[{emitter.task}] stream {stream!r} {what}")
+        return ComponentError(f"{self._who} stream {stream!r} {what}")
 
     # ---- what its task calls ----
 

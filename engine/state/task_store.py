@@ -2,7 +2,7 @@
 
 Guarantees
     * A commit is whole or not at all, whatever is killed when. With `full` it survives power loss, too.
-    * One life of a task writes: another that has opened the store since makes every commit of this one fail.
+    * One process at a time has it open to write: a second one is refused, until the first one is dead.
     * What was committed is read back with its value and type.
 
 A change is appended to a log with its commit, and gets to its place in the table of keys later, with others: there a
@@ -16,6 +16,7 @@ Relies on: SQLite's write-ahead log, and a file system that is not shared by mac
 
 from __future__ import annotations
 
+import fcntl
 import marshal
 import os
 import pickle
@@ -29,8 +30,13 @@ from squall.engine.foreign.text import message_of, repr_of, text_of_error, type_
 from squall.engine.state.settled import Floor, StoredFloor
 
 STORE_FILE = "state.db"
-ENDED = "ended"
-"""In the store of a spout's task: whether it is exhausted and every message is settled."""
+ACTIVITY = "activity"
+"""In the store of a spout's task: one of the following."""
+CLOSED = "closed"
+"""In the store of a bolt with windows: whether its inputs have ended, and no window is open."""
+READ_ACTIVITY = "SELECT value FROM meta WHERE name = 'activity'"
+BUSY, QUIET, ENDED = "busy", "quiet", "ended"
+"""It has messages open; it has none; it has none, and is exhausted."""
 _FORMAT = 1
 _SCHEMA = """
     CREATE TABLE IF NOT EXISTS state (key PRIMARY KEY, value, at INTEGER) WITHOUT ROWID;
@@ -38,6 +44,7 @@ _SCHEMA = """
     CREATE TABLE IF NOT EXISTS log (number INTEGER PRIMARY KEY, changes BLOB NOT NULL);
     CREATE TABLE IF NOT EXISTS absorbed (number INTEGER PRIMARY KEY, content BLOB NOT NULL);
     CREATE TABLE IF NOT EXISTS settled (prefix TEXT PRIMARY KEY, local INTEGER, number INTEGER, buried BLOB);
+    CREATE TABLE IF NOT EXISTS results (number INTEGER PRIMARY KEY AUTOINCREMENT, content BLOB NOT NULL);
     CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 """
 _LEAST_INT, _MOST_INT = -(2**63), 2**63 - 1
@@ -112,8 +119,7 @@ class TaskStore:
         file is damaged."""
         self.path = ":memory:" if directory is None else os.path.join(directory, STORE_FILE)
         self.who = who
-        self._life = os.urandom(8)
-        self._stored_life = self._life
+        self._lock = None if directory is None else self._locked(directory)
         try:
             self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=30)
             self._db.execute("PRAGMA journal_mode=WAL")
@@ -124,16 +130,34 @@ class TaskStore:
                 raise ClusterError(
                     f"{self.path}, the state of {who}, has format {known!r}; this Squall reads {_FORMAT}"
                 )
-            self._db.execute("BEGIN IMMEDIATE")
-            self.put_meta("format", _FORMAT)
-            self.put_meta("life", self._life)
-            self._db.execute("COMMIT")
+            if known is None:
+                self._db.execute("BEGIN IMMEDIATE")
+                self.put_meta("format", _FORMAT)
+                self.put_meta("id", os.urandom(8).hex())
+                self._db.execute("COMMIT")
+            self.id = str(self.meta("id"))
+            """Another store, such as after `--fresh`, has another."""
         except sqlite3.Error as error:
             raise self._error(error, "opened") from error
 
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+        if self._lock is not None:
+            os.close(self._lock)
+
+    def _locked(self, directory: str) -> int:
+        # Of the process, and not inherited: what a worker's code forks does not keep it.
+        lock = os.open(os.path.join(directory, "state.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(lock)
+            raise ClusterError(
+                f"{self.path}, the state of {self.who}, is open in another process: an earlier life of the task, or "
+                "another topology; end that first"
+            ) from error
+        return lock
 
     def _error(self, error: BaseException, doing: str) -> ClusterError:
         remedy = ""
@@ -144,15 +168,9 @@ class TaskStore:
     # ---- written together ----
 
     def begin(self) -> None:
-        """Begin a commit. ClusterError if another life of the task has opened the store, or it cannot be written."""
+        """Begin a commit. ClusterError if it cannot be written."""
         try:
             self._db.execute("BEGIN IMMEDIATE")
-            if self.meta("life") != self._life:
-                self._db.execute("ROLLBACK")
-                raise ClusterError(
-                    f"{self.path}, the state of {self.who}, was opened by another process: a new life of the task, or "
-                    "another topology; this one stores nothing any more"
-                )
         except sqlite3.Error as error:
             raise self._error(error, "written") from error
 
@@ -242,38 +260,49 @@ class TaskStore:
 
     def floors(self) -> list[StoredFloor]:
         """What is settled, of a spout."""
-        return _floors_of(self._db)
+        return floors_of(self.read(FLOORS))
 
 
-def _floors_of(store: sqlite3.Connection) -> list[StoredFloor]:
+FLOORS = "SELECT prefix, local, number, buried FROM settled"
+
+
+def floors_of(rows: Iterable[tuple[str, int, int, bytes]]) -> list[StoredFloor]:
+    """Unpack what FLOORS selects."""
     return [
         StoredFloor(prefix, local, Floor(number, frozenset(marshal.loads(buried))))
-        for prefix, local, number, buried in store.execute("SELECT prefix, local, number, buried FROM settled")
+        for prefix, local, number, buried in rows
     ]
 
 
 class Reader:
-    """Follows what is settled in the store of a spout's task, which may not be there yet."""
+    """Follows the store of another task, which may not be there yet."""
 
     def __init__(self, directory: str) -> None:
         self._path = Path(directory, STORE_FILE)
         self._db: sqlite3.Connection | None = None
         self._version = -1
 
-    def changed(self) -> tuple[list[StoredFloor], bool] | None:
-        """The floors, and whether the spout has ended, if anything in the store has changed since the last call."""
+    def changed(self, *queries: str) -> list[list[Any]] | None:
+        """What each query finds, at one moment, if anything in the store has changed since the last call."""
         try:
             if self._db is None:
                 self._db = sqlite3.connect(f"{self._path.as_uri()}?mode=ro", uri=True, isolation_level=None, timeout=30)
             version = self._db.execute("PRAGMA data_version").fetchone()[0]
             if version == self._version:
                 return None
-            ended = self._db.execute("SELECT value FROM meta WHERE name = ?", (ENDED,)).fetchone()
-            floors = _floors_of(self._db)
+            self._db.execute("BEGIN")
+            try:
+                found = [self._db.execute(query).fetchall() for query in queries]
+            finally:
+                self._db.execute("COMMIT")
         except sqlite3.OperationalError:
             return None  # its task has not made it yet
         self._version = version
-        return floors, bool(ended and ended[0])
+        return found
+
+    def again(self) -> None:
+        """Have the next call look, whether anything has changed or not."""
+        self._version = -1
 
     def close(self) -> None:
         """Close the store."""

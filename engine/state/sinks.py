@@ -1,0 +1,128 @@
+"""Sinks that write each tuple once: a base with one method for users' own, files, and SQL databases.
+
+What is written is first committed in the task's store, with the identities of its tuples, and then outside. If the
+worker dies in between, its successor writes the same rows under the same number again, which changes nothing that is
+there already: `commit` is to see to that. A tuple is acked when it is outside.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from squall.engine.api.component import Component
+from squall.engine.api.tuple import Tuple
+from squall.engine.errors import UsageError
+from squall.engine.foreign.text import repr_of
+
+if TYPE_CHECKING:
+    from squall.engine.api.context import TopologyContext
+
+
+class ExactSink(Component):
+    """A bolt that writes each tuple once, outside. Subclasses define `commit`."""
+
+    blocking = False
+    durability: str = "process"
+    """As of `StatefulBolt`."""
+    state_ttl_secs, state_kept_keys = None, 1
+
+    store_id: str
+    """Names the state of this task: another one, such as after `--fresh`, has another."""
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        """Called once in the worker, before anything else."""
+
+    def position(self) -> Any:
+        """Return where the next `commit` will write, which is given to it, also after a death; None if that does not
+        matter."""
+
+    def commit(self, number: int, rows: Sequence[Tuple], position: Any) -> None:
+        """Write these rows. It may be called once more, in another life, with the last number, rows and position: then
+        it must leave what one call leaves. Numbers ascend. An exception fails the rows, and they are written before
+        any others."""
+        raise TypeError(f"{type(self).__name__} must define commit")
+
+    def cleanup(self) -> None:
+        """Called at an orderly end, not when the worker is killed."""
+
+
+class FileSink(ExactSink):
+    """Appends tuples as lines of JSON to files in a directory, one for each task: `FileSink("out")`."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """UsageError if `path` is a file."""
+        self._path = Path(path).absolute()
+        if self._path.exists() and not self._path.is_dir():
+            raise UsageError(f"FileSink cannot write to {self._path}, which is no directory")
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        self._path.mkdir(parents=True, exist_ok=True)
+        path = self._path / f"part-{context.task_index:05d}.jsonl"
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+    def position(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def commit(self, number: int, rows: Sequence[Tuple], position: int) -> None:
+        os.ftruncate(self._fd, position)
+        lines = (json.dumps(dict(zip(tup.fields, tup.values, strict=True)), default=str) for tup in rows)
+        data = "".join(f"{line}\n" for line in lines).encode()
+        while data:
+            data = data[os.write(self._fd, data) :]
+
+    def cleanup(self) -> None:
+        os.close(self._fd)
+
+
+_STYLES = {"qmark": "?", "format": "%s", "pyformat": "%s"}
+
+
+class SqlSink(ExactSink):
+    """Runs a statement for each tuple, with its values: `SqlSink(connect, "INSERT INTO counts VALUES (?, ?)")`.
+
+    The number of the last commit is in the same transaction, in a table `squall_commits` that it makes."""
+
+    def __init__(self, connect: Callable[[], Any], statement: str) -> None:
+        """`connect()` returns a connection of a DB-API module whose parameters are written ? or %s, such as sqlite3 or
+        psycopg."""
+        if not callable(connect):
+            raise UsageError(f"SqlSink has connect {repr_of(connect)}; allowed: a function that returns a connection")
+        self._connect, self._statement = connect, statement
+        self._connection: Any = None
+
+    def commit(self, number: int, rows: Sequence[Tuple], position: Any) -> None:
+        try:
+            connection = self._connection or self._opened()
+            cursor = connection.cursor()
+            cursor.execute(f"SELECT number FROM squall_commits WHERE task = {self._mark}", (self.store_id,))
+            known = cursor.fetchone()
+            if known is None or known[0] < number:
+                cursor.executemany(self._statement, [tup.values for tup in rows])
+                change = "INSERT INTO squall_commits (number, task) VALUES ({0}, {0})" if known is None else (
+                    "UPDATE squall_commits SET number = {0} WHERE task = {0}")
+                cursor.execute(change.format(self._mark), (number, self.store_id))
+            connection.commit()
+        except BaseException:
+            self.cleanup()
+            raise
+
+    def _opened(self) -> Any:
+        self._connection = connection = self._connect()
+        style = getattr(sys.modules[type(connection).__module__.partition(".")[0]], "paramstyle", "")
+        if style not in _STYLES:
+            raise UsageError(f"SqlSink got a connection with paramstyle {style!r}; allowed: {', '.join(_STYLES)}")
+        self._mark = _STYLES[style]
+        connection.cursor().execute(
+            "CREATE TABLE IF NOT EXISTS squall_commits (task VARCHAR(64) PRIMARY KEY, number BIGINT NOT NULL)"
+        )
+        return connection
+
+    def cleanup(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()

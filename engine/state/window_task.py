@@ -1,0 +1,223 @@
+"""Runs a bolt with windows in one task: gathers tuples, and executes windows that are complete.
+
+::
+
+    batch ─► fresh tuples ─► panes ─► commit, ack
+    tick  ─► watermark or clock ─► windows that are complete ─► execute_window ─► results ─► commit
+                                                                                     └─► the spout of the results
+
+Inputs are acked when they are committed, not when their window is: it may be open for hours. So what a window emits
+belongs to no input's tree. It is committed as a result, together with the end of its window, and a spout of its own
+emits it as a message (`engine.state.results`).
+
+Guarantees: a window is executed with exactly the tuples that belong to it, and what it emits is committed once.
+
+Thread: the worker's loop.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from squall.engine.api.columns import ColumnBatch
+from squall.engine.api.context import TopologyContext
+from squall.engine.api.stream import DEFAULT_STREAM, Stream
+from squall.engine.api.tuple import Tuple
+from squall.engine.clock import NS_PER_SEC
+from squall.engine.foreign.given_columns import values_of
+from squall.engine.state.event_time import END, EventTime
+from squall.engine.state.floors import SpoutTask
+from squall.engine.state.inputs import Input, Inputs
+from squall.engine.state.lineage import NUMBER_BITS, RESULTS, Lineage, Slots
+from squall.engine.state.panes import Due, Panes, Part
+from squall.engine.state.stateful_task import StatefulTask, checked_values
+from squall.engine.state.task_store import CLOSED
+from squall.engine.state.windows import COUNT, Window, WindowedBolt, Windowing, ns_of
+
+TICK_SECS = 0.05
+_TIME = ("time",)
+"""The key of event time in the state."""
+_AT_ONCE, _TURN_NS = 500, 20_000_000
+"""Windows that are committed together, and the time that a tick may take."""
+
+
+class WindowTask(StatefulTask):
+    """Stands for a bolt with windows in a topology."""
+
+    def __init__(
+        self, inner: WindowedBolt, lineage: Lineage, streams: Mapping[str, Stream], inputs: Sequence[Input],
+        spouts: Mapping[str, Slots], shape: int,
+    ) -> None:
+        """`streams`: those of its results."""
+        super().__init__(inner, lineage, streams, frozenset(streams), spouts, shape)
+        self.outputs = ()
+        self._inputs = Inputs(inputs)
+        assert inner.windowing is not None
+        self._windowing: Windowing = inner.windowing
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        self._who = f"{context.component_id}[{context.task_id}]"
+        # Windows by time are those of the clock that people read, but in simulated time.
+        self._clock_ns = time.time_ns if context.now_ns is time.monotonic_ns else context.now_ns
+        self._results: list[bytes] = []
+        self._emitter_spout = None if context.state_root is None else SpoutTask(
+            context.directory_of(context.component_id + RESULTS, str(context.task_index)), Slots(0, 1)
+        )
+        self._emitted = 0
+        """The result below which all are processed."""
+        self._late = context.counter("late tuples")
+        super().prepare(conf, context)
+        self._closed = self._is_closed = bool(self._store.meta(CLOSED))
+        """Whether nothing is left to emit, now and in the store."""
+        self._by_batch, self._more = True, False
+        self._results_out = _ResultsOut(self._who, self._streams, self)
+        fold, merge = self.inner.fold, self.inner.merge
+        fold_row = None if fold is None else lambda so_far, row: fold(so_far, self._inputs.tuple(row))
+        self._panes = Panes(self._windowing, self._state, fold_row, merge)
+        self._read_time()
+
+    def _read_time(self) -> None:
+        kept = self._state.get(_TIME, {})
+        self._event_time = EventTime(self._windowing.lag, self._windowing.idle, kept, self._now_ns())
+
+    def _undo(self) -> None:
+        super()._undo()
+        self._results = []
+        self._panes.load()
+        self._read_time()
+
+    # ---- tuples and ticks ----
+
+    def execute_batch(self, batch: ColumnBatch, collector: Any) -> None:
+        ends_ns, self.collector = self._now_ns() + _TURN_NS, collector
+        super().execute_batch(batch, collector)
+        while batch.is_tick and self._more and self._now_ns() < ends_ns:
+            super().execute_batch(batch, collector)
+
+    def _execute_batch(self, batch: ColumnBatch, rows: Sequence[int]) -> None:
+        if batch.is_tick:
+            self._more = self._fire(self._complete_until())
+            return
+        values = batch.to_rows()
+        its, times = self._windowing, self._times_of(batch)
+        at = [values_of(batch[field]) for field in its.key]
+        number = self._inputs.number(batch._source)
+        watermark, added, late = self._event_time.watermark, [], []
+        for row in rows:
+            if times[row] < watermark and its.timestamp_field is not None:
+                late.append(values[row])
+                continue
+            key = None if not at else at[0][row] if len(at) == 1 else tuple(column[row] for column in at)
+            added.append((key, times[row], (number, values[row])))
+        self._panes.add(added)
+        if late:
+            self._late.inc(len(late))
+            if its.late_stream is not None:
+                for row_values in late:
+                    self.add_result(row_values, its.late_stream, None)
+        if its.timestamp_field is not None:
+            self._note_times(rows, times)
+        self._closed = False
+        if its.kind == COUNT:
+            while self._fire(0):
+                pass
+            self._closed = False
+
+    def _times_of(self, batch: ColumnBatch) -> Sequence[int]:
+        field = self._windowing.timestamp_field
+        if field is None:
+            return [self._clock_ns()] * len(batch)
+        return [ns_of(timestamp, self._who, field) for timestamp in values_of(batch[field])]
+
+    def _note_times(self, rows: Sequence[int], times: Sequence[int]) -> None:
+        """Note how far the messages of each partition have come."""
+        shift, newest = self._lineage.path_bits, dict[int, tuple[int, int]]()
+        identities = self._identities
+        for row in rows:
+            message = identities[row] >> shift
+            partition = message >> NUMBER_BITS
+            number, time_ns = newest.get(partition, (0, -END))
+            newest[partition] = max(number, message & (1 << NUMBER_BITS) - 1), max(time_ns, times[row])
+        for partition, (number, time_ns) in newest.items():
+            self._event_time.saw(partition, number, time_ns, self._now_ns())
+        self._state[_TIME] = self._event_time.to_keep()
+
+    # ---- windows ----
+
+    def _complete_until(self) -> int | None:
+        """The time up to which windows are complete; None: all are."""
+        sources = self._floors.sources
+        if sources and all(source.ended for source in sources):
+            return None
+        if self._windowing.timestamp_field is None:
+            return self._clock_ns()
+        before = self._event_time.watermark
+        watermark = self._event_time.look(self._floors.all, sources, self._now_ns())
+        if watermark > before:
+            self._state[_TIME] = self._event_time.to_keep()
+        return watermark
+
+    def _fire(self, until: int | None) -> bool:
+        """Execute windows that are complete, some of them; return True if there may be more."""
+        for _ in range(_AT_ONCE):
+            due = self._panes.due(until)
+            if due is None:
+                self._closed = until is None
+                return False
+            self.inner.execute_window(self._window(due), self._results_out)
+            self._panes.done(due)
+        return True
+
+    def _window(self, due: Due) -> Window:
+        unit = 1 if self._windowing.kind == COUNT else NS_PER_SEC
+        get, new, expired = (partial(self._tuples, parts) for parts in (due.parts, due.new, due.expired))
+        value = partial(due.value, self.inner.merge)
+        return Window(due.key, due.start / unit, due.end / unit, get, new, expired, value)
+
+    def _tuples(self, parts: Sequence[Part]) -> list[Tuple]:
+        return [self._inputs.tuple(row) for part in parts for row in part.rows]
+
+    # ---- results ----
+
+    def add_result(self, values: Any, stream: str, task: int | None) -> None:
+        """Have a row emitted, once it is committed."""
+        self._results.append(pickle.dumps((values, stream, task), 5))
+
+    def _has_more(self) -> bool:
+        if self._emitter_spout is not None:
+            for each in self._emitter_spout.look(self._now_ns()):
+                self._emitted = max(self._emitted, each.floor.number)
+        return bool(self._results) or self._closed != self._is_closed
+
+    def _write_more(self) -> None:
+        self._store.write("INSERT INTO results (content) VALUES (?)", [(result,) for result in self._results])
+        self._store.write("DELETE FROM results WHERE number < ?", [(self._emitted,)])
+        if self._closed != self._is_closed:
+            self._store.put_meta(CLOSED, self._closed)
+            self._is_closed = self._closed
+        self._results = []
+
+
+class _ResultsOut:
+    """The collector of `execute_window`."""
+
+    def __init__(self, who: str, streams: Mapping[str, Stream], task: WindowTask) -> None:
+        self._who, self._streams, self._task = who, streams, task
+
+    def emit(self, values: Any, *, stream: str = DEFAULT_STREAM) -> list[int]:
+        """Emit a tuple, once the end of the window is committed. Returns an empty list: the tasks are not known yet."""
+        self._task.add_result(checked_values(self._who, self._streams, values, stream, None), stream, None)
+        return []
+
+    def emit_direct(self, task: int, values: Any, *, stream: str = DEFAULT_STREAM) -> list[int]:
+        """Emit in the same way, to the task of this id."""
+        self._task.add_result(checked_values(self._who, self._streams, values, stream, task), stream, task)
+        return []
+
+    def report_error(self, error: BaseException) -> None:
+        """Show an error in report and status; nothing fails."""
+        self._task.collector.report_error(error)

@@ -1,0 +1,229 @@
+"""Windows: the base class that users derive from, what they declare with it, and the window that they are given.
+
+What is promised is in docs/windows.md; `engine.state.window_task` keeps it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Self
+
+from squall.engine.api.component import Component
+from squall.engine.api.tuple import Tuple
+from squall.engine.clock import NS_PER_SEC
+from squall.engine.errors import ComponentError, UsageError
+from squall.engine.foreign.text import repr_of
+
+if TYPE_CHECKING:
+    from squall.engine.api.collectors import BasicCollector
+    from squall.engine.api.context import TopologyContext
+
+TIME, COUNT, SESSION = "time", "count", "session"
+_IDLE_SECS = 5.0
+
+
+@dataclass(frozen=True)
+class Windowing:
+    """What a bolt has declared of its windows. Times are in nanoseconds, lengths by count in tuples."""
+
+    kind: str
+    length: int
+    """For sessions, the gap that ends one."""
+    slide: int
+    timestamp_field: str | None = None
+    lag: int = 0
+    late_stream: str | None = None
+    key: tuple[str, ...] = ()
+    idle: int = round(_IDLE_SECS * NS_PER_SEC)
+
+    @property
+    def pane(self) -> int:
+        """Width of the parts that windows are made of."""
+        return math.gcd(self.length, self.slide)
+
+
+class Window:
+    """The tuples of one window."""
+
+    __slots__ = ("_expired", "_get", "_new", "_value", "end", "key", "start")
+
+    def __init__(
+        self, key: Any, start: float, end: float, get: Callable[[], list[Tuple]], new: Callable[[], list[Tuple]],
+        expired: Callable[[], list[Tuple]], value: Callable[[], Any],
+    ) -> None:
+        self.key = key
+        """The values of the fields given to `with_key`, one alone as it is; None without them."""
+        self.start = start
+        self.end = end
+        """It holds what is at or after its start, and before its end: seconds since 1970, of the timestamps or of the
+        clock; by count, the number of the tuple. A session ends its gap after its last tuple."""
+        self._get, self._new, self._expired, self._value = get, new, expired, value
+
+    def get(self) -> list[Tuple]:
+        """Return all tuples, in the order of their arrival within each slide. Empty if the bolt folds."""
+        return self._get()
+
+    def new(self) -> list[Tuple]:
+        """Return the tuples that were not in the window before this one."""
+        return self._new()
+
+    def expired(self) -> list[Tuple]:
+        """Return the tuples of the window before this one that are not in it any more."""
+        return self._expired()
+
+    @property
+    def value(self) -> Any:
+        """What `fold` has made of the tuples."""
+        return self._value()
+
+    def __repr__(self) -> str:
+        return f"<Window [{self.start:g}, {self.end:g}){'' if self.key is None else f' of {repr_of(self.key)}'}>"
+
+
+class WindowedBolt(Component):
+    """A bolt whose tuples are gathered in windows, which are state: a kill loses none and doubles none.
+
+    Subclasses define `execute_window`, and are given to `set_bolt` with a window: `Top().with_tumbling_window(secs=1)`.
+    A bolt that also defines `fold` (and `merge`, for windows that slide or sessions) keeps one value for each window
+    and not its tuples."""
+
+    blocking = False
+    windowing: Windowing | None = None
+    """What the methods below have declared."""
+    durability: str = "process"
+    """As of `StatefulBolt`."""
+    state_ttl_secs, state_kept_keys = None, 1_000
+    """Of what the engine keeps for it, most of it in memory as windows."""
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        """Called once in the worker, before anything else."""
+
+    def execute_window(self, window: Window, collector: BasicCollector) -> None:
+        """Process a window that is complete. What is emitted is tracked as a message of its own, and replayed until it
+        is processed. An exception leaves the window as it was, for another attempt."""
+        raise TypeError(f"{type(self).__name__} must define execute_window")
+
+    fold: Callable[[Any, Tuple], Any] | None = None
+    """`fold(so_far, tup)` returns the value of a window with one tuple more; `so_far` is None at first."""
+    merge: Callable[[Any, Any], Any] | None = None
+    """`merge(one, other)` returns the value of two parts of a window together."""
+
+    def cleanup(self) -> None:
+        """Called at an orderly end, not when the worker is killed."""
+
+    # ---- Storm's names ----
+
+    def with_tumbling_window(self, *, secs: float | None = None, count: int | None = None) -> Self:
+        """Windows of this length, one after the other."""
+        return self._with_length("with_tumbling_window", secs, count, secs, count)
+
+    def with_sliding_window(
+        self, *, secs: float | None = None, slide_secs: float | None = None, count: int | None = None,
+        slide_count: int | None = None,
+    ) -> Self:
+        """Windows of this length, a new one each `slide`; by default with each tuple."""
+        if count is not None and slide_count is None:
+            slide_count = 1
+        return self._with_length("with_sliding_window", secs, count, slide_secs, slide_count)
+
+    def with_session_window(self, *, gap_secs: float) -> Self:
+        """A window for each series of tuples without a gap as long as this between them."""
+        gap = _ns("with_session_window", "gap_secs", gap_secs)
+        return self._declare("with_session_window", kind=SESSION, length=gap, slide=gap)
+
+    def with_key(self, *fields: str) -> Self:
+        """Windows of their own for each value of these fields, by which the bolt's input must be grouped."""
+        return self._declare("with_key", key=fields)
+
+    def with_timestamp_field(self, field: str) -> Self:
+        """Event time: the time of a tuple is in this field, in seconds since 1970 or a datetime."""
+        return self._declare("with_timestamp_field", timestamp_field=field)
+
+    def with_lag(self, *, secs: float) -> Self:
+        """How much older a tuple may be than the newest before it in its source without being late."""
+        return self._declare("with_lag", lag=_ns("with_lag", "secs", secs, least=0))
+
+    def with_late_stream(self, stream: str) -> Self:
+        """Emit late tuples, with their values, on this stream; else they are counted and dropped."""
+        return self._declare("with_late_stream", late_stream=stream)
+
+    def with_idle_timeout(self, *, secs: float) -> Self:
+        """Time after which a source without new tuples holds up event time no longer."""
+        return self._declare("with_idle_timeout", idle=_ns("with_idle_timeout", "secs", secs))
+
+    def _with_length(
+        self, call: str, secs: float | None, count: int | None, slide_secs: float | None, slide_count: int | None
+    ) -> Self:
+        by_time, by_count = (secs, slide_secs), (count, slide_count)
+        if None not in by_time and by_count == (None, None):
+            length, slide, kind = _ns(call, "secs", secs), _ns(call, "slide_secs", slide_secs), TIME
+        elif None not in by_count and by_time == (None, None):
+            length, slide, kind = _count(call, "count", count), _count(call, "slide_count", slide_count), COUNT
+        else:
+            raise UsageError(f"{call} of {type(self).__name__}: give length and slide by time or by count, not both")
+        if slide > length:
+            raise UsageError(f"{call} of {type(self).__name__}: the slide is longer than the window; allowed: up to it")
+        return self._declare(call, kind=kind, length=length, slide=slide)
+
+    def _declare(self, call: str, **declared: Any) -> Self:
+        before = self.windowing or Windowing("", 0, 0)
+        if "kind" in declared and before.kind:
+            raise UsageError(f"{type(self).__name__} has a window already; allowed: one")
+        self.windowing = replace(before, **declared)
+        return self
+
+
+def _ns(call: str, what: str, secs: Any, least: float = 1e-9) -> int:
+    if isinstance(secs, bool) or not isinstance(secs, int | float) or not least <= secs < math.inf:
+        raise UsageError(f"{call}: {what} is {repr_of(secs)}; allowed: seconds{' above 0' if least else ', 0 or more'}")
+    return round(secs * NS_PER_SEC)
+
+
+def _count(call: str, what: str, count: Any) -> int:
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise UsageError(f"{call}: {what} is {repr_of(count)}; allowed: a number from 1 up")
+    return count
+
+
+def windowing_mistake(bolt: WindowedBolt, fields: Sequence[tuple[str, ...]]) -> str | None:
+    """What is wrong with the windows of a bolt with inputs of these fields; None if nothing is."""
+    its = bolt.windowing
+    if its is None or not its.kind:
+        return "has no window; call with_tumbling_window, with_sliding_window or with_session_window"
+    by_event = its.timestamp_field is not None
+    if its.kind == COUNT and by_event:
+        return "has windows by count and a timestamp field; allowed: windows by time, or no timestamp field"
+    if not by_event and (its.lag or its.late_stream):
+        return "has with_lag or with_late_stream without with_timestamp_field; allowed: both, or neither"
+    wanted = {*its.key, *((its.timestamp_field,) if its.timestamp_field else ())}
+    if lacking := next((name for name in sorted(wanted) for input_ in fields if name not in input_), None):
+        return f"needs field {lacking!r} for its windows, which an input does not have"
+    if its.late_stream is not None and len(set(fields)) > 1:
+        return f"has inputs of different fields, so late tuples have no stream {its.late_stream!r}; allowed: one kind"
+    if (bolt.fold is not None) and bolt.merge is None and (its.kind == SESSION or its.slide != its.length):
+        return "defines fold and no merge, which windows that slide and sessions need"
+    return None
+
+
+def ns_of(timestamp: Any, who: str, field: str) -> int:
+    """A timestamp in nanoseconds since 1970. ComponentError if it is none."""
+    if isinstance(timestamp, datetime.datetime):
+        timestamp = timestamp.timestamp()
+    if type(timestamp) is int:
+        return timestamp * NS_PER_SEC
+    if isinstance(timestamp, float) and math.isfinite(timestamp):
+        return round(timestamp * NS_PER_SEC)
+    raise ComponentError(
+        f"{who} got {repr_of(timestamp)} in the timestamp field {field!r}; allowed: seconds since 1970, or a datetime"
+    )
+
+
+def merged(values: Sequence[Any], merge: Callable[[Any, Any], Any] | None) -> Any:
+    """The value of a window of several parts; None if it has none."""
+    if len(values) == 1:
+        return values[0]
+    return reduce(merge, values) if values and merge is not None else None
