@@ -47,6 +47,11 @@ if TYPE_CHECKING:
     from squall.engine.build.builder import BoltDeclarer as BoltDeclarer
     from squall.engine.build.builder import Declarer as Declarer
     from squall.engine.build.builder import TopologyBuilder as TopologyBuilder
+    from squall.engine.build.joins import JoinBolt as JoinBolt
+    from squall.engine.build.streams import StreamBuilder as StreamBuilder
+    from squall.engine.build.streams import session as session
+    from squall.engine.build.streams import sliding as sliding
+    from squall.engine.build.streams import tumbling as tumbling
     from squall.engine.errors import ClusterError as ClusterError
     from squall.engine.errors import ComponentError as ComponentError
     from squall.engine.errors import ConfigError as ConfigError
@@ -74,6 +79,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "engine.api.async_component": "AsyncBolt AsyncSpout",
     "engine.build.builder": "BoltDeclarer Declarer TopologyBuilder",
+    "engine.build.joins": "JoinBolt",
+    "engine.build.streams": "StreamBuilder session sliding tumbling",
     "engine.api.collectors": "BasicCollector BatchCollector BoltCollector SpoutCollector",
     "engine.api.columns": "ColumnBatch",
     "engine.api.component": "BasicBolt BatchBolt BatchSpout Bolt CustomGrouping Spout",

@@ -49,6 +49,11 @@ _ANY_TASK = frozenset({SHUFFLE, LOCAL_OR_SHUFFLE, PARTIAL_KEY, NONE})
 """Groupings that may give a tuple to another task when it comes again."""
 
 
+def _plain(component: str) -> str:
+    """The name that users give to where results come from."""
+    return component.removesuffix(RESULTS)
+
+
 class _Weaver:
     def __init__(self, specs: Specs) -> None:
         self.specs = specs
@@ -67,6 +72,11 @@ class _Weaver:
                     todo.append(one.source)
                 self.carried.setdefault(one.source, set()).add(one.stream)
         self._hops: dict[str, int] = {}
+        reads = [{one.source for one in spec.subscriptions if self.is_carried(one)} for spec in specs.values()]
+        meets = any(len(sources) > 1 for sources in reads)
+        bolts = sorted(name for name in self.carried if not specs[name].is_spout)
+        self.kinds = {name: number for number, name in enumerate(bolts)} if meets else {}
+        """Bolts whose tuples must differ from those of others, because some bolt reads several components -> number."""
         spouts = sorted(name for name in self.carried if specs[name].is_spout)
         tasks = [specs[name].tasks for name in spouts]
         self.slots = {
@@ -118,6 +128,10 @@ class _Weaver:
                 f"bolt {name!r} reads stream {stream!r} of {source!r} twice, which leads to state that counts each "
                 "tuple once; allowed: once" for source, stream in sorted({way for way in ways if ways.count(way) > 1})
             ]
+        found += [
+            f"component {name!r} declares a field {FIELD!r}, which is the system's" for name, spec in self.specs.items()
+            if any(FIELD in shape.fields for shape in spec.outputs.values())
+        ]
         try:
             for name in self.carried:
                 self.hops(name)
@@ -150,12 +164,11 @@ class _Weaver:
             name: Stream(*shape.fields, FIELD, direct=shape.direct) if name in streams else shape
             for name, shape in spec.outputs.items()
         }
-        copies = any(one.grouping in (ALL, CUSTOM) for one in reads)
-        sources = sorted({one.source for one in reads})
+        copied = frozenset((_plain(one.source), one.stream) for one in reads if one.grouping in (ALL, CUSTOM))
         lineage = Lineage(
-            spec.id, path_bits, {name: spec.outputs[name].fields for name in streams},
-            {source: number for number, source in enumerate(sources)}, spec.tasks if copies else 1,
-            any(not self.specs[source].is_spout for source in sources),
+            spec.id, path_bits, {name: spec.outputs[name] for name in streams},
+            self.kinds.get(spec.id, 0), max(1, len(self.kinds)), copied, spec.tasks if copied else 1,
+            any(not self.specs[one.source].is_spout for one in reads),
         )
         hiding: Any = WithoutLast
         subscriptions = tuple(
@@ -174,7 +187,7 @@ class _Weaver:
             return IdentifiedBolt(spec.component, lineage)
         spouts = {name: self.slots[name] for name in sorted(self.spouts_of(spec.id, set()))}
         inputs = sorted(
-            (one.source.removesuffix(RESULTS), one.stream, self.specs[one.source].outputs[one.stream].fields)
+            (_plain(one.source), one.stream, self.specs[one.source].outputs[one.stream].fields)
             for one in spec.subscriptions
         )
         if isinstance(spec.component, ExactSink):
@@ -189,7 +202,7 @@ class _Weaver:
         """A number that differs where the same messages have other identities."""
         before = [(each.id, each.tasks, [
             (one.source, one.stream, one.grouping, one.fields) for one in each.subscriptions
-        ]) for each in self.specs.values() if each.id in self.carried]
+        ]) for each in self.specs.values() if each.id in self.carried or each.id == spec.id]
         return hash64((spec.id, sorted(before))) >> 1
 
 

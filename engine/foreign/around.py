@@ -20,7 +20,7 @@ class Around:
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        return type(self._inner)
+        return self._inner.__class__
 
 
 class WithoutLast(Around):

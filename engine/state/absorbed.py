@@ -118,9 +118,9 @@ class Absorbed:
         self._different: set[int] = set()
         """Of the identities that were looked at last."""
 
-    def load(self, number: int, packed: bytes) -> None:
-        """Take up a group that was stored."""
-        identities, emitted, newest = pickle.loads(packed)
+    def load(self, number: int, content: tuple[Any, ...]) -> None:
+        """Take up a group that was stored, unpickled."""
+        identities, emitted, newest = content
         self._add(Group(number, list(identities), [Emitted(*each) for each in emitted], newest), set(identities))
 
     def add(self, group: Group) -> None:

@@ -12,7 +12,7 @@ from itertools import chain, count, repeat
 from typing import Any
 
 from squall.engine.foreign.given_columns import values_of
-from squall.engine.state.lineage import HOP_BITS, Lineage
+from squall.engine.state.lineage import Lineage
 
 
 class Children:
@@ -36,8 +36,8 @@ class Children:
         """The identity of an emit from a row, after `made` others, of rows that come one after the other."""
         if not made:
             [self._base] = self._lineage.bases_of([self._identities[row]], self._first)
-        elif made * self._step >> HOP_BITS:
-            raise self._lineage.too_many(made)
+        elif made >= self._lineage.most:
+            raise self._lineage.too_many(made + 1)
         return self._base + made * self._step
 
     def rows(self, counts: Any, parents: Any, given: Sequence[int], rows: int) -> list[int]:
@@ -66,6 +66,6 @@ class Children:
         for parent in parents:
             made.append(firsts[parent] + used[parent] * self._step)
             used[parent] += 1
-        if max(used, default=0) * self._step >> HOP_BITS:
+        if max(used, default=0) > self._lineage.most:
             raise self._lineage.too_many(max(used))
         return made

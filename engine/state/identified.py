@@ -22,17 +22,11 @@ from squall.engine.api.tuple import Anchors, Tuple
 from squall.engine.foreign.around import Around
 from squall.engine.foreign.given_columns import values_of
 from squall.engine.state.children import Children
+from squall.engine.state.emits import check_columns, checked_values
 from squall.engine.state.floors import LOOK_NS
-from squall.engine.state.lineage import HOP_BITS, Lineage, PlainSources, Slots, loose_identity, origin_of
+from squall.engine.state.lineage import Lineage, PlainSources, Slots, loose_identity, origin_of
 from squall.engine.state.settled import Settling, StoredFloor
 from squall.engine.state.task_store import ACTIVITY, BUSY, ENDED, QUIET, TaskStore
-
-
-def _with(values: Any, identity: int) -> Any:
-    """The values with an identity. Invalid ones stay as they are, for the engine to refuse."""
-    if values.__class__ is tuple:
-        return (*values, identity)
-    return (*values, identity) if isinstance(values, tuple | list) else values
 
 
 class IdentifiedSpout(Around):
@@ -52,7 +46,7 @@ class IdentifiedSpout(Around):
         self._settling = Settling(who, self._slots.of(context.task_index), self._store.floors(), self._put)
         self._now_ns, self._store_at_ns, self._activity = context.now_ns, 0, ""
         self._put([], BUSY)
-        self._inner.open(conf, context, _SpoutOut(collector, self._lineage, self._settling))
+        self._inner.open(conf, context, _SpoutOut(collector, self._lineage, self._settling, who))
 
     def next_tuple(self) -> Any:
         if self._now_ns() >= self._store_at_ns:
@@ -109,46 +103,70 @@ class IdentifiedSpout(Around):
         self._activity = activity
 
 
+def in_place_of(spout: Any, other: Any) -> Any:
+    """Another spout, with around it what stands around the one in whose place it is."""
+    if type(spout) is IdentifiedSpout:
+        return IdentifiedSpout(other, spout._lineage, spout._slots)
+    return other
+
+
 class _SpoutOut(Around):
-    def __init__(self, collector: Any, lineage: Lineage, settling: Settling) -> None:
+    def __init__(self, collector: Any, lineage: Lineage, settling: Settling, who: str) -> None:
         super().__init__(collector)
         self._lineage, self._bits, self._carried = lineage, lineage.path_bits, lineage.carried
-        self._emitted = settling.emitted
+        self._emitted, self._who = settling.emitted, who
 
-    def _identity(self, message_id: Any, values: Any) -> int:
+    def _row(self, values: Any, message_id: Any, stream: str, task: int | None = None) -> Any:
+        """The values with their identity, if the stream carries it."""
+        if stream not in self._carried:
+            if message_id is not None:
+                self._emitted(message_id, (), stream)
+            return values
+        values = checked_values(self._who, self._carried, values, stream, task)
         if message_id is None:
-            return loose_identity(self._lineage)
-        return self._emitted(message_id, values) << self._bits
+            return *values, loose_identity(self._lineage)
+        return *values, self._emitted(message_id, values, stream) << self._bits
 
     def emit(
         self, values: Any, *misplaced: Any, message_id: Any = None, stream: str = DEFAULT_STREAM
     ) -> Any:
-        if stream in self._carried:
-            values = _with(values, self._identity(message_id, values))
+        if not misplaced:
+            values = self._row(values, message_id, stream)
         return self._inner.emit(values, *misplaced, message_id=message_id, stream=stream)
 
     def emit_direct(
         self, task: int, values: Any, *misplaced: Any, message_id: Any = None, stream: str = DEFAULT_STREAM
     ) -> Any:
-        if stream in self._carried:
-            values = _with(values, self._identity(message_id, values))
+        if not misplaced:
+            values = self._row(values, message_id, stream, task)
         return self._inner.emit_direct(task, values, *misplaced, message_id=message_id, stream=stream)
 
     def give_up(
         self, values: Any, message_id: Any, why: str, *misplaced: Any, stream: str = DEFAULT_STREAM
     ) -> None:
-        if stream in self._carried:
-            values = _with(values, self._identity(message_id, values))
+        if not misplaced and message_id is not None:
+            values = self._row(values, message_id, stream)
         self._inner.give_up(values, message_id, why, *misplaced, stream=stream)
 
     def emit_batch(
         self, columns: Any, *misplaced: Any, message_ids: Any = None, stream: str = DEFAULT_STREAM
     ) -> None:
-        if stream in self._carried and isinstance(columns, tuple | list):
-            rows = len(columns[0]) if columns else 0
-            ids = [None] * rows if message_ids is None else list(values_of(message_ids))
-            columns = (*columns, list(map(self._identity, ids, zip(*map(values_of, columns), strict=True))))
+        if not misplaced:
+            columns = self._columns(columns, message_ids, stream)
         self._inner.emit_batch(columns, *misplaced, message_ids=message_ids, stream=stream)
+
+    def _columns(self, columns: Any, message_ids: Any, stream: str) -> Any:
+        carried = stream in self._carried
+        if carried:
+            check_columns(self._who, self._carried, columns, stream, None)
+        rows = len(columns[0]) if columns else 0
+        if message_ids is None:
+            identities = [loose_identity(self._lineage) for _ in range(rows)] if carried else []
+        else:
+            bits, ids = self._bits, list(values_of(message_ids))
+            texts = zip(*map(values_of, columns), strict=True) if carried else [()] * len(ids)
+            identities = [self._emitted(one, row, stream) << bits for one, row in zip(ids, texts, strict=False)]
+        return (*columns, identities) if carried else columns
 
 
 class IdentifiedBolt(Around):
@@ -178,7 +196,7 @@ class IdentifiedBolt(Around):
     def _basic(self, execute: Any) -> Any:
         plain, lineage, out = PlainSources(), self._lineage, _BasicOut(self._lineage)
         multiplied, base_of, index = lineage.multiplied, lineage.base_of, self._index
-        most = (1 << HOP_BITS) - lineage.step
+        most = lineage.most * lineage.step
         firsts: dict[Any, int] = {}
 
         def run(tup: Tuple, collector: Any) -> Any:
@@ -192,7 +210,7 @@ class IdentifiedBolt(Around):
             identity = values[-1]
             tup.values, tup._source = values[:-1], source
             if (first := firsts.get(source)) is None:
-                first = firsts[source] = lineage.first(source.component, index)
+                first = firsts[source] = lineage.first(source, index)
             if multiplied:
                 identity = base_of(identity)
             out.next[0] = begin = identity + first
@@ -209,10 +227,10 @@ class IdentifiedBolt(Around):
         def run(batch: ColumnBatch, collector: Any) -> Any:
             source = plain(batch._source)
             if source is None:
-                out.begin(collector, Children(lineage, [loose_identity(lineage)] * len(batch), 1))
+                out.begin(collector, Children(lineage, [loose_identity(lineage) for _ in range(len(batch))], 1))
                 return execute(batch, out)
             *columns, identities = batch.columns
-            out.begin(collector, Children(lineage, identities, lineage.first(source.component, self._index)))
+            out.begin(collector, Children(lineage, identities, lineage.first(source, self._index)))
             return execute(ColumnBatch(Columns(tuple(columns), len(batch)), source), out)
 
         return run
@@ -225,8 +243,8 @@ class IdentifiedBolt(Around):
             if source is not None:
                 identity = tup.values[-1]
                 tup.values, tup._source = tup.values[:-1], source
-                [base] = lineage.bases_of([identity], lineage.first(source.component, self._index))
-                out.next[id(tup)] = base
+                [base] = lineage.bases_of([identity], lineage.first(source, self._index))
+                out.next[id(tup)] = base, 0
             return execute(tup)
 
         return run
@@ -248,24 +266,28 @@ class _BasicOut:
         """Emit through this collector from now on."""
         self.inner = collector
         plain_emit, step, carried, following = collector.emit, self._step, self._carried, self.next
-        is_plain = DEFAULT_STREAM in carried
+        default = carried.get(DEFAULT_STREAM)
+        width = -1 if default is None or default.direct else len(default.fields)
+        who = f"{collector.emitter.component}[{collector.emitter.task}]"
 
         def emit(values: Any, misplaced: Any = None, stream: str = DEFAULT_STREAM) -> Any:
-            if stream is DEFAULT_STREAM and is_plain and values.__class__ is tuple and misplaced is None:
+            if (
+                stream is DEFAULT_STREAM and values.__class__ is tuple and len(values) == width and misplaced is None
+            ):
                 identity = following[0]
                 following[0] = identity + step
                 return plain_emit((*values, identity))
             if misplaced is not None:
                 return plain_emit(values, misplaced)
             if stream in carried:
-                identity = following[0]
-                following[0] = identity + step
-                values = (*values, identity) if values.__class__ is tuple else _with(values, identity)
+                values = (*checked_values(who, carried, values, stream, None), following[0])
+                following[0] += step
             return plain_emit(values, stream=stream)
 
         def emit_direct(task: int, values: Any, *misplaced: Any, stream: str = DEFAULT_STREAM) -> Any:
-            if stream in carried:
-                values, following[0] = _with(values, following[0]), following[0] + step
+            if stream in carried and not misplaced:
+                values = (*checked_values(who, carried, values, stream, task), following[0])
+                following[0] += step
             return collector.emit_direct(task, values, *misplaced, stream=stream)
 
         self.emit, self.emit_direct = emit, emit_direct
@@ -283,19 +305,23 @@ class _BatchOut(Around):
     def emit_batch(
         self, columns: Any, *misplaced: Any, counts: Any = None, parents: Any = None, stream: str = DEFAULT_STREAM
     ) -> None:
-        columns = self._identified(columns, counts, parents, stream)
+        if not misplaced:
+            columns = self._identified(columns, counts, parents, stream, None)
         self._inner.emit_batch(columns, *misplaced, counts=counts, parents=parents, stream=stream)
 
     def emit_batch_direct(
         self, task: int, columns: Any, *misplaced: Any, counts: Any = None, parents: Any = None,
         stream: str = DEFAULT_STREAM,
     ) -> None:
-        columns = self._identified(columns, counts, parents, stream)
+        if not misplaced:
+            columns = self._identified(columns, counts, parents, stream, task)
         self._inner.emit_batch_direct(task, columns, *misplaced, counts=counts, parents=parents, stream=stream)
 
-    def _identified(self, columns: Any, counts: Any, parents: Any, stream: str) -> Any:
-        if stream not in self._carried or not isinstance(columns, tuple | list):
+    def _identified(self, columns: Any, counts: Any, parents: Any, stream: str, task: int | None) -> Any:
+        if stream not in self._carried:
             return columns
+        emitter = self._inner.emitter
+        check_columns(f"{emitter.component}[{emitter.task}]", self._carried, columns, stream, task)
         made = self._children.rows(counts, parents, (), len(columns[0]) if columns else 0)
         return (*columns, self._children.of(made, parents is None))
 
@@ -306,18 +332,21 @@ class _AnchoredOut(Around):
     def __init__(self, collector: Any, lineage: Lineage, context: TopologyContext) -> None:
         super().__init__(collector)
         self._lineage, self._carried, self._step = lineage, lineage.carried, lineage.step
-        self.next: dict[int, int] = {}
-        """Of each tuple at hand, by its `id`: the identity of its next emit."""
+        self.next: dict[int, tuple[int, int]] = {}
+        """Of each tuple at hand, by its `id`: the identity of its next emit, and how many there were."""
+        self._who = f"{context.component_id}[{context.task_id}]"
         self._several = context.counter("emits_with_several_anchors")
 
     def emit(self, values: Any, *misplaced: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM) -> Any:
-        values, anchors = self._identified(values, anchors, stream)
+        if not misplaced:
+            values, anchors = self._identified(values, anchors, stream, None)
         return self._inner.emit(values, *misplaced, anchors=anchors, stream=stream)
 
     def emit_direct(
         self, task: int, values: Any, *misplaced: Any, anchors: Anchors = (), stream: str = DEFAULT_STREAM
     ) -> Any:
-        values, anchors = self._identified(values, anchors, stream)
+        if not misplaced:
+            values, anchors = self._identified(values, anchors, stream, task)
         return self._inner.emit_direct(task, values, *misplaced, anchors=anchors, stream=stream)
 
     def ack(self, tup: Tuple) -> None:
@@ -328,21 +357,24 @@ class _AnchoredOut(Around):
         self._inner.fail(tup)
         self.next.pop(id(tup), None)
 
-    def _identified(self, values: Any, anchors: Any, stream: str) -> tuple[Any, Any]:
+    def _identified(self, values: Any, anchors: Any, stream: str, task: int | None) -> tuple[Any, Any]:
         if stream not in self._carried:
             return values, anchors
+        values = checked_values(self._who, self._carried, values, stream, task)
         if anchors.__class__ is not Tuple and not isinstance(anchors, Sequence):
             anchors = list(anchors or ())
         several = [anchors] if isinstance(anchors, Tuple) else anchors
         known = [id(tup) for tup in several if id(tup) in self.next]
         if not known:
-            return _with(values, loose_identity(self._lineage)), anchors
-        identity = self.next[known[0]]
-        self.next[known[0]] += self._step
+            return (*values, loose_identity(self._lineage)), anchors
+        identity, made = self.next[known[0]]
+        if made >= self._lineage.most:
+            raise self._lineage.too_many(made + 1)
+        self.next[known[0]] = identity + self._step, made + 1
         if len(known) > 1:
             # A replay may gather others: then it counts as another tuple.
             self._several.inc()
-            identity = origin_of((identity, *(self.next[one] for one in known[1:])), ()) << self._lineage.path_bits
-        return _with(values, identity), anchors
+            identity = origin_of((identity, *(self.next[one][0] for one in known[1:])), ()) << self._lineage.path_bits
+        return (*values, identity), anchors
 
 

@@ -20,17 +20,15 @@ Thread: the task's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice, takewhile
 from typing import Any
 
-from squall.engine.errors import ComponentError
-from squall.engine.foreign.text import repr_of
-from squall.engine.state.task_store import GONE, MISSING, TaskStore, is_key, pack_value, unpack_value
+from squall.engine.state.task_store import GONE, MISSING, TaskStore, check_key, pack_value, unpack_value
 
 _LOADED_AT_ONCE = 20_000
 """A store with fewer keys is read when it is opened, which takes 20 ms."""
-_COMMITS_IN_LOG, _MOST_PENDING = 256, 50_000
+_COMMITS_IN_LOG, _MOST_PENDING, _AT_ONCE = 256, 20_000, 200
 """A changed key gets to its place after so many commits, sooner if more than so many keys wait: a log that is read in
 some 50 ms after a death."""
 _used = dict.get
@@ -75,8 +73,9 @@ class State(dict[Any, Any]):
         """The value of a key that was not used yet."""
         stored = self._cache.get(key, MISSING)
         if stored is MISSING:
-            if self._is_whole or not is_key(key):
+            if self._is_whole:
                 return default
+            check_key(key, self._store.who)
             stored = self._cache[key] = self._store.get(key)
         if stored is GONE or key in self._removed:
             return default
@@ -116,6 +115,24 @@ class State(dict[Any, Any]):
         for key in list(self):
             del self[key]
 
+    def copy(self) -> dict[Any, Any]:
+        return dict(self.items())
+
+    def __or__(self, other: Any) -> dict[Any, Any]:
+        return {**self, **other}
+
+    def __eq__(self, other: object) -> bool:
+        return self.copy() == other
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        return repr(self.copy())
+
+    def __reversed__(self) -> Iterator[Any]:
+        self._use_all()
+        return super().__reversed__()
+
     def _use_all(self) -> None:
         """Have all keys among those that are used."""
         if not self._is_whole:
@@ -149,50 +166,46 @@ class State(dict[Any, Any]):
 
     # ---- what its task calls ----
 
-    def changes(self) -> list[tuple[Any, Any]]:
-        """What differs from what is stored: keys and packed values, as in the log. Raises ComponentError for what
-        cannot be stored."""
+    def changes(self, all_used: bool = False) -> list[tuple[Any, Any]]:
+        """What differs from what is stored, or all that was used: keys and packed values, as in the log. Raises
+        ComponentError for what cannot be stored."""
         cache = self._cache
         changed = []
         for key, value in super().items():
             kind, before = value.__class__, cache.get(key, MISSING)
-            if before.__class__ is kind and (kind is int or kind is str) and before == value:
+            if before.__class__ is kind and (kind is int or kind is str) and before == value and not all_used:
                 continue
             packed = pack_value(key, value)
-            if before.__class__ is packed.__class__ and before == packed:
+            if before.__class__ is packed.__class__ and before == packed and not all_used:
                 continue
-            if before is MISSING and not is_key(key):
-                raise ComponentError(
-                    f"{self._store.who} set state[{repr_of(key)}]; allowed as keys: text, whole numbers, bytes, None "
-                    "and tuples of these"
-                )
+            if key.__class__ is not str:
+                check_key(key, self._store.who)
             changed.append((key, packed))
-        if self._removed:
-            changed += [(key, GONE) for key in self._removed.difference(super().keys())]
+        for key in self._removed.difference(super().keys()) if self._removed else ():
+            check_key(key, self._store.who)
+            changed.append((key, GONE))
         return changed
 
-    def to_place(self) -> list[tuple[Any, Any]]:
-        """Keys that are to be put in their places now, the longest in the log first, with their packed values."""
-        due, excess = self.commits - _COMMITS_IN_LOG, max(0, len(self.pending) - _MOST_PENDING) // 16
+    def to_place(self, changed: int) -> list[tuple[Any, Any]]:
+        """Keys that are to be put in their places now, the longest in the log first, with their packed values; at most
+        twice as many as were `changed`, and some, so that no commit takes long."""
+        due, excess = self.commits - _COMMITS_IN_LOG, len(self.pending) - _MOST_PENDING
         first = takewhile(lambda item: item[1][1] < due or item[0] < excess, enumerate(self.pending.items()))
-        return [(key, self._cache[key]) for _, (key, _) in first]
+        return [(key, self._cache[key]) for _, (key, _) in islice(first, 2 * changed + _AT_ONCE)]
 
-    def committed(self, changes: list[tuple[Any, Any]], placed: list[tuple[Any, Any]], old: Iterable[Any]) -> None:
-        """Note that changes are in the log, that others are in their places, and that old keys are gone."""
+    def committed(self, changes: list[tuple[Any, Any]], placed: list[tuple[Any, Any]]) -> None:
+        """Note that changes are in the log, and others in their places."""
         cache, pending = self._cache, self.pending
         for key, _ in placed:
             del pending[key]
-        for key in old:
-            if key not in pending:
-                cache[key] = GONE
         if changes:
             self._note(self.commits, changes)
+        used = super().__len__()
         self.roll_back()
         if len(cache) - len(pending) > self._kept:
             self._is_whole = False
-            for key in list(islice(cache, len(cache) // 2)):
-                if key not in pending:
-                    del cache[key]
+            for key in [key for key in islice(cache, 2 * used + _AT_ONCE) if key not in pending]:
+                del cache[key]
 
     def _note(self, number: int, changes: list[tuple[Any, Any]]) -> None:
         self._cache.update(changes)

@@ -10,8 +10,9 @@ message 7 that `split` turns into words::
 
     1 │ 7 │ 0      the line        1 │ 7 │ 1    1 │ 7 │ 2    ...      its words
 
-The number of an emit counts through all streams and tasks. It is multiplied where a bolt could make one path of two
-tuples: where it reads several components, and where each of its tasks gets a copy.
+The number of an emit counts through all streams and tasks. Where a bolt reads several components, each of these has
+its own share of the numbers, so that their tuples differ; and where each task of a bolt gets a copy of a tuple, each
+task has.
 
 A message id that is a whole number, or a tuple that ends with one, such as (file, offset), is a *position*. Its other
 parts, the spout and its task make the partition, and within one a task emits positions in ascending order: this is what
@@ -28,7 +29,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, repeat
 from operator import add
 from typing import Any, NamedTuple
@@ -92,23 +93,32 @@ class Lineage:
     component: str
     path_bits: int
     """Bits of a path: the same in the whole topology."""
-    carried: Mapping[str, tuple[str, ...]]
-    """Its streams with identities -> their fields without that one."""
-    salts: Mapping[str, int] = field(default_factory=dict)
-    """The components that it reads with identities -> 0, 1, 2 ..."""
+    carried: Mapping[str, Stream]
+    """Its streams with identities, as the user declared them."""
+    kind: int = 0
+    """The share of the numbers that is this component's, of `kinds`."""
+    kinds: int = 1
+    copied: frozenset[tuple[str, str]] = frozenset()
+    """The inputs (component, stream) of which each of its tasks gets a copy."""
     tasks: int = 1
-    """Number of its tasks if each gets a copy of some tuple, else 1."""
+    """Number of its tasks if there are such inputs, else 1."""
     multiplied: bool = False
     """True if its tuples come from bolts, so that their paths have digits."""
 
     @property
     def step(self) -> int:
         """Distance of the identities of two emits."""
-        return max(1, len(self.salts)) * self.tasks
+        return self.kinds * self.tasks
 
-    def first(self, source: str, index: int) -> int:
-        """The digit of the first emit from a tuple of this component in the task of this index."""
-        return 1 + self.salts.get(source, 0) * self.tasks + (index if self.tasks > 1 else 0)
+    @property
+    def most(self) -> int:
+        """Most emits that one tuple may lead to."""
+        return ((1 << HOP_BITS) - 1) // self.step
+
+    def first(self, source: Source, index: int) -> int:
+        """The digit of the first emit from a tuple of this source in the task of this index."""
+        task = index if (source.component, source.stream) in self.copied else 0
+        return 1 + self.kind + task * self.kinds
 
     def base_of(self, identity: int) -> int:
         """The identity with a new digit, 0."""
@@ -123,7 +133,7 @@ class Lineage:
     def children_of(self, firsts: Iterator[int], counts: Sequence[int]) -> list[int]:
         """The identities of so many emits from each of several tuples, in their order."""
         step = self.step
-        if max(counts, default=0) * step >= 1 << HOP_BITS:
+        if max(counts, default=0) > self.most:
             raise self.too_many(max(counts))
         return list(chain.from_iterable(
             (first,) if count == 1 else range(first, first + count * step, step)
@@ -134,8 +144,16 @@ class Lineage:
         """The error of a tuple with too many emits."""
         return ComponentError(
             f"{self.component} emitted {count:,} tuples from one; before state that counts exactly once, allowed: "
-            f"{(1 << HOP_BITS) // self.step - 1:,}"
+            f"{self.most:,}"
         )
+
+
+def plain_outputs(outputs: Mapping[str, Stream]) -> dict[str, Stream]:
+    """Streams without the field of identities."""
+    return {
+        name: Stream(*shape.fields[:-1], direct=shape.direct) if shape.fields[-1:] == (FIELD,) else shape
+        for name, shape in outputs.items()
+    }
 
 
 def loose_identity(lineage: Lineage) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from squall.engine.errors import ClusterError, UsageError
-from squall.engine.foreign.text import message_of
+from squall.engine.foreign.text import message_of, repr_of
 from squall.engine.state.task_store import GONE, LOG, STORE_FILE, read_log, unpack_key, unpack_value
 
 
@@ -54,10 +54,19 @@ def items_of(path: Path) -> Iterator[tuple[Any, Any]]:
 
 
 def read_component(root: Path, component: str) -> dict[Any, Any]:
-    """The keys and values of a component. UsageError if it has no state."""
+    """The keys and values of a component. UsageError if it has no state, or several tasks have the same key."""
     known = components_with_state(root)
     if component not in known:
         raise UsageError(
             f"component {component!r:.80} has no state in {root}; with state: {', '.join(sorted(known)) or 'none'}"
         )
-    return dict(item for path in known[component] for item in items_of(path))
+    found: dict[Any, Any] = {}
+    for path in known[component]:
+        for key, value in items_of(path):
+            if key in found:
+                raise UsageError(
+                    f"several tasks of {component!r} have the key {repr_of(key)}, because it is not what its input is "
+                    "grouped by; squall state shows each"
+                )
+            found[key] = value
+    return found

@@ -36,10 +36,12 @@ class Floor(NamedTuple):
     """All messages below are settled."""
     buried: frozenset[int] = frozenset()
     """But for these, which were given up."""
+    first: int = 0
+    """The first message that was emitted: of those below, nothing is known."""
 
     def settles(self, number: int) -> bool:
         """Return True if the message of this number is settled."""
-        return number < self.number and number not in self.buried
+        return self.first <= number < self.number and number not in self.buried
 
 
 NO_FLOOR = Floor()
@@ -53,28 +55,31 @@ class StoredFloor(NamedTuple):
     local: int
     """Its number among those of the task."""
     floor: Floor
+    broken: str = ""
+    """Why nothing may be emitted in it any more: its positions did not ascend."""
 
 
 Store = Callable[[Iterable[StoredFloor]], None]
 
 
 class _Partition:
-    __slots__ = ("base", "begun", "buried", "floor", "local", "newest", "numbers", "prefix")
+    __slots__ = ("base", "begun", "broken", "buried", "first", "floor", "local", "newest", "numbers", "prefix")
 
-    def __init__(self, prefix: str, local: int, slots: Slots, floor: Floor) -> None:
-        self.prefix, self.local = prefix, local
-        self.base = slots.partition(local) << NUMBER_BITS
+    def __init__(self, stored: StoredFloor, slots: Slots) -> None:
+        self.prefix, self.local, floor, self.broken = stored
+        self.base = slots.partition(self.local) << NUMBER_BITS
         self.floor = self.begun = floor.number
         """Now, and when this life of the task began: it may read from further back."""
-        self.buried = set(floor.buried)
+        self.first, self.buried = floor.first, set(floor.buried)
         self.newest = -1
         """The highest number that this life of the task has emitted."""
-        self.numbers: dict[int, bool] = {}
-        """The messages from the floor on, in their order: whether they are acked, or given up."""
+        self.numbers: dict[int, str | None] = {}
+        """The messages from the floor on, in their order -> their stream; None if they are acked, or given up."""
 
     @property
-    def row(self) -> StoredFloor:
-        return StoredFloor(self.prefix, self.local, Floor(self.floor, frozenset(self.buried)))
+    def stored(self) -> StoredFloor:
+        floor = Floor(self.floor, frozenset(self.buried), self.first)
+        return StoredFloor(self.prefix, self.local, floor, self.broken)
 
 
 class Settling:
@@ -83,55 +88,74 @@ class Settling:
     def __init__(self, who: str, slots: Slots, stored: Iterable[StoredFloor], store: Store) -> None:
         """`stored`: what earlier lives of the task have settled. `store`: called with what must be stored at once."""
         self._who, self._slots, self._store = who, slots, store
-        self._partitions = {
-            each.prefix: _Partition(each.prefix, each.local, slots, each.floor) for each in stored
-        }
+        self._partitions = {each.prefix: _Partition(each, slots) for each in stored}
         self._by_prefix: dict[tuple[Any, ...], _Partition] = {}
         self._open = 0
-        self._others: set[Any] = set()
-        """The open messages whose ids are no positions."""
+        self._others: dict[Any, str] = {}
+        """The open messages whose ids are no positions -> their stream."""
 
-    def _partition(self, prefix: tuple[Any, ...]) -> _Partition:
+    def _partition(self, prefix: tuple[Any, ...], first: int) -> _Partition:
         text = repr(prefix)
         found = self._partitions.get(text)
         if found is None:
-            found = self._partitions[text] = _Partition(text, len(self._partitions), self._slots, NO_FLOOR)
+            stored = StoredFloor(text, len(self._partitions), Floor(first=first))
+            found = self._partitions[text] = _Partition(stored, self._slots)
             # Before a tuple of it leaves: later lives must know it by the same number.
-            self._store([found.row])
+            self._store([stored])
+        if found.broken:
+            raise ComponentError(found.broken)
         self._by_prefix[prefix] = found
         return found
 
-    def emitted(self, message_id: Any, values: Any = ()) -> int:
+    def emitted(self, message_id: Any, values: Any, stream: str) -> int:
         """Note an emit; return partition and number of the message, as one. ComponentError if its position is below
-        another's, of which it is no replay."""
+        another's, of which it is no replay, or if it is open on another stream."""
         number = position_of(message_id)
         if number is None:
-            self._others.add(key_of(message_id))
-            return origin_of(message_id, values)
+            key = key_of(message_id)
+            if self._others.setdefault(key, stream) != stream:
+                raise self._on_two_streams(message_id, self._others[key], stream)
+            return origin_of(message_id, (stream, *values))
         prefix = message_id[:-1] if message_id.__class__ is tuple else ()
-        its = self._by_prefix.get(prefix) or self._partition(prefix)
+        its = self._by_prefix.get(prefix) or self._partition(prefix, number)
         if number > its.newest:
             its.newest = number
             if number >= its.floor:
-                its.numbers[number] = False
+                its.numbers[number] = stream
                 self._open += 1
+        elif (known := its.numbers.get(number, stream)) != stream and known is not None:
+            raise self._on_two_streams(message_id, known, stream)
         elif number >= its.begun and number not in its.numbers and number not in its.buried:
-            raise ComponentError(
-                f"{self._who} emitted message id {repr_of(message_id)} for the first time, or after its ack, and "
-                f"{its.newest} before; ids that end with a whole number are positions, which ascend before state that "
-                "counts exactly once; allowed: ascending numbers, or ids that are text"
-            )
+            raise self._out_of_order(its, message_id)
+        if number < its.first:
+            raise self._out_of_order(its, message_id)
         return its.base | number
+
+    def _on_two_streams(self, message_id: Any, one: str, other: str) -> ComponentError:
+        return ComponentError(
+            f"{self._who} emitted message id {repr_of(message_id)} on streams {one!r} and {other!r}; before state that "
+            "counts exactly once, allowed: an id of its own for each emit"
+        )
+
+    def _out_of_order(self, its: _Partition, message_id: Any) -> ComponentError:
+        # Stored, because a later life would take it for settled.
+        its.broken = (
+            f"{self._who} emitted message id {repr_of(message_id)} for the first time, or after its ack, and "
+            f"{max(its.newest, its.first)} before; ids that end with a whole number are positions, which ascend before "
+            "state that counts exactly once; allowed: ascending numbers, or ids that are text"
+        )
+        self._store([its.stored])
+        return ComponentError(its.broken)
 
     def answered(self, message_id: Any, buried: bool = False) -> None:
         """Note that a message was acked, or given up."""
         number = position_of(message_id)
         if number is None:
-            self._others.discard(key_of(message_id))
+            self._others.pop(key_of(message_id), None)
             return
-        its = self._by_prefix[message_id[:-1] if message_id.__class__ is tuple else ()]
-        if its.numbers.get(number) is False:
-            its.numbers[number] = True
+        its = self._by_prefix.get(message_id[:-1] if message_id.__class__ is tuple else ())
+        if its is not None and its.numbers.get(number) is not None:
+            its.numbers[number] = None
             self._open -= 1
             if buried:
                 its.buried.add(number)
@@ -145,10 +169,10 @@ class Settling:
         """The floors that have risen since the last call."""
         for its in self._partitions.values():
             numbers = its.numbers
-            done = [number for number, _ in takewhile(lambda item: item[1], numbers.items())]
+            done = [number for number, _ in takewhile(lambda item: item[1] is None, numbers.items())]
             for number in done:
                 del numbers[number]
             floor = next(iter(numbers), its.newest + 1)
             if floor > its.floor:
                 its.floor = floor
-                yield its.row
+                yield its.stored

@@ -29,6 +29,7 @@ class ExactSink(Component):
     blocking = False
     durability: str = "process"
     """As of `StatefulBolt`."""
+    state: Any = None
     state_ttl_secs, state_kept_keys = None, 1
 
     store_id: str

@@ -18,7 +18,7 @@ class _WithState:
     """A mapping of this task, by key: text, whole numbers, bytes, None or tuples of these. Values are whatever can be
     pickled. Set before `prepare`."""
     state_ttl_secs: float | None = None
-    """Time to live: a value that was not set for so long is removed, soon after. None: never."""
+    """Time to live: a value that was not used for so long is removed, soon after. None: never."""
     state_kept_keys: int = 1_000_000
     """Keys that are kept in memory; others are read from the store when they are asked for."""
     durability: str = "process"
@@ -43,7 +43,7 @@ def mistake_of(component: Any) -> str | None:
     ttl, kept, durability = component.state_ttl_secs, component.state_kept_keys, component.durability
     if component.blocking:
         return "has state and blocking = True; allowed: False"
-    if ttl is not None and not (isinstance(ttl, int | float) and ttl > 0):
+    if ttl is not None and not (isinstance(ttl, int | float) and 0 < ttl < 1e9):
         return f"has state_ttl_secs {ttl!r:.80}; allowed: seconds above 0, or None"
     if not (isinstance(kept, int) and kept > 0):
         return f"has state_kept_keys {kept!r:.80}; allowed: a number from 1 up"

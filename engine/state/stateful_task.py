@@ -17,7 +17,7 @@ Thread: the worker's loop.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, compress
 from sys import getrefcount
 from typing import Any
 
@@ -34,11 +34,12 @@ from squall.engine.foreign.text import line_of_error, repr_of
 from squall.engine.plural import plural
 from squall.engine.state.absorbed import AGAIN, FRESH, Absorbed, Emitted, Group
 from squall.engine.state.children import Children
+from squall.engine.state.emits import check_columns, checked_values
 from squall.engine.state.floors import Floors
 from squall.engine.state.keyed import State
 from squall.engine.state.lineage import Lineage, PlainSources, Slots, loose_identity
 from squall.engine.state.stateful import StatefulBatchBolt
-from squall.engine.state.task_store import TaskStore
+from squall.engine.state.task_store import GONE, TaskStore, why_not_pickled
 
 _SWEEPS_PER_LIFE, _SWEPT = 10, 1_000
 """Looks for old values in their time to live, and most that are removed in one commit."""
@@ -72,13 +73,13 @@ class StatefulTask(BatchBolt):
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         inner, self._index = self.inner, context.task_index
-        who = f"{context.component_id}[{context.task_id}]"
+        who = self._who = f"{context.component_id}[{context.task_id}]"
         directory = None if context.state_root is None else context.state_dir
         self._store = TaskStore(directory, who, inner.durability == "full")
         self._floors = Floors(context, self._spouts)
         self._absorbed = Absorbed(self._lineage.path_bits, self._floors.all)
         for number, packed in self._store.read("SELECT number, content FROM absorbed"):
-            self._absorbed.load(number, packed)
+            self._absorbed.load(number, self._store.unpickled(packed))
         self._check(context)
         self._state = inner.state = State(self._store, inner.state_kept_keys)
         self._now_ns, self._sweep_at_ns = context.now_ns, 0
@@ -89,6 +90,7 @@ class StatefulTask(BatchBolt):
 
     def cleanup(self) -> None:
         self.inner.cleanup()
+        self._commit((), ())
         self._floors.close()
         self._store.close()
 
@@ -132,7 +134,7 @@ class StatefulTask(BatchBolt):
         *columns, identities = batch.columns
         self._identities = identities
         plain = ColumnBatch(Columns(tuple(columns), len(batch)), source)
-        out.begin(collector, identities, self._lineage.first(source.component, self._index))
+        out.begin(collector, identities, self._lineage.first(source, self._index))
         known = self._absorbed.known(identities)
         if known is None:
             self._absorb(plain, source, identities, range(len(batch)))
@@ -149,42 +151,44 @@ class StatefulTask(BatchBolt):
             return known
         group = self._absorbed.group_of(identity)
         if group is FRESH:
-            self._out.fail(row, "the same tuple failed in this batch")
+            self._out.refuse(row, "the same tuple failed in this batch")
         return group
 
-    def _absorb(
-        self, batch: ColumnBatch, source: Source, identities: Sequence[int], rows: Sequence[int]
-    ) -> Group:
+    def _absorb(self, batch: ColumnBatch, source: Source, identities: Sequence[int], rows: Sequence[int]) -> None:
         """Execute rows of a batch and commit. Rows that the bolt fails are left out, and failed."""
         try:
-            if self._by_batch:
-                self._execute_batch(batch, rows)
-            elif refused := self._execute_rows(batch, source, rows):
-                return self._absorb_without(batch, source, identities, rows, refused)
-            if failed := self._out.failed:
-                rows = [row for row in rows if row not in failed]
-            return self._commit(identities, rows)
+            while (refused := self._execute(batch, source, rows)) is not None:
+                # It may have changed the state: once more up to there, and then without it.
+                place, why = refused
+                self._undo()
+                if place and self._execute(batch, source, rows[:place]) is None:
+                    self._commit(identities, rows[:place])
+                    rows = rows[place:]
+                    place = 0
+                else:
+                    self._undo()
+                self._out.refuse(rows[place], why)
+                rows = [*rows[:place], *rows[place + 1 :]]
+            failed = self._out.failed
+            self._commit(identities, [row for row in rows if row not in failed] if failed else rows)
         except BaseException:
             self._undo()
             raise
+        if self.inner.state is not self._state:
+            raise ComponentError(f"{self._who} set self.state to {repr_of(self.inner.state)}; allowed: to change it")
+
+    def _execute(self, batch: ColumnBatch, source: Source, rows: Sequence[int]) -> tuple[int, str] | None:
+        """Execute rows; return the place, and the reason, of one that raised FailedTuple."""
+        if not self._by_batch:
+            return self._execute_rows(batch, source, rows)
+        self._execute_batch(batch, rows)
+        return None
 
     def _undo(self) -> None:
         """Take back what is not committed."""
         self._store.undo()
         self._state.roll_back()
         self._out.drop()
-
-    def _absorb_without(
-        self, batch: ColumnBatch, source: Source, identities: Sequence[int], rows: Sequence[int],
-        refused: tuple[int, str],
-    ) -> Group:
-        """Once more up to the row that was refused, which may have changed the state; then without it."""
-        place, why = refused
-        self._undo()
-        if place:
-            self._absorb(batch, source, identities, rows[:place])
-        self._out.fail(rows[place], why)
-        return self._absorb(batch, source, identities, rows[place + 1 :])
 
     def _execute_batch(self, batch: ColumnBatch, rows: Sequence[int]) -> None:
         out, inner = self._out, self.inner
@@ -213,37 +217,54 @@ class StatefulTask(BatchBolt):
             return rows.index(out.row), line_of_error(error)
         return None
 
-    def _commit(self, identities: Sequence[int], rows: Sequence[int]) -> Group:
+    def _commit(self, identities: Sequence[int], rows: Sequence[int]) -> None:
         """Commit the rows, what they changed and what they emitted."""
         same = len(rows) >= len(identities)
         its = identities if same else [identities[row] for row in rows]
         group = self._absorbed.new_group(its, self._out.take(rows), same)
         store, state = self._store, self._state
-        changes = state.changes()
+        ttl_secs = self.inner.state_ttl_secs
+        changes = state.changes(all_used=ttl_secs is not None)
         if not (its or changes or self._has_more()):
             state.roll_back()
-            return group
-        placed, forgettable, old = state.to_place(), self._absorbed.forgettable(), []
+            return
+        placed, forgettable = state.to_place(len(changes)), self._absorbed.forgettable()
+        content = self._packed(group) if its else b""
         store.begin()
+        if ttl_secs is not None:
+            # In the log as well, which would bring them back.
+            used = {key for key, _ in changes}
+            changes += [(key, GONE) for key in self._sweep(ttl_secs) if key not in used]
         if changes:
             store.append(state.commits, changes)
         if its:
-            store.write("INSERT INTO absorbed VALUES (?, ?)", [(group.number, group.packed())])
+            store.write("INSERT INTO absorbed VALUES (?, ?)", [(group.number, content)])
         if placed:
-            store.put(placed, None if self.inner.state_ttl_secs is None else self._now_ns() // NS_PER_SEC)
+            store.put(placed, None if ttl_secs is None else self._now_ns() // NS_PER_SEC)
             store.cut_log(state.oldest_pending(placed))
         if forgettable:
             store.write("DELETE FROM absorbed WHERE number = ?", [(number,) for number in forgettable])
-        if self.inner.state_ttl_secs is not None:
-            old = self._sweep(self.inner.state_ttl_secs)
         self._write_more()
         store.end()
-        state.committed(changes, placed, old)
+        state.committed(changes, placed)
         self._absorbed.forget(forgettable)
         if its:
             self._absorbed.add(group)
         self._committed()
-        return group
+
+    def _packed(self, group: Group) -> bytes:
+        try:
+            return group.packed()
+        except BaseException as error:  # a value's own code
+            for stream, _, _, columns in group.emitted:
+                for field, column in zip(self._streams[stream].fields, columns, strict=False):
+                    for value in column:
+                        if (why := why_not_pickled(value)) is not None:
+                            raise ComponentError(
+                                f"{self._who} stream {stream!r} field {field!r}: {repr_of(value)} cannot be stored: "
+                                f"{why}; allowed: values that can be pickled"
+                            ) from error
+            raise
 
     def _has_more(self) -> bool:
         """Return True if there is anything else to commit."""
@@ -267,47 +288,27 @@ class StatefulTask(BatchBolt):
         return old
 
 
-def shape_of(who: str, streams: Mapping[str, Stream], stream: str, task: int | None) -> Stream:
-    """The stream of an emit. ComponentError if it is not declared, or not for this kind of emit."""
-    shape = streams.get(stream)
-    if shape is None:
-        declared = ", ".join(map(repr, streams)) or "none"
-        raise ComponentError(f"{who} emitted to undeclared stream {repr_of(stream)}; declared: {declared}")
-    if shape.direct != (task is not None):
-        what = "is a direct stream; use emit_direct(task, values)" if shape.direct else (
-            "is not a direct stream; use emit, or declare it with direct=True")
-        raise ComponentError(f"{who} stream {stream!r} {what}")
-    return shape
-
-
-def checked_values(who: str, streams: Mapping[str, Stream], values: Any, stream: str, task: int | None) -> Any:
-    """The values of an emit as a tuple of the right length. Raises ComponentError."""
-    shape = shape_of(who, streams, stream, task)
-    if not isinstance(values, list | tuple) or len(values) != len(shape.fields):
-        raise ComponentError(
-            f"{who} stream {stream!r} emitted {repr_of(values)}; allowed: a tuple or list of "
-            f"{plural(len(shape.fields), 'value')} for ({', '.join(shape.fields)})"
-        )
-    return tuple(values)
-
-
 class _Out:
     """The collector of a bolt with state: keeps its emits until they are committed."""
 
     def __init__(self, lineage: Lineage, streams: Mapping[str, Stream], read: frozenset[str]) -> None:
         self._lineage, self._streams, self._read = lineage, streams, read
-        self._step, self._carried = lineage.step, lineage.carried
+        self._carried = lineage.carried
+        self.failed: dict[int, str] = {}
+        self._ready: list[Emitted] = []
+        self._children = Children(lineage, (), 1)
+        self.drop()
 
     def begin(self, collector: BatchCollector, identities: Sequence[int], first: int) -> None:
         """Take up a batch."""
         self._collector = collector
         self._children = Children(self._lineage, identities, first)
-        self.failed: dict[int, str] = {}
+        self.failed = {}
         self.given: Sequence[int] = ()
         """The rows of the batch that the bolt sees, if not all."""
         self.row = self.made = 0
         """The row at hand, and its emits."""
-        self._ready: list[Emitted] = []
+        self._ready = []
         self.drop()
 
     def drop(self) -> None:
@@ -366,10 +367,7 @@ class _Out:
         self._emit_batch(task, columns, counts, parents, stream)
 
     def _emit_batch(self, task: int | None, columns: Any, counts: Any, parents: Any, stream: str) -> None:
-        shape = shape_of(self._who, self._streams, stream, task)
-        if not isinstance(columns, tuple | list) or len(columns) != len(shape.fields):
-            raise self._wrong(stream, f"must emit a tuple or list of columns for ({', '.join(shape.fields)}), not "
-                              f"{repr_of(columns)}")
+        check_columns(self._who, self._streams, columns, stream, task)
         lists = tuple(list(values_of(column)) for column in columns)
         made = self._children.rows(counts, parents, self.given, len(lists[0]) if lists else 0)
         if any(len(column) != len(made) for column in lists):
@@ -380,10 +378,14 @@ class _Out:
         self._batches.append(Emitted(stream, task, made, lists))
 
     def fail(self, row: int | Sequence[int], why: str = "") -> None:
-        """Fail input rows."""
-        rows = [row] if isinstance(row, int) else list(row)
-        self._collector.fail([self.given[one] for one in rows] if self.given else rows, why)
-        self.failed.update(dict.fromkeys([self.given[one] for one in rows] if self.given else rows, why))
+        """Fail input rows, by their numbers in the batch that the bolt sees."""
+        for one in [row] if isinstance(row, int) else row:
+            self.refuse(self.given[one] if self.given else one, why)
+
+    def refuse(self, row: int, why: str) -> None:
+        """Fail a row of the whole batch."""
+        self._collector.fail(row, why)
+        self.failed[row] = why
 
     def reset_timeout(self, tup: Any) -> None:
         """Start the message timeout of the batch at hand afresh."""
@@ -409,6 +411,8 @@ class _Out:
             for (stream, task), (parents, values) in self._rows.items()
         ]
         made += self._batches
+        if self.failed:
+            made = [_without(emitted, self.failed) for emitted in made]
         self.drop()
         self._ready += made
         kept = [emitted for emitted in made if emitted.stream in self._read]
@@ -438,3 +442,10 @@ class _Out:
                 self._collector.emit_batch(columns, parents=parents, stream=stream)
             else:
                 self._collector.emit_batch_direct(task, columns, parents=parents, stream=stream)
+
+
+def _without(emitted: Emitted, failed: Mapping[int, str]) -> Emitted:
+    """The rows that were not made from failed ones."""
+    wanted = [parent not in failed for parent in emitted.parents]
+    columns = tuple(list(compress(column, wanted)) for column in emitted.columns)
+    return emitted._replace(parents=list(compress(emitted.parents, wanted)), columns=columns)

@@ -43,7 +43,7 @@ _SCHEMA = """
     CREATE INDEX IF NOT EXISTS by_age ON state (at) WHERE at IS NOT NULL;
     CREATE TABLE IF NOT EXISTS log (number INTEGER PRIMARY KEY, changes BLOB NOT NULL);
     CREATE TABLE IF NOT EXISTS absorbed (number INTEGER PRIMARY KEY, content BLOB NOT NULL);
-    CREATE TABLE IF NOT EXISTS settled (prefix TEXT PRIMARY KEY, local INTEGER, number INTEGER, buried BLOB);
+    CREATE TABLE IF NOT EXISTS settled (prefix TEXT PRIMARY KEY, local INTEGER, floor BLOB, broken TEXT);
     CREATE TABLE IF NOT EXISTS results (number INTEGER PRIMARY KEY AUTOINCREMENT, content BLOB NOT NULL);
     CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 """
@@ -98,6 +98,15 @@ def unpack_value(key: Any, value: Any, who: str) -> Any:
         ) from error
 
 
+def why_not_pickled(value: Any) -> str | None:
+    """Why a value cannot be stored; None if it can."""
+    try:
+        pickle.dumps(value, 5)
+    except BaseException as error:  # the value's own code
+        return text_of_error(error)
+    return None
+
+
 def pack_value(key: Any, value: Any) -> Any:
     """A value as it is stored. ComponentError, with its key, if it cannot be pickled."""
     if _is_native(value):
@@ -109,6 +118,14 @@ def pack_value(key: Any, value: Any) -> Any:
             f"state[{repr_of(key)}] is {repr_of(value)}, of type {type_name(value)}, which cannot be stored: "
             f"{text_of_error(error)}; allowed: values that can be pickled"
         ) from error
+
+
+def check_key(key: Any, who: str) -> None:
+    """ComponentError unless `is_key`."""
+    if not is_key(key):
+        raise ComponentError(
+            f"{who} set state[{repr_of(key)}]; allowed as keys: text, whole numbers, bytes, None and tuples of these"
+        )
 
 
 class TaskStore:
@@ -162,7 +179,7 @@ class TaskStore:
     def _error(self, error: BaseException, doing: str) -> ClusterError:
         remedy = ""
         if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            remedy = "; it is damaged: put back a copy, or remove it to begin without state"
+            remedy = "; it is damaged: put back a copy, or begin anew with --fresh (what is acked does not come again)"
         return ClusterError(f"{self.path}, the state of {self.who}, cannot be {doing}: {message_of(error)}{remedy}")
 
     # ---- written together ----
@@ -204,7 +221,17 @@ class TaskStore:
 
     def log(self) -> Iterator[tuple[int, list[tuple[Any, Any]]]]:
         """The commits of the log with their changes, in order."""
-        return read_log(self.read(LOG))
+        return ((number, self.unpickled(changes)) for number, changes in self.read(LOG))
+
+    def unpickled(self, packed: bytes) -> Any:
+        """What the engine has pickled. ClusterError if it is damaged."""
+        try:
+            return pickle.loads(packed)
+        except BaseException as error:  # whatever damaged bytes lead to
+            raise ClusterError(
+                f"{self.path}, the state of {self.who}, cannot be read: {text_of_error(error)}; it is damaged, or "
+                "holds values of other code: put back a copy, or the code"
+            ) from error
 
     def put(self, items: Iterable[tuple[Any, Any]], at: int | None = None) -> None:
         """Put packed values in their places in the table; `at`: now, in seconds of any clock, if they age."""
@@ -226,7 +253,8 @@ class TaskStore:
     def put_floors(self, floors: Iterable[StoredFloor]) -> None:
         """Store what is settled, of a spout."""
         rows = [
-            (prefix, local, floor.number, marshal.dumps(sorted(floor.buried), 2)) for prefix, local, floor in floors
+            (prefix, local, marshal.dumps((floor.number, sorted(floor.buried), floor.first), 2), broken)
+            for prefix, local, floor, broken in floors
         ]
         self.write("INSERT OR REPLACE INTO settled VALUES (?, ?, ?, ?)", rows)
 
@@ -263,15 +291,16 @@ class TaskStore:
         return floors_of(self.read(FLOORS))
 
 
-FLOORS = "SELECT prefix, local, number, buried FROM settled"
+FLOORS = "SELECT prefix, local, floor, broken FROM settled"
 
 
-def floors_of(rows: Iterable[tuple[str, int, int, bytes]]) -> list[StoredFloor]:
+def floors_of(rows: Iterable[tuple[str, int, bytes, str]]) -> list[StoredFloor]:
     """Unpack what FLOORS selects."""
-    return [
-        StoredFloor(prefix, local, Floor(number, frozenset(marshal.loads(buried))))
-        for prefix, local, number, buried in rows
-    ]
+    found = []
+    for prefix, local, packed, broken in rows:
+        number, buried, first = marshal.loads(packed)
+        found.append(StoredFloor(prefix, local, Floor(number, frozenset(buried), first), broken))
+    return found
 
 
 class Reader:

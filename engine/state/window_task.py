@@ -28,13 +28,16 @@ from squall.engine.api.context import TopologyContext
 from squall.engine.api.stream import DEFAULT_STREAM, Stream
 from squall.engine.api.tuple import Tuple
 from squall.engine.clock import NS_PER_SEC
+from squall.engine.errors import ComponentError
 from squall.engine.foreign.given_columns import values_of
+from squall.engine.foreign.text import repr_of, text_of_error
+from squall.engine.state.emits import checked_values
 from squall.engine.state.event_time import END, EventTime
 from squall.engine.state.floors import SpoutTask
 from squall.engine.state.inputs import Input, Inputs
 from squall.engine.state.lineage import NUMBER_BITS, RESULTS, Lineage, Slots
 from squall.engine.state.panes import Due, Panes, Part
-from squall.engine.state.stateful_task import StatefulTask, checked_values
+from squall.engine.state.stateful_task import StatefulTask
 from squall.engine.state.task_store import CLOSED
 from squall.engine.state.windows import COUNT, Window, WindowedBolt, Windowing, ns_of
 
@@ -60,7 +63,6 @@ class WindowTask(StatefulTask):
         self._windowing: Windowing = inner.windowing
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
-        self._who = f"{context.component_id}[{context.task_id}]"
         # Windows by time are those of the clock that people read, but in simulated time.
         self._clock_ns = time.time_ns if context.now_ns is time.monotonic_ns else context.now_ns
         self._results: list[bytes] = []
@@ -184,8 +186,14 @@ class WindowTask(StatefulTask):
     # ---- results ----
 
     def add_result(self, values: Any, stream: str, task: int | None) -> None:
-        """Have a row emitted, once it is committed."""
-        self._results.append(pickle.dumps((values, stream, task), 5))
+        """Have a row emitted, once it is committed. ComponentError if it cannot be pickled."""
+        try:
+            self._results.append(pickle.dumps((values, stream, task), 5))
+        except BaseException as error:  # a value's own code
+            raise ComponentError(
+                f"{self._who} stream {stream!r} emitted {repr_of(values)}, which cannot be stored: "
+                f"{text_of_error(error)}; allowed: values that can be pickled"
+            ) from error
 
     def _has_more(self) -> bool:
         if self._emitter_spout is not None:

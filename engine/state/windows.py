@@ -96,6 +96,7 @@ class WindowedBolt(Component):
     """What the methods below have declared."""
     durability: str = "process"
     """As of `StatefulBolt`."""
+    state: Any = None
     state_ttl_secs, state_kept_keys = None, 1_000
     """Of what the engine keeps for it, most of it in memory as windows."""
 

@@ -14,8 +14,10 @@ from typing import Any
 from squall.engine.api.config import Config
 from squall.engine.api.failure import TIMEOUT, Failure
 from squall.engine.api.stream import DEFAULT_STREAM
-from squall.engine.api.topology import Topology, check_topology
+from squall.engine.api.topology import ComponentSpec, Topology, check_topology
 from squall.engine.errors import ClusterError, SquallError, UsageError
+from squall.engine.state.identified import in_place_of
+from squall.engine.state.lineage import FIELD, RESULTS, plain_outputs
 from squall.testing.simulated import SimulatedCluster
 from squall.testing.spouts import FixedSpout
 
@@ -47,7 +49,7 @@ def complete_topology(
     """
     check_topology("complete_topology", topology)
     spouts = _fixed_spouts(topology, sources or {})
-    specs = {id_: replace(spec, **_replacement(spouts.get(id_))) for id_, spec in topology.components.items()}
+    specs = {id_: replace(spec, **_replacement(spec, spouts.get(id_))) for id_, spec in topology.components.items()}
     fixed = replace(topology, components=specs)
     with (
         tempfile.TemporaryDirectory(prefix="squall-complete-") as state,
@@ -64,11 +66,22 @@ def complete_topology(
             timed_out = any(failure.reason == TIMEOUT for _, _, failure in failures)
             said = [*_described(failures), *([_what_hangs(cluster)] if timed_out else [])]
             raise TopologyFailed(f"not everything was processed: {'; '.join(said)}", failures)
-        return cluster.emitted
+        return _seen(topology, cluster.emitted)
 
 
-def _replacement(spout: FixedSpout | None) -> dict[str, Any]:
-    return {} if spout is None else {"component": spout, "executors": 1, "tasks": 1}
+def _replacement(spec: ComponentSpec, spout: FixedSpout | None) -> dict[str, Any]:
+    return {} if spout is None else {"component": in_place_of(spec.component, spout), "executors": 1, "tasks": 1}
+
+
+def _seen(topology: Topology, emitted: Mapping[str, list[tuple[Any, ...]]]) -> dict[str, list[tuple[Any, ...]]]:
+    """What was emitted, under the names that the topology's author gave, and without identities."""
+    found = {}
+    for name, rows in emitted.items():
+        component, _, stream = name.partition("/")
+        fields = topology[component].outputs[stream or DEFAULT_STREAM].fields
+        plain = component.removesuffix(RESULTS)
+        found[f"{plain}/{stream}" if stream else plain] = [row[:-1] for row in rows] if FIELD in fields else rows
+    return found
 
 
 def _fixed_spouts(topology: Topology, sources: Mapping[str, Iterable[Any]]) -> dict[str, FixedSpout]:
@@ -79,7 +92,10 @@ def _fixed_spouts(topology: Topology, sources: Mapping[str, Iterable[Any]]) -> d
             known = ", ".join(repr(spout.id) for spout in topology.spouts)
             raise UsageError(f"source {key!r}: {component!r} is no spout of this topology; its spouts are {known}")
         tuples.setdefault(component, {})[stream or DEFAULT_STREAM] = list(values)
-    return {component: FixedSpout(topology[component].outputs, streams) for component, streams in tuples.items()}
+    return {
+        component: FixedSpout(plain_outputs(topology[component].outputs), streams)
+        for component, streams in tuples.items()
+    }
 
 
 def _described(failures: list[tuple[str, Any, Failure]]) -> list[str]:
