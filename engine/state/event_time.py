@@ -23,7 +23,7 @@ END = 1 << 62
 """A watermark after all timestamps, in nanoseconds."""
 
 
-class Source(Protocol):
+class EventSource(Protocol):
     """A spout's task, as `engine.state.floors` follows it."""
 
     slots: Slots
@@ -63,7 +63,7 @@ class EventTime:
             # An older message with a newer time counts when the newest is settled.
             marks[-1] = marks[-1][0], max(time, marks[-1][1])
 
-    def look(self, floors: Mapping[Partition, Floor], sources: Sequence[Source], now: int) -> int:
+    def look(self, floors: Mapping[Partition, Floor], sources: Sequence[EventSource], now: int) -> int:
         """Bring the watermark up to date; return it."""
         for partition, marks in self._marks.items():
             settled = floors.get(partition, NO_FLOOR).number

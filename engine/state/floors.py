@@ -18,7 +18,7 @@ from squall.engine.state.task_store import BUSY, ENDED, FLOORS, READ_ACTIVITY, R
 LOOK_NS = 50_000_000
 
 
-class SpoutTask:
+class FollowedSpout:
     """One task of a spout, as its store tells."""
 
     def __init__(self, directory: str, slots: Slots) -> None:
@@ -50,7 +50,7 @@ class Floors:
     def __init__(self, context: TopologyContext, spouts: Mapping[str, Slots]) -> None:
         """`spouts`: whose messages may reach the task -> the slots of their first task."""
         self.sources = [] if context.state_root is None else [
-            SpoutTask(context.directory_of(spout, str(index)), slots.of(index))
+            FollowedSpout(context.directory_of(spout, str(index)), slots.of(index))
             for spout, slots in spouts.items() for index in range(len(context.component_tasks(spout)))
         ]
         self.all: dict[Partition, Floor] = {}

@@ -208,13 +208,13 @@ class IdentifiedBolt(Around):
                 return execute(tup, out)
             values = tup.values
             identity = values[-1]
-            tup.values, tup._source = values[:-1], source
             if (first := firsts.get(source)) is None:
                 first = firsts[source] = lineage.first(source, index)
             if multiplied:
                 identity = base_of(identity)
             out.next[0] = begin = identity + first
-            value = execute(tup, out)
+            # Another object: the engine uses this one again for the next tuple, with its source.
+            value = execute(Tuple(values[:-1], source, tup._run), out)
             if out.next[0] - begin > most:
                 raise lineage.too_many((out.next[0] - begin) // lineage.step)
             return value

@@ -168,7 +168,7 @@ class PlainSources:
         self._known: dict[Source, Source | None] = {}
 
     def __call__(self, source: Source) -> Source | None:
-        """The same source without the field, itself if the field is off already; None if it has no identities."""
+        """The same source without the field; None if it has no identities."""
         try:
             return self._known[source]
         except KeyError:
@@ -176,6 +176,5 @@ class PlainSources:
             if source.fields[-1:] == (FIELD,):
                 component = source.component.removesuffix(RESULTS)
                 plain = Source(component, source.task, source.stream, Stream(*source.fields[:-1]))
-                self._known[plain] = plain
             self._known[source] = plain
             return plain

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from squall.engine.state.inputs import Row
+from squall.engine.state.kept_rows import Row
 from squall.engine.state.windows import COUNT, SESSION, Windowing, merged
 
 Fold = Callable[[Any, Row], Any]
@@ -29,8 +29,8 @@ _PART, _KEY = "part", "key"
 
 
 @dataclass(slots=True)
-class Part:
-    """A pane, or a session."""
+class Pane:
+    """A pane of windows by time or count, or a session."""
 
     start: int
     last: int = 0
@@ -47,7 +47,7 @@ class Part:
 class _Keyed:
     """The parts of one user's key."""
 
-    parts: dict[int, Part] = field(default_factory=dict)
+    parts: dict[int, Pane] = field(default_factory=dict)
     """By number, and so by their start for panes."""
     fired: int | None = None
     """End of its newest window."""
@@ -66,9 +66,9 @@ class Due(NamedTuple):
     key: Any
     start: int
     end: int
-    parts: Sequence[Part]
-    new: Sequence[Part]
-    expired: Sequence[Part]
+    parts: Sequence[Pane]
+    new: Sequence[Pane]
+    expired: Sequence[Pane]
 
     def value(self, merge: Merge | None) -> Any:
         """What was folded."""
@@ -99,7 +99,7 @@ class Panes:
                 chunks.setdefault((name[1], name[2]), []).append((name[3], content))
             elif name[0] == _PART:
                 start, last, value = content
-                self._of(name[1]).parts[name[2]] = Part(start, last, name[2], value=value)
+                self._of(name[1]).parts[name[2]] = Pane(start, last, name[2], value=value)
         for (key, number), found in chunks.items():
             part = self._of(key).parts[number]
             part.rows = [row for _, rows in sorted(found, key=lambda chunk: chunk[0]) for row in rows]
@@ -117,7 +117,7 @@ class Panes:
 
     def add(self, rows: Sequence[tuple[Any, int, Row]]) -> None:
         """Add tuples, each with its key and its time in nanoseconds, which does not count by count."""
-        touched: dict[tuple[Any, int], tuple[_Keyed, Part, list[Row]]] = {}
+        touched: dict[tuple[Any, int], tuple[_Keyed, Pane, list[Row]]] = {}
         for key, time, row in rows:
             its = self._of(key)
             if self._by_count:
@@ -139,14 +139,14 @@ class Panes:
                 self._state[_KEY, key] = its.fired, its.count
             self._await(key, its)
 
-    def _pane(self, its: _Keyed, time: int) -> Part:
+    def _pane(self, its: _Keyed, time: int) -> Pane:
         start = time - time % self._windowing.pane
         part = its.parts.get(start)
         if part is None:
-            part = its.parts[start] = Part(start, number=start)
+            part = its.parts[start] = Pane(start, number=start)
         return part
 
-    def _session(self, key: Any, its: _Keyed, time: int, touched: dict[Any, tuple[_Keyed, Part, list[Row]]]) -> Part:
+    def _session(self, key: Any, its: _Keyed, time: int, touched: dict[Any, tuple[_Keyed, Pane, list[Row]]]) -> Pane:
         """The session of a time; those that it connects become one."""
         gap = self._windowing.length
         near = [part for part in its.parts.values() if part.start - gap < time < part.last + gap]
@@ -154,7 +154,7 @@ class Panes:
             number = time
             while number in its.parts:
                 number += 1
-            part = its.parts[number] = Part(time, time, number)
+            part = its.parts[number] = Pane(time, time, number)
             return part
         first, *others = sorted(near, key=lambda part: part.start)
         for other in others:
@@ -167,13 +167,13 @@ class Panes:
         first.start, first.last = min(first.start, time), max(first.last, time)
         return first
 
-    def _store(self, key: Any, part: Part, rows: list[Row]) -> None:
+    def _store(self, key: Any, part: Pane, rows: list[Row]) -> None:
         self._state[_PART, key, part.number] = part.start, part.last, part.value
         if rows:
             self._state[_PART, key, part.number, part.chunks] = rows
             part.chunks += 1
 
-    def _remove(self, key: Any, its: _Keyed, part: Part) -> None:
+    def _remove(self, key: Any, its: _Keyed, part: Pane) -> None:
         its.parts.pop(part.number)
         self._state.pop((_PART, key, part.number), None)
         for chunk in range(part.chunks):

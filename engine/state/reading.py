@@ -1,19 +1,37 @@
-"""The state of a topology's bolts, read from outside while it runs or after it has stopped.
+"""The state of a topology's bolts, read from outside while it runs or after it has stopped, and as lines of JSON::
 
-Guarantees: what is read of each task is what one commit left.
+    {"component": "count", "task": 0, "tasks": 2, "key": "storm", "value": 7}
+
+A key or value that JSON does not have (bytes, a tuple, a float without a number) is written as {"pickle": BASE64}.
+
+Guarantees: what is read of each task is what one commit left; what is exported and imported again is the same state, in
+the same tasks.
 """
 
 from __future__ import annotations
 
+import base64
+import json
+import pickle
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import message_of, repr_of
-from squall.engine.state.task_store import GONE, LOG, STORE_FILE, read_log, unpack_key, unpack_value
+from squall.engine.state.task_store import (
+    GONE,
+    LOG,
+    STORE_FILE,
+    TaskStore,
+    check_key,
+    pack_value,
+    read_log,
+    unpack_key,
+    unpack_value,
+)
 
 
 def components_with_state(root: Path) -> dict[str, list[Path]]:
@@ -53,6 +71,11 @@ def items_of(path: Path) -> Iterator[tuple[Any, Any]]:
             yield key, unpack_value(key, value, str(path))
 
 
+def count_of(path: Path) -> int:
+    """The number of keys of one task."""
+    return sum(1 for _ in items_of(path))
+
+
 def read_component(root: Path, component: str) -> dict[Any, Any]:
     """The keys and values of a component. UsageError if it has no state, or several tasks have the same key."""
     known = components_with_state(root)
@@ -70,3 +93,68 @@ def read_component(root: Path, component: str) -> dict[Any, Any]:
                 )
             found[key] = value
     return found
+
+
+# ---- as lines of JSON ----
+
+_PLAIN = (str, int, bool, type(None))
+_PICKLE = "pickle"
+
+
+def _as_json(value: Any) -> Any:
+    if type(value) in _PLAIN or (type(value) is float and value == value and abs(value) != float("inf")):
+        return value
+    if type(value) is list and all(type(one) in _PLAIN for one in value):
+        return value
+    return {_PICKLE: base64.b64encode(pickle.dumps(value, 5)).decode()}
+
+
+def _of_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return pickle.loads(base64.b64decode(value[_PICKLE]))
+    return value
+
+
+def rows_of(root: Path, component: str | None) -> Iterator[dict[str, Any]]:
+    """A row for each key of the state below the directory of a topology, or of one component."""
+    for name, paths in components_with_state(root).items():
+        if component in (None, name):
+            for path in paths:
+                task = int(path.parent.name.rpartition("-")[2])
+                for key, value in items_of(path):
+                    yield {
+                        "component": name, "task": task, "tasks": len(paths), "key": _as_json(key),
+                        "value": _as_json(value),
+                    }
+
+
+def import_rows(root: Path, lines: Iterable[str]) -> int:
+    """Put exported rows into the state below the directory of a topology that does not run; return their number.
+    Keys that are there already get the new values. UsageError for a line that is none of an export, before anything is
+    changed."""
+    found: dict[tuple[str, int, int], list[tuple[Any, Any]]] = {}
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+            place = str(row["component"]), int(row["task"]), int(row["tasks"])
+            key, value = _of_json(row["key"]), _of_json(row["value"])
+            check_key(key, f"line {number}")
+            found.setdefault(place, []).append((key, pack_value(key, value)))
+        except Exception as error:
+            raise UsageError(
+                f"line {number} is no row of an exported state: {message_of(error)}; allowed: what squall state "
+                "--export has written"
+            ) from error
+    for (component, task, tasks), items in found.items():
+        directory = root / f"{component}-{task}"
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        store = TaskStore(str(directory), f"{component}[{task}]")
+        commits = [number for number, _ in store.log()]
+        try:
+            store.begin()
+            store.append(max(commits, default=-1) + 1, items)
+            store.put_meta("tasks", tasks)
+            store.end()
+        finally:
+            store.close()
+    return sum(map(len, found.values()))

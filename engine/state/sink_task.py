@@ -17,7 +17,7 @@ from typing import Any
 
 from squall.engine.api.columns import ColumnBatch
 from squall.engine.api.context import TopologyContext
-from squall.engine.state.inputs import Input, Inputs, Row
+from squall.engine.state.kept_rows import Input, Inputs, Row
 from squall.engine.state.lineage import Lineage, Slots
 from squall.engine.state.sinks import ExactSink
 from squall.engine.state.stateful_task import StatefulTask

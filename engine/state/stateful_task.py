@@ -101,8 +101,7 @@ class StatefulTask(BatchBolt):
         if made_by not in (None, tasks):
             raise ClusterError(
                 f"the state of {who} in {store.path} was made by {plural(made_by, 'task')}, and {who} has {tasks} now, "
-                f"to which other keys belong; allowed: tasks={made_by}, or to export the state and import it (squall "
-                "state)"
+                f"to which other keys belong; allowed: tasks={made_by}, or to begin anew (--fresh)"
             )
         absorbed = self._absorbed
         if store.meta("shape") not in (None, self._shape):

@@ -33,10 +33,10 @@ from squall.engine.foreign.given_columns import values_of
 from squall.engine.foreign.text import repr_of, text_of_error
 from squall.engine.state.emits import checked_values
 from squall.engine.state.event_time import END, EventTime
-from squall.engine.state.floors import SpoutTask
-from squall.engine.state.inputs import Input, Inputs
+from squall.engine.state.floors import FollowedSpout
+from squall.engine.state.kept_rows import Input, Inputs
 from squall.engine.state.lineage import NUMBER_BITS, RESULTS, Lineage, Slots
-from squall.engine.state.panes import Due, Panes, Part
+from squall.engine.state.panes import Due, Pane, Panes
 from squall.engine.state.stateful_task import StatefulTask
 from squall.engine.state.task_store import CLOSED
 from squall.engine.state.windows import COUNT, Window, WindowedBolt, Windowing, ns_of
@@ -66,7 +66,7 @@ class WindowTask(StatefulTask):
         # Windows by time are those of the clock that people read, but in simulated time.
         self._clock_ns = time.time_ns if context.now_ns is time.monotonic_ns else context.now_ns
         self._results: list[bytes] = []
-        self._emitter_spout = None if context.state_root is None else SpoutTask(
+        self._emitter_spout = None if context.state_root is None else FollowedSpout(
             context.directory_of(context.component_id + RESULTS, str(context.task_index)), Slots(0, 1)
         )
         self._emitted = 0
@@ -180,7 +180,7 @@ class WindowTask(StatefulTask):
         value = partial(due.value, self.inner.merge)
         return Window(due.key, due.start / unit, due.end / unit, get, new, expired, value)
 
-    def _tuples(self, parts: Sequence[Part]) -> list[Tuple]:
+    def _tuples(self, parts: Sequence[Pane]) -> list[Tuple]:
         return [self._inputs.tuple(row) for part in parts for row in part.rows]
 
     # ---- results ----

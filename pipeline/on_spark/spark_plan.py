@@ -35,6 +35,7 @@ from squall.engine.api.topology import (
     Subscription,
     Topology,
 )
+from squall.engine.state.stateful_task import StatefulTask
 from squall.pipeline.feed.feed_spout import FeedSpout
 from squall.pipeline.on_spark.lives import is_overridden
 from squall.pipeline.on_spark.snapshot import is_library
@@ -155,6 +156,11 @@ def _spout(spec: ComponentSpec) -> PlanFinding:
 
 def _bolt(spec: ComponentSpec, config: Config) -> PlanFinding:
     bolt: Any = spec.component
+    if isinstance(bolt, StatefulTask):
+        return PlanFinding(
+            "bolt", spec.id, REFUSED, "not at all", "its state is a store on one machine, behind spouts that run on",
+            "run it on Squall's own engine",
+        )
     why = []
     if spec.config.get("tick_tuple_freq_secs", config.tick_tuple_freq_secs) is not None:
         why.append("a tick comes at the end of a batch, once it is due, and not in between")

@@ -1,15 +1,18 @@
-"""State that counts each record once, with workers that are killed: exactly right, whatever the components are."""
+"""State, windows and sinks that count each record once, with workers that are killed: exactly right."""
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from squall import ClusterError, Config, LocalCluster, Topology
+from squall import ClusterError, Config, Job, LocalCluster, Topology, WindowedBolt
 from tests.process import state_parts as parts
+from tests.process import window_parts as windowed
 from tests.process.waiting import wait_for
 
 TEXTS, KILLS = 1500, 4
@@ -48,21 +51,56 @@ def killed(cluster: LocalCluster, worker: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("make", [by_rows, by_batches, mixed, acking_itself, asynchronous, copied])
-def test_each_record_counts_once(make: Callable[[], Topology], seed: int) -> None:
+@contextlib.contextmanager
+def run_with_kills(topology: Topology, messages: int, seed: int) -> Iterator[Job]:
+    """Run a topology to its end, while random workers are killed."""
     rng = random.Random(seed)
-    expected = parts.expected(TEXTS)
-    if make is copied:
-        expected += expected
     with LocalCluster(nodes=1, slots_per_node=2) as cluster:
-        job = cluster.submit("counted", make(), Config(workers=2))
+        job = cluster.submit("exact", topology, Config(workers=2))
         for kill in range(1, KILLS + 1):
-            enough = 2 * TEXTS * kill // (KILLS + 2)
+            enough = messages * kill // (KILLS + 2)
             wait_for(f"{enough} acks", lambda enough=enough: job.stats().acked >= enough)
             wait_for("a worker to kill", lambda: killed(cluster, f"node-1:{6700 + rng.randrange(2)}"))
         report = job.wait_until_drained(timeout=100)
-        counts, total = job.state("count"), job.state("total")
-    assert len(report.restarts) == KILLS
-    assert counts == expected
-    assert Counter(total["totals"]) == expected
-    assert report.dead_letters == 0
+        assert len(report.restarts) == KILLS
+        assert report.dead_letters == 0
+        yield job
+
+
+@pytest.mark.parametrize("make", [by_rows, by_batches, mixed, acking_itself, asynchronous, copied])
+def test_each_record_counts_once(make: Callable[[], Topology], seed: int) -> None:
+    expected = parts.expected(TEXTS)
+    if make is copied:
+        expected += expected
+    with run_with_kills(make(), 2 * TEXTS, seed) as job:
+        assert job.state("count") == expected
+        assert Counter(job.state("total")["totals"]) == expected
+
+
+def sliding(bolt: WindowedBolt) -> WindowedBolt:
+    return bolt.with_sliding_window(secs=windowed.LENGTH_MS / 1000, slide_secs=windowed.SLIDE_MS / 1000)
+
+
+def sessions(bolt: WindowedBolt) -> WindowedBolt:
+    return bolt.with_session_window(gap_secs=windowed.GAP_MS / 1000)
+
+
+@pytest.mark.parametrize("bolt", [windowed.Sums, windowed.Folded])
+@pytest.mark.parametrize(("declare", "expected"), [
+    (sliding, windowed.sliding_results), (sessions, windowed.session_results),
+])
+def test_each_window_is_right(
+    bolt: type[WindowedBolt], declare: Callable[[WindowedBolt], WindowedBolt],
+    expected: Callable[[int], Counter[str]], seed: int,
+) -> None:
+    made = declare(bolt()).with_key("user").with_timestamp_field("at").with_lag(secs=0.1)
+    with run_with_kills(windowed.windows(TEXTS, made), 2 * TEXTS, seed) as job:
+        assert job.state("keep") == expected(TEXTS)
+
+
+def test_each_record_is_written_once(seed: int, tmp_path: Path) -> None:
+    expected = Counter(windowed.event(number) for number in range(TEXTS))
+    with run_with_kills(windowed.sinks(TEXTS, tmp_path), 2 * TEXTS, seed):
+        pass
+    assert windowed.in_files(tmp_path) == expected + expected
+    assert windowed.in_database(tmp_path) == expected + expected
