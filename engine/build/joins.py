@@ -66,6 +66,18 @@ class JoinBolt(WindowedBolt):
         self.outputs = tuple(field for _, field in self._selected)
         return self
 
+    def input_mistake(self, inputs: Mapping[str, tuple[str, ...]]) -> str | None:
+        if set(inputs) != set(self._field_of):
+            return f"joins {', '.join(self._field_of)} and reads {', '.join(sorted(inputs))}; allowed: the same"
+        needed = [*self._field_of.items(), *((name, field) for name, field in self._selected if name)]
+        for component, field in needed:
+            if field not in (known := inputs.get(component, ())):
+                return f"names field {field!r} of {component!r}, whose fields are {', '.join(known)}"
+        for component, field in self._selected:
+            if not component and not any(field in fields for fields in inputs.values()):
+                return f"selects field {field!r}, which none of its inputs has"
+        return None if self._selected else "selects no field; call select"
+
     def execute_window(self, window: Window, collector: BasicCollector) -> None:
         of: dict[str, list[Tuple]] = {component: [] for component in self._field_of}
         for tup in window.get():

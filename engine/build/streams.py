@@ -14,6 +14,7 @@ Guarantees: wrong use is a UsageError where it is written, or a mistake that `bu
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -182,6 +183,8 @@ class StreamOf:
 
     def branch(self, *predicates: Function, parallelism: int = 1, name: str | None = None) -> list[StreamOf]:
         """Return a stream for each function: of the tuples for which it is the first that is true."""
+        if not predicates:
+            raise UsageError("branch() has no function; allowed: one or more")
         bolt = _Branch(predicates)
         bolt.outputs = {f"branch-{number}": self._fields for number in range(len(predicates))}
         made = self._shuffled("branch", bolt, parallelism, name)
@@ -279,6 +282,8 @@ class WindowedStream:
     """A stream in windows."""
 
     def __init__(self, stream: StreamOf, key: tuple[str, ...], windowing: Windowing) -> None:
+        if not isinstance(windowing, Windowing):
+            raise UsageError(f"window({repr_of(windowing)}); allowed: tumbling(...), sliding(...) or session(...)")
         self._of, self._key, self._windowing = stream, key, windowing
 
     def count(self, *, parallelism: int = 1, name: str | None = None) -> StreamOf:
@@ -312,7 +317,8 @@ def _counting(so_far: int | None, tup: Tuple) -> int:
 
 
 def _from(initial: Any, add: Function) -> Function:
-    return lambda so_far, tup: add(initial if so_far is None else so_far, tup)
+    # Each key's own: `add` may change it in place.
+    return lambda so_far, tup: add(copy.deepcopy(initial) if so_far is None else so_far, tup)
 
 
 def _reducing(function: Function, field: str) -> Function:

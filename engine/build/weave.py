@@ -114,6 +114,9 @@ class _Weaver:
             spec = self.specs[name]
             if isinstance(spec.component, WindowedBolt):
                 found += self._window_mistakes(spec, spec.component)
+            elif isinstance(spec.component, ExactSink):
+                if type(spec.component).commit is ExactSink.commit:
+                    found.append(f"bolt {name!r} defines no commit")
             elif (mistake := mistake_of(spec.component)) is not None:
                 found.append(f"bolt {name!r} {mistake}")
             found += [
@@ -141,7 +144,14 @@ class _Weaver:
 
     def _window_mistakes(self, spec: ComponentSpec, bolt: WindowedBolt) -> list[str]:
         fields = [self.specs[one.source].outputs[one.stream].fields for one in spec.subscriptions]
-        mistake = windowing_mistake(bolt, fields)
+        inputs = {_plain(one.source): its for one, its in zip(spec.subscriptions, fields, strict=True)}
+        mistake = windowing_mistake(bolt, fields) or bolt.input_mistake(inputs)
+        late = bolt.windowing and bolt.windowing.late_stream
+        if mistake is None and late and (shape := self.specs[spec.id + RESULTS].outputs[late]).fields != fields[0]:
+            mistake = (
+                f"declares stream {late!r} for late tuples with ({', '.join(shape.fields)}); allowed: the fields of "
+                f"its input, ({', '.join(fields[0])}), or not to declare it"
+            )
         if mistake is None and bolt.windowing is not None and bolt.windowing.key and spec.tasks > 1:
             key = bolt.windowing.key
             mistake = next((

@@ -24,6 +24,7 @@ from squall.engine.state.windows import COUNT, SESSION, Windowing, merged
 
 Fold = Callable[[Any, Row], Any]
 Merge = Callable[[Any, Any], Any]
+_FIRST_DELAY_NS, _MOST_DELAY_NS = 25_000_000, 5_000_000_000
 _PART, _KEY = "part", "key"
 """Begin the keys of the state: of parts, and of what is known of a user's key."""
 
@@ -85,6 +86,9 @@ class Panes:
         self._keys: dict[Any, _Keyed] = {}
         self._queue: list[tuple[int, int, Any]] = []
         self._order = 0
+        self._put_off: dict[Any, int] = {}
+        """Keys whose window has failed -> when it is tried again."""
+        self._failures: dict[Any, int] = {}
         self.load()
 
     def load(self) -> None:
@@ -186,11 +190,12 @@ class Panes:
         length, slide = self._windowing.length, self._windowing.slide
         if self._is_session:
             return min((part.last + length for part in its.parts.values()), default=None)
-        after = -1 if its.fired is None else its.fired
         ends = []
         for start in its.parts:
             end = start + self._windowing.pane
-            end = max(end + -end % slide, after + slide if its.fired is not None else 0)
+            end += -end % slide
+            if its.fired is not None:
+                end = max(end, its.fired + slide)
             if end - length <= start:
                 ends.append(end)
         return min(ends, default=None)
@@ -209,15 +214,34 @@ class Panes:
         until `done`."""
         if self._by_count and until is None:
             for key, its in self._keys.items():
-                if its.due is not None and its.due > its.count:
-                    return self._taken(key, its, its.due)
+                # Only one with tuples that no window had.
+                due, slide = its.due, self._windowing.slide
+                if due is not None and its.count < due < its.count + slide and key not in self._put_off:
+                    return self._taken(key, its, due)
         while self._queue and (until is None or self._by_count or self._queue[0][0] <= until):
             end, _, key = self._queue[0]
             its = self._keys.get(key, _NO_KEY)
-            if its.due == end:
+            if its.due == end and key not in self._put_off:
                 return self._taken(key, its, end)
             heapq.heappop(self._queue)
         return None
+
+    def put_off(self, due: Due, now: int) -> None:
+        """A window that was due has failed: have it due again after a delay, which doubles each time."""
+        attempts = self._failures[due.key] = self._failures.get(due.key, 0) + 1
+        self._put_off[due.key] = now + min(_MOST_DELAY_NS, _FIRST_DELAY_NS << min(attempts, 30))
+
+    def retry(self, now: int) -> None:
+        """Have those windows due again whose time has come."""
+        for key in [key for key, at in self._put_off.items() if at <= now]:
+            del self._put_off[key]
+            if (its := self._keys.get(key)) is not None and its.due is not None:
+                self._push(key, its.due)
+
+    @property
+    def has_failed(self) -> bool:
+        """Return True if a window waits for another attempt."""
+        return bool(self._put_off)
 
     def _taken(self, key: Any, its: _Keyed, end: int) -> Due:
         length = self._windowing.length
@@ -228,12 +252,16 @@ class Panes:
         inside = [part for part in parts if end - length <= part.start < end]
         fired = its.fired
         new = [part for part in inside if fired is None or part.start >= fired]
-        expired = [part for part in parts if fired is not None and fired - length <= part.start < end - length]
+        expired: list[Pane] = []
+        if fired is not None and len(new) < len(inside):
+            # If they share none, what is left of the one before depends on when that was executed.
+            expired = [part for part in parts if fired - length <= part.start < end - length]
         return Due(key, end - length, end, inside, new, expired)
 
     def done(self, due: Due) -> None:
         """A window that was due has been executed."""
         key, its = due.key, self._keys[due.key]
+        self._failures.pop(key, None)
         if self._is_session:
             self._remove(key, its, due.parts[0])
         else:

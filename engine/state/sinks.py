@@ -57,6 +57,8 @@ class FileSink(ExactSink):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """UsageError if `path` is a file."""
+        if not os.fspath(path):
+            raise UsageError("FileSink has an empty path; allowed: a directory")
         self._path = Path(path).absolute()
         if self._path.exists() and not self._path.is_dir():
             raise UsageError(f"FileSink cannot write to {self._path}, which is no directory")

@@ -28,7 +28,7 @@ from squall.engine.api.context import TopologyContext
 from squall.engine.api.stream import DEFAULT_STREAM, Stream
 from squall.engine.api.tuple import Tuple
 from squall.engine.clock import NS_PER_SEC
-from squall.engine.errors import ComponentError
+from squall.engine.errors import ComponentError, FailedTuple
 from squall.engine.foreign.given_columns import values_of
 from squall.engine.foreign.text import repr_of, text_of_error
 from squall.engine.state.emits import checked_values
@@ -66,6 +66,8 @@ class WindowTask(StatefulTask):
         # Windows by time are those of the clock that people read, but in simulated time.
         self._clock_ns = time.time_ns if context.now_ns is time.monotonic_ns else context.now_ns
         self._results: list[bytes] = []
+        self._errors: list[BaseException] = []
+        self._crashes = conf["on_error"] == "crash"
         self._emitter_spout = None if context.state_root is None else FollowedSpout(
             context.directory_of(context.component_id + RESULTS, str(context.task_index)), Slots(0, 1)
         )
@@ -96,9 +98,12 @@ class WindowTask(StatefulTask):
 
     def execute_batch(self, batch: ColumnBatch, collector: Any) -> None:
         ends_ns, self.collector = self._now_ns() + _TURN_NS, collector
+        self._panes.retry(self._now_ns())
         super().execute_batch(batch, collector)
         while batch.is_tick and self._more and self._now_ns() < ends_ns:
             super().execute_batch(batch, collector)
+        if self._errors:
+            self._tell_errors()
 
     def _execute_batch(self, batch: ColumnBatch, rows: Sequence[int]) -> None:
         if batch.is_tick:
@@ -168,11 +173,27 @@ class WindowTask(StatefulTask):
         for _ in range(_AT_ONCE):
             due = self._panes.due(until)
             if due is None:
-                self._closed = until is None
+                self._closed = until is None and not self._panes.has_failed
                 return False
-            self.inner.execute_window(self._window(due), self._results_out)
-            self._panes.done(due)
+            before = len(self._results)
+            try:
+                self.inner.execute_window(self._window(due), self._results_out)
+            except BaseException as error:
+                # The others are committed all the same.
+                del self._results[before:]
+                self._panes.put_off(due, self._now_ns())
+                self._errors.append(error)
+            else:
+                self._panes.done(due)
         return True
+
+    def _tell_errors(self) -> None:
+        """Report the errors of windows; the first that is no FailedTuple ends the worker, if errors shall."""
+        errors, self._errors = self._errors, []
+        for error in errors:
+            if self._crashes and not isinstance(error, FailedTuple):
+                raise error
+            self.collector.report_error(error)
 
     def _window(self, due: Due) -> Window:
         unit = 1 if self._windowing.kind == COUNT else NS_PER_SEC

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 TIME, COUNT, SESSION = "time", "count", "session"
 _IDLE_SECS = 5.0
+_MOST_SECS = 4e9
+"""Timestamps are those of some hundred years."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Window:
         return self._new()
 
     def expired(self) -> list[Tuple]:
-        """Return the tuples of the window before this one that are not in it any more."""
+        """Return the tuples of the window before this one that are not in it any more; none if the two share none."""
         return self._expired()
 
     @property
@@ -116,6 +118,10 @@ class WindowedBolt(Component):
     def cleanup(self) -> None:
         """Called at an orderly end, not when the worker is killed."""
 
+    def input_mistake(self, inputs: Mapping[str, tuple[str, ...]]) -> str | None:
+        """What is wrong with inputs of these components and fields; None if nothing is. For `build()`."""
+        return None
+
     # ---- Storm's names ----
 
     def with_tumbling_window(self, *, secs: float | None = None, count: int | None = None) -> Self:
@@ -138,6 +144,8 @@ class WindowedBolt(Component):
 
     def with_key(self, *fields: str) -> Self:
         """Windows of their own for each value of these fields, by which the bolt's input must be grouped."""
+        if not fields:
+            raise UsageError(f"with_key of {type(self).__name__}: name at least one field")
         return self._declare("with_key", key=fields)
 
     def with_timestamp_field(self, field: str) -> Self:
@@ -165,7 +173,7 @@ class WindowedBolt(Component):
         elif None not in by_count and by_time == (None, None):
             length, slide, kind = _count(call, "count", count), _count(call, "slide_count", slide_count), COUNT
         else:
-            raise UsageError(f"{call} of {type(self).__name__}: give length and slide by time or by count, not both")
+            raise UsageError(f"{call} of {type(self).__name__}: give length and slide, both by time or both by count")
         if slide > length:
             raise UsageError(f"{call} of {type(self).__name__}: the slide is longer than the window; allowed: up to it")
         return self._declare(call, kind=kind, length=length, slide=slide)
@@ -195,6 +203,8 @@ def windowing_mistake(bolt: WindowedBolt, fields: Sequence[tuple[str, ...]]) -> 
     its = bolt.windowing
     if its is None or not its.kind:
         return "has no window; call with_tumbling_window, with_sliding_window or with_session_window"
+    if type(bolt).execute_window is WindowedBolt.execute_window:
+        return "defines no execute_window"
     by_event = its.timestamp_field is not None
     if its.kind == COUNT and by_event:
         return "has windows by count and a timestamp field; allowed: windows by time, or no timestamp field"
@@ -205,6 +215,8 @@ def windowing_mistake(bolt: WindowedBolt, fields: Sequence[tuple[str, ...]]) -> 
         return f"needs field {lacking!r} for its windows, which an input does not have"
     if its.late_stream is not None and len(set(fields)) > 1:
         return f"has inputs of different fields, so late tuples have no stream {its.late_stream!r}; allowed: one kind"
+    if not by_event and its.idle != Windowing.idle:
+        return "has with_idle_timeout without with_timestamp_field; allowed: both, or neither"
     if (bolt.fold is not None) and bolt.merge is None and (its.kind == SESSION or its.slide != its.length):
         return "defines fold and no merge, which windows that slide and sessions need"
     return None
@@ -214,9 +226,9 @@ def ns_of(timestamp: Any, who: str, field: str) -> int:
     """A timestamp in nanoseconds since 1970. ComponentError if it is none."""
     if isinstance(timestamp, datetime.datetime):
         timestamp = timestamp.timestamp()
-    if type(timestamp) is int:
+    if type(timestamp) is int and abs(timestamp) < _MOST_SECS:
         return timestamp * NS_PER_SEC
-    if isinstance(timestamp, float) and math.isfinite(timestamp):
+    if isinstance(timestamp, float) and abs(timestamp) < _MOST_SECS:
         return round(timestamp * NS_PER_SEC)
     raise ComponentError(
         f"{who} got {repr_of(timestamp)} in the timestamp field {field!r}; allowed: seconds since 1970, or a datetime"

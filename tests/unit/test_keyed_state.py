@@ -1,0 +1,227 @@
+"""A task's state over its store: a dict by key, whatever is committed, rolled back, aged or opened again in between."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import datetime
+import pickle
+import tempfile
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from squall.engine.clock import NS_PER_SEC
+from squall.engine.errors import ClusterError, ComponentError
+from squall.engine.state import keyed
+from squall.engine.state.absorbed import Absorbed
+from squall.engine.state.keyed import State
+from squall.engine.state.reading import items_of
+from squall.engine.state.stateful_task import StatefulTask
+from squall.engine.state.task_store import STORE_FILE, TaskStore
+
+KEYS: list[Any] = [
+    0, 1, -1, 2**63, -(2**63), 2**70, "", "a", "a\0b", "é", "\ud800", b"", b"a", None, (), ("a", 1), (None, (b"x",)),
+]
+TEXT = st.text("a\0é\ud800\U0001f600", max_size=3)
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | TEXT | st.binary(max_size=3)
+VALUES = st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=2))
+KEY = st.sampled_from(KEYS)
+
+
+class Kept:
+    """A state that is committed as its task does it."""
+
+    def __init__(self, directory: str | Path, kept: int = 100, ttl_secs: float | None = None) -> None:
+        self.path, self.kept, self.secs = Path(directory), kept, 0
+        self.task = object.__new__(StatefulTask)
+        self.task.inner = SimpleNamespace(state_ttl_secs=ttl_secs)
+        self.task._now_ns = lambda: self.secs * NS_PER_SEC
+        self.task._out = SimpleNamespace(take=lambda rows: [], drop=lambda: None)  # type: ignore[assignment]
+        self.open()
+
+    def open(self) -> None:
+        task = self.task
+        task._store, task._absorbed, task._sweep_at_ns = TaskStore(str(self.path), "count[1]"), Absorbed(0, {}), 0
+        self.state = task._state = State(task._store, self.kept)
+
+    def close(self) -> None:
+        self.task._store.close()
+
+    def commit(self, times: int = 1, **changes: Any) -> None:
+        for _ in range(times):
+            self.state.update(changes)
+            try:
+                self.task._commit((), ())
+            except BaseException:  # as in _absorb
+                self.task._undo()
+                raise
+
+    def reopened(self) -> State:
+        self.close()
+        self.open()
+        return self.state
+
+
+@contextlib.contextmanager
+def opened(log: int = 256, **named: Any) -> Iterator[Kept]:
+    """`log`: the commits that it holds."""
+    with (
+        mock.patch.object(keyed, "_COMMITS_IN_LOG", log), tempfile.TemporaryDirectory() as directory,
+        contextlib.closing(Kept(directory, **named)) as its,
+    ):
+        yield its
+
+
+def shown(items: Any) -> list[str]:
+    """Whatever order; 1 differs from True, -0.0 from 0.0, and nan is nan."""
+    return sorted(map(repr, items))
+
+
+class StateIsADict(RuleBasedStateMachine):
+    @initialize(
+        kept=st.sampled_from([1, 3, 1000]), log=st.sampled_from([0, 2, 256]), pending=st.sampled_from([0, 3, 50_000]),
+        loaded=st.sampled_from([1, 4, 20_000]), at_once=st.sampled_from([0, 1, 200]),
+    )
+    def begin(self, kept: int, log: int, pending: int, loaded: int, at_once: int) -> None:
+        self.open = contextlib.ExitStack()
+        patched = mock.patch.multiple(keyed, _MOST_PENDING=pending, _LOADED_AT_ONCE=loaded, _AT_ONCE=at_once)
+        self.open.enter_context(patched)
+        self.its = self.open.enter_context(opened(log, kept=kept))
+        self.model: dict[Any, Any] = {}
+        self.stored: dict[Any, Any] = {}
+
+    def teardown(self) -> None:
+        if hasattr(self, "open"):
+            self.open.close()
+
+    def both(self, do: Callable[[dict[Any, Any]], Any]) -> None:
+        answers = []
+        for one in (self.its.state, self.model):
+            try:
+                answers.append(repr(do(one)))
+            except KeyError as error:
+                answers.append(repr(error))
+        assert answers[0] == answers[1]
+
+    @rule(items=st.dictionaries(KEY, VALUES, max_size=4))
+    def items_are_set(self, items: dict[Any, Any]) -> None:
+        self.its.state.update(copy.deepcopy(items))
+        self.model.update(items)
+
+    @rule(key=KEY, how=st.integers(0, 8))
+    def is_asked(self, key: Any, how: int) -> None:
+        self.both([
+            lambda one: one[key], lambda one: one.get(key), lambda one: one.get(key, 7), lambda one: key in one, len,
+            bool, lambda one: one.__delitem__(key), lambda one: one.pop(key), lambda one: one.pop(key, 7),
+        ][how])
+
+    @rule(key=KEY, value=st.integers())
+    def is_changed_in_place(self, key: Any, value: int) -> None:
+        def change(one: dict[Any, Any]) -> None:
+            found = one.setdefault(key, [])
+            if isinstance(found, list):
+                found.append(value)
+            elif isinstance(found, dict):
+                found[value] = [value]
+
+        self.both(change)
+
+    @rule(how=st.integers(0, 4))
+    def is_iterated(self, how: int) -> None:
+        look: Any = [list, lambda one: one.items(), lambda one: one.values(), lambda one: one.keys(), dict][how]
+        assert shown(look(self.its.state)) == shown(look(self.model))
+
+    @precondition(lambda self: self.model)
+    @rule()
+    def an_item_is_popped(self) -> None:
+        key, value = self.its.state.popitem()
+        assert repr(value) == repr(self.model.pop(key))
+        if len(self.model) > 6:
+            self.both(lambda one: one.clear())
+
+    @rule(times=st.integers(1, 3))
+    def is_committed(self, times: int) -> None:
+        self.its.commit(times)
+        self.stored = copy.deepcopy(self.model)
+        assert shown(items_of(self.its.path / STORE_FILE)) == shown(self.stored.items())
+
+    @rule(how=st.sampled_from(["roll back", "fail", "open again"]))
+    def what_is_not_committed_is_lost(self, how: str) -> None:
+        if how == "open again":
+            self.its.reopened()
+        elif how == "fail":
+            with mock.patch.object(TaskStore, "end", side_effect=ClusterError("no room")), \
+                    contextlib.suppress(ClusterError):  # without a change, it does not begin
+                self.its.commit()
+        self.its.state.roll_back()
+        self.model = copy.deepcopy(self.stored)
+
+
+TestStateIsADict = StateIsADict.TestCase
+TestStateIsADict.settings = settings(max_examples=25, stateful_step_count=40)
+
+
+@pytest.mark.parametrize("removed", [False, True], ids=["set", "removed"])
+@pytest.mark.parametrize(("key", "known"), [
+    (1.5, "a"), (True, 1), (1.0, 1), (HTTPStatus.OK, 200), (HTTPStatus.OK, "a"), (type("Text", (str,), {})("a"), "a"),
+    (("a", 1.0), ("a", 1)), (frozenset("a"), "a"), (datetime.date(2026, 1, 1), "a"), (lambda: None, "a"),
+], ids=lambda key: type(key).__name__)
+def test_a_bad_key_is_refused_by_name_and_leaves_nothing(key: Any, known: Any, removed: bool) -> None:
+    with opened() as its:
+        its.state[known] = 1
+        its.commit()
+        its.state["good"], its.state[key] = 2, 2
+        if removed:
+            its.state.pop(key)
+        with pytest.raises(ComponentError, match=r"count\[1\] set state\[.*\]; allowed as keys: text") as raised:
+            its.commit()
+        assert repr(key)[:20] in str(raised.value)
+        assert dict(its.state) == dict(its.reopened()) == {known: 1}
+
+
+class OfOtherCode:
+    def __reduce__(self) -> Any:
+        return pickle.loads, (b"no pickle",)
+
+
+def test_a_value_that_cannot_be_pickled_or_read_is_told_with_its_key() -> None:
+    with opened() as its:
+        with pytest.raises(ComponentError, match=r"state\['bad'\] is .* of type list, which cannot be stored: "):
+            its.commit(good=1, bad=[lambda: None])
+        assert dict(its.state) == {}
+        its.commit(good=1, other=OfOtherCode())
+        with pytest.raises(ClusterError, match=r"state\['other'\] of count\[1\] cannot be read: .*by other code"):
+            its.state.get("other")
+        assert its.reopened()["good"] == 1
+
+
+@pytest.mark.parametrize("look", [
+    lambda one: one.copy(), lambda one: one | {}, lambda one: {} | one, lambda one: one == {"a": 1, "b": 2}, repr,
+    lambda one: dict.fromkeys(reversed(one)),
+])
+def test_what_was_not_used_yet_is_seen(look: Callable[[Any], Any]) -> None:
+    with opened() as its:
+        its.commit(a=1, b=2)
+        assert look(its.state) == look({"a": 1, "b": 2})
+
+
+@pytest.mark.parametrize("log", [0, 8])
+def test_values_that_are_used_stay_and_others_age_away(log: int) -> None:
+    with opened(log, ttl_secs=10) as its:
+        for number in range(30):
+            its.secs = number + 20 * (number > 10)
+            if number in (0, 7):
+                its.state["old"] = number  # in the table, and in what is left of the log
+            assert its.state.get("seen", number == 0)
+            its.commit(seen=True, busy=number)
+            if number > 10:
+                assert dict(its.state) == dict(its.reopened()) == {"seen": True, "busy": number}

@@ -1,0 +1,262 @@
+"""Topologies with state: what `build()` refuses, what users see of identities, and whose state a task takes over."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from squall import BasicBolt, Config, CustomGrouping, StatefulBolt, Topology, TopologyBuilder
+from squall.engine.api.columns import ColumnBatch, Columns
+from squall.engine.api.tuple import Source
+from squall.engine.core.executor import TaskCrashed
+from squall.engine.errors import ClusterError, FailedTuple, TopologyError
+from squall.engine.state.task_store import STORE_FILE, TaskStore
+from squall.testing import FixedSpout, SimulatedCluster, complete_topology
+from tests.process.state_parts import Again, Count, CountBatch, MoodyCount, Split, SplitBatch, text_of
+
+LINES = [(text_of(number),) for number in range(8)]
+COUNTS = Counter(word for [text] in LINES for word in text.split()[::2])
+"""Of the words in the default stream."""
+
+
+class ByLength(CustomGrouping):
+    def prepare(self, *given: Any) -> None:
+        self.tasks = given[-1]
+
+    def choose_tasks(self, source_task: int, values: Any) -> list[int]:
+        assert len(values) == 1
+        return [self.tasks[len(values[0]) % len(self.tasks)]]
+
+
+def topology(
+    split: Any = None, count: Any = None, tasks: int = 2, custom: bool = False, lines: Any = LINES, more: Any = None
+) -> Topology:
+    """Lines, their words, counts of these, and counts of counts; `more` declares more."""
+    builder = TopologyBuilder()
+    builder.set_spout("lines", FixedSpout(("text",), lines))
+    builder.set_bolt("split", split or Split(), parallelism=2).shuffle_grouping("lines")
+    bolt = builder.set_bolt("count", count or Count(), parallelism=tasks)
+    bolt.custom_grouping("split", ByLength()) if custom else bolt.fields_grouping("split", "word")
+    builder.set_bolt("again", Count()).global_grouping("count")
+    if more:
+        more(builder)
+    return builder.build()
+
+
+def state_after(it: Topology, root: str | None = None, config: Config | None = None, secs: float = 0) -> dict[Any, Any]:
+    """The state of "count", of all its tasks."""
+    with tempfile.TemporaryDirectory() as own, SimulatedCluster(it, config, state_root=root or own) as cluster:
+        cluster.run()
+        cluster.advance(secs)
+        tasks = range(it["count"].tasks)
+        return dict(item for index in tasks for item in cluster.user("count", index).inner.state.items())
+
+
+# ---- what build() refuses ----
+
+
+@pytest.mark.parametrize(("make", "named"), [
+    *[(lambda by=by: topology(more=lambda b: getattr(b.set_bolt("x", Count(), 2), f"{by}_grouping")("split")),
+       f"bolt 'x' has state and reads 'split' by .*{by}.* grouping") for by in ("shuffle", "local_or_shuffle", "none")],
+    (lambda: topology(more=lambda b: b.set_bolt("x", Count(), 2).partial_key_grouping("split", "word")),
+     r"bolt 'x' has state and reads 'split' by .*partial.* grouping"),
+    (lambda: topology(more=lambda b: b.set_bolt("x", Count()).none_grouping("split").all_grouping("split")),
+     r"bolt 'x' reads stream 'default' of 'split' twice"),
+    (lambda: topology(more=lambda b: (b.set_bolt("x", Split()).all_grouping("y").all_grouping("lines"),
+                                      b.set_bolt("y", Count()).all_grouping("x"))), r"(x -> y -> x|y -> x -> y) is a"),
+    *[(lambda named=(name, bad): topology(count=type("Changed", (Count,), dict([named]))()),
+       f"bolt 'count' has (state and )?{name}") for name, bad in [
+        ("blocking", True), *[("state_ttl_secs", bad) for bad in (0, -1, "1", math.nan, math.inf, 1e30)],
+        *[("state_kept_keys", bad) for bad in (0, 1.5, None)], ("durability", "none"),
+    ]],
+    (lambda: topology(more=lambda b: b.set_spout("x", FixedSpout(("__id",), []))), "'x'.*'__id', which is the system"),
+])
+def test_build_refuses_what_would_count_twice(make: Callable[[], Topology], named: str) -> None:
+    with pytest.raises(TopologyError, match=named):
+        make()
+
+
+def test_what_does_not_lead_to_state_is_left_as_it_is() -> None:
+    def plain(builder: TopologyBuilder) -> None:
+        builder.set_spout("numbers", FixedSpout(("text",), []))
+        builder.set_bolt("x", Split(), 2).shuffle_grouping("numbers")
+        builder.set_bolt("sink", Again()).global_grouping("x").global_grouping("again")
+
+    it = topology(more=plain)
+    assert [type(it[name].component) for name in ("numbers", "x", "sink")] == [FixedSpout, Split, Again]
+    assert (it["x"].outputs["default"].fields, it["again"].outputs["default"].fields) == (("word",), ("word", "more"))
+    assert it["split"].outputs["other"].fields == ("word", "place")
+
+
+# ---- what users see ----
+
+
+class Raises(MoodyCount):
+    def execute(self, tup: Any, collector: Any) -> None:
+        try:
+            super().execute(tup, collector)
+        except FailedTuple as error:
+            raise ValueError from error
+
+
+@pytest.mark.parametrize("count", [Count, CountBatch, MoodyCount, Raises])
+@pytest.mark.parametrize(("split", "custom"), [(Split, True), (SplitBatch, False)])
+def test_records_count_once_and_nobody_sees_an_identity(split: Any, count: Any, custom: bool) -> None:
+    it, config = topology(split(), count(), custom=custom), Config(on_error="fail")
+    assert state_after(it, config=config) == COUNTS
+    widths = {name: {len(row) for row in rows} for name, rows in complete_topology(it, config=config).items()}
+    assert widths == {"lines": {1}, "split": {1}, "split/other": {2}, "count": {2}, "again": {2}}
+
+
+def test_a_source_of_a_test_gives_no_identity() -> None:
+    assert complete_topology(topology(lines=[]), {"lines": LINES})["lines"] == LINES
+
+
+class CountTicks(Count):
+    component_config = {"tick_tuple_freq_secs": 1}  # noqa: RUF012
+
+    def execute(self, tup: Any, collector: Any) -> None:
+        key = "ticks" if tup.is_tick else tup["word"]
+        self.state[key] = self.state.get(key, 0) + 1
+
+
+def test_a_tick_is_committed() -> None:
+    assert state_after(topology(count=CountTicks(), tasks=1), secs=3.5) == {**COUNTS, "ticks": 3}
+
+
+def failed_of(count: Any, identities: list[int]) -> list[int]:
+    """The rows that "count" fails of a batch with these identities."""
+    it, told = topology(count=count, tasks=1, lines=[]), mock.Mock(emitter=SimpleNamespace(component="count", task=2))
+    source = Source("split", 5, "default", it["split"].outputs["default"])
+    batch = ColumnBatch(Columns(([f"w{identity}" for identity in identities], identities), len(identities)), source)
+    with tempfile.TemporaryDirectory() as root, SimulatedCluster(it, state_root=root) as cluster:
+        cluster.user("count").execute_batch(batch, told)
+    return [call.args[0] for call in told.fail.call_args_list]
+
+
+def test_a_long_batch_of_failed_records_fails_them_all() -> None:
+    assert failed_of(MoodyCount(), list(range(1200))) == list(range(1200))
+
+
+class CountAndFail(CountBatch):
+    """Fails the first row, and emits for it as well."""
+
+    def execute_batch(self, batch: Any, collector: Any) -> None:
+        super().execute_batch(batch, collector)
+        collector.fail(0, "first")
+
+
+@pytest.mark.parametrize(
+    ("identities", "expected"), [([1, 2, 3], [0]), ([1, 1], [0, 1]), ([2, 1, 2], [0, 2]), ([2, 2, 1, 3], [0, 1])]
+)
+def test_a_batch_bolt_may_fail_a_row(identities: list[int], expected: list[int]) -> None:
+    assert failed_of(CountAndFail(), identities) == expected
+
+
+def test_a_spout_may_emit_to_a_stream_without_state_first() -> None:
+    builder = TopologyBuilder()
+    streams = {"other": [("a",)] * 3, "default": [("a",)] * 3}
+    builder.set_spout("lines", FixedSpout(dict.fromkeys(streams, ("word",)), streams))
+    builder.set_bolt("sink", Again()).global_grouping("lines", "other")
+    builder.set_bolt("count", Count()).global_grouping("lines")
+    assert state_after(builder.build(), config=Config(max_spout_pending=1)) == {"a": 3}
+
+
+class Emits(BasicBolt):
+    outputs = ("word",)
+
+    def __init__(self, *values: Any) -> None:
+        self.values = values
+
+    def execute(self, tup: Any, collector: Any) -> None:
+        collector.emit(self.values)
+
+
+class EmitsFromState(Emits, StatefulBolt): ...
+
+
+@pytest.mark.parametrize(("made", "named"), [
+    ({"split": Emits("b", 2)}, r"split\[\d\] .*'default' emitted \('b', 2\); allowed: .* 1 value for \(word\)"),
+    ({"lines": [("b", 2)]}, r"lines\[\d\] .*'default' emitted \('b', 2\); allowed: .* 1 value for \(text\)"),
+    ({"count": EmitsFromState()}, r"count\[\d\] .*'default' emitted \(\); allowed: .* 1 value for \(word\)"),
+    ({"count": EmitsFromState(lambda: None)}, r"'default' field 'word': <.* cannot be stored: .*; allowed: "),
+])
+def test_a_wrong_emit_is_told_by_the_fields_that_were_declared(made: Any, named: str) -> None:
+    with pytest.raises(TaskCrashed, match=named):
+        complete_topology(topology(**made))
+
+
+# ---- whose state it is ----
+
+
+without_lock = mock.patch.object(TaskStore, "_locked", mock.Mock(return_value=None))
+"""Its descriptor stays open in a process that is refused, or finds damage: a worker ends of it."""
+
+
+@without_lock
+def test_state_is_taken_over_by_the_same_topology_or_when_all_is_settled(tmp_path: Path) -> None:
+    def between(builder: TopologyBuilder) -> None:
+        builder.set_bolt("x", Split()).global_grouping("lines")
+        builder.set_bolt("y", Count()).global_grouping("x")
+
+    root, other = str(tmp_path / "root"), str(tmp_path / "other")
+    for more in (None, None, between):
+        assert state_after(topology(more=more), root) == COUNTS
+    with pytest.raises(TaskCrashed, match=r"the state of count in .* was made by 2 tasks, and count has 3 now"):
+        state_after(topology(tasks=3), root)
+    with SimulatedCluster(topology(), state_root=other) as cluster:
+        cluster.run_until(lambda: any(len(cluster.user("count", at)._absorbed) for at in (0, 1)))
+        os.rename(Path(other, "lines-0"), Path(other, "gone"))
+    with pytest.raises(TaskCrashed, match=r"has absorbed \d+ tuples? that .* under way, and the topology before it"):
+        state_after(topology(more=between), other)
+
+
+def test_another_process_is_refused_until_the_first_one_closes(tmp_path: Path) -> None:
+    program = "import sys\nfrom squall.engine.state.task_store import TaskStore\nTaskStore(sys.argv[1], 'count[1]')"
+    elsewhere = [sys.executable, "-c", program, str(tmp_path)]
+    store = TaskStore(str(tmp_path), "count[1]")
+    refused = subprocess.run(elsewhere, capture_output=True, text=True, check=False)
+    store.close()
+    assert re.search(r"ClusterError: .*the state of count\[1\], is open in another process", refused.stderr)
+    subprocess.run(elsewhere, check=True)
+
+
+@functools.cache
+def stored() -> bytes:
+    with tempfile.TemporaryDirectory() as root:
+        state_after(topology(tasks=1), root)
+        return Path(root, "count-0", STORE_FILE).read_bytes()
+
+
+@settings(max_examples=20, phases=[Phase.generate])
+@given(st.integers(0, 999), st.sampled_from(["anywhere", "in a pickle", "cut"]), st.binary(min_size=1, max_size=200))
+def test_a_damaged_file_is_told_with_its_name_or_does_no_harm(place: int, how: str, damage: bytes) -> None:
+    content = stored()
+    with without_lock, tempfile.TemporaryDirectory() as root:
+        path = Path(root, "count-0", STORE_FILE)
+        path.parent.mkdir()
+        pickles = [match.start() for match in re.finditer(b"\x80\x05", content)]
+        at = pickles[place % len(pickles)] if how == "in a pickle" else place * len(content) // 1000
+        path.write_bytes(content[:at] + (damage + content[at + len(damage) :] if how != "cut" else b""))
+        try:
+            with SimulatedCluster(topology(tasks=1, lines=[]), state_root=root) as cluster:
+                list(cluster.user("count").inner.state.items())
+        except (TaskCrashed, ClusterError) as error:
+            told = error.__cause__ or error
+            assert isinstance(told, ClusterError)
+            assert str(path) in str(told)

@@ -1,0 +1,155 @@
+"""Windows, joins and operators in simulated time: what each window holds, and what is refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from squall import (
+    BasicCollector,
+    Config,
+    FailedTuple,
+    JoinBolt,
+    StreamBuilder,
+    TopologyBuilder,
+    TopologyError,
+    Tuple,
+    UsageError,
+    Window,
+    WindowedBolt,
+    session,
+    sliding,
+    spout,
+    tumbling,
+)
+from squall.testing import complete_topology
+
+
+class Shows(WindowedBolt):
+    outputs = ("key", "start", "end", "got", "new", "expired")
+
+    def execute_window(self, window: Window, collector: BasicCollector) -> None:
+        parts = [[tup["n"] for tup in tuples] for tuples in (window.get(), window.new(), window.expired())]
+        collector.emit((window.key, window.start, window.end, *parts))
+
+
+class Moody(Shows):
+    failures = 0
+
+    def execute_window(self, window: Window, collector: BasicCollector) -> None:
+        super().execute_window(window, collector)
+        if window.key == "b" and self.failures < 3:
+            self.failures += 1
+            raise FailedTuple("not now") if self.failures % 2 else ValueError("not now")
+
+
+def windows_of(bolt: WindowedBolt, events: list[tuple[Any, ...]], **settings: Any) -> dict[str, list[Any]]:
+    """What a bolt makes of events of (key, at, n)."""
+    builder = TopologyBuilder()
+    builder.set_spout("events", spout("k", "at", "n")(lambda: events))
+    builder.set_bolt("bolt", bolt).global_grouping("events")
+    return complete_topology(builder.build(), config=Config(**settings))
+
+
+def test_windows_by_count_slide_over_their_tuples() -> None:
+    shown = windows_of(Shows().with_sliding_window(count=4, slide_count=2), [("a", 0, n) for n in range(7)])["bolt"]
+    assert [row[3:] for row in shown] == [
+        ([0, 1], [0, 1], []), ([0, 1, 2, 3], [2, 3], []), ([2, 3, 4, 5], [4, 5], [0, 1]), ([4, 5, 6], [6], [2, 3]),
+    ]
+
+
+@pytest.mark.parametrize("first", [-5.0, 0.0, 1e9])
+def test_windows_by_time_are_aligned_and_half_open(first: float) -> None:
+    events = [("a", first + at, n) for n, at in enumerate((0, 0.5, 1, 1.75, 5))]
+    shown = windows_of(Shows().with_sliding_window(secs=2, slide_secs=1).with_timestamp_field("at"), events)["bolt"]
+    assert [(start - first, end - first, *rest) for _, start, end, *rest in shown] == [
+        (-1, 1, [0, 1], [0, 1], []), (0, 2, [0, 1, 2, 3], [2, 3], []), (1, 3, [2, 3], [], [0, 1]),
+        (4, 6, [4], [4], []), (5, 7, [4], [], []),
+    ]
+
+
+def test_a_tuple_joins_two_sessions() -> None:
+    events = [("a", at, n) for n, at in enumerate((0, 3, 9, 1.5))]
+    bolt = Shows().with_session_window(gap_secs=2).with_timestamp_field("at").with_lag(secs=100).with_key("k")
+    assert [row[:4] for row in windows_of(bolt, events)["bolt"]] == [("a", 0, 5, [0, 1, 3]), ("a", 9, 11, [2])]
+
+
+def test_a_window_that_fails_is_tried_again_and_holds_up_no_other() -> None:
+    events = [(key, 0, n) for n, key in enumerate("abcab")]
+    shown = windows_of(Moody().with_tumbling_window(count=100).with_key("k"), events, on_error="fail")["bolt"]
+    assert sorted((row[0], row[3]) for row in shown) == [("a", [0, 3]), ("b", [1, 4]), ("c", [2])]
+    assert shown[-1][0] == "b"
+
+
+def windowed(declare: Callable[[WindowedBolt], Any], bolt: type[WindowedBolt] = Shows) -> Callable[[], Any]:
+    return lambda: windows_of(declare(bolt()), [])
+
+
+class Folds(Shows):
+    def fold(self, so_far: Any, tup: Tuple) -> Any:
+        return tup
+
+
+def joined(join: JoinBolt) -> Any:
+    builder = TopologyBuilder()
+    builder.set_spout("events", spout("k", "at", "n")(list))
+    builder.set_spout("others", spout("k", "x")(list))
+    builder.set_bolt("join", join).global_grouping("events").global_grouping("others")
+    return builder.build()
+
+
+def stream() -> Any:
+    return StreamBuilder().source("events", spout("k", "at", "n")(list))
+
+
+@pytest.mark.parametrize(("wrong", "why"), [
+    (windowed(lambda bolt: bolt), "has no window"),
+    (windowed(lambda bolt: bolt.with_tumbling_window(count=1).with_timestamp_field("at")), "by count and a timestamp"),
+    (windowed(lambda bolt: bolt.with_tumbling_window(secs=1).with_lag(secs=1)), "without with_timestamp_field"),
+    (windowed(lambda bolt: bolt.with_tumbling_window(secs=1).with_key("no")), "needs field 'no'"),
+    (windowed(lambda bolt: bolt.with_session_window(gap_secs=1), Folds), "defines fold and no merge"),
+    (windowed(lambda bolt: bolt.with_tumbling_window(secs=1), WindowedBolt), "defines no execute_window"),
+    (lambda: joined(JoinBolt("events", "k").with_tumbling_window(secs=1)), "joins events and reads events, others"),
+    (lambda: joined(JoinBolt("events", "k").join("others", "k", "events").select("y").with_tumbling_window(secs=1)),
+     "selects field 'y', which none of its inputs has"),
+])
+def test_build_names_what_is_wrong(wrong: Callable[[], Any], why: str) -> None:
+    with pytest.raises(TopologyError, match=why):
+        wrong()
+
+
+@pytest.mark.parametrize(("wrong", "why"), [
+    (lambda: Shows().with_tumbling_window(secs=1, count=1), "both by time or both by count"),
+    (lambda: Shows().with_sliding_window(secs=1, slide_secs=2), "the slide is longer"),
+    (lambda: Shows().with_tumbling_window(secs=1).with_session_window(gap_secs=1), "has a window already"),
+    (lambda: Shows().with_tumbling_window(secs=-1), "secs is -1; allowed: seconds above 0"),
+    (lambda: JoinBolt("a", "k").join("b", "k", prior="c"), "to 'c'; allowed: a new component to one of a"),
+    (lambda: stream().key_by("no"), "key_by.'no'.: the stream has k, at, n"),
+    (lambda: stream().branch(), "branch.. has no function"),
+    (lambda: stream().window("1s"), "window.'1s'.; allowed: tumbling"),
+    (lambda: stream().key_by("k").join(stream().key_by("k"), tumbling(secs=1)), "other fields of different names"),
+])
+def test_wrong_use_is_told_where_it_is_written(wrong: Callable[[], Any], why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        wrong()
+
+
+def test_operators_make_an_ordinary_topology() -> None:
+    events = stream()
+    events._origin.function = lambda: [(f"k{n % 2}", float(n), n) for n in range(6)]
+    low, high = events.branch(lambda tup: tup["n"] < 2, lambda tup: True)
+    tens = low.map(lambda tup: ("low", tup["n"] * 10), "group", "ten").key_by("group")
+    tens.reduce(max, "ten", name="most").to(lambda tup: None)
+    keyed = high.filter(lambda tup: tup["n"] < 5).key_by("k")
+    keyed.aggregate([], lambda so_far, tup: [*so_far, tup["n"]], field="all", name="lists").to(lambda tup: None)
+    keyed.window(sliding(secs=4, slide_secs=2, by="at")).count(name="counts").to(lambda tup: None)
+    keyed.window(session(gap_secs=1.5, by="at")).reduce(min, "n", name="least").to(lambda tup: None)
+    found = complete_topology(events.build())
+    assert found["most"] == [("low", 0), ("low", 10)]
+    assert found["lists"] == [("k0", [2]), ("k1", [3]), ("k0", [2, 4])]
+    assert sorted(found["counts"]) == [
+        ("k0", 1, 0.0, 4.0), ("k0", 1, 4.0, 8.0), ("k0", 2, 2.0, 6.0), ("k1", 1, 0.0, 4.0), ("k1", 1, 2.0, 6.0),
+    ]
+    assert sorted(found["least"]) == [("k0", 2, 2.0, 3.5), ("k0", 4, 4.0, 5.5), ("k1", 3, 3.0, 4.5)]
