@@ -87,6 +87,10 @@ def windowed(declare: Callable[[WindowedBolt], Any], bolt: type[WindowedBolt] = 
     return lambda: windows_of(declare(bolt()), [])
 
 
+def no_events() -> list[Any]:
+    return []
+
+
 class Folds(Shows):
     def fold(self, so_far: Any, tup: Tuple) -> Any:
         return tup
@@ -94,14 +98,14 @@ class Folds(Shows):
 
 def joined(join: JoinBolt) -> Any:
     builder = TopologyBuilder()
-    builder.set_spout("events", spout("k", "at", "n")(list))
-    builder.set_spout("others", spout("k", "x")(list))
+    builder.set_spout("events", spout("k", "at", "n")(no_events))
+    builder.set_spout("others", spout("k", "x")(no_events))
     builder.set_bolt("join", join).global_grouping("events").global_grouping("others")
     return builder.build()
 
 
 def stream() -> Any:
-    return StreamBuilder().source("events", spout("k", "at", "n")(list))
+    return StreamBuilder().source("events", spout("k", "at", "n")(no_events))
 
 
 @pytest.mark.parametrize(("wrong", "why"), [
