@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from itertools import islice, takewhile
 from typing import Any
 
-from squall.engine.state.task_store import GONE, MISSING, TaskStore, check_key, pack_value, unpack_value
+from squall.engine.state.task_store import GONE, MISSING, TaskStore, check_key, is_key, pack_value, unpack_value
 
 _LOADED_AT_ONCE = 20_000
 """A store with fewer keys is read when it is opened, which takes 20 ms."""
@@ -73,9 +73,8 @@ class State(dict[Any, Any]):
         """The value of a key that was not used yet."""
         stored = self._cache.get(key, MISSING)
         if stored is MISSING:
-            if self._is_whole:
+            if self._is_whole or not is_key(key):
                 return default
-            check_key(key, self._store.who)
             stored = self._cache[key] = self._store.get(key)
         if stored is GONE or key in self._removed:
             return default
@@ -123,6 +122,9 @@ class State(dict[Any, Any]):
 
     def __eq__(self, other: object) -> bool:
         return self.copy() == other
+
+    def __ne__(self, other: object) -> bool:
+        return self.copy() != other
 
     __hash__ = None
 

@@ -80,7 +80,11 @@ class StatefulTask(BatchBolt):
         self._absorbed = Absorbed(self._lineage.path_bits, self._floors.all)
         for number, packed in self._store.read("SELECT number, content FROM absorbed"):
             self._absorbed.load(number, self._store.unpickled(packed))
-        self._check(context)
+        try:
+            self._check(context)
+        except ClusterError:
+            self._store.close()
+            raise
         self._state = inner.state = State(self._store, inner.state_kept_keys)
         self._now_ns, self._sweep_at_ns = context.now_ns, 0
         self._plain = PlainSources()
@@ -233,7 +237,8 @@ class StatefulTask(BatchBolt):
         if ttl_secs is not None:
             # In the log as well, which would bring them back.
             used = {key for key, _ in changes}
-            changes += [(key, GONE) for key in self._sweep(ttl_secs) if key not in used]
+            # A newer use may wait in the log.
+            changes += [(key, GONE) for key in self._sweep(ttl_secs) if key not in used and key not in state.pending]
         if changes:
             store.append(state.commits, changes)
         if its:

@@ -136,6 +136,7 @@ class TaskStore:
         file is damaged."""
         self.path = ":memory:" if directory is None else os.path.join(directory, STORE_FILE)
         self.who = who
+        self._db: Any = None
         self._lock = None if directory is None else self._locked(directory)
         try:
             self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=30)
@@ -154,12 +155,16 @@ class TaskStore:
                 self._db.execute("COMMIT")
             self.id = str(self.meta("id"))
             """Another store, such as after `--fresh`, has another."""
-        except sqlite3.Error as error:
-            raise self._error(error, "opened") from error
+        except BaseException as error:
+            self.close()
+            if isinstance(error, sqlite3.Error):
+                raise self._error(error, "opened") from error
+            raise
 
     def close(self) -> None:
         """Close the file."""
-        self._db.close()
+        if self._db is not None:
+            self._db.close()
         if self._lock is not None:
             os.close(self._lock)
 
@@ -263,7 +268,7 @@ class TaskStore:
     def read(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
         """The rows that a query finds."""
         try:
-            return self._db.execute(query, values).fetchall()
+            return list(self._db.execute(query, values))
         except sqlite3.Error as error:
             raise self._error(error, "read") from error
 

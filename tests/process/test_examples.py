@@ -7,12 +7,13 @@ import re
 import shlex
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from examples import sales_day
+from examples import click_sessions, sales_day, top_by_category
 from tests.process.cli import ROOT, environment, plugin_arguments, squall
 
 PAGES = sorted((ROOT / "docs" / "examples").glob("*.md"))
@@ -123,10 +124,44 @@ def test_topologies_of_ones_own_survive_in_two_processes_of_pytest(tmp_path: Pat
     assert "2 passed" in done.stdout
 
 
+def written(directory: Path) -> list[Any]:
+    return [json.loads(line) for path in directory.iterdir() for line in path.read_text().splitlines()]
+
+
+def test_visits_are_right_though_a_worker_is_killed(tmp_path: Path) -> None:
+    squall("run", "examples/click_sessions.py", "--workers", "2", "--fault",
+           "kill random worker after 5000 acked", "--", tmp_path)
+    last: dict[str, float] = {}
+    pages: Counter[tuple[str, int]] = Counter()
+    visits: Counter[str] = Counter()
+    for user, _, at in click_sessions.clicks.function(0):
+        visits[user] += at - last.get(user, -1e9) >= click_sessions.GAP_SECS
+        last[user] = at
+        pages[user, visits[user]] += 1
+    rows = written(tmp_path)
+    assert Counter((row["user"], row["pages"]) for row in rows) == Counter(
+        (user, count) for (user, _), count in pages.items()
+    )
+
+
+def test_the_top_of_each_category_and_second_is_right(tmp_path: Path) -> None:
+    squall("run", "examples/top_by_category.py", "--workers", "2", "--", tmp_path)
+    counts: defaultdict[tuple[str, float], Counter[str]] = defaultdict(Counter)
+    for category, product, at in top_by_category.sales.function(0):
+        counts[category, float(round(at * 1e9) // 10**9)][product] += 1
+    expected = {
+        place: [[product, count] for product, count in sorted(its.items(), key=lambda item: (-item[1], item[0]))[:10]]
+        for place, its in counts.items()
+    }
+    rows = written(tmp_path)
+    assert {(row["category"], row["second"]): row["top"] for row in rows} == expected
+    assert len(rows) == len(expected)
+
+
 def test_every_example_is_tested_here() -> None:
     assert {path.stem for path in (ROOT / "examples").glob("*.py")} == {
         "hello_world", "word_count", "word_count_by_batch", "check_word_count", "names", "groupings", "test_survives",
-        *(page.stem for page in PAGES),
+        "click_sessions", "top_by_category", *(page.stem for page in PAGES),
     }  # fmt: skip
 
 

@@ -225,3 +225,28 @@ def test_values_that_are_used_stay_and_others_age_away(log: int) -> None:
             its.commit(seen=True, busy=number)
             if number > 10:
                 assert dict(its.state) == dict(its.reopened()) == {"seen": True, "busy": number}
+
+
+def test_a_value_that_was_used_a_second_ago_does_not_age_away() -> None:
+    """Its row in the table is old, while the log has a newer use of it."""
+    with opened(log=8, ttl_secs=10) as its:
+        for its.secs in range(21):
+            if its.secs in (0, 19):
+                its.state["a"] = its.secs
+            its.commit(busy=its.secs)
+        assert its.state.get("a") == 19
+
+
+def test_a_value_in_regular_use_does_not_age_away() -> None:
+    with opened(log=8, ttl_secs=6) as its:
+        for its.secs in range(60):
+            if its.secs % 3 == 0:
+                its.state["uses"] = its.state.get("uses", 0) + 1
+            its.commit(busy=its.secs)
+        assert its.state["uses"] == 20
+
+
+def test_states_differ_only_if_they_do() -> None:
+    with opened() as its:
+        its.commit(a=1, b=2)
+        assert not (its.state != {"a": 1, "b": 2})  # noqa: SIM202
