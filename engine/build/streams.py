@@ -128,6 +128,7 @@ class StreamBuilder:
 
     def __init__(self, config: Config | None = None) -> None:
         self.topology = TopologyBuilder(config)
+        """Builds it; components of other kinds may be added."""
         self._names: Counter[str] = Counter()
 
     def source(self, name: str, spout: Spout, parallelism: int = 1) -> StreamOf:

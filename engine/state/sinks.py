@@ -26,12 +26,10 @@ if TYPE_CHECKING:
 class ExactSink(Component):
     """A bolt that writes each tuple once, outside. Subclasses define `commit`."""
 
-    blocking = False
+    blocking: bool = False
+    """Must be False."""
     durability: str = "process"
     """As of `StatefulBolt`."""
-    state: Any = None
-    state_ttl_secs, state_kept_keys = None, 1
-
     store_id: str
     """Names the state of this task: another one, such as after `--fresh`, has another."""
 

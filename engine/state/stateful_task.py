@@ -38,11 +38,13 @@ from squall.engine.state.emits import check_columns, checked_values
 from squall.engine.state.floors import Floors
 from squall.engine.state.keyed import State
 from squall.engine.state.lineage import Lineage, PlainSources, Slots, loose_identity
-from squall.engine.state.stateful import StatefulBatchBolt
+from squall.engine.state.stateful import StatefulBatchBolt, StatefulBolt
 from squall.engine.state.task_store import GONE, TaskStore, why_not_pickled
 
 _SWEEPS_PER_LIFE, _SWEPT = 10, 1_000
 """Looks for old values in their time to live, and most that are removed in one commit."""
+_KEPT_KEYS = 1_000
+"""Of a state that the engine itself keeps, for windows."""
 _NO_RUN = Run(0, 0, 0)
 
 
@@ -66,6 +68,8 @@ class StatefulTask(BatchBolt):
         messages come from. `shape`: a number of the topology before it, which tells whether identities agree."""
         self.inner = inner
         self.outputs = inner.outputs
+        self._has_state = isinstance(inner, StatefulBolt | StatefulBatchBolt)
+        """True if the user's object sees the state."""
         self._lineage, self._streams, self._read, self._spouts, self._shape = lineage, streams, read, spouts, shape
         self.component_config = inner.component_config
 
@@ -85,7 +89,9 @@ class StatefulTask(BatchBolt):
         except ClusterError:
             self._store.close()
             raise
-        self._state = inner.state = State(self._store, inner.state_kept_keys)
+        self._state = State(self._store, inner.state_kept_keys if self._has_state else _KEPT_KEYS)
+        if self._has_state:
+            inner.state = self._state
         self._now_ns, self._sweep_at_ns = context.now_ns, 0
         self._plain = PlainSources()
         self._out = _Out(self._lineage, self._streams, self._read)
@@ -177,7 +183,7 @@ class StatefulTask(BatchBolt):
         except BaseException:
             self._undo()
             raise
-        if self.inner.state is not self._state:
+        if self._has_state and self.inner.state is not self._state:
             raise ComponentError(f"{self._who} set self.state to {repr_of(self.inner.state)}; allowed: to change it")
 
     def _execute(self, batch: ColumnBatch, source: Source, rows: Sequence[int]) -> tuple[int, str] | None:
@@ -226,7 +232,7 @@ class StatefulTask(BatchBolt):
         its = identities if same else [identities[row] for row in rows]
         group = self._absorbed.new_group(its, self._out.take(rows), same)
         store, state = self._store, self._state
-        ttl_secs = self.inner.state_ttl_secs
+        ttl_secs = self.inner.state_ttl_secs if self._has_state else None
         changes = state.changes(all_used=ttl_secs is not None)
         if not (its or changes or self._has_more()):
             state.roll_back()

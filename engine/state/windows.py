@@ -60,6 +60,7 @@ class Window:
         self.key = key
         """The values of the fields given to `with_key`, one alone as it is; None without them."""
         self.start = start
+        """Its first moment."""
         self.end = end
         """It holds what is at or after its start, and before its end: seconds since 1970, of the timestamps or of the
         clock; by count, the number of the tuple. A session ends its gap after its last tuple."""
@@ -93,15 +94,12 @@ class WindowedBolt(Component):
     A bolt that also defines `fold` (and `merge`, for windows that slide or sessions) keeps one value for each window
     and not its tuples."""
 
-    blocking = False
+    blocking: bool = False
+    """Must be False."""
     windowing: Windowing | None = None
     """What the methods below have declared."""
     durability: str = "process"
     """As of `StatefulBolt`."""
-    state: Any = None
-    state_ttl_secs, state_kept_keys = None, 1_000
-    """Of what the engine keeps for it, most of it in memory as windows."""
-
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         """Called once in the worker, before anything else."""
 
