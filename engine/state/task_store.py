@@ -137,7 +137,9 @@ class TaskStore:
         self.path = ":memory:" if directory is None else os.path.join(directory, STORE_FILE)
         self.who = who
         self._db: Any = None
-        self._lock = None if directory is None else self._locked(directory)
+        self._lock: int | None = None
+        if directory is not None:
+            self._lock = self._locked(directory)
         try:
             self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=30)
             self._db.execute("PRAGMA journal_mode=WAL")
@@ -162,11 +164,12 @@ class TaskStore:
             raise
 
     def close(self) -> None:
-        """Close the file."""
-        if self._db is not None:
-            self._db.close()
-        if self._lock is not None:
-            os.close(self._lock)
+        """Close the file. May be called again."""
+        db, lock, self._db, self._lock = self._db, self._lock, None, None
+        if db is not None:
+            db.close()
+        if lock is not None:
+            os.close(lock)
 
     def _locked(self, directory: str) -> int:
         # Of the process, and not inherited: what a worker's code forks does not keep it.

@@ -41,6 +41,8 @@ class _Dying:
 
     def __init__(self, rng: random.Random) -> None:
         self._rng, self.left = rng, 0
+        self.opened: list[Any] = []
+        """Stores and readers: the process lives on when its workers die."""
 
     def draws(self) -> bool:
         """Return True if a death is due."""
@@ -60,8 +62,24 @@ class _Dying:
             if self.draws():
                 raise _Died
 
-        with patch.object(task_store.TaskStore, "end", dying_end):
+        with contextlib.ExitStack() as patches:
+            patches.callback(self._close)
+            patches.enter_context(patch.object(task_store.TaskStore, "end", dying_end))
+            for kind in (task_store.TaskStore, task_store.Reader):
+                patches.enter_context(patch.object(kind, "__init__", self._noting(kind.__init__)))
             yield
+
+    def _close(self) -> None:
+        for opened in self.opened:
+            if hasattr(opened, "_db"):
+                opened.close()
+
+    def _noting(self, init: Any) -> Any:
+        def noting_init(made: Any, *arguments: Any) -> None:
+            self.opened.append(made)
+            init(made, *arguments)
+
+        return noting_init
 
 
 def run_life(seed: int) -> None:
