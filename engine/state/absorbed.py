@@ -66,7 +66,7 @@ class Group:
 
 
 _NUMBER = (1 << NUMBER_BITS) - 1
-_GENERATION = 16_384
+GENERATION = 16_384
 """Tuples after which the next generation begins: those of some ten milliseconds at full speed."""
 FRESH = Group(-1, (), (), {})
 """In place of a group: the tuple was not absorbed."""
@@ -121,14 +121,15 @@ class Absorbed:
     def load(self, number: int, content: tuple[Any, ...]) -> None:
         """Take up a group that was stored, unpickled."""
         identities, emitted, newest = content
-        self._add(Group(number, list(identities), [Emitted(*each) for each in emitted], newest), set(identities))
+        self.take(Group(number, list(identities), [Emitted(*each) for each in emitted], newest), set(identities))
 
     def add(self, group: Group) -> None:
         """Note that a group is stored, of those that `new_group` made last."""
-        self._add(group, self._different)
+        self.take(group, self._different)
 
-    def _add(self, group: Group, different: set[int]) -> None:
-        if len(self._generations[-1].identities) >= _GENERATION:
+    def take(self, group: Group, different: set[int]) -> None:
+        """Note a group, of these tuples."""
+        if len(self._generations[-1].identities) >= GENERATION:
             self._generations.append(_Generation())
         self._generations[-1].add(group, different)
         self._next = max(self._next, group.number + 1)

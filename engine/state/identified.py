@@ -35,18 +35,18 @@ class IdentifiedSpout(Around):
     def __init__(self, inner: Any, lineage: Lineage, slots: Slots) -> None:
         """`slots`: of its first task."""
         super().__init__(inner)
-        self._lineage, self._slots = lineage, slots
+        self.lineage, self._slots = lineage, slots
 
     def __reduce__(self) -> Any:
-        return IdentifiedSpout, (self._inner, self._lineage, self._slots)
+        return IdentifiedSpout, (self._inner, self.lineage, self._slots)
 
     def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: Any) -> None:
         who = f"{context.component_id}[{context.task_id}]"
-        self._store = TaskStore(None if context.state_root is None else context.state_dir, who)
-        self._settling = Settling(who, self._slots.of(context.task_index), self._store.floors(), self._put)
+        self.store = TaskStore(None if context.state_root is None else context.state_dir, who)
+        self._settling = Settling(who, self._slots.of(context.task_index), self.store.floors(), self._put)
         self._now_ns, self._store_at_ns, self._activity = context.now_ns, 0, ""
         self._put([], BUSY)
-        self._inner.open(conf, context, _SpoutOut(collector, self._lineage, self._settling, who))
+        self._inner.open(conf, context, _SpoutOut(collector, self.lineage, self._settling, who))
 
     def next_tuple(self) -> Any:
         if self._now_ns() >= self._store_at_ns:
@@ -78,7 +78,7 @@ class IdentifiedSpout(Around):
     def close(self) -> None:
         self._inner.close()
         self._note()
-        self._store.close()
+        self.store.close()
 
     @property
     def exhausted(self) -> bool:
@@ -96,24 +96,24 @@ class IdentifiedSpout(Around):
             self._put(risen, activity)
 
     def _put(self, floors: Iterable[StoredFloor], activity: str = BUSY) -> None:
-        self._store.begin()
-        self._store.put_floors(floors)
-        self._store.put_meta(ACTIVITY, activity)
-        self._store.end()
+        self.store.begin()
+        self.store.put_floors(floors)
+        self.store.put_meta(ACTIVITY, activity)
+        self.store.end()
         self._activity = activity
 
 
 def in_place_of(spout: Any, other: Any) -> Any:
     """Another spout, with around it what stands around the one in whose place it is."""
     if type(spout) is IdentifiedSpout:
-        return IdentifiedSpout(other, spout._lineage, spout._slots)
+        return IdentifiedSpout(other, spout.lineage, spout._slots)
     return other
 
 
 class _SpoutOut(Around):
     def __init__(self, collector: Any, lineage: Lineage, settling: Settling, who: str) -> None:
         super().__init__(collector)
-        self._lineage, self._bits, self._carried = lineage, lineage.path_bits, lineage.carried
+        self.lineage, self._bits, self._carried = lineage, lineage.path_bits, lineage.carried
         self._emitted, self._who = settling.emitted, who
 
     def _row(self, values: Any, message_id: Any, stream: str, task: int | None = None) -> Any:
@@ -124,7 +124,7 @@ class _SpoutOut(Around):
             return values
         values = checked_values(self._who, self._carried, values, stream, task)
         if message_id is None:
-            return *values, loose_identity(self._lineage)
+            return *values, loose_identity(self.lineage)
         return *values, self._emitted(message_id, values, stream) << self._bits
 
     def emit(
@@ -161,7 +161,7 @@ class _SpoutOut(Around):
             check_columns(self._who, self._carried, columns, stream, None)
         rows = len(columns[0]) if columns else 0
         if message_ids is None:
-            identities = [loose_identity(self._lineage) for _ in range(rows)] if carried else []
+            identities = [loose_identity(self.lineage) for _ in range(rows)] if carried else []
         else:
             bits, ids = self._bits, list(values_of(message_ids))
             texts = zip(*map(values_of, columns), strict=True) if carried else [()] * len(ids)
@@ -174,16 +174,16 @@ class IdentifiedBolt(Around):
 
     def __init__(self, inner: Any, lineage: Lineage) -> None:
         super().__init__(inner)
-        self._lineage = lineage
+        self.lineage = lineage
 
     def __reduce__(self) -> Any:
-        return IdentifiedBolt, (self._inner, self._lineage)
+        return IdentifiedBolt, (self._inner, self.lineage)
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext, *collector: Any) -> None:
         self._index = context.task_index
         inner = self._inner
         if collector:
-            self._out: Any = _AnchoredOut(collector[0], self._lineage, context)
+            self._out: Any = _AnchoredOut(collector[0], self.lineage, context)
             inner.prepare(conf, context, self._out)
             self.execute = self._anchored(inner.execute)
             return
@@ -194,7 +194,7 @@ class IdentifiedBolt(Around):
             self.execute = self._basic(inner.execute)
 
     def _basic(self, execute: Any) -> Any:
-        plain, lineage, out = PlainSources(), self._lineage, _BasicOut(self._lineage)
+        plain, lineage, out = PlainSources(), self.lineage, _BasicOut(self.lineage)
         multiplied, base_of, index = lineage.multiplied, lineage.base_of, self._index
         most = lineage.most * lineage.step
         firsts: dict[Any, int] = {}
@@ -222,7 +222,7 @@ class IdentifiedBolt(Around):
         return run
 
     def _batched(self, execute: Any) -> Any:
-        plain, lineage, out = PlainSources(), self._lineage, _BatchOut(self._lineage)
+        plain, lineage, out = PlainSources(), self.lineage, _BatchOut(self.lineage)
 
         def run(batch: ColumnBatch, collector: Any) -> Any:
             source = plain(batch._source)
@@ -236,7 +236,7 @@ class IdentifiedBolt(Around):
         return run
 
     def _anchored(self, execute: Any) -> Any:
-        plain, lineage, out = PlainSources(), self._lineage, self._out
+        plain, lineage, out = PlainSources(), self.lineage, self._out
 
         def run(tup: Tuple) -> Any:
             source = plain(tup._source)
@@ -331,7 +331,7 @@ class _AnchoredOut(Around):
 
     def __init__(self, collector: Any, lineage: Lineage, context: TopologyContext) -> None:
         super().__init__(collector)
-        self._lineage, self._carried, self._step = lineage, lineage.carried, lineage.step
+        self.lineage, self._carried, self._step = lineage, lineage.carried, lineage.step
         self.next: dict[int, tuple[int, int]] = {}
         """Of each tuple at hand, by its `id`: the identity of its next emit, and how many there were."""
         self._who = f"{context.component_id}[{context.task_id}]"
@@ -366,15 +366,15 @@ class _AnchoredOut(Around):
         several = [anchors] if isinstance(anchors, Tuple) else anchors
         known = [id(tup) for tup in several if id(tup) in self.next]
         if not known:
-            return (*values, loose_identity(self._lineage)), anchors
+            return (*values, loose_identity(self.lineage)), anchors
         identity, made = self.next[known[0]]
-        if made >= self._lineage.most:
-            raise self._lineage.too_many(made + 1)
+        if made >= self.lineage.most:
+            raise self.lineage.too_many(made + 1)
         self.next[known[0]] = identity + self._step, made + 1
         if len(known) > 1:
             # A replay may gather others: then it counts as another tuple.
             self._several.inc()
-            identity = origin_of((identity, *(self.next[one][0] for one in known[1:])), ()) << self._lineage.path_bits
+            identity = origin_of((identity, *(self.next[one][0] for one in known[1:])), ()) << self.lineage.path_bits
         return (*values, identity), anchors
 
 

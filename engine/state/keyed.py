@@ -26,9 +26,9 @@ from typing import Any
 
 from squall.engine.state.task_store import GONE, MISSING, TaskStore, check_key, is_key, pack_value, unpack_value
 
-_LOADED_AT_ONCE = 20_000
+LOADED_AT_ONCE = 20_000
 """A store with fewer keys is read when it is opened, which takes 20 ms."""
-_COMMITS_IN_LOG, _MOST_PENDING, _AT_ONCE = 256, 20_000, 200
+COMMITS_IN_LOG, MOST_PENDING, _AT_ONCE = 256, 20_000, 200
 """A changed key gets to its place after so many commits, sooner if more than so many keys wait: a log that is read in
 some 50 ms after a death."""
 _used = dict.get
@@ -48,7 +48,7 @@ class State(dict[Any, Any]):
         """Key -> its value as it is stored."""
         self.pending: dict[Any, int] = {}
         """Keys of the log that are not in their places -> the commit that changed them first."""
-        self._is_whole = store.count(_LOADED_AT_ONCE) < min(_LOADED_AT_ONCE, kept)
+        self._is_whole = store.count(LOADED_AT_ONCE) < min(LOADED_AT_ONCE, kept)
         """True if the cache has every key."""
         if self._is_whole:
             self._cache = dict(store.items())
@@ -191,7 +191,7 @@ class State(dict[Any, Any]):
     def to_place(self, changed: int) -> list[tuple[Any, Any]]:
         """Keys that are to be put in their places now, the longest in the log first, with their packed values; at most
         twice as many as were `changed`, and some, so that no commit takes long."""
-        due, excess = self.commits - _COMMITS_IN_LOG, len(self.pending) - _MOST_PENDING
+        due, excess = self.commits - COMMITS_IN_LOG, len(self.pending) - MOST_PENDING
         first = takewhile(lambda item: item[1][1] < due or item[0] < excess, enumerate(self.pending.items()))
         return [(key, self._cache[key]) for _, (key, _) in islice(first, 2 * changed + _AT_ONCE)]
 

@@ -62,7 +62,7 @@ class StoredFloor(NamedTuple):
 Store = Callable[[Iterable[StoredFloor]], None]
 
 
-class _Partition:
+class SpoutPartition:
     __slots__ = ("base", "begun", "broken", "buried", "first", "floor", "local", "newest", "numbers", "prefix")
 
     def __init__(self, stored: StoredFloor, slots: Slots) -> None:
@@ -88,18 +88,18 @@ class Settling:
     def __init__(self, who: str, slots: Slots, stored: Iterable[StoredFloor], store: Store) -> None:
         """`stored`: what earlier lives of the task have settled. `store`: called with what must be stored at once."""
         self._who, self._slots, self._store = who, slots, store
-        self._partitions = {each.prefix: _Partition(each, slots) for each in stored}
-        self._by_prefix: dict[tuple[Any, ...], _Partition] = {}
+        self.partitions = {each.prefix: SpoutPartition(each, slots) for each in stored}
+        self._by_prefix: dict[tuple[Any, ...], SpoutPartition] = {}
         self._open = 0
         self._others: dict[Any, str] = {}
         """The open messages whose ids are no positions -> their stream."""
 
-    def _partition(self, prefix: tuple[Any, ...], first: int) -> _Partition:
+    def _partition(self, prefix: tuple[Any, ...], first: int) -> SpoutPartition:
         text = repr(prefix)
-        found = self._partitions.get(text)
+        found = self.partitions.get(text)
         if found is None:
-            stored = StoredFloor(text, len(self._partitions), Floor(first=first))
-            found = self._partitions[text] = _Partition(stored, self._slots)
+            stored = StoredFloor(text, len(self.partitions), Floor(first=first))
+            found = self.partitions[text] = SpoutPartition(stored, self._slots)
             # Before a tuple of it leaves: later lives must know it by the same number.
             self._store([stored])
         if found.broken:
@@ -137,7 +137,7 @@ class Settling:
             "counts exactly once, allowed: an id of its own for each emit"
         )
 
-    def _out_of_order(self, its: _Partition, message_id: Any) -> ComponentError:
+    def _out_of_order(self, its: SpoutPartition, message_id: Any) -> ComponentError:
         # Stored, because a later life would take it for settled.
         its.broken = (
             f"{self._who} emitted message id {repr_of(message_id)} for the first time, or after its ack, and "
@@ -167,7 +167,7 @@ class Settling:
 
     def risen(self) -> Iterator[StoredFloor]:
         """The floors that have risen since the last call."""
-        for its in self._partitions.values():
+        for its in self.partitions.values():
             numbers = its.numbers
             done = [number for number, _ in takewhile(lambda item: item[1] is None, numbers.items())]
             for number in done:

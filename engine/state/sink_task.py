@@ -38,11 +38,11 @@ class SinkTask(StatefulTask):
         super().prepare(conf, context)
         self._by_batch = True
         self._rows: list[Row] = []
-        kept = self._store.meta(_OUTSIDE)
+        kept = self.store.meta(_OUTSIDE)
         self._outside: tuple[int, Any, list[Row]] | None = None if kept is None else pickle.loads(kept)
         """The last number, its position and rows, until they are known to be outside."""
         self._number = 0 if self._outside is None else self._outside[0]
-        self.inner.store_id = self._store.id
+        self.inner.store_id = self.store.id
 
     def execute_batch(self, batch: ColumnBatch, collector: Any) -> None:
         self._write_outside()
@@ -67,10 +67,10 @@ class SinkTask(StatefulTask):
         if rows:
             self._number += 1
             self._outside = self._number, self.inner.position(), rows
-            self._store.put_meta(_OUTSIDE, pickle.dumps(self._outside, 5))
+            self.store.put_meta(_OUTSIDE, pickle.dumps(self._outside, 5))
 
-    def _undo(self) -> None:
-        super()._undo()
+    def undo(self) -> None:
+        super().undo()
         self._rows = []
 
     def _committed(self) -> None:

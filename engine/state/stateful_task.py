@@ -38,7 +38,7 @@ from squall.engine.state.emits import check_columns, checked_values
 from squall.engine.state.floors import Floors
 from squall.engine.state.keyed import State
 from squall.engine.state.lineage import Lineage, PlainSources, Slots, loose_identity
-from squall.engine.state.stateful import StatefulBatchBolt, StatefulBolt
+from squall.engine.state.stateful import StatefulBatchBolt
 from squall.engine.state.task_store import GONE, TaskStore, why_not_pickled
 
 _SWEEPS_PER_LIFE, _SWEPT = 10, 1_000
@@ -68,10 +68,13 @@ class StatefulTask(BatchBolt):
         messages come from. `shape`: a number of the topology before it, which tells whether identities agree."""
         self.inner = inner
         self.outputs = inner.outputs
-        self._has_state = isinstance(inner, StatefulBolt | StatefulBatchBolt)
-        """True if the user's object sees the state."""
-        self._lineage, self._streams, self._read, self._spouts, self._shape = lineage, streams, read, spouts, shape
+        self.lineage, self._streams, self._read, self._spouts, self._shape = lineage, streams, read, spouts, shape
         self.component_config = inner.component_config
+
+    @property
+    def _has_state(self) -> bool:
+        """Return True if the user's object sees the state."""
+        return hasattr(self.inner, "state_ttl_secs")
 
     # ---- life ----
 
@@ -79,41 +82,41 @@ class StatefulTask(BatchBolt):
         inner, self._index = self.inner, context.task_index
         who = self._who = f"{context.component_id}[{context.task_id}]"
         directory = None if context.state_root is None else context.state_dir
-        self._store = TaskStore(directory, who, inner.durability == "full")
+        self.store = TaskStore(directory, who, inner.durability == "full")
         self._floors = Floors(context, self._spouts)
-        self._absorbed = Absorbed(self._lineage.path_bits, self._floors.all)
-        for number, packed in self._store.read("SELECT number, content FROM absorbed"):
-            self._absorbed.load(number, self._store.unpickled(packed))
+        self.absorbed = Absorbed(self.lineage.path_bits, self._floors.all)
+        for number, packed in self.store.read("SELECT number, content FROM absorbed"):
+            self.absorbed.load(number, self.store.unpickled(packed))
         try:
             self._check(context)
         except ClusterError:
-            self._store.close()
+            self.store.close()
             raise
-        self._state = State(self._store, inner.state_kept_keys if self._has_state else _KEPT_KEYS)
+        self.keyed = State(self.store, inner.state_kept_keys if self._has_state else _KEPT_KEYS)
         if self._has_state:
-            inner.state = self._state
-        self._now_ns, self._sweep_at_ns = context.now_ns, 0
+            inner.state = self.keyed
+        self.now_ns, self.sweep_at_ns = context.now_ns, 0
         self._plain = PlainSources()
-        self._out = _Out(self._lineage, self._streams, self._read)
+        self.out = HeldEmits(self.lineage, self._streams, self._read)
         self._by_batch = isinstance(inner, StatefulBatchBolt)
         inner.prepare(conf, context)
 
     def cleanup(self) -> None:
         self.inner.cleanup()
-        self._commit((), ())
+        self.commit((), ())
         self._floors.close()
-        self._store.close()
+        self.store.close()
 
     def _check(self, context: TopologyContext) -> None:
         """Refuse state that was made by another number of tasks, or whose identities mean others now."""
-        store, tasks, who = self._store, len(context.component_tasks(context.component_id)), context.component_id
+        store, tasks, who = self.store, len(context.component_tasks(context.component_id)), context.component_id
         made_by = store.meta("tasks")
         if made_by not in (None, tasks):
             raise ClusterError(
                 f"the state of {who} in {store.path} was made by {plural(made_by, 'task')}, and {who} has {tasks} now, "
                 f"to which other keys belong; allowed: tasks={made_by}, or to begin anew (--fresh)"
             )
-        absorbed = self._absorbed
+        absorbed = self.absorbed
         if store.meta("shape") not in (None, self._shape):
             self._floors.changed(context.now_ns())
             absorbed.forget(absorbed.forgettable())
@@ -131,20 +134,20 @@ class StatefulTask(BatchBolt):
     # ---- a batch ----
 
     def execute_batch(self, batch: ColumnBatch, collector: BatchCollector) -> None:
-        self._floors.changed(self._now_ns())
+        self._floors.changed(self.now_ns())
         source = self._plain(batch._source)
-        out = self._out
+        out = self.out
         if source is None:
             # A tick: what it leads to is not repeated.
-            out.begin(collector, [loose_identity(self._lineage) for _ in range(len(batch))], 1)
+            out.begin(collector, [loose_identity(self.lineage) for _ in range(len(batch))], 1)
             self._absorb(batch, batch._source, (), range(len(batch)))
             out.send()
             return
         *columns, identities = batch.columns
         self._identities = identities
         plain = ColumnBatch(Columns(tuple(columns), len(batch)), source)
-        out.begin(collector, identities, self._lineage.first(source, self._index))
-        known = self._absorbed.known(identities)
+        out.begin(collector, identities, self.lineage.first(source, self._index))
+        known = self.absorbed.known(identities)
         if known is None:
             self._absorb(plain, source, identities, range(len(batch)))
         else:
@@ -158,9 +161,9 @@ class StatefulTask(BatchBolt):
         """The group of a tuple that was in the batch twice, if it was absorbed; else it fails as the first one."""
         if known is not AGAIN:
             return known
-        group = self._absorbed.group_of(identity)
+        group = self.absorbed.group_of(identity)
         if group is FRESH:
-            self._out.refuse(row, "the same tuple failed in this batch")
+            self.out.refuse(row, "the same tuple failed in this batch")
         return group
 
     def _absorb(self, batch: ColumnBatch, source: Source, identities: Sequence[int], rows: Sequence[int]) -> None:
@@ -169,21 +172,21 @@ class StatefulTask(BatchBolt):
             while (refused := self._execute(batch, source, rows)) is not None:
                 # It may have changed the state: once more up to there, and then without it.
                 place, why = refused
-                self._undo()
+                self.undo()
                 if place and self._execute(batch, source, rows[:place]) is None:
-                    self._commit(identities, rows[:place])
+                    self.commit(identities, rows[:place])
                     rows = rows[place:]
                     place = 0
                 else:
-                    self._undo()
-                self._out.refuse(rows[place], why)
+                    self.undo()
+                self.out.refuse(rows[place], why)
                 rows = [*rows[:place], *rows[place + 1 :]]
-            failed = self._out.failed
-            self._commit(identities, [row for row in rows if row not in failed] if failed else rows)
+            failed = self.out.failed
+            self.commit(identities, [row for row in rows if row not in failed] if failed else rows)
         except BaseException:
-            self._undo()
+            self.undo()
             raise
-        if self._has_state and self.inner.state is not self._state:
+        if self._has_state and self.inner.state is not self.keyed:
             raise ComponentError(f"{self._who} set self.state to {repr_of(self.inner.state)}; allowed: to change it")
 
     def _execute(self, batch: ColumnBatch, source: Source, rows: Sequence[int]) -> tuple[int, str] | None:
@@ -193,14 +196,14 @@ class StatefulTask(BatchBolt):
         self._execute_batch(batch, rows)
         return None
 
-    def _undo(self) -> None:
+    def undo(self) -> None:
         """Take back what is not committed."""
-        self._store.undo()
-        self._state.roll_back()
-        self._out.drop()
+        self.store.undo()
+        self.keyed.roll_back()
+        self.out.drop()
 
     def _execute_batch(self, batch: ColumnBatch, rows: Sequence[int]) -> None:
-        out, inner = self._out, self.inner
+        out, inner = self.out, self.inner
         if len(rows) < len(batch):
             wanted = bytearray(len(batch))
             for row in rows:
@@ -211,7 +214,7 @@ class StatefulTask(BatchBolt):
 
     def _execute_rows(self, batch: ColumnBatch, source: Source, rows: Sequence[int]) -> tuple[int, str] | None:
         """Execute rows; return the place, and the reason, of one that raised FailedTuple."""
-        out, execute = self._out, self.inner.execute
+        out, execute = self.out, self.inner.execute
         values: Iterable[tuple[Any, ...]] = batch._rows
         if len(rows) < len(batch):
             values = map(batch.to_rows().__getitem__, rows)
@@ -226,18 +229,18 @@ class StatefulTask(BatchBolt):
             return rows.index(out.row), line_of_error(error)
         return None
 
-    def _commit(self, identities: Sequence[int], rows: Sequence[int]) -> None:
+    def commit(self, identities: Sequence[int], rows: Sequence[int]) -> None:
         """Commit the rows, what they changed and what they emitted."""
         same = len(rows) >= len(identities)
         its = identities if same else [identities[row] for row in rows]
-        group = self._absorbed.new_group(its, self._out.take(rows), same)
-        store, state = self._store, self._state
+        group = self.absorbed.new_group(its, self.out.take(rows), same)
+        store, state = self.store, self.keyed
         ttl_secs = self.inner.state_ttl_secs if self._has_state else None
         changes = state.changes(all_used=ttl_secs is not None)
         if not (its or changes or self._has_more()):
             state.roll_back()
             return
-        placed, forgettable = state.to_place(len(changes)), self._absorbed.forgettable()
+        placed, forgettable = state.to_place(len(changes)), self.absorbed.forgettable()
         content = self._packed(group) if its else b""
         store.begin()
         if ttl_secs is not None:
@@ -250,16 +253,16 @@ class StatefulTask(BatchBolt):
         if its:
             store.write("INSERT INTO absorbed VALUES (?, ?)", [(group.number, content)])
         if placed:
-            store.put(placed, None if ttl_secs is None else self._now_ns() // NS_PER_SEC)
+            store.put(placed, None if ttl_secs is None else self.now_ns() // NS_PER_SEC)
             store.cut_log(state.oldest_pending(placed))
         if forgettable:
             store.write("DELETE FROM absorbed WHERE number = ?", [(number,) for number in forgettable])
         self._write_more()
         store.end()
         state.committed(changes, placed)
-        self._absorbed.forget(forgettable)
+        self.absorbed.forget(forgettable)
         if its:
-            self._absorbed.add(group)
+            self.absorbed.add(group)
         self._committed()
 
     def _packed(self, group: Group) -> bytes:
@@ -289,20 +292,20 @@ class StatefulTask(BatchBolt):
 
     def _sweep(self, ttl_secs: float) -> list[Any]:
         """Remove some values that are too old, if it is time; return their keys."""
-        now_ns = self._now_ns()
-        if now_ns < self._sweep_at_ns:
+        now_ns = self.now_ns()
+        if now_ns < self.sweep_at_ns:
             return []
-        old = self._store.remove_older(int(now_ns / NS_PER_SEC - ttl_secs), _SWEPT)
+        old = self.store.remove_older(int(now_ns / NS_PER_SEC - ttl_secs), _SWEPT)
         if len(old) < _SWEPT:
-            self._sweep_at_ns = now_ns + round(ttl_secs * NS_PER_SEC / _SWEEPS_PER_LIFE)
+            self.sweep_at_ns = now_ns + round(ttl_secs * NS_PER_SEC / _SWEEPS_PER_LIFE)
         return old
 
 
-class _Out:
+class HeldEmits:
     """The collector of a bolt with state: keeps its emits until they are committed."""
 
     def __init__(self, lineage: Lineage, streams: Mapping[str, Stream], read: frozenset[str]) -> None:
-        self._lineage, self._streams, self._read = lineage, streams, read
+        self.lineage, self._streams, self._read = lineage, streams, read
         self._carried = lineage.carried
         self.failed: dict[int, str] = {}
         self._ready: list[Emitted] = []
@@ -312,7 +315,7 @@ class _Out:
     def begin(self, collector: BatchCollector, identities: Sequence[int], first: int) -> None:
         """Take up a batch."""
         self._collector = collector
-        self._children = Children(self._lineage, identities, first)
+        self._children = Children(self.lineage, identities, first)
         self.failed = {}
         self.given: Sequence[int] = ()
         """The rows of the batch that the bolt sees, if not all."""

@@ -21,7 +21,8 @@ import marshal
 import os
 import pickle
 import sqlite3
-from collections.abc import Iterable, Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -137,9 +138,10 @@ class TaskStore:
         self.path = ":memory:" if directory is None else os.path.join(directory, STORE_FILE)
         self.who = who
         self._db: Any = None
-        self._lock: int | None = None
+        self._unlock: Callable[[], object] = lambda: None
         if directory is not None:
-            self._lock = self._locked(directory)
+            # Also if nobody closes it: a task that is refused leaves nothing open.
+            self._unlock = weakref.finalize(self, os.close, self._locked(directory))
         try:
             self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=30)
             self._db.execute("PRAGMA journal_mode=WAL")
@@ -165,11 +167,9 @@ class TaskStore:
 
     def close(self) -> None:
         """Close the file. May be called again."""
-        db, lock, self._db, self._lock = self._db, self._lock, None, None
-        if db is not None:
-            db.close()
-        if lock is not None:
-            os.close(lock)
+        if self._db is not None:
+            self._db.close()
+        self._unlock()
 
     def _locked(self, directory: str) -> int:
         # Of the process, and not inherited: what a worker's code forks does not keep it.

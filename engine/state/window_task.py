@@ -75,21 +75,21 @@ class WindowTask(StatefulTask):
         """The result below which all are processed."""
         self._late = context.counter("late tuples")
         super().prepare(conf, context)
-        self._closed = self._is_closed = bool(self._store.meta(CLOSED))
+        self._closed = self._is_closed = bool(self.store.meta(CLOSED))
         """Whether nothing is left to emit, now and in the store."""
         self._by_batch, self._more = True, False
         self._results_out = _ResultsOut(self._who, self._streams, self)
         fold, merge = self.inner.fold, self.inner.merge
         fold_row = None if fold is None else lambda so_far, row: fold(so_far, self._inputs.tuple(row))
-        self._panes = Panes(self._windowing, self._state, fold_row, merge)
+        self._panes = Panes(self._windowing, self.keyed, fold_row, merge)
         self._read_time()
 
     def _read_time(self) -> None:
-        kept = self._state.get(_TIME, {})
-        self._event_time = EventTime(self._windowing.lag, self._windowing.idle, kept, self._now_ns())
+        kept = self.keyed.get(_TIME, {})
+        self._event_time = EventTime(self._windowing.lag, self._windowing.idle, kept, self.now_ns())
 
-    def _undo(self) -> None:
-        super()._undo()
+    def undo(self) -> None:
+        super().undo()
         self._results = []
         self._panes.load()
         self._read_time()
@@ -97,10 +97,10 @@ class WindowTask(StatefulTask):
     # ---- tuples and ticks ----
 
     def execute_batch(self, batch: ColumnBatch, collector: Any) -> None:
-        ends_ns, self.collector = self._now_ns() + _TURN_NS, collector
-        self._panes.retry(self._now_ns())
+        ends_ns, self.collector = self.now_ns() + _TURN_NS, collector
+        self._panes.retry(self.now_ns())
         super().execute_batch(batch, collector)
-        while batch.is_tick and self._more and self._now_ns() < ends_ns:
+        while batch.is_tick and self._more and self.now_ns() < ends_ns:
             super().execute_batch(batch, collector)
         if self._errors:
             self._tell_errors()
@@ -142,7 +142,7 @@ class WindowTask(StatefulTask):
 
     def _note_times(self, rows: Sequence[int], times: Sequence[int]) -> None:
         """Note how far the messages of each partition have come."""
-        shift, newest = self._lineage.path_bits, dict[int, tuple[int, int]]()
+        shift, newest = self.lineage.path_bits, dict[int, tuple[int, int]]()
         identities = self._identities
         for row in rows:
             message = identities[row] >> shift
@@ -150,8 +150,8 @@ class WindowTask(StatefulTask):
             number, time_ns = newest.get(partition, (0, -END))
             newest[partition] = max(number, message & (1 << NUMBER_BITS) - 1), max(time_ns, times[row])
         for partition, (number, time_ns) in newest.items():
-            self._event_time.saw(partition, number, time_ns, self._now_ns())
-        self._state[_TIME] = self._event_time.to_keep()
+            self._event_time.saw(partition, number, time_ns, self.now_ns())
+        self.keyed[_TIME] = self._event_time.to_keep()
 
     # ---- windows ----
 
@@ -163,9 +163,9 @@ class WindowTask(StatefulTask):
         if self._windowing.timestamp_field is None:
             return self._clock_ns()
         before = self._event_time.watermark
-        watermark = self._event_time.look(self._floors.all, sources, self._now_ns())
+        watermark = self._event_time.look(self._floors.all, sources, self.now_ns())
         if watermark > before:
-            self._state[_TIME] = self._event_time.to_keep()
+            self.keyed[_TIME] = self._event_time.to_keep()
         return watermark
 
     def _fire(self, until: int | None) -> bool:
@@ -181,7 +181,7 @@ class WindowTask(StatefulTask):
             except BaseException as error:
                 # The others are committed all the same.
                 del self._results[before:]
-                self._panes.put_off(due, self._now_ns())
+                self._panes.put_off(due, self.now_ns())
                 self._errors.append(error)
             else:
                 self._panes.done(due)
@@ -218,15 +218,15 @@ class WindowTask(StatefulTask):
 
     def _has_more(self) -> bool:
         if self._emitter_spout is not None:
-            for each in self._emitter_spout.look(self._now_ns()):
+            for each in self._emitter_spout.look(self.now_ns()):
                 self._emitted = max(self._emitted, each.floor.number)
         return bool(self._results) or self._closed != self._is_closed
 
     def _write_more(self) -> None:
-        self._store.write("INSERT INTO results (content) VALUES (?)", [(result,) for result in self._results])
-        self._store.write("DELETE FROM results WHERE number < ?", [(self._emitted,)])
+        self.store.write("INSERT INTO results (content) VALUES (?)", [(result,) for result in self._results])
+        self.store.write("DELETE FROM results WHERE number < ?", [(self._emitted,)])
         if self._closed != self._is_closed:
-            self._store.put_meta(CLOSED, self._closed)
+            self.store.put_meta(CLOSED, self._closed)
             self._is_closed = self._closed
         self._results = []
 

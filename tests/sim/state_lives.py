@@ -71,13 +71,12 @@ class _Dying:
 
     def _close(self) -> None:
         for opened in self.opened:
-            if hasattr(opened, "_db"):
-                opened.close()
+            opened.close()
 
     def _noting(self, init: Any) -> Any:
         def noting_init(made: Any, *arguments: Any) -> None:
-            self.opened.append(made)
             init(made, *arguments)
+            self.opened.append(made)
 
         return noting_init
 
@@ -129,7 +128,7 @@ def _step(cluster: SimulatedCluster, rng: random.Random, dying: _Dying) -> None:
 
 def _replace(cluster: SimulatedCluster, worker: int) -> None:
     for _, _, user in cluster.core(worker).users():
-        if (store := getattr(user, "_store", None)) is not None:
+        if (store := getattr(user, "store", None)) is not None:
             store.close()  # as the death of a process does; what is not committed is gone
     cluster.kill(worker)
     while cluster.workers[worker] is None:
@@ -157,7 +156,7 @@ class StateMutant:
 
 
 def _all_newest(its: settled.Settling) -> Iterator[settled.StoredFloor]:
-    for one in its._partitions.values():
+    for one in its.partitions.values():
         if one.newest >= one.floor:
             one.floor = one.newest + 1
             yield one.stored
@@ -168,7 +167,7 @@ def _all_alike(its: lineage.Lineage, firsts: Iterator[int], counts: Sequence[int
 
 
 def _load_nothing(its: Absorbed, number: int, content: Any) -> None:
-    its._add(Group(number, [], [], {}), set())
+    its.take(Group(number, [], [], {}), set())
 
 
 MUTANTS = [
@@ -177,5 +176,5 @@ MUTANTS = [
     StateMutant("forgetting only what is settled", (Absorbed, "_is_settled", lambda its, generation: True)),
     StateMutant("floors below what is open", (settled.Settling, "risen", _all_newest)),
     StateMutant("numbers of emits", (lineage.Lineage, "children_of", _all_alike)),
-    StateMutant("emits that are repeated", (stateful_task._Out, "repeat", lambda its, identities, known: None)),
+    StateMutant("emits that are repeated", (stateful_task.HeldEmits, "repeat", lambda its, identities, known: None)),
 ]

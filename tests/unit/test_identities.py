@@ -72,9 +72,9 @@ def run(topology: Topology, rng: random.Random) -> Counter[tuple[str, int]]:
     """Values and identities of all that is made of three messages and leads to state; `rng` chooses tasks where a
     grouping is free to."""
     around: dict[str, Any] = {name: spec.component for name, spec in topology.components.items()}
-    emitted = {"0": [(f"m{number}", number << around["0"]._lineage.path_bits) for number in (0, 1, (1 << 40) - 1)]}
+    emitted = {"0": [(f"m{number}", number << around["0"].lineage.path_bits) for number in (0, 1, (1 << 40) - 1)]}
     for spec in topology.components.values():
-        lineage = getattr(around[spec.id], "_lineage", None)
+        lineage = getattr(around[spec.id], "lineage", None)
         if spec.is_spout or lineage is None or not lineage.carried:
             continue
         emitted[spec.id] = []
@@ -304,7 +304,7 @@ class Memory:
 
 @given(BATCHES)
 def test_what_is_absorbed_is_known_until_it_is_settled(ops: list[Any]) -> None:
-    with mock.patch.object(absorbed, "_GENERATION", 4):
+    with mock.patch.object(absorbed, "GENERATION", 4):
         memory = Memory()
         for op, what, choice in ops:
             getattr(memory, op)(what, choice)

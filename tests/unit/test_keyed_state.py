@@ -24,6 +24,7 @@ from squall.engine.errors import ClusterError, ComponentError
 from squall.engine.state import keyed
 from squall.engine.state.absorbed import Absorbed
 from squall.engine.state.keyed import State
+from squall.engine.state.lineage import Lineage
 from squall.engine.state.reading import items_of
 from squall.engine.state.stateful_task import StatefulTask
 from squall.engine.state.task_store import STORE_FILE, TaskStore
@@ -42,27 +43,27 @@ class Kept:
 
     def __init__(self, directory: str | Path, kept: int = 100, ttl_secs: float | None = None) -> None:
         self.path, self.kept, self.secs = Path(directory), kept, 0
-        self.task = object.__new__(StatefulTask)
-        self.task.inner = SimpleNamespace(state_ttl_secs=ttl_secs)
-        self.task._now_ns = lambda: self.secs * NS_PER_SEC
-        self.task._out = SimpleNamespace(take=lambda rows: [], drop=lambda: None)  # type: ignore[assignment]
+        bolt = SimpleNamespace(outputs=(), component_config={}, state_ttl_secs=ttl_secs)
+        self.task = StatefulTask(bolt, Lineage("count", 0, {}), {}, frozenset(), {}, 0)
+        self.task.now_ns = lambda: self.secs * NS_PER_SEC
+        self.task.out = SimpleNamespace(take=lambda rows: [], drop=lambda: None)  # type: ignore[assignment]
         self.open()
 
     def open(self) -> None:
         task = self.task
-        task._store, task._absorbed, task._sweep_at_ns = TaskStore(str(self.path), "count[1]"), Absorbed(0, {}), 0
-        self.state = task._state = State(task._store, self.kept)
+        task.store, task.absorbed, task.sweep_at_ns = TaskStore(str(self.path), "count[1]"), Absorbed(0, {}), 0
+        self.state = task.keyed = State(task.store, self.kept)
 
     def close(self) -> None:
-        self.task._store.close()
+        self.task.store.close()
 
     def commit(self, times: int = 1, **changes: Any) -> None:
         for _ in range(times):
             self.state.update(changes)
             try:
-                self.task._commit((), ())
+                self.task.commit((), ())
             except BaseException:  # as in _absorb
-                self.task._undo()
+                self.task.undo()
                 raise
 
     def reopened(self) -> State:
@@ -75,7 +76,7 @@ class Kept:
 def opened(log: int = 256, **named: Any) -> Iterator[Kept]:
     """`log`: the commits that it holds."""
     with (
-        mock.patch.object(keyed, "_COMMITS_IN_LOG", log), tempfile.TemporaryDirectory() as directory,
+        mock.patch.object(keyed, "COMMITS_IN_LOG", log), tempfile.TemporaryDirectory() as directory,
         contextlib.closing(Kept(directory, **named)) as its,
     ):
         yield its
@@ -93,7 +94,7 @@ class StateIsADict(RuleBasedStateMachine):
     )
     def begin(self, kept: int, log: int, pending: int, loaded: int, at_once: int) -> None:
         self.open = contextlib.ExitStack()
-        patched = mock.patch.multiple(keyed, _MOST_PENDING=pending, _LOADED_AT_ONCE=loaded, _AT_ONCE=at_once)
+        patched = mock.patch.multiple(keyed, MOST_PENDING=pending, LOADED_AT_ONCE=loaded, _AT_ONCE=at_once)
         self.open.enter_context(patched)
         self.its = self.open.enter_context(opened(log, kept=kept))
         self.model: dict[Any, Any] = {}

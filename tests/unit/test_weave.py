@@ -204,11 +204,6 @@ def test_a_wrong_emit_is_told_by_the_fields_that_were_declared(made: Any, named:
 # ---- whose state it is ----
 
 
-without_lock = mock.patch.object(TaskStore, "_locked", mock.Mock(return_value=None))
-"""Its descriptor stays open in a process that is refused, or finds damage: a worker ends of it."""
-
-
-@without_lock
 def test_state_is_taken_over_by_the_same_topology_or_when_all_is_settled(tmp_path: Path) -> None:
     def between(builder: TopologyBuilder) -> None:
         builder.set_bolt("x", Split()).global_grouping("lines")
@@ -220,7 +215,7 @@ def test_state_is_taken_over_by_the_same_topology_or_when_all_is_settled(tmp_pat
     with pytest.raises(TaskCrashed, match=r"the state of count in .* was made by 2 tasks, and count has 3 now"):
         state_after(topology(tasks=3), root)
     with SimulatedCluster(topology(), state_root=other) as cluster:
-        cluster.run_until(lambda: any(len(cluster.user("count", at)._absorbed) for at in (0, 1)))
+        cluster.run_until(lambda: any(len(cluster.user("count", at).absorbed) for at in (0, 1)))
         os.rename(Path(other, "lines-0"), Path(other, "gone"))
     with pytest.raises(TaskCrashed, match=r"has absorbed \d+ tuples? that .* under way, and the topology before it"):
         state_after(topology(more=between), other)
@@ -247,7 +242,7 @@ def stored() -> bytes:
 @given(st.integers(0, 999), st.sampled_from(["anywhere", "in a pickle", "cut"]), st.binary(min_size=1, max_size=200))
 def test_a_damaged_file_is_told_with_its_name_or_does_no_harm(place: int, how: str, damage: bytes) -> None:
     content = stored()
-    with without_lock, tempfile.TemporaryDirectory() as root:
+    with tempfile.TemporaryDirectory() as root:
         path = Path(root, "count-0", STORE_FILE)
         path.parent.mkdir()
         pickles = [match.start() for match in re.finditer(b"\x80\x05", content)]

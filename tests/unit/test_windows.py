@@ -104,8 +104,8 @@ def joined(join: JoinBolt) -> Any:
     return builder.build()
 
 
-def stream() -> Any:
-    return StreamBuilder().source("events", spout("k", "at", "n")(no_events))
+def stream(events: Callable[[], list[Any]] = no_events) -> Any:
+    return StreamBuilder().source("events", spout("k", "at", "n")(events))
 
 
 @pytest.mark.parametrize(("wrong", "why"), [
@@ -141,8 +141,7 @@ def test_wrong_use_is_told_where_it_is_written(wrong: Callable[[], Any], why: st
 
 
 def test_operators_make_an_ordinary_topology() -> None:
-    events = stream()
-    events._origin.function = lambda: [(f"k{n % 2}", float(n), n) for n in range(6)]
+    events = stream(lambda: [(f"k{n % 2}", float(n), n) for n in range(6)])
     low, high = events.branch(lambda tup: tup["n"] < 2, lambda tup: True)
     tens = low.map(lambda tup: ("low", tup["n"] * 10), "group", "ten").key_by("group")
     tens.reduce(max, "ten", name="most").to(lambda tup: None)
