@@ -53,7 +53,7 @@ def test_a_job_of_a_topology_that_was_replaced_says_so(cluster: LocalCluster) ->
     cluster.client.kill_topology("endless")
     cluster.client.await_removed(former.id, 20.0)
     with pytest.raises(ClusterError, match=f"topology {former.id} is gone"):
-        former.state()
+        former.topology_state()
     cluster.submit("endless", endless(), Config(workers=1), fresh=True).wait_until_ready(timeout=60)
     with pytest.raises(ClusterError, match="is gone; 'endless' is now the name of another one"):
-        former.state()
+        former.topology_state()
