@@ -187,11 +187,6 @@ class Absorbed:
         settled = [each for each in self._generations if each.groups and self._is_settled(each)]
         return [group.number for each in settled for group in each.groups]
 
-    @property
-    def newest(self) -> list[tuple[Partition, int]]:
-        """The newest message of each partition among the tuples that were looked at last."""
-        return [(partition, newest) for partition, _, newest in self._spans]
-
     def _is_settled(self, generation: _Generation) -> bool:
         floors = self._floors
         for partition, newest in generation.newest.items():

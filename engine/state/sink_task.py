@@ -41,6 +41,8 @@ class SinkTask(StatefulTask):
         kept = self.store.meta(_OUTSIDE)
         self._outside: tuple[int, Any, list[Row]] | None = None if kept is None else pickle.loads(kept)
         """The last number, its position and rows, until they are known to be outside."""
+        self._prepared: tuple[int, Any, list[Row]] | None = None
+        """The same of a commit that is being made: it may fail."""
         self._number = 0 if self._outside is None else self._outside[0]
         self.inner.store_id = self.store.id
 
@@ -65,13 +67,14 @@ class SinkTask(StatefulTask):
     def _write_more(self) -> None:
         rows, self._rows = self._rows, []
         if rows:
-            self._number += 1
-            self._outside = self._number, self.inner.position(), rows
-            self.store.put_meta(_OUTSIDE, pickle.dumps(self._outside, 5))
+            self._prepared = self._number + 1, self.inner.position(), rows
+            self.store.put_meta(_OUTSIDE, pickle.dumps(self._prepared, 5))
 
     def undo(self) -> None:
         super().undo()
-        self._rows = []
+        self._rows, self._prepared = [], None
 
     def _committed(self) -> None:
+        if self._prepared is not None:
+            self._number, self._outside, self._prepared = self._prepared[0], self._prepared, None
         self._write_outside()

@@ -288,7 +288,7 @@ class TaskStore:
     def items(self) -> Iterator[tuple[Any, Any]]:
         """All keys in the table, and their packed values."""
         rows = self.read("SELECT key, value FROM state")
-        return ((unpack_key(key) if type(key) is bytes else key, value) for key, value in rows)
+        return ((unpack_key(key), value) for key, value in rows)
 
     def count(self, most: int = -1) -> int:
         """The number of keys, or `most` if there are more."""

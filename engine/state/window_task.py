@@ -227,8 +227,9 @@ class WindowTask(StatefulTask):
         self.store.write("DELETE FROM results WHERE number < ?", [(self._emitted,)])
         if self._closed != self._is_closed:
             self.store.put_meta(CLOSED, self._closed)
-            self._is_closed = self._closed
-        self._results = []
+
+    def _committed(self) -> None:
+        self._results, self._is_closed = [], self._closed
 
 
 class _ResultsOut:

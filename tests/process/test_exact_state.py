@@ -62,7 +62,7 @@ def run_with_kills(topology: Topology, messages: int, seed: int) -> Iterator[Job
             wait_for(f"{enough} acks", lambda enough=enough: job.stats().acked >= enough)
             wait_for("a worker to kill", lambda: killed(cluster, f"node-1:{6700 + rng.randrange(2)}"))
         report = job.wait_until_drained(timeout=100)
-        assert report.restarts
+        assert len(report.restarts) == KILLS
         assert report.dead_letters == 0
         yield job
 
