@@ -36,17 +36,27 @@ class IdentifiedSpout(Around):
         """`slots`: of its first task."""
         super().__init__(inner)
         self.lineage, self._slots = lineage, slots
+        self.kept: Settling | None = None
+        """For runners that keep a spout as a whole, open messages and all, before `open`: the `settling` of its last
+        life, or a new one. Then nothing is stored here."""
 
     def __reduce__(self) -> Any:
         return IdentifiedSpout, (self._inner, self.lineage, self._slots)
 
     def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: Any) -> None:
         who = f"{context.component_id}[{context.task_id}]"
-        self.store = TaskStore(None if context.state_root is None else context.state_dir, who)
-        self._settling = Settling(who, self._slots.of(context.task_index), self.store.floors(), self._put)
+        self.store = TaskStore(None if context.state_root is None or self.kept else context.state_dir, who)
+        self.settling = self.kept or self.new_settling(context, self.store.floors())
+        """What became of its messages."""
+        self.settling.store = self._put
         self._now_ns, self._store_at_ns, self._activity = context.now_ns, 0, ""
         self._put([], BUSY)
-        self._inner.open(conf, context, _SpoutOut(collector, self.lineage, self._settling, who))
+        self._inner.open(conf, context, _SpoutOut(collector, self.lineage, self.settling, who))
+
+    def new_settling(self, context: TopologyContext, stored: Iterable[StoredFloor] = ()) -> Settling:
+        """Return one for `kept`, of the first life of a task."""
+        who = f"{context.component_id}[{context.task_id}]"
+        return Settling(who, self._slots.of(context.task_index), stored)
 
     def next_tuple(self) -> Any:
         if self._now_ns() >= self._store_at_ns:
@@ -59,20 +69,20 @@ class IdentifiedSpout(Around):
         return self._inner.next_batch(rows)
 
     def ack(self, message_id: Any) -> None:
-        self._settling.answered(message_id)
+        self.settling.answered(message_id)
         self._inner.ack(message_id)
         if self._now_ns() >= self._store_at_ns:
             self._note()
 
     def ack_batch(self, message_ids: list[Any]) -> None:
         for message_id in message_ids:
-            self._settling.answered(message_id)
+            self.settling.answered(message_id)
         self._inner.ack_batch(message_ids)
         if self._now_ns() >= self._store_at_ns:
             self._note()
 
     def on_dead_letter(self, message_id: Any, failure: Failure) -> None:
-        self._settling.answered(message_id, buried=True)
+        self.settling.answered(message_id, buried=True)
         self._inner.on_dead_letter(message_id, failure)
 
     def close(self) -> None:
@@ -83,15 +93,15 @@ class IdentifiedSpout(Around):
     @property
     def exhausted(self) -> bool:
         done: bool = self._inner.exhausted
-        if done and self._activity != ENDED and not self._settling.has_open:
+        if done and self._activity != ENDED and not self.settling.has_open:
             self._note()
         return done
 
     def _note(self) -> None:
         """Store what is settled, and whether everything is."""
         self._store_at_ns = self._now_ns() + LOOK_NS
-        activity = BUSY if self._settling.has_open else ENDED if self._inner.exhausted else QUIET
-        risen = list(self._settling.risen())
+        activity = BUSY if self.settling.has_open else ENDED if self._inner.exhausted else QUIET
+        risen = list(self.settling.risen())
         if risen or activity != self._activity:
             self._put(risen, activity)
 

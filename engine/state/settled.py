@@ -85,9 +85,12 @@ class SpoutPartition:
 class Settling:
     """Follows the messages of one spout task from their emits to their acks."""
 
-    def __init__(self, who: str, slots: Slots, stored: Iterable[StoredFloor], store: Store) -> None:
-        """`stored`: what earlier lives of the task have settled. `store`: called with what must be stored at once."""
-        self._who, self._slots, self._store = who, slots, store
+    store: Store
+    """Called with what must be stored at once. Set before a message is emitted."""
+
+    def __init__(self, who: str, slots: Slots, stored: Iterable[StoredFloor]) -> None:
+        """`stored`: what earlier lives of the task have settled."""
+        self._who, self._slots = who, slots
         self.partitions = {each.prefix: SpoutPartition(each, slots) for each in stored}
         self._by_prefix: dict[tuple[Any, ...], SpoutPartition] = {}
         self._open = 0
@@ -101,7 +104,7 @@ class Settling:
             stored = StoredFloor(text, len(self.partitions), Floor(first=first))
             found = self.partitions[text] = SpoutPartition(stored, self._slots)
             # Before a tuple of it leaves: later lives must know it by the same number.
-            self._store([stored])
+            self.store([stored])
         if found.broken:
             raise ComponentError(found.broken)
         self._by_prefix[prefix] = found
@@ -144,7 +147,7 @@ class Settling:
             f"{max(its.newest, its.first)} before; ids that end with a whole number are positions, which ascend before "
             "state that counts exactly once; allowed: ascending numbers, or ids that are text"
         )
-        self._store([its.stored])
+        self.store([its.stored])
         return ComponentError(its.broken)
 
     def answered(self, message_id: Any, buried: bool = False) -> None:
@@ -159,6 +162,9 @@ class Settling:
             self._open -= 1
             if buried:
                 its.buried.add(number)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "store"}
 
     @property
     def has_open(self) -> bool:

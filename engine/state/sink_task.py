@@ -5,6 +5,7 @@
     batch ─► fresh tuples ─► commit in the store: identities, number, rows ─► sink.commit(number, rows) ─► ack
 
 Guarantees: rows that are in the store are written outside before any tuple is acked, in this life or the next one.
+If `writes_late`, it is always the next one: for runners that keep the store with a batch, which may be lost as a whole.
 
 Thread: the worker's loop.
 """
@@ -33,6 +34,7 @@ class SinkTask(StatefulTask):
     ) -> None:
         super().__init__(inner, lineage, {}, frozenset(), spouts, shape)
         self._inputs = Inputs(inputs)
+        self.writes_late = False
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         super().prepare(conf, context)
@@ -45,9 +47,17 @@ class SinkTask(StatefulTask):
         """The same of a commit that is being made: it may fail."""
         self._number = 0 if self._outside is None else self._outside[0]
         self.inner.store_id = self.store.id
+        if self.writes_late:
+            self._write_outside()
+
+    @property
+    def has_unwritten(self) -> bool:
+        """Return True if rows are in the store only."""
+        return self._outside is not None
 
     def execute_batch(self, batch: ColumnBatch, collector: Any) -> None:
-        self._write_outside()
+        if not self.writes_late:
+            self._write_outside()
         super().execute_batch(batch, collector)
 
     def _write_outside(self) -> None:
@@ -67,7 +77,11 @@ class SinkTask(StatefulTask):
     def _write_more(self) -> None:
         rows, self._rows = self._rows, []
         if rows:
-            self._prepared = self._number + 1, self.inner.position(), rows
+            if self._outside is not None:
+                number, position, before = self._outside
+                self._prepared = number, position, before + rows
+            else:
+                self._prepared = self._number + 1, self.inner.position(), rows
             self.store.put_meta(_OUTSIDE, pickle.dumps(self._prepared, 5))
 
     def undo(self) -> None:
@@ -77,4 +91,5 @@ class SinkTask(StatefulTask):
     def _committed(self) -> None:
         if self._prepared is not None:
             self._number, self._outside, self._prepared = self._prepared[0], self._prepared, None
-        self._write_outside()
+        if not self.writes_late:
+            self._write_outside()

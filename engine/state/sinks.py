@@ -64,7 +64,7 @@ class FileSink(ExactSink):
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         self._path.mkdir(parents=True, exist_ok=True)
         path = self._path / f"part-{context.task_index:05d}.jsonl"
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def position(self) -> int:
         return os.fstat(self._fd).st_size
@@ -74,7 +74,9 @@ class FileSink(ExactSink):
         lines = (json.dumps(dict(zip(tup.fields, tup.values, strict=True)), default=str) for tup in rows)
         data = "".join(f"{line}\n" for line in lines).encode()
         while data:
-            data = data[os.write(self._fd, data) :]
+            # In place: an earlier life that is not dead yet may be writing the same.
+            position += (written := os.pwrite(self._fd, data, position))
+            data = data[written:]
 
     def cleanup(self) -> None:
         os.close(self._fd)

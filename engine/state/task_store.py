@@ -190,6 +190,10 @@ class TaskStore:
             remedy = "; it is damaged: put back a copy, or begin anew with --fresh (what is acked does not come again)"
         return ClusterError(f"{self.path}, the state of {self.who}, cannot be {doing}: {message_of(error)}{remedy}")
 
+    def serialized(self) -> bytes:
+        """The file as it would be if it were closed now."""
+        return bytes(self._db.serialize())
+
     # ---- written together ----
 
     def begin(self) -> None:

@@ -95,6 +95,7 @@ def next_turn(control: Control, clock_ns: int, active: bool, most_rows: int | No
     return HostTurn(
         control.number + 1, clock_ns, quota, active, closing=control.number >= 0 and (control.dry or not active),
         undone=control.undone,
+        settled={task: its for report in control.reports.values() for task, its in report.settled.items()},
     )
 
 

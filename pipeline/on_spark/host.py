@@ -17,7 +17,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -42,12 +42,14 @@ from squall.engine.report.account import ABANDONED, ACCOUNT_COLUMNS
 from squall.engine.report.failure_log import FailureLog, Failures
 from squall.engine.report.metrics import TASK_COUNTERS
 from squall.engine.report.run_report import TaskReading
+from squall.engine.state.identified import IdentifiedSpout
 from squall.engine.tracking.acker import Acker
 from squall.engine.tracking.fate import Fate
 from squall.engine.tracking.open_messages import OpenMessages
 from squall.engine.tracking.peers import Peers
 from squall.pipeline.on_spark.layout import Layout
-from squall.pipeline.on_spark.lives import Life, life_of
+from squall.pipeline.on_spark.lives import Life, Settled
+from squall.pipeline.on_spark.woven_lives import life_of, users_of
 
 #: Tuples that a worker collects for others before they leave as rows.
 FLUSH_TUPLES = 8_192
@@ -71,6 +73,8 @@ class HostTurn:
     """True if tasks are closed if their spouts are exhausted, or not active."""
     undone: bool = False
     """True if the batch before was undone: bolts are as before it, and its messages fail."""
+    settled: Settled = field(default_factory=dict)
+    """What is settled of the spouts, if there are bolts with state."""
 
 
 @dataclass
@@ -126,6 +130,8 @@ class WorkerReport:
     emitted: int
     """In this batch."""
     left_out: tuple[str, ...] = ()
+    settled: Settled = field(default_factory=dict)
+    """Of this worker, if it is a spout before state."""
 
 
 @dataclass
@@ -220,7 +226,7 @@ class Host:
             self._failures.load(state.failures)
         self.errors: list[tuple[str, int, str]] = []
         self.letters: list[tuple[str, int, str, Any, Any, Failure]] = []
-        self.life: Life = life_of(self._spec.component, around.run_id)
+        self.life: Life = life_of(self._spec.component, around.run_id, turn.settled)
         self._pending: OneByOne | None = None
         self._fate, self._acker, self._trees = self._load_tracking()
         self.outbox: Watched = Watched()
@@ -271,7 +277,7 @@ class Host:
     def _copy(self, spec: ComponentSpec) -> Any:
         user = pickle.loads(cloudpickle.dumps(spec.component))
         stored = None if self._state is None else self._state.life
-        self.life.attach(user, stored)
+        self.life.attach(user if type(user) is IdentifiedSpout else users_of(user), stored)
         return user
 
     def _allocate(self, component: str, task: int, kind: str, name: str, size: int) -> memoryview:
@@ -482,7 +488,7 @@ class Host:
                 (one.component, one.task, one.kind, one.name, bytes(one.memory)) for one in self._metrics.readings()
             ],
             close_errors=close_errors, said=said, emitted=self._emits() - self._emitted_before,
-            left_out=self.life.left_out,
+            left_out=self.life.left_out, settled=self.life.settled(),
         )
 
     # ---- what the core tells ----

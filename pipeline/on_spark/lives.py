@@ -21,6 +21,7 @@ from squall.engine.api.replaying import Record, ReplayingSpout
 from squall.engine.api.user_metrics import GAUGE
 from squall.engine.errors import ClusterError
 from squall.engine.foreign.stable_hash import stable_hash
+from squall.engine.state.settled import StoredFloor
 from squall.pipeline.feed.feed_spout import FeedSpout
 from squall.pipeline.feed.shares import Claim
 from squall.pipeline.on_spark.snapshot import (
@@ -36,6 +37,8 @@ from squall.pipeline.on_spark.snapshot import (
 )
 
 COLLECTOR_METHODS = ("emit", "emit_direct", "ack", "fail")
+Settled = Mapping[tuple[str, str], tuple[StoredFloor, ...]]
+"""What is settled, by the spout and the index of its task, as text."""
 
 
 class Life:
@@ -103,6 +106,15 @@ class Life:
 
     def end(self) -> None:
         """The life is over, in order or not."""
+
+    @property
+    def has_more(self) -> bool:
+        """True if another batch must follow, whatever comes."""
+        return False
+
+    def settled(self) -> Settled:
+        """What is settled of a spout before state."""
+        return {}
 
     @property
     def ends_with_batch(self) -> bool:

@@ -19,6 +19,7 @@ from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodT
 from typing import Any
 
 from squall.engine.api.async_component import AsyncBolt, AsyncSpout
+from squall.engine.api.component import Bolt
 from squall.engine.api.config import Config
 from squall.engine.api.replaying import ReplayingSpout
 from squall.engine.api.topology import (
@@ -35,10 +36,13 @@ from squall.engine.api.topology import (
     Subscription,
     Topology,
 )
+from squall.engine.state.results import ResultsSpout
 from squall.engine.state.stateful_task import StatefulTask
+from squall.engine.state.window_task import WindowTask
 from squall.pipeline.feed.feed_spout import FeedSpout
 from squall.pipeline.on_spark.lives import is_overridden
 from squall.pipeline.on_spark.snapshot import is_library
+from squall.pipeline.on_spark.woven_lives import users_of
 from squall.pipeline.sink.parquet_sink import ParquetSink
 from squall.pipeline.tail.tail_spout import TailSpout
 
@@ -126,13 +130,15 @@ def loops(topology: Topology) -> set[tuple[str, str]]:
 
 
 def _spout(spec: ComponentSpec) -> PlanFinding:
-    spout: Any = spec.component
+    spout: Any = users_of(spec.component)
     why, to_do = [], ""
     is_feed = isinstance(spout, FeedSpout) and not is_overridden(spout, FeedSpout)
     is_read_again = isinstance(spout, ReplayingSpout) and not is_overridden(spout, ReplayingSpout)
     if isinstance(spout, AsyncSpout) or spout.blocking:
         why = ["an AsyncSpout emits when it likes, and one with blocking = True waits: a batch could not end"]
         to_do = "derive it from ReplayingSpout, whose read() may yield None"
+    elif isinstance(spout, ResultsSpout):
+        why, to_do = ["the results of windows lie in a store on one machine"], "leave windows out"
     elif isinstance(spout, TailSpout):
         why = ["a TailSpout never ends, and its file may be rotated away before a batch is read again"]
         to_do = "give a list of the files to FeedSpout"
@@ -155,12 +161,20 @@ def _spout(spec: ComponentSpec) -> PlanFinding:
 
 
 def _bolt(spec: ComponentSpec, config: Config) -> PlanFinding:
-    bolt: Any = spec.component
-    if isinstance(bolt, StatefulTask):
+    bolt: Any = users_of(spec.component)
+    how = "its attributes are stored with every batch, for each task; what cannot be pickled, prepare makes again"
+    if isinstance(bolt, WindowTask):
         return PlanFinding(
-            "bolt", spec.id, REFUSED, "not at all", "its state is a store on one machine, behind spouts that run on",
+            "bolt", spec.id, REFUSED, "not at all", "its windows lie in a store on one machine",
             "run it on Squall's own engine",
         )
+    if bolt is not spec.component and isinstance(bolt, Bolt) and not isinstance(bolt, AsyncBolt):
+        return PlanFinding(
+            "bolt", spec.id, REFUSED, "not at all", "before state, what it holds and acks later would count twice",
+            "derive it from BasicBolt or BatchBolt, or run it on Squall's own engine",
+        )
+    if isinstance(bolt, StatefulTask):
+        how, bolt = "its state is stored with every batch; prepare makes its attributes again for each", bolt.inner
     why = []
     if spec.config.get("tick_tuple_freq_secs", config.tick_tuple_freq_secs) is not None:
         why.append("a tick comes at the end of a batch, once it is due, and not in between")
@@ -171,7 +185,6 @@ def _bolt(spec: ComponentSpec, config: Config) -> PlanFinding:
     if bolt.blocking and config.execute_timeout_of(spec.config) is not None:
         why.append("execute_timeout_secs is not watched")
     why += _code_differs(bolt)
-    how = "its attributes are stored with every batch, for each task; what cannot be pickled, prepare makes again"
     return PlanFinding("bolt", spec.id, APPROX if why else EXACT, how, "; ".join(why))
 
 

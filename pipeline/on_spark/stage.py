@@ -192,7 +192,7 @@ class StageRun:
             yield from self._rows(host.tick())
         yield from self._rows(host.end())
         feeders = set(self._layout.feeders(self._worker))
-        closes = self._turn.closing and not host.raised and (
+        closes = self._turn.closing and not (host.raised or host.life.has_more) and (
             host.may_close if self._is_spout else feeders <= self._closed
         )
         state = host.state()

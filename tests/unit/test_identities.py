@@ -151,7 +151,8 @@ class Spout:
     def die(self, prefix: Any, back: int) -> None:
         """Begin a life; it reads from some way before the first message that is not settled."""
         self.begun = {one: self.floor(one).floor.number for one in PREFIXES}
-        self.settling = Settling("lines[1]", Slots(2, 5), list(self.floors.values()), self.store)
+        self.settling = Settling("lines[1]", Slots(2, 5), list(self.floors.values()))
+        self.settling.store = self.store
         self.at = {
             one: max(first, sum(number < self.begun[one] for number in POSITIONS) - back % 4 * (one == prefix))
             for one, first in self.firsts.items()
@@ -218,7 +219,8 @@ def test_floors_pass_only_what_is_acked_or_buried(ops: list[tuple[str, Any, int]
 
 
 def test_ids_that_are_no_positions_are_open_until_their_answer_and_on_one_stream() -> None:
-    settling = Settling("lines[1]", Slots(0, 1), [], lambda rows: None)
+    settling = Settling("lines[1]", Slots(0, 1), [])
+    settling.store = lambda rows: None
     ids: list[Any] = ["a", b"a", None, True, -1, 1 << NUMBER_BITS, ("a", "b"), (), 1.5, ["list"]]
     identities = [settling.emitted(message_id, ("value",), "one") for message_id in ids]
     assert not any(is_ordered(identity >> NUMBER_BITS) for identity in identities)

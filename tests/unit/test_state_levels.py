@@ -1,0 +1,146 @@
+"""Bolts with state as Spark runs them, batch by batch, without Spark: lost and undone batches count nothing twice."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from squall import (
+    BasicBolt,
+    BasicCollector,
+    ColumnBatch,
+    FailedTuple,
+    FeedSpout,
+    FileSink,
+    ReplayingSpout,
+    Spout,
+    StatefulBatchBolt,
+    StatefulBolt,
+    Topology,
+    TopologyBuilder,
+    Tuple,
+)
+from squall.pipeline.on_spark.batch_control import next_turn
+from tests.unit.levels import Levels
+
+LINES = [f"w{number % 7} w{number % 3} w{number % 11}" for number in range(200)]
+WORDS = Counter(" ".join(LINES).split())
+
+
+CHANCE = Random(5)
+"""Not an attribute: it would be undone with a batch."""
+
+
+class Lines(ReplayingSpout):
+    outputs = ("text",)
+
+    def read(self) -> Iterator[tuple[Any, Any]]:
+        for number, line in enumerate(LINES):
+            yield number, (line,)
+
+
+class TextIds(Lines):
+    def read(self) -> Iterator[tuple[Any, Any]]:
+        return ((f"line {number}", values) for number, values in super().read())
+
+
+class Split(BasicBolt):
+    """Raises for some lines in their first attempts."""
+
+    outputs = ("word",)
+
+    def __init__(self, chance: float, error: type[Exception]) -> None:
+        self.chance, self.error = chance, error
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        for word in tup["text"].split():
+            if CHANCE.random() < self.chance:
+                raise self.error("not yet")
+            collector.emit((word,))
+
+
+class Count(StatefulBolt):
+    """Fails some words after it has counted them."""
+
+    outputs = ("word", "count")
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        count = self.state[tup["word"]] = self.state.get(tup["word"], 0) + 1
+        if CHANCE.random() < 0.05:
+            raise FailedTuple("not yet")
+        collector.emit((tup["word"], count))
+
+
+class CountBatches(StatefulBatchBolt):
+    outputs = ("word", "count")
+
+    def execute_batch(self, batch: ColumnBatch, collector: Any) -> None:
+        counts = []
+        for word in batch["word"]:
+            self.state[word] = self.state.get(word, 0) + 1
+            counts.append(self.state[word])
+        collector.emit_batch((batch["word"], counts))
+
+
+def counting(spout: Spout, split: Split, count: Any, out: Path) -> Topology:
+    builder = TopologyBuilder()
+    builder.set_spout("lines", spout, parallelism=2 if isinstance(spout, FeedSpout) else 1)
+    builder.set_bolt("split", split, parallelism=2).shuffle_grouping("lines")
+    builder.set_bolt("count", count, parallelism=2).fields_grouping("split", "word")
+    builder.set_bolt("sink", FileSink(out), parallelism=2).fields_grouping("count", "word")
+    return builder.build()
+
+
+def run_with_losses(levels: Levels, chance: float) -> None:
+    """Run, and lose some batches after they have run, as when a driver dies before it has stored what they did."""
+    random = Random(7)
+    for _ in range(200):
+        before = levels.control, dict(levels.stored)
+        levels.batch()
+        if random.random() < chance:
+            levels.control, levels.stored = before
+        elif levels.control.closed:
+            return
+    raise AssertionError(f"not done after batch {levels.control.number}")
+
+
+def rows(out: Path) -> list[tuple[str, int]]:
+    lines = [line for path in sorted(out.iterdir()) for line in path.read_text().splitlines()]
+    return sorted((row["word"], row["count"]) for row in map(json.loads, lines))
+
+
+EACH_ONCE = sorted((word, number) for word, count in WORDS.items() for number in range(1, count + 1))
+
+
+@pytest.mark.parametrize(("spout", "count", "error"), [
+    (Lines(), CountBatches(), ValueError),
+    (Lines(), Count(), FailedTuple),
+    (TextIds(), Count(), FailedTuple),
+    (None, CountBatches(), FailedTuple),
+], ids=["numbers", "rows", "text", "feed"])
+def test_each_word_counts_once_though_batches_are_lost_or_undone(
+    spout: Spout | None, count: Any, error: type[Exception], tmp_path: Path
+) -> None:
+    if spout is None:
+        (tmp_path / "lines.txt").write_text("".join(f"{line}\n" for line in LINES))
+        spout = FeedSpout([tmp_path / "lines.txt"], range_rows=30)
+    split = Split(0.05 if error is FailedTuple else 0.003, error)
+    levels = Levels(counting(spout, split, count, tmp_path / "out"), batch_rows=50)
+    run_with_losses(levels, 0.3)
+    assert rows(tmp_path / "out") == EACH_ONCE
+
+
+def test_bolts_hear_what_is_settled_in_the_batch_after(tmp_path: Path) -> None:
+    levels = Levels(counting(Lines(), Split(0, FailedTuple), CountBatches(), tmp_path / "out"), batch_rows=50)
+    floors = []
+    while not levels.batch().closed:
+        turn = next_turn(levels.control, 0, True, None)
+        floors.append([its.floor.number for its in turn.settled["lines", "0"]])
+    # What a batch emits is acked in the next one.
+    assert floors[:5] == [[0], [50], [100], [150], [200]]
