@@ -45,6 +45,8 @@ from squall.engine.state.window_task import TICK_SECS, WindowTask
 from squall.engine.state.windows import WindowedBolt, windowing_mistake
 
 Specs = Mapping[str, ComponentSpec]
+GROUP_COMMIT = {"batch_rows": 2048, "batch_wait_ms": 5}
+"""A commit takes half a millisecond, and is for all tuples that come within this time."""
 _ANY_TASK = frozenset({SHUFFLE, LOCAL_OR_SHUFFLE, PARTIAL_KEY, NONE})
 """Groupings that may give a tuple to another task when it comes again."""
 
@@ -185,9 +187,10 @@ class _Weaver:
             one if one.custom is None or not self.is_carried(one) else replace(one, custom=hiding(one.custom))
             for one in spec.subscriptions
         )
+        config = {**GROUP_COMMIT, **spec.config} if spec.id in self.stateful else spec.config
         return replace(
             spec, component=self._around(spec, lineage), outputs=outputs,  # type: ignore[arg-type]
-            subscriptions=subscriptions,
+            subscriptions=subscriptions, config=config,
         )
 
     def _around(self, spec: ComponentSpec, lineage: Lineage) -> object:
@@ -200,20 +203,22 @@ class _Weaver:
             (_plain(one.source), one.stream, self.specs[one.source].outputs[one.stream].fields)
             for one in spec.subscriptions
         )
+        shape = self._shape(spec, lineage)
         if isinstance(spec.component, ExactSink):
-            return SinkTask(spec.component, lineage, inputs, spouts, self._shape(spec))
+            return SinkTask(spec.component, lineage, inputs, spouts, shape)
         if isinstance(spec.component, WindowedBolt):
             streams = self.specs[spec.id + RESULTS].outputs
-            return WindowTask(spec.component, lineage, streams, inputs, spouts, self._shape(spec))
+            return WindowTask(spec.component, lineage, streams, inputs, spouts, shape)
         read = {one.stream for each in self.specs.values() for one in each.subscriptions if one.source == spec.id}
-        return StatefulTask(spec.component, lineage, spec.outputs, frozenset(read), spouts, self._shape(spec))
+        return StatefulTask(spec.component, lineage, spec.outputs, frozenset(read), spouts, shape)
 
-    def _shape(self, spec: ComponentSpec) -> int:
+    def _shape(self, spec: ComponentSpec, lineage: Lineage) -> int:
         """A number that differs where the same messages have other identities."""
         before = [(each.id, each.tasks, [
             (one.source, one.stream, one.grouping, one.fields) for one in each.subscriptions
         ]) for each in self.specs.values() if each.id in self.carried or each.id == spec.id]
-        return hash64((spec.id, sorted(before))) >> 1
+        numbering = lineage.path_bits, sorted(self.kinds.items()), sorted(self.slots.items())
+        return hash64((spec.id, numbering, sorted(before))) >> 1
 
 
 def _with_results(specs: Specs) -> dict[str, ComponentSpec]:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from squall.engine.api.component import Component
 from squall.engine.api.tuple import Tuple
 from squall.engine.errors import UsageError
@@ -54,12 +56,13 @@ class FileSink(ExactSink):
     """Appends tuples as lines of JSON to files in a directory, one for each task: `FileSink("out")`."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """UsageError if `path` is a file."""
+        """UsageError if `path` is no directory, or cannot be made."""
         if not os.fspath(path):
             raise UsageError("FileSink has an empty path; allowed: a directory")
         self._path = Path(path).absolute()
-        if self._path.exists() and not self._path.is_dir():
-            raise UsageError(f"FileSink cannot write to {self._path}, which is no directory")
+        there = next(each for each in (self._path, *self._path.parents) if each.exists())
+        if not there.is_dir():
+            raise UsageError(f"FileSink cannot write to {self._path}: {there} is no directory")
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         self._path.mkdir(parents=True, exist_ok=True)
@@ -71,8 +74,11 @@ class FileSink(ExactSink):
 
     def commit(self, number: int, rows: Sequence[Tuple], position: int) -> None:
         os.ftruncate(self._fd, position)
-        lines = (json.dumps(dict(zip(tup.fields, tup.values, strict=True)), default=str) for tup in rows)
-        data = "".join(f"{line}\n" for line in lines).encode()
+        found = [dict(zip(tup.fields, tup.values, strict=True)) for tup in rows]
+        try:
+            data = _JSON.encode_lines(found)
+        except UnicodeEncodeError:  # half of a character
+            data = "".join(f"{json.dumps(row, default=str)}\n" for row in found).encode()
         while data:
             # In place: an earlier life that is not dead yet may be writing the same.
             position += (written := os.pwrite(self._fd, data, position))
@@ -82,6 +88,7 @@ class FileSink(ExactSink):
         os.close(self._fd)
 
 
+_JSON = msgspec.json.Encoder(enc_hook=str)
 _STYLES = {"qmark": "?", "format": "%s", "pyformat": "%s"}
 
 

@@ -65,7 +65,7 @@ class StatefulTask(BatchBolt):
         spouts: Mapping[str, Slots], shape: int,
     ) -> None:
         """`streams`: its outputs as the user declared them; `read`: those that a bolt reads. `spouts`: where the
-        messages come from. `shape`: a number of the topology before it, which tells whether identities agree."""
+        messages come from. `shape`: a number of the topology around it, which tells whether identities agree."""
         self.inner = inner
         self.outputs = inner.outputs
         self.lineage, self._streams, self._read, self._spouts, self._shape = lineage, streams, read, spouts, shape
@@ -123,7 +123,7 @@ class StatefulTask(BatchBolt):
             if len(absorbed):
                 raise ClusterError(
                     f"the state of {who} in {store.path} has absorbed {plural(len(absorbed), 'tuple')} that are under "
-                    "way, and the topology before it has changed, so they would count twice; allowed: to let the "
+                    "way, and the topology around it has changed, so they would count twice; allowed: to let the "
                     "earlier one end what it has begun, or to begin anew (--fresh)"
                 )
         store.begin()

@@ -44,15 +44,17 @@ class ByLength(CustomGrouping):
 
 
 def topology(
-    split: Any = None, count: Any = None, tasks: int = 2, custom: bool = False, lines: Any = LINES, more: Any = None
+    split: Any = None, count: Any = None, tasks: int = 2, custom: bool = False, lines: Any = LINES, more: Any = None,
+    again: bool = True,
 ) -> Topology:
-    """Lines, their words, counts of these, and counts of counts; `more` declares more."""
+    """Lines, their words, counts of these, and counts of counts if `again`; `more` declares more."""
     builder = TopologyBuilder()
     builder.set_spout("lines", FixedSpout(("text",), lines))
     builder.set_bolt("split", split or Split(), parallelism=2).shuffle_grouping("lines")
     bolt = builder.set_bolt("count", count or Count(), parallelism=tasks)
     bolt.custom_grouping("split", ByLength()) if custom else bolt.fields_grouping("split", "word")
-    builder.set_bolt("again", Count()).global_grouping("count")
+    if again:
+        builder.set_bolt("again", Count()).global_grouping("count")
     if more:
         more(builder)
     return builder.build()
@@ -209,16 +211,18 @@ def test_state_is_taken_over_by_the_same_topology_or_when_all_is_settled(tmp_pat
         builder.set_bolt("x", Split()).global_grouping("lines")
         builder.set_bolt("y", Count()).global_grouping("x")
 
-    root, other = str(tmp_path / "root"), str(tmp_path / "other")
-    for more in (None, None, between):
-        assert state_after(topology(more=more), root) == COUNTS
+    root = str(tmp_path / "root")
+    for changed in ({}, {}, {"more": between}, {"again": False}):
+        assert state_after(topology(**changed), root) == COUNTS
     with pytest.raises(TaskCrashed, match=r"the state of count in .* was made by 2 tasks, and count has 3 now"):
         state_after(topology(tasks=3), root)
-    with SimulatedCluster(topology(), state_root=other) as cluster:
-        cluster.run_until(lambda: any(len(cluster.user("count", at).absorbed) for at in (0, 1)))
-        os.rename(Path(other, "lines-0"), Path(other, "gone"))
-    with pytest.raises(TaskCrashed, match=r"has absorbed \d+ tuples? that .* under way, and the topology before it"):
-        state_after(topology(more=between), other)
+    for number, changed in enumerate(({"more": between}, {"again": False})):
+        other = str(tmp_path / str(number))
+        with SimulatedCluster(topology(), state_root=other) as cluster:
+            cluster.run_until(lambda its=cluster: any(len(its.user("count", at).absorbed) for at in (0, 1)))
+            os.rename(Path(other, "lines-0"), Path(other, "gone"))
+        with pytest.raises(TaskCrashed, match=r"has absorbed \d+ tuples? that .* under way, and the topology"):
+            state_after(topology(**changed), other)
 
 
 def test_another_process_is_refused_until_the_first_one_closes(tmp_path: Path) -> None:
