@@ -17,6 +17,7 @@ from typing import Any
 
 from squall.engine.api.columns import ColumnBatch
 from squall.engine.api.context import TopologyContext
+from squall.engine.errors import FailedTuple
 from squall.engine.state.kept_rows import Input, Inputs, Row
 from squall.engine.state.lineage import Lineage, Slots
 from squall.engine.state.sinks import ExactSink
@@ -47,8 +48,12 @@ class SinkTask(StatefulTask):
         self.inner.store_id = self.store.id
 
     def execute_batch(self, batch: ColumnBatch, collector: Any) -> None:
-        self._write_outside()
-        super().execute_batch(batch, collector)
+        try:
+            self._write_outside()
+            super().execute_batch(batch, collector)
+        except FailedTuple as error:
+            collector.report_error(error)
+            raise
 
     def _write_outside(self) -> None:
         if self._outside is not None:
