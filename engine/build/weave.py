@@ -37,7 +37,7 @@ from squall.engine.foreign.around import WithoutLast
 from squall.engine.state.identified import IdentifiedBolt, IdentifiedSpout
 from squall.engine.state.lineage import FIELD, HOP_BITS, RESULTS, Lineage, Slots, hash64
 from squall.engine.state.results import ResultsSpout
-from squall.engine.state.sink_task import SinkTask
+from squall.engine.state.sink_task import GatheringTask, SinkTask
 from squall.engine.state.sinks import ExactSink
 from squall.engine.state.stateful import StatefulBatchBolt, StatefulBolt, mistake_of
 from squall.engine.state.stateful_task import StatefulTask
@@ -185,9 +185,10 @@ class _Weaver:
             one if one.custom is None or not self.is_carried(one) else replace(one, custom=hiding(one.custom))
             for one in spec.subscriptions
         )
+        component: Any = self._around(spec, lineage)
+        ticks = component.config if isinstance(component, GatheringTask) else {}
         return replace(
-            spec, component=self._around(spec, lineage), outputs=outputs,  # type: ignore[arg-type]
-            subscriptions=subscriptions,
+            spec, component=component, outputs=outputs, subscriptions=subscriptions, config={**spec.config, **ticks}
         )
 
     def _around(self, spec: ComponentSpec, lineage: Lineage) -> object:
@@ -201,7 +202,8 @@ class _Weaver:
             for one in spec.subscriptions
         )
         if isinstance(spec.component, ExactSink):
-            return SinkTask(spec.component, lineage, inputs, spouts, self._shape(spec))
+            task = SinkTask(spec.component, lineage, inputs, spouts, self._shape(spec))
+            return GatheringTask(task) if spec.component.commit_secs else task
         if isinstance(spec.component, WindowedBolt):
             streams = self.specs[spec.id + RESULTS].outputs
             return WindowTask(spec.component, lineage, streams, inputs, spouts, self._shape(spec))

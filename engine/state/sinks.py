@@ -7,7 +7,6 @@ there already: `commit` is to see to that. A tuple is acked when it is outside.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
@@ -31,11 +30,23 @@ class ExactSink(Component):
     """Must be False."""
     durability: str = "process"
     """As of `StatefulBolt`."""
+    commit_secs: float = 0.0
+    """Above 0: rows are gathered for so long at most, and the sink has a thread of its own."""
+    commit_rows: int = 100_000
+    """Rows that are gathered at most."""
+    commit_bytes: int = 64 << 20
+    """The same for their bytes, as estimated in memory."""
+    needed_fields: Sequence[str] = ()
+    """As of `Bolt`."""
     store_id: str
     """Names the state of this task: another one, such as after `--fresh`, has another."""
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         """Called once in the worker, before anything else."""
+
+    def refused(self, rows: Sequence[Tuple]) -> Mapping[int, str]:
+        """Return why some of these rows cannot be written, by their places: they fail, each alone."""
+        return {}
 
     def position(self) -> Any:
         """Return where the next `commit` will write, which is given to it, also after a death; None if that does not
@@ -115,8 +126,7 @@ class SqlSink(ExactSink):
             connection.commit()
         except BaseException as error:
             is_away = _is_of_outside(error) and getattr(self._connection, "closed", self._connection is None)
-            with contextlib.suppress(Exception):
-                self.cleanup()
+            self.cleanup()
             if is_away:
                 raise FailedTuple(f"SqlSink has lost its database: {text_of_error(error)}") from error
             raise

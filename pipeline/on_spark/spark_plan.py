@@ -35,11 +35,11 @@ from squall.engine.api.topology import (
     Subscription,
     Topology,
 )
+from squall.engine.state.sink_task import GatheringTask
 from squall.engine.state.stateful_task import StatefulTask
 from squall.pipeline.feed.feed_spout import FeedSpout
 from squall.pipeline.on_spark.lives import is_overridden
 from squall.pipeline.on_spark.snapshot import is_library
-from squall.pipeline.sink.parquet_sink import ParquetSink
 from squall.pipeline.tail.tail_spout import TailSpout
 
 EXACT, APPROX, REFUSED = "EXACT", "APPROX", "REFUSED"
@@ -156,7 +156,7 @@ def _spout(spec: ComponentSpec) -> PlanFinding:
 
 def _bolt(spec: ComponentSpec, config: Config) -> PlanFinding:
     bolt: Any = spec.component
-    if isinstance(bolt, StatefulTask):
+    if isinstance(bolt, StatefulTask | GatheringTask):
         return PlanFinding(
             "bolt", spec.id, REFUSED, "not at all", "its state is a store on one machine, behind spouts that run on",
             "run it on Squall's own engine",
@@ -166,8 +166,6 @@ def _bolt(spec: ComponentSpec, config: Config) -> PlanFinding:
         why.append("a tick comes at the end of a batch, once it is due, and not in between")
     if isinstance(bolt, AsyncBolt):
         why.append("it executes one tuple at a time; setup and teardown are called for each batch")
-    if isinstance(bolt, ParquetSink):
-        why.append("a batch that is run again writes its rows again: give it a key, and readers drop equal _message_id")
     if bolt.blocking and config.execute_timeout_of(spec.config) is not None:
         why.append("execute_timeout_secs is not watched")
     why += _code_differs(bolt)

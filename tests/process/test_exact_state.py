@@ -114,6 +114,7 @@ def test_each_record_is_written_once(seed: int, tmp_path: Path) -> None:
     with run_with_kills(windowed.sinks(TEXTS, tmp_path, sink, 1), 2 * TEXTS, seed):
         pass
     assert windowed.in_files(tmp_path) == expected + expected
+    assert windowed.in_parquet(tmp_path) == expected + expected
     assert Counter(connect().execute("SELECT * FROM events")) == expected + expected
 
 
@@ -147,6 +148,7 @@ def test_each_record_is_in_a_database_once_that_was_restarted(
         pass
     assert "FailedTuple: SqlSink has lost its database: OperationalError: " in capfd.readouterr().err
     assert windowed.in_files(tmp_path) == expected + expected
+    assert windowed.in_parquet(tmp_path) == expected + expected
     assert Counter(found(server, "SELECT * FROM events")) == expected + expected
 
 

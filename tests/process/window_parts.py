@@ -9,10 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pyarrow import parquet
+
 from squall import (
     BasicBolt,
     BasicCollector,
     FileSink,
+    ParquetSink,
     Spout,
     SpoutCollector,
     SqlSink,
@@ -151,6 +154,8 @@ def sinks(count: int, directory: Path, sql: SqlSink, sql_tasks: int) -> Topology
     builder.set_spout("events", Events(count), parallelism=2)
     builder.set_bolt("pass_on", PassOn(), parallelism=2).shuffle_grouping("events")
     builder.set_bolt("file", FileSink(directory / "out"), parallelism=2).fields_grouping("pass_on", "number")
+    by_file = ParquetSink(directory / "parquet", commit_secs=0.1)
+    builder.set_bolt("parquet", by_file, parallelism=2).fields_grouping("pass_on", "number")
     builder.set_bolt("sql", sql, parallelism=sql_tasks).fields_grouping("pass_on", "number")
     return builder.build()
 
@@ -158,3 +163,7 @@ def sinks(count: int, directory: Path, sql: SqlSink, sql_tasks: int) -> Topology
 def in_files(directory: Path) -> Counter[tuple[Any, ...]]:
     lines = [line for path in (directory / "out").iterdir() for line in path.read_text().splitlines()]
     return Counter(tuple(json.loads(line).values()) for line in lines)
+
+
+def in_parquet(directory: Path) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(row.values()) for row in parquet.read_table(directory / "parquet").to_pylist())
