@@ -43,6 +43,7 @@ run: ## Prepare text with Spark, count its words with Squall, check the counts w
 test: EXTRAS ?= all,dev
 test: ## Lint, types, the API reference, the wheel and every test that is not marked slow (what CI runs)
 	$(BOOTSTRAP) java
+	$(BOOTSTRAP) postgres
 	$(BOOTSTRAP) install $(EXTRAS)
 	$(BIN)/ruff check .
 	$(BIN)/python .ci/count_lines.py
@@ -56,6 +57,7 @@ again: ROUNDS = 10
 again: EXTRAS ?= all,dev
 again: ## The tests ROUNDS times, every second time beside four busy processes: is any of them flaky? [ROUNDS=10]
 	$(BOOTSTRAP) java
+	$(BOOTSTRAP) postgres
 	$(BOOTSTRAP) install $(EXTRAS)
 	ROUNDS=$(ROUNDS) .ci/again.sh $(ARGS)
 

@@ -4,6 +4,7 @@
 #   .ci/bootstrap.sh install EXTRAS    Squall, editable, with EXTRAS (comma-separated, may be empty) in $VENV (.venv)
 #   .ci/bootstrap.sh compile           byte code of our files, where it is missing or old
 #   .ci/bootstrap.sh java              is there a Java that Spark can use?
+#   .ci/bootstrap.sh postgres          is there a PostgreSQL server that tests can start?
 #
 # PYTHON names the interpreter; unset, the first fit one of python3, python3.13, python3.12 and python3.11 is taken.
 # Guarantees: doing it again costs nothing until pyproject.toml changes; an installation that was interrupted is
@@ -62,6 +63,11 @@ check_java() {
     major=${major%%.*}
     [ "$major" -ge "$OLDEST_JAVA" ] \
         || die "Squall's Spark steps need Java $OLDEST_JAVA or newer; $java is $version. $install"
+}
+
+check_postgres() {
+    { command -v pg_ctl || compgen -G "/usr/lib/postgresql/*/bin/pg_ctl"; } >/dev/null \
+        || die "Squall's tests need PostgreSQL; found no pg_ctl. Install postgresql (Debian/Ubuntu) or put its programs on PATH."
 }
 
 stamp_of() { printf '%s/.squall-has-%s' "$VENV" "${1:-nothing-more}"; }
@@ -141,5 +147,6 @@ case "${1:-}" in
     install) install "${2:-}" ;;
     compile) compile ;;
     java) check_java ;;
-    *) die "usage: .ci/bootstrap.sh install EXTRAS | compile | java" ;;
+    postgres) check_postgres ;;
+    *) die "usage: .ci/bootstrap.sh install EXTRAS | compile | java | postgres" ;;
 esac

@@ -75,5 +75,5 @@ def topology(arguments: list[str]) -> Topology:
     builder = TopologyBuilder(Config(max_attempts=10))  # then an order is a dead letter
     builder.set_spout("orders", FeedSpout([orders]))
     builder.set_bolt("look_up", LookUp(url)).shuffle_grouping("orders")
-    builder.set_bolt("keep", ParquetSink(out, key="order")).shuffle_grouping("look_up")
+    builder.set_bolt("keep", ParquetSink(out)).shuffle_grouping("look_up")
     return builder.build()

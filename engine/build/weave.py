@@ -37,7 +37,7 @@ from squall.engine.foreign.around import WithoutLast
 from squall.engine.state.identified import IdentifiedBolt, IdentifiedSpout
 from squall.engine.state.lineage import FIELD, HOP_BITS, RESULTS, Lineage, Slots, hash64
 from squall.engine.state.results import ResultsSpout
-from squall.engine.state.sink_task import SinkTask
+from squall.engine.state.sink_task import GatheringTask, SinkTask
 from squall.engine.state.sinks import ExactSink
 from squall.engine.state.stateful import StatefulBatchBolt, StatefulBolt, mistake_of
 from squall.engine.state.stateful_task import StatefulTask
@@ -187,11 +187,13 @@ class _Weaver:
             one if one.custom is None or not self.is_carried(one) else replace(one, custom=hiding(one.custom))
             for one in spec.subscriptions
         )
-        config = {**GROUP_COMMIT, **spec.config} if spec.id in self.stateful else spec.config
-        return replace(
-            spec, component=self._around(spec, lineage), outputs=outputs,  # type: ignore[arg-type]
-            subscriptions=subscriptions, config=config,
-        )
+        component: Any = self._around(spec, lineage)
+        config = spec.config
+        if isinstance(component, GatheringTask):
+            config = {**config, **component.config}
+        elif spec.id in self.stateful:
+            config = {**GROUP_COMMIT, **config}
+        return replace(spec, component=component, outputs=outputs, subscriptions=subscriptions, config=config)
 
     def _around(self, spec: ComponentSpec, lineage: Lineage) -> object:
         if spec.is_spout:
@@ -205,7 +207,8 @@ class _Weaver:
         )
         shape = self._shape(spec, lineage)
         if isinstance(spec.component, ExactSink):
-            return SinkTask(spec.component, lineage, inputs, spouts, shape)
+            task = SinkTask(spec.component, lineage, inputs, spouts, shape)
+            return GatheringTask(task) if spec.component.commit_secs else task
         if isinstance(spec.component, WindowedBolt):
             streams = self.specs[spec.id + RESULTS].outputs
             return WindowTask(spec.component, lineage, streams, inputs, spouts, shape)

@@ -4,10 +4,12 @@
 
     batch ─► fresh tuples ─► commit in the store: identities, number, rows ─► sink.commit(number, rows) ─► ack
 
-Guarantees: rows that are in the store are written outside before any tuple is acked, in this life or the next one.
-If `writes_late`, it is always the next one: for runners that keep the store with a batch, which may be lost as a whole.
+A sink that gathers rows is no batch bolt: it holds tuples, and does the same with all of them together.
 
-Thread: the worker's loop.
+Guarantees: rows that are in the store are written outside before any tuple is acked, in this life or the next one.
+A sink that gathers rows is no batch bolt: it holds tuples, and does the same with all of them together.
+
+Thread: the worker's loop; one of its own if the sink gathers, as a disk takes as long as it likes.
 """
 
 from __future__ import annotations
@@ -16,14 +18,26 @@ import pickle
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from squall.engine.api.collectors import BoltCollector
 from squall.engine.api.columns import ColumnBatch
+from squall.engine.api.component import Bolt
 from squall.engine.api.context import TopologyContext
+from squall.engine.api.tuple import Tuple
+from squall.engine.clock import NS_PER_SEC
+from squall.engine.errors import ClusterError, FailedTuple, UsageError
+from squall.engine.foreign.sizes import row_bytes
+from squall.engine.plural import plural
+from squall.engine.state.absorbed import AGAIN, FRESH
 from squall.engine.state.kept_rows import Input, Inputs, Row
 from squall.engine.state.lineage import Lineage, Slots
 from squall.engine.state.sinks import ExactSink
 from squall.engine.state.stateful_task import StatefulTask
+from squall.engine.state.task_store import why_not_pickled
 
 _OUTSIDE = "outside"
+_TICKS_PER_COMMIT, _LEAST_SECS = 20, 0.001
+_SHOWN = 3
+"""Most refused rows of a commit that are reported one by one."""
 
 
 class SinkTask(StatefulTask):
@@ -41,24 +55,31 @@ class SinkTask(StatefulTask):
         self._by_batch = True
         self._rows: list[Row] = []
         kept = self.store.meta(_OUTSIDE)
-        self._outside: tuple[int, Any, list[Row]] | None = None if kept is None else pickle.loads(kept)
+        self._outside: tuple[int, Any, list[Row]] | None = None
         """The last number, its position and rows, until they are known to be outside."""
         self._prepared: tuple[int, Any, list[Row]] | None = None
         """The same of a commit that is being made: it may fail."""
-        self._number = 0 if self._outside is None else self._outside[0]
+        self._number = 0
+        if kept is not None:
+            self._number, position, rows = pickle.loads(kept)
+            self._outside = self._number, position, pickle.loads(rows)
         self.inner.store_id = self.store.id
         if self.writes_late:
             self._write_outside()
 
-    @property
-    def has_unwritten(self) -> bool:
-        """Return True if rows are in the store only."""
-        return self._outside is not None
-
     def execute_batch(self, batch: ColumnBatch, collector: Any) -> None:
-        if not self.writes_late:
-            self._write_outside()
-        super().execute_batch(batch, collector)
+        try:
+            if not self.writes_late:
+                self._write_outside()
+            super().execute_batch(batch, collector)
+        except FailedTuple as error:
+            collector.report_error(error)
+            raise
+
+    @property
+    def is_behind(self) -> bool:
+        """Return True if there are rows in the store that are not known to be outside."""
+        return self._outside is not None
 
     def _write_outside(self) -> None:
         if self._outside is not None:
@@ -69,7 +90,49 @@ class SinkTask(StatefulTask):
     def _execute_batch(self, batch: ColumnBatch, rows: Sequence[int]) -> None:
         if not batch.is_tick:
             number, values = self._inputs.number(batch._source), batch.to_rows()
-            self._rows = [(number, values[row]) for row in rows]
+            for place, why in self._take([(number, values[row]) for row in rows]).items():
+                self.out.refuse(rows[place], why)
+
+    def _take(self, rows: list[Row]) -> Mapping[int, str]:
+        """Take rows for the next commit; return why some are refused, by their place."""
+        found: dict[int, str] = {}
+        try:
+            self._packed_rows = pickle.dumps(rows, 5)
+        except BaseException:  # a value's own code
+            reasons = ((place, why_not_pickled(values)) for place, (_, values) in enumerate(rows))
+            found = {place: f"it cannot be stored: {why}" for place, why in reasons if why is not None}
+        places = [place for place in range(len(rows)) if place not in found]
+        refused = self.inner.refused([self._inputs.tuple(rows[place]) for place in places])
+        found |= {places[place]: why for place, why in refused.items()}
+        self._rows = rows
+        if found:
+            self._rows = [row for place, row in enumerate(rows) if place not in found]
+            self._packed_rows = pickle.dumps(self._rows, 5)
+        return found
+
+    def write(self, held: Sequence[Tuple]) -> dict[int, str]:
+        """Write what is fresh of tuples of any inputs. Returns why some fail, by their place."""
+        try:
+            self._write_outside()
+            self._floors.changed(self.now_ns())
+            identities = [tup.values[-1] for tup in held]
+            known = self.absorbed.known(identities)
+            fresh = [place for place in range(len(held)) if known is None or known[place] is FRESH]
+            rows = [(self._number_of(held[place]), held[place].values[:-1]) for place in fresh]
+            refused = {fresh[place]: why for place, why in self._take(rows).items()}
+            self.commit(identities, [place for place in fresh if place not in refused])
+        except BaseException:
+            self.undo()
+            raise
+        for place, group in enumerate(known or ()):
+            if group is AGAIN and self.absorbed.group_of(identities[place]) is FRESH:
+                refused[place] = "the same tuple failed beside it"
+        return refused
+
+    def _number_of(self, tup: Tuple) -> int:
+        source = self._plain(tup._source)
+        assert source is not None, "a tick is not held"
+        return self._inputs.number(source)
 
     def _has_more(self) -> bool:
         return bool(self._rows)
@@ -77,12 +140,15 @@ class SinkTask(StatefulTask):
     def _write_more(self) -> None:
         rows, self._rows = self._rows, []
         if rows:
-            if self._outside is not None:
+            number, position, packed = self._number + 1, None, self._packed_rows
+            if self._outside is None:
+                position = self.inner.position()
+            else:  # of the same batch of the runner
                 number, position, before = self._outside
-                self._prepared = number, position, before + rows
-            else:
-                self._prepared = self._number + 1, self.inner.position(), rows
-            self.store.put_meta(_OUTSIDE, pickle.dumps(self._prepared, 5))
+                rows = before + rows
+                packed = pickle.dumps(rows, 5)
+            self._prepared = number, position, rows
+            self.store.put_meta(_OUTSIDE, pickle.dumps((number, position, packed), 5))
 
     def undo(self) -> None:
         super().undo()
@@ -93,3 +159,114 @@ class SinkTask(StatefulTask):
             self._number, self._outside, self._prepared = self._prepared[0], self._prepared, None
         if not self.writes_late:
             self._write_outside()
+
+
+class GatheringTask(Bolt):
+    """Stands for a sink that gathers rows."""
+
+    blocking = True
+
+    def __init__(self, task: SinkTask) -> None:
+        self.task = task
+
+    @property
+    def config(self) -> dict[str, float]:
+        """The setting for its ticks."""
+        return {"tick_tuple_freq_secs": max(self.task.inner.commit_secs / _TICKS_PER_COMMIT, _LEAST_SECS)}
+
+    def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
+        sink, most_secs = self.task.inner, conf["message_timeout_secs"] / 2
+        if sink.commit_secs > most_secs:
+            raise UsageError(
+                f"bolt {context.component_id!r} has commit_secs {sink.commit_secs:g}; allowed: up to {most_secs:g}, "
+                "half of message_timeout_secs, after which a message that is held comes again"
+            )
+        self._collector, self._now_ns, self._held = collector, context.now_ns, list[Tuple]()
+        self._pace = Pace(sink.commit_rows, sink.commit_bytes, round(sink.commit_secs * NS_PER_SEC))
+        self.task.prepare(conf, context)
+
+    def execute(self, tup: Tuple) -> None:
+        if tup.is_tick:
+            if self._pace.tick(self._now_ns()) or self.task.is_behind:
+                self._commit()
+            self._collector.ack(tup)
+            return
+        self._held.append(tup)
+        if self._pace.took(row_bytes(tup.values), self._now_ns()):
+            self._commit()
+
+    def cleanup(self) -> None:
+        # Also for tuples without a tree, which are not emitted again.
+        self._commit()
+        self.task.cleanup()
+
+    def _commit(self) -> None:
+        """Write the tuples that are held, and ack them."""
+        held, self._held = self._held, []
+        self._pace.wrote()
+        try:
+            refused = self.task.write(held)
+        except BaseException as error:
+            for tup in held:
+                self._collector.fail(tup)
+            if not isinstance(error, FailedTuple):
+                raise
+            self._collector.report_error(error)
+            return
+        for place, tup in enumerate(held):
+            if place in refused:
+                self._collector.fail(tup)
+            else:
+                self._collector.ack(tup)
+        shown = list(refused.values())[:_SHOWN]
+        if len(refused) > _SHOWN:
+            shown[-1] += f"; {plural(len(refused) - _SHOWN, 'more tuple')} of this commit did not fit either"
+        for why in shown:
+            self._collector.report_error(ClusterError(why))
+
+
+class Pace:
+    """Decides when the rows that a task holds are written.
+
+    They are due when there are enough rows or bytes, or the first has been held long enough. Sources often wait for
+    acks: with `max_spout_pending` rows held, nothing more comes, and each commit would take its full time. So when rows
+    stop coming once again after as many as the last time, that is taken for such a stop, and they are due at the
+    next tick. No row is held longer than `most_ns` and a tick.
+    """
+
+    def __init__(self, most_rows: int, most_bytes: int, most_ns: int) -> None:
+        self._most_rows = most_rows
+        self._most_bytes = most_bytes
+        self._most_ns = most_ns
+        self.rows = 0
+        self._bytes = 0
+        self._first_ns = 0
+        self._rows_at_tick = 0
+        self._stops_at = 0
+        """Rows after which none came any more, the last time."""
+
+    def took(self, size_bytes: int, now_ns: int) -> bool:
+        """Note one more row; whether a commit is due."""
+        if not self.rows:
+            self._first_ns = now_ns
+        self.rows += 1
+        self._bytes += size_bytes
+        return self.rows >= self._most_rows or self._bytes >= self._most_bytes or self._is_old(now_ns)
+
+    def tick(self, now_ns: int) -> bool:
+        """Note that time has passed; whether a commit is due."""
+        stopped = self.rows == self._rows_at_tick
+        self._rows_at_tick = self.rows
+        if not self.rows:
+            return False
+        if self._is_old(now_ns):
+            self._stops_at = self.rows
+            return True
+        return stopped and 0 < self._stops_at <= self.rows
+
+    def _is_old(self, now_ns: int) -> bool:
+        return now_ns - self._first_ns >= self._most_ns
+
+    def wrote(self) -> None:
+        """Note that the rows are held no longer."""
+        self.rows = self._bytes = self._rows_at_tick = 0

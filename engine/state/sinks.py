@@ -18,8 +18,8 @@ import msgspec
 
 from squall.engine.api.component import Component
 from squall.engine.api.tuple import Tuple
-from squall.engine.errors import UsageError
-from squall.engine.foreign.text import repr_of
+from squall.engine.errors import FailedTuple, UsageError
+from squall.engine.foreign.text import repr_of, text_of_error
 
 if TYPE_CHECKING:
     from squall.engine.api.context import TopologyContext
@@ -32,11 +32,23 @@ class ExactSink(Component):
     """Must be False."""
     durability: str = "process"
     """As of `StatefulBolt`."""
+    commit_secs: float = 0.0
+    """Above 0: rows are gathered for so long at most, and the sink has a thread of its own."""
+    commit_rows: int = 100_000
+    """Rows that are gathered at most."""
+    commit_bytes: int = 64 << 20
+    """The same for their bytes, as estimated in memory."""
+    needed_fields: Sequence[str] = ()
+    """As of `Bolt`."""
     store_id: str
     """Names the state of this task: another one, such as after `--fresh`, has another."""
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         """Called once in the worker, before anything else."""
+
+    def refused(self, rows: Sequence[Tuple]) -> Mapping[int, str]:
+        """Return why some of these rows cannot be written, by their places: they fail, each alone."""
+        return {}
 
     def position(self) -> Any:
         """Return where the next `commit` will write, which is given to it, also after a death; None if that does not
@@ -88,6 +100,12 @@ class FileSink(ExactSink):
         os.close(self._fd)
 
 
+def _is_of_outside(error: BaseException) -> bool:
+    """Return True for what DB-API modules raise when a database cannot be reached."""
+    names = {one.__name__ for one in type(error).__mro__}
+    return not names.isdisjoint({"OperationalError", "InterfaceError", "OSError"})
+
+
 _JSON = msgspec.json.Encoder(enc_hook=str)
 _STYLES = {"qmark": "?", "format": "%s", "pyformat": "%s"}
 
@@ -109,16 +127,17 @@ class SqlSink(ExactSink):
         try:
             connection = self._connection or self._opened()
             cursor = connection.cursor()
-            cursor.execute(f"SELECT number FROM squall_commits WHERE task = {self._mark}", (self.store_id,))
-            known = cursor.fetchone()
-            if known is None or known[0] < number:
+            # First: it waits for what the database is doing still for an earlier life.
+            change, mark = "UPDATE squall_commits SET number = {0} WHERE task = {0} AND number < {0}", self._mark
+            cursor.execute(change.format(mark), (number, self.store_id, number))
+            if cursor.rowcount:
                 cursor.executemany(self._statement, [tup.values for tup in rows])
-                change = "INSERT INTO squall_commits (number, task) VALUES ({0}, {0})" if known is None else (
-                    "UPDATE squall_commits SET number = {0} WHERE task = {0}")
-                cursor.execute(change.format(self._mark), (number, self.store_id))
             connection.commit()
-        except BaseException:
+        except BaseException as error:
+            is_away = _is_of_outside(error) and getattr(self._connection, "closed", self._connection is None)
             self.cleanup()
+            if is_away:
+                raise FailedTuple(f"SqlSink has lost its database: {text_of_error(error)}") from error
             raise
 
     def _opened(self) -> Any:
@@ -126,11 +145,26 @@ class SqlSink(ExactSink):
         style = getattr(sys.modules[type(connection).__module__.partition(".")[0]], "paramstyle", "")
         if style not in _STYLES:
             raise UsageError(f"SqlSink got a connection with paramstyle {style!r}; allowed: {', '.join(_STYLES)}")
-        self._mark = _STYLES[style]
-        connection.cursor().execute(
+        if getattr(connection, "autocommit", False) is True:
+            raise UsageError("SqlSink got a connection with autocommit; allowed: one without, to write rows together")
+        self._mark = mark = _STYLES[style]
+        try:
+            self._begin(connection.cursor(), mark)
+        except Exception:
+            # Two tasks that make one table at once: in PostgreSQL, the second one gets an error.
+            connection.rollback()
+            self._begin(connection.cursor(), mark)
+        connection.commit()
+        return connection
+
+    def _begin(self, cursor: Any, mark: str) -> None:
+        """Have the table, and a row of this task in it."""
+        cursor.execute(
             "CREATE TABLE IF NOT EXISTS squall_commits (task VARCHAR(64) PRIMARY KEY, number BIGINT NOT NULL)"
         )
-        return connection
+        cursor.execute(f"SELECT number FROM squall_commits WHERE task = {mark}", (self.store_id,))
+        if cursor.fetchone() is None:
+            cursor.execute(f"INSERT INTO squall_commits (task, number) VALUES ({mark}, 0)", (self.store_id,))
 
     def cleanup(self) -> None:
         connection, self._connection = self._connection, None

@@ -327,7 +327,10 @@ class Reader:
         """What each query finds, at one moment, if anything in the store has changed since the last call."""
         try:
             if self._db is None:
-                self._db = sqlite3.connect(f"{self._path.as_uri()}?mode=ro", uri=True, isolation_level=None, timeout=30)
+                self._db = sqlite3.connect(
+                    f"{self._path.as_uri()}?mode=ro", uri=True, isolation_level=None, timeout=30,
+                    check_same_thread=False,  # its task may be prepared by another
+                )
             version = self._db.execute("PRAGMA data_version").fetchone()[0]
             if version == self._version:
                 return None

@@ -43,6 +43,7 @@ from squall.engine.report.failure_log import FailureLog, Failures
 from squall.engine.report.metrics import TASK_COUNTERS
 from squall.engine.report.run_report import TaskReading
 from squall.engine.state.identified import IdentifiedSpout
+from squall.engine.state.sink_task import GatheringTask
 from squall.engine.tracking.acker import Acker
 from squall.engine.tracking.fate import Fate
 from squall.engine.tracking.open_messages import OpenMessages
@@ -277,7 +278,10 @@ class Host:
     def _copy(self, spec: ComponentSpec) -> Any:
         user = pickle.loads(cloudpickle.dumps(spec.component))
         stored = None if self._state is None else self._state.life
-        self.life.attach(user if type(user) is IdentifiedSpout else users_of(user), stored)
+        inner = users_of(user)
+        self.life.attach(user if type(user) is IdentifiedSpout else inner, stored)
+        if type(user) is GatheringTask:
+            user = inner  # a batch is what it gathers
         return user
 
     def _allocate(self, component: str, task: int, kind: str, name: str, size: int) -> memoryview:

@@ -37,13 +37,13 @@ from squall.engine.api.topology import (
     Topology,
 )
 from squall.engine.state.results import ResultsSpout
+from squall.engine.state.sink_task import GatheringTask
 from squall.engine.state.stateful_task import StatefulTask
 from squall.engine.state.window_task import WindowTask
 from squall.pipeline.feed.feed_spout import FeedSpout
 from squall.pipeline.on_spark.lives import is_overridden
 from squall.pipeline.on_spark.snapshot import is_library
 from squall.pipeline.on_spark.woven_lives import users_of
-from squall.pipeline.sink.parquet_sink import ParquetSink
 from squall.pipeline.tail.tail_spout import TailSpout
 
 EXACT, APPROX, REFUSED = "EXACT", "APPROX", "REFUSED"
@@ -176,12 +176,11 @@ def _bolt(spec: ComponentSpec, config: Config) -> PlanFinding:
     if isinstance(bolt, StatefulTask):
         how, bolt = "its state is stored with every batch; prepare makes its attributes again for each", bolt.inner
     why = []
-    if spec.config.get("tick_tuple_freq_secs", config.tick_tuple_freq_secs) is not None:
+    ticks = spec.config.get("tick_tuple_freq_secs", config.tick_tuple_freq_secs)
+    if ticks is not None and type(spec.component) is not GatheringTask:
         why.append("a tick comes at the end of a batch, once it is due, and not in between")
     if isinstance(bolt, AsyncBolt):
         why.append("it executes one tuple at a time; setup and teardown are called for each batch")
-    if isinstance(bolt, ParquetSink):
-        why.append("a batch that is run again writes its rows again: give it a key, and readers drop equal _message_id")
     if bolt.blocking and config.execute_timeout_of(spec.config) is not None:
         why.append("execute_timeout_secs is not watched")
     why += _code_differs(bolt)

@@ -20,7 +20,7 @@ from typing import Any
 
 from squall.engine.api.context import TopologyContext
 from squall.engine.state.identified import IdentifiedBolt, IdentifiedSpout
-from squall.engine.state.sink_task import SinkTask
+from squall.engine.state.sink_task import GatheringTask, SinkTask
 from squall.engine.state.stateful_task import StatefulTask
 from squall.engine.state.task_store import STORE_FILE, TaskStore
 from squall.pipeline.on_spark import lives
@@ -108,12 +108,12 @@ class StatefulLife(Life):
 
     @property
     def has_more(self) -> bool:
-        return isinstance(self.user, SinkTask) and self.user.has_unwritten
+        return isinstance(self.user, SinkTask) and self.user.is_behind
 
 
 def life_of(component: Any, run_id: str, settled: Settled) -> Life:
     """The life that suits a component, woven or not."""
-    if isinstance(component, StatefulTask):
+    if isinstance(component, StatefulTask | GatheringTask):
         return StatefulLife(run_id, settled)
     if type(component) is IdentifiedSpout:
         return SettlingLife(lives.life_of(component._inner, run_id))
@@ -121,5 +121,7 @@ def life_of(component: Any, run_id: str, settled: Settled) -> Life:
 
 
 def users_of(component: Any) -> Any:
-    """The user's component behind what is woven around a spout or a bolt."""
+    """The user's component behind what is woven around a spout or a bolt; of a sink, what runs it with each batch."""
+    if isinstance(component, GatheringTask):
+        return component.task
     return component._inner if type(component) in (IdentifiedSpout, IdentifiedBolt) else component

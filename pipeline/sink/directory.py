@@ -1,50 +1,37 @@
-"""A directory of numbered Parquet files, written by many tasks, read by anyone at any time.
+"""A directory of Parquet files, written by many tasks, read by anyone at any time.
 
 ::
 
-    DIR/_common_metadata          the schema of all files, made once, and the key of their rows
-    DIR/part-0000000000.parquet   complete from the instant at which it has this name, and never changed
-    DIR/part-0000000001.parquet   numbers have no gap: a file's number is its place in the order of commits
-    DIR/_tmp-4f1c...              being written, locked by its writer; not locked: its writer is dead
+    DIR/_common_metadata                             the schema of all files, made once
+    DIR/part-1f0c58f0a4e2d7b3-0000000001.parquet     complete from the instant at which it has this name, and never
+                                                     changed: of the state of a task, and its number there
+    DIR/_tmp-part-1f0c58f0a4e2d7b3-0000000002        being written, or its writer is dead: the next one writes it
 
-Guarantees, even if any writer is killed at any point: a number is given once, as a hard link is made only if there is
-no such name; a reader never sees a part of a file; what a dead writer left is removed by the next that begins. What was
-published survives a power loss as far as the disk keeps its word (fsync). Relies on a file system that knows hard links
-and flock, and on files being removed from the lowest number up, never the highest. Imports pyarrow when called.
-Thread: one for each object.
+Guarantees, even if any writer is killed at any point: a reader never sees a part of a file, and a file that is written
+once more is the same one. What was published survives a power loss as far as the disk keeps its word (fsync). Relies on
+a file system that knows hard links. Imports pyarrow when called. Thread: one for each object.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import text_of_error
 
-FORMAT = 1
+FORMAT = 2
 SCHEMA_NAME = "_common_metadata"
 _ABOUT = b"squall.sink"
 """Key of our entry in the metadata of a schema."""
-_PART = re.compile(r"part-(\d{10})\.parquet")
-_DRAFT = re.compile(r"_tmp-[0-9a-f]{16}")
-
-
-class About(NamedTuple):
-    """What is fixed for all files of a directory."""
-
-    path: Path
-    schema: Any
-    """Arrow's, without our metadata."""
-    key: tuple[str, ...]
+_PART = re.compile(r"part-[0-9a-f]{16}-\d{10}\.parquet")
 
 
 def check_directory(path: Path) -> None:
@@ -59,8 +46,8 @@ def check_directory(path: Path) -> None:
             raise UsageError(f"{path} holds {name!r}, which is no file of a ParquetSink; choose another directory")
 
 
-def load_about(path: Path) -> About | None:
-    """What is fixed for a directory; None if nothing is yet. UsageError if it is not a sink's."""
+def load_schema(path: Path) -> Any:
+    """What is fixed for a directory, Arrow's schema; None if nothing is yet. UsageError if it is not a sink's."""
     if not (path / SCHEMA_NAME).exists():
         return None
     import pyarrow
@@ -68,79 +55,59 @@ def load_about(path: Path) -> About | None:
 
     try:
         schema = parquet.read_schema(path / SCHEMA_NAME)
-        about = json.loads((schema.metadata or {})[_ABOUT])
-        if about["format"] != FORMAT:
-            raise UsageError(f"{path} has format {about['format']!r}; this version reads format {FORMAT}")
-        return About(path, schema.remove_metadata(), tuple(map(str, about["key"])))
+        found = json.loads((schema.metadata or {})[_ABOUT])["format"]
     except (pyarrow.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
         raise UsageError(f"{path / SCHEMA_NAME} is not of a ParquetSink: {text_of_error(error)}") from error
+    if found != FORMAT:
+        raise UsageError(f"{path} has format {found!r}; this version writes format {FORMAT}: choose another directory")
+    return schema.remove_metadata()
 
 
 class SinkDirectory:
     """The directory as one writer sees it."""
 
     def __init__(self, path: Path) -> None:
-        """Make it if need be, and clear what dead writers left. OSError if that fails, UsageError if it is not ours."""
+        """Make it if need be. OSError if that fails, UsageError if it is not ours."""
         check_directory(path)
         path.mkdir(parents=True, exist_ok=True)
         self.path = path
-        names = os.listdir(path)
-        self._next = max((int(part[1]) for part in map(_PART.fullmatch, names) if part), default=-1) + 1
-        for draft in filter(_DRAFT.fullmatch, names):
-            _remove_if_dead(path / draft)
 
-    def fix(self, schema: Any, key: Sequence[str]) -> About:
-        """Fix schema and key for all files, unless that was done. What is fixed now."""
+    def fix(self, schema: Any) -> Any:
+        """Fix the schema for all files, unless that was done. The one that is fixed now."""
         from pyarrow import parquet
 
-        if (about := load_about(self.path)) is None:
-            entry = json.dumps({"format": FORMAT, "key": list(key)}).encode()
-            with self._draft() as draft:
+        if (found := load_schema(self.path)) is None:
+            entry = json.dumps({"format": FORMAT}).encode()
+            with self._draft(secrets.token_hex(8)) as draft:
                 parquet.write_metadata(schema.with_metadata({_ABOUT: entry}), draft)
                 _sync(draft)
                 with contextlib.suppress(FileExistsError):  # another task was first
                     os.link(draft, self.path / SCHEMA_NAME)
             _sync(self.path)
-            about = load_about(self.path)
-        if about is None:
+            found = load_schema(self.path)
+        if found is None:
             raise UsageError(f"{self.path / SCHEMA_NAME} was removed while a ParquetSink wrote")
-        return about
+        return found
 
-    def publish(self, table: Any) -> None:
-        """Write a table under the next number. Returns when it is on disk; after an error, nothing has been published,
-        or the caller cannot know."""
+    def publish(self, table: Any, name: str) -> None:
+        """Write a table under this name, unless it is there. Returns when it is on disk."""
         from pyarrow import parquet
 
-        with self._draft() as draft:
-            parquet.write_table(table, draft, write_page_checksum=True)
-            _sync(draft)
-            while True:
-                try:
-                    os.link(draft, self.path / f"part-{self._next:010d}.parquet")
-                    break
-                except FileExistsError:
-                    self._next += 1  # another task took the number
+        if not (self.path / name).exists():
+            with self._draft(name.removesuffix(".parquet")) as draft:
+                parquet.write_table(table, draft, write_page_checksum=True)
+                _sync(draft)
+                draft.rename(self.path / name)
         _sync(self.path)
 
     @contextmanager
-    def _draft(self) -> Iterator[Path]:
-        """Make a file to write to, which readers do not look at. A writer that begins just now may take it for a dead
-        one's: then it has no name any more, and the link to it fails."""
-        path = self.path / f"_tmp-{secrets.token_hex(8)}"
-        lock = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    def _draft(self, name: str) -> Iterator[Path]:
+        """A file to write to, which readers do not look at."""
+        path = self.path / f"_tmp-{name}"
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
             yield path
         finally:
             path.unlink(missing_ok=True)
-            os.close(lock)
-
-
-def _remove_if_dead(draft: Path) -> None:
-    """Remove a draft, unless its writer has locked it."""
-    with contextlib.suppress(FileNotFoundError, BlockingIOError), draft.open("rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        draft.unlink(missing_ok=True)
 
 
 def _sync(path: Path) -> None:

@@ -9,9 +9,8 @@ once `adopt` was told what is fixed. Imports pyarrow on use. Thread: the sink's.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import message_of, repr_of, text_of_error, type_name
@@ -19,9 +18,7 @@ from squall.pipeline.feed.feed_spout import ORIGIN
 
 if TYPE_CHECKING:
     from squall.engine.api.tuple import Tuple
-    from squall.pipeline.sink.directory import About
 
-MESSAGE_ID = "_message_id"
 #: Digits of a decimal column whose type is inferred: all that Arrow and Spark can.
 DECIMAL_DIGITS = 38
 #: Classes whose values Arrow stores as they are, or refuses.
@@ -33,11 +30,10 @@ Misfits = dict[int, str]
 class TableMaker:
     """The columns of a sink. Can be pickled."""
 
-    def __init__(self, fields: Sequence[str], schema: Any, key: str | Sequence[str]) -> None:
+    def __init__(self, fields: Sequence[str], schema: Any) -> None:
         """Take the arguments of a ParquetSink. UsageError if they are wrong."""
-        self.key = (key,) if isinstance(key, str) else tuple(key)
         self.schema: Any = None
-        """Of the files, with `_message_id`; None until it is declared, adopted or inferred."""
+        """Of the files; None until it is declared, adopted or inferred."""
         self.fields: tuple[str, ...] = () if isinstance(fields, str) else tuple(fields)
         self._declared = schema is not None
         if schema is not None:
@@ -45,41 +41,33 @@ class TableMaker:
             if self.fields and [*self.fields] != columns.names:
                 raise UsageError(f"ParquetSink has fields {repr_of(fields)}, and others in its schema")
             self.fields = tuple(columns.names)
-            self._set_types(columns)
-        wrong = isinstance(fields, str) or MESSAGE_ID in self.fields or len(set(self.fields)) < len(self.fields)
-        if wrong or not all(isinstance(name, str) for name in (*self.fields, *self.key)):
-            raise UsageError(
-                f"ParquetSink has fields {repr_of(fields)}, key {repr_of(key)}; give lists of different names, not "
-                f"{MESSAGE_ID!r}"
-            )
+            self.schema = columns
+        wrong = isinstance(fields, str) or len(set(self.fields)) < len(self.fields)
+        if wrong or not all(isinstance(name, str) for name in self.fields):
+            raise UsageError(f"ParquetSink has fields {repr_of(fields)}; give a list of different names")
 
-    def _set_types(self, columns: Any) -> None:
-        import pyarrow
-
-        own = [(MESSAGE_ID, pyarrow.string())] if self.key else []
-        self.schema = pyarrow.schema([*own, *columns])
-
-    def adopt(self, about: About) -> None:
+    def adopt(self, schema: Any, path: Path) -> None:
         """Take what is fixed for the directory, also in place of what was inferred. UsageError if it is not what was
         declared."""
-        there = tuple(name for name in about.schema.names if name != MESSAGE_ID)
-        if about.key != self.key:
-            raise UsageError(f"ParquetSink has key {[*self.key]}, but {about.path} has {[*about.key]}")
+        there = tuple(schema.names)
         if self.fields and self.fields != there:
-            raise UsageError(f"ParquetSink has fields {repr_of(self.fields)}, but {about.path} has {repr_of(there)}")
-        if self._declared and self.schema.types != about.schema.types:
-            both = [{name: str(one.field(name).type) for name in there} for one in (self.schema, about.schema)]
-            raise UsageError(f"ParquetSink has schema {both[0]}, but {about.path} has {both[1]}")
-        self.schema, self.fields = about.schema, there
+            raise UsageError(f"ParquetSink has fields {repr_of(self.fields)}, but {path} has {repr_of(there)}")
+        if self._declared and self.schema.types != schema.types:
+            both = [{name: str(one.field(name).type) for name in there} for one in (self.schema, schema)]
+            raise UsageError(f"ParquetSink has schema {both[0]}, but {path} has {both[1]}")
+        self.schema, self.fields = schema, there
 
-    def mistake(self, tup: Tuple) -> str | None:
-        """Why a tuple cannot be a row, as far as its fields show. The first tuple names the fields, unless declared."""
-        self.fields = self.fields or tuple(name for name in tup.fields if name != ORIGIN)
-        missing = [name for name in (*self.key, *self.fields) if name not in tup]
-        if not missing:
-            return None
-        whose = f"a tuple of {tup.source_component}, stream {tup.source_stream!r}"
-        return f"{whose}, has no field {missing[0]!r}; its fields are {', '.join(tup.fields)}"
+    def mistakes(self, rows: Sequence[Tuple]) -> Misfits:
+        """Why tuples cannot be rows, as far as their fields show. The first one names the fields, unless declared."""
+        if rows:
+            self.fields = self.fields or tuple(name for name in rows[0].fields if name != ORIGIN)
+        shapes = {tup.fields for tup in rows}
+        missing = {shape: [name for name in self.fields if name not in shape] for shape in shapes}
+        return {} if not any(missing.values()) else {
+            row: f"a tuple of {tup.source_component}, stream {tup.source_stream!r}, has no field "
+            f"{missing[tup.fields][0]!r}; its fields are {', '.join(tup.fields)}"
+            for row, tup in enumerate(rows) if missing[tup.fields]
+        }
 
     def infer(self, rows: Sequence[Tuple]) -> Misfits:
         """Infer the types from the first rows. If that of a field cannot be told, each row is a misfit for that."""
@@ -92,7 +80,7 @@ class TableMaker:
                 example = repr_of(next((value for value in values if value is not None), None))
                 why = f"field {name!r} is {example} in the first rows, which does not tell its type in Parquet: give"
                 return dict.fromkeys(range(len(rows)), f"{why} ParquetSink a schema")
-        self._set_types(pyarrow.schema(types))
+        self.schema = pyarrow.schema(types)
         return {}
 
     def make(self, rows: Sequence[Tuple]) -> tuple[Any, Misfits]:
@@ -100,11 +88,8 @@ class TableMaker:
         import pyarrow
 
         misfits: Misfits = {}
-        columns = columns_of(rows, self.fields)
-        if self.key:
-            columns.insert(0, self._ids(columns_of(rows, self.key), misfits))
         made = []
-        for field, values in zip(self.schema, columns, strict=True):
+        for field, values in zip(self.schema, columns_of(rows, self.fields), strict=True):
             column, wrong = make_column(field.name, values, field.type)
             made.append(column)
             misfits = wrong | misfits
@@ -112,20 +97,6 @@ class TableMaker:
         if misfits:
             table = table.filter(pyarrow.array([row not in misfits for row in range(len(rows))]))
         return table, dict(sorted(misfits.items()))
-
-    def _ids(self, columns: Sequence[Sequence[Any]], misfits: Misfits) -> list[str | None]:
-        ids: list[str | None] = []
-        for row, values in enumerate(zip(*columns, strict=True)):
-            # The floor of an origin rises from one time to the next.
-            named = zip(self.key, values, strict=True)
-            try:
-                parts = [value[:2] if name == ORIGIN else value for name, value in named]
-                ids.append(msgspec.json.encode(parts).decode())
-            except Exception as error:  # of a user's object, or one that has no form of its own in JSON
-                shown = f"key {[*self.key]} is {', '.join(map(repr_of, values))}"
-                misfits[row] = f"{shown}, which makes no {MESSAGE_ID}: {text_of_error(error)}"
-                ids.append(None)
-        return ids
 
 
 def columns_of(rows: Sequence[Tuple], names: Sequence[str]) -> list[Sequence[Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import sqlite3
 from collections import Counter, defaultdict
@@ -10,10 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pyarrow import parquet
+
 from squall import (
     BasicBolt,
     BasicCollector,
     FileSink,
+    ParquetSink,
     Spout,
     SpoutCollector,
     SqlSink,
@@ -147,13 +149,14 @@ def connect(path: str) -> sqlite3.Connection:
     return connection
 
 
-def sinks(count: int, directory: Path) -> Topology:
+def sinks(count: int, directory: Path, sql: SqlSink, sql_tasks: int) -> Topology:
     builder = TopologyBuilder()
     builder.set_spout("events", Events(count), parallelism=2)
     builder.set_bolt("pass_on", PassOn(), parallelism=2).shuffle_grouping("events")
     builder.set_bolt("file", FileSink(directory / "out"), parallelism=2).fields_grouping("pass_on", "number")
-    insert = SqlSink(functools.partial(connect, str(directory / "db")), "INSERT INTO events VALUES (?, ?, ?)")
-    builder.set_bolt("sql", insert).global_grouping("pass_on")
+    by_file = ParquetSink(directory / "parquet", commit_secs=0.1)
+    builder.set_bolt("parquet", by_file, parallelism=2).fields_grouping("pass_on", "number")
+    builder.set_bolt("sql", sql, parallelism=sql_tasks).fields_grouping("pass_on", "number")
     return builder.build()
 
 
@@ -162,5 +165,5 @@ def in_files(directory: Path) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(json.loads(line).values()) for line in lines)
 
 
-def in_database(directory: Path) -> Counter[tuple[Any, ...]]:
-    return Counter(connect(str(directory / "db")).execute("SELECT user, at, number FROM events"))
+def in_parquet(directory: Path) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(row.values()) for row in parquet.read_table(directory / "parquet").to_pylist())

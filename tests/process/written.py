@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from pyarrow import parquet
@@ -13,12 +14,10 @@ class Written:
     def __init__(self, out: Path) -> None:
         self._out = out
         self._seen: set[Path] = set()
-        self.texts: dict[str, str] = {}
-        """By id."""
+        self.texts: Counter[str] = Counter()
 
-    def look(self) -> dict[str, str]:
+    def look(self) -> Counter[str]:
         for path in set(self._out.glob("*.parquet")) - self._seen:
-            table = parquet.read_table(path)
-            self.texts.update(zip(table["_message_id"].to_pylist(), table["text"].to_pylist(), strict=True))
+            self.texts.update(parquet.read_table(path)["text"].to_pylist())
             self._seen.add(path)
         return self.texts

@@ -31,8 +31,8 @@ def test_a_query_feeds_a_running_topology_and_spark_reads_what_that_writes(spark
     try:
         for texts in (["a", "b", "a"], ["c"]):
             (incoming / f"{texts[0]}.txt").write_text("\n".join(texts))
-            wanted = len(written.texts) + len(texts)
-            wait_for("the rows of a file", lambda wanted=wanted: len(written.look()) >= wanted)
+            wanted = written.texts.total() + len(texts)
+            wait_for("the rows of a file", lambda wanted=wanted: written.look().total() >= wanted)
         exec(blocks["read.py"], names)
         queries.append(names["query"])
         assert Counter(row.text for row in names["rows"].collect()) == Counter("aabc")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime
-import fcntl
 import os
+import re
 import resource
 import signal
 from collections.abc import Iterator, Sequence
@@ -14,8 +14,19 @@ from typing import Any
 
 import pytest
 
-from squall import Config, ParquetSink, Spout, TopologyBuilder, TopologyError, UsageError
+from squall import (
+    Config,
+    ExactSink,
+    FailedTuple,
+    ParquetSink,
+    Spout,
+    TopologyBuilder,
+    TopologyError,
+    Tuple,
+    UsageError,
+)
 from squall.engine.core.executor import TaskCrashed
+from squall.pipeline.sink.directory import SinkDirectory
 from squall.pipeline.sink.table import infer
 from squall.testing.simulated import SimulatedCluster
 
@@ -31,12 +42,17 @@ class Source(Spout):
 
     def open(self, conf: Any, context: Any, collector: Any) -> None:
         self.collector, self.todo, self.next = collector, list[Sequence[Any]](), 0
+        self.sent = list[Sequence[Any]]()
         self.acked, self.failed = list[int](), list[int]()
 
     def next_tuple(self) -> None:
         if self.todo:
-            self.collector.emit(self.todo.pop(0), message_id=self.next)
+            self.sent[self.next :] = [self.todo.pop(0)]
+            self.collector.emit(self.sent[self.next], message_id=self.next)
             self.next += 1
+
+    def again(self, message_id: int) -> None:
+        self.todo, self.next = self.sent[message_id:], message_id
 
     def ack(self, message_id: int) -> None:
         self.acked.append(message_id)
@@ -48,11 +64,18 @@ class Source(Spout):
 class Lab(SimulatedCluster):
     """A source and sinks."""
 
-    def __init__(self, sink: ParquetSink, fields: Sequence[str] = ("n", "text"), tasks: int = 1, **settings: Any):
+    def __init__(
+        self, sink: ExactSink, fields: Sequence[str] = ("n", "text"), tasks: int = 1, state: Path | None = None,
+        **settings: Any,
+    ):
         builder = TopologyBuilder()
         builder.set_spout("source", Source(*fields))
-        builder.set_bolt("sink", sink, tasks).shuffle_grouping("source")
-        super().__init__(builder.build(), Config(**settings), record=False)
+        sinks = builder.set_bolt("sink", sink, tasks)
+        if tasks > 1:
+            sinks.fields_grouping("source", *fields[-1:])
+        else:
+            sinks.shuffle_grouping("source")
+        super().__init__(builder.build(), Config(**settings), record=False, state_root=state)
 
     def __enter__(self) -> Lab:
         return self
@@ -63,7 +86,12 @@ class Lab(SimulatedCluster):
         return found
 
     def put(self, *rows: Sequence[Any]) -> None:
-        self.source.todo += rows
+        self.source.todo.extend(rows)
+        self.settle()
+
+    def again(self, message_id: int) -> None:
+        """Emit this message and those after it once more."""
+        self.source.again(message_id)
         self.settle()
 
     def go(self, secs: float = 1.1) -> None:
@@ -82,7 +110,7 @@ def files(out: Path) -> list[str]:
 
 
 def rows(out: Path) -> list[dict[str, Any]]:
-    """In the order of commits."""
+    """In the order of commits, of one task."""
     return [row for path in sorted(out.glob("*.parquet")) for row in parquet.read_table(path).to_pylist()]
 
 
@@ -100,7 +128,9 @@ def test_tuples_are_acked_when_their_file_is_there(out: Path) -> None:
         lab.go(0.5)
         assert lab.source.acked == [0, 1, 2]
         assert rows(out) == [{"n": 1, "text": "a"}, {"n": 2, "text": "\u2028\0"}, {"n": 3, "text": None}]
-        assert files(out) == ["_common_metadata", "part-0000000000.parquet"]
+        common, part = files(out)
+        assert common == "_common_metadata"
+        assert re.fullmatch(r"part-[0-9a-f]{16}-0000000001\.parquet", part)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +174,7 @@ def test_only_its_own_tuple_fails_for_a_value_that_does_not_fit(out: Path) -> No
         assert lab.texts[0].startswith(
             f"ClusterError: ParquetSink {out}: field 'n' is 'x' of type str, which a column of int64 cannot hold"
         )
-        assert lab.texts[2].endswith("; 3 more tuples of this file did not fit either")
+        assert lab.texts[2].endswith("; 3 more tuples of this commit did not fit either")
 
 
 class Awkward:
@@ -210,7 +240,6 @@ def test_types_are_those_of_the_first_rows_and_hold_for_all_tasks_and_lives(out:
         lab.go()
         assert [lab.source.acked, lab.source.failed] == [[1], [0]]
     assert sorted(row["n"] for row in rows(out)) == [1, 2, 4, 6]
-    assert files(out)[1:] == [f"part-{number:010d}.parquet" for number in range(4)]
 
 
 def test_what_parquet_cannot_hold_is_no_type() -> None:
@@ -218,41 +247,45 @@ def test_what_parquet_cannot_hold_is_no_type() -> None:
     assert infer([None, span]) is infer([[span]]) is infer([{"a": span}]) is None
 
 
-def test_after_a_death_what_was_not_acked_is_not_there_and_leftovers_go(out: Path) -> None:
-    with Lab(ParquetSink(out, key="n")) as lab:
+def test_after_a_death_what_was_not_acked_is_not_there(out: Path, tmp_path: Path) -> None:
+    with Lab(ParquetSink(out), state=tmp_path / "state") as lab:
         lab.put((1, "a"))
         lab.go()
         lab.put((2, "b"))
         lab.kill(0)
-        (out / "_tmp-0123456789abcdef").write_text("half a file")
-        (out / "_tmp-mine").write_text("somebody's")
+        assert [row["n"] for row in rows(out)] == [1]
         lab.restart(0)
-        lab.put((2, "b"))
+        lab.put((1, "a"), (2, "b"))
         lab.go()
-    assert rows(out) == [{"_message_id": "[1]", "n": 1, "text": "a"}, {"_message_id": "[2]", "n": 2, "text": "b"}]
-    assert files(out) == ["_common_metadata", "_tmp-mine", "part-0000000000.parquet", "part-0000000001.parquet"]
+        assert lab.source.acked == [0, 1]
+    assert [row["n"] for row in rows(out)] == [1, 2]
+    assert [part[-18:] for part in files(out)[1:]] == ["0000000001.parquet", "0000000002.parquet"]
 
 
-def test_a_file_that_another_writer_holds_is_no_leftover(out: Path) -> None:
-    out.mkdir(parents=True)
-    draft = out / "_tmp-0123456789abcdef"
-    with draft.open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        with Lab(ParquetSink(out)):
-            assert draft.exists()
-    with Lab(ParquetSink(out)):
-        assert not draft.exists()
+@pytest.mark.parametrize("is_published", [False, True])
+def test_a_file_that_was_begun_before_a_death_is_there_once(
+    out: Path, tmp_path: Path, is_published: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish = SinkDirectory.publish
 
+    def is_killed(self: SinkDirectory, table: Any, name: str) -> None:
+        if is_published:
+            publish(self, table, name)
+        raise OSError("killed")
 
-def test_the_message_id_is_that_of_the_row_however_often_it_comes(out: Path) -> None:
-    with Lab(ParquetSink(out, key=["origin", "place"]), ["origin", "place", "word"]) as lab:
-        lab.put(*(((7, line, floor), "x", word) for line, floor, word in [(5, 0, "a"), (5, 3, "a"), (6, 3, "b")]))
-        lab.put((None, "x", "c"), ((1,), Awkward(), "d"))
+    with Lab(ParquetSink(out), state=tmp_path / "state") as lab:
+        with monkeypatch.context() as patch:
+            patch.setattr(SinkDirectory, "publish", is_killed)
+            lab.put((1, "a"), (2, "b"))
+            lab.go()
+            assert [lab.source.acked, lab.source.failed] == [[], [0, 1]]
+            lab.kill(0)
+        lab.restart(0)
+        lab.put((1, "a"), (2, "b"), (3, "c"))
         lab.go()
-        assert lab.source.failed == [3, 4]
-        assert "key ['origin', 'place'] is None, 'x', which makes no _message_id: TypeError" in lab.texts[0]
-    assert [row["_message_id"] for row in rows(out)] == ['[[7,5],"x"]', '[[7,5],"x"]', '[[7,6],"x"]']
-    assert [*rows(out)[0]] == ["_message_id", "place", "word"]
+        assert lab.source.acked == [0, 1, 2]
+    assert [row["n"] for row in rows(out)] == [1, 2, 3]
+    assert len(files(out)) == 3
 
 
 @contextmanager
@@ -276,7 +309,7 @@ def test_nothing_is_acked_that_cannot_be_written_and_nothing_is_left(out: Path) 
         assert [lab.source.acked, lab.source.failed] == [[], [0, 1]]
         assert files(out) == []
         assert lab.texts[0].startswith(
-            f"ClusterError: 2 tuples cannot be written to {out}, and will be emitted again: "
+            f"FailedTuple: 2 tuples cannot be written to {out}, and will be emitted again: "
         )
         assert "File too large" in lab.texts[0]
         lab.put((1, "a"), (2, "b"))
@@ -284,15 +317,16 @@ def test_nothing_is_acked_that_cannot_be_written_and_nothing_is_left(out: Path) 
         with no_room():
             lab.put((3, "c"))
             lab.go()
-        lab.put((3, "c"))
+        lab.again(4)
         lab.go()
+        assert lab.source.acked == [2, 3, 4]
     assert [row["n"] for row in rows(out)] == [1, 2, 3]
-    assert files(out)[1:] == ["part-0000000000.parquet", "part-0000000001.parquet"]
+    assert [part[-18:] for part in files(out)[1:]] == ["0000000001.parquet", "0000000002.parquet"]
 
 
 def test_an_input_without_the_fields_is_refused_when_the_topology_is_built(out: Path) -> None:
     with pytest.raises(TopologyError) as found:
-        Lab(ParquetSink(out, fields=["n", "nope"], key=["part", "n"]))
+        Lab(ParquetSink(out, fields=["part", "n", "nope"]))
     lacks = "bolt 'sink' needs field 'part', 'nope', which stream 'default' of 'source' does not have"
     assert found.value.mistakes == (f"{lacks}; its fields: n, text",)
 
@@ -306,11 +340,10 @@ def written(out: Path, **sink: Any) -> None:
     ("sink", "why"),
     [
         ({"fields": "text"}, r"ParquetSink has fields 'text'"),
-        ({"fields": ["_message_id"]}, r"different names, not '_message_id'"),
+        ({"fields": ["n", "n"]}, r"give a list of different names"),
         ({"schema": {"n": "integer"}}, r"schema .*: ValueError: No type alias for integer; give a pyarrow.Schema"),
         ({"schema": {"n": "int64"}, "fields": ["m"]}, r"fields \['m'\], and others in its schema"),
         ({"commit_secs": 0}, r"commit_secs 0; give 1, 1 and 0\.001 or more"),
-        ({"key": ["n"]}, r"has key \['n'\], but .* has \[\]"),
         ({"schema": {"n": "int64", "text": "binary"}}, r"has schema .*'binary'.* has .*'string'"),
         ({"fields": ["n"]}, r"has fields \('n',\), but .* has \('n', 'text'\)"),
     ],
@@ -337,13 +370,52 @@ def test_only_a_sinks_directory_is_written_to(out: Path, tmp_path: Path) -> None
     with pytest.raises(UsageError, match=r"_common_metadata is not of a ParquetSink: "):
         ParquetSink(out)
     (out / "_common_metadata").unlink()
-    with pytest.raises(UsageError, match=r"holds 'part-0000000000\.parquet', which is no file"):
+    with pytest.raises(UsageError, match=r"holds 'part-[0-9a-f]+-0000000001\.parquet', which is no file"):
         ParquetSink(out)
 
 
 def test_rows_are_not_held_until_their_messages_time_out(out: Path) -> None:
     with pytest.raises(TaskCrashed, match=r"commit_secs 20; allowed: up to 15, half of message_timeout_secs"):
         Lab(ParquetSink(out, commit_secs=20))
+
+
+class Own(ExactSink):
+    """Refuses odd numbers; its first commit is lost."""
+
+    def __init__(self, commit_secs: float) -> None:
+        self.commit_secs, self.commit_rows = commit_secs, 3
+
+    def prepare(self, conf: Any, context: Any) -> None:
+        COMMITS.clear()
+
+    def refused(self, rows: Sequence[Tuple]) -> dict[int, str]:
+        return {place: f"{tup['n']} is odd" for place, tup in enumerate(rows) if tup["n"] % 2}
+
+    def commit(self, number: int, rows: Sequence[Tuple], position: Any) -> None:
+        COMMITS.append((number, [tup["n"] for tup in rows]))
+        if len(COMMITS) == 1:
+            raise FailedTuple("lost")
+
+
+COMMITS: list[tuple[int, list[int]]] = []
+
+
+@pytest.mark.parametrize("commit_secs", [0, 1])
+def test_a_sink_of_ones_own_refuses_single_rows_and_repeats_a_commit_that_failed(commit_secs: float) -> None:
+    unstorable = lambda: None  # noqa: E731
+    with Lab(Own(commit_secs)) as lab:
+        lab.put((2, ""), (3, ""), (4, unstorable))
+        lab.go()
+        assert (lab.source.acked, sorted(lab.source.failed)) == ([], [0, 1, 2])
+        lab.again(0)
+        lab.put((6, ""))
+        lab.go()
+        assert (sorted(lab.source.acked), sorted(lab.source.failed[3:])) == ([0, 3], [1, 2])
+    assert COMMITS[0] == COMMITS[1] == (1, [2])
+    assert [row for _, rows in COMMITS[2:] for row in rows] == [6]
+    if commit_secs:
+        assert "ClusterError: 3 is odd" in lab.texts
+        assert any(text.startswith("ClusterError: it cannot be stored: ") for text in lab.texts)
 
 
 def test_a_component_brings_settings_along_and_set_config_overrides_them() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow.parquet as parquet
 import pytest
 
 from squall import (
@@ -18,6 +19,7 @@ from squall import (
     FailedTuple,
     FeedSpout,
     FileSink,
+    ParquetSink,
     ReplayingSpout,
     Spout,
     StatefulBatchBolt,
@@ -93,7 +95,8 @@ def counting(spout: Spout, split: Split, count: Any, out: Path) -> Topology:
     builder.set_spout("lines", spout, parallelism=2 if isinstance(spout, FeedSpout) else 1)
     builder.set_bolt("split", split, parallelism=2).shuffle_grouping("lines")
     builder.set_bolt("count", count, parallelism=2).fields_grouping("split", "word")
-    builder.set_bolt("sink", FileSink(out), parallelism=2).fields_grouping("count", "word")
+    sink = FileSink(out) if isinstance(count, Count) else ParquetSink(out)
+    builder.set_bolt("sink", sink, parallelism=2).fields_grouping("count", "word")
     return builder.build()
 
 
@@ -111,8 +114,9 @@ def run_with_losses(levels: Levels, chance: float) -> None:
 
 
 def rows(out: Path) -> list[tuple[str, int]]:
-    lines = [line for path in sorted(out.iterdir()) for line in path.read_text().splitlines()]
-    return sorted((row["word"], row["count"]) for row in map(json.loads, lines))
+    lines = [line for path in sorted(out.glob("*.jsonl")) for line in path.read_text().splitlines()]
+    found = [json.loads(line) for line in lines] or parquet.read_table(out).to_pylist()
+    return sorted((row["word"], row["count"]) for row in found)
 
 
 EACH_ONCE = sorted((word, number) for word, count in WORDS.items() for number in range(1, count + 1))
