@@ -75,21 +75,16 @@ class FeedSpout(ReplayingSpout):
 
     def __init__(
         self, feed: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], fields: Sequence[str] | None = None, *,
-        follow: bool = False, with_origin: bool = False, range_rows: int = RANGE_ROWS,
+        follow: bool = False, range_rows: int = RANGE_ROWS,
     ) -> None:
         """`feed` is a feed, any directory of Parquet files, or a list of text files. `fields` names the columns to
         emit, in this order; by default those that `squall prepare` declared, or else "text". `follow=True` waits for
         more at the end. `range_rows` is the number of rows that a task takes at a time.
 
-        `with_origin=True` emits a first field "origin", (life, number, floor), three ints. Life and number name the
-        row, however often it comes, and no row of that life below the floor will come any more, so a bolt that
-        recognises rows may forget those.
-
         UsageError if there is no such feed, a file is damaged, or a column is missing or changes its type."""
         if fields is None:
             fields = declared_fields(feed)
-        outputs = (ORIGIN, *fields) if with_origin else (*fields,)
-        if isinstance(fields, str) or not fields or len(set(outputs)) < len(outputs):
+        if isinstance(fields, str) or not fields or len(set(fields)) < len(fields):
             raise UsageError(f"FeedSpout has fields {repr_of(fields)}; allowed: one or more different names, in a list")
         if isinstance(range_rows, bool) or not isinstance(range_rows, int) or range_rows < 1:
             raise UsageError(f"FeedSpout has range_rows {repr_of(range_rows)}; allowed: 1 and more")
@@ -99,14 +94,12 @@ class FeedSpout(ReplayingSpout):
             raise UsageError("a FeedSpout cannot follow text files; allowed: a directory of Parquet files")
         else:
             self._feed = [Path(file).absolute() for file in feed]
-        self._fields = tuple(fields)
+        self.outputs = self._fields = tuple(fields)
         self.follow = follow
         """True if it waits for more at the end."""
-        self._with_origin = with_origin
         self.range_rows = range_rows
         """Rows of a range."""
         self._dealt: tuple[ClaimStore, int] | None = None
-        self.outputs = outputs
         # What is wrong with it is said before anything starts.
         self._open_source().find()
 
@@ -198,9 +191,6 @@ class FeedSpout(ReplayingSpout):
             rows = range(part.first + row, part.first + row + len(columns[0]))
             row += len(rows)
             self._chunk_end, self._offsets = row, iter(rows)
-            if self._with_origin:
-                life, begin, floor = self._shares.origin(range_)
-                columns.insert(0, [(life, number, floor) for number in range(begin + row - len(rows), begin + row)])
             ids = zip(repeat(part.partition), self._offsets, strict=False)
             yield from zip(ids, zip(*columns, strict=True), strict=True)
         self._note_read()
@@ -293,7 +283,7 @@ class Claims:
                 if not again:
                     raise ValueError("its position and checksum differ")
             claim = Claim(**json.loads(fixed), position=position)
-            if not (0 <= claim.start <= claim.position <= claim.stop and claim.task >= 0 and claim.number >= 0):
+            if not (0 <= claim.start <= claim.position <= claim.stop and claim.task >= 0):
                 raise ValueError("its numbers contradict each other")
         except (OSError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise ClusterError(

@@ -60,33 +60,17 @@ class Claim(NamedTuple):
     """Row of the part below which all is acked."""
     life: int
     """Number of the life that took it: random, as two lives of a task may run at the same time."""
-    number: int
-    """Of the row `start`, among the rows that life took."""
-
-
-class Origin(NamedTuple):
-    """Numbers the rows of a range: from 0, in the order in which one life of a task took them."""
-
-    life: int
-    begin: int
-    """The number of row 0 of the part."""
-    floor: int
-    """No row of that life with a number below is emitted any more."""
 
 
 class _Open:
     """A range of this task's that is not done."""
 
-    __slots__ = ("adopted", "begin", "claim", "range", "read")
+    __slots__ = ("claim", "range", "read")
 
-    def __init__(self, part: Part, claim: Claim, adopted: bool = False) -> None:
+    def __init__(self, part: Part, claim: Claim) -> None:
         self.range = Range(part, claim.start, claim.stop)
         self.claim = claim
-        self.begin = claim.number - claim.start
-        """The number of row 0 of the part."""
         self.read = claim.position
-        self.adopted = adopted
-        """True if another life of this task took it after this one had begun: that life may take more."""
 
 
 class Shares:
@@ -96,8 +80,6 @@ class Shares:
         """`task`: its index, below `tasks`. `life`: a random number."""
         self.task = task
         self._life = life
-        self._taken = 0
-        """Rows taken by this life."""
         self._tasks = tasks
         self._range_rows = range_rows
         self._resumed: deque[_Open] = deque()
@@ -156,7 +138,7 @@ class Shares:
                 self._tried = stop
             else:
                 start, stop = self._tried, min(self._tried + self._range_rows, part.rows)
-                claim = Claim(part.name, start, stop, self.task, start, self._life, self._taken)
+                claim = Claim(part.name, start, stop, self.task, start, self._life)
                 return Range(part, start, stop), claim
         return None
 
@@ -167,10 +149,7 @@ class Shares:
         if not self._is_mine(claim):
             return None
         # Mostly just made; or by another life of this task, which may be dead before it has read it.
-        own = claim.life == self._life
-        if own:
-            self._taken += claim.stop - claim.start
-        self._open.append(_Open(range_.part, claim, adopted=not own))
+        self._open.append(_Open(range_.part, claim))
         return self._open[-1].range, claim.position
 
     def read(self, range_: Range, row: int) -> None:
@@ -212,12 +191,3 @@ class Shares:
                 if claim.position == claim.stop:
                     del self._open[index]
                 return
-
-    def origin(self, range_: Range) -> Origin:
-        """The numbers of the rows of an open range."""
-        this = next(open_ for open_ in self._open if open_.range is range_)
-        life = this.claim.life
-        of_life = [open_ for open_ in (*self._open, *self._resumed) if open_.claim.life == life]
-        if any(open_.adopted for open_ in of_life):
-            return Origin(life, this.begin, 0)
-        return Origin(life, this.begin, min(open_.begin + open_.claim.position for open_ in of_life))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -61,11 +60,11 @@ def test_a_feed_that_grows_loses_nothing_whoever_is_killed(cluster: Standing, pr
     ]
     for number, kill in enumerate(victims):
         grow(feed, number)
-        wait_for("some rows of it", lambda n=number: any(text.startswith(f"{n}.") for text in written.look().values()))
+        wait_for("some rows of it", lambda n=number: any(text.startswith(f"{n}.") for text in written.look()))
         kill()
-    wanted = Counter(f"{number}.{row}" for number in range(len(victims)) for row in range(ROWS))
-    wait_for("every row", lambda: len(written.look()) >= len(wanted))
-    assert Counter(written.texts.values()) == wanted
+    wanted = {f"{number}.{row}" for number in range(len(victims)) for row in range(ROWS)}
+    wait_for("every row", lambda: wanted <= {*written.look()})
+    assert {*written.texts} == wanted
 
 
 def test_every_python_block_is_a_file() -> None:

@@ -13,12 +13,10 @@ class Written:
     def __init__(self, out: Path) -> None:
         self._out = out
         self._seen: set[Path] = set()
-        self.texts: dict[str, str] = {}
-        """By id."""
+        self.texts: list[str] = []
 
-    def look(self) -> dict[str, str]:
+    def look(self) -> list[str]:
         for path in set(self._out.glob("*.parquet")) - self._seen:
-            table = parquet.read_table(path)
-            self.texts.update(zip(table["_message_id"].to_pylist(), table["text"].to_pylist(), strict=True))
+            self.texts += parquet.read_table(path)["text"].to_pylist()
             self._seen.add(path)
         return self.texts
