@@ -4,7 +4,8 @@
 
 ::
 
-    tail ──shuffle──► parse ──global──► rates ──global──► alarms
+    tail ──shuffle──► parse ──┬──► rates (SqlSink)
+                              └──► alarms
 
 docs/examples/access_log.md tells what of it is exact.
 """
@@ -13,79 +14,52 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
-from squall import BasicBolt, BasicCollector, TailSpout, Topology, TopologyBuilder, TopologyContext, Tuple, bolt
+from squall import BasicCollector, SqlSink, StatefulBolt, TailSpout, Topology, TopologyBuilder, Tuple, bolt
 
 LINE = re.compile(r'\S+ \S+ \S+ \[([^\]]+)\] ".*?" (\d{3}) ')
 ALARM_ERRORS = 5
 SCHEMA = """
-    PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; -- no write waits for the disk
-    CREATE TABLE IF NOT EXISTS seen (life, number, PRIMARY KEY (life, number)) WITHOUT ROWID;
-    CREATE TABLE IF NOT EXISTS floors (life PRIMARY KEY, floor);
+    PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; -- no write waits for the disk, nor for a reader
     CREATE TABLE IF NOT EXISTS rates (second PRIMARY KEY, requests, errors);
 """
-RAISE = "INSERT INTO floors VALUES (?1, ?2) ON CONFLICT DO UPDATE SET floor = max(floor, ?2)"
-REMEMBER = "INSERT OR IGNORE INTO seen SELECT ?1, ?2 FROM floors WHERE life = ?1 AND floor <= ?2"
 COUNT = """
-    INSERT INTO rates VALUES (?1, 1, ?2)
-    ON CONFLICT DO UPDATE SET requests = requests + 1, errors = errors + ?2
+    INSERT INTO rates VALUES (?, 1, ?)
+    ON CONFLICT DO UPDATE SET requests = requests + 1, errors = errors + excluded.errors
 """
 
 
-@bolt("origin", "second", "error")
-def parse(tup: Tuple) -> tuple[Any, str, bool]:
+@bolt("second", "error")
+def parse(tup: Tuple) -> tuple[str, bool]:
     found = LINE.match(tup["text"])
     try:
         second = datetime.strptime(found[1], "%d/%b/%Y:%H:%M:%S %z").isoformat() if found else "unreadable"
     except ValueError:
         second = "unreadable"
-    return tup["origin"], second, bool(found) and found[2] >= "500"
+    return second, bool(found) and found[2] >= "500"
 
 
-class Rates(BasicBolt):
-    outputs = ("second", "requests", "errors")
-
-    def __init__(self, path: str) -> None:
-        self.path = Path(path).absolute()
-
-    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
-        self.db = sqlite3.connect(self.path)
-        self.db.executescript(SCHEMA)
-
+class Alarms(StatefulBolt):
     def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        (life, number, floor), second, error = tup.values
-        with self.db:  # one transaction: a line is remembered and counted, or neither
-            self.db.execute(RAISE, (life, floor))  # lines below the floor are done, and need not be remembered
-            if self.db.execute(REMEMBER, (life, number)).rowcount:
-                self.db.execute(COUNT, (second, error))
-            self.db.execute("DELETE FROM seen WHERE life = ? AND number < ?", (life, floor))
-        row = self.db.execute("SELECT * FROM rates WHERE second = ?", (second,)).fetchone()
-        if row[2] >= ALARM_ERRORS:
-            collector.emit(row)  # also for a line that was seen: the alarm may have been lost
-
-    def cleanup(self) -> None:
-        self.db.close()
-
-
-class Alarms(BasicBolt):
-    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
-        self.told: set[str] = set()
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        if tup["second"] not in self.told:
-            print(f"ALARM {tup['second']}: {tup['errors']} errors in {tup['requests']} requests", flush=True)
-            self.told.add(tup["second"])
+        if tup["error"]:
+            self.state[tup["second"]] = errors = self.state.get(tup["second"], 0) + 1
+            if errors == ALARM_ERRORS:
+                print(f"ALARM {tup['second']}: {errors} errors", flush=True)
 
 
 def topology(arguments: list[str]) -> Topology:
-    log, out = arguments
+    log, out = (Path(argument).absolute() for argument in arguments)
+
+    def connect() -> sqlite3.Connection:
+        db = sqlite3.connect(out)
+        db.executescript(SCHEMA)
+        return db
+
     builder = TopologyBuilder()
-    builder.set_spout("tail", TailSpout(log, with_origin=True))
+    builder.set_spout("tail", TailSpout(log))
     builder.set_bolt("parse", parse, parallelism=2).shuffle_grouping("tail")
-    builder.set_bolt("rates", Rates(out)).global_grouping("parse")
-    builder.set_bolt("alarms", Alarms()).global_grouping("rates")
+    builder.set_bolt("rates", SqlSink(connect, COUNT)).global_grouping("parse")
+    builder.set_bolt("alarms", Alarms()).fields_grouping("parse", "second")
     return builder.build()

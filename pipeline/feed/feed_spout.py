@@ -23,7 +23,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, repeat
 from operator import length_hint
@@ -51,7 +50,6 @@ COMMIT_AGAIN_SECS = 5.0
 SUFFIX = ".claim"
 #: Times that a position is read before it counts as damaged.
 READS = 10
-ORIGIN = "origin"
 _POSITION = ("_shares", "_range", "kept", "_due", "_order", "_jitter", "at_end")
 """The attributes that change while it emits, but for open files."""
 
@@ -75,21 +73,16 @@ class FeedSpout(ReplayingSpout):
 
     def __init__(
         self, feed: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], fields: Sequence[str] | None = None, *,
-        follow: bool = False, with_origin: bool = False, range_rows: int = RANGE_ROWS,
+        follow: bool = False, range_rows: int = RANGE_ROWS,
     ) -> None:
         """`feed` is a feed, any directory of Parquet files, or a list of text files. `fields` names the columns to
         emit, in this order; by default those that `squall prepare` declared, or else "text". `follow=True` waits for
         more at the end. `range_rows` is the number of rows that a task takes at a time.
 
-        `with_origin=True` emits a first field "origin", (life, number, floor), three ints. Life and number name the
-        row, however often it comes, and no row of that life below the floor will come any more, so a bolt that
-        recognises rows may forget those.
-
         UsageError if there is no such feed, a file is damaged, or a column is missing or changes its type."""
         if fields is None:
             fields = declared_fields(feed)
-        outputs = (ORIGIN, *fields) if with_origin else (*fields,)
-        if isinstance(fields, str) or not fields or len(set(outputs)) < len(outputs):
+        if isinstance(fields, str) or not fields or len(set(fields)) < len(fields):
             raise UsageError(f"FeedSpout has fields {repr_of(fields)}; allowed: one or more different names, in a list")
         if isinstance(range_rows, bool) or not isinstance(range_rows, int) or range_rows < 1:
             raise UsageError(f"FeedSpout has range_rows {repr_of(range_rows)}; allowed: 1 and more")
@@ -99,21 +92,19 @@ class FeedSpout(ReplayingSpout):
             raise UsageError("a FeedSpout cannot follow text files; allowed: a directory of Parquet files")
         else:
             self._feed = [Path(file).absolute() for file in feed]
-        self._fields = tuple(fields)
+        self.outputs = self._fields = tuple(fields)
         self.follow = follow
         """True if it waits for more at the end."""
-        self._with_origin = with_origin
         self.range_rows = range_rows
         """Rows of a range."""
-        self._dealt: tuple[ClaimStore, int] | None = None
-        self.outputs = outputs
+        self._dealt: ClaimStore | None = None
         # What is wrong with it is said before anything starts.
         self._open_source().find()
 
-    def deal(self, claims: ClaimStore, life: int) -> None:
+    def deal(self, claims: ClaimStore) -> None:
         """For runners that store a spout as a whole, called before `open`: keep claims in `claims` instead of files in
-        the state directory, with `life` as the number of every life of this task."""
-        self._dealt = claims, life
+        the state directory."""
+        self._dealt = claims
 
     def position(self) -> dict[str, Any]:
         """For such runners: return what `go_on` needs, as one value to pickle."""
@@ -137,11 +128,8 @@ class FeedSpout(ReplayingSpout):
 
     def start(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         tasks = len(context.component_tasks(context.component_id))
-        self._claims: ClaimStore
-        self._claims, life = self._dealt or (
-            Claims(Path(context.shared_state_dir), context.task_index), secrets.randbits(63)
-        )
-        self._shares = Shares(context.task_index, tasks, self.range_rows, life)
+        self._claims = self._dealt or Claims(Path(context.shared_state_dir), context.task_index)
+        self._shares = Shares(context.task_index, tasks, self.range_rows)
         self._source = self._open_source()
         self._reader: PartReader | TextReader | None = None
         self._read_part: Part | None = None
@@ -198,9 +186,6 @@ class FeedSpout(ReplayingSpout):
             rows = range(part.first + row, part.first + row + len(columns[0]))
             row += len(rows)
             self._chunk_end, self._offsets = row, iter(rows)
-            if self._with_origin:
-                life, begin, floor = self._shares.origin(range_)
-                columns.insert(0, [(life, number, floor) for number in range(begin + row - len(rows), begin + row)])
             ids = zip(repeat(part.partition), self._offsets, strict=False)
             yield from zip(ids, zip(*columns, strict=True), strict=True)
         self._note_read()
@@ -293,7 +278,7 @@ class Claims:
                 if not again:
                     raise ValueError("its position and checksum differ")
             claim = Claim(**json.loads(fixed), position=position)
-            if not (0 <= claim.start <= claim.position <= claim.stop and claim.task >= 0 and claim.number >= 0):
+            if not (0 <= claim.start <= claim.position <= claim.stop and claim.task >= 0):
                 raise ValueError("its numbers contradict each other")
         except (OSError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise ClusterError(

@@ -10,6 +10,8 @@ Guarantees, whichever tasks die whenever:
     * A range belongs to one task for ever; a task that comes back resumes its ranges at their positions. So each row is
       emitted until it is acked, and after a death only rows at or above a position are emitted again.
     * A position never passes a row that is not acked, whatever was acked beyond it.
+    * A task takes the ranges of a partition in ascending order, over all its lives, if parts are handed in so: state
+      that counts exactly once relies on it (`engine.state.settled`).
 
 Relies on claims being made atomically (`pipeline.feed.feed_spout`: one of several tasks succeeds), and a dead task
 being replaced by one with the same index. Two lives of one task at the same time do no harm: each stores only what was
@@ -56,46 +58,25 @@ class Claim(NamedTuple):
     task: int
     position: int
     """Row of the part below which all is acked."""
-    life: int
-    """Number of the life that took it: random, as two lives of a task may run at the same time."""
-    number: int
-    """Of the row `start`, among the rows that life took."""
-
-
-class Origin(NamedTuple):
-    """Numbers the rows of a range: from 0, in the order in which one life of a task took them."""
-
-    life: int
-    begin: int
-    """The number of row 0 of the part."""
-    floor: int
-    """No row of that life with a number below is emitted any more."""
 
 
 class _Open:
     """A range of this task's that is not done."""
 
-    __slots__ = ("adopted", "begin", "claim", "range", "read")
+    __slots__ = ("claim", "range", "read")
 
-    def __init__(self, part: Part, claim: Claim, adopted: bool = False) -> None:
+    def __init__(self, part: Part, claim: Claim) -> None:
         self.range = Range(part, claim.start, claim.stop)
         self.claim = claim
-        self.begin = claim.number - claim.start
-        """The number of row 0 of the part."""
         self.read = claim.position
-        self.adopted = adopted
-        """True if another life of this task took it after this one had begun: that life may take more."""
 
 
 class Shares:
     """The decisions of one task."""
 
-    def __init__(self, task: int, tasks: int, range_rows: int, life: int) -> None:
-        """`task`: its index, below `tasks`. `life`: a random number."""
+    def __init__(self, task: int, tasks: int, range_rows: int) -> None:
+        """`task`: its index, below `tasks`."""
         self.task = task
-        self._life = life
-        self._taken = 0
-        """Rows taken by this life."""
         self._tasks = tasks
         self._range_rows = range_rows
         self._resumed: deque[_Open] = deque()
@@ -108,17 +89,21 @@ class Shares:
         """In the order of reading."""
 
     def learn(self, parts: Iterable[Part], spread: bool = True) -> None:
-        """Note new parts. `spread`: tasks begin at different ones, so that they seldom meet; otherwise at the first."""
+        """Note new parts. `spread`: tasks begin at different partitions, so that they seldom meet; otherwise at the
+        first."""
         found = [part for part in parts if part.rows]
         begin = len(found) * self.task // self._tasks if spread else 0
+        while begin and found[begin].partition == found[begin - 1].partition:
+            begin -= 1
         self._parts.extend(found[begin:] + found[:begin])
 
     def resume(self, claims: Iterable[Claim], parts: Iterable[Part]) -> list[Claim]:
         """Take up what an earlier life of this task left. Returns claims that are not done and whose part is not in
         `parts`: their rows cannot be read any more."""
         by_name = {part.name: part for part in parts}
+        places = {name: place for place, name in enumerate(by_name)}
         gone = []
-        for claim in sorted(claims):
+        for claim in sorted(claims, key=lambda claim: (places.get(claim.part, -1), claim.start)):
             self._known[claim.part, claim.start] = claim.stop
             if self._is_mine(claim):
                 if claim.part in by_name:
@@ -150,7 +135,7 @@ class Shares:
                 self._tried = stop
             else:
                 start, stop = self._tried, min(self._tried + self._range_rows, part.rows)
-                claim = Claim(part.name, start, stop, self.task, start, self._life, self._taken)
+                claim = Claim(part.name, start, stop, self.task, start)
                 return Range(part, start, stop), claim
         return None
 
@@ -161,10 +146,7 @@ class Shares:
         if not self._is_mine(claim):
             return None
         # Mostly just made; or by another life of this task, which may be dead before it has read it.
-        own = claim.life == self._life
-        if own:
-            self._taken += claim.stop - claim.start
-        self._open.append(_Open(range_.part, claim, adopted=not own))
+        self._open.append(_Open(range_.part, claim))
         return self._open[-1].range, claim.position
 
     def read(self, range_: Range, row: int) -> None:
@@ -206,12 +188,3 @@ class Shares:
                 if claim.position == claim.stop:
                     del self._open[index]
                 return
-
-    def origin(self, range_: Range) -> Origin:
-        """The numbers of the rows of an open range."""
-        this = next(open_ for open_ in self._open if open_.range is range_)
-        life = this.claim.life
-        of_life = [open_ for open_ in (*self._open, *self._resumed) if open_.claim.life == life]
-        if any(open_.adopted for open_ in of_life):
-            return Origin(life, this.begin, 0)
-        return Origin(life, this.begin, min(open_.begin + open_.claim.position for open_ in of_life))

@@ -32,7 +32,7 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import repr_of, text_of_error
 from squall.pipeline.on_spark.batch_control import Control
 
-VERSION = 4
+VERSION = 5
 SHOWN_CHARS = 400
 _IDENTITY, _CONTROL, _LETTERS, _LOCK = "topology.json", "control.pickle", "dead-letters.jsonl", "lock"
 
@@ -58,7 +58,7 @@ class Checkpoint:
             raise UsageError(f"--checkpoint {path} cannot be used: {error.strerror}") from error
         try:
             self._take_lock()
-            self.run_id = self._check()
+            self._check()
             self.control = self._load()
             self._cut_letters()
         except BaseException:
@@ -78,16 +78,15 @@ class Checkpoint:
         except OSError:
             raise UsageError(f"--checkpoint {self.path} is in use by another run") from None
 
-    def _check(self) -> str:
-        """The number of the run that began here, if it is this topology's."""
+    def _check(self) -> None:
+        """Refuse what another topology left, or another version."""
         path = self.path / _IDENTITY
         if not path.exists():
-            run_id = secrets.token_hex(8)
-            _replace(path, json.dumps({"version": VERSION, "run": run_id, **self._identity}, indent=1).encode())
-            return run_id
+            _replace(path, json.dumps({"version": VERSION, **self._identity}, indent=1).encode())
+            return
         try:
             known = json.loads(path.read_bytes())
-            version, run_id = known.pop("version"), str(known.pop("run"))
+            version = known.pop("version")
         except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
             raise UsageError(f"{path} cannot be read: {text_of_error(error)}; choose another directory") from error
         if version != VERSION:
@@ -100,7 +99,6 @@ class Checkpoint:
                     f"--checkpoint {self.path} is of another topology: its {key} are {was}, not {now}; choose another "
                     "directory"
                 )
-        return run_id
 
     def _load(self) -> Control:
         path = self.path / _CONTROL

@@ -198,7 +198,6 @@ class HostTasks:
 
     layout: Layout
     name: str
-    run_id: str
     state_root: str | None
 
 
@@ -227,7 +226,7 @@ class Host:
             self._failures.load(state.failures)
         self.errors: list[tuple[str, int, str]] = []
         self.letters: list[tuple[str, int, str, Any, Any, Failure]] = []
-        self.life: Life = life_of(self._spec.component, around.run_id, turn.settled)
+        self.life: Life = life_of(self._spec.component, turn.settled)
         self._pending: OneByOne | None = None
         self._fate, self._acker, self._trees = self._load_tracking()
         self.outbox: Watched = Watched()

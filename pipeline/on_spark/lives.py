@@ -20,7 +20,6 @@ from squall.engine.api.hooks import Hooks
 from squall.engine.api.replaying import Record, ReplayingSpout
 from squall.engine.api.user_metrics import GAUGE
 from squall.engine.errors import ClusterError
-from squall.engine.foreign.stable_hash import stable_hash
 from squall.engine.state.settled import StoredFloor
 from squall.pipeline.feed.feed_spout import FeedSpout
 from squall.pipeline.feed.shares import Claim
@@ -44,8 +43,7 @@ Settled = Mapping[tuple[str, str], tuple[StoredFloor, ...]]
 class Life:
     """Of a bolt, or a spout of any kind that has no life of its own below."""
 
-    def __init__(self, run_id: str) -> None:
-        self.run_id = run_id
+    def __init__(self) -> None:
         self.user: Any = None
         self.engine = Engine()
         self.left_out: tuple[str, ...] = ()
@@ -246,10 +244,7 @@ class FeedLife(Life):
     def begin(self, prepare: Callable[[], None], context: TopologyContext) -> None:
         user: FeedSpout = self.user
         tasks = len(context.component_tasks(context.component_id))
-        user.deal(
-            DealtClaims(context.task_index, tasks, user.range_rows),
-            stable_hash((self.run_id, context.component_id, context.task_index)) >> 1,
-        )
+        user.deal(DealtClaims(context.task_index, tasks, user.range_rows))
         prepare()
         if self._stored is not None:
             user.go_on(self.engine.loads(self._stored))
@@ -272,7 +267,7 @@ class DealtClaims:
     def make(self, claim: Claim) -> Claim:
         """The claim of the task that the range is dealt to."""
         owner = claim.start // self._rows + zlib.crc32(claim.part.encode("utf-8", "replace"))
-        return claim if owner % self._tasks == self._task else claim._replace(task=owner % self._tasks, life=-1)
+        return claim if owner % self._tasks == self._task else claim._replace(task=owner % self._tasks)
 
     def store(self, claim: Claim) -> None: ...
 
@@ -281,11 +276,11 @@ def _changed(before: Mapping[str, BaselineLook], now: Mapping[str, BaselineLook]
     return [name for name, look in now.items() if name not in before or look.differs(before[name])]
 
 
-def life_of(component: Any, run_id: str) -> Life:
+def life_of(component: Any) -> Life:
     """The life that suits a component."""
     if isinstance(component, ReplayingSpout) and not is_overridden(component, ReplayingSpout):
-        return FeedLife(run_id) if isinstance(component, FeedSpout) else ReplayingLife(run_id)
-    return AsyncLife(run_id) if isinstance(component, AsyncBolt) else Life(run_id)
+        return FeedLife() if isinstance(component, FeedSpout) else ReplayingLife()
+    return AsyncLife() if isinstance(component, AsyncBolt) else Life()
 
 
 def is_overridden(spout: Spout, base: type) -> bool:

@@ -89,7 +89,7 @@ class SparkRun:
         self._checkpoint = checkpoint
         self._batch_rows = batch_rows
         self._shared = Shared(
-            load, config, name, checkpoint.run_id, secrets.token_hex(8), str(checkpoint.state)
+            load, config, name, secrets.token_hex(8), str(checkpoint.state)
         )
         self._done = threading.Event()
         self._active = True

@@ -71,8 +71,6 @@ class Shared:
     """Unpickles the topology, and makes its classes importable."""
     config: Config
     name: str
-    run_id: str
-    """Of the checkpoint."""
     launch: str
     """Of this run of it: the code may have changed since the last."""
     state_root: str | None
@@ -96,7 +94,7 @@ def deploy(shared: Shared) -> HostTasks:
     if shared.launch not in _deployed:
         _deployed.clear()
         layout = lay_out(shared.load(), shared.config)
-        _deployed[shared.launch] = HostTasks(layout, shared.name, shared.run_id, shared.state_root)
+        _deployed[shared.launch] = HostTasks(layout, shared.name, shared.state_root)
     return _deployed[shared.launch]
 
 

@@ -31,7 +31,7 @@ class SettlingLife(Life):
     """Of a spout before state: that of the user's spout, and what is settled."""
 
     def __init__(self, inner: Life) -> None:
-        super().__init__(inner.run_id)
+        super().__init__()
         self._inner = inner
         self._task = "", ""
 
@@ -73,8 +73,8 @@ class StatefulLife(Life):
 
     ends_with_batch = True
 
-    def __init__(self, run_id: str, settled: Settled) -> None:
-        super().__init__(run_id)
+    def __init__(self, settled: Settled) -> None:
+        super().__init__()
         self._settled = settled
         self._directory = tempfile.TemporaryDirectory(prefix="squall-state-")
 
@@ -111,13 +111,13 @@ class StatefulLife(Life):
         return isinstance(self.user, SinkTask) and self.user.is_behind
 
 
-def life_of(component: Any, run_id: str, settled: Settled) -> Life:
+def life_of(component: Any, settled: Settled) -> Life:
     """The life that suits a component, woven or not."""
     if isinstance(component, StatefulTask | GatheringTask):
-        return StatefulLife(run_id, settled)
+        return StatefulLife(settled)
     if type(component) is IdentifiedSpout:
-        return SettlingLife(lives.life_of(component._inner, run_id))
-    return lives.life_of(users_of(component), run_id)
+        return SettlingLife(lives.life_of(component._inner))
+    return lives.life_of(users_of(component))
 
 
 def users_of(component: Any) -> Any:

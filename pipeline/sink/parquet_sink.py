@@ -45,7 +45,7 @@ class ParquetSink(ExactSink):
         commit_rows: int = ExactSink.commit_rows, commit_bytes: int = ExactSink.commit_bytes, commit_secs: float = 1.0,
     ) -> None:
         """`fields` names the fields to write, in this order; by default those of `schema`, or else all of the first
-        tuple except `origin`. `schema` is a pyarrow.Schema, or a dict from field names to pyarrow types or their names;
+        tuple. `schema` is a pyarrow.Schema, or a dict from field names to pyarrow types or their names;
         without it, types are inferred from the first rows, and fixed.
 
         A file is written at `commit_rows` rows, at `commit_bytes` bytes in memory, or `commit_secs` seconds after its

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import message_of, repr_of, text_of_error, type_name
-from squall.pipeline.feed.feed_spout import ORIGIN
 
 if TYPE_CHECKING:
     from squall.engine.api.tuple import Tuple
@@ -60,7 +59,7 @@ class TableMaker:
     def mistakes(self, rows: Sequence[Tuple]) -> Misfits:
         """Why tuples cannot be rows, as far as their fields show. The first one names the fields, unless declared."""
         if rows:
-            self.fields = self.fields or tuple(name for name in rows[0].fields if name != ORIGIN)
+            self.fields = self.fields or rows[0].fields
         shapes = {tup.fields for tup in rows}
         missing = {shape: [name for name in self.fields if name not in shape] for shape in shapes}
         return {} if not any(missing.values()) else {

@@ -36,24 +36,21 @@ class TailSpout(ReplayingSpout):
     """A spout that follows a log: `TailSpout("access.log")` emits its lines, without their ends, from the oldest file
     into which it was rotated, and goes on as it grows. One task reads; others have nothing to do. It never ends."""
 
+    outputs = ("text",)
     look_secs: float = 0.1
     """Time between two looks for new lines."""
     _ids_are_keys = True
 
-    def __init__(
-        self, path: str | os.PathLike[str], *, with_origin: bool = False, quiet_secs: float = QUIET_SECS
-    ) -> None:
-        """`path` is a text file, which need not be there yet. `with_origin=True` emits a first field "origin", as
-        FeedSpout does. When a renamed file has not grown for `quiet_secs` seconds, its last line is taken for whole,
-        and the next file is read. UsageError if `path` is no file, or its directory is missing."""
+    def __init__(self, path: str | os.PathLike[str], *, quiet_secs: float = QUIET_SECS) -> None:
+        """`path` is a text file, which need not be there yet. When a renamed file has not grown for `quiet_secs`
+        seconds, its last line is taken for whole, and the next file is read. UsageError if `path` is no file, or its
+        directory is missing."""
         self._path = Path(path).absolute()
         if not self._path.parent.is_dir() or (self._path.exists() and not self._path.is_file()):
             raise UsageError(f"a TailSpout cannot read {self._path}: it is no text file, or in no directory")
         if not 0 <= quiet_secs < math.inf:
             raise UsageError(f"TailSpout: quiet_secs is {quiet_secs!r}; give a number of seconds, 0 or more")
         self._quiet_secs = quiet_secs
-        self._with_origin = with_origin
-        self.outputs = ("origin", "text") if with_origin else ("text",)
 
     def start(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         self._reader = LogReader(self._path, Path(context.state_dir, "files"), self._quiet_secs, self._report)
@@ -69,7 +66,7 @@ class TailSpout(ReplayingSpout):
             for line in lines:
                 message_id, text = (file.life, file.read), line.rstrip(b"\r\n").decode("utf-8", "replace")
                 file.read += len(line)
-                yield message_id, ((*message_id, file.acked), text) if self._with_origin else (text,)
+                yield message_id, (text,)
 
     def _look(self) -> tuple[Generation, list[bytes]] | None:
         now_ns, look_secs = self._now_ns(), self.look_secs

@@ -19,7 +19,7 @@ class Levels:
 
     def __init__(self, topology: Topology, config: Config | None = None, batch_rows: int = 100) -> None:
         self.layout = lay_out(topology, config or Config())
-        self.around = HostTasks(self.layout, "test", "run", None)
+        self.around = HostTasks(self.layout, "test", None)
         self.control = Control()
         self.batch_rows = batch_rows
         self.batch_secs = 0.1

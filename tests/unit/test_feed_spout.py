@@ -132,21 +132,6 @@ def numbers(lab: Lab, at: int = 0) -> list[int]:
     return [values[at] for values in lab.bolt.seen]
 
 
-def test_the_origin_says_below_which_row_a_range_is_done(tmp_path: Path, root: Path) -> None:
-    feed = prepared(tmp_path / "feed", range(40), range(40, 100))
-    spout = FeedSpout(feed, ["n"], with_origin=True, range_rows=25)
-    assert spout.outputs == ("origin", "n")
-    with Lab(spout, root) as lab:
-        lab.go()
-        (life,) = {origin[0] for origin, _ in lab.bolt.seen}
-        assert lab.bolt.seen == [((life, n, 0), n) for n in NUMBERS]
-        lab.bolt.ack(45)
-        lab.go()
-    with Lab(spout, root) as lab:
-        lab.go()
-        assert lab.bolt.seen == [((life, n, 45), n) for n in range(45, 100)]
-
-
 def test_a_directory_of_parquet_files_is_a_feed(tmp_path: Path, root: Path) -> None:
     write(tmp_path / "feed/b.parquet", range(3))
     write(tmp_path / "feed/day=1/a.parquet", range(3, 5))
@@ -327,12 +312,12 @@ def test_a_claim_that_cannot_be_read_is_named(tmp_path: Path, root: Path, text: 
 def test_a_draft_left_by_a_killed_process_of_the_same_number_is_not_written_to(tmp_path: Path) -> None:
     """Killed after the link, it leaves a draft that is the claim's own file."""
     claims = Claims(tmp_path, 0)
-    claims.make(Claim("a", 0, 3, 0, 0, 1, 0))
+    claims.make(Claim("a", 0, 3, 0, 0))
     (claim,) = tmp_path.glob("*.claim")
     (draft,) = tmp_path.glob("*.new")
     draft.unlink()
     draft.hardlink_to(claim)
-    claims.make(Claim("a", 3, 6, 0, 3, 1, 1))
+    claims.make(Claim("a", 3, 6, 0, 3))
     assert [(found.start, found.stop) for found in claims.load()] == [(0, 3), (3, 6)]
 
 

@@ -289,7 +289,8 @@ def test_an_object_with_a_file_is_prepared_again_and_keeps_its_counts(tmp_path: 
 def test_a_feed_is_dealt_to_the_tasks_and_read_once(tmp_path: Path) -> None:
     for number in range(3):
         (tmp_path / f"{number}.txt").write_text("".join(f"{line}\n" for line in WORDS))
-    feed = FeedSpout([tmp_path / f"{number}.txt" for number in range(3)], range_rows=64, with_origin=True)
+    files = [tmp_path / f"{number}.txt" for number in range(3)]
+    feed = FeedSpout(files, ["partition", "offset", "text"], range_rows=64)
     builder = TopologyBuilder()
     builder.set_spout("lines", feed, parallelism=2)
     builder.set_bolt("keep", Keep()).shuffle_grouping("lines")
@@ -297,15 +298,14 @@ def test_a_feed_is_dealt_to_the_tasks_and_read_once(tmp_path: Path) -> None:
     report = levels.run()
     assert report.acked == report.emitted == 3 * len(WORDS)
     assert Counter(line.partition("|")[2] for line in levels.said) == Counter(3 * WORDS)
-    origins = [line.partition("|")[0] for line in levels.said]
-    assert len(set(origins)) == len(origins)
+    places = [line.partition("|")[0] for line in levels.said]
+    assert len(set(places)) == len(places)
     assert all(report.reading.counters["emitted"] for report in levels.control.reports.values() if report.is_spout)
 
 
 class Keep(BasicBolt):
     def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        life, number, _ = tup["origin"]
-        print(f"{life} {number}|{tup['text']}")
+        print(f"{tup['partition']} {tup['offset']}|{tup['text']}")
 
 
 class Moody(Lines):
