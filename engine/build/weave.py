@@ -19,21 +19,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any
 
+from squall.engine.api.around import hiding_last
 from squall.engine.api.stream import Stream
-from squall.engine.api.topology import (
-    ALL,
-    CUSTOM,
-    FIELDS,
-    LOCAL_OR_SHUFFLE,
-    NONE,
-    PARTIAL_KEY,
-    SHUFFLE,
-    ComponentSpec,
-    Subscription,
-)
-from squall.engine.foreign.around import WithoutLast
+from squall.engine.api.topology import ALL, ANY_TASK, CUSTOM, FIELDS, ComponentSpec, Subscription
 from squall.engine.state.identified import IdentifiedBolt, IdentifiedSpout
 from squall.engine.state.lineage import FIELD, HOP_BITS, RESULTS, Lineage, Slots, hash64
 from squall.engine.state.results import ResultsSpout
@@ -45,8 +34,6 @@ from squall.engine.state.window_task import TICK_SECS, WindowTask
 from squall.engine.state.windows import WindowedBolt, windowing_mistake
 
 Specs = Mapping[str, ComponentSpec]
-_ANY_TASK = frozenset({SHUFFLE, LOCAL_OR_SHUFFLE, PARTIAL_KEY, NONE})
-"""Groupings that may give a tuple to another task when it comes again."""
 
 
 def _plain(component: str) -> str:
@@ -123,7 +110,7 @@ class _Weaver:
                 f"bolt {name!r} has state and reads {one.source!r} by {one.grouping} grouping, which may give a tuple "
                 "to another task when it comes again; allowed: fields_grouping, another that always chooses the same "
                 "tasks, or a bolt of one task"
-                for one in spec.subscriptions if one.grouping in _ANY_TASK and spec.tasks > 1
+                for one in spec.subscriptions if one.grouping in ANY_TASK and spec.tasks > 1
             ]
         for name, spec in self.specs.items():
             ways = [(one.source, one.stream) for one in spec.subscriptions if self.is_carried(one)]
@@ -180,11 +167,7 @@ class _Weaver:
             self.kinds.get(spec.id, 0), max(1, len(self.kinds)), copied, spec.tasks if copied else 1,
             any(not self.specs[one.source].is_spout for one in reads),
         )
-        hiding: Any = WithoutLast
-        subscriptions = tuple(
-            one if one.custom is None or not self.is_carried(one) else replace(one, custom=hiding(one.custom))
-            for one in spec.subscriptions
-        )
+        subscriptions = tuple(hiding_last(one) if self.is_carried(one) else one for one in spec.subscriptions)
         return replace(
             spec, component=self._around(spec, lineage), outputs=outputs,  # type: ignore[arg-type]
             subscriptions=subscriptions,

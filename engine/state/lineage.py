@@ -159,22 +159,3 @@ def plain_outputs(outputs: Mapping[str, Stream]) -> dict[str, Stream]:
 def loose_identity(lineage: Lineage) -> int:
     """The identity of a tuple that no replay repeats: of what a tick leads to."""
     return (_PARTITIONS << NUMBER_BITS | int.from_bytes(os.urandom(8))) << lineage.path_bits
-
-
-class PlainSources:
-    """The sources of tuples without the field of identities."""
-
-    def __init__(self) -> None:
-        self._known: dict[Source, Source | None] = {}
-
-    def __call__(self, source: Source) -> Source | None:
-        """The same source without the field; None if it has no identities."""
-        try:
-            return self._known[source]
-        except KeyError:
-            plain = None
-            if source.fields[-1:] == (FIELD,):
-                component = source.component.removesuffix(RESULTS)
-                plain = Source(component, source.task, source.stream, Stream(*source.fields[:-1]))
-            self._known[source] = plain
-            return plain

@@ -25,13 +25,13 @@ from typing import Any
 
 from squall.engine.api.columns import ColumnBatch
 from squall.engine.api.context import TopologyContext
+from squall.engine.api.emit_checks import Declared
 from squall.engine.api.stream import DEFAULT_STREAM, Stream
 from squall.engine.api.tuple import Tuple
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ComponentError, FailedTuple
 from squall.engine.foreign.given_columns import values_of
 from squall.engine.foreign.text import repr_of, text_of_error
-from squall.engine.state.emits import checked_values
 from squall.engine.state.event_time import END, EventTime
 from squall.engine.state.floors import FollowedSpout
 from squall.engine.state.kept_rows import Input, Inputs
@@ -78,7 +78,7 @@ class WindowTask(StatefulTask):
         self._closed = self._is_closed = bool(self.store.meta(CLOSED))
         """Whether nothing is left to emit, now and in the store."""
         self._by_batch, self._more = True, False
-        self._results_out = _ResultsOut(self._who, self._streams, self)
+        self._results_out = _ResultsOut(Declared(self._who, self._streams), self)
         fold, merge = self.inner.fold, self.inner.merge
         fold_row = None if fold is None else lambda so_far, row: fold(so_far, self._inputs.tuple(row))
         self._panes = Panes(self._windowing, self.keyed, fold_row, merge)
@@ -235,17 +235,17 @@ class WindowTask(StatefulTask):
 class _ResultsOut:
     """The collector of `execute_window`."""
 
-    def __init__(self, who: str, streams: Mapping[str, Stream], task: WindowTask) -> None:
-        self._who, self._streams, self._task = who, streams, task
+    def __init__(self, declared: Declared, task: WindowTask) -> None:
+        self._declared, self._task = declared, task
 
     def emit(self, values: Any, *, stream: str = DEFAULT_STREAM) -> list[int]:
         """Emit a tuple, once the end of the window is committed. Returns an empty list: the tasks are not known yet."""
-        self._task.add_result(checked_values(self._who, self._streams, values, stream, None), stream, None)
+        self._task.add_result(self._declared.row(values, stream, None), stream, None)
         return []
 
     def emit_direct(self, task: int, values: Any, *, stream: str = DEFAULT_STREAM) -> list[int]:
         """Emit in the same way, to the task of this id."""
-        self._task.add_result(checked_values(self._who, self._streams, values, stream, task), stream, task)
+        self._task.add_result(self._declared.row(values, stream, task), stream, task)
         return []
 
     def report_error(self, error: BaseException) -> None:
