@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
 from itertools import accumulate
 
 from squall.engine.api.around import hiding_last
@@ -58,7 +59,6 @@ class _Weaver:
                 if one.source not in todo:
                     todo.append(one.source)
                 self.carried.setdefault(one.source, set()).add(one.stream)
-        self._hops: dict[str, int] = {}
         reads = [{one.source for one in spec.subscriptions if self.is_carried(one)} for spec in specs.values()]
         meets = any(len(sources) > 1 for sources in reads)
         bolts = sorted(name for name in self.carried if not specs[name].is_spout)
@@ -73,15 +73,16 @@ class _Weaver:
     def is_carried(self, one: Subscription) -> bool:
         return one.stream in self.carried.get(one.source, ())
 
-    def hops(self, name: str, way: tuple[str, ...] = ()) -> int:
-        """Most digits in the path of what a component emits. RecursionError in a cycle."""
-        if name in way:
-            raise RecursionError(" -> ".join((*way[way.index(name) :], name)))
-        if name not in self._hops:
-            spec = self.specs[name]
-            before = [self.hops(one.source, (*way, name)) for one in spec.subscriptions if self.is_carried(one)]
-            self._hops[name] = 0 if spec.is_spout else 1 + max(before, default=0)
-        return self._hops[name]
+    def most_hops(self) -> int:
+        """Most digits in the path of a tuple. CycleError in a cycle."""
+        before = {
+            name: {one.source for one in self.specs[name].subscriptions if self.is_carried(one)}
+            for name in self.carried
+        }
+        hops: dict[str, int] = {}
+        for name in TopologicalSorter(before).static_order():
+            hops[name] = (not self.specs[name].is_spout) + max(map(hops.__getitem__, before[name]), default=0)
+        return max(hops.values())
 
     def spouts_of(self, name: str, seen: set[str]) -> set[str]:
         """The spouts whose messages may reach a component."""
@@ -123,9 +124,9 @@ class _Weaver:
             if any(FIELD in shape.fields for shape in spec.outputs.values())
         ]
         try:
-            for name in self.carried:
-                self.hops(name)
-        except RecursionError as cycle:
+            self.most_hops()
+        except CycleError as error:
+            cycle = " -> ".join(error.args[1])
             found.append(f"{cycle} is a cycle before state that counts each tuple once; allowed: a way without one")
         return found
 
@@ -149,8 +150,8 @@ class _Weaver:
         return [] if mistake is None else [f"bolt {spec.id!r} {mistake}"]
 
     def woven(self) -> dict[str, ComponentSpec]:
-        most = max(self.hops(name) for name in self.carried)
-        return {name: self._spec(spec, HOP_BITS * most) for name, spec in self.specs.items()}
+        path_bits = HOP_BITS * self.most_hops()
+        return {name: self._spec(spec, path_bits) for name, spec in self.specs.items()}
 
     def _spec(self, spec: ComponentSpec, path_bits: int) -> ComponentSpec:
         streams = self.carried.get(spec.id, set())
