@@ -40,7 +40,7 @@ from squall.engine.state.floors import Floors
 from squall.engine.state.keyed import State
 from squall.engine.state.lineage import FIELD, RESULTS, Lineage, Slots
 from squall.engine.state.stateful import StatefulBatchBolt
-from squall.engine.state.task_store import GONE, TaskStore, why_not_pickled
+from squall.engine.state.task_store import GONE, TaskStore, pickled, unpickled
 
 _SWEEPS_PER_LIFE, _SWEPT = 10, 1_000
 """Looks for old values in their time to live, and most that are removed in one commit."""
@@ -87,12 +87,8 @@ class StatefulTask(BatchBolt):
         self._floors = Floors(context, self._spouts)
         self.absorbed = Absorbed(self.lineage.path_bits, self._floors.all)
         for number, packed in self.store.read("SELECT number, content FROM absorbed"):
-            self.absorbed.load(number, self.store.unpickled(packed))
-        try:
-            self._check(context)
-        except ClusterError:
-            self.store.close()
-            raise
+            self.absorbed.load(number, unpickled(packed, self.store.where))
+        self._check(context)
         self.keyed = State(self.store, inner.state_kept_keys if self._has_state else _KEPT_KEYS)
         if self._has_state:
             inner.state = self.keyed
@@ -260,15 +256,12 @@ class StatefulTask(BatchBolt):
     def _packed(self, group: Group) -> bytes:
         try:
             return group.packed()
-        except BaseException as error:  # a value's own code
+        except BaseException:  # a value's own code
             for stream, _, _, columns in group.emitted:
                 for field, column in zip(self._streams[stream].fields, columns, strict=False):
+                    what = f"{self._who} stream {stream!r} field {field!r}"
                     for value in column:
-                        if (why := why_not_pickled(value)) is not None:
-                            raise ComponentError(
-                                f"{self._who} stream {stream!r} field {field!r}: {repr_of(value)} cannot be stored: "
-                                f"{why}; allowed: values that can be pickled"
-                            ) from error
+                        pickled(value, lambda what=what: what)  # type: ignore[misc]
             raise
 
     def _has_more(self) -> bool:

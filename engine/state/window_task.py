@@ -17,7 +17,6 @@ Thread: the worker's loop.
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -29,16 +28,15 @@ from squall.engine.api.emit_checks import Declared
 from squall.engine.api.stream import DEFAULT_STREAM, Stream
 from squall.engine.api.tuple import Tuple
 from squall.engine.clock import NS_PER_SEC
-from squall.engine.errors import ComponentError, FailedTuple
+from squall.engine.errors import FailedTuple
 from squall.engine.foreign.given_columns import values_of
-from squall.engine.foreign.text import repr_of, text_of_error
 from squall.engine.state.event_time import END, EventTime
 from squall.engine.state.floors import FollowedSpout
 from squall.engine.state.kept_rows import Input, Inputs
 from squall.engine.state.lineage import NUMBER_BITS, RESULTS, Lineage, Slots
 from squall.engine.state.panes import Due, Pane, Panes
 from squall.engine.state.stateful_task import StatefulTask
-from squall.engine.state.task_store import CLOSED
+from squall.engine.state.task_store import CLOSED, pickled
 from squall.engine.state.windows import COUNT, Window, WindowedBolt, Windowing, ns_of
 
 TICK_SECS = 0.05
@@ -72,7 +70,7 @@ class WindowTask(StatefulTask):
             context.directory_of(context.component_id + RESULTS, str(context.task_index)), Slots(0, 1)
         )
         self._emitted = 0
-        """The result below which all are processed."""
+        """The result below which all are processed, if any is to be removed."""
         self._late = context.counter("late tuples")
         super().prepare(conf, context)
         self._closed = self._is_closed = bool(self.store.meta(CLOSED))
@@ -208,13 +206,7 @@ class WindowTask(StatefulTask):
 
     def add_result(self, values: Any, stream: str, task: int | None) -> None:
         """Have a row emitted, once it is committed. ComponentError if it cannot be pickled."""
-        try:
-            self._results.append(pickle.dumps((values, stream, task), 5))
-        except BaseException as error:  # a value's own code
-            raise ComponentError(
-                f"{self._who} stream {stream!r} emitted {repr_of(values)}, which cannot be stored: "
-                f"{text_of_error(error)}; allowed: values that can be pickled"
-            ) from error
+        self._results.append(pickled((values, stream, task), lambda: f"{self._who}: an emit, with stream and task,"))
 
     def _has_more(self) -> bool:
         if self._emitter_spout is not None:
