@@ -216,12 +216,13 @@ class WindowTask(StatefulTask):
 
     def _write_more(self) -> None:
         self.store.write("INSERT INTO results (content) VALUES (?)", [(result,) for result in self._results])
-        self.store.write("DELETE FROM results WHERE number < ?", [(self._emitted,)])
+        if self._emitted:
+            self.store.write("DELETE FROM results WHERE number < ?", [(self._emitted,)])
         if self._closed != self._is_closed:
             self.store.put_meta(CLOSED, self._closed)
 
     def _committed(self) -> None:
-        self._results, self._is_closed = [], self._closed
+        self._results, self._is_closed, self._emitted = [], self._closed, 0
 
 
 class _ResultsOut:
