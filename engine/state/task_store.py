@@ -193,22 +193,26 @@ class TaskStore:
             remedy = "; it is damaged: put back a copy, or begin anew with --fresh (what is acked does not come again)"
         return ClusterError(f"{self.where} cannot be {doing}: {message_of(error)}{remedy}")
 
+    def _run(self, doing: str, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Call SQLite. ClusterError for its errors."""
+        try:
+            return call(*arguments)
+        except sqlite3.Error as error:
+            raise self._error(error, doing) from error
+
     # ---- written together ----
 
     def begin(self) -> None:
         """Begin a commit. ClusterError if it cannot be written."""
-        try:
-            self._db.execute("BEGIN IMMEDIATE")
-        except sqlite3.Error as error:
-            raise self._error(error, "written") from error
+        self._run("written", self._db.execute, "BEGIN IMMEDIATE")
 
     def end(self) -> None:
         """Commit what was written since `begin`."""
         try:
-            self._db.execute("COMMIT")
-        except sqlite3.Error as error:
+            self._run("written", self._db.execute, "COMMIT")
+        except ClusterError:
             self.undo()
-            raise self._error(error, "written") from error
+            raise
 
     def undo(self) -> None:
         """Drop what was written since `begin`."""
@@ -217,10 +221,7 @@ class TaskStore:
 
     def write(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
         """Run a statement for each of these rows."""
-        try:
-            self._db.executemany(statement, rows)
-        except sqlite3.Error as error:
-            raise self._error(error, "written") from error
+        self._run("written", self._db.executemany, statement, rows)
 
     def append(self, number: int, changes: list[tuple[Any, Any]]) -> None:
         """Append the changes of a commit to the log: keys and their packed values, GONE if there is none any more."""
@@ -263,10 +264,7 @@ class TaskStore:
 
     def read(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
         """The rows that a query finds."""
-        try:
-            return list(self._db.execute(query, values))
-        except sqlite3.Error as error:
-            raise self._error(error, "read") from error
+        return self._run("read", lambda: self._db.execute(query, values).fetchall())  # type: ignore[no-any-return]
 
     def meta(self, name: str) -> Any:
         """One of the values that are not the user's; None if it is not there."""
