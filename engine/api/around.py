@@ -100,31 +100,26 @@ class HidingOut(Around):
         """The same for a batch."""
         raise NotImplementedError
 
-    # With an argument by position that must be named, the engine refuses the emit.
+    # What is misplaced, the engine refuses.
 
     def emit(self, values: Any, *misplaced: Any, **named: Any) -> Any:
-        if not misplaced:
-            values = self._row(values, None, named)
+        values = self._row(values, None, named)
         return self._inner.emit(values, *misplaced, **named)
 
     def emit_direct(self, task: int, values: Any, *misplaced: Any, **named: Any) -> Any:
-        if not misplaced:
-            values = self._row(values, task, named)
+        values = self._row(values, task, named)
         return self._inner.emit_direct(task, values, *misplaced, **named)
 
     def emit_batch(self, columns: Any, *misplaced: Any, **named: Any) -> None:
-        if not misplaced:
-            columns = self._columns(columns, None, named)
+        columns = self._columns(columns, None, named)
         self._inner.emit_batch(columns, *misplaced, **named)
 
     def emit_batch_direct(self, task: int, columns: Any, *misplaced: Any, **named: Any) -> None:
-        if not misplaced:
-            columns = self._columns(columns, task, named)
+        columns = self._columns(columns, task, named)
         self._inner.emit_batch_direct(task, columns, *misplaced, **named)
 
     def give_up(self, values: Any, message_id: Any, why: str, *misplaced: Any, **named: Any) -> None:
-        if not misplaced and message_id is not None:
-            values = self._row(values, None, {"message_id": message_id, **named})
+        values = self._row(values, None, {"message_id": message_id, **named})
         self._inner.give_up(values, message_id, why, *misplaced, **named)
 
 

@@ -319,23 +319,12 @@ class HeldEmits:
 
     # ---- what the component calls ----
 
-    def emit(self, values: Any, *misplaced: Any, stream: str = DEFAULT_STREAM) -> list[int]:
+    def emit(self, values: Any, *, stream: str = DEFAULT_STREAM) -> list[int]:
         """Emit a tuple, once the state is committed. Returns an empty list: the tasks are not known yet."""
-        if misplaced:
-            raise self._emitter.misplaced("emit(values", misplaced, "stream")
-        return self._emit(None, values, stream)
+        return self.emit_direct(None, values, stream=stream)
 
-    def emit_direct(self, task: int, values: Any, *misplaced: Any, stream: str = DEFAULT_STREAM) -> list[int]:
+    def emit_direct(self, task: int | None, values: Any, *, stream: str = DEFAULT_STREAM) -> list[int]:
         """Emit in the same way, to the task of this id."""
-        if misplaced:
-            raise self._emitter.misplaced("emit_direct(task, values", misplaced, "stream")
-        return self._emit(task, values, stream)
-
-    @property
-    def _emitter(self) -> Any:
-        return self._collector.emitter  # type: ignore[attr-defined]
-
-    def _emit(self, task: int | None, values: Any, stream: str) -> list[int]:
         values = self._declared.row(values, stream, task)
         if (its := self._rows.get((stream, task))) is None:
             its = self._rows[stream, task] = [], [], []
@@ -348,24 +337,17 @@ class HeldEmits:
         return []
 
     def emit_batch(
-        self, columns: Sequence[Any], *misplaced: Any, counts: Sequence[int] | None = None,
-        parents: Sequence[int] | None = None, stream: str = DEFAULT_STREAM,
+        self, columns: Sequence[Any], *, counts: Sequence[int] | None = None, parents: Sequence[int] | None = None,
+        stream: str = DEFAULT_STREAM,
     ) -> None:
         """Emit rows, once the state is committed."""
-        if misplaced:
-            raise self._emitter.misplaced("emit_batch(columns", misplaced, "counts", "parents", "stream")
-        self._emit_batch(None, columns, counts, parents, stream)
+        self.emit_batch_direct(None, columns, counts=counts, parents=parents, stream=stream)
 
     def emit_batch_direct(
-        self, task: int, columns: Sequence[Any], *misplaced: Any, counts: Sequence[int] | None = None,
+        self, task: int | None, columns: Sequence[Any], *, counts: Sequence[int] | None = None,
         parents: Sequence[int] | None = None, stream: str = DEFAULT_STREAM,
     ) -> None:
         """Emit in the same way, to the task of this id."""
-        if misplaced:
-            raise self._emitter.misplaced("emit_batch_direct(task, columns", misplaced, "counts", "parents", "stream")
-        self._emit_batch(task, columns, counts, parents, stream)
-
-    def _emit_batch(self, task: int | None, columns: Any, counts: Any, parents: Any, stream: str) -> None:
         self._declared.check_columns(columns, stream, task)
         lists = tuple(list(values_of(column)) for column in columns)
         made, given = parents_of(len(lists[0]), counts, parents), self.given
