@@ -46,7 +46,7 @@ class Children:
             return lineage.children_of(lineage.bases_of(identities, self._first), counts)
         if not used:
             used = self._used = [0] * len(identities)
-        firsts, step, made = list(lineage.bases_of(identities, self._first)), lineage.step, []
+        firsts, step, made = lineage.bases_of(identities, self._first), lineage.step, []
         for parent in parents:
             made.append(firsts[parent] + used[parent] * step)
             used[parent] += 1

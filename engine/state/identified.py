@@ -24,7 +24,7 @@ from squall.engine.api.tuple import Tuple
 from squall.engine.foreign.given_columns import parents_of, values_of
 from squall.engine.state.children import Children
 from squall.engine.state.floors import LOOK_NS
-from squall.engine.state.lineage import FIELD, RESULTS, Lineage, Slots, loose_identity, origin_of
+from squall.engine.state.lineage import DIGIT, FIELD, RESULTS, Lineage, Slots, loose_identity, origin_of
 from squall.engine.state.settled import Settling, StoredFloor
 from squall.engine.state.task_store import ACTIVITY, BUSY, ENDED, QUIET, TaskStore
 
@@ -176,8 +176,7 @@ class IdentifiedBolt(Around):
 
     def _basic(self, execute: Any, out: _BasicOut) -> Any:
         plain, lineage, index = self._hidden.source, self.lineage, self._index
-        multiplied, base_of = lineage.multiplied, lineage.base_of
-        most = lineage.most * lineage.step
+        mask, most = lineage.path_mask, lineage.most * lineage.step
         firsts: dict[Any, int] = {}
 
         def run(tup: Tuple, collector: Any) -> Any:
@@ -187,13 +186,11 @@ class IdentifiedBolt(Around):
             if source is None:
                 out.next[0] = loose_identity(lineage)
                 return execute(tup, out)
-            values = tup.values
-            identity = values[-1]
             if (first := firsts.get(source)) is None:
                 first = firsts[source] = lineage.first(source, index)
-            if multiplied:
-                identity = base_of(identity)
-            out.next[0] = begin = identity + first
+            values = tup.values
+            identity = values[-1]
+            out.next[0] = begin = identity + (identity & mask) * DIGIT + first
             # Another object: the engine uses this one again for the next tuple, with its source.
             value = execute(Tuple(values[:-1], source, tup._run), out)
             if out.next[0] - begin > most:
