@@ -28,7 +28,7 @@ from squall.engine.api.component import BatchBolt
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.emit_checks import Declared
 from squall.engine.api.stream import DEFAULT_STREAM, Stream
-from squall.engine.api.tuple import Run, Source, Tuple
+from squall.engine.api.tuple import UNSHARED, UNTRACKED, Tuple
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ClusterError, ComponentError, FailedTuple
 from squall.engine.foreign.given_columns import parents_of, values_of
@@ -46,16 +46,6 @@ _SWEEPS_PER_LIFE, _SWEPT = 10, 1_000
 """Looks for old values in their time to live, and most that are removed in one commit."""
 _KEPT_KEYS = 1_000
 """Of a state that the engine itself keeps, for windows."""
-_NO_RUN = Run(0, 0, 0)
-
-
-def _refcount_of_unshared() -> int:
-    """Measure `getrefcount` of an object that only a local variable holds; it differs between interpreters."""
-    tup = Tuple((), Source("", 0, "", Stream()), _NO_RUN)
-    return getrefcount(tup)
-
-
-_UNSHARED = _refcount_of_unshared()
 
 
 class StatefulTask(BatchBolt):
@@ -207,12 +197,12 @@ class StatefulTask(BatchBolt):
         values: Iterable[tuple[Any, ...]] = batch._rows
         if len(rows) < len(batch):
             values = map(batch.to_rows().__getitem__, rows)
-        tup = Tuple((), source, _NO_RUN)
+        tup = Tuple((), source, UNTRACKED)
         try:
             for out.row, tup.values in zip(rows, values, strict=True):
                 execute(tup, out)
-                if getrefcount(tup) != _UNSHARED:
-                    tup = Tuple((), source, _NO_RUN)  # the bolt kept it
+                if getrefcount(tup) != UNSHARED:
+                    tup = Tuple((), source, UNTRACKED)  # the bolt kept it
         except FailedTuple as error:
             return rows.index(out.row), line_of_error(error)
         return None
