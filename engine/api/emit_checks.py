@@ -29,7 +29,7 @@ def check_kind(who: str, shape: Stream, is_direct: bool) -> None:
         raise ComponentError(f"{who} is not a direct stream; use emit, or declare it with direct=True")
 
 
-def row_of(who: str, shape: Stream, values: Any) -> tuple[Any, ...]:
+def checked_row(who: str, shape: Stream, values: Any) -> tuple[Any, ...]:
     """The values of an emit as a tuple of the right length. Raises ComponentError."""
     if not isinstance(values, tuple | list):
         raise ComponentError(
@@ -65,7 +65,7 @@ class Declared:
             shape.direct == (task is not None)
         ):
             return values
-        return row_of(*self._checked(stream, task), values)
+        return checked_row(*self._checked(stream, task), values)
 
     def check_columns(self, columns: Sequence[Any], stream: str, task: int | None) -> None:
         """ComponentError unless there is a column for each field."""

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from squall.engine.api.columns import Columns
-from squall.engine.api.emit_checks import check_kind, check_width, row_of, undeclared
+from squall.engine.api.emit_checks import check_kind, check_width, checked_row, undeclared
 from squall.engine.api.plan import Plan
 from squall.engine.api.stream import Stream
 from squall.engine.api.topology import FIELDS, Subscription, Topology
@@ -137,7 +137,7 @@ class StreamOut:
         """Return `values` as a tuple of the right length. Raises ComponentError, also if the stream does not go to the
         task."""
         if values.__class__ is not tuple or len(values) != len(self.shape.fields):
-            values = row_of(self.who, self.shape, values)
+            values = checked_row(self.who, self.shape, values)
         if task is not UNNAMED or self.shape.direct:
             self._check_task(task)
         if self.pickles is not None:

@@ -163,8 +163,7 @@ class IdentifiedBolt(Around):
         self._index, self._hidden = context.task_index, HiddenField(FIELD, RESULTS)
         inner, lineage, who = self._inner, self.lineage, f"{context.component_id}[{context.task_id}]"
         if collector:
-            out = _AnchoredOut(collector[0], lineage, who)
-            out.several = context.counter("emits_with_several_anchors")
+            out = _AnchoredOut(collector[0], lineage, who, context.counter("emits_with_several_anchors"))
             inner.prepare(conf, context, out)
             self.execute = self._anchored(inner.execute, out)
             return
@@ -272,11 +271,10 @@ class _BatchOut(_Out):
 class _AnchoredOut(_Out):
     """Of a bolt that anchors by itself: what it emits descends from its first anchor."""
 
-    several: Any
-    """Counts emits with several anchors."""
-
-    def __init__(self, collector: Any, lineage: Lineage, who: str) -> None:
+    def __init__(self, collector: Any, lineage: Lineage, who: str, several: Any) -> None:
+        """`several`: counts emits with several anchors."""
         super().__init__(collector, lineage, who)
+        self._several = several
         self.next: dict[int, tuple[int, int]] = {}
         """Of each tuple at hand, by its `id`: the identity of its next emit, and how many there were."""
 
@@ -303,6 +301,6 @@ class _AnchoredOut(_Out):
         self.next[known[0]] = identity + lineage.step, made + 1
         if len(known) > 1:
             # A replay may gather others: then it counts as another tuple.
-            self.several.inc()
+            self._several.inc()
             identity = origin_of((identity, *(self.next[one][0] for one in known[1:])), ()) << lineage.path_bits
         return *values, identity
