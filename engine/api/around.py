@@ -94,11 +94,11 @@ class HidingOut(Around):
 
     def _row(self, values: Any, task: int | None, named: dict[str, Any]) -> Any:
         """The values of an emit with it. `task`: of a direct emit; `named`: its other arguments."""
-        raise NotImplementedError
+        return values
 
     def _columns(self, columns: Any, task: int | None, named: dict[str, Any]) -> Any:
         """The same for a batch."""
-        raise NotImplementedError
+        return columns
 
     # What is misplaced, the engine refuses.
 
