@@ -21,6 +21,8 @@ GLOBAL = "global"
 NONE = "none"
 DIRECT = "direct"
 CUSTOM = "custom"
+ANY_TASK = frozenset({SHUFFLE, LOCAL_OR_SHUFFLE, PARTIAL_KEY, NONE})
+"""Groupings that may give a tuple to another task each time that it comes."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ because either would corrupt the XOR of its tree.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from sys import getrefcount
 from typing import Any
 
 from squall.engine.api.stream import SYSTEM_COMPONENT, TICK_STREAM, Stream
@@ -142,3 +143,14 @@ class Tuple(FromSource):
 
 
 Anchors = Tuple | Sequence[Tuple]
+UNTRACKED = Run(0, 0, 0)
+"""The run of tuples of no tree, or whose trees only their collector knows. Shared: it is never written to."""
+
+
+def _refcount_of_unshared() -> int:
+    tup = Tuple((), Source("", 0, "", Stream()), UNTRACKED)
+    return getrefcount(tup)
+
+
+UNSHARED = _refcount_of_unshared()
+"""`getrefcount` of an object that only a local variable holds; it differs between interpreters."""

@@ -151,6 +151,9 @@ class StreamBuilder:
 class StreamOf:
     """A stream of tuples. Each operator has `parallelism`, and a `name` that reports show."""
 
+    key: tuple[str, ...] = ()
+    """The fields that it is grouped by."""
+
     def __init__(self, builder: StreamBuilder, component: str, origin: Any, stream: str) -> None:
         self._builder, self._component, self._origin, self._stream = builder, component, origin, stream
 
@@ -200,22 +203,25 @@ class StreamOf:
         return KeyedStream(self._builder, self._component, self._origin, self._stream, fields)
 
     def window(self, windowing: Windowing) -> WindowedStream:
-        """Gather all tuples in windows."""
-        return WindowedStream(self, (), windowing)
+        """Gather the tuples in windows, those of each key if they are grouped."""
+        return WindowedStream(self, windowing)
 
     def to(self, sink: Any, *, parallelism: int = 1, name: str | None = None) -> StreamBuilder:
         """Give the tuples to a bolt, or to a function of the tuple; return the builder."""
         if callable(sink) and not isinstance(sink, Bolt | BasicBolt):
             sink = bolt_of(sink)
-        name, declarer = self._builder.add("to", sink, parallelism, name)
-        self._group(declarer, parallelism)
+        self._grouped("to", sink, parallelism, name)
         return self._builder
 
-    def _group(self, declarer: BoltDeclarer, parallelism: int) -> None:
-        if parallelism > 1:
-            declarer.fields_grouping(self._component, *self._fields, stream=self._stream)
-        else:
-            declarer.global_grouping(self._component, stream=self._stream)
+    def _grouped(self, operator: str, bolt: Any, parallelism: int, name: str | None, *others: StreamOf) -> StreamOf:
+        """The stream of a bolt that reads this one, and others, by their keys."""
+        name, declarer = self._builder.add(operator, bolt, parallelism, name)
+        for each in (self, *others):
+            if each.key or parallelism > 1:
+                declarer.fields_grouping(each._component, *(each.key or each._fields), stream=each._stream)
+            else:
+                declarer.global_grouping(each._component, stream=each._stream)
+        return StreamOf(self._builder, name, bolt, "default")
 
     def build(self) -> Topology:
         """Build the topology of the stream's builder."""
@@ -228,10 +234,6 @@ class KeyedStream(StreamOf):
     def __init__(self, builder: StreamBuilder, component: str, origin: Any, stream: str, key: tuple[str, ...]) -> None:
         super().__init__(builder, component, origin, stream)
         self.key = key
-
-    def window(self, windowing: Windowing) -> WindowedStream:
-        """Gather the tuples of each key in windows."""
-        return WindowedStream(self, self.key, windowing)
 
     def count(self, *, parallelism: int = 1, name: str | None = None) -> StreamOf:
         """Count the tuples of each key: a stream of (key, count), with each change."""
@@ -250,12 +252,7 @@ class KeyedStream(StreamOf):
     def _stateful(self, operator: str, field: str, fold: Function, parallelism: int, name: str | None) -> StreamOf:
         bolt = _Aggregate(self.key, fold)
         bolt.outputs = (*self.key, field)
-        name, declarer = self._builder.add(operator, bolt, parallelism, name)
-        self._group(declarer, parallelism)
-        return StreamOf(self._builder, name, bolt, "default")
-
-    def _group(self, declarer: BoltDeclarer, parallelism: int) -> None:
-        declarer.fields_grouping(self._component, *self.key, stream=self._stream)
+        return self._grouped(operator, bolt, parallelism, name)
 
     def join(
         self, other: KeyedStream, windowing: Windowing, *, left: bool = False, parallelism: int = 1,
@@ -273,19 +270,16 @@ class KeyedStream(StreamOf):
         (bolt.left_join if left else bolt.join)(other._component, other.key[0], self._component)
         bolt.select(*(f"{self._component}:{field}" for field in self._fields), *rest)
         bolt.windowing = windowing
-        name, declarer = self._builder.add("join", bolt, parallelism, name)
-        self._group(declarer, parallelism)
-        other._group(declarer, parallelism)
-        return StreamOf(self._builder, name, bolt, "default")
+        return self._grouped("join", bolt, parallelism, name, other)
 
 
 class WindowedStream:
     """A stream in windows."""
 
-    def __init__(self, stream: StreamOf, key: tuple[str, ...], windowing: Windowing) -> None:
+    def __init__(self, stream: StreamOf, windowing: Windowing) -> None:
         if not isinstance(windowing, Windowing):
             raise UsageError(f"window({repr_of(windowing)}); allowed: tumbling(...), sliding(...) or session(...)")
-        self._of, self._key, self._windowing = stream, key, windowing
+        self._of, self._windowing = stream, windowing
 
     def count(self, *, parallelism: int = 1, name: str | None = None) -> StreamOf:
         """Count the tuples of each window: a stream of (key, count, start, end)."""
@@ -305,12 +299,10 @@ class WindowedStream:
     def _folded(
         self, operator: str, field: str, fold: Function, merge: Function | None, parallelism: int, name: str | None
     ) -> StreamOf:
-        bolt = _Fold(replace(self._windowing, key=self._key), fold, merge)
-        bolt.outputs = (*self._key, field, "start", "end")
-        stream = self._of
-        name, declarer = stream._builder.add(operator, bolt, parallelism, name)
-        stream._group(declarer, parallelism)
-        return StreamOf(stream._builder, name, bolt, "default")
+        key = self._of.key
+        bolt = _Fold(replace(self._windowing, key=key), fold, merge)
+        bolt.outputs = (*key, field, "start", "end")
+        return self._of._grouped(operator, bolt, parallelism, name)
 
 
 def _counting(so_far: int | None, tup: Tuple) -> int:

@@ -18,22 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
 from itertools import accumulate
 from typing import Any
 
+from squall.engine.api.around import hiding_last
 from squall.engine.api.stream import Stream
-from squall.engine.api.topology import (
-    ALL,
-    CUSTOM,
-    FIELDS,
-    LOCAL_OR_SHUFFLE,
-    NONE,
-    PARTIAL_KEY,
-    SHUFFLE,
-    ComponentSpec,
-    Subscription,
-)
-from squall.engine.foreign.around import WithoutLast
+from squall.engine.api.topology import ALL, ANY_TASK, CUSTOM, FIELDS, ComponentSpec, Subscription
 from squall.engine.state.identified import IdentifiedBolt, IdentifiedSpout
 from squall.engine.state.lineage import FIELD, HOP_BITS, RESULTS, Lineage, Slots, hash64
 from squall.engine.state.results import ResultsSpout
@@ -47,8 +38,6 @@ from squall.engine.state.windows import WindowedBolt, windowing_mistake
 Specs = Mapping[str, ComponentSpec]
 GROUP_COMMIT = {"batch_rows": 2048, "batch_wait_ms": 5}
 """A commit takes half a millisecond, and is for all tuples that come within this time."""
-_ANY_TASK = frozenset({SHUFFLE, LOCAL_OR_SHUFFLE, PARTIAL_KEY, NONE})
-"""Groupings that may give a tuple to another task when it comes again."""
 
 
 def _plain(component: str) -> str:
@@ -73,7 +62,6 @@ class _Weaver:
                 if one.source not in todo:
                     todo.append(one.source)
                 self.carried.setdefault(one.source, set()).add(one.stream)
-        self._hops: dict[str, int] = {}
         reads = [{one.source for one in spec.subscriptions if self.is_carried(one)} for spec in specs.values()]
         meets = any(len(sources) > 1 for sources in reads)
         bolts = sorted(name for name in self.carried if not specs[name].is_spout)
@@ -88,15 +76,16 @@ class _Weaver:
     def is_carried(self, one: Subscription) -> bool:
         return one.stream in self.carried.get(one.source, ())
 
-    def hops(self, name: str, way: tuple[str, ...] = ()) -> int:
-        """Most digits in the path of what a component emits. RecursionError in a cycle."""
-        if name in way:
-            raise RecursionError(" -> ".join((*way[way.index(name) :], name)))
-        if name not in self._hops:
-            spec = self.specs[name]
-            before = [self.hops(one.source, (*way, name)) for one in spec.subscriptions if self.is_carried(one)]
-            self._hops[name] = 0 if spec.is_spout else 1 + max(before, default=0)
-        return self._hops[name]
+    def most_hops(self) -> int:
+        """Most digits in the path of a tuple. CycleError in a cycle."""
+        before = {
+            name: {one.source for one in self.specs[name].subscriptions if self.is_carried(one)}
+            for name in self.carried
+        }
+        hops: dict[str, int] = {}
+        for name in TopologicalSorter(before).static_order():
+            hops[name] = (not self.specs[name].is_spout) + max(map(hops.__getitem__, before[name]), default=0)
+        return max(hops.values())
 
     def spouts_of(self, name: str, seen: set[str]) -> set[str]:
         """The spouts whose messages may reach a component."""
@@ -125,7 +114,7 @@ class _Weaver:
                 f"bolt {name!r} has state and reads {one.source!r} by {one.grouping} grouping, which may give a tuple "
                 "to another task when it comes again; allowed: fields_grouping, another that always chooses the same "
                 "tasks, or a bolt of one task"
-                for one in spec.subscriptions if one.grouping in _ANY_TASK and spec.tasks > 1
+                for one in spec.subscriptions if one.grouping in ANY_TASK and spec.tasks > 1
             ]
         for name, spec in self.specs.items():
             ways = [(one.source, one.stream) for one in spec.subscriptions if self.is_carried(one)]
@@ -138,9 +127,9 @@ class _Weaver:
             if any(FIELD in shape.fields for shape in spec.outputs.values())
         ]
         try:
-            for name in self.carried:
-                self.hops(name)
-        except RecursionError as cycle:
+            self.most_hops()
+        except CycleError as error:
+            cycle = " -> ".join(error.args[1])
             found.append(f"{cycle} is a cycle before state that counts each tuple once; allowed: a way without one")
         return found
 
@@ -164,8 +153,8 @@ class _Weaver:
         return [] if mistake is None else [f"bolt {spec.id!r} {mistake}"]
 
     def woven(self) -> dict[str, ComponentSpec]:
-        most = max(self.hops(name) for name in self.carried)
-        return {name: self._spec(spec, HOP_BITS * most) for name, spec in self.specs.items()}
+        path_bits = HOP_BITS * self.most_hops()
+        return {name: self._spec(spec, path_bits) for name, spec in self.specs.items()}
 
     def _spec(self, spec: ComponentSpec, path_bits: int) -> ComponentSpec:
         streams = self.carried.get(spec.id, set())
@@ -182,11 +171,7 @@ class _Weaver:
             self.kinds.get(spec.id, 0), max(1, len(self.kinds)), copied, spec.tasks if copied else 1,
             any(not self.specs[one.source].is_spout for one in reads),
         )
-        hiding: Any = WithoutLast
-        subscriptions = tuple(
-            one if one.custom is None or not self.is_carried(one) else replace(one, custom=hiding(one.custom))
-            for one in spec.subscriptions
-        )
+        subscriptions = tuple(hiding_last(one) if self.is_carried(one) else one for one in spec.subscriptions)
         component: Any = self._around(spec, lineage)
         config = spec.config
         if isinstance(component, GatheringTask):

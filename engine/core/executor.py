@@ -23,8 +23,8 @@ from typing import Any, TypeVar
 from squall.engine.api.columns import ColumnBatch, Columns
 from squall.engine.api.component import BasicBolt, BatchBolt, Bolt
 from squall.engine.api.failure import FAILED, Failure, reason_of
-from squall.engine.api.stream import TICK_STREAM, Stream
-from squall.engine.api.tuple import Run, Source, Tuple
+from squall.engine.api.stream import TICK_STREAM
+from squall.engine.api.tuple import UNSHARED, UNTRACKED, Source, Tuple
 from squall.engine.core.call_cost import CallCost
 from squall.engine.errors import FailedTuple, SquallError
 from squall.engine.flow.batch import Batch
@@ -37,16 +37,6 @@ from squall.engine.report.metrics import TaskStats
 T = TypeVar("T")
 
 
-def _refcount_of_unshared() -> int:
-    """Measure `getrefcount` of an object that only a local variable holds; it differs between interpreters."""
-    tup = Tuple((), _NO_SOURCE, Run(0, 0, 0))
-    return getrefcount(tup)
-
-
-_NO_SOURCE = Source("", 0, "", Stream())
-_NO_RUN = Run(0, 0, 0)
-"""Of the tuples of basic bolts, which cannot ack or anchor by themselves: their collector knows their trees."""
-_UNSHARED = _refcount_of_unshared()
 SourceOf = Callable[[int, str], Source]
 AnyBolt = Bolt | BasicBolt | BatchBolt
 Done = Callable[[], None] | None
@@ -302,8 +292,8 @@ class BoltExecutor:
         collector: BasicCollector = self.collectors[task.task]
         source, failed = self.source_of(batch.source, batch.stream), set()
         # As locals: read for each tuple.
-        execute, refcount, unshared = task.execute, getrefcount, _UNSHARED
-        tup = Tuple((), source, _NO_RUN)
+        execute, refcount, unshared = task.execute, getrefcount, UNSHARED
+        tup = Tuple((), source, UNTRACKED)
         rows, owners = collector.begin(batch)
         try:
             while True:
@@ -314,20 +304,20 @@ class BoltExecutor:
                                 task.returned(value)
                             if refcount(tup) != unshared:
                                 # The bolt kept it: the next one gets an object of its own.
-                                tup = Tuple((), source, _NO_RUN)
+                                tup = Tuple((), source, UNTRACKED)
                     else:
                         for collector.key, tup.values in zip(owners, rows, strict=True):
                             if (value := execute(tup, collector)) is not None:
                                 task.returned(value)
                             if refcount(tup) != unshared:
-                                tup = Tuple((), source, _NO_RUN)
+                                tup = Tuple((), source, UNTRACKED)
                     break
                 except BaseException as error:
                     # Also `sys.exit`: it must not end the worker by itself, without a report.
                     failed.add(collector.run_at_hand())
                     self._raised_basic(task, batch, collector, error, tup.values)
                 # The bolt may have kept this one before it raised.
-                tup = Tuple((), source, _NO_RUN)
+                tup = Tuple((), source, UNTRACKED)
         except TaskCrashed:
             # What was executed before is acked, the rest dies with the worker.
             failed.update(range(collector.run_at_hand(), batch.run_count))

@@ -21,7 +21,7 @@ from typing import Any
 from squall.engine.api.columns import ColumnBatch, Row
 from squall.engine.api.failure import FAILED, Failure
 from squall.engine.api.stream import DEFAULT_STREAM
-from squall.engine.api.tuple import Anchors, Run, Tuple
+from squall.engine.api.tuple import UNTRACKED, Anchors, Run, Tuple
 from squall.engine.errors import ComponentError
 from squall.engine.flow.anchoring import Anchoring, Owned, anchoring_of
 from squall.engine.flow.batch import Batch, OpenBatch
@@ -32,9 +32,6 @@ from squall.engine.foreign.given_columns import values_of
 from squall.engine.foreign.text import repr_of
 from squall.engine.plural import plural
 from squall.engine.report.metrics import TaskStats
-
-UNTRACKED = Run(0, 0, 0)
-"""The anchor of untracked tuples. Shared: a run with root 0 is never written to."""
 
 
 class BoltCollector:

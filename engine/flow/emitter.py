@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any
 
 from squall.engine.api.columns import Columns
+from squall.engine.api.emit_checks import check_kind, check_width, checked_row, undeclared
 from squall.engine.api.plan import Plan
 from squall.engine.api.stream import Stream
 from squall.engine.api.topology import FIELDS, Subscription, Topology
@@ -43,7 +44,6 @@ from squall.engine.foreign.picklable import PickleCheck
 from squall.engine.foreign.sizes import row_bytes
 from squall.engine.foreign.stable_hash import stable_hash
 from squall.engine.foreign.text import repr_of
-from squall.engine.plural import plural
 
 UNNAMED: Any = object()
 """In place of a task: the grouping chooses."""
@@ -136,18 +136,8 @@ class StreamOut:
     def check(self, values: Any, task: Any = UNNAMED) -> Values:
         """Return `values` as a tuple of the right length. Raises ComponentError, also if the stream does not go to the
         task."""
-        if values.__class__ is not tuple:
-            if not isinstance(values, tuple | list):
-                raise ComponentError(
-                    f"{self.who} must emit a tuple or list of values for ({', '.join(self.shape.fields)}), "
-                    f"not {repr_of(values)}"
-                )
-            values = tuple(values)
-        if len(values) != len(self.shape.fields):
-            raise ComponentError(
-                f"{self.who} emitted {plural(len(values), 'value')} {repr_of(values)}, but its fields are "
-                f"({', '.join(self.shape.fields)})"
-            )
+        if values.__class__ is not tuple or len(values) != len(self.shape.fields):
+            values = checked_row(self.who, self.shape, values)
         if task is not UNNAMED or self.shape.direct:
             self._check_task(task)
         if self.pickles is not None:
@@ -155,10 +145,7 @@ class StreamOut:
         return values  # type: ignore[no-any-return]
 
     def _check_task(self, task: Any) -> None:
-        if task is UNNAMED:
-            raise ComponentError(f"{self.who} is a direct stream; use emit_direct(task, values)")
-        if not self.shape.direct:
-            raise ComponentError(f"{self.who} is not a direct stream; use emit, or declare it with direct=True")
+        check_kind(self.who, self.shape, task is not UNNAMED)
         if self.routes and not self._routes_to(task):
             known = sorted(task for route in self.routes for task in route.targets)
             raise ComponentError(
@@ -185,17 +172,12 @@ class StreamOut:
 
     def check_columns(self, columns: Any, task: Any = UNNAMED) -> Columns:
         """Return columns as rows. Raises ComponentError, also if the stream does not go to the task."""
-        fields = self.shape.fields
-        if not isinstance(columns, tuple | list) or len(columns) != len(fields) or not fields:
-            got = plural(len(columns), "column") if isinstance(columns, tuple | list) else repr_of(columns)
-            raise ComponentError(
-                f"{self.who} must emit a tuple or list of columns for ({', '.join(fields)}), not {got}"
-            )
+        check_width(self.who, self.shape, columns)
         if set(map(type, columns)) != _LISTS:
             columns = self._other_columns(columns)
         lengths = list(map(len, columns))
         if len(set(lengths)) != 1:
-            told = ", ".join(f"{field} has {length}" for field, length in zip(fields, lengths, strict=True))
+            told = ", ".join(f"{field} has {length}" for field, length in zip(self.shape.fields, lengths, strict=True))
             raise ComponentError(f"{self.who} emitted columns of different lengths: {told}")
         if task is not UNNAMED or self.shape.direct:
             self._check_task(task)
@@ -292,10 +274,7 @@ class Emitter:
         try:
             return self.streams[name]
         except KeyError:
-            declared = ", ".join(map(repr, self.streams)) or "none"
-            raise ComponentError(
-                f"{self.component}[{self.task}] emitted to undeclared stream {repr_of(name)}; declared: {declared}"
-            ) from None
+            raise undeclared(f"{self.component}[{self.task}]", name, self.streams) from None
 
     def misplaced(self, call: str, given: Sequence[Any], *names: str, message_id: Any = None) -> ComponentError:
         """The error of a call with arguments by position that must be given by name: `names`, in an earlier order; the

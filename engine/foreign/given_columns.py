@@ -13,7 +13,7 @@ import copyreg
 import sys
 from array import array
 from collections.abc import Sequence
-from itertools import compress
+from itertools import chain, compress, count, repeat
 from typing import Any, NamedTuple
 
 from squall.engine.foreign.text import type_name
@@ -63,6 +63,13 @@ def values_of(column: Any) -> Sequence[Any]:
         return column.to_pylist()  # type: ignore[no-any-return]
     # A row of a table is a row's value; an element of a column is a number or a text.
     return column.tolist() if column.ndim == 1 else list(column)
+
+
+def parents_of(rows: int, counts: Any, parents: Any) -> Sequence[int]:
+    """The input row that each of `rows` emitted ones was made from, as the arguments of `emit_batch` say."""
+    if parents is not None:
+        return list(values_of(parents))
+    return range(rows) if counts is None else list(chain.from_iterable(map(repeat, count(), values_of(counts))))
 
 
 class Distinct(NamedTuple):

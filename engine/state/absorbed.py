@@ -136,14 +136,12 @@ class Absorbed:
 
     def _look_at(self, identities: Sequence[int]) -> set[int]:
         """Find the lowest and the highest message of each partition among tuples; return their different ones."""
-        shift = self._path_bits
-        messages = sorted({identity >> shift for identity in identities})
+        shift, ordered = self._path_bits, sorted(identities)
         self._spans, begin = [], 0
-        while begin < len(messages):
-            partition, end = messages[begin] >> NUMBER_BITS, len(messages)
-            if messages[-1] >> NUMBER_BITS != partition:
-                end = bisect_left(messages, partition + 1 << NUMBER_BITS, begin)
-            self._spans.append((partition, messages[begin] & _NUMBER, messages[end - 1] & _NUMBER))
+        while begin < len(ordered):
+            partition = ordered[begin] >> NUMBER_BITS + shift
+            end = bisect_left(ordered, partition + 1 << NUMBER_BITS + shift, begin)
+            self._spans.append((partition, ordered[begin] >> shift & _NUMBER, ordered[end - 1] >> shift & _NUMBER))
             begin = end
         self._different = set(identities)
         return self._different

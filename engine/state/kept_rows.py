@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from squall.engine.api.stream import Stream
-from squall.engine.api.tuple import Run, Source, Tuple
+from squall.engine.api.tuple import UNTRACKED, Source, Tuple
 
 Input = tuple[str, str, tuple[str, ...]]
 """Component, stream and fields."""
 Row = tuple[int, tuple[Any, ...]]
 """The number of an input, and the values of a tuple."""
-_NO_RUN = Run(0, 0, 0)
 
 
 class Inputs:
@@ -31,4 +30,4 @@ class Inputs:
 
     def tuple(self, row: Row) -> Tuple:
         """A tuple as it was; its task is not known any more."""
-        return Tuple(row[1], self._sources[row[0]], _NO_RUN)
+        return Tuple(row[1], self._sources[row[0]], UNTRACKED)

@@ -20,7 +20,7 @@ Thread: the task's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from itertools import islice, takewhile
 from typing import Any
 
@@ -99,16 +99,9 @@ class State(dict[Any, Any]):
             return default[0]
         raise KeyError(key)
 
-    def popitem(self) -> tuple[Any, Any]:
-        for key in self:
-            return key, self.pop(key)
-        raise KeyError("state is empty")
-
-    def setdefault(self, key: Any, default: Any = None) -> Any:
-        found = self.get(key, MISSING)
-        if found is MISSING:
-            self[key] = found = default
-        return found
+    popitem, setdefault = MutableMapping.popitem, MutableMapping.setdefault
+    __eq__, __ne__ = MutableMapping.__eq__, object.__ne__
+    __hash__ = None
 
     def clear(self) -> None:
         for key in list(self):
@@ -119,14 +112,6 @@ class State(dict[Any, Any]):
 
     def __or__(self, other: Any) -> dict[Any, Any]:
         return {**self, **other}
-
-    def __eq__(self, other: object) -> bool:
-        return self.copy() == other
-
-    def __ne__(self, other: object) -> bool:
-        return self.copy() != other
-
-    __hash__ = None
 
     def __repr__(self) -> str:
         return repr(self.copy())

@@ -28,10 +28,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat
-from operator import add
+from itertools import chain
 from typing import Any, NamedTuple
 
 from squall.engine.api.stream import Stream
@@ -44,6 +43,8 @@ RESULTS = ".results"
 FIELD = "__id"
 """The field that carries identities; it is the last one of its stream."""
 HOP_BITS, NUMBER_BITS = 20, 40
+DIGIT = (1 << HOP_BITS) - 1
+"""What moves a path by a digit: so many times the path is added."""
 Partition = int
 _PARTITIONS = 1 << 24
 """Partitions that hold positions; above are parts of hashes."""
@@ -113,27 +114,29 @@ class Lineage:
     @property
     def most(self) -> int:
         """Most emits that one tuple may lead to."""
-        return ((1 << HOP_BITS) - 1) // self.step
+        return DIGIT // self.step
 
     def first(self, source: Source, index: int) -> int:
         """The digit of the first emit from a tuple of this source in the task of this index."""
         task = index if (source.component, source.stream) in self.copied else 0
         return 1 + self.kind + task * self.kinds
 
-    def base_of(self, identity: int) -> int:
-        """The identity with a new digit, 0."""
-        path = identity & (1 << self.path_bits) - 1
-        return identity + (path << HOP_BITS) - path
+    @property
+    def path_mask(self) -> int:
+        """Of an identity of its input: the digits of the path, to which it adds one."""
+        return (1 << self.path_bits) - 1 if self.multiplied else 0
 
-    def bases_of(self, identities: Sequence[int], first: int) -> Iterator[int]:
+    def bases_of(self, identities: Sequence[int], first: int) -> list[int]:
         """The identity of the first emit from each of several tuples."""
-        bases = map(self.base_of, identities) if self.multiplied else iter(identities)
-        return map(add, bases, repeat(first))
+        mask = self.path_mask
+        return [identity + (identity & mask) * DIGIT + first for identity in identities]
 
-    def children_of(self, firsts: Iterator[int], counts: Sequence[int]) -> list[int]:
+    def children_of(self, firsts: list[int], counts: list[int]) -> list[int]:
         """The identities of so many emits from each of several tuples, in their order."""
         step = self.step
-        if max(counts, default=0) > self.most:
+        if counts.count(1) == len(counts):
+            return firsts
+        if max(counts) > self.most:
             raise self.too_many(max(counts))
         return list(chain.from_iterable(
             (first,) if count == 1 else range(first, first + count * step, step)
@@ -159,22 +162,3 @@ def plain_outputs(outputs: Mapping[str, Stream]) -> dict[str, Stream]:
 def loose_identity(lineage: Lineage) -> int:
     """The identity of a tuple that no replay repeats: of what a tick leads to."""
     return (_PARTITIONS << NUMBER_BITS | int.from_bytes(os.urandom(8))) << lineage.path_bits
-
-
-class PlainSources:
-    """The sources of tuples without the field of identities."""
-
-    def __init__(self) -> None:
-        self._known: dict[Source, Source | None] = {}
-
-    def __call__(self, source: Source) -> Source | None:
-        """The same source without the field; None if it has no identities."""
-        try:
-            return self._known[source]
-        except KeyError:
-            plain = None
-            if source.fields[-1:] == (FIELD,):
-                component = source.component.removesuffix(RESULTS)
-                plain = Source(component, source.task, source.stream, Stream(*source.fields[:-1]))
-            self._known[source] = plain
-            return plain

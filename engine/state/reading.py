@@ -64,7 +64,7 @@ def items_of(path: Path) -> Iterator[tuple[Any, Any]]:
     """The keys and values of one task. ClusterError if one cannot be read."""
     table, log = _read(path, "SELECT key, value FROM state", LOG)
     packed = {unpack_key(key): value for key, value in table}
-    for _, changes in read_log(log):
+    for _, changes in read_log(log, path):
         packed.update(changes)
     for key, value in packed.items():
         if value is not GONE:

@@ -24,7 +24,7 @@ from squall.engine.api.component import Bolt
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.tuple import Tuple
 from squall.engine.clock import NS_PER_SEC
-from squall.engine.errors import ClusterError, FailedTuple, UsageError
+from squall.engine.errors import ClusterError, ComponentError, FailedTuple, UsageError
 from squall.engine.foreign.sizes import row_bytes
 from squall.engine.plural import plural
 from squall.engine.state.absorbed import AGAIN, FRESH
@@ -32,7 +32,7 @@ from squall.engine.state.kept_rows import Input, Inputs, Row
 from squall.engine.state.lineage import Lineage, Slots
 from squall.engine.state.sinks import ExactSink
 from squall.engine.state.stateful_task import StatefulTask
-from squall.engine.state.task_store import why_not_pickled
+from squall.engine.state.task_store import pickled
 
 _OUTSIDE = "outside"
 _TICKS_PER_COMMIT, _LEAST_SECS = 20, 0.001
@@ -99,8 +99,11 @@ class SinkTask(StatefulTask):
         try:
             self._packed_rows = pickle.dumps(rows, 5)
         except BaseException:  # a value's own code
-            reasons = ((place, why_not_pickled(values)) for place, (_, values) in enumerate(rows))
-            found = {place: f"it cannot be stored: {why}" for place, why in reasons if why is not None}
+            for place, (_, values) in enumerate(rows):
+                try:
+                    pickled(values, lambda: "a tuple")
+                except ComponentError as error:
+                    found[place] = str(error)
         places = [place for place in range(len(rows)) if place not in found]
         refused = self.inner.refused([self._inputs.tuple(rows[place]) for place in places])
         found |= {places[place]: why for place, why in refused.items()}
@@ -130,7 +133,7 @@ class SinkTask(StatefulTask):
         return refused
 
     def _number_of(self, tup: Tuple) -> int:
-        source = self._plain(tup._source)
+        source = self._hidden.source(tup._source)
         assert source is not None, "a tick is not held"
         return self._inputs.number(source)
 

@@ -21,40 +21,31 @@ from itertools import chain, compress
 from sys import getrefcount
 from typing import Any
 
+from squall.engine.api.around import HiddenField
 from squall.engine.api.collectors import BatchCollector
-from squall.engine.api.columns import ColumnBatch, Columns
+from squall.engine.api.columns import ColumnBatch
 from squall.engine.api.component import BatchBolt
 from squall.engine.api.context import TopologyContext
+from squall.engine.api.emit_checks import Declared
 from squall.engine.api.stream import DEFAULT_STREAM, Stream
-from squall.engine.api.tuple import Run, Source, Tuple
+from squall.engine.api.tuple import UNSHARED, UNTRACKED, Tuple
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ClusterError, ComponentError, FailedTuple
-from squall.engine.foreign.given_columns import values_of
+from squall.engine.foreign.given_columns import parents_of, values_of
 from squall.engine.foreign.text import line_of_error, repr_of
 from squall.engine.plural import plural
 from squall.engine.state.absorbed import AGAIN, FRESH, Absorbed, Emitted, Group
 from squall.engine.state.children import Children
-from squall.engine.state.emits import check_columns, checked_values
 from squall.engine.state.floors import Floors
 from squall.engine.state.keyed import State
-from squall.engine.state.lineage import Lineage, PlainSources, Slots, loose_identity
+from squall.engine.state.lineage import FIELD, RESULTS, Lineage, Slots
 from squall.engine.state.stateful import StatefulBatchBolt
-from squall.engine.state.task_store import GONE, TaskStore, why_not_pickled
+from squall.engine.state.task_store import GONE, TaskStore, pickled, unpickled
 
 _SWEEPS_PER_LIFE, _SWEPT = 10, 1_000
 """Looks for old values in their time to live, and most that are removed in one commit."""
 _KEPT_KEYS = 1_000
 """Of a state that the engine itself keeps, for windows."""
-_NO_RUN = Run(0, 0, 0)
-
-
-def _refcount_of_unshared() -> int:
-    """Measure `getrefcount` of an object that only a local variable holds; it differs between interpreters."""
-    tup = Tuple((), Source("", 0, "", Stream()), _NO_RUN)
-    return getrefcount(tup)
-
-
-_UNSHARED = _refcount_of_unshared()
 
 
 class StatefulTask(BatchBolt):
@@ -86,18 +77,14 @@ class StatefulTask(BatchBolt):
         self._floors = Floors(context, self._spouts)
         self.absorbed = Absorbed(self.lineage.path_bits, self._floors.all)
         for number, packed in self.store.read("SELECT number, content FROM absorbed"):
-            self.absorbed.load(number, self.store.unpickled(packed))
-        try:
-            self._check(context)
-        except ClusterError:
-            self.store.close()
-            raise
+            self.absorbed.load(number, unpickled(packed, self.store.where))
+        self._check(context)
         self.keyed = State(self.store, inner.state_kept_keys if self._has_state else _KEPT_KEYS)
         if self._has_state:
             inner.state = self.keyed
         self.now_ns, self.sweep_at_ns = context.now_ns, 0
-        self._plain = PlainSources()
-        self.out = HeldEmits(self.lineage, self._streams, self._read)
+        self._hidden = HiddenField(FIELD, RESULTS)
+        self.out = HeldEmits(who, self.lineage, self._streams, self._read)
         self._by_batch = isinstance(inner, StatefulBatchBolt)
         inner.prepare(conf, context)
 
@@ -135,25 +122,17 @@ class StatefulTask(BatchBolt):
 
     def execute_batch(self, batch: ColumnBatch, collector: BatchCollector) -> None:
         self._floors.changed(self.now_ns())
-        source = self._plain(batch._source)
+        batch, identities = self._hidden.off_batch(batch)
         out = self.out
-        if source is None:
-            # A tick: what it leads to is not repeated.
-            out.begin(collector, [loose_identity(self.lineage) for _ in range(len(batch))], 1)
-            self._absorb(batch, batch._source, (), range(len(batch)))
-            out.send()
-            return
-        *columns, identities = batch.columns
-        self._identities = identities
-        plain = ColumnBatch(Columns(tuple(columns), len(batch)), source)
-        out.begin(collector, identities, self.lineage.first(source, self._index))
+        out.begin(collector, Children.of_batch(self.lineage, batch, identities, self._index))
+        self._identities = identities = identities or ()
         known = self.absorbed.known(identities)
         if known is None:
-            self._absorb(plain, source, identities, range(len(batch)))
+            self._absorb(batch, identities, range(len(batch)))
         else:
             fresh = [row for row, group in enumerate(known) if group is FRESH]
             if fresh:
-                self._absorb(plain, source, identities, fresh)
+                self._absorb(batch, identities, fresh)
             out.repeat(identities, [self._known_again(row, identities[row], its) for row, its in enumerate(known)])
         out.send()
 
@@ -166,14 +145,14 @@ class StatefulTask(BatchBolt):
             self.out.refuse(row, "the same tuple failed in this batch")
         return group
 
-    def _absorb(self, batch: ColumnBatch, source: Source, identities: Sequence[int], rows: Sequence[int]) -> None:
+    def _absorb(self, batch: ColumnBatch, identities: Sequence[int], rows: Sequence[int]) -> None:
         """Execute rows of a batch and commit. Rows that the bolt fails are left out, and failed."""
         try:
-            while (refused := self._execute(batch, source, rows)) is not None:
+            while (refused := self._execute(batch, rows)) is not None:
                 # It may have changed the state: once more up to there, and then without it.
                 place, why = refused
                 self.undo()
-                if place and self._execute(batch, source, rows[:place]) is None:
+                if place and self._execute(batch, rows[:place]) is None:
                     self.commit(identities, rows[:place])
                     rows = rows[place:]
                     place = 0
@@ -189,10 +168,10 @@ class StatefulTask(BatchBolt):
         if self._has_state and self.inner.state is not self.keyed:
             raise ComponentError(f"{self._who} set self.state to {repr_of(self.inner.state)}; allowed: to change it")
 
-    def _execute(self, batch: ColumnBatch, source: Source, rows: Sequence[int]) -> tuple[int, str] | None:
+    def _execute(self, batch: ColumnBatch, rows: Sequence[int]) -> tuple[int, str] | None:
         """Execute rows; return the place, and the reason, of one that raised FailedTuple."""
         if not self._by_batch:
-            return self._execute_rows(batch, source, rows)
+            return self._execute_rows(batch, rows)
         self._execute_batch(batch, rows)
         return None
 
@@ -212,19 +191,18 @@ class StatefulTask(BatchBolt):
             out.given = rows
         inner.execute_batch(batch, out)
 
-    def _execute_rows(self, batch: ColumnBatch, source: Source, rows: Sequence[int]) -> tuple[int, str] | None:
+    def _execute_rows(self, batch: ColumnBatch, rows: Sequence[int]) -> tuple[int, str] | None:
         """Execute rows; return the place, and the reason, of one that raised FailedTuple."""
-        out, execute = self.out, self.inner.execute
+        out, execute, source = self.out, self.inner.execute, batch._source
         values: Iterable[tuple[Any, ...]] = batch._rows
         if len(rows) < len(batch):
             values = map(batch.to_rows().__getitem__, rows)
-        tup = Tuple((), source, _NO_RUN)
+        tup = Tuple((), source, UNTRACKED)
         try:
             for out.row, tup.values in zip(rows, values, strict=True):
-                out.made = 0
                 execute(tup, out)
-                if getrefcount(tup) != _UNSHARED:
-                    tup = Tuple((), source, _NO_RUN)  # the bolt kept it
+                if getrefcount(tup) != UNSHARED:
+                    tup = Tuple((), source, UNTRACKED)  # the bolt kept it
         except FailedTuple as error:
             return rows.index(out.row), line_of_error(error)
         return None
@@ -268,15 +246,12 @@ class StatefulTask(BatchBolt):
     def _packed(self, group: Group) -> bytes:
         try:
             return group.packed()
-        except BaseException as error:  # a value's own code
+        except BaseException:  # a value's own code
             for stream, _, _, columns in group.emitted:
                 for field, column in zip(self._streams[stream].fields, columns, strict=False):
+                    what = f"{self._who} stream {stream!r} field {field!r}"
                     for value in column:
-                        if (why := why_not_pickled(value)) is not None:
-                            raise ComponentError(
-                                f"{self._who} stream {stream!r} field {field!r}: {repr_of(value)} cannot be stored: "
-                                f"{why}; allowed: values that can be pickled"
-                            ) from error
+                        pickled(value, lambda what=what: what)  # type: ignore[misc]
             raise
 
     def _has_more(self) -> bool:
@@ -304,88 +279,75 @@ class StatefulTask(BatchBolt):
 class HeldEmits:
     """The collector of a bolt with state: keeps its emits until they are committed."""
 
-    def __init__(self, lineage: Lineage, streams: Mapping[str, Stream], read: frozenset[str]) -> None:
-        self.lineage, self._streams, self._read = lineage, streams, read
-        self._carried = lineage.carried
+    def __init__(self, who: str, lineage: Lineage, streams: Mapping[str, Stream], read: frozenset[str]) -> None:
+        self._who, self._declared, self._carried, self._read = who, Declared(who, streams), lineage.carried, read
         self.failed: dict[int, str] = {}
         self._ready: list[Emitted] = []
         self._children = Children(lineage, (), 1)
         self.drop()
 
-    def begin(self, collector: BatchCollector, identities: Sequence[int], first: int) -> None:
+    def begin(self, collector: BatchCollector, children: Children) -> None:
         """Take up a batch."""
-        self._collector = collector
-        self._children = Children(self.lineage, identities, first)
+        self._collector, self._children = collector, children
         self.failed = {}
         self.given: Sequence[int] = ()
         """The rows of the batch that the bolt sees, if not all."""
-        self.row = self.made = 0
-        """The row at hand, and its emits."""
+        self.row = 0
+        """The row at hand."""
         self._ready = []
         self.drop()
 
     def drop(self) -> None:
         """Drop what was emitted and is not committed."""
-        self._rows: dict[tuple[str, int | None], tuple[list[int], list[tuple[Any, ...]]]] = {}
+        self._rows: dict[tuple[str, int | None], tuple[list[int], list[tuple[Any, ...]], list[int]]] = {}
+        """Stream and task -> the row and the values of each emit, and its place in the following, if the stream carries
+        identities."""
+        self._parents: list[int] = []
+        """The row of each emit on such streams."""
         self._batches: list[Emitted] = []
         self._children.drop()
 
     # ---- what the component calls ----
 
-    def emit(self, values: Any, *misplaced: Any, stream: str = DEFAULT_STREAM) -> list[int]:
+    def emit(self, values: Any, *, stream: str = DEFAULT_STREAM) -> list[int]:
         """Emit a tuple, once the state is committed. Returns an empty list: the tasks are not known yet."""
-        if misplaced:
-            raise self._emitter.misplaced("emit(values", misplaced, "stream")
-        return self._emit(None, values, stream)
+        return self.emit_direct(None, values, stream=stream)
 
-    def emit_direct(self, task: int, values: Any, *misplaced: Any, stream: str = DEFAULT_STREAM) -> list[int]:
+    def emit_direct(self, task: int | None, values: Any, *, stream: str = DEFAULT_STREAM) -> list[int]:
         """Emit in the same way, to the task of this id."""
-        if misplaced:
-            raise self._emitter.misplaced("emit_direct(task, values", misplaced, "stream")
-        return self._emit(task, values, stream)
-
-    @property
-    def _emitter(self) -> Any:
-        return self._collector.emitter  # type: ignore[attr-defined]
-
-    def _emit(self, task: int | None, values: Any, stream: str) -> list[int]:
-        values = checked_values(self._who, self._streams, values, stream, task)
+        values = self._declared.row(values, stream, task)
+        if (its := self._rows.get((stream, task))) is None:
+            its = self._rows[stream, task] = [], [], []
+        row = self.row
+        its[0].append(row)
+        its[1].append(values)
         if stream in self._carried:
-            values = (*values, self._children.next_of(self.row, self.made))
-            self.made += 1
-        place = (stream, task)
-        rows = self._rows.get(place)
-        if rows is None:
-            rows = self._rows[place] = [], []
-        rows[0].append(self.row)
-        rows[1].append(values)
+            its[2].append(len(self._parents))
+            self._parents.append(row)
         return []
 
     def emit_batch(
-        self, columns: Sequence[Any], *misplaced: Any, counts: Sequence[int] | None = None,
-        parents: Sequence[int] | None = None, stream: str = DEFAULT_STREAM,
+        self, columns: Sequence[Any], *, counts: Sequence[int] | None = None, parents: Sequence[int] | None = None,
+        stream: str = DEFAULT_STREAM,
     ) -> None:
         """Emit rows, once the state is committed."""
-        if misplaced:
-            raise self._emitter.misplaced("emit_batch(columns", misplaced, "counts", "parents", "stream")
-        self._emit_batch(None, columns, counts, parents, stream)
+        self.emit_batch_direct(None, columns, counts=counts, parents=parents, stream=stream)
 
     def emit_batch_direct(
-        self, task: int, columns: Sequence[Any], *misplaced: Any, counts: Sequence[int] | None = None,
+        self, task: int | None, columns: Sequence[Any], *, counts: Sequence[int] | None = None,
         parents: Sequence[int] | None = None, stream: str = DEFAULT_STREAM,
     ) -> None:
         """Emit in the same way, to the task of this id."""
-        if misplaced:
-            raise self._emitter.misplaced("emit_batch_direct(task, columns", misplaced, "counts", "parents", "stream")
-        self._emit_batch(task, columns, counts, parents, stream)
-
-    def _emit_batch(self, task: int | None, columns: Any, counts: Any, parents: Any, stream: str) -> None:
-        check_columns(self._who, self._streams, columns, stream, task)
+        self._declared.check_columns(columns, stream, task)
         lists = tuple(list(values_of(column)) for column in columns)
-        made = self._children.rows(counts, parents, self.given, len(lists[0]) if lists else 0)
+        made, given = parents_of(len(lists[0]), counts, parents), self.given
         if any(len(column) != len(made) for column in lists):
-            raise self._wrong(stream, f"emitted columns of {', '.join(str(len(column)) for column in lists)} rows, and "
-                              f"counts or parents for {len(made)}")
+            raise ComponentError(
+                f"{self._who} stream {stream!r} emitted columns of {', '.join(str(len(column)) for column in lists)} "
+                f"rows, and counts or parents for {len(made)}"
+            )
+        if given:
+            made = [given[row] for row in made]
         if stream in self._carried:
             lists = (*lists, self._children.of(made, counts is not None or parents is None))
         self._batches.append(Emitted(stream, task, made, lists))
@@ -408,21 +370,17 @@ class HeldEmits:
         """Show an error in report and status; nothing fails."""
         self._collector.report_error(error)
 
-    @property
-    def _who(self) -> str:
-        return f"{self._emitter.component}[{self._emitter.task}]"
-
-    def _wrong(self, stream: str, what: str) -> ComponentError:
-        return ComponentError(f"{self._who} stream {stream!r} {what}")
-
     # ---- what its task calls ----
 
     def take(self, rows: Sequence[int]) -> list[Emitted]:
         """Make what was emitted ready to be sent; return what a group keeps of it, with places in the group."""
-        made = [
-            Emitted(stream, task, parents, tuple(map(list, zip(*values, strict=True))))
-            for (stream, task), (parents, values) in self._rows.items()
-        ]
+        identities = self._children.of(self._parents, True) if self._parents else ()
+        made = []
+        for (stream, task), (parents, values, places) in self._rows.items():
+            columns = tuple(map(list, zip(*values, strict=True)))
+            if places:
+                columns = *columns, [identities[place] for place in places]
+            made.append(Emitted(stream, task, parents, columns))
         made += self._batches
         if self.failed:
             made = [_without(emitted, self.failed) for emitted in made]
@@ -431,8 +389,8 @@ class HeldEmits:
         kept = [emitted for emitted in made if emitted.stream in self._read]
         if not kept or (isinstance(rows, range) and rows == range(len(rows))):
             return kept
-        places = {row: place for place, row in enumerate(rows)}
-        return [each._replace(parents=[places[parent] for parent in each.parents]) for each in kept]
+        place_of = {row: place for place, row in enumerate(rows)}
+        return [each._replace(parents=[place_of[parent] for parent in each.parents]) for each in kept]
 
     def repeat(self, identities: Sequence[int], known: Sequence[Group]) -> None:
         """Emit again what known tuples have emitted."""

@@ -57,9 +57,20 @@ GONE = None
 LOG = "SELECT number, changes FROM log ORDER BY number"
 
 
-def read_log(rows: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, list[tuple[Any, Any]]]]:
-    """Unpack what LOG selects."""
-    return ((number, pickle.loads(changes)) for number, changes in rows)
+def unpickled(packed: bytes, where: object) -> Any:
+    """What the engine has pickled. ClusterError if it is damaged; `where`: the file."""
+    try:
+        return pickle.loads(packed)
+    except BaseException as error:  # whatever damaged bytes lead to
+        raise ClusterError(
+            f"{where} cannot be read: {text_of_error(error)}; it is damaged, or holds values of other code: put back a "
+            "copy, or the code"
+        ) from error
+
+
+def read_log(rows: Iterable[tuple[int, bytes]], where: object) -> Iterator[tuple[int, list[tuple[Any, Any]]]]:
+    """The commits that LOG selects, with their changes."""
+    return ((number, unpickled(changes, where)) for number, changes in rows)
 
 
 def is_key(key: Any) -> bool:
@@ -99,26 +110,20 @@ def unpack_value(key: Any, value: Any, who: str) -> Any:
         ) from error
 
 
-def why_not_pickled(value: Any) -> str | None:
-    """Why a value cannot be stored; None if it can."""
-    try:
-        pickle.dumps(value, 5)
-    except BaseException as error:  # the value's own code
-        return text_of_error(error)
-    return None
-
-
-def pack_value(key: Any, value: Any) -> Any:
-    """A value as it is stored. ComponentError, with its key, if it cannot be pickled."""
-    if _is_native(value):
-        return value
+def pickled(value: Any, what: Callable[[], str]) -> bytes:
+    """A value of the user's as a pickle. ComponentError if that cannot be; `what` makes the text that names it."""
     try:
         return pickle.dumps(value, 5)
     except BaseException as error:  # the value's own code
         raise ComponentError(
-            f"state[{repr_of(key)}] is {repr_of(value)}, of type {type_name(value)}, which cannot be stored: "
+            f"{what()} is {repr_of(value)}, of type {type_name(value)}, which cannot be stored: "
             f"{text_of_error(error)}; allowed: values that can be pickled"
         ) from error
+
+
+def pack_value(key: Any, value: Any) -> Any:
+    """A value as it is stored. ComponentError, with its key, if it cannot be pickled."""
+    return value if _is_native(value) else pickled(value, lambda: f"state[{repr_of(key)}]")
 
 
 def check_key(key: Any, who: str) -> None:
@@ -136,7 +141,7 @@ class TaskStore:
         """`directory`: of the task's state; None: in memory. `who`: the task, for errors. Raises ClusterError if the
         file is damaged."""
         self.path = ":memory:" if directory is None else os.path.join(directory, STORE_FILE)
-        self.who = who
+        self.who, self.where = who, f"{self.path}, the state of {who},"
         self._db: Any = None
         self._unlock: Callable[[], object] = lambda: None
         if directory is not None:
@@ -149,9 +154,7 @@ class TaskStore:
             self._db.executescript(_SCHEMA)
             known = self.meta("format")
             if known not in (None, _FORMAT):
-                raise ClusterError(
-                    f"{self.path}, the state of {who}, has format {known!r}; this Squall reads {_FORMAT}"
-                )
+                raise ClusterError(f"{self.where} has format {known!r}; this Squall reads {_FORMAT}")
             if known is None:
                 self._db.execute("BEGIN IMMEDIATE")
                 self.put_meta("format", _FORMAT)
@@ -179,8 +182,8 @@ class TaskStore:
         except OSError as error:
             os.close(lock)
             raise ClusterError(
-                f"{self.path}, the state of {self.who}, is open in another process: an earlier life of the task, or "
-                "another topology; end that first"
+                f"{self.where} is open in another process: an earlier life of the task, or another topology; end that "
+                "first"
             ) from error
         return lock
 
@@ -188,7 +191,14 @@ class TaskStore:
         remedy = ""
         if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             remedy = "; it is damaged: put back a copy, or begin anew with --fresh (what is acked does not come again)"
-        return ClusterError(f"{self.path}, the state of {self.who}, cannot be {doing}: {message_of(error)}{remedy}")
+        return ClusterError(f"{self.where} cannot be {doing}: {message_of(error)}{remedy}")
+
+    def _run(self, doing: str, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Call SQLite. ClusterError for its errors."""
+        try:
+            return call(*arguments)
+        except sqlite3.Error as error:
+            raise self._error(error, doing) from error
 
     def serialized(self) -> bytes:
         """The file as it would be if it were closed now."""
@@ -198,18 +208,15 @@ class TaskStore:
 
     def begin(self) -> None:
         """Begin a commit. ClusterError if it cannot be written."""
-        try:
-            self._db.execute("BEGIN IMMEDIATE")
-        except sqlite3.Error as error:
-            raise self._error(error, "written") from error
+        self._run("written", self._db.execute, "BEGIN IMMEDIATE")
 
     def end(self) -> None:
         """Commit what was written since `begin`."""
         try:
-            self._db.execute("COMMIT")
-        except sqlite3.Error as error:
+            self._run("written", self._db.execute, "COMMIT")
+        except ClusterError:
             self.undo()
-            raise self._error(error, "written") from error
+            raise
 
     def undo(self) -> None:
         """Drop what was written since `begin`."""
@@ -218,10 +225,7 @@ class TaskStore:
 
     def write(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
         """Run a statement for each of these rows."""
-        try:
-            self._db.executemany(statement, rows)
-        except sqlite3.Error as error:
-            raise self._error(error, "written") from error
+        self._run("written", self._db.executemany, statement, rows)
 
     def append(self, number: int, changes: list[tuple[Any, Any]]) -> None:
         """Append the changes of a commit to the log: keys and their packed values, GONE if there is none any more."""
@@ -233,17 +237,7 @@ class TaskStore:
 
     def log(self) -> Iterator[tuple[int, list[tuple[Any, Any]]]]:
         """The commits of the log with their changes, in order."""
-        return ((number, self.unpickled(changes)) for number, changes in self.read(LOG))
-
-    def unpickled(self, packed: bytes) -> Any:
-        """What the engine has pickled. ClusterError if it is damaged."""
-        try:
-            return pickle.loads(packed)
-        except BaseException as error:  # whatever damaged bytes lead to
-            raise ClusterError(
-                f"{self.path}, the state of {self.who}, cannot be read: {text_of_error(error)}; it is damaged, or "
-                "holds values of other code: put back a copy, or the code"
-            ) from error
+        return read_log(self.read(LOG), self.where)
 
     def put(self, items: Iterable[tuple[Any, Any]], at: int | None = None) -> None:
         """Put packed values in their places in the table; `at`: now, in seconds of any clock, if they age."""
@@ -274,10 +268,7 @@ class TaskStore:
 
     def read(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
         """The rows that a query finds."""
-        try:
-            return list(self._db.execute(query, values))
-        except sqlite3.Error as error:
-            raise self._error(error, "read") from error
+        return self._run("read", lambda: self._db.execute(query, values).fetchall())  # type: ignore[no-any-return]
 
     def meta(self, name: str) -> Any:
         """One of the values that are not the user's; None if it is not there."""

@@ -17,7 +17,6 @@ Thread: the worker's loop.
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -25,20 +24,19 @@ from typing import Any
 
 from squall.engine.api.columns import ColumnBatch
 from squall.engine.api.context import TopologyContext
+from squall.engine.api.emit_checks import Declared
 from squall.engine.api.stream import DEFAULT_STREAM, Stream
 from squall.engine.api.tuple import Tuple
 from squall.engine.clock import NS_PER_SEC
-from squall.engine.errors import ComponentError, FailedTuple
+from squall.engine.errors import FailedTuple
 from squall.engine.foreign.given_columns import values_of
-from squall.engine.foreign.text import repr_of, text_of_error
-from squall.engine.state.emits import checked_values
 from squall.engine.state.event_time import END, EventTime
 from squall.engine.state.floors import FollowedSpout
 from squall.engine.state.kept_rows import Input, Inputs
 from squall.engine.state.lineage import NUMBER_BITS, RESULTS, Lineage, Slots
 from squall.engine.state.panes import Due, Pane, Panes
 from squall.engine.state.stateful_task import StatefulTask
-from squall.engine.state.task_store import CLOSED
+from squall.engine.state.task_store import CLOSED, pickled
 from squall.engine.state.windows import COUNT, Window, WindowedBolt, Windowing, ns_of
 
 TICK_SECS = 0.05
@@ -72,13 +70,13 @@ class WindowTask(StatefulTask):
             context.directory_of(context.component_id + RESULTS, str(context.task_index)), Slots(0, 1)
         )
         self._emitted = 0
-        """The result below which all are processed."""
+        """The result below which all are processed, if any is to be removed."""
         self._late = context.counter("late tuples")
         super().prepare(conf, context)
         self._closed = self._is_closed = bool(self.store.meta(CLOSED))
         """Whether nothing is left to emit, now and in the store."""
         self._by_batch, self._more = True, False
-        self._results_out = _ResultsOut(self._who, self._streams, self)
+        self._results_out = _ResultsOut(Declared(self._who, self._streams), self)
         fold, merge = self.inner.fold, self.inner.merge
         fold_row = None if fold is None else lambda so_far, row: fold(so_far, self._inputs.tuple(row))
         self._panes = Panes(self._windowing, self.keyed, fold_row, merge)
@@ -208,13 +206,7 @@ class WindowTask(StatefulTask):
 
     def add_result(self, values: Any, stream: str, task: int | None) -> None:
         """Have a row emitted, once it is committed. ComponentError if it cannot be pickled."""
-        try:
-            self._results.append(pickle.dumps((values, stream, task), 5))
-        except BaseException as error:  # a value's own code
-            raise ComponentError(
-                f"{self._who} stream {stream!r} emitted {repr_of(values)}, which cannot be stored: "
-                f"{text_of_error(error)}; allowed: values that can be pickled"
-            ) from error
+        self._results.append(pickled((values, stream, task), lambda: f"{self._who}: an emit, with stream and task,"))
 
     def _has_more(self) -> bool:
         if self._emitter_spout is not None:
@@ -224,28 +216,29 @@ class WindowTask(StatefulTask):
 
     def _write_more(self) -> None:
         self.store.write("INSERT INTO results (content) VALUES (?)", [(result,) for result in self._results])
-        self.store.write("DELETE FROM results WHERE number < ?", [(self._emitted,)])
+        if self._emitted:
+            self.store.write("DELETE FROM results WHERE number < ?", [(self._emitted,)])
         if self._closed != self._is_closed:
             self.store.put_meta(CLOSED, self._closed)
 
     def _committed(self) -> None:
-        self._results, self._is_closed = [], self._closed
+        self._results, self._is_closed, self._emitted = [], self._closed, 0
 
 
 class _ResultsOut:
     """The collector of `execute_window`."""
 
-    def __init__(self, who: str, streams: Mapping[str, Stream], task: WindowTask) -> None:
-        self._who, self._streams, self._task = who, streams, task
+    def __init__(self, declared: Declared, task: WindowTask) -> None:
+        self._declared, self._task = declared, task
 
     def emit(self, values: Any, *, stream: str = DEFAULT_STREAM) -> list[int]:
         """Emit a tuple, once the end of the window is committed. Returns an empty list: the tasks are not known yet."""
-        self._task.add_result(checked_values(self._who, self._streams, values, stream, None), stream, None)
+        self._task.add_result(self._declared.row(values, stream, None), stream, None)
         return []
 
     def emit_direct(self, task: int, values: Any, *, stream: str = DEFAULT_STREAM) -> list[int]:
         """Emit in the same way, to the task of this id."""
-        self._task.add_result(checked_values(self._who, self._streams, values, stream, task), stream, task)
+        self._task.add_result(self._declared.row(values, stream, task), stream, task)
         return []
 
     def report_error(self, error: BaseException) -> None:

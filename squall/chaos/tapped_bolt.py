@@ -14,15 +14,13 @@ from typing import Any
 
 from squall.chaos.line_log import LineLog, digest, quoted
 from squall.chaos.tapping import ACKED_BY, BY_CLOCK, STEMS_FROM, Keys, Tapping, new_log, with_keys
+from squall.engine.api.around import Around, HiddenField, HidingOut, listed
 from squall.engine.api.async_component import AsyncBolt
-from squall.engine.api.columns import ColumnBatch, Columns
-from squall.engine.api.component import BatchBolt
+from squall.engine.api.columns import ColumnBatch
 from squall.engine.api.context import TopologyContext
-from squall.engine.api.stream import Stream
 from squall.engine.api.tuple import Anchors, Source, Tuple
 from squall.engine.errors import FailedTuple
-from squall.engine.foreign.around import Around
-from squall.engine.foreign.given_columns import values_of
+from squall.engine.foreign.given_columns import parents_of
 
 _ON_PURPOSE = "squall chaos: lost on purpose"
 _LOST_SECS = 0.2
@@ -45,11 +43,7 @@ class TappedBolt(Around):
         self._component = component
         self._tapping = tapping
         self._placed = placed
-        self._plain: dict[Source, Source | None] = {}
-        """A tuple's source -> the same without the taps' field: itself if the field is off already (a basic bolt's next
-        tuple is the same object), None for ticks."""
-        self._labels: dict[Source, str] = {}
-        """The way into the sink, as JSON."""
+        self._hidden = HiddenField(STEMS_FROM)
         self._log: LineLog | None = None
         self._arrived: Counter[str] = Counter()
         """Message -> its tuples, in a run that loses some on purpose."""
@@ -70,7 +64,7 @@ class TappedBolt(Around):
             self._out: Any = _AnchoredOut(collector[0], (quoted(ACKED_BY + self._component)[1:-1],))
             self._inner.prepare(conf, context, self._out)
         else:
-            self._out = _BatchOut() if isinstance(self._inner, BatchBolt) else _BasicOut()
+            self._out = _Out(None)
             self._inner.prepare(conf, context)
 
     def cleanup(self) -> None:
@@ -79,16 +73,15 @@ class TappedBolt(Around):
             self._log.close()
 
     def execute(self, tup: Tuple, *collector: Any) -> Any:
-        keys: Keys = BY_CLOCK
-        source = self._without_field(tup._source)
-        if source is not None:
-            keys = tup.values[-1]
-            tup.values, tup._source = tup.values[:-1], source
+        keys: Keys | None = self._hidden.off(tup)
+        if keys is None:
+            keys = BY_CLOCK
+        else:
             if self._to_refuse((keys,)):
                 if collector:
                     raise FailedTuple(_ON_PURPOSE)
                 return self._out._inner.fail(tup)
-            self._record(source, (tup.values,), (keys,))
+            self._record(tup._source, (tup.values,), (keys,))
         if collector:
             self._out.begin(keys, collector[0])
             return self._inner.execute(tup, self._out)
@@ -97,18 +90,16 @@ class TappedBolt(Around):
         return self._inner.execute(tup)
 
     def execute_batch(self, batch: ColumnBatch, collector: Any) -> Any:
-        keys: list[Keys] = [BY_CLOCK] * len(batch)
-        source = self._without_field(batch._source)
-        if source is not None:
-            *columns, keys = batch.columns
-            rows = Columns(tuple(columns), len(batch))
+        batch, keys = self._hidden.off_batch(batch)
+        if keys is None:
+            keys = [BY_CLOCK] * len(batch)
+        else:
             fresh = self._to_refuse(keys)
             refused = {row for row, of in enumerate(keys) if not fresh.isdisjoint([of] if isinstance(of, str) else of)}
             # The bolt has these rows too, so that it counts rows as the engine does; the ledger has not.
             collector.fail(list(refused), _ON_PURPOSE)
             numbers = [row for row in range(len(keys)) if row not in refused]
-            self._record(source, map(rows.__getitem__, numbers), map(keys.__getitem__, numbers))
-            batch = ColumnBatch(rows, source)
+            self._record(batch._source, map(batch._rows.__getitem__, numbers), map(keys.__getitem__, numbers))
         self._out.begin(keys, collector)
         return self._inner.execute_batch(batch, self._out)
 
@@ -128,48 +119,38 @@ class TappedBolt(Around):
         now = time.monotonic()
         return {key for key in chosen if now < self._refused.setdefault(key, now + _LOST_SECS)}
 
-    def _without_field(self, source: Source) -> Source | None:
-        """The source without the taps' field; None for ticks."""
-        if source in self._plain:
-            return self._plain[source]
-        plain = None
-        if source.fields[-1:] == (STEMS_FROM,):
-            plain = Source(source.component, source.task, source.stream, Stream(*source.fields[:-1]))
-            self._plain[plain] = plain
-            self._labels[plain] = quoted(label_of(self._component, source.component, source.stream))
-        self._plain[source] = plain
-        return plain
-
     def _record(self, source: Source, rows: Iterable[tuple[Any, ...]], keys: Iterable[Keys]) -> None:
         if self._log is not None:
-            self._log.write(*(self._line(source, row, of) for row, of in zip(rows, keys, strict=True)))
+            label = quoted(label_of(self._component, source.component, source.stream))
+            self._log.write(*(_line(label, row, of) for row, of in zip(rows, keys, strict=True)))
 
-    def _line(self, source: Source, values: tuple[Any, ...], keys: Keys) -> str:
-        several = keys if isinstance(keys, str) else '","'.join(keys)
-        keys_text = f'["{several}"]' if several else "[]"
-        return f'["in",{self._labels[source]},{keys_text},"{digest(values)}",{time.monotonic_ns()}'
+
+def _line(label: str, values: tuple[Any, ...], keys: Keys) -> str:
+    several = keys if isinstance(keys, str) else '","'.join(keys)
+    keys_text = f'["{several}"]' if several else "[]"
+    return f'["in",{label},{keys_text},"{digest(values)}",{time.monotonic_ns()}'
 
 
 # ---- its output ----
 
 
-class _BasicOut(Around):
-    def __init__(self) -> None:
-        super().__init__(None)
+class _Out(HidingOut):
+    """Of a bolt that does not ack by itself."""
 
     def begin(self, keys: Any, collector: Any) -> None:
-        """Begin with a tuple or a batch: its keys, and its collector."""
+        """Begin with a tuple or a batch: its keys, in a list for a batch, and its collector."""
         self._keys: Any = keys
         self._inner = collector
 
-    def emit(self, values: Any, *misplaced: Any, **named: Any) -> Any:
-        return self._inner.emit(with_keys(values, self._keys), *misplaced, **named)
+    def _row(self, values: Any, task: int | None, named: dict[str, Any]) -> Any:
+        return with_keys(values, self._keys)
 
-    def emit_direct(self, task: int, values: Any, *misplaced: Any, **named: Any) -> Any:
-        return self._inner.emit_direct(task, with_keys(values, self._keys), *misplaced, **named)
+    def _columns(self, columns: Any, task: int | None, named: dict[str, Any]) -> Any:
+        parents = parents_of(len(self._keys), named.get("counts"), named.get("parents"))
+        return *columns, list(map(self._keys.__getitem__, parents))
 
 
-class _AnchoredOut(Around):
+class _AnchoredOut(HidingOut):
     def __init__(self, collector: Any, after_ack: Keys) -> None:
         """`after_ack`: the keys of a tuple without anchors that is emitted after the ack of the one being executed."""
         super().__init__(collector)
@@ -186,14 +167,9 @@ class _AnchoredOut(Around):
         self._unanchored = BY_CLOCK if keys is BY_CLOCK else ()
         self._current = tup if one_at_a_time and keys is not BY_CLOCK else None
 
-    def emit(self, values: Any, *misplaced: Any, anchors: Anchors = (), **named: Any) -> Any:
-        anchors = _listed(anchors)
-        return self._inner.emit(with_keys(values, self._keys_of(anchors)), *misplaced, anchors=anchors, **named)
-
-    def emit_direct(self, task: int, values: Any, *misplaced: Any, anchors: Anchors = (), **named: Any) -> Any:
-        anchors = _listed(anchors)
-        values = with_keys(values, self._keys_of(anchors))
-        return self._inner.emit_direct(task, values, *misplaced, anchors=anchors, **named)
+    def _row(self, values: Any, task: int | None, named: dict[str, Any]) -> Any:
+        anchors = named["anchors"] = listed(named.get("anchors", ()))
+        return with_keys(values, self._keys_of(anchors))
 
     def ack(self, tup: Tuple) -> None:
         self._inner.ack(tup)
@@ -214,30 +190,3 @@ class _AnchoredOut(Around):
         if len(several) == 1:
             return next(iter(several))
         return tuple(dict.fromkeys(chain.from_iterable([keys] if isinstance(keys, str) else keys for keys in several)))
-
-
-def _listed(anchors: Anchors) -> Anchors:
-    """Anchors in a form that can be read twice, unlike a generator."""
-    if isinstance(anchors, Tuple | list | tuple) or not isinstance(anchors, Iterable):
-        return anchors
-    return list(anchors)
-
-
-class _BatchOut(_BasicOut):
-    """Its keys are a list, of the input rows."""
-
-    def emit_batch(self, columns: Any, *misplaced: Any, **named: Any) -> None:
-        self._inner.emit_batch(self._with_keys(columns, **named), *misplaced, **named)
-
-    def emit_batch_direct(self, task: int, columns: Any, *misplaced: Any, **named: Any) -> None:
-        self._inner.emit_batch_direct(task, self._with_keys(columns, **named), *misplaced, **named)
-
-    def _with_keys(self, columns: Any, counts: Any = None, parents: Any = None, **_: Any) -> Any:
-        """Add the keys of each new row."""
-        if parents is not None:
-            keys = list(map(self._keys.__getitem__, values_of(parents)))
-        elif counts is not None:
-            keys = list(chain.from_iterable(map(repeat, self._keys, values_of(counts))))
-        else:
-            keys = list(self._keys)
-        return (*columns, keys)

@@ -24,17 +24,15 @@ from typing import Any
 from squall.chaos.line_log import digest, quoted
 from squall.chaos.tapped_bolt import TappedBolt, label_of
 from squall.chaos.tapping import STEMS_FROM, Keys, Tapping, is_let_go, new_log, row_of, with_keys
+from squall.engine.api.around import Around, HidingOut, hiding_last
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.failure import FAILED, Failure
 from squall.engine.api.stream import Stream
-from squall.engine.api.topology import LOCAL_OR_SHUFFLE, NONE, PARTIAL_KEY, SHUFFLE, ComponentSpec, Topology
+from squall.engine.api.topology import ANY_TASK, ComponentSpec, Topology
 from squall.engine.errors import UsageError
-from squall.engine.foreign.around import Around, WithoutLast
 from squall.engine.foreign.given_columns import values_of
 from squall.engine.foreign.text import repr_of
 
-_ANY_TASK = frozenset({SHUFFLE, LOCAL_OR_SHUFFLE, PARTIAL_KEY, NONE})
-"""Groupings that may give a tuple to another task each time."""
 _NAME_CHARACTERS = 80
 _BURST_SECS = 0.1
 _LOOK_SECS = 0.05
@@ -59,16 +57,13 @@ def sinks_of(topology: Topology) -> tuple[str, ...]:
 def _tapped(spec: ComponentSpec, tapping: Tapping) -> ComponentSpec:
     outputs = {name: Stream(*shape.fields, STEMS_FROM, direct=shape.direct) for name, shape in spec.outputs.items()}
     component: Any
-    grouping: Any = WithoutLast
-    subscriptions = tuple(
-        one if one.custom is None else replace(one, custom=grouping(one.custom)) for one in spec.subscriptions
-    )
     if spec.is_spout:
         component = TappedSpout(spec.component, spec.id, tapping)
     else:
-        decided = [one for one in spec.subscriptions if spec.tasks > 1 and one.grouping not in _ANY_TASK]
+        decided = [one for one in spec.subscriptions if spec.tasks > 1 and one.grouping not in ANY_TASK]
         placed = [label_of(spec.id, one.source, one.stream) for one in decided]
         component = TappedBolt(spec.component, spec.id, tapping, placed)
+    subscriptions = tuple(map(hiding_last, spec.subscriptions))
     return replace(spec, component=component, outputs=outputs, subscriptions=subscriptions)
 
 
@@ -192,29 +187,20 @@ class TappedSpout(Around):
         return Failure(FAILED, self._component, 0)
 
 
-class _SpoutOut(Around):
+class _SpoutOut(HidingOut):
     """Has an emit written down before it is one."""
 
     def __init__(self, collector: Any, spout: TappedSpout) -> None:
         super().__init__(collector)
         self._note = spout.note
 
-    def emit(self, values: Any, *misplaced: Any, message_id: Any = None, **named: Any) -> Any:
-        return self._inner.emit(self._noted(values, message_id), *misplaced, message_id=message_id, **named)
-
-    def emit_direct(self, task: int, values: Any, *misplaced: Any, message_id: Any = None, **named: Any) -> Any:
-        values = self._noted(values, message_id)
-        return self._inner.emit_direct(task, values, *misplaced, message_id=message_id, **named)
-
-    def give_up(self, values: Any, message_id: Any, why: str, *misplaced: Any, **named: Any) -> None:
-        self._inner.give_up(self._noted(values, message_id), message_id, why, *misplaced, **named)
-
-    def _noted(self, values: Any, message_id: Any) -> Any:
+    def _row(self, values: Any, task: int | None, named: dict[str, Any]) -> Any:
         row = row_of(values)
-        (keys,) = self._note([row], [message_id])
+        (keys,) = self._note([row], [named.get("message_id")])
         return with_keys(row, keys)
 
-    def emit_batch(self, columns: Any, *misplaced: Any, message_ids: Any = None, **named: Any) -> None:
+    def _columns(self, columns: Any, task: int | None, named: dict[str, Any]) -> Any:
         rows = list(zip(*map(values_of, columns), strict=True))
+        message_ids = named.get("message_ids")
         ids = [None] * len(rows) if message_ids is None else list(values_of(message_ids))
-        self._inner.emit_batch((*columns, self._note(rows, ids)), *misplaced, message_ids=message_ids, **named)
+        return *columns, self._note(rows, ids)

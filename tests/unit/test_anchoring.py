@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api.tuple import Tuple
+from squall.engine.api.tuple import UNTRACKED, Tuple
 from squall.engine.errors import ComponentError
-from squall.engine.flow.bolt_collectors import UNTRACKED
 from tests.unit.rig import STREAMS, Does, Feeder, Rig, acks, aggregates, chain, emits, keeps, streams_rig
 
 

@@ -59,11 +59,9 @@ def made_of(lineage: Lineage, index: int, source: str, rows: list[tuple[str, int
     first = lineage.first(Source(source, 0, "default", Stream("value")), index)
     children = Children(lineage, [identity for _, identity in rows], first)
     made = [(row, number) for row, (value, _) in enumerate(rows) for number in range(part(value, 4))]
-    if (how := part(repr(rows), 3)) == 0:
-        identities = [children.next_of(row, number) for row, number in made]
-    else:  # in one call, or two
-        cut, parents = len(made) // how, [row for row, _ in made]
-        identities = children.of(parents[:cut], True) + children.of(parents[cut:], False)
+    # In one call, or two.
+    cut, parents = len(made) // (1 + part(repr(rows), 2)), [row for row, _ in made]
+    identities = children.of(parents[:cut], True) + children.of(parents[cut:], False)
     values = [f"{rows[row][0]}/{lineage.component}.{number}" for row, number in made]
     return zip(values, identities, strict=True)
 
@@ -107,7 +105,6 @@ def test_too_many_emits_are_refused_before_two_are_alike(kinds: int, tasks: int)
     children = Children(lineage, [5], first)
     ways: list[Callable[[int], list[int]]] = [
         lambda count: children.of([0] * count, True), lambda count: children.of([0] * count, False),
-        lambda count: [children.next_of(0, made) for made in (0, count - 1)],
     ]
     for way in ways:
         children.drop()
