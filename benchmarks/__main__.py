@@ -23,6 +23,8 @@ from benchmarks.parts import (
     scale,
     shapes,
     starts,
+    state_stores,
+    states,
     values,
     word_counts,
 )
@@ -37,6 +39,8 @@ PARTS: dict[str, Callable[[Effort], Part]] = {
     "balance": balance.measure_part,
     "payloads": values.measure,
     "start": starts.measure,
+    "state": states.measure,
+    "stores": state_stores.measure,
     "recovery": recoveries.measure,
     "adoption": adoptions.measure,
     "scale": scale.measure,

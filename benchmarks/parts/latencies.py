@@ -14,6 +14,7 @@ from benchmarks.effort import Effort
 from benchmarks.paced import Latency, Pace, read_histogram
 from benchmarks.results import Curve, Part, Plot
 from benchmarks.rounds import say
+from benchmarks.state_word_count import Count, state_topology
 from benchmarks.word_count import PacedSpout, squall_run, word_count
 from squall import Config, LocalCluster, Topology
 
@@ -33,8 +34,10 @@ def measure(effort: Effort) -> Part:
         times = 2 * effort.repeat
         rows_full = corpus.lines * times / squall_run(corpus.path, WORKERS, times, cluster=cluster)[0]
         batches_full = corpus.lines * 2 * times / batch_run(corpus.path, WORKERS, 2 * times, cluster=cluster)[0]
+        exact = run_until_drained(state_topology(str(corpus.path), times), Config(workers=WORKERS), cluster=cluster)[0]
         ways: dict[str, tuple[float, _Topology]] = {
             "rows": (rows_full, _by_rows),
+            "rows, exact": (corpus.lines * times / exact, _by_exact_rows),
             f"batches of at most {_ROWS_A_BATCH}": (rows_full, _by_small_batches),
             "batches as due": (batches_full, _by_batches),
         }
@@ -83,6 +86,10 @@ def _curve(
 
 def _by_rows(path: str, repeat: int, pace: Pace) -> tuple[Topology, Config]:
     return word_count(PacedSpout(path, repeat, pace), WORKERS), Config(workers=WORKERS)
+
+
+def _by_exact_rows(path: str, repeat: int, pace: Pace) -> tuple[Topology, Config]:
+    return word_count(PacedSpout(path, repeat, pace), WORKERS, count=Count), Config(workers=WORKERS)
 
 
 def _by_small_batches(path: str, repeat: int, pace: Pace) -> tuple[Topology, Config]:
