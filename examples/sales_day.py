@@ -8,8 +8,7 @@
     orders ──fields(category)──► totals ──global──► board
 
 * `orders` is read from an index: after its worker's death it goes on with the first order that is not acked.
-* `totals` keeps each order in its state directory before it emits the new total, anchored to the order. An order that
-  comes again is recognised and not counted again; yet its total is emitted again, as the first one may have been lost.
+* `totals` has its totals in state that counts each order once.
 * `board` writes totals to RESULT before they are acked. Totals only grow, so the largest of a category is the total.
 """
 
@@ -18,55 +17,42 @@ from __future__ import annotations
 import argparse
 import functools
 import os
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from squall import BasicBolt, BasicCollector, Topology, TopologyBuilder, TopologyContext, Tuple, UsageError, spout
+from squall import (
+    BasicBolt,
+    BasicCollector,
+    StatefulBolt,
+    Topology,
+    TopologyBuilder,
+    TopologyContext,
+    Tuple,
+    UsageError,
+    spout,
+)
 
 CATEGORIES = ("phones", "clothes", "books", "toys", "food", "shoes")
 
 
-def order(number: int) -> tuple[int, str, int]:
-    """(number, category, cents) of an order: any numbers, the same each time."""
+def order(number: int) -> tuple[str, int]:
+    """(category, cents) of an order: any numbers, the same each time."""
     mixed = number * 2654435761 % 2**32
-    return number, CATEGORIES[mixed % len(CATEGORIES)], 100 + mixed % 99_900
+    return CATEGORIES[mixed % len(CATEGORIES)], 100 + mixed % 99_900
 
 
-def orders(start: int, *, count: int) -> Iterator[tuple[int, str, int]]:
+def orders(start: int, *, count: int) -> Iterator[tuple[str, int]]:
     yield from map(order, range(start, count))
 
 
-class Totals(BasicBolt):
+class Totals(StatefulBolt):
     outputs = ("category", "orders", "cents")
 
-    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
-        path = Path(context.state_dir, "orders")
-        self.seen: dict[str, set[int]] = defaultdict(set)
-        self.cents: dict[str, int] = defaultdict(int)
-        if path.exists():
-            data = path.read_bytes()
-            whole = data[: data.rfind(b"\n") + 1]
-            os.truncate(path, len(whole))  # a death may have cut the last line
-            for line in whole.decode().splitlines():
-                number, category, cents = line.split(",")
-                self.count(int(number), category, int(cents))
-        self.file = path.open("a", buffering=1)
-
-    def count(self, number: int, category: str, cents: int) -> None:
-        self.seen[category].add(number)
-        self.cents[category] += cents
-
     def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        number, category, cents = tup.values
-        if number not in self.seen[category]:
-            self.file.write(f"{number},{category},{cents}\n")
-            self.count(number, category, cents)
-        collector.emit((category, len(self.seen[category]), self.cents[category]))
-
-    def cleanup(self) -> None:
-        self.file.close()
+        orders, cents = self.state.get(tup["category"], (0, 0))
+        self.state[tup["category"]] = total = orders + 1, cents + tup["cents"]
+        collector.emit((tup["category"], *total))
 
 
 class Board(BasicBolt):
@@ -112,7 +98,7 @@ def topology(arguments: list[str]) -> Topology:
     parser.add_argument("--out", required=True, help="a directory for the totals, which must not be there yet")
     given = parser.parse_args(arguments)
     builder = TopologyBuilder()
-    source = spout("number", "category", "cents")(functools.partial(orders, count=given.orders))
+    source = spout("category", "cents")(functools.partial(orders, count=given.orders))
     builder.set_spout("orders", source)
     builder.set_bolt("totals", Totals(), parallelism=2).fields_grouping("orders", "category")
     builder.set_bolt("board", Board(os.path.abspath(given.out))).global_grouping("totals")
