@@ -48,7 +48,8 @@ class Planted:
         return self.ns
 
     def emit(self, number: int) -> None:
-        self.source.append("emit", digest(number), digest(("line", number)), self.tick(), f"{self.task} message {number}")
+        name = f"{self.task} message {number}"
+        self.source.append("emit", digest(number), digest(("line", number)), self.tick(), name)
 
     def receive(self, number: int, word: str, label: str = SINK) -> None:
         self.sink.append("in", label, [digest(number)], digest((word, number)), self.tick())
