@@ -43,6 +43,7 @@ GIVEN_UP, REUSED, MISPLACED, UNSTEADY, LOOSE = "given up", "reused", "misplaced"
 SHOWN_FINDINGS = 100
 TICK, ACKED_BY = "tick", "acked by "
 """In place of a key: the record stems from a tick; the bolt that follows emitted it too late."""
+_RESULTS = ".results"
 _FEW, _SOME, _MANY = 0.05, 0.25, 100
 """Exceptions are a component's fault, and not its way to work, if they are few of at least `_MANY`: tuples without an
 anchor `_FEW`, messages that differ between runs without faults `_SOME` (the last row of each batch are as many)."""
@@ -94,6 +95,8 @@ class CheckedRun:
     """The parsed logs of one run."""
 
     messages: dict[str, Message] = field(default_factory=dict)
+    results: dict[str, Message] = field(default_factory=dict)
+    """Those that windows have made, of spouts named so: which of them is which depends on the run."""
     strangers: list[tuple[str, str]] = field(default_factory=list)
     """(way into a sink, key) of records whose message no spout emitted."""
     labels: set[str] = field(default_factory=set)
@@ -141,6 +144,8 @@ def read_run(directory: str | Path) -> CheckedRun:
     for path in paths:
         if path.name.startswith("source-"):
             _take_source(run, read_lines(path, run))
+    run.results = {key: one for key, one in run.messages.items() if one.spout.endswith(_RESULTS)}
+    run.messages = {key: one for key, one in run.messages.items() if key not in run.results}
     for path in paths:
         if path.name.startswith("sink-"):
             _take_sink(run, read_lines(path, run))
@@ -156,9 +161,7 @@ def _take_source(run: CheckedRun, records: Iterator[list[Any]]) -> None:
         if what == "loose":
             run.loose[record[1]] += 1
             continue
-        message = run.messages.get(record[1])
-        if message is None:
-            message = run.messages[record[1]] = Message()
+        message = run.messages.setdefault(record[1], Message())
         if what == "emit":
             message.first_ns = min(record[3], message.first_ns) if message.emits else record[3]
             message.emits += 1
@@ -170,14 +173,11 @@ def _take_source(run: CheckedRun, records: Iterator[list[Any]]) -> None:
                 run.reused[record[1]] = message.name
             seen.add(record[1])
         elif what == "ack":
-            at_ns = record[2]
-            message.acked_ns = at_ns if message.acked_ns is None else min(at_ns, message.acked_ns)
-        elif what == "fail":
-            failed = True
-            message.fails += 1
+            message.acked_ns = min(record[2], message.acked_ns or record[2])
         else:
             failed = True
-            message.dead = record[3]
+            message.fails += what == "fail"
+            message.dead = record[3] if what == "dead" else message.dead
 
 
 def _take_sink(run: CheckedRun, records: Iterator[list[Any]]) -> None:
@@ -203,7 +203,7 @@ def _take_sink(run: CheckedRun, records: Iterator[list[Any]]) -> None:
             run.joined.add(label)
         digest = f"{value}@{task}" if label in placed else value
         for key in keys:
-            message = run.messages.get(key)
+            message = run.messages.get(key) or run.results.get(key)
             if message is None:
                 run.strangers.append((label, key))
             else:
@@ -228,6 +228,8 @@ class Law:
     """Name of a message -> its number of records in each of those runs; only messages that differ, if they are few."""
     by_chance: bool = False
     """True if nothing is asked because other messages have records in each of those runs."""
+    of_results: bool = False
+    """True if windows have made what it receives."""
     together: frozenset[str] = frozenset()
     """Digests that all messages together show."""
 
@@ -282,7 +284,7 @@ def learn(references: Sequence[CheckedRun], ends: bool = True) -> list[Law]:
         law.of_no_message = _learn_loose([run.of_no_message.get(law.label, Counter()) for run in references], ends)
         if not law.of_no_message and not any(run.anchored[law.label] for run in references):
             law.asks = NOTHING
-        elif law.by_chance and ends:
+        elif (law.by_chance or law.of_results) and ends:
             first, *others = [_together(run, law.label) for run in references]
             if all(other == first for other in others):
                 law.asks, law.by_chance, law.together = SET, False, first
@@ -291,7 +293,8 @@ def learn(references: Sequence[CheckedRun], ends: bool = True) -> list[Law]:
 
 def _together(run: CheckedRun, label: str) -> frozenset[str]:
     """The values that a way into a sink received of any message."""
-    return frozenset(value for one in run.messages.values() for value in one.digests_of(label, placed=False))
+    its = (run.messages | run.results).values()
+    return frozenset(value for one in its for value in one.digests_of(label, placed=False))
 
 
 def _learn_loose(seen: Sequence[Counter[str]], ends: bool) -> Counter[str] | None:
@@ -310,6 +313,8 @@ def _learn_placed(label: str, references: Sequence[CheckedRun]) -> Law | None:
 
 
 def _learn_one(label: str, references: Sequence[CheckedRun], placed: bool = False) -> Law:
+    if any(label in one.received for run in references for one in run.results.values()):
+        return Law(label, NOTHING, of_results=True)
     whole: dict[str, list[Counter[str]]] = defaultdict(list)
     again: dict[str, list[Counter[str]]] = defaultdict(list)
     for run in references:
@@ -413,9 +418,10 @@ def judge(
     run: CheckedRun, laws: Sequence[Law], source: SourceLaw | None = None, may_die: Callable[[str], bool] | None = None
 ) -> SeedVerdict:
     """Judge a run by laws. `may_die(key)`: whether this message may be given up; None: any may."""
-    verdict = SeedVerdict(messages=len(run.messages), torn_lines=run.torn)
-    for key, message in run.messages.items():
-        _judge_message(key, message, laws, verdict)
+    of_results = [law for law in laws if law.of_results]
+    verdict = SeedVerdict(messages=len(run.messages) + len(run.results), torn_lines=run.torn)
+    for key, message in (run.messages | run.results).items():
+        _judge_message(key, message, laws if key in run.messages else of_results, verdict)
         if message.dead is not None and may_die is not None and not may_die(key):
             verdict.find(GIVEN_UP, message.name or key, f"no poison was meant for it: {message.dead}")
     if source is not None:
@@ -453,10 +459,8 @@ def _judge_source(run: CheckedRun, law: SourceLaw, verdict: SeedVerdict) -> None
             said = "the order or values of its messages differ between runs without faults: skipped ones are not seen"
             verdict.not_shown.append(f"{task}: {said}")
         elif count := beyond[task]:
-            verdict.not_shown.append(
-                f"{task}: {count} messages come after the {len(keys)} that are known from runs without faults: skipped "
-                "ones among them are not seen"
-            )
+            said = f"come after the {len(keys)} that are known from runs without faults: skipped ones are not seen"
+            verdict.not_shown.append(f"{task}: {count} messages {said}")
 
 
 def _judge_together(run: CheckedRun, laws: Sequence[Law], verdict: SeedVerdict) -> None:
@@ -466,7 +470,7 @@ def _judge_together(run: CheckedRun, laws: Sequence[Law], verdict: SeedVerdict) 
             got = _together(run, law.label)
             if (missing := len(law.together - got)) and not verdict.dead_letters:
                 verdict.find(LOST, law.label, f"it lacks {missing} values that it receives without faults")
-            if strange := len(got - law.together):
+            if (strange := len(got - law.together)) and not (law.of_results and verdict.dead_letters):
                 verdict.find(INVENTED, law.label, f"it received {strange} values that it has not without faults")
 
 
@@ -480,11 +484,9 @@ def _judge_loose(run: CheckedRun, laws: Sequence[Law], verdict: SeedVerdict) -> 
             verdict.not_shown.append(f"{label}: {got.total()} tuples {said} are not seen")
             continue
         if missing := (wanted - got).total():
-            said = "tuples that stem from no message: they are not anchored, so nothing emits them again"
-            verdict.find(LOST, label, f"it lacks {missing} {said}")
+            verdict.find(LOST, label, f"it lacks {missing} tuples that are not anchored, so nothing emits them again")
         if strange := sum(count for digest, count in got.items() if digest not in wanted):
-            said = "tuples that stem from no message, and no run without faults has such"
-            verdict.find(INVENTED, label, f"it received {strange} {said}")
+            verdict.find(INVENTED, label, f"it received {strange} tuples that stem from no message, as in no other run")
         if wanted and not missing and not strange:
             said = "tuples stem from no message (not anchored): all were there, but no replay would bring them back"
             verdict.not_shown.append(f"{label}: {got.total()} {said}")
@@ -503,8 +505,7 @@ def _judge_exceptions(run: CheckedRun, laws: Sequence[Law], verdict: SeedVerdict
     for label, digests in sorted(run.of_no_message.items()):
         few, count = digests.total(), digests.total() + run.anchored[label]
         if count >= _MANY and 0 < few <= _FEW * count:
-            said = f"{few} of its {count} tuples are not anchored, all others are: nothing emits these again"
-            verdict.find(LOOSE, label, said)
+            verdict.find(LOOSE, label, f"{few} of its {count} tuples are not anchored, all others are: none comes back")
 
 
 def _judge_message(key: str, message: Message, laws: Sequence[Law], verdict: SeedVerdict) -> None:
@@ -540,8 +541,8 @@ def _judge_records(key: str, message: Message, law: Law, verdict: SeedVerdict) -
         if law.placed and set(map(value_of, got)) <= set(map(value_of, wanted)):
             verdict.find(MISPLACED, name, f"{law.label}: another task received {strange} of its records")
         else:
-            kind = ALTERED if missing else INVENTED
-            verdict.find(kind, name, f"{law.label} received values of it that it has not without faults")
+            said = f"{law.label} received values of it that it has not without faults"
+            verdict.find(ALTERED if missing else INVENTED, name, said)
         missing = max(0, missing - strange)
     if law.asks in (VALUES, COUNT) and wanted is not None:
         if got.total() > least * message.emits:
@@ -563,8 +564,8 @@ def _say_limits(run: CheckedRun, laws: Sequence[Law], verdict: SeedVerdict) -> N
     weaker = {
         COUNT: "its values differ between runs without faults: only their number is compared",
         PRESENCE: "their number differs between runs without faults: only that each message arrives is checked",
-        SET: "without faults it is chance which messages arrive: only the values of all together are compared",
-        NOTHING: "without faults it is chance which messages arrive, or none does: nothing is asked of it",
+        SET: "it is chance which messages arrive, or windows make them: only the values of all together are compared",
+        NOTHING: "it is chance which messages arrive, or none does without faults: nothing is asked of it",
     }
     for law in laws:
         verdict.asked[law.label] = law.asks
@@ -591,8 +592,7 @@ def main() -> int:
     laws = learn(references, options.all) if references else []
     source = learn_source(references, options.all) if references else None
     verdict = judge(run, laws, source)
-    json.dump(verdict.to_dict(), sys.stdout, indent=1)
-    sys.stdout.write("\n")
+    sys.stdout.write(json.dumps(verdict.to_dict(), indent=1) + "\n")
     return 0 if verdict.good else 1
 
 

@@ -140,7 +140,7 @@ class Proof:
         """Run the topology twice without faults. UsageError if nothing could be proved of it."""
         first, outcome, _ = self._reference({}, by_task=False)
         # Without faults no message moves to another task: these have ids of their own.
-        by_task = any(message.names_differ for message in first.messages.values())
+        by_task = any(message.names_differ for message in (first.messages | first.results).values())
         if by_task:
             first, outcome, _ = self._reference({}, by_task=True)
         _check_tracked(first, outcome)

@@ -5,6 +5,7 @@ Seconds in the rows are of processor time.
     python -m tests.sim                     everything; ends with 1 if anything is not as it must be
     python -m tests.sim --seed 4711         one random case again, with its shortest schedule if it breaks something
     python -m tests.sim --core-seed 4711    one case of the real cores again
+    python -m tests.sim --state-seed 4711   one life of a topology with state again
 """
 
 from __future__ import annotations
@@ -24,20 +25,25 @@ from tests.sim.core_mutants import CORE_MUTANTS
 from tests.sim.invariants import MEANING
 from tests.sim.jobs import Outcome
 from tests.sim.mutants import MUTANTS
+from tests.sim.state_lives import STATE_MUTANTS
 
 _CHUNK = 20_000
 _CORE_CHUNK = 250
+_STATE_CHUNK = 25
+_CONTROLS = len(MUTANTS) + len(CORE_MUTANTS) + len(STATE_MUTANTS)
 Job = tuple[str, Callable[..., Outcome], tuple[Any, ...]]
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.sim", description="Prove the at-least-once tracking.")
+    parser = argparse.ArgumentParser(prog="python -m tests.sim", description="Prove the tracking, and exact state.")
     parser.add_argument("--cases", type=int, default=1_000_000, help="random cases of the model (default 1,000,000)")
     parser.add_argument("--core-cases", type=int, default=2_000, help="random cases of real cores (default 2,000)")
+    parser.add_argument("--state-cases", type=int, default=200, help="random lives with state (default 200)")
     parser.add_argument("--first", type=int, help="first seed (default: drawn anew each time, and printed)")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--seed", type=int, help="run one random case of the model again")
     parser.add_argument("--core-seed", type=int, help="run one random case of real cores again")
+    parser.add_argument("--state-seed", type=int, help="run one random life with state again")
     return parser.parse_args()
 
 
@@ -47,6 +53,7 @@ def _jobs(arguments: argparse.Namespace, first: int) -> Iterator[Job]:
     for name, run, cases, chunk in (
         ("random", jobs.random_cases, arguments.cases, _CHUNK),
         ("cores", jobs.core_cases, arguments.core_cases, _CORE_CHUNK),
+        ("state", jobs.state_cases, arguments.state_cases, _STATE_CHUNK),
     ):
         for begin in range(0, cases, chunk):
             yield name, run, (first + begin, min(chunk, cases - begin))
@@ -54,6 +61,8 @@ def _jobs(arguments: argparse.Namespace, first: int) -> Iterator[Job]:
         yield "mutants", jobs.mutant, (index,)
     for index in range(len(CORE_MUTANTS)):
         yield "mutants", jobs.core_mutant, (index,)
+    for index in range(len(STATE_MUTANTS)):
+        yield "mutants", jobs.state_mutant, (index,)
 
 
 def _row(what: str, counted: str, secs: float) -> None:
@@ -69,7 +78,7 @@ def _report(part: str, results: list[AsyncResult[Outcome]]) -> list[Outcome]:
             _row(outcomes[-1].what, outcomes[-1].counted, outcomes[-1].secs)
         elif sys.stderr.isatty():
             print(f"\r  {len(outcomes)} of {len(results)} parts", end="\r", file=sys.stderr, flush=True)
-    if part in ("random", "cores"):
+    if part in ("random", "cores", "state"):
         cases, secs = sum(outcome.cases for outcome in outcomes), sum(outcome.secs for outcome in outcomes)
         _row(part, f"{cases:,} cases, {cases / max(secs, 1e-9):,.0f} per second of a core", secs)
     return outcomes
@@ -79,6 +88,7 @@ _TITLES = {
     "exhaustive": "Every schedule of small trees (shape; faults in one schedule)",
     "random": "Seeded random schedules of the model",
     "cores": "Seeded random schedules of real worker cores, data planes and frames",
+    "state": "Seeded random lives of state, windows and sinks: workers die, and commits fail, at any step",
     "mutants": "Negative controls (what is off; the invariant that broke)",
 }
 
@@ -107,6 +117,8 @@ def main() -> int:
         return _again(jobs.random_cases, arguments.seed)
     if arguments.core_seed is not None:
         return _again(jobs.core_cases, arguments.core_seed)
+    if arguments.state_seed is not None:
+        return _again(jobs.state_cases, arguments.state_seed)
     first = random.SystemRandom().getrandbits(40) if arguments.first is None else arguments.first
     began = time.perf_counter()
     print(f"first seed {first}, {arguments.processes} processes\nInvariants")
@@ -117,10 +129,10 @@ def main() -> int:
     wrong = [outcome for outcome in outcomes if outcome.wrong]
     for outcome in wrong:
         print(f"\nWRONG: {outcome.what}: {outcome.wrong}", file=sys.stderr)
-    caught = len(MUTANTS) + len(CORE_MUTANTS) - sum(1 for outcome in wrong if outcome.counted.startswith("not"))
+    caught = _CONTROLS - sum(1 for outcome in wrong if outcome.counted.startswith("not"))
     print(
-        f"{len(MEANING)} invariants, {len(wrong)} results that must not be; {caught} of "
-        f"{len(MUTANTS) + len(CORE_MUTANTS)} mutants caught; {time.perf_counter() - began:.0f} s"
+        f"{len(MEANING)} invariants, {len(wrong)} results that must not be; {caught} of {_CONTROLS} mutants caught; "
+        f"{time.perf_counter() - began:.0f} s"
     )
     return 1 if wrong else 0
 

@@ -34,6 +34,7 @@ SLOT_LEAKED = "slot leaked"
 GIVEN_WHILE_LEAVING = "work given to a leaving node"
 MISCOUNTED = "miscounted"
 STORE_DIFFERS = "store differs"
+COUNTED_WRONG = "counted wrong"
 
 MEANING = {
     ACKED_EARLY: "no attempt is acked before every bolt of its tree has executed it",
@@ -64,6 +65,7 @@ MEANING = {
     SLOT_LEAKED: "at the end, each slot of each node is one topology's, or free",
     GIVEN_WHILE_LEAVING: "a node that Nimbus knows to be leaving gets no work that it has not had",
     STORE_DIFFERS: "the store holds what Nimbus knows, whoever died in the middle of which write",
+    COUNTED_WRONG: "state, windows and sinks count and write each record once, whatever dies or fails when",
     ID_REPEATED: "no root and no edge id is drawn twice, in any worker and incarnation",
 }
 

@@ -17,11 +17,13 @@ from tests.sim.mutants import MUTANTS
 from tests.sim.parts import Parts
 from tests.sim.schedule import find
 from tests.sim.shapes import SHAPES
+from tests.sim.state_lives import STATE_MUTANTS, run_life
 
 _GC_THRESHOLD = 50_000
 """Worlds are cyclic garbage; looking for it less often makes a case a quarter faster."""
 _MOST_SEEDS = 20_000
 _MOST_CORE_SEEDS = 600
+_MOST_STATE_SEEDS = 2_000
 
 _LINKS = "repeat repeat_init drop"
 _LATE = "drop overtake wait wait"
@@ -104,6 +106,22 @@ def core_cases(first: int, count: int) -> Outcome:
     return _random_outcome("cores", first, count, began, wrong)
 
 
+def state_cases(first: int, count: int) -> Outcome:
+    """Seeded random lives of topologies with state, windows and sinks."""
+    began = time.process_time()
+    wrong = ""
+    for seed in range(first, first + count):
+        try:
+            run_life(seed)
+        except InvariantBrokenError as error:
+            wrong = str(error)
+            break
+        except SquallError as error:
+            wrong = f"{type(error).__name__}: {error}\n  state seed {seed}"
+            break
+    return _random_outcome("state", first, count, began, wrong)
+
+
 def _random_outcome(what: str, first: int, count: int, began: float, wrong: str) -> Outcome:
     return Outcome(what, f"seeds {first:,} to {first + count - 1:,}", time.process_time() - began, count, wrong)
 
@@ -132,3 +150,14 @@ def core_mutant(index: int) -> Outcome:
     if seen is None:
         return Outcome(what, "not caught", time.process_time() - began, wrong=f"{control.breaks} was not seen")
     return Outcome(what, f"{seen[1]}: core case {seen[0] + 1}", time.process_time() - began)
+
+
+def state_mutant(index: int) -> Outcome:
+    """One negative control of state."""
+    control = STATE_MUTANTS[index]
+    began = time.process_time()
+    seen = control.first_broken(_MOST_STATE_SEEDS)
+    what = f"{control.off} (state)"
+    if seen is None:
+        return Outcome(what, "not caught", time.process_time() - began, wrong=f"{control.breaks} was not seen")
+    return Outcome(what, f"{control.breaks}: state case {seen + 1}", time.process_time() - began)

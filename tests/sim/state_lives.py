@@ -1,77 +1,190 @@
-"""State that counts each record once, in simulated time: workers die between turns, and before and after each commit.
+"""State that counts each record once, in simulated time: bolts with state, windows and sinks, whose workers die between
+turns, before and after each commit and in the middle of what a sink writes, and whose commits fail as on a full disk.
 
-`run_life` raises CountedWrongError if a count is wrong in the end. MUTANTS switch off one part of the promise each;
-a life must notice.
+`run_life` raises InvariantBrokenError if a result is wrong in the end, or there is no end. STATE_MUTANTS switch off one
+part of the promise each; a life must notice.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
+import pickle
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from squall import ExactSink, Topology, TopologyBuilder, Tuple
 from squall.engine.api.config import Config
+from squall.engine.build import weave
 from squall.engine.core.executor import TaskCrashed
-from squall.engine.state import lineage, settled, stateful_task, task_store
+from squall.engine.errors import ClusterError, FailedTuple
+from squall.engine.state import lineage, settled, stateful_task
 from squall.engine.state.absorbed import Absorbed, Group
 from squall.engine.state.reading import read_component
+from squall.engine.state.sink_task import SinkTask
+from squall.engine.state.stateful_task import HeldEmits
+from squall.engine.state.task_store import Reader, TaskStore
+from squall.engine.state.window_task import WindowTask
 from squall.testing import SimulatedCluster
 from tests.process import state_parts as parts
 from tests.process import window_parts as windowed
+from tests.sim.invariants import COUNTED_WRONG, NEVER_ENDED, InvariantBrokenError
 
-TEXTS, DEATHS, STEPS = 40, 6, 20_000
+TEXTS, STEPS = 40, 1_000
+EVENTS = 5 * TEXTS
+DEATHS, ERRORS = 6, 3
+"""Of a life; and commits that fail, if that ends their worker. Else they fail up to the end."""
+_close = TaskStore.close
 
 
-class CountedWrongError(Exception):
-    """A record was not counted once."""
+# ---- lives ----
+
+
+class Lines(ExactSink):
+    """Writes tuples as lines of a file for each task, at the position that is told."""
+
+    def __init__(self, root: str) -> None:
+        self.root = Path(root)
+
+    def prepare(self, conf: Any, context: Any) -> None:
+        self.path = self.root / f"part-{context.task_index}.txt"
+        self.path.touch()
+
+    def position(self) -> int:
+        return self.path.stat().st_size
+
+    def commit(self, number: int, rows: Sequence[Tuple], position: int) -> None:
+        with self.path.open("r+") as file:
+            file.truncate(position)
+            file.seek(position)
+            file.writelines(f"{json.dumps(tup.values)}\n" for tup in rows)
+
+
+def _words(split: Any, count: Any, root: str) -> Topology:
+    return parts.topology(parts.Texts(TEXTS), split(), count())
+
+
+def _windows(root: str) -> Topology:
+    bolt = windowed.Folded().with_sliding_window(secs=2, slide_secs=0.5).with_key("user").with_timestamp_field("at")
+    return windowed.windows(EVENTS, bolt.with_lag(secs=0.1))
+
+
+def _sinks(root: str) -> Topology:
+    builder = TopologyBuilder()
+    builder.set_spout("events", windowed.Events(EVENTS), parallelism=2)
+    builder.set_bolt("pass_on", windowed.PassOn(), parallelism=2).shuffle_grouping("events")
+    builder.set_bolt("lines", Lines(root), parallelism=2).fields_grouping("pass_on", "number")
+    return builder.build()
+
+
+def _right_words(root: Path) -> bool:
+    totals = read_component(root, "total")["totals"]
+    return Counter(read_component(root, "count")) == Counter(totals) == parts.expected(TEXTS)
+
+
+def _right_windows(root: Path) -> bool:
+    return Counter(read_component(root, "keep")) == windowed.sliding_results(EVENTS)
+
+
+def _right_lines(root: Path) -> bool:
+    lines = Counter(line for path in root.glob("part-*.txt") for line in path.read_text().splitlines())
+    return lines == Counter([json.dumps(windowed.event(number)) for number in range(EVENTS)] * 2)
+
+
+ROWS, BATCHES, WINDOWS, SINKS = range(4)
+KINDS: list[tuple[Callable[[str], Topology], Callable[[Path], bool]]] = [
+    (partial(_words, parts.Split, parts.Count), _right_words),
+    (partial(_words, parts.SplitBatch, parts.CountBatch), _right_words),
+    (_windows, _right_windows),
+    (_sinks, _right_lines),
+]
+"""How a topology is made, and whether its results are right."""
 
 
 class _Died(BaseException):
     """The worker dies here."""
 
 
-class _Dying:
-    """Has a worker die before or after some of the commits."""
+class _Faults:
+    """Has commits fail, and a worker die before or after some."""
 
-    def __init__(self, rng: random.Random) -> None:
-        self._rng, self.left = rng, 0
+    def __init__(self, rng: random.Random, crashes: bool) -> None:
+        """`crashes`: whether what a task raises ends its worker; if not, no worker dies within a commit."""
+        self._rng, self._crashes, self.deaths, self.errors = rng, crashes, 0, 0
+        self._rate = 0.04 if crashes else rng.choice([0.02, 0.3])
+        self._fails_in = ""
+        """Where the commit at hand fails."""
         self.opened: list[Any] = []
         """Stores and readers: the process lives on when its workers die."""
 
-    def draws(self) -> bool:
+    def dies(self) -> bool:
         """Return True if a death is due."""
-        dies = self.left > 0 and self._rng.random() < 0.02
-        self.left -= dies
-        return dies
+        due = self.deaths > 0 and self._rng.random() < 0.02
+        self.deaths -= due
+        return due
+
+    def _dies_here(self) -> bool:
+        return self._crashes and self.dies()
+
+    def _fails(self) -> bool:
+        due = self.errors > 0 and self._rng.random() < self._rate
+        self.errors -= due
+        return due
+
+    def _fail_in(self, place: str) -> None:
+        if self._fails_in == place:
+            self._fails_in = ""
+            raise ClusterError("the state cannot be written: database or disk is full")
 
     @contextlib.contextmanager
     def in_force(self) -> Iterator[None]:
-        end = task_store.TaskStore.end
+        begin, write, end, commit = TaskStore.begin, TaskStore.write, TaskStore.end, Lines.commit
 
-        def dying_end(store: task_store.TaskStore) -> None:
-            if self.draws():
-                store.undo()  # as the death of the process does
+        def failing_begin(store: TaskStore) -> None:
+            self._fails_in = self._rng.choice(["begin", "write", "end", "end", "end"]) if self._fails() else ""
+            self._fail_in("begin")
+            begin(store)
+
+        def failing_write(store: TaskStore, statement: str, rows: Any) -> None:
+            self._fail_in("write")
+            write(store, statement, rows)
+
+        def dying_end(store: TaskStore) -> None:
+            if self._dies_here():
                 raise _Died
+            if self._fails_in == "end":
+                store.undo()
+            self._fail_in("end")
             end(store)
-            if self.draws():
+            if self._dies_here():
                 raise _Died
+
+        def torn_commit(sink: Lines, number: int, rows: Sequence[Tuple], position: int) -> None:
+            dies, fails = self._dies_here(), self._fails()
+            if dies or fails:
+                commit(sink, number, rows[: self._rng.randint(0, len(rows))], position)
+                raise _Died if dies else FailedTuple("away")
+            commit(sink, number, rows, position)
 
         with contextlib.ExitStack() as patches:
-            patches.callback(self._close)
-            patches.enter_context(patch.object(task_store.TaskStore, "end", dying_end))
-            for kind in (task_store.TaskStore, task_store.Reader):
+            patches.callback(self.close_from, 0)
+            patches.enter_context(patch.multiple(TaskStore, begin=failing_begin, write=failing_write, end=dying_end))
+            patches.enter_context(patch.object(Lines, "commit", torn_commit))
+            for kind in (TaskStore, Reader):
                 patches.enter_context(patch.object(kind, "__init__", self._noting(kind.__init__)))
             yield
 
-    def _close(self) -> None:
-        for opened in self.opened:
-            opened.close()
+    def close_from(self, number: int) -> None:
+        """Close what was opened after so many others, as the death of a process does."""
+        for opened in self.opened[number:]:
+            (_close if isinstance(opened, TaskStore) else type(opened).close)(opened)
 
     def _noting(self, init: Any) -> Any:
         def noting_init(made: Any, *arguments: Any) -> None:
@@ -81,59 +194,62 @@ class _Dying:
         return noting_init
 
 
+def kind_of(seed: int) -> int:
+    """What is in the topology of a life."""
+    return seed % len(KINDS)
+
+
 def run_life(seed: int) -> None:
-    """Run one topology to its end. CountedWrongError if a result is wrong, or it does not end."""
+    """Run one topology to its end. InvariantBrokenError if a result is wrong, or it does not end."""
     rng = random.Random(seed)
-    split, count = [(parts.Split, parts.Count), (parts.SplitBatch, parts.CountBatch)][seed % 2]
-    of_windows = seed % 3 == 0
-    bolt = windowed.Folded().with_sliding_window(secs=2, slide_secs=0.5).with_key("user").with_timestamp_field("at")
-    topology = (
-        windowed.windows(5 * TEXTS, bolt.with_lag(secs=0.1)) if of_windows
-        else parts.topology(parts.Texts(TEXTS), split(), count())
-    )
-    dying = _Dying(rng)
-    with tempfile.TemporaryDirectory() as root, dying.in_force():
-        cluster = SimulatedCluster(
-            topology, Config(workers=2, seed=seed, message_timeout_secs=2.0), state_root=root, record=False
-        )
-        dying.left = DEATHS
+    make, is_right = KINDS[kind_of(seed)]
+    on_error = rng.choice(["crash", "fail"])
+    faults = _Faults(rng, on_error == "crash")
+    limits = {"max_crashes": None, "fail_fast": False}  # no message, and no topology, is to blame
+    config = Config(workers=2, seed=seed, message_timeout_secs=2.0, on_error=on_error, **limits)
+    with tempfile.TemporaryDirectory() as root, faults.in_force():
+        cluster = SimulatedCluster(make(root), config, state_root=root, record=False)
+        faults.deaths, faults.errors = DEATHS, ERRORS if on_error == "crash" else STEPS
         for _ in range(STEPS):
             if cluster.drained:
                 break
-            _step(cluster, rng, dying)
+            _step(cluster, rng, faults)
         else:
-            raise CountedWrongError(f"seed {seed}: it did not end")
-        dying.left = 0
+            raise InvariantBrokenError(NEVER_ENDED, f"state seed {seed}")
+        faults.deaths = faults.errors = 0
         cluster.close()
-        if of_windows:
-            found, expected = read_component(Path(root), "keep"), windowed.sliding_results(5 * TEXTS)
-        else:
-            found, expected = read_component(Path(root), "count"), parts.expected(TEXTS)
-            if Counter(read_component(Path(root), "total")["totals"]) != expected:
-                raise CountedWrongError(f"seed {seed}: behind other state")
-        if Counter(found) != expected:
-            raise CountedWrongError(f"seed {seed}")
+        if not is_right(Path(root)):
+            raise InvariantBrokenError(COUNTED_WRONG, f"state seed {seed}")
 
 
-def _step(cluster: SimulatedCluster, rng: random.Random, dying: _Dying) -> None:
+def _step(cluster: SimulatedCluster, rng: random.Random, faults: _Faults) -> None:
     try:
         # Floors are stored, and looked at, every 50 ms: also with messages under way.
         if not cluster.step() or rng.random() < 0.2:
             cluster.clock.advance_ns(60_000_000)
     except TaskCrashed as crash:
-        _replace(cluster, cluster.plan.task_worker[crash.task])
-    if dying.draws():
-        _replace(cluster, rng.randrange(2))
+        _replace(cluster, cluster.plan.task_worker[crash.task], faults)
+    if faults.dies():
+        _replace(cluster, rng.randrange(2), faults)
 
 
-def _replace(cluster: SimulatedCluster, worker: int) -> None:
+def _replace(cluster: SimulatedCluster, worker: int, faults: _Faults) -> None:
     for _, _, user in cluster.core(worker).users():
         if (store := getattr(user, "store", None)) is not None:
-            store.close()  # as the death of a process does; what is not committed is gone
+            _close(store)  # as the death of a process does; what is not committed is gone
     cluster.kill(worker)
     while cluster.workers[worker] is None:
-        with contextlib.suppress(TaskCrashed):
+        opened = len(faults.opened)
+        try:
             cluster.restart(worker)
+        except TaskCrashed:
+            faults.close_from(opened)
+
+
+# ---- mutants ----
+
+Replaced = tuple[Any, str, Any]
+"""Owner, name and what stands there instead."""
 
 
 @dataclass(frozen=True)
@@ -141,17 +257,23 @@ class StateMutant:
     """A part of the promise that is switched off."""
 
     off: str
-    replaced: tuple[Any, str, Any]
-    """Owner, name and what stands there instead."""
+    replaced: tuple[Replaced, ...]
+    kinds: tuple[int, ...] = (ROWS, BATCHES)
+    """The lives that must notice."""
+    breaks: str = COUNTED_WRONG
 
-    def first_broken(self, seeds: int) -> int | None:
-        """The first seed that notices; None if none does."""
-        with patch.object(*self.replaced):
-            for seed in range(seeds):
+    def first_broken(self, most: int) -> int | None:
+        """The first seed below `most` that notices; None if none does."""
+        with contextlib.ExitStack() as patches:
+            for owner, name, other in self.replaced:
+                patches.enter_context(patch.object(owner, name, other))
+            for seed in range(most):
                 try:
-                    run_life(seed)
-                except CountedWrongError:
-                    return seed
+                    if kind_of(seed) in self.kinds:
+                        run_life(seed)
+                except InvariantBrokenError as error:
+                    if error.invariant == self.breaks:
+                        return seed
         return None
 
 
@@ -170,11 +292,104 @@ def _load_nothing(its: Absorbed, number: int, content: Any) -> None:
     its.take(Group(number, [], [], {}), set())
 
 
-MUTANTS = [
-    StateMutant("identities of earlier lives", (Absorbed, "load", _load_nothing)),
-    StateMutant("a look at what is known", (Absorbed, "known", lambda its, identities: None)),
-    StateMutant("forgetting only what is settled", (Absorbed, "_is_settled", lambda its, generation: True)),
-    StateMutant("floors below what is open", (settled.Settling, "risen", _all_newest)),
-    StateMutant("numbers of emits", (lineage.Lineage, "children_of", _all_alike)),
-    StateMutant("emits that are repeated", (stateful_task.HeldEmits, "repeat", lambda its, identities, known: None)),
-]
+class LateStore(TaskStore):
+    """A commit reaches the disk with the next one: acks and emits are gone before."""
+
+    waits = False
+
+    def begin(self) -> None:
+        self._end_late()
+        super().begin()
+
+    def end(self) -> None:
+        self.waits = True
+
+    def undo(self) -> None:
+        if not self.waits:
+            super().undo()
+
+    def close(self) -> None:
+        self._end_late()
+        super().close()
+
+    def _end_late(self) -> None:
+        if self.waits:
+            self.waits = False
+            super().end()
+
+
+def _take_and_send(out: HeldEmits, rows: Sequence[int], take: Any = HeldEmits.take) -> Any:
+    made = take(out, rows)
+    out.send()
+    return made
+
+
+class HastySink(SinkTask):
+    """Rows whose commit fails stay, and are written all the same."""
+
+    def _write_more(self) -> None:
+        super()._write_more()
+        if self._prepared is not None:
+            self._number, self._outside = self._prepared[0], self._prepared
+
+
+class OutsideFirst(SinkTask):
+    """What is not committed yet is written."""
+
+    def _write_more(self) -> None:
+        super()._write_more()
+        if self._prepared is not None:
+            self._outside, self._prepared = self._prepared, None
+            self._write_outside()
+
+
+class ForgetfulSink(SinkTask):
+    """What may not be outside is not written again after a death."""
+
+    def prepare(self, conf: Any, context: Any) -> None:
+        super().prepare(conf, context)
+        self._outside = None
+
+
+class HastyEnd(WindowTask):
+    """An end whose commit fails is taken for stored."""
+
+    def _write_more(self) -> None:
+        super()._write_more()
+        self._is_closed = self._closed
+
+
+class KeptWindows(WindowTask):
+    """Windows stay as a commit that failed has left them."""
+
+    def undo(self) -> None:
+        super(WindowTask, self).undo()
+        self._results = []
+
+
+class DoubleResults(WindowTask):
+    """Results of a commit that failed stay."""
+
+    def undo(self) -> None:
+        kept = self._results
+        super().undo()
+        self._results = kept
+
+
+STATE_MUTANTS = (
+    StateMutant("identities in the commit", ((Group, "packed", lambda its: pickle.dumps(([], [], {}))),)),
+    StateMutant("identities of earlier lives", ((Absorbed, "load", _load_nothing),)),
+    StateMutant("a look at what is known", ((Absorbed, "known", lambda its, identities: None),)),
+    StateMutant("forgetting only what is settled", ((Absorbed, "_is_settled", lambda its, generation: True),)),
+    StateMutant("floors below what is open", ((settled.Settling, "risen", _all_newest),)),
+    StateMutant("numbers of emits", ((lineage.Lineage, "children_of", _all_alike),)),
+    StateMutant("emits that are repeated", ((HeldEmits, "repeat", lambda its, identities, known: None),)),
+    StateMutant("acks after the commit", ((stateful_task, "TaskStore", LateStore),)),
+    StateMutant("emits after the commit", ((HeldEmits, "take", _take_and_send),), (BATCHES,)),
+    StateMutant("rows of a sink after their commit", ((weave, "SinkTask", HastySink),), (SINKS,)),
+    StateMutant("writing outside after the commit", ((weave, "SinkTask", OutsideFirst),), (SINKS,)),
+    StateMutant("writing again after a death", ((weave, "SinkTask", ForgetfulSink),), (SINKS,)),
+    StateMutant("windows without a commit that failed", ((weave, "WindowTask", KeptWindows),), (WINDOWS,)),
+    StateMutant("results without a commit that failed", ((weave, "WindowTask", DoubleResults),), (WINDOWS,)),
+    StateMutant("an end of windows that is stored", ((weave, "WindowTask", HastyEnd),), (WINDOWS,), NEVER_ENDED),
+)

@@ -1,12 +1,13 @@
-"""State, and windows, under deaths before and after each commit; and what notices when a part of it is switched off."""
+"""State, windows and sinks under deaths and failed commits; and what notices when a part of it is switched off. `make
+prove` runs more of it."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.sim.state_lives import MUTANTS, StateMutant, run_life
+from tests.sim.state_lives import STATE_MUTANTS, StateMutant, run_life
 
-LIVES, MUTANT_SEEDS = 30, 40
+LIVES, MUTANT_SEEDS = 40, 1_000
 
 
 def test_each_record_counts_once_in_every_life(seed: int) -> None:
@@ -14,6 +15,6 @@ def test_each_record_counts_once_in_every_life(seed: int) -> None:
         run_life(seed + number)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.off for mutant in MUTANTS])
+@pytest.mark.parametrize("mutant", STATE_MUTANTS, ids=[mutant.off for mutant in STATE_MUTANTS])
 def test_a_part_that_is_switched_off_is_noticed(mutant: StateMutant) -> None:
     assert mutant.first_broken(MUTANT_SEEDS) is not None

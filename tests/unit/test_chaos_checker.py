@@ -30,7 +30,7 @@ class Planted:
         self.path = directory / name
         self.path.mkdir()
         self.source, self.sink = LineLog(self.path / "source-0"), LineLog(self.path / "sink-0")
-        self.ns = 0
+        self.ns, self.task = 0, "lines[0]"
         for number in range(count):
             self.all_of(number, values(number))
 
@@ -48,7 +48,8 @@ class Planted:
         return self.ns
 
     def emit(self, number: int) -> None:
-        self.source.append("emit", digest(number), digest(("line", number)), self.tick(), f"lines[0] message {number}")
+        name = f"{self.task} message {number}"
+        self.source.append("emit", digest(number), digest(("line", number)), self.tick(), name)
 
     def receive(self, number: int, word: str, label: str = SINK) -> None:
         self.sink.append("in", label, [digest(number)], digest((word, number)), self.tick())
@@ -135,6 +136,28 @@ def test_what_a_source_with_an_end_leaves_out_or_makes_up_is_named(tmp_path: Pat
     verdict = judge(run.read(), laws, learn_source([whole[0], shorter], ends=True))
     assert verdict.good
     assert verdict.not_shown
+
+
+def test_results_of_windows_are_compared_all_together(tmp_path: Path) -> None:
+    """Which task makes which of them, and in what order, differs from run to run."""
+
+    def planted(name: str, *results: str) -> CheckedRun:
+        run = Planted(tmp_path, name)
+        run.task = "sums.results[0]"
+        for number, result in enumerate(results, COUNT):
+            run.play(number, "emit")
+            run.sink.append("in", "file from sums.results/default", [digest(number)], digest(result), run.tick())
+            run.play(number, "ack")
+        return run.read()
+
+    references = [planted("first", "a", "b", "c"), planted("second", "a", "b", "c")]
+    laws, source = learn(references), learn_source(references, ends=True)
+    assert judge(planted("third", "c", "a", "b"), laws, source).good
+    assert judge(planted("fourth", "b", "c", "a", "b"), laws, source).good
+    assert kinds(judge(planted("fifth", "c", "a"), laws, source)) == [("lost", "file from sums.results/default")]
+    assert [kind for kind, _ in kinds(judge(planted("sixth", "c", "a", "B"), laws, source))] == ["lost", "invented"]
+    clocked = learn([references[0], planted("seventh", "d", "e")])
+    assert judge(planted("eighth", "f"), clocked, source).good
 
 
 def test_a_message_that_an_endless_source_skips_is_named(tmp_path: Path, laws: list[Law]) -> None:

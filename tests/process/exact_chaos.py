@@ -1,0 +1,62 @@
+"""State and windows for `squall chaos --result`: what they write must be the same after every run, row by row.
+
+    squall chaos tests/process/exact_chaos.py:words --seed 1 --for 3s --result tests/process/exact_chaos.py:rows -- {}
+    squall chaos tests/process/exact_chaos.py:sliding ...
+    squall chaos tests/process/exact_chaos.py:sessions ...
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from squall import BasicCollector, FileSink, StatefulBolt, Topology, TopologyBuilder, Tuple, WindowedBolt
+from tests.process import state_parts as parts
+from tests.process import window_parts as windowed
+
+TEXTS, EVENTS = 150, 600
+
+
+class Numbered(StatefulBolt):
+    """Emits each word with its number: a change that is lost, or made twice, moves all that follow."""
+
+    outputs = ("word", "number")
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        word = tup["word"]
+        self.state[word] = self.state.get(word, 0) + 1
+        collector.emit((word, self.state[word]))
+
+
+def words(args: list[str]) -> Topology:
+    builder = TopologyBuilder()
+    builder.set_spout("texts", parts.Texts(TEXTS), parallelism=2)
+    builder.set_bolt("split", parts.Split(), parallelism=2).shuffle_grouping("texts")
+    count = builder.set_bolt("count", Numbered(), parallelism=2)
+    count.fields_grouping("split", "word").fields_grouping("split", "word", stream="other")
+    builder.set_bolt("file", FileSink(args[0]), parallelism=2).fields_grouping("count", "word", "number")
+    return builder.build()
+
+
+def _windows(args: list[str], bolt: WindowedBolt) -> Topology:
+    builder = TopologyBuilder()
+    builder.set_spout("events", windowed.Events(EVENTS), parallelism=2)
+    builder.set_bolt("pass_on", windowed.PassOn(), parallelism=2).shuffle_grouping("events")
+    its = bolt.with_key("user").with_timestamp_field("at").with_lag(secs=0.1)
+    builder.set_bolt("windows", its, parallelism=2).fields_grouping("pass_on", "user")
+    builder.set_bolt("file", FileSink(args[0]), parallelism=2).fields_grouping("windows", "user")
+    return builder.build()
+
+
+def sliding(args: list[str]) -> Topology:
+    bolt = windowed.Sums().with_sliding_window(secs=windowed.LENGTH_MS / 1000, slide_secs=windowed.SLIDE_MS / 1000)
+    return _windows(args, bolt)
+
+
+def sessions(args: list[str]) -> Topology:
+    return _windows(args, windowed.Folded().with_session_window(gap_secs=windowed.GAP_MS / 1000))
+
+
+def rows(args: list[str]) -> Counter[str]:
+    """The lines that the sink has written, and how often each is there."""
+    return Counter(line for path in Path(args[0]).glob("*.jsonl") for line in path.read_text().splitlines())
