@@ -6,7 +6,8 @@ of all. Other systems take the newest timestamp that has arrived: there, a tuple
 be late. Here nothing is, that was not already late in its source.
 
 A source holds up the others unless it has ended, or has had no message open for the idle timeout; so does each of its
-partitions of which a tuple came within that time.
+partitions of which a tuple came within that time. The time of a source stands still while none of its messages are
+settled: what is under way, or read again after a death, is waited for.
 
 Guarantees: the watermark never falls. Pure. Thread: the task's.
 """
@@ -48,6 +49,9 @@ class EventTime:
         """(message, newest timestamp up to there), ascending, of those that are not settled."""
         self._moved: dict[Partition, int] = dict.fromkeys(self._marks, now)
         """When a tuple came."""
+        self._floors: dict[Partition, int] = {}
+        self._rose: dict[int, int] = {}
+        """Slot of a source -> when a message of it was settled last."""
 
     def to_keep(self) -> dict[str, Any]:
         """What a successor needs."""
@@ -65,6 +69,10 @@ class EventTime:
 
     def look(self, floors: Mapping[Partition, Floor], sources: Sequence[EventSource], now: int) -> int:
         """Bring the watermark up to date; return it."""
+        for partition, floor in floors.items():
+            if self._floors.get(partition) != floor.number:
+                self._floors[partition] = floor.number
+                self._rose[partition % sources[0].slots.tasks] = now
         for partition, marks in self._marks.items():
             settled = floors.get(partition, NO_FLOOR).number
             while marks and marks[0][0] < settled:
@@ -84,7 +92,8 @@ class EventTime:
     def _times_of(self, slots: Slots, now: int) -> list[int]:
         """How far the partitions of a source have come that hold up the others."""
         its = [partition for partition in self._moved if partition % slots.tasks == slots.slot]
-        active = [one for one in its if self._marks.get(one) or now - self._moved[one] < self._idle]
+        rose = self._rose.get(slots.slot, self._began)
+        active = [one for one in its if self._marks.get(one) or rose - self._moved[one] < self._idle]
         if not its and now - self._began < self._idle:
             return [-END]
         return [self._newest.get(partition, -END) for partition in active]

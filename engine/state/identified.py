@@ -101,6 +101,8 @@ class IdentifiedSpout(Around):
         """Store what is settled, and whether everything is."""
         self._store_at_ns = self._now_ns() + LOOK_NS
         activity = BUSY if self.settling.has_open else ENDED if self._inner.exhausted else QUIET
+        if activity == QUIET and self.settling.is_behind:
+            activity = BUSY
         risen = list(self.settling.risen())
         if risen or activity != self._activity:
             self._put(risen, activity)

@@ -180,13 +180,25 @@ class State(dict[Any, Any]):
         first = takewhile(lambda item: item[1][1] < due or item[0] < excess, enumerate(self.pending.items()))
         return [(key, self._cache[key]) for _, (key, _) in islice(first, 2 * changed + _AT_ONCE)]
 
-    def committed(self, changes: list[tuple[Any, Any]], placed: list[tuple[Any, Any]]) -> None:
-        """Note that changes are in the log, and others in their places."""
+    def all_pending(self, but: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+        """Keys of the log with their packed values, but for these."""
+        given = {key for key, _ in but} if self.pending else ()
+        return [(key, self._cache[key]) for key in self.pending if key not in given]
+
+    def forget(self, keys: list[Any]) -> None:
+        """Note that keys are stored no longer."""
+        for key in keys:
+            self._cache.pop(key, None)
+
+    def committed(self, changes: list[tuple[Any, Any]], placed: list[tuple[Any, Any]], logged: bool = True) -> None:
+        """Note that changes are in the log, or in their places at once, and others in their places."""
         cache, pending = self._cache, self.pending
         for key, _ in placed:
             del pending[key]
         if changes:
             self._note(self.commits, changes)
+        if not logged:
+            self.pending.clear()
         used = super().__len__()
         self.roll_back()
         if len(cache) - len(pending) > self._kept:

@@ -91,6 +91,11 @@ class Panes:
         self._failures: dict[Any, int] = {}
         self.load()
 
+    @property
+    def has_any(self) -> bool:
+        """Return True if a window is open."""
+        return bool(self._keys)
+
     def load(self) -> None:
         """Read everything from the state."""
         self._keys, self._queue = {}, []

@@ -57,23 +57,30 @@ def _read(path: Path, *queries: str) -> list[list[Any]]:
         finally:
             store.close()
     except sqlite3.Error as error:
+        if "no such table" in str(error):
+            return [[] for _ in queries]  # its task is making it
         raise ClusterError(f"{path} cannot be read: {message_of(error)}") from error
 
 
-def items_of(path: Path) -> Iterator[tuple[Any, Any]]:
-    """The keys and values of one task. ClusterError if one cannot be read."""
+def _packed(path: Path) -> Iterator[tuple[Any, Any]]:
+    """The keys of one task, and their values as they are stored."""
     table, log = _read(path, "SELECT key, value FROM state", LOG)
     packed = {unpack_key(key): value for key, value in table}
     for _, changes in read_log(log, path):
         packed.update(changes)
     for key, value in packed.items():
         if value is not GONE:
-            yield key, unpack_value(key, value, str(path))
+            yield key, value
+
+
+def items_of(path: Path) -> Iterator[tuple[Any, Any]]:
+    """The keys and values of one task. ClusterError if one cannot be read."""
+    return ((key, unpack_value(key, value, str(path))) for key, value in _packed(path))
 
 
 def count_of(path: Path) -> int:
     """The number of keys of one task."""
-    return sum(1 for _ in items_of(path))
+    return sum(1 for _ in _packed(path))
 
 
 def read_component(root: Path, component: str) -> dict[Any, Any]:
@@ -106,7 +113,11 @@ def _as_json(value: Any) -> Any:
         return value
     if type(value) is list and all(type(one) in _PLAIN for one in value):
         return value
-    return {_PICKLE: base64.b64encode(pickle.dumps(value, 5)).decode()}
+    return _as_pickle(pickle.dumps(value, 5))
+
+
+def _as_pickle(packed: bytes) -> dict[str, str]:
+    return {_PICKLE: base64.b64encode(packed).decode()}
 
 
 def _of_json(value: Any) -> Any:
@@ -121,10 +132,13 @@ def rows_of(root: Path, component: str | None) -> Iterator[dict[str, Any]]:
         if component in (None, name):
             for path in paths:
                 task = int(path.parent.name.rpartition("-")[2])
-                for key, value in items_of(path):
+                for key, value in _packed(path):
+                    try:
+                        shown = _as_json(unpack_value(key, value, str(path)))
+                    except ClusterError:  # of a class that only the topology can import
+                        shown = _as_pickle(value)
                     yield {
-                        "component": name, "task": task, "tasks": len(paths), "key": _as_json(key),
-                        "value": _as_json(value),
+                        "component": name, "task": task, "tasks": len(paths), "key": _as_json(key), "value": shown,
                     }
 
 
@@ -137,9 +151,10 @@ def import_rows(root: Path, lines: Iterable[str]) -> int:
         try:
             row = json.loads(line)
             place = str(row["component"]), int(row["task"]), int(row["tasks"])
-            key, value = _of_json(row["key"]), _of_json(row["value"])
+            key, value = _of_json(row["key"]), row["value"]
             check_key(key, f"line {number}")
-            found.setdefault(place, []).append((key, pack_value(key, value)))
+            packed = base64.b64decode(value[_PICKLE]) if isinstance(value, dict) else pack_value(key, value)
+            found.setdefault(place, []).append((key, packed))
         except Exception as error:
             raise UsageError(
                 f"line {number} is no row of an exported state: {message_of(error)}; allowed: what squall state "

@@ -171,6 +171,11 @@ class Settling:
         """Return True if a message is not answered."""
         return self._open > 0 or bool(self._others)
 
+    @property
+    def is_behind(self) -> bool:
+        """Return True if a partition is read again that was settled before this life of the task."""
+        return any(-1 < its.newest < its.begun - 1 for its in self.partitions.values())
+
     def risen(self) -> Iterator[StoredFloor]:
         """The floors that have risen since the last call."""
         for its in self.partitions.values():

@@ -7,7 +7,9 @@
 A sink that gathers rows is no batch bolt: it holds tuples, and does the same with all of them together.
 
 Guarantees: rows that are in the store are written outside before any tuple is acked, in this life or the next one.
-A sink that gathers rows is no batch bolt: it holds tuples, and does the same with all of them together.
+If `writes_late`, it is always the next one: for runners that keep the store with a batch, which may be lost as a whole.
+A row that the sink refuses fails alone. A sink that gathers holds no tuple longer than `commit_secs`, a tick (a
+twentieth of that) and the time of writing, and no more than `commit_rows`, or `commit_bytes` and one tuple.
 
 Thread: the worker's loop; one of its own if the sink gathers, as a disk takes as long as it likes.
 """
@@ -63,7 +65,6 @@ class SinkTask(StatefulTask):
         if kept is not None:
             self._number, position, rows = pickle.loads(kept)
             self._outside = self._number, position, pickle.loads(rows)
-        self.inner.store_id = self.store.id
         if self.writes_late:
             self._write_outside()
 
@@ -209,13 +210,15 @@ class GatheringTask(Bolt):
         self._pace.wrote()
         try:
             refused = self.task.write(held)
-        except BaseException as error:
+        except FailedTuple as error:
             for tup in held:
                 self._collector.fail(tup)
-            if not isinstance(error, FailedTuple):
-                raise
             self._collector.report_error(error)
             return
+        except BaseException:
+            # To fail them would use up their attempts, and give up a source whose sink is set up wrong.
+            self._held = held
+            raise
         for place, tup in enumerate(held):
             if place in refused:
                 self._collector.fail(tup)

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
@@ -65,7 +65,8 @@ class ExactSink(Component):
 
 
 class FileSink(ExactSink):
-    """Appends tuples as lines of JSON to files in a directory, one for each task: `FileSink("out")`."""
+    """Writes tuples as lines of JSON to files in a directory, one for each task: `FileSink("out")`. A topology that
+    begins anew writes others."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """UsageError if `path` is no directory, or cannot be made."""
@@ -78,7 +79,7 @@ class FileSink(ExactSink):
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         self._path.mkdir(parents=True, exist_ok=True)
-        path = self._path / f"part-{context.task_index:05d}.jsonl"
+        path = self._path / f"part-{context.task_index:05d}-{self.store_id}.jsonl"
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def position(self) -> int:
@@ -122,23 +123,76 @@ class SqlSink(ExactSink):
             raise UsageError(f"SqlSink has connect {repr_of(connect)}; allowed: a function that returns a connection")
         self._connect, self._statement = connect, statement
         self._connection: Any = None
+        self._is_ready = False
+        """True if the rows are written, and not committed."""
+
+    def refused(self, rows: Sequence[Tuple]) -> Mapping[int, str]:
+        """Run the statements, in a transaction that `commit` ends; return why single rows are refused."""
+        try:
+            cursor = self._begun()
+            try:
+                cursor.executemany(self._statement, [tup.values for tup in rows])
+                found: Mapping[int, str] = {}
+            except Exception as error:
+                if self._is_away(error):
+                    raise
+                found = self._run_each(rows)
+                if len(found) == len(rows):
+                    raise  # not a row is wrong, but the statement or the table
+            self._is_ready = True
+        except BaseException as error:
+            self._failed(error)
+        return found
 
     def commit(self, number: int, rows: Sequence[Tuple], position: Any) -> None:
         try:
-            connection = self._connection or self._opened()
-            cursor = connection.cursor()
-            # First: it waits for what the database is doing still for an earlier life.
-            change, mark = "UPDATE squall_commits SET number = {0} WHERE task = {0} AND number < {0}", self._mark
-            cursor.execute(change.format(mark), (number, self.store_id, number))
-            if cursor.rowcount:
+            is_ready, self._is_ready = self._is_ready, False
+            cursor = self._connection.cursor() if is_ready else self._begun()
+            # It waits for what the database is doing still for an earlier life.
+            change = "UPDATE squall_commits SET number = {0} WHERE task = {0} AND number < {0}"
+            cursor.execute(change.format(self._mark), (number, self.store_id, number))
+            if cursor.rowcount and not is_ready:
                 cursor.executemany(self._statement, [tup.values for tup in rows])
-            connection.commit()
+            self._connection.commit()
         except BaseException as error:
-            is_away = _is_of_outside(error) and getattr(self._connection, "closed", self._connection is None)
+            self._failed(error)
+
+    def _begun(self) -> Any:
+        """A cursor in a new transaction."""
+        self._is_ready = False
+        connection = self._connection or self._opened()
+        connection.rollback()
+        return connection.cursor()
+
+    def _run_each(self, rows: Sequence[Tuple]) -> dict[int, str]:
+        """Run the statement for each row; return why some are refused."""
+        found, cursor = {}, self._begun()
+        # SQLite's savepoints begin no transaction.
+        cursor.execute(f"UPDATE squall_commits SET number = number WHERE task = {self._mark}", (self.store_id,))
+        for place, tup in enumerate(rows):
+            cursor.execute("SAVEPOINT squall_row")
+            try:
+                cursor.execute(self._statement, tup.values)
+            except Exception as error:
+                if self._is_away(error):
+                    raise
+                cursor.execute("ROLLBACK TO SAVEPOINT squall_row")
+                found[place] = f"SqlSink cannot write {repr_of(tup.values)}: {text_of_error(error)}"
+            cursor.execute("RELEASE SAVEPOINT squall_row")
+        return found
+
+    def _is_away(self, error: BaseException) -> bool:
+        return _is_of_outside(error) and bool(getattr(self._connection, "closed", self._connection is None))
+
+    def _failed(self, error: BaseException) -> NoReturn:
+        if self._is_away(error):
             self.cleanup()
-            if is_away:
-                raise FailedTuple(f"SqlSink has lost its database: {text_of_error(error)}") from error
-            raise
+            raise FailedTuple(f"SqlSink has lost its database: {text_of_error(error)}") from error
+        if self._connection is not None:
+            # A cursor that the error refers to would keep SQLite's lock beyond the end of the connection.
+            self._connection.rollback()
+            self.cleanup()
+        raise error
 
     def _opened(self) -> Any:
         self._connection = connection = self._connect()
@@ -168,5 +222,6 @@ class SqlSink(ExactSink):
 
     def cleanup(self) -> None:
         connection, self._connection = self._connection, None
+        self._is_ready = False
         if connection is not None:
             connection.close()

@@ -40,7 +40,7 @@ from squall.engine.state.floors import Floors
 from squall.engine.state.keyed import State
 from squall.engine.state.lineage import FIELD, RESULTS, Lineage, Slots
 from squall.engine.state.stateful import StatefulBatchBolt
-from squall.engine.state.task_store import GONE, TaskStore, pickled, unpickled
+from squall.engine.state.task_store import TaskStore, pickled, unpickled
 
 _SWEEPS_PER_LIFE, _SWEPT = 10, 1_000
 """Looks for old values in their time to live, and most that are removed in one commit."""
@@ -82,6 +82,8 @@ class StatefulTask(BatchBolt):
         self.keyed = State(self.store, inner.state_kept_keys if self._has_state else _KEPT_KEYS)
         if self._has_state:
             inner.state = self.keyed
+        else:
+            inner.store_id = self.store.id
         self.now_ns, self.sweep_at_ns = context.now_ns, 0
         self._hidden = HiddenField(FIELD, RESULTS)
         self.out = HeldEmits(who, self.lineage, self._streams, self._read)
@@ -122,6 +124,7 @@ class StatefulTask(BatchBolt):
 
     def execute_batch(self, batch: ColumnBatch, collector: BatchCollector) -> None:
         self._floors.changed(self.now_ns())
+        self.sweep()
         batch, identities = self._hidden.off_batch(batch)
         out = self.out
         out.begin(collector, Children.of_batch(self.lineage, batch, identities, self._index))
@@ -222,22 +225,23 @@ class StatefulTask(BatchBolt):
         content = self._packed(group) if its else b""
         store.begin()
         if ttl_secs is not None:
-            # In the log as well, which would bring them back.
-            used = {key for key, _ in changes}
-            # A newer use may wait in the log.
-            changes += [(key, GONE) for key in self._sweep(ttl_secs) if key not in used and key not in state.pending]
-        if changes:
+            # With their ages, which a log would hide.
+            changes = [*state.all_pending(changes), *changes]
+            store.put(changes, self.now_ns() // NS_PER_SEC)
+            store.cut_log(state.commits)
+            placed = []
+        elif changes:
             store.append(state.commits, changes)
         if its:
             store.write("INSERT INTO absorbed VALUES (?, ?)", [(group.number, content)])
         if placed:
-            store.put(placed, None if ttl_secs is None else self.now_ns() // NS_PER_SEC)
+            store.put(placed)
             store.cut_log(state.oldest_pending(placed))
         if forgettable:
             store.write("DELETE FROM absorbed WHERE number = ?", [(number,) for number in forgettable])
         self._write_more()
         store.end()
-        state.committed(changes, placed)
+        state.committed(changes, placed, ttl_secs is None)
         self.absorbed.forget(forgettable)
         if its:
             self.absorbed.add(group)
@@ -265,15 +269,17 @@ class StatefulTask(BatchBolt):
         """Do what follows a commit. What it raises fails the batch, which is absorbed: `execute_batch` must do it again
         before the batch can be acked."""
 
-    def _sweep(self, ttl_secs: float) -> list[Any]:
-        """Remove some values that are too old, if it is time; return their keys."""
-        now_ns = self.now_ns()
-        if now_ns < self.sweep_at_ns:
-            return []
+    def sweep(self) -> None:
+        """Remove some values that are too old, if it is time."""
+        ttl_secs, now_ns = self.inner.state_ttl_secs if self._has_state else None, self.now_ns()
+        if ttl_secs is None or now_ns < self.sweep_at_ns:
+            return
+        self.store.begin()
         old = self.store.remove_older(int(now_ns / NS_PER_SEC - ttl_secs), _SWEPT)
+        self.store.end()
+        self.keyed.forget(old)
         if len(old) < _SWEPT:
             self.sweep_at_ns = now_ns + round(ttl_secs * NS_PER_SEC / _SWEEPS_PER_LIFE)
-        return old
 
 
 class HeldEmits:

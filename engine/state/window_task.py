@@ -28,7 +28,7 @@ from squall.engine.api.emit_checks import Declared
 from squall.engine.api.stream import DEFAULT_STREAM, Stream
 from squall.engine.api.tuple import Tuple
 from squall.engine.clock import NS_PER_SEC
-from squall.engine.errors import FailedTuple
+from squall.engine.errors import ClusterError, FailedTuple
 from squall.engine.foreign.given_columns import values_of
 from squall.engine.state.event_time import END, EventTime
 from squall.engine.state.floors import FollowedSpout
@@ -81,6 +81,17 @@ class WindowTask(StatefulTask):
         fold_row = None if fold is None else lambda so_far, row: fold(so_far, self._inputs.tuple(row))
         self._panes = Panes(self._windowing, self.keyed, fold_row, merge)
         self._read_time()
+        its, before = self._windowing, self.store.meta("windows")
+        declared = repr((its.kind, its.length, its.slide, its.timestamp_field, its.key, fold is None))
+        if self._panes.has_any and before not in (None, declared):
+            self.store.close()
+            raise ClusterError(
+                f"windows of {context.component_id} are open in {self.store.path} that were declared as {before}, and "
+                f"are {declared} now; allowed: to let them end first, or to begin anew (--fresh)"
+            )
+        self.store.begin()
+        self.store.put_meta("windows", declared)
+        self.store.end()
 
     def _read_time(self) -> None:
         kept = self.keyed.get(_TIME, {})

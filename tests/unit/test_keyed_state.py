@@ -218,14 +218,18 @@ def test_what_was_not_used_yet_is_seen(look: Callable[[Any], Any]) -> None:
 @pytest.mark.parametrize("log", [0, 8])
 def test_values_that_are_used_stay_and_others_age_away(log: int) -> None:
     with opened(log, ttl_secs=10) as its:
-        for number in range(30):
-            its.secs = number + 20 * (number > 10)
-            if number in (0, 7):
-                its.state["old"] = number  # in the table, and in what is left of the log
-            assert its.state.get("seen", number == 0)
-            its.commit(seen=True, busy=number)
-            if number > 10:
-                assert dict(its.state) == dict(its.reopened()) == {"seen": True, "busy": number}
+        for its.secs in range(30):
+            its.task.sweep()
+            if its.secs in (0, 7):
+                its.state["old"] = its.secs
+            its.state.get("read")
+            its.commit(busy=its.secs, **{"read": True} if its.secs == 0 else {})
+            if its.secs > 20:
+                assert dict(its.state) == dict(its.reopened()) == {"read": True, "busy": its.secs}
+                its.task.undo()
+        its.secs = 60
+        its.task.sweep()
+        assert "busy" not in its.state
 
 
 def test_a_value_that_was_used_a_second_ago_does_not_age_away() -> None:

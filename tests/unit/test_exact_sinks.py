@@ -1,0 +1,62 @@
+"""Sinks that write once: several in one directory, and rows that cannot be written."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from squall import Config, ExactSink, FileSink, SqlSink, Topology, TopologyBuilder
+from squall.engine.core.executor import TaskCrashed
+from squall.testing import FixedSpout, SimulatedCluster
+
+ROWS = [(f"w{number}", number) for number in range(40)]
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path)
+    db.execute("CREATE TABLE IF NOT EXISTS counts (word PRIMARY KEY, count)")
+    return db
+
+
+def written_by(*sinks: ExactSink, rows: Any = ROWS) -> Topology:
+    builder = TopologyBuilder()
+    builder.set_spout("rows", FixedSpout(("word", "count"), rows))
+    for number, sink in enumerate(sinks):
+        builder.set_bolt(f"sink-{number}", sink).global_grouping("rows")
+    return builder.build()
+
+
+def test_two_sinks_of_files_write_into_one_directory(tmp_path: Path) -> None:
+    with SimulatedCluster(written_by(FileSink(tmp_path), FileSink(tmp_path))) as cluster:
+        cluster.run()
+    lines = [line for path in tmp_path.iterdir() for line in path.read_text().splitlines()]
+    assert Counter((row["word"], row["count"]) for row in map(json.loads, lines)) == Counter(ROWS * 2)
+
+
+def test_files_that_are_there_stay_when_a_topology_begins_anew(tmp_path: Path) -> None:
+    for _ in range(2):
+        with SimulatedCluster(written_by(FileSink(tmp_path))) as cluster:
+            cluster.run()
+    assert [len(path.read_text().splitlines()) for path in tmp_path.iterdir()] == [len(ROWS)] * 2
+
+
+def test_a_row_that_a_database_refuses_fails_alone(tmp_path: Path) -> None:
+    bad = [("too long", 1 << 80), ("w7", 7)]  # the second is there already
+    sink = SqlSink(partial(connect, tmp_path / "db"), "INSERT INTO counts VALUES (?, ?)")
+    config = Config(max_attempts=2, on_error="fail")
+    with SimulatedCluster(written_by(sink, rows=[*ROWS[:20], *bad, *ROWS[20:]]), config) as cluster:
+        cluster.run()
+        assert cluster.report().dead_letters == 2
+    assert connect(tmp_path / "db").execute("SELECT * FROM counts ORDER BY count").fetchall() == ROWS
+
+
+def test_a_wrong_statement_is_no_fault_of_its_rows(tmp_path: Path) -> None:
+    sink = SqlSink(partial(connect, tmp_path / "db"), "INSERT INTO no_such_table VALUES (?, ?)")
+    with SimulatedCluster(written_by(sink)) as cluster, pytest.raises(TaskCrashed, match="no such table"):
+        cluster.run()
