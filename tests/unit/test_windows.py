@@ -111,7 +111,11 @@ def stream(events: Callable[[], list[Any]] = no_events) -> Any:
 @pytest.mark.parametrize(("wrong", "why"), [
     (windowed(lambda bolt: bolt), "has no window"),
     (windowed(lambda bolt: bolt.with_tumbling_window(count=1).with_timestamp_field("at")), "by count and a timestamp"),
+    (windowed(lambda bolt: bolt.with_sliding_window(count=2).with_timestamp_field("at")), "by count and a timestamp"),
     (windowed(lambda bolt: bolt.with_tumbling_window(secs=1).with_lag(secs=1)), "without with_timestamp_field"),
+    (windowed(lambda bolt: bolt.with_tumbling_window(secs=1).with_late_stream("l")), "without with_timestamp_field"),
+    (windowed(lambda bolt: bolt.with_session_window(gap_secs=1).with_idle_timeout(secs=1)),
+     "has with_idle_timeout without with_timestamp_field"),
     (windowed(lambda bolt: bolt.with_tumbling_window(secs=1).with_key("no")), "needs field 'no'"),
     (windowed(lambda bolt: bolt.with_session_window(gap_secs=1), Folds), "defines fold and no merge"),
     (windowed(lambda bolt: bolt.with_tumbling_window(secs=1), WindowedBolt), "defines no execute_window"),
@@ -120,13 +124,19 @@ def stream(events: Callable[[], list[Any]] = no_events) -> Any:
      "selects field 'y', which none of its inputs has"),
 ])
 def test_build_names_what_is_wrong(wrong: Callable[[], Any], why: str) -> None:
-    with pytest.raises(TopologyError, match=why):
+    with pytest.raises(TopologyError, match=why) as error:
         wrong()
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(("wrong", "why"), [
     (lambda: Shows().with_tumbling_window(secs=1, count=1), "both by time or both by count"),
+    (lambda: Shows().with_sliding_window(secs=1, slide_count=1), "both by time or both by count"),
+    (lambda: Shows().with_sliding_window(count=2, slide_secs=1), "both by time or both by count"),
+    (lambda: Shows().with_sliding_window(secs=1), "give length and slide"),
     (lambda: Shows().with_sliding_window(secs=1, slide_secs=2), "the slide is longer"),
+    (lambda: Shows().with_sliding_window(count=1, slide_count=2), "the slide is longer"),
+    (lambda: Shows().with_tumbling_window(count=0), "count is 0; allowed: a number from 1 up"),
     (lambda: Shows().with_tumbling_window(secs=1).with_session_window(gap_secs=1), "has a window already"),
     (lambda: Shows().with_tumbling_window(secs=-1), "secs is -1; allowed: seconds above 0"),
     (lambda: JoinBolt("a", "k").join("b", "k", prior="c"), "to 'c'; allowed: a new component to one of a"),
@@ -136,8 +146,9 @@ def test_build_names_what_is_wrong(wrong: Callable[[], Any], why: str) -> None:
     (lambda: stream().key_by("k").join(stream().key_by("k"), tumbling(secs=1)), "other fields of different names"),
 ])
 def test_wrong_use_is_told_where_it_is_written(wrong: Callable[[], Any], why: str) -> None:
-    with pytest.raises(UsageError, match=why):
+    with pytest.raises(UsageError, match=why) as error:
         wrong()
+    assert "\n" not in str(error.value)
 
 
 def test_operators_make_an_ordinary_topology() -> None:

@@ -1,0 +1,297 @@
+"""What each window holds, against a plain model of the rules; when it is complete, and what is late."""
+
+from __future__ import annotations
+
+import datetime
+import random
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from squall import (
+    BasicCollector,
+    Config,
+    Spout,
+    SpoutCollector,
+    TopologyBuilder,
+    TopologyContext,
+    Tuple,
+    Window,
+    WindowedBolt,
+    bolt,
+)
+from squall.engine.core.executor import TaskCrashed
+from squall.engine.state.event_time import END, EventTime
+from squall.engine.state.lineage import Slots
+from squall.engine.state.settled import Floor
+from squall.testing import SimulatedCluster, complete_topology
+from tests.unit.test_windows import Shows, windows_of
+
+Event = tuple[str, float, int]
+SECOND = 1_000_000_000
+
+
+class Sums(WindowedBolt):
+    """Folds, and tells what it has made and nothing else."""
+
+    outputs = ("key", "start", "end", "sum")
+
+    def fold(self, so_far: Any, tup: Tuple) -> Any:
+        return (so_far or 0) + tup["n"]
+
+    def merge(self, one: Any, other: Any) -> Any:
+        return one + other
+
+    def execute_window(self, window: Window, collector: BasicCollector) -> None:
+        assert window.get() == window.new() == window.expired() == []
+        collector.emit((window.key, window.start, window.end, window.value))
+
+
+def events_of(rng: random.Random) -> list[Event]:
+    """Times are multiples of 0.25, in disorder and with gaps."""
+    return [(rng.choice("ab"), rng.randrange(-40, 80) / 4 * rng.choice([1, 3]), n) for n in range(rng.randrange(1, 40))]
+
+
+def by_key(events: Sequence[Event]) -> dict[str, list[Event]]:
+    found = defaultdict(list)
+    for event in events:
+        found[event[0]].append(event)
+    return found
+
+
+def expected_by_time(events: Sequence[Event], length: float, slide: float) -> dict[Any, tuple[set[int], ...]]:
+    """(key, start, end) -> numbers that are there, new and expired."""
+    found = {}
+    for key, its in by_key(events).items():
+        ends = {(at // slide + step) * slide for _, at, _ in its for step in range(1, round(length / slide) + 1)}
+        before: tuple[float, set[int]] | None = None
+        for end in sorted(ends):
+            inside = {n for _, at, n in its if end - length <= at < end}
+            if not inside:
+                continue
+            shared = before is not None and before[1] & inside
+            new = inside - before[1] if before is not None else inside
+            found[key, end - length, end] = inside, new, before[1] - inside if before is not None and shared else set()
+            before = end, inside
+    return found
+
+
+@pytest.mark.parametrize(("length", "slide"), [(2, 2), (2, 1), (3, 0.5), (1, 0.25), (10, 5)])
+def test_windows_by_time_hold_what_is_from_their_start_to_before_their_end(
+    length: float, slide: float, seed: int
+) -> None:
+    for number in range(5):
+        events = events_of(random.Random(seed + number))
+        made = [
+            bolt_.with_sliding_window(secs=length, slide_secs=slide).with_timestamp_field("at").with_key("k")
+            for bolt_ in (Shows(), Sums())
+        ]
+        shown, summed = [windows_of(bolt_, events)["bolt"] for bolt_ in made]
+        expected = expected_by_time(events, length, slide)
+        assert {row[:3]: tuple(map(set, row[3:])) for row in shown} == expected
+        assert len(shown) == len(expected), "each window once, and no empty one"
+        assert {row[:3]: row[3] for row in summed} == {window: sum(its[0]) for window, its in expected.items()}
+
+
+@pytest.mark.parametrize(("length", "slide"), [(1, 1), (3, 3), (4, 2), (5, 2), (3, 1)])
+def test_windows_by_count_hold_the_last_tuples_each_slide(length: int, slide: int, seed: int) -> None:
+    """At the end of a finite input, one more holds what no window had."""
+    rng = random.Random(seed)
+    events = [(rng.choice("ab"), 0.0, n) for n in range(rng.randrange(1, 40))]
+    made = Shows().with_sliding_window(count=length, slide_count=slide).with_key("k")
+    shown = windows_of(made, events)["bolt"]
+    for key, its in by_key(events).items():
+        numbers = [n for _, _, n in its]
+        ends = [*range(slide, len(numbers) + 1, slide)]
+        if len(numbers) % slide:
+            ends.append(len(numbers) // slide * slide + slide)
+        expected = [(end, numbers[max(0, end - length) : end]) for end in ends]
+        assert [(row[2], row[3]) for row in shown if row[0] == key] == expected
+
+
+def test_a_window_by_count_slides_with_each_tuple_by_default() -> None:
+    shown = windows_of(Shows().with_sliding_window(count=2), [("a", 0, n) for n in range(3)])["bolt"]
+    assert [row[3] for row in shown] == [[0], [0, 1], [1, 2]]
+
+
+def test_sessions_end_by_a_gap_in_whatever_order_tuples_come(seed: int) -> None:
+    just_apart = [("c", at, 100 + n) for n, at in enumerate((0.0, 1.5, 10.0, 8.5, 7.25))]
+    for number in range(5):
+        events = [*events_of(random.Random(seed + number)), *just_apart]
+        made = Shows().with_session_window(gap_secs=1.5).with_timestamp_field("at").with_key("k")
+        expected = []
+        for key, its in by_key(events).items():
+            for each in sorted(its, key=lambda event: event[1]):
+                if not expected or expected[-1][0] != key or each[1] - expected[-1][2] >= 1.5:
+                    expected.append([key, each[1], each[1], set()])
+                expected[-1][2] = each[1]
+                expected[-1][3].add(each[2])
+        shown = windows_of(made, events)["bolt"]
+        assert sorted((row[0], row[1], row[2] - 1.5, sorted(row[3])) for row in shown) == sorted(
+            (key, start, last, sorted(numbers)) for key, start, last, numbers in expected
+        )
+
+
+# ---- what is late ----
+
+
+class Phases(Spout):
+    """Emits what follows when what it has emitted is acked, and known to be so."""
+
+    outputs = ("k", "at", "n")
+
+    def __init__(self, *phases: list[Any]) -> None:
+        self.phases = list(phases)
+
+    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
+        self.collector, self.now_ns, self.id, self.open_ids, self.quiet_ns = collector, context.now_ns, 0, set[int](), 0
+
+    def next_tuple(self) -> None:
+        if not self.phases or self.open_ids or self.now_ns() < self.quiet_ns + SECOND // 2:
+            return
+        self.quiet_ns = self.now_ns()
+        for values in self.phases.pop(0):
+            self.id += 1
+            self.open_ids.add(self.id)
+            self.collector.emit(values, message_id=self.id)
+
+    def ack(self, message_id: Any) -> None:
+        self.open_ids.discard(message_id)
+        self.quiet_ns = self.now_ns()
+
+    @property
+    def exhausted(self) -> bool:  # type: ignore[override]
+        return not self.phases and not self.open_ids
+
+
+class Late(Shows):
+    outputs: ClassVar = {"default": Shows.outputs, "late": Phases.outputs}
+
+
+def run_phases(made: WindowedBolt, **spouts: Phases) -> tuple[list[Any], list[Any]]:
+    """(key, start, numbers) of each window, and the tuples on the late stream."""
+    builder = TopologyBuilder()
+    for name, spout in spouts.items():
+        builder.set_spout(name, spout)
+    declared = builder.set_bolt("bolt", made)
+    for name in spouts:
+        declared.global_grouping(name)
+    if "late" in made.outputs:
+        builder.set_bolt("late", bolt(lambda tup: None)).shuffle_grouping("bolt", stream="late")
+    found = complete_topology(builder.build())
+    return [(row[1], row[3]) for row in found["bolt"]], found.get("bolt/late", [])
+
+
+@pytest.fixture
+def lagging() -> Callable[[WindowedBolt], WindowedBolt]:
+    return lambda made: made.with_tumbling_window(secs=10).with_timestamp_field("at").with_lag(secs=5)
+
+
+Lagging = Callable[[WindowedBolt], WindowedBolt]
+
+
+def test_a_tuple_is_late_below_the_newest_time_less_the_lag(lagging: Lagging) -> None:
+    """At that time it is not."""
+    events = [("a", 10, 0), ("a", 20, 1)], [("a", 14.9, 2), ("a", 15, 3)], [("a", 30, 4)]
+    shown, late = run_phases(lagging(Late()).with_late_stream("late"), events=Phases(*events))
+    assert shown == [(10, [0, 3]), (20, [1]), (30, [4])]
+    assert late == [("a", 14.9, 2)]
+    assert run_phases(lagging(Shows()), events=Phases(*events)) == (shown, [])
+
+
+def test_the_slowest_source_says_how_far_time_has_come(lagging: Lagging) -> None:
+    fast = Phases([("a", 100, 0)], [("a", 50, 1)], [("a", 16, 2), ("a", 14, 3)])
+    slow = Phases([("a", 10, 10)], [("a", 20, 11)], [("a", 30, 12)], [("a", 31, 13)])
+    made = lagging(Late()).with_late_stream("late").with_idle_timeout(secs=60)
+    shown, late = run_phases(made, fast=fast, slow=slow)
+    assert late == [("a", 14, 3)]
+    assert sorted((start, sorted(numbers)) for start, numbers in shown) == [
+        (10, [2, 10]), (20, [11]), (30, [12, 13]), (50, [1]), (100, [0]),
+    ]
+
+
+def test_a_source_without_open_messages_holds_up_time_until_the_idle_timeout(lagging: Lagging) -> None:
+    """Then what another one has left behind is late."""
+
+    def late_of(idle_secs: float) -> list[Any]:
+        fast = Phases(*[[("a", 100 + n, n)] for n in range(5)], [("a", 50, 5)])
+        endless = Phases([("a", 10, 10)], *[[]] * 12, [("a", 100, 11)])
+        made = lagging(Late()).with_late_stream("late").with_idle_timeout(secs=idle_secs)
+        return run_phases(made, fast=fast, endless=endless)[1]
+
+    assert late_of(60) == []
+    assert late_of(0.8) == [("a", 50, 5)]
+
+
+class Source:
+    ended = False
+
+    def __init__(self, slots: Slots) -> None:
+        self.slots, self.quiet = slots, 0
+
+    def quiet_for(self, now: int) -> int:
+        return self.quiet
+
+
+def test_the_watermark_is_the_least_of_what_is_settled_and_never_falls(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(50):
+        sources = [Source(Slots(number, 3)) for number in range(3)]
+        lag = rng.randrange(5)
+        time, floors, sent = EventTime(lag, 10**9, {}, 0), dict[int, Floor](), defaultdict[int, list[int]](list)
+        before = -END
+        for now in range(60):
+            partition = rng.randrange(3)
+            if rng.random() < 0.6:
+                sent[partition].append(rng.randrange(100))
+                time.saw(partition, len(sent[partition]) - 1, sent[partition][-1], now)
+            else:
+                least = floors.get(partition, Floor()).number
+                floors[partition] = Floor(rng.randint(least, len(sent[partition])))
+            if rng.random() < 0.1:
+                time = EventTime(lag, 10**9, time.to_keep(), now)
+            settled = [sent[number][: floors.get(number, Floor()).number] for number in range(3)]
+            watermark = time.look(floors, sources, now)
+            assert watermark >= before
+            if all(settled):
+                # No message that is not settled yet can hold it back, and none is counted before it is.
+                assert watermark <= max(before, min(map(max, settled)) - lag)
+            else:
+                assert watermark == before
+            before = watermark
+        for source in sources:
+            source.ended = True
+        assert time.look(floors, sources, 60) == END
+
+
+# ---- time of the clock, and of other kinds ----
+
+
+def test_windows_of_the_clock_are_executed_when_their_time_has_passed(tmp_path: Path) -> None:
+    """Though nothing comes any more, and the input has not ended."""
+    endless = Phases([("a", 0, 0), ("b", 0, 1)], [("a", 0, 2)], *[[("z", 0, 9)]] * 100)
+    builder = TopologyBuilder()
+    builder.set_spout("events", endless)
+    builder.set_bolt("bolt", Shows().with_tumbling_window(secs=0.25).with_key("k")).global_grouping("events")
+    with SimulatedCluster(builder.build(), Config(), state_root=tmp_path) as cluster:
+        cluster.run_until(lambda: len(cluster.emitted["bolt.results"]) >= 3, 10)
+        rows = cluster.emitted["bolt.results"][:3]
+    assert sorted((row[0], row[3]) for row in rows) == [("a", [0]), ("a", [2]), ("b", [1])]
+    assert all(row[2] - row[1] == 0.25 and row[1] % 0.25 == 0 for row in rows)
+
+
+def test_a_time_may_be_a_datetime() -> None:
+    at = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    made = Shows().with_tumbling_window(secs=60).with_timestamp_field("at")
+    [row] = windows_of(made, [("a", at, 0), ("a", at.timestamp() + 59, 1)])["bolt"]
+    assert row[1:4] == (at.timestamp(), at.timestamp() + 60, [0, 1])
+
+
+@pytest.mark.parametrize("at", ["12:00", None, float("nan"), 10**12, True])
+def test_what_is_no_time_is_told_in_a_line(at: Any) -> None:
+    made = Shows().with_tumbling_window(secs=60).with_timestamp_field("at")
+    with pytest.raises(TaskCrashed, match=r"got .* in the timestamp field 'at'; allowed: seconds since 1970"):
+        windows_of(made, [("a", at, 0)])
