@@ -89,9 +89,8 @@ class WindowTask(StatefulTask):
                 f"windows of {context.component_id} are open in {self.store.path} that were declared as {before}, and "
                 f"are {declared} now; allowed: to let them end first, or to begin anew (--fresh)"
             )
-        self.store.begin()
-        self.store.put_meta("windows", declared)
-        self.store.end()
+        self._declared: str | None = declared if before != declared else None
+        """What the next commit is to say of the windows."""
 
     def _read_time(self) -> None:
         kept = self.keyed.get(_TIME, {})
@@ -231,9 +230,11 @@ class WindowTask(StatefulTask):
             self.store.write("DELETE FROM results WHERE number < ?", [(self._emitted,)])
         if self._closed != self._is_closed:
             self.store.put_meta(CLOSED, self._closed)
+        if self._declared is not None:
+            self.store.put_meta("windows", self._declared)
 
     def _committed(self) -> None:
-        self._results, self._is_closed, self._emitted = [], self._closed, 0
+        self._results, self._is_closed, self._emitted, self._declared = [], self._closed, 0, None
 
 
 class _ResultsOut:

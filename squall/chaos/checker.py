@@ -592,7 +592,8 @@ def main() -> int:
     laws = learn(references, options.all) if references else []
     source = learn_source(references, options.all) if references else None
     verdict = judge(run, laws, source)
-    sys.stdout.write(json.dumps(verdict.to_dict(), indent=1) + "\n")
+    json.dump(verdict.to_dict(), sys.stdout, indent=1)
+    sys.stdout.write("\n")
     return 0 if verdict.good else 1
 
 

@@ -6,17 +6,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from squall import (
     BasicCollector,
     Bolt,
     BoltCollector,
     Config,
+    Topology,
     TopologyBuilder,
     TopologyContext,
     Tuple,
     Window,
     WindowedBolt,
 )
+from squall.engine.core.executor import TaskCrashed
 from squall.testing import FeederSpout, SimulatedCluster
 
 FIELDS = ("at", "number")
@@ -67,3 +71,26 @@ def test_what_is_held_longer_than_the_idle_timeout_is_not_late(tmp_path: Path) -
         other.finish()
         cluster.run()
         assert cluster.emitted["numbers.results"][0][:2] == (0.0, [0, 1, 2, 100, 101])
+
+
+def test_open_windows_refuse_another_declaration(tmp_path: Path) -> None:
+    def counting(secs: float) -> tuple[FeederSpout, Topology]:
+        builder, source = TopologyBuilder(), FeederSpout(FIELDS)
+        builder.set_spout("slow", source)
+        numbers = Numbers().with_tumbling_window(secs=secs).with_timestamp_field("at")
+        builder.set_bolt("numbers", numbers).global_grouping("slow")
+        return source, builder.build()
+
+    source, topology = counting(4)
+    with SimulatedCluster(topology, state_root=tmp_path) as cluster:
+        source.feed((0.5, 0))
+        cluster.settle()
+    with pytest.raises(TaskCrashed, match=r"windows of numbers are open in .*, and are .* now; allowed: "):
+        SimulatedCluster(counting(2)[1], state_root=tmp_path)
+    source, topology = counting(4)
+    with SimulatedCluster(topology, state_root=tmp_path) as cluster:
+        source.finish()
+        cluster.run()
+        assert cluster.emitted["numbers.results"][0][:2] == (0.0, [0])
+    with SimulatedCluster(counting(2)[1], state_root=tmp_path) as cluster:
+        cluster.settle()
