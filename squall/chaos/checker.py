@@ -589,9 +589,8 @@ def main() -> int:
     options = parser.parse_args()
     run = read_run(options.run)
     references = [read_run(path) for path in options.reference]
-    laws = learn(references, options.all) if references else []
     source = learn_source(references, options.all) if references else None
-    verdict = judge(run, laws, source)
+    verdict = judge(run, learn(references, options.all) if references else [], source)
     json.dump(verdict.to_dict(), sys.stdout, indent=1)
     sys.stdout.write("\n")
     return 0 if verdict.good else 1
