@@ -57,6 +57,11 @@ def killed(cluster: LocalCluster, worker: str) -> bool:
     return True
 
 
+def has_restarted(job: Job, times: int) -> bool:
+    restarts = job.stats().restarts
+    return len(restarts) == times and all(one.ready_after_secs is not None for one in restarts)
+
+
 @contextlib.contextmanager
 def run_with_kills(
     topology: Topology, messages: int, seed: int, before_kill: Callable[[int], object] = lambda _: None
@@ -70,6 +75,8 @@ def run_with_kills(
             wait_for(f"{enough} acks", lambda enough=enough: job.stats().acked >= enough)
             before_kill(kill)
             wait_for("a worker to kill", lambda: killed(cluster, f"node-1:{6700 + rng.randrange(2)}"))
+            # Two deaths of one worker before it is back count as one.
+            wait_for("its successor", lambda kill=kill: has_restarted(job, kill))
         report = job.wait_until_drained(timeout=100)
         assert len(report.restarts) == KILLS
         assert report.dead_letters == 0
