@@ -21,7 +21,7 @@ from squall.engine.api.emit_checks import Declared
 from squall.engine.api.failure import Failure
 from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.api.tuple import Tuple
-from squall.engine.foreign.given_columns import parents_of, values_of
+from squall.engine.foreign.given_columns import column_mistake, parents_of, values_of
 from squall.engine.state.children import Children
 from squall.engine.state.floors import LOOK_NS
 from squall.engine.state.lineage import DIGIT, FIELD, RESULTS, Lineage, Slots, loose_identity, origin_of
@@ -153,7 +153,9 @@ class _SpoutOut(_Out):
         if carried:
             self._declared.check_columns(columns, stream, task)
         if message_ids is not None:
-            bits, ids = self._bits, list(values_of(message_ids))
+            is_column = column_mistake(message_ids) is None
+            bits, ids = self._bits, list(values_of(message_ids) if is_column else message_ids)
+            named["message_ids"] = ids  # an iterator is read once
             rows = zip(*map(values_of, columns), strict=True) if carried else [()] * len(ids)
             identities = [self._emitted(one, row, stream) << bits for one, row in zip(ids, rows, strict=False)]
         elif carried:

@@ -82,7 +82,7 @@ class BatchedTexts(Texts, BatchSpout):
         self.next = max(self.next, fresh.stop)
         ids += [("texts", number) for number in fresh]
         if ids:
-            self.collector.emit_batch(([text_of(number) for _, number in ids],), message_ids=ids)
+            self.collector.emit_batch(([text_of(number) for _, number in ids],), message_ids=iter(ids))
 
     def ack(self, message_id: Any) -> None: ...
 
