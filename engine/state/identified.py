@@ -100,9 +100,8 @@ class IdentifiedSpout(Around):
     def _note(self) -> None:
         """Store what is settled, and whether everything is."""
         self._store_at_ns = self._now_ns() + LOOK_NS
-        activity = BUSY if self.settling.has_open else ENDED if self._inner.exhausted else QUIET
-        if activity == QUIET and self.settling.is_behind:
-            activity = BUSY
+        its = self.settling
+        activity = BUSY if its.has_open else ENDED if self._inner.exhausted else BUSY if its.is_behind else QUIET
         risen = list(self.settling.risen())
         if risen or activity != self._activity:
             self._put(risen, activity)

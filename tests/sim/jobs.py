@@ -146,10 +146,7 @@ def core_mutant(index: int) -> Outcome:
     control = CORE_MUTANTS[index]
     began = time.process_time()
     seen = control.first_broken(_MOST_CORE_SEEDS)
-    what = f"{control.off} (cores)"
-    if seen is None:
-        return Outcome(what, "not caught", time.process_time() - began, wrong=f"{control.breaks} was not seen")
-    return Outcome(what, f"{seen[1]}: core case {seen[0] + 1}", time.process_time() - began)
+    return _caught(f"{control.off} (cores)", control.breaks, began, seen and f"{seen[1]}: core case {seen[0] + 1}")
 
 
 def state_mutant(index: int) -> Outcome:
@@ -157,7 +154,11 @@ def state_mutant(index: int) -> Outcome:
     control = STATE_MUTANTS[index]
     began = time.process_time()
     seen = control.first_broken(_MOST_STATE_SEEDS)
-    what = f"{control.off} (state)"
-    if seen is None:
-        return Outcome(what, "not caught", time.process_time() - began, wrong=f"{control.breaks} was not seen")
-    return Outcome(what, f"{control.breaks}: state case {seen + 1}", time.process_time() - began)
+    how = None if seen is None else f"{control.breaks}: state case {seen + 1}"
+    return _caught(f"{control.off} (state)", control.breaks, began, how)
+
+
+def _caught(what: str, breaks: str, began: float, how: str | None) -> Outcome:
+    """The outcome of a control that was begun then: how it was caught, if it was."""
+    wrong = f"{breaks} was not seen" if how is None else ""
+    return Outcome(what, how or "not caught", time.process_time() - began, wrong=wrong)
