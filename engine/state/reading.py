@@ -146,7 +146,7 @@ def import_rows(root: Path, lines: Iterable[str]) -> int:
     """Put exported rows into the state below the directory of a topology that does not run; return their number.
     Keys that are there already get the new values. UsageError for a line that is none of an export, before anything is
     changed."""
-    found: dict[tuple[str, int, int], list[tuple[Any, Any]]] = {}
+    found: dict[tuple[str, int, int], dict[Any, Any]] = {}
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
@@ -154,7 +154,7 @@ def import_rows(root: Path, lines: Iterable[str]) -> int:
             key, value = _of_json(row["key"]), row["value"]
             check_key(key, f"line {number}")
             packed = base64.b64decode(value[_PICKLE]) if isinstance(value, dict) else pack_value(key, value)
-            found.setdefault(place, []).append((key, packed))
+            found.setdefault(place, {})[key] = packed
         except Exception as error:
             raise UsageError(
                 f"line {number} is no row of an exported state: {message_of(error)}; allowed: what squall state "

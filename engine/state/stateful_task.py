@@ -226,8 +226,8 @@ class StatefulTask(BatchBolt):
         store.begin()
         if ttl_secs is not None:
             # With their ages, which a log would hide.
-            changes = [*state.all_pending(changes), *changes]
-            store.put(changes, self.now_ns() // NS_PER_SEC)
+            changes = state.in_log() | changes
+            store.put(changes.items(), self.now_ns() // NS_PER_SEC)
             store.cut_log(state.commits)
             placed = []
         elif changes:
@@ -236,7 +236,7 @@ class StatefulTask(BatchBolt):
             store.write("INSERT INTO absorbed VALUES (?, ?)", [(group.number, content)])
         if placed:
             store.put(placed)
-            store.cut_log(state.oldest_pending(placed))
+            store.cut_log(state.log_begins(placed))
         if forgettable:
             store.write("DELETE FROM absorbed WHERE number = ?", [(number,) for number in forgettable])
         self._write_more()

@@ -68,7 +68,7 @@ def unpickled(packed: bytes, where: object) -> Any:
         ) from error
 
 
-def read_log(rows: Iterable[tuple[int, bytes]], where: object) -> Iterator[tuple[int, list[tuple[Any, Any]]]]:
+def read_log(rows: Iterable[tuple[int, bytes]], where: object) -> Iterator[tuple[int, dict[Any, Any]]]:
     """The commits that LOG selects, with their changes."""
     return ((number, unpickled(changes, where)) for number, changes in rows)
 
@@ -227,7 +227,7 @@ class TaskStore:
         """Run a statement for each of these rows."""
         self._run("written", self._db.executemany, statement, rows)
 
-    def append(self, number: int, changes: list[tuple[Any, Any]]) -> None:
+    def append(self, number: int, changes: dict[Any, Any]) -> None:
         """Append the changes of a commit to the log: keys and their packed values, GONE if there is none any more."""
         self.write("INSERT INTO log VALUES (?, ?)", [(number, pickle.dumps(changes, 5))])
 
@@ -235,7 +235,7 @@ class TaskStore:
         """Remove the changes of all commits before this one: the table has them."""
         self.write("DELETE FROM log WHERE number < ?", [(number,)])
 
-    def log(self) -> Iterator[tuple[int, list[tuple[Any, Any]]]]:
+    def log(self) -> Iterator[tuple[int, dict[Any, Any]]]:
         """The commits of the log with their changes, in order."""
         return read_log(self.read(LOG), self.where)
 

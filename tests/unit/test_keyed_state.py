@@ -94,7 +94,7 @@ class StateIsADict(RuleBasedStateMachine):
     )
     def begin(self, kept: int, log: int, pending: int, loaded: int, at_once: int) -> None:
         self.open = contextlib.ExitStack()
-        patched = mock.patch.multiple(keyed, MOST_PENDING=pending, LOADED_AT_ONCE=loaded, _AT_ONCE=at_once)
+        patched = mock.patch.multiple(keyed, KEYS_IN_LOG=pending, LOADED_AT_ONCE=loaded, _AT_ONCE=at_once)
         self.open.enter_context(patched)
         self.its = self.open.enter_context(opened(log, kept=kept))
         self.model: dict[Any, Any] = {}
