@@ -33,6 +33,7 @@ COMMITS_IN_LOG, KEYS_IN_LOG, _AT_ONCE = 256, 10_000, 200
 """Changed keys get to their places after so many commits, or when there are so many: a log that is read in some 20 ms
 after a death. They go in the order of their places, since many share a page: half the time for each, a third of the
 writing."""
+BIG = 2**63
 _used = dict.get
 
 
@@ -40,7 +41,8 @@ class State(dict[Any, Any]):
     """The state of one task."""
 
     __slots__ = (
-        "_begun", "_cache", "_due", "_is_whole", "_kept", "_logged", "_older", "_placed", "_removed", "_store", "commits",
+        "_begun", "_cache", "_due", "_is_whole", "_kept", "_logged", "_older", "_placed", "_removed", "_store",
+        "commits",
     )
 
     def __init__(self, store: TaskStore, kept: int) -> None:
@@ -88,7 +90,8 @@ class State(dict[Any, Any]):
             stored = self._cache[key] = self._stored(key)
         if stored is GONE or key in self._removed:
             return default
-        value = self[key] = unpack_value(key, stored, self._store.who)
+        value = unpack_value(key, stored, self._store.who) if stored.__class__ is bytes else stored
+        self[key] = value
         return value
 
     def _stored(self, key: Any) -> Any:
@@ -174,9 +177,8 @@ class State(dict[Any, Any]):
         changed: dict[Any, Any] = {}
         for key, value in super().items():
             kind, before = value.__class__, cache.get(key, MISSING)
-            if before.__class__ is kind and (kind is int or kind is str) and before == value and not all_used:
-                continue
-            packed = pack_value(key, value)
+            # Most values are counts: without a call for each.
+            packed = value if kind is int and -BIG < value < BIG else pack_value(key, value)
             if before.__class__ is packed.__class__ and before == packed and not all_used:
                 continue
             if key.__class__ is not str:
