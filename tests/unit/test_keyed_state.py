@@ -6,6 +6,7 @@ import contextlib
 import copy
 import datetime
 import pickle
+import random
 import tempfile
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
@@ -65,6 +66,15 @@ class Kept:
             except BaseException:  # as in _absorb
                 self.task.undo()
                 raise
+
+    def died(self) -> None:
+        """Go on as the next life of the task after a kill: with the files as they are now."""
+        left = {name: (self.path / name).read_bytes() for name in (STORE_FILE, f"{STORE_FILE}-wal")}
+        self.close()
+        for name, content in left.items():
+            (self.path / name).write_bytes(content)
+        (self.path / f"{STORE_FILE}-shm").unlink(missing_ok=True)
+        self.open()
 
     def reopened(self) -> State:
         self.close()
@@ -155,20 +165,105 @@ class StateIsADict(RuleBasedStateMachine):
         self.stored = copy.deepcopy(self.model)
         assert shown(items_of(self.its.path / STORE_FILE)) == shown(self.stored.items())
 
-    @rule(how=st.sampled_from(["roll back", "fail", "open again"]))
+    @rule(how=st.sampled_from(["roll back", "die", "open again"]))
     def what_is_not_committed_is_lost(self, how: str) -> None:
         if how == "open again":
             self.its.reopened()
-        elif how == "fail":
-            with mock.patch.object(TaskStore, "end", side_effect=ClusterError("no room")), \
-                    contextlib.suppress(ClusterError):  # without a change, it does not begin
-                self.its.commit()
+        elif how == "die":
+            self.its.died()
         self.its.state.roll_back()
         self.model = copy.deepcopy(self.stored)
+
+    @rule(step=st.sampled_from(["begin", "append", "put", "cut_log", "end"]), done=st.booleans(), dies=st.booleans())
+    def a_commit_that_fails_at_any_step_leaves_nothing(self, step: str, done: bool, dies: bool) -> None:
+        """`done`: the step was made, and what follows fails. `dies`: the process does, then."""
+        real, has_failed = getattr(TaskStore, step), False
+
+        def fails(store: TaskStore, *given: Any) -> None:
+            nonlocal has_failed
+            has_failed = True
+            if done and step != "end":
+                real(store, *given)
+            if dies:
+                self.its.died()
+            raise ClusterError("no room")
+
+        with mock.patch.object(TaskStore, step, fails), contextlib.suppress(ClusterError):
+            self.its.commit()
+        # Not each commit has each step.
+        self.stored = self.stored if has_failed else copy.deepcopy(self.model)
+        self.model = copy.deepcopy(self.stored)
+        assert shown(items_of(self.its.path / STORE_FILE)) == shown(self.stored.items())
 
 
 TestStateIsADict = StateIsADict.TestCase
 TestStateIsADict.settings = settings(max_examples=25, stateful_step_count=40)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_long_life_with_little_memory_is_that_of_a_dict(seed: int) -> None:
+    """Keys leave the cache, and come back from the log, from what waits for its place and from the table."""
+    rng = random.Random(seed)
+    few, at_once = rng.choice([4, 12]), rng.choice([0, 1])
+    patched = mock.patch.multiple(keyed, KEYS_IN_LOG=few, LOADED_AT_ONCE=2, _AT_ONCE=at_once)
+    with opened(rng.choice([2, 5]), kept=rng.choice([2, 6, 12])) as its, patched:
+        model: dict[int, int] = {}
+        for number in range(300):
+            for key in rng.sample(range(16), rng.choice([1, 1, 2, 8])):
+                if rng.random() < 0.2:
+                    assert its.state.pop(key, None) == model.pop(key, None)
+                elif rng.random() < 0.7:
+                    assert its.state.get(key) == model.get(key)
+                    its.state[key] = model[key] = number
+            its.commit()
+            if rng.random() < 0.05:
+                its.died()
+            elif rng.random() < 0.05:
+                assert dict(its.state) == model
+                its.task.undo()
+            asked = rng.sample(range(16), 2)  # all would be in the cache from then on
+            assert [its.state.get(key) for key in asked] == [model.get(key) for key in asked]
+
+
+@pytest.mark.parametrize("kept", [1, 100])
+def test_a_state_that_begins_to_age_has_what_its_log_held(kept: int) -> None:
+    with opened(kept=kept) as its, mock.patch.multiple(keyed, KEYS_IN_LOG=1, LOADED_AT_ONCE=1):
+        its.commit(a=1, b=1)
+        its.task.inner.state_ttl_secs = 10
+        its.reopened()
+        for its.secs in (1, 2, 3):
+            its.commit(a=its.secs)
+            for key in "cdef":
+                its.state.get(key)
+            its.commit(other=its.secs)
+            assert (its.state.get("a"), its.state.get("b")) == (its.secs, 1)
+            its.task.undo()
+        assert dict(its.reopened()) == {"a": 3, "b": 1, "other": 3}
+
+
+@pytest.mark.parametrize("log", [3, 256])
+def test_memory_and_the_log_stay_bounded_while_hot_keys_are_in_the_log(log: int) -> None:
+    """Others come and go, are set once, or are asked for and not there."""
+    kept, hot = 40, 5
+    with opened(log, kept=kept) as its, mock.patch.multiple(keyed, KEYS_IN_LOG=60, _AT_ONCE=2):
+        for number in range(1_500):
+            for place in range(hot):
+                its.state["hot", place] = number
+            its.state["set", number] = number
+            its.state["gone", number] = number
+            its.state.pop(("gone", number - 3), None)
+            its.state.get(("missing", number))
+            its.commit()
+            state = its.state
+            assert len(state._cache) + len(state._older) < 2 * kept
+            assert len(state._logged) + len(state._due) < 150
+        assert len(list(its.task.store.log())) < 150
+        assert len(state) == hot + 1_500 + 3
+        its.task.undo()
+        assert dict(its.reopened()) == {
+            **{("hot", place): 1_499 for place in range(hot)}, **{("set", number): number for number in range(1_500)},
+            **{("gone", number): number for number in range(1_497, 1_500)},
+        }
 
 
 @pytest.mark.parametrize("removed", [False, True], ids=["set", "removed"])
@@ -240,6 +335,14 @@ def test_a_value_that_was_used_a_second_ago_does_not_age_away() -> None:
                 its.state["a"] = its.secs
             its.commit(busy=its.secs)
         assert its.state.get("a") == 19
+
+
+def test_a_value_that_aged_away_is_not_found_in_memory() -> None:
+    with opened(kept=2, ttl_secs=10) as its:
+        its.commit(a=1, b=1, c=1)  # more than are kept: they leave the cache by halves
+        its.secs = 20
+        its.task.sweep()
+        assert [its.state.get(key) for key in "abc"] == [None] * 3
 
 
 def test_a_value_in_regular_use_does_not_age_away() -> None:
