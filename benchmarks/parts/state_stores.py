@@ -85,12 +85,12 @@ def _task(directory: str, keys: int, drawn: list[list[str]]) -> list[str]:
         changes = state.changes()
         placed = state.to_place(len(changes))
         store.begin()
-        store.append(state.commits, changes)
+        log_bytes = store.append(state.commits, changes)
         if placed:
             store.put(placed)
-            store.cut_log(state.oldest_pending(placed))
+            store.cut_log(state.log_begins(placed))
         store.end()
-        state.committed(changes, placed)
+        state.committed(changes, placed, log_bytes)
 
     # Not closed before: a kill leaves the log, and SQLite's.
     return _figures(commit, drawn, list, lambda: State(TaskStore(directory, "count[1]"), 1_000_000))

@@ -259,8 +259,8 @@ class KeyedStream(StreamOf):
         name: str | None = None,
     ) -> StreamOf:
         """Join the tuples of two streams with equal keys of one field in one window: a stream with the fields of both,
-        the key once. `left`: keep tuples of this stream without a partner."""
-        rest = [field for field in other._fields if field not in other.key]
+        the key and the time once. `left`: keep tuples of this stream without a partner."""
+        rest = [field for field in other._fields if field not in (*other.key, windowing.timestamp_field)]
         if len(self.key) != 1 or len(other.key) != 1 or set(rest) & set(self._fields):
             raise UsageError(
                 f"join of streams by {repr_of(self.key)} and {repr_of(other.key)} with fields {repr_of(self._fields)} "

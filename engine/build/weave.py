@@ -103,6 +103,8 @@ class _Weaver:
         found = []
         for name in self.stateful:
             spec = self.specs[name]
+            if spec.component.blocking:
+                found.append(f"bolt {name!r} has state and blocking = True; allowed: False")
             if isinstance(spec.component, WindowedBolt):
                 found += self._window_mistakes(spec, spec.component)
             elif isinstance(spec.component, ExactSink):

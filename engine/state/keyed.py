@@ -25,14 +25,22 @@ from collections.abc import Iterator, MutableMapping
 from itertools import islice
 from typing import Any
 
-from squall.engine.state.task_store import GONE, MISSING, TaskStore, check_key, is_key, pack_value, unpack_value
+from squall.engine.state.task_store import (
+    GONE,
+    MISSING,
+    TaskStore,
+    check_key,
+    is_key,
+    pack_key,
+    pack_value,
+    unpack_value,
+)
 
 LOADED_AT_ONCE = 20_000
 """A store with fewer keys is read when it is opened, which takes 20 ms."""
-COMMITS_IN_LOG, KEYS_IN_LOG, _AT_ONCE = 256, 10_000, 200
-"""Changed keys get to their places after so many commits, or when there are so many: a log that is read in some 20 ms
-after a death. They go in the order of their places, since many share a page: half the time for each, a third of the
-writing."""
+COMMITS_IN_LOG, KEYS_IN_LOG, BYTES_IN_LOG, _AT_ONCE = 256, 10_000, 1 << 20, 200
+"""Changed keys get to their places after so many commits, keys or bytes: a log that is read in some 30 ms after a
+death. They go in the order of their places, since many share a page: half the time for each, a third of the writing."""
 BIG = 2**63
 _used = dict.get
 
@@ -41,8 +49,8 @@ class State(dict[Any, Any]):
     """The state of one task."""
 
     __slots__ = (
-        "_begun", "_cache", "_due", "_is_whole", "_kept", "_logged", "_older", "_placed", "_removed", "_store",
-        "commits",
+        "_begun", "_bytes", "_cache", "_due", "_is_whole", "_kept", "_logged", "_older", "_placed", "_removed",
+        "_store", "commits",
     )
 
     def __init__(self, store: TaskStore, kept: int) -> None:
@@ -58,7 +66,7 @@ class State(dict[Any, Any]):
         """What the log has since `_begun`, a commit."""
         self._due: dict[Any, Any] = {}
         """What it had before, in the order of places; so many of these keys are `_placed`."""
-        self._begun = self._placed = 0
+        self._begun = self._placed = self._bytes = 0
         self._is_whole = store.count(LOADED_AT_ONCE) < min(LOADED_AT_ONCE, kept)
         """True if the cache has every key."""
         if self._is_whole:
@@ -192,8 +200,9 @@ class State(dict[Any, Any]):
     def to_place(self, changed: int) -> list[tuple[Any, Any]]:
         """Keys that are to be put in their places now, with their packed values; about as many as were `changed`, so
         that no commit takes long, and the log does not grow."""
-        if not self._due and (len(self._logged) >= KEYS_IN_LOG or self.commits - self._begun >= COMMITS_IN_LOG):
-            self._due, self._logged, self._begun = _in_order(self._logged), {}, self.commits
+        commits, keys, size_bytes = self.commits - self._begun, len(self._logged), self._bytes
+        if not self._due and (commits >= COMMITS_IN_LOG or keys >= KEYS_IN_LOG or size_bytes >= BYTES_IN_LOG):
+            self._due, self._logged, self._begun, self._bytes = _in_order(self._logged), {}, self.commits, 0
         return list(islice(self._due.items(), self._placed, self._placed + changed + _AT_ONCE))
 
     def log_begins(self, placed: list[tuple[Any, Any]]) -> int:
@@ -210,14 +219,15 @@ class State(dict[Any, Any]):
             self._cache.pop(key, None)
             self._older.pop(key, None)
 
-    def committed(self, changes: dict[Any, Any], placed: list[tuple[Any, Any]], logged: bool = True) -> None:
-        """Note that changes are in the log, or in their places at once, and others in their places."""
+    def committed(self, changes: dict[Any, Any], placed: list[tuple[Any, Any]], log_bytes: int | None) -> None:
+        """Note that changes take so much of the log, and that others are in their places; None: all are."""
         self._placed += len(placed)
+        self._bytes += log_bytes or 0
         if changes:
             self._note(changes)
-        if not logged:
+        if log_bytes is None:
             self._logged = {}
-        if self._placed == len(self._due) or not logged:
+        if self._placed == len(self._due) or log_bytes is None:
             self._placed, self._due = 0, {}
         self.roll_back()
         if len(self._cache) > (self._kept if self._is_whole else self._kept // 2):
@@ -238,5 +248,5 @@ def _in_order(items: dict[Any, Any]) -> dict[Any, Any]:
     """The same in about the order of their places in the table."""
     try:
         return {key: items[key] for key in sorted(items)}
-    except TypeError:
-        return {key: items[key] for key in sorted(items, key=repr)}  # of several kinds
+    except TypeError:  # of several kinds
+        return {key: items[key] for key in sorted(items, key=lambda key: (type(pack_key(key)).__name__, pack_key(key)))}

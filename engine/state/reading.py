@@ -2,7 +2,7 @@
 
     {"component": "count", "task": 0, "tasks": 2, "key": "storm", "value": 7}
 
-A key or value that JSON does not have (bytes, a tuple, a float without a number) is written as {"pickle": BASE64}.
+A key or value that JSON does not give back (bytes, a tuple, an object) is written as {"pickle": BASE64}.
 
 Guarantees: what is read of each task is what one commit left; what is exported and imported again is the same state, in
 the same tasks.
@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import pickle
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from squall.engine.state.task_store import (
     STORE_FILE,
     TaskStore,
     check_key,
+    check_made_by,
     pack_value,
     read_log,
     unpack_key,
@@ -39,13 +41,27 @@ def components_with_state(root: Path) -> dict[str, list[Path]]:
     found: dict[str, list[Path]] = {}
     for path in sorted(root.glob(f"*-*/{STORE_FILE}"), key=lambda path: (len(path.parent.name), path)):
         match = re.fullmatch(r"(.+)-\d+", path.parent.name)
-        if match is not None and _is_of_bolt(path):
+        if match is not None and _tasks_of(path):
             found.setdefault(match[1], []).append(path)
     return found
 
 
-def _is_of_bolt(path: Path) -> bool:
-    return bool(_read(path, "SELECT 1 FROM meta WHERE name = 'tasks'")[0])
+def check_tasks(root: Path, tasks: Mapping[str, int]) -> None:
+    """ClusterError if the state of a component below `root` was made by another number of tasks than it has now."""
+    for name, paths in components_with_state(root).items():
+        for path in paths:
+            check_made_by(_tasks_of(path), tasks.get(name), name, path)
+
+
+def _tasks_of(path: Path) -> int | None:
+    """The number of tasks among which the state of a bolt is spread; None if a spout's is."""
+    found = _read(path, "SELECT value FROM meta WHERE name = 'tasks'")[0]
+    return int(found[0][0]) if found else None
+
+
+def task_of(path: Path) -> int:
+    """The index of the task whose store this is."""
+    return int(path.parent.name.rpartition("-")[2])
 
 
 def _read(path: Path, *queries: str) -> list[list[Any]]:
@@ -109,11 +125,15 @@ _PICKLE = "pickle"
 
 
 def _as_json(value: Any) -> Any:
-    if type(value) in _PLAIN or (type(value) is float and value == value and abs(value) != float("inf")):
-        return value
-    if type(value) is list and all(type(one) in _PLAIN for one in value):
-        return value
-    return _as_pickle(pickle.dumps(value, 5))
+    return value if _is_json(value) else _as_pickle(pickle.dumps(value, 5))
+
+
+def _is_json(value: Any) -> bool:
+    """Return True if JSON gives back the same."""
+    kind = type(value)
+    if kind is dict:
+        return _PICKLE not in value and all(type(key) is str and _is_json(one) for key, one in value.items())
+    return (kind is list and all(map(_is_json, value))) or kind in _PLAIN or (kind is float and math.isfinite(value))
 
 
 def _as_pickle(packed: bytes) -> dict[str, str]:
@@ -122,8 +142,12 @@ def _as_pickle(packed: bytes) -> dict[str, str]:
 
 def _of_json(value: Any) -> Any:
     if isinstance(value, dict):
-        return pickle.loads(base64.b64decode(value[_PICKLE]))
+        return pickle.loads(_of_base64(value))
     return value
+
+
+def _of_base64(value: dict[str, str]) -> bytes:
+    return base64.b64decode(value[_PICKLE], validate=True)
 
 
 def rows_of(root: Path, component: str | None) -> Iterator[dict[str, Any]]:
@@ -131,18 +155,16 @@ def rows_of(root: Path, component: str | None) -> Iterator[dict[str, Any]]:
     for name, paths in components_with_state(root).items():
         if component in (None, name):
             for path in paths:
-                task = int(path.parent.name.rpartition("-")[2])
+                task, tasks = task_of(path), _tasks_of(path)
                 for key, value in _packed(path):
                     try:
                         shown = _as_json(unpack_value(key, value, str(path)))
                     except ClusterError:  # of a class that only the topology can import
                         shown = _as_pickle(value)
-                    yield {
-                        "component": name, "task": task, "tasks": len(paths), "key": _as_json(key), "value": shown,
-                    }
+                    yield {"component": name, "task": task, "tasks": tasks, "key": _as_json(key), "value": shown}
 
 
-def import_rows(root: Path, lines: Iterable[str]) -> int:
+def import_rows(root: Path, lines: Iterable[bytes]) -> int:
     """Put exported rows into the state below the directory of a topology that does not run; return their number.
     Keys that are there already get the new values. UsageError for a line that is none of an export, before anything is
     changed."""
@@ -150,15 +172,19 @@ def import_rows(root: Path, lines: Iterable[str]) -> int:
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
-            place = str(row["component"]), int(row["task"]), int(row["tasks"])
+            place = component, task, tasks = str(row["component"]), int(row["task"]), int(row["tasks"])
+            if "/" in component or not 0 <= task < tasks:
+                raise UsageError(f"there is no task {task} of {tasks} of {component!r:.80}")
+            if (path := root / f"{component}-{task}" / STORE_FILE).exists():
+                check_made_by(_tasks_of(path), tasks, component, path)
             key, value = _of_json(row["key"]), row["value"]
             check_key(key, f"line {number}")
-            packed = base64.b64decode(value[_PICKLE]) if isinstance(value, dict) else pack_value(key, value)
+            is_packed = isinstance(value, dict) and _PICKLE in value
+            packed = _of_base64(value) if is_packed else pack_value(key, value)
             found.setdefault(place, {})[key] = packed
         except Exception as error:
             raise UsageError(
-                f"line {number} is no row of an exported state: {message_of(error)}; allowed: what squall state "
-                "--export has written"
+                f"line {number} is no row as squall state --export writes it: {message_of(error)}"
             ) from error
     for (component, task, tasks), items in found.items():
         directory = root / f"{component}-{task}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -187,7 +188,7 @@ class SqlSink(ExactSink):
     def _failed(self, error: BaseException) -> NoReturn:
         if self._is_away(error):
             self.cleanup()
-            raise FailedTuple(f"SqlSink has lost its database: {text_of_error(error)}") from error
+            raise FailedTuple(f"SqlSink does not reach its database: {text_of_error(error)}") from error
         if self._connection is not None:
             # A cursor that the error refers to would keep SQLite's lock beyond the end of the connection.
             self._connection.rollback()
@@ -199,7 +200,8 @@ class SqlSink(ExactSink):
         style = getattr(sys.modules[type(connection).__module__.partition(".")[0]], "paramstyle", "")
         if style not in _STYLES:
             raise UsageError(f"SqlSink got a connection with paramstyle {style!r}; allowed: {', '.join(_STYLES)}")
-        if getattr(connection, "autocommit", False) is True:
+        by_itself = isinstance(connection, sqlite3.Connection) and connection.isolation_level is None
+        if by_itself or getattr(connection, "autocommit", False) is True:
             raise UsageError("SqlSink got a connection with autocommit; allowed: one without, to write rows together")
         self._mark = mark = _STYLES[style]
         try:

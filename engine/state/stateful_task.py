@@ -16,6 +16,7 @@ Thread: the worker's loop.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, compress
 from sys import getrefcount
@@ -40,7 +41,7 @@ from squall.engine.state.floors import Floors
 from squall.engine.state.keyed import State
 from squall.engine.state.lineage import FIELD, RESULTS, Lineage, Slots
 from squall.engine.state.stateful import StatefulBatchBolt
-from squall.engine.state.task_store import TaskStore, pickled, unpickled
+from squall.engine.state.task_store import TaskStore, check_made_by, pickled, unpickled
 
 _SWEEPS_PER_LIFE, _SWEPT = 10, 1_000
 """Looks for old values in their time to live, and most that are removed in one commit."""
@@ -85,10 +86,14 @@ class StatefulTask(BatchBolt):
         else:
             inner.store_id = self.store.id
         self.now_ns, self.sweep_at_ns = context.now_ns, 0
+        self.clock_ns = time.time_ns if context.now_ns is time.monotonic_ns else context.now_ns
+        """For what outlives the machine's: nanoseconds since 1970."""
         self._hidden = HiddenField(FIELD, RESULTS)
         self.out = HeldEmits(who, self.lineage, self._streams, self._read)
         self._by_batch = isinstance(inner, StatefulBatchBolt)
         inner.prepare(conf, context)
+        if self._has_state:
+            self.commit((), ())  # what it has set: a batch that fails takes back its own changes only
 
     def cleanup(self) -> None:
         self.inner.cleanup()
@@ -99,12 +104,7 @@ class StatefulTask(BatchBolt):
     def _check(self, context: TopologyContext) -> None:
         """Refuse state that was made by another number of tasks, or whose identities mean others now."""
         store, tasks, who = self.store, len(context.component_tasks(context.component_id)), context.component_id
-        made_by = store.meta("tasks")
-        if made_by not in (None, tasks):
-            raise ClusterError(
-                f"the state of {who} in {store.path} was made by {plural(made_by, 'task')}, and {who} has {tasks} now, "
-                f"to which other keys belong; allowed: tasks={made_by}, or to begin anew (--fresh)"
-            )
+        check_made_by(store.meta("tasks"), tasks, who, store.path)
         absorbed = self.absorbed
         if store.meta("shape") not in (None, self._shape):
             self._floors.changed(context.now_ns())
@@ -218,20 +218,22 @@ class StatefulTask(BatchBolt):
         store, state = self.store, self.keyed
         ttl_secs = self.inner.state_ttl_secs if self._has_state else None
         changes = state.changes(all_used=ttl_secs is not None)
+        if ttl_secs is not None:
+            # With their ages, which a log would hide, such as that of an import.
+            changes = state.in_log() | changes
         if not (its or changes or self._has_more()):
-            state.roll_back()
+            state.committed({}, [], 0)
             return
         placed, forgettable = state.to_place(len(changes)), self.absorbed.forgettable()
         content = self._packed(group) if its else b""
+        log_bytes: int | None = 0
         store.begin()
         if ttl_secs is not None:
-            # With their ages, which a log would hide.
-            changes = state.in_log() | changes
-            store.put(changes.items(), self.now_ns() // NS_PER_SEC)
+            store.put(changes.items(), self.clock_ns() // NS_PER_SEC)
             store.cut_log(state.commits)
-            placed = []
+            placed, log_bytes = [], None
         elif changes:
-            store.append(state.commits, changes)
+            log_bytes = store.append(state.commits, changes)
         if its:
             store.write("INSERT INTO absorbed VALUES (?, ?)", [(group.number, content)])
         if placed:
@@ -241,7 +243,7 @@ class StatefulTask(BatchBolt):
             store.write("DELETE FROM absorbed WHERE number = ?", [(number,) for number in forgettable])
         self._write_more()
         store.end()
-        state.committed(changes, placed, ttl_secs is None)
+        state.committed(changes, placed, log_bytes)
         self.absorbed.forget(forgettable)
         if its:
             self.absorbed.add(group)
@@ -271,7 +273,7 @@ class StatefulTask(BatchBolt):
 
     def sweep(self) -> None:
         """Remove some values that are too old, if it is time."""
-        ttl_secs, now_ns = self.inner.state_ttl_secs if self._has_state else None, self.now_ns()
+        ttl_secs, now_ns = self.inner.state_ttl_secs if self._has_state else None, self.clock_ns()
         if ttl_secs is None or now_ns < self.sweep_at_ns:
             return
         self.store.begin()

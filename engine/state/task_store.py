@@ -3,7 +3,9 @@
 Guarantees
     * A commit is whole or not at all, whatever is killed when. With `full` it survives power loss, too.
     * One process at a time has it open to write: a second one is refused, until the first one is dead.
-    * What was committed is read back with its value and type.
+    * What was committed is read back with its value and type. A store that lacks commits is refused: SQLite ends its
+      write-ahead log where that is damaged, and takes an empty file for a new one. The number of the last commit is in
+      `state.lock`, too.
 
 A change is appended to a log with its commit, and gets to its place in the table of keys later, with others: there a
 key takes microseconds, and most are changed again before (`engine.state.keyed`).
@@ -28,6 +30,7 @@ from typing import Any
 
 from squall.engine.errors import ClusterError, ComponentError
 from squall.engine.foreign.text import message_of, repr_of, text_of_error, type_name
+from squall.engine.plural import plural
 from squall.engine.state.settled import Floor, StoredFloor
 
 STORE_FILE = "state.db"
@@ -106,7 +109,7 @@ def unpack_value(key: Any, value: Any, who: str) -> Any:
     except BaseException as error:  # the value's own code
         raise ClusterError(
             f"state[{repr_of(key)}] of {who} cannot be read: {text_of_error(error)}; it was stored by other code: put "
-            "that back, or remove the key (squall state)"
+            "that back, or begin anew (--fresh)"
         ) from error
 
 
@@ -134,6 +137,15 @@ def check_key(key: Any, who: str) -> None:
         )
 
 
+def check_made_by(made_by: int | None, tasks: int | None, who: str, path: object) -> None:
+    """ClusterError if a store was made by another number of the component's tasks; None: not known."""
+    if None not in (made_by, tasks) and made_by != tasks:
+        raise ClusterError(
+            f"the state of {who} in {path} was made by {plural(made_by or 0, 'task')}, and {who} has {tasks} now, "
+            f"to which other keys belong; allowed: tasks={made_by}, or to begin anew (--fresh)"
+        )
+
+
 class TaskStore:
     """The open store of a task, or one in memory."""
 
@@ -144,27 +156,33 @@ class TaskStore:
         self.who, self.where = who, f"{self.path}, the state of {who},"
         self._db: Any = None
         self._unlock: Callable[[], object] = lambda: None
+        self._lock: int | None = None
         if directory is not None:
+            self._lock = self._locked(directory)
             # Also if nobody closes it: a task that is refused leaves nothing open.
-            self._unlock = weakref.finalize(self, os.close, self._locked(directory))
+            self._unlock = weakref.finalize(self, os.close, self._lock)
         try:
             self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=30)
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute(f"PRAGMA synchronous={'FULL' if full else 'OFF'}")
+            # To overwrite what is removed takes seconds, if values are large.
+            self._db.execute("PRAGMA secure_delete=OFF")
             self._db.executescript(_SCHEMA)
+            self._commits = self.meta("commits") or 0
+            self._check_commits()
             known = self.meta("format")
             if known not in (None, _FORMAT):
                 raise ClusterError(f"{self.where} has format {known!r}; this Squall reads {_FORMAT}")
             if known is None:
-                self._db.execute("BEGIN IMMEDIATE")
+                self.begin()
                 self.put_meta("format", _FORMAT)
                 self.put_meta("id", os.urandom(8).hex())
-                self._db.execute("COMMIT")
+                self.end()
             self.id = str(self.meta("id"))
             """Another store, such as after `--fresh`, has another."""
         except BaseException as error:
             self.close()
-            if isinstance(error, sqlite3.Error):
+            if isinstance(error, sqlite3.Error | ValueError):
                 raise self._error(error, "opened") from error
             raise
 
@@ -187,6 +205,15 @@ class TaskStore:
             ) from error
         return lock
 
+    def _check_commits(self) -> None:
+        lost = 0 if self._lock is None else int.from_bytes(os.pread(self._lock, 8, 0), "little") - self._commits
+        if lost > 0:
+            raise ClusterError(
+                f"{self.where} lacks its last {plural(lost, 'commit')}: it or state.db-wal beside it is damaged or "
+                "missing; put back a copy of the whole directory, or begin anew with --fresh (what is acked does not "
+                "come again)"
+            )
+
     def _error(self, error: BaseException, doing: str) -> ClusterError:
         remedy = ""
         if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
@@ -194,10 +221,10 @@ class TaskStore:
         return ClusterError(f"{self.where} cannot be {doing}: {message_of(error)}{remedy}")
 
     def _run(self, doing: str, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Call SQLite. ClusterError for its errors."""
+        """Call SQLite. ClusterError for its errors, and for what `marshal` says of damaged keys."""
         try:
             return call(*arguments)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, ValueError, EOFError, TypeError) as error:
             raise self._error(error, doing) from error
 
     def serialized(self) -> bytes:
@@ -212,11 +239,16 @@ class TaskStore:
 
     def end(self) -> None:
         """Commit what was written since `begin`."""
+        number = self._commits + 1
         try:
+            self.put_meta("commits", number)
             self._run("written", self._db.execute, "COMMIT")
         except ClusterError:
             self.undo()
             raise
+        self._commits = number
+        if self._lock is not None:
+            os.pwrite(self._lock, number.to_bytes(8, "little"), 0)
 
     def undo(self) -> None:
         """Drop what was written since `begin`."""
@@ -227,9 +259,12 @@ class TaskStore:
         """Run a statement for each of these rows."""
         self._run("written", self._db.executemany, statement, rows)
 
-    def append(self, number: int, changes: dict[Any, Any]) -> None:
-        """Append the changes of a commit to the log: keys and their packed values, GONE if there is none any more."""
-        self.write("INSERT INTO log VALUES (?, ?)", [(number, pickle.dumps(changes, 5))])
+    def append(self, number: int, changes: dict[Any, Any]) -> int:
+        """Append the changes of a commit to the log: keys and their packed values, GONE if there is none any more.
+        Returns its size in bytes."""
+        packed = pickle.dumps(changes, 5)
+        self.write("INSERT INTO log VALUES (?, ?)", [(number, packed)])
+        return len(packed)
 
     def cut_log(self, number: int) -> None:
         """Remove the changes of all commits before this one: the table has them."""
@@ -282,8 +317,8 @@ class TaskStore:
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """All keys in the table, and their packed values."""
-        rows = self.read("SELECT key, value FROM state")
-        return ((unpack_key(key), value) for key, value in rows)
+        rows = self._run("read", self._db.execute, "SELECT key, value FROM state")
+        return iter(self._run("read", lambda: [(unpack_key(key), value) for key, value in rows]))
 
     def count(self, most: int = -1) -> int:
         """The number of keys, or `most` if there are more."""

@@ -17,7 +17,6 @@ Thread: the worker's loop.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -61,8 +60,6 @@ class WindowTask(StatefulTask):
         self._windowing: Windowing = inner.windowing
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
-        # Windows by time are those of the clock that people read, but in simulated time.
-        self._clock_ns = time.time_ns if context.now_ns is time.monotonic_ns else context.now_ns
         self._results: list[bytes] = []
         self._errors: list[BaseException] = []
         self._crashes = conf["on_error"] == "crash"
@@ -145,7 +142,7 @@ class WindowTask(StatefulTask):
     def _times_of(self, batch: ColumnBatch) -> Sequence[int]:
         field = self._windowing.timestamp_field
         if field is None:
-            return [self._clock_ns()] * len(batch)
+            return [self.clock_ns()] * len(batch)
         return [ns_of(timestamp, self._who, field) for timestamp in values_of(batch[field])]
 
     def _note_times(self, rows: Sequence[int], times: Sequence[int]) -> None:
@@ -169,7 +166,7 @@ class WindowTask(StatefulTask):
         if sources and all(source.ended for source in sources):
             return None
         if self._windowing.timestamp_field is None:
-            return self._clock_ns()
+            return self.clock_ns()
         before = self._event_time.watermark
         watermark = self._event_time.look(self._floors.all, sources, self.now_ns())
         if watermark > before:

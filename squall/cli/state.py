@@ -16,7 +16,7 @@ from squall.cli.shown.screen import Grid, show
 from squall.cli.standing import directory_option, json_option
 from squall.engine.errors import UsageError
 from squall.engine.plural import plural
-from squall.engine.state.reading import components_with_state, count_of, import_rows, rows_of
+from squall.engine.state.reading import components_with_state, count_of, import_rows, rows_of, task_of
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.standing import cluster_path
 
@@ -42,7 +42,7 @@ def state_command(
     """
     root = RunDir.open(cluster_path(directory)).topology_state(topology)
     if import_path is not None:
-        with open(import_path, encoding="utf-8") as file:
+        with open(import_path, "rb") as file:
             count = import_rows(root, file)
         show(as_json, {"imported": count}, [f"{plural(count, 'key')} imported into {topology}"])
         return
@@ -64,8 +64,8 @@ def state_command(
             say("and perhaps more; --export FILE has all")
     else:
         places = [
-            {"component": name, "task": task, "keys": count_of(path), "bytes": path.stat().st_size}
-            for name, paths in known.items() for task, path in enumerate(paths)
+            {"component": name, "task": task_of(path), "keys": count_of(path), "bytes": path.stat().st_size}
+            for name, paths in known.items() for path in paths
         ]
         show(as_json, {"tasks": places}, [Grid(("component", "task", "keys", "bytes"), [
             [*place.values()] for place in places

@@ -56,6 +56,12 @@ def test_a_row_that_a_database_refuses_fails_alone(tmp_path: Path) -> None:
     assert connect(tmp_path / "db").execute("SELECT * FROM counts ORDER BY count").fetchall() == ROWS
 
 
+def test_a_connection_that_commits_each_row_by_itself_is_refused() -> None:
+    sink = SqlSink(partial(sqlite3.connect, ":memory:", isolation_level=None), "INSERT INTO counts VALUES (?, ?)")
+    with SimulatedCluster(written_by(sink)) as cluster, pytest.raises(TaskCrashed, match="connection with autocommit"):
+        cluster.run()
+
+
 def test_a_wrong_statement_is_no_fault_of_its_rows(tmp_path: Path) -> None:
     sink = SqlSink(partial(connect, tmp_path / "db"), "INSERT INTO no_such_table VALUES (?, ?)")
     with SimulatedCluster(written_by(sink)) as cluster, pytest.raises(TaskCrashed, match="no such table"):

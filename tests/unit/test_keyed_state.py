@@ -46,7 +46,7 @@ class Kept:
         self.path, self.kept, self.secs = Path(directory), kept, 0
         bolt = SimpleNamespace(outputs=(), component_config={}, state_ttl_secs=ttl_secs)
         self.task = StatefulTask(bolt, Lineage("count", 0, {}), {}, frozenset(), {}, 0)
-        self.task.now_ns = lambda: self.secs * NS_PER_SEC
+        self.task.now_ns = self.task.clock_ns = lambda: self.secs * NS_PER_SEC
         self.task.out = SimpleNamespace(take=lambda rows: [], drop=lambda: None)  # type: ignore[assignment]
         self.open()
 

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from squall import BasicBolt, Config, CustomGrouping, StatefulBolt, Topology, TopologyBuilder
+from squall import BasicBolt, Config, CustomGrouping, ExactSink, StatefulBolt, Topology, TopologyBuilder
 from squall.engine.api.columns import ColumnBatch, Columns
 from squall.engine.api.tuple import Source
 from squall.engine.core.executor import TaskCrashed
@@ -86,6 +86,8 @@ def state_after(it: Topology, root: str | None = None, config: Config | None = N
         ("blocking", True), *[("state_ttl_secs", bad) for bad in (0, -1, "1", math.nan, math.inf, 1e30)],
         *[("state_kept_keys", bad) for bad in (0, 1.5, None)], ("durability", "none"),
     ]],
+    (lambda: topology(count=type("Sink", (ExactSink,), {"blocking": True, "commit": print})(), again=False),
+     "bolt 'count' has state and blocking = True; allowed: False"),
     (lambda: topology(more=lambda b: b.set_spout("x", FixedSpout(("__id",), []))), "'x'.*'__id', which is the system"),
 ])
 def test_build_refuses_what_would_count_twice(make: Callable[[], Topology], named: str) -> None:
@@ -201,6 +203,26 @@ class EmitsFromState(Emits, StatefulBolt): ...
 def test_a_wrong_emit_is_told_by_the_fields_that_were_declared(made: Any, named: str) -> None:
     with pytest.raises(TaskCrashed, match=named):
         complete_topology(topology(**made))
+
+
+class Based(Count):
+    """Counts each word from a hundred up, and fails all of the first batch."""
+
+    def prepare(self, conf: Any, context: Any) -> None:
+        self.state["base"], self.failed = 100, False
+
+    def execute(self, tup: Any, collector: Any) -> None:
+        word, was = tup["word"], self.failed
+        self.failed = True
+        if not was:
+            raise FailedTuple("the first one")
+        self.state[word] = self.state.get(word, self.state["base"]) + 1
+
+
+def test_what_prepare_has_set_stays_when_the_first_tuple_fails() -> None:
+    assert state_after(topology(count=Based(), again=False), secs=5) == {
+        "base": 100, **{word: 100 + count for word, count in COUNTS.items()}
+    }
 
 
 # ---- whose state it is ----

@@ -167,3 +167,11 @@ def test_operators_make_an_ordinary_topology() -> None:
         ("k0", 1, 0.0, 4.0), ("k0", 1, 4.0, 8.0), ("k0", 2, 2.0, 6.0), ("k1", 1, 0.0, 4.0), ("k1", 1, 2.0, 6.0),
     ]
     assert sorted(found["least"]) == [("k0", 2, 2.0, 3.5), ("k0", 4, 4.0, 5.5), ("k1", 3, 3.0, 4.5)]
+
+
+def test_streams_are_joined_by_a_time_that_both_have() -> None:
+    builder = StreamBuilder()
+    one = builder.source("one", spout("k", "at", "n")(lambda: [("a", 0.5, 1), ("a", 1.5, 2)])).key_by("k")
+    other = builder.source("other", spout("k", "at", "m")(lambda: [("a", 0.2, 3)])).key_by("k")
+    one.join(other, tumbling(secs=1, by="at"), name="pairs").to(lambda tup: None)
+    assert complete_topology(builder.build())["pairs"] == [("a", 0.5, 1, 3)]

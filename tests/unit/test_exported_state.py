@@ -1,0 +1,145 @@
+"""State as lines of JSON, and files of state that were altered: the same state, or one line that says what is wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from squall.engine.errors import ClusterError, SquallError, UsageError
+from squall.engine.state import keyed
+from squall.engine.state.reading import check_tasks, import_rows, read_component, rows_of
+from squall.engine.state.task_store import STORE_FILE, TaskStore, pack_value
+from tests.unit.test_keyed_state import KEY, VALUES, Kept
+
+ROW = {"component": "count", "task": 1, "tasks": 2, "key": "a", "value": 1}
+
+
+def stored(root: Path, items: dict[Any, Any], task: int = 0, tasks: int = 2) -> None:
+    directory = root / f"count-{task}"
+    directory.mkdir(parents=True)
+    store = TaskStore(str(directory), "count")
+    store.begin()
+    store.append(0, {key: pack_value(key, value) for key, value in items.items()})
+    store.put_meta("tasks", tasks)
+    store.end()
+    store.close()
+
+
+def lines_of(root: Path) -> list[bytes]:
+    return [json.dumps(row).encode() for row in rows_of(root, None)]
+
+
+@given(st.dictionaries(KEY, VALUES, max_size=4))
+def test_what_is_exported_and_imported_is_the_same_state(items: dict[Any, Any]) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        one, other = Path(place, "one"), Path(place, "other")
+        stored(one, items, task=1)
+        assert import_rows(other, lines_of(one)) == len(items)
+        if items:
+            assert repr(read_component(other, "count")) == repr(read_component(one, "count"))
+        assert lines_of(other) == lines_of(one)
+
+
+def test_plain_values_are_readable_in_an_export(tmp_path: Path) -> None:
+    items = {"a": {"seen": [1, [2.5, None]], "": {}}, 1: "one"}
+    stored(tmp_path, items)
+    assert {row["key"]: row["value"] for row in rows_of(tmp_path, None)} == items
+
+
+@pytest.mark.parametrize(("wrong", "named"), [
+    ({"component": "../../x"}, "there is no task 1 of 2 of '../../x'"), ({"task": 2}, "there is no task 2 of 2"),
+    ({"task": -1}, "there is no task -1 of 2"), ({"task": 0, "tasks": 3}, "was made by 2 tasks, and count has 3 now"),
+    ({"key": 1.5}, r"line 2 set state\[1.5\]"), ({"value": {"pickle": "?"}}, "line 2 is no row"),
+])
+def test_a_wrong_line_is_named_and_nothing_is_changed(wrong: dict[str, Any], named: str, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    stored(root, {"b": 2})
+    before = lines_of(root)
+    with pytest.raises(SquallError, match=f"line 2 is no row as squall state --export writes it: .*{named}|{named}"):
+        import_rows(root, [json.dumps(ROW).encode(), json.dumps(ROW | wrong).encode()])
+    assert lines_of(root) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["root"]
+
+
+def test_a_file_that_is_no_export_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="line 1 is no row as squall state --export writes it"):
+        import_rows(tmp_path, [b"PAR1\x15\x04\xff\xfe"])
+
+
+def test_state_of_another_number_of_tasks_is_refused(tmp_path: Path) -> None:
+    stored(tmp_path, {"a": 1})
+    check_tasks(tmp_path, {"count": 2, "other": 5})
+    with pytest.raises(ClusterError, match="was made by 2 tasks, and count has 3 now"):
+        check_tasks(tmp_path, {"count": 3})
+
+
+@pytest.mark.parametrize("lost", ["the file", "both", "the log", "a byte of the log"])
+def test_a_store_that_lacks_commits_is_refused(lost: str, tmp_path: Path) -> None:
+    """SQLite takes an empty file for a new one, and ends its log where that is damaged."""
+    with contextlib.closing(Kept(tmp_path)) as its:
+        its.commit(a=1)
+        file, log = tmp_path / STORE_FILE, tmp_path / f"{STORE_FILE}-wal"
+        left = {file: file.read_bytes(), log: log.read_bytes()}
+        its.close()
+        if lost in ("the file", "both"):
+            left[file] = b""
+        if lost in ("the log", "both"):
+            left[log] = b""
+        if lost == "a byte of the log":
+            left[log] = left[log][:-100] + b"?" + left[log][-99:]
+        for path, content in left.items():
+            path.write_bytes(content)
+        with pytest.raises(ClusterError, match="lacks its last"):
+            its.open()
+
+
+def test_a_damaged_key_is_told_with_the_file(tmp_path: Path) -> None:
+    with contextlib.closing(Kept(tmp_path)) as its, mock.patch.object(keyed, "KEYS_IN_LOG", 0):
+        its.commit(a=1)
+        its.commit(b=1)
+        its.task.store.begin()
+        its.task.store.write("UPDATE state SET key = ?", [(b"\xff",)])
+        its.task.store.end()
+        with pytest.raises(ClusterError, match=r"state.db, the state of count.*, cannot be read: bad marshal data"):
+            its.reopened()
+
+
+def test_an_imported_value_is_as_young_as_the_next_life(tmp_path: Path) -> None:
+    (tmp_path / "count-1").mkdir()
+    with contextlib.closing(Kept(tmp_path / "count-1", ttl_secs=10)) as its:
+        its.task.store.begin()
+        its.task.store.put_meta("tasks", 2)
+        its.task.store.end()
+        its.commit(a=5)
+        its.close()
+        import_rows(tmp_path, [json.dumps(ROW).encode()])
+        its.secs = 30
+        its.open()
+        its.task.commit((), ())  # as `prepare` does
+        its.task.sweep()
+        assert its.state.get("a") == 1
+
+
+def test_a_log_of_large_values_stays_short(tmp_path: Path) -> None:
+    with contextlib.closing(Kept(tmp_path)) as its, mock.patch.object(keyed, "BYTES_IN_LOG", 5_000):
+        for number in range(100):
+            its.commit(a=bytes([number]) * 1_000)
+            assert len(list(its.task.store.log())) < 15
+        assert dict(its.reopened()) == {"a": bytes([99]) * 1_000}
+
+
+def test_keys_that_are_looked_for_and_not_there_do_not_fill_memory(tmp_path: Path) -> None:
+    with contextlib.closing(Kept(tmp_path, kept=10)) as its, mock.patch.object(keyed, "LOADED_AT_ONCE", 1):
+        its.commit(a=1)
+        for number in range(100):
+            assert its.state.get(number) is None
+            its.commit()
+            assert len(its.state._cache) + len(its.state._older) < 15
