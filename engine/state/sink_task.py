@@ -26,7 +26,7 @@ from squall.engine.api.component import Bolt
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.tuple import Tuple
 from squall.engine.clock import NS_PER_SEC
-from squall.engine.errors import ClusterError, ComponentError, FailedTuple, UsageError
+from squall.engine.errors import ComponentError, FailedTuple, UsageError
 from squall.engine.foreign.sizes import row_bytes
 from squall.engine.plural import plural
 from squall.engine.state.absorbed import AGAIN, FRESH
@@ -228,7 +228,7 @@ class GatheringTask(Bolt):
         if len(refused) > _SHOWN:
             shown[-1] += f"; {plural(len(refused) - _SHOWN, 'more tuple')} of this commit did not fit either"
         for why in shown:
-            self._collector.report_error(ClusterError(why))
+            self._collector.report_error(FailedTuple(why))
 
 
 class Pace:

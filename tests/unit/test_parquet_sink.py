@@ -172,7 +172,7 @@ def test_only_its_own_tuple_fails_for_a_value_that_does_not_fit(out: Path) -> No
         assert lab.source.failed == [1, 2, 3, 5, 6, 7]
         assert [row["n"] for row in rows(out)] == [1, 5]
         assert lab.texts[0].startswith(
-            f"ClusterError: ParquetSink {out}: field 'n' is 'x' of type str, which a column of int64 cannot hold"
+            f"FailedTuple: ParquetSink {out}: field 'n' is 'x' of type str, which a column of int64 cannot hold"
         )
         assert lab.texts[2].endswith("; 3 more tuples of this commit did not fit either")
 
@@ -414,7 +414,7 @@ def test_a_sink_of_ones_own_refuses_single_rows_and_repeats_a_commit_that_failed
     assert COMMITS[0] == COMMITS[1] == (1, [2])
     assert [row for _, rows in COMMITS[2:] for row in rows] == [6]
     if commit_secs:
-        assert "ClusterError: 3 is odd" in lab.texts
+        assert "FailedTuple: 3 is odd" in lab.texts
         assert any("which cannot be stored: " in text for text in lab.texts)
 
 
