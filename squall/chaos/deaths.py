@@ -2,8 +2,8 @@
 
 Guarantees: a worker's death is one that its supervisor recorded. A daemon's death is one that was seen from outside:
 its process was there at one look and not at a later one. A fault explains the death of a process that it names, that
-of a worker which could not be forked, that of a worker which was not forked
-yet when its supervisor was hit, and that of a forking parent whose supervisor it hit, because the supervisor ends it.
+of a worker which could not be forked, that of a worker which was not forked yet when its supervisor or the forking
+parent was hit, and that of a forking parent whose supervisor it hit, because the supervisor ends it.
 
 Relies on: the record of faults, which is written before a fault is carried out; Linux's list of a process's children.
 """
@@ -63,8 +63,8 @@ class DeathClaims:
             begins = event["event"] == BEGIN
             for victim in event.get("victims", ()) if begins else [event] if event["event"] == HIT else ():
                 hit[victim["name"], victim["pid"]] = event["kind"]
-                role, _, node = victim["name"].partition(" ")
-                if role == "supervisor":
+                role, _, node = victim["name"].rpartition(" ")
+                if role in ("supervisor", "forking parent"):
                     in_force.append((event["at_secs"], event["at_secs"], event["kind"], node))
             if begins and CATALOGUE[event["kind"]].acts_on is ActsOn.NODES:
                 in_force.append((event["at_secs"], event["ends_secs"], event["kind"], event["carrier"]))

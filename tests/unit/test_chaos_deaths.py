@@ -34,8 +34,9 @@ def test_refused_forks_explain_workers_of_their_node_that_never_were(run_dir: Ru
     assert claims.of("node-2:6700", 0, 6.0) == ""
 
 
-def test_a_killed_supervisor_explains_the_worker_that_it_had_only_asked_for(run_dir: RunDir) -> None:
-    note_begin(run_dir, FaultInForce(1, "kill", ["node-1"], 5.0, 5.0, victims=[Victim("supervisor node-1", 11, 1)]))
+@pytest.mark.parametrize("killed", ["supervisor node-1", "forking parent node-1"])
+def test_a_killed_daemon_explains_the_worker_that_was_only_asked_for(killed: str, run_dir: RunDir) -> None:
+    note_begin(run_dir, FaultInForce(1, "kill", ["node-1"], 5.0, 5.0, victims=[Victim(killed, 11, 1)]))
     claims = DeathClaims.read(run_dir)
     assert claims.of("node-1:6700", 0, 5.1) == "kill"
     assert claims.of("node-1:6700", 0, 4.9) == ""
