@@ -38,8 +38,8 @@ from squall.engine.state.task_store import (
 
 LOADED_AT_ONCE = 20_000
 """A store with fewer keys is read when it is opened, which takes 20 ms."""
-COMMITS_IN_LOG, KEYS_IN_LOG, BYTES_IN_LOG, _AT_ONCE = 256, 10_000, 1 << 20, 200
-"""Changed keys get to their places after so many commits, keys or bytes: a log that is read in some 30 ms after a
+COMMITS_IN_LOG, KEYS_IN_LOG, BYTES_IN_LOG, _AT_ONCE = 256, 10_000, 1 << 18, 200
+"""Changed keys get to their places after so many commits, keys or bytes: a log that is read in some 20 ms after a
 death. They go in the order of their places, since many share a page: half the time for each, a third of the writing."""
 BIG = 2**63
 _used = dict.get
