@@ -71,7 +71,7 @@ WALL_CLOCKS = frozenset(
 )
 # Deadlines come from a monotonic clock, or a clock that jumps would fail tuples. Times that only people read may not.
 WALL_CLOCK_ALLOWED = {
-    "engine/state/window_task.py": "windows by processing time, as people read it",
+    "engine/state/stateful_task.py": "windows by processing time, as people read it, and ages that outlive the machine",
     "squall/cli/clean.py": "how old files are",
     "scheduler/records/dead_letters.py": "when a message was given up, for people",
     "scheduler/records/daemon_deaths.py": "when a daemon died, for people",
