@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from examples import click_sessions, sales_day, top_by_category
+from examples import click_sessions, paid_orders, sales_day, top_by_category
 from tests.process.cli import ROOT, environment, plugin_arguments, squall
 
 PAGES = sorted((ROOT / "docs" / "examples").glob("*.md"))
@@ -156,10 +156,21 @@ def test_the_top_of_each_category_and_second_is_right(tmp_path: Path) -> None:
     assert len(rows) == len(expected)
 
 
+def test_each_order_has_what_was_paid_for_it_though_a_worker_is_killed(tmp_path: Path) -> None:
+    squall("run", "examples/paid_orders.py", "--workers", "2", "--fault", "kill random worker after 5000 acked", "--",
+           tmp_path)
+    paid = {order: (at // paid_orders.HOUR_SECS, amount) for order, at, amount in paid_orders.payments.function(0)}
+    expected = Counter(
+        (order, paid[order][1] if order in paid and paid[order][0] == at // paid_orders.HOUR_SECS else None)
+        for order, at, _ in paid_orders.orders.function(0)
+    )
+    assert Counter((row["order"], row["paid"]) for row in written(tmp_path)) == expected
+
+
 def test_every_example_is_tested_here() -> None:
     assert {path.stem for path in (ROOT / "examples").glob("*.py")} == {
         "hello_world", "word_count", "word_count_by_batch", "check_word_count", "names", "groupings", "test_survives",
-        "click_sessions", "top_by_category", *(page.stem for page in PAGES),
+        "click_sessions", "paid_orders", "top_by_category", *(page.stem for page in PAGES),
     }  # fmt: skip
 
 
