@@ -41,7 +41,7 @@ LOADED_AT_ONCE = 20_000
 COMMITS_IN_LOG, KEYS_IN_LOG, BYTES_IN_LOG, _AT_ONCE = 256, 10_000, 1 << 18, 200
 """Changed keys get to their places after so many commits, keys or bytes: a log that is read in some 20 ms after a
 death. They go in the order of their places, since many share a page: half the time for each, a third of the writing."""
-BIG = 2**63
+_BIG = 2**63
 _used = dict.get
 
 
@@ -186,7 +186,7 @@ class State(dict[Any, Any]):
         for key, value in super().items():
             kind, before = value.__class__, cache.get(key, MISSING)
             # Most values are counts: without a call for each.
-            packed = value if kind is int and -BIG < value < BIG else pack_value(key, value)
+            packed = value if kind is int and -_BIG < value < _BIG else pack_value(key, value)
             if before.__class__ is packed.__class__ and before == packed and not all_used:
                 continue
             if key.__class__ is not str:

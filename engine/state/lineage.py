@@ -151,10 +151,15 @@ class Lineage:
         )
 
 
+def has_identity(fields: tuple[str, ...]) -> bool:
+    """Return True if tuples with these fields have one."""
+    return fields[-1:] == (FIELD,)
+
+
 def plain_outputs(outputs: Mapping[str, Stream]) -> dict[str, Stream]:
     """Streams without the field of identities."""
     return {
-        name: Stream(*shape.fields[:-1], direct=shape.direct) if shape.fields[-1:] == (FIELD,) else shape
+        name: Stream(*shape.fields[:-1], direct=shape.direct) if has_identity(shape.fields) else shape
         for name, shape in outputs.items()
     }
 

@@ -21,6 +21,7 @@ from squall.engine.api.context import TopologyContext
 from squall.engine.api.tuple import Anchors, Source, Tuple
 from squall.engine.errors import FailedTuple
 from squall.engine.foreign.given_columns import parents_of
+from squall.engine.state.lineage import has_identity
 
 _ON_PURPOSE = "squall chaos: lost on purpose"
 _LOST_SECS = 0.2
@@ -122,7 +123,9 @@ class TappedBolt(Around):
     def _record(self, source: Source, rows: Iterable[tuple[Any, ...]], keys: Iterable[Keys]) -> None:
         if self._log is not None:
             label = quoted(label_of(self._component, source.component, source.stream))
-            self._log.write(*(_line(label, row, of) for row, of in zip(rows, keys, strict=True)))
+            # An identity says which task has read the message, too.
+            end = -1 if has_identity(source.fields) else None
+            self._log.write(*(_line(label, row[:end], of) for row, of in zip(rows, keys, strict=True)))
 
 
 def _line(label: str, values: tuple[Any, ...], keys: Keys) -> str:

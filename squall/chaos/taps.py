@@ -17,7 +17,7 @@ Not hidden: in a component's own task hooks, and in dead letters, values end wit
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,11 +27,12 @@ from squall.chaos.tapping import STEMS_FROM, Keys, Tapping, is_let_go, new_log, 
 from squall.engine.api.around import Around, HidingOut, hiding_last
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.failure import FAILED, Failure
-from squall.engine.api.stream import Stream
+from squall.engine.api.stream import DEFAULT_STREAM, Stream
 from squall.engine.api.topology import ANY_TASK, ComponentSpec, Topology
 from squall.engine.errors import UsageError
 from squall.engine.foreign.given_columns import values_of
 from squall.engine.foreign.text import repr_of
+from squall.engine.state.lineage import has_identity
 
 _NAME_CHARACTERS = 80
 _BURST_SECS = 0.1
@@ -58,7 +59,8 @@ def _tapped(spec: ComponentSpec, tapping: Tapping) -> ComponentSpec:
     outputs = {name: Stream(*shape.fields, STEMS_FROM, direct=shape.direct) for name, shape in spec.outputs.items()}
     component: Any
     if spec.is_spout:
-        component = TappedSpout(spec.component, spec.id, tapping)
+        carried = frozenset(name for name, shape in spec.outputs.items() if has_identity(shape.fields))
+        component = TappedSpout(spec.component, spec.id, tapping, carried)
     else:
         decided = [one for one in spec.subscriptions if spec.tasks > 1 and one.grouping not in ANY_TASK]
         placed = [label_of(spec.id, one.source, one.stream) for one in decided]
@@ -70,13 +72,15 @@ def _tapped(spec: ComponentSpec, tapping: Tapping) -> ComponentSpec:
 class TappedSpout(Around):
     """Writes the source log, and keeps a spout to its pace."""
 
-    def __init__(self, inner: Any, component: str, tapping: Tapping) -> None:
+    def __init__(self, inner: Any, component: str, tapping: Tapping, carried: Collection[str]) -> None:
+        """`carried`: streams whose tuples have an identity."""
         super().__init__(inner)
         self._component = component
         self._tapping = tapping
+        self.carried = carried
 
     def __reduce__(self) -> Any:
-        return TappedSpout, (self._inner, self._component, self._tapping)
+        return TappedSpout, (self._inner, self._component, self._tapping, self.carried)
 
     def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: Any) -> None:
         self._log = new_log(self._tapping, "source")
@@ -192,15 +196,19 @@ class _SpoutOut(HidingOut):
 
     def __init__(self, collector: Any, spout: TappedSpout) -> None:
         super().__init__(collector)
-        self._note = spout.note
+        self._note, self._carried = spout.note, spout.carried
+
+    def _plain(self, values: Any, named: dict[str, Any]) -> Any:
+        """Without the identity, which says which task has read the message, too."""
+        return values[:-1] if named.get("stream", DEFAULT_STREAM) in self._carried else values
 
     def _row(self, values: Any, task: int | None, named: dict[str, Any]) -> Any:
         row = row_of(values)
-        (keys,) = self._note([row], [named.get("message_id")])
+        (keys,) = self._note([self._plain(row, named)], [named.get("message_id")])
         return with_keys(row, keys)
 
     def _columns(self, columns: Any, task: int | None, named: dict[str, Any]) -> Any:
-        rows = list(zip(*map(values_of, columns), strict=True))
+        rows = list(zip(*map(values_of, self._plain(columns, named)), strict=True))
         message_ids = named.get("message_ids")
         ids = [None] * len(rows) if message_ids is None else list(values_of(message_ids))
         return *columns, self._note(rows, ids)

@@ -24,6 +24,7 @@ from squall import (
     Failure,
     ReplayingSpout,
     SpoutCollector,
+    StatefulBolt,
     Topology,
     TopologyBuilder,
     TopologyContext,
@@ -334,3 +335,42 @@ def test_a_bolt_that_emits_after_its_ack_is_told_from_one_that_does_not_anchor(
     assert seen.after_ack.total() == late
     assert sum(map(Counter.total, seen.of_no_message.values())) == len(LINES)
     assert all(name == 'odd"' for _, name in seen.after_ack)
+
+
+class OfOneTask(Lines):
+    """Two tasks, of which one reads the source, as tasks do that claim files."""
+
+    def __init__(self, reader: int) -> None:
+        super().__init__()
+        self.reader = reader
+
+    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
+        self.reads = context.task_index == self.reader
+        super().open(conf, context, collector)
+
+    def read(self) -> Iterator[tuple[Any, Any]]:
+        return super().read() if self.reads else iter(())
+
+
+class Totals(StatefulBolt):
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        self.state["words"] = self.state.get("words", 0) + tup["words"]
+
+
+def digests(directory: Path, reader: int) -> dict[str, Any]:
+    """What is recorded of each message: the digest of its values, and those of what a sink got of it."""
+    builder = TopologyBuilder()
+    builder.set_spout("lines", OfOneTask(reader), parallelism=2)
+    builder.set_bolt("split", Split()).shuffle_grouping("lines")
+    builder.set_bolt("totals", Totals()).global_grouping("split", stream="lengths")
+    found = run(directory, str(reader), builder.build())
+    return {
+        key: (message.digests, {label: message.digests_of(label, placed=False) for label in message.received})
+        for key, message in found.messages.items()
+    }
+
+
+def test_a_message_before_state_has_the_same_values_whichever_task_reads_it(tmp_path: Path) -> None:
+    first = digests(tmp_path, 0)
+    assert len(first) == len(LINES)
+    assert first == digests(tmp_path, 1)
