@@ -562,7 +562,7 @@ def _judge_records(key: str, message: Message, law: Law, verdict: SeedVerdict) -
 
 def _say_limits(run: CheckedRun, laws: Sequence[Law], verdict: SeedVerdict) -> None:
     weaker = {
-        COUNT: "its values differ between runs without faults: only their number is compared",
+        COUNT: "its values differ between runs without faults, or are a state's: only their number is compared",
         PRESENCE: "their number differs between runs without faults: only that each message arrives is checked",
         SET: "it is chance which messages arrive, or windows make them: only the values of all together are compared",
         NOTHING: "it is chance which messages arrive, or none does without faults: nothing is asked of it",

@@ -20,7 +20,9 @@ from typing import Any
 import msgspec
 
 from squall.chaos.checker import (
+    COUNT,
     NOTHING,
+    VALUES,
     CheckedRun,
     Law,
     SeedVerdict,
@@ -33,6 +35,7 @@ from squall.chaos.checker import (
 from squall.chaos.mix import Places, draw
 from squall.chaos.result import Result
 from squall.chaos.tapping import Tapping
+from squall.chaos.taps import from_state
 from squall.chaos.trial import Outcome, Subject, run
 from squall.engine.api.config import Config
 from squall.engine.errors import SquallError, UsageError
@@ -164,6 +167,10 @@ class Proof:
             )
         finite = outcome.exhausted and again.exhausted
         laws = learn([first, second], finite)
+        ordered = from_state(self._subject.topology)
+        for law in laws:
+            if law.asks == VALUES and law.label in ordered:
+                law.asks, law.placed = COUNT, False
         source = learn_source([first, second], finite)
         if source.unstable:
             raise UsageError(

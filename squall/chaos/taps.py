@@ -33,6 +33,7 @@ from squall.engine.errors import UsageError
 from squall.engine.foreign.given_columns import values_of
 from squall.engine.foreign.text import repr_of
 from squall.engine.state.lineage import has_identity
+from squall.engine.state.stateful_task import StatefulTask
 
 _NAME_CHARACTERS = 80
 _BURST_SECS = 0.1
@@ -53,6 +54,17 @@ def sinks_of(topology: Topology) -> tuple[str, ...]:
     """The bolts whose streams no bolt reads."""
     read = {subscription.source for spec in topology.components.values() for subscription in spec.subscriptions}
     return tuple(name for name, spec in topology.components.items() if not spec.is_spout and name not in read)
+
+
+def from_state(topology: Topology) -> set[str]:
+    """The ways into bolts whose values depend on an order of arrival, which a replay changes: from bolts with state,
+    and from those behind them."""
+    specs = topology.components.values()
+    found = {spec.id for spec in specs if type(spec.component) is StatefulTask}
+    while more := {spec.id for spec in specs if any(one.source in found for one in spec.subscriptions)} - found:
+        found |= more
+    return {label_of(spec.id, one.source, one.stream) for spec in specs for one in spec.subscriptions
+            if one.source in found}
 
 
 def _tapped(spec: ComponentSpec, tapping: Tapping) -> ComponentSpec:

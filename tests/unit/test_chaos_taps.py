@@ -33,7 +33,7 @@ from squall import (
 )
 from squall.chaos.checker import CheckedRun, Law, judge, learn, read_run
 from squall.chaos.tapping import STEMS_FROM, Tapping
-from squall.chaos.taps import sinks_of, tap
+from squall.chaos.taps import from_state, sinks_of, tap
 from squall.testing import SimulatedCluster, complete_topology
 
 # Rows
@@ -374,3 +374,20 @@ def test_a_message_before_state_has_the_same_values_whichever_task_reads_it(tmp_
     first = digests(tmp_path, 0)
     assert len(first) == len(LINES)
     assert first == digests(tmp_path, 1)
+
+
+class Passes(BasicBolt):
+    outputs = ("word",)
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        collector.emit(tup.values)
+
+
+def test_what_state_emits_and_what_comes_behind_it_depends_on_an_order() -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("lines", Lines())
+    builder.set_bolt("split", Split()).shuffle_grouping("lines")
+    builder.set_bolt("counts", type("Counts", (StatefulBolt,), {"outputs": ("word",)})()).global_grouping("split")
+    builder.set_bolt("passes", Passes()).global_grouping("counts")
+    builder.set_bolt("sink", Sink()).global_grouping("passes").global_grouping("split", stream="lengths")
+    assert from_state(builder.build()) == {"passes from counts/default", "sink from passes/default"}
