@@ -202,9 +202,10 @@ class Attempts:
         known = len(again) - len(dead)
         if not self.owed:
             return known
-        left = min(self.owed, len(keys) - len(dead) - sum(key in self.failed_here for key in again))
+        here = sum(key in self.failed_here for key in again)
+        left = min(self.owed, len(keys) - len(dead) - here)
         self.owe(-left)
-        return max(known, left)
+        return here + max(known - here, left)
 
     def owe(self, messages: int) -> None:
         """Add to the messages that earlier incarnations left unanswered."""

@@ -207,3 +207,13 @@ def test_a_dead_letter_that_the_source_reads_again_is_not_tried_again() -> None:
     messages.hold("m", (1, "x"))
     messages.let_go(lambda *message: sent.append(message) or 1)  # type: ignore[func-returns-value]
     assert (told, sent, messages.replays) == (["m"], [], 1)
+
+
+def test_a_failure_of_this_life_and_what_earlier_lives_left_are_both_emitted_again() -> None:
+    """In one batch: 3 that failed here, 10 that an earlier life left open, and 7 new ones."""
+    attempts = Attempts(Limits())
+    for number in range(3):
+        attempts.failed(number, REFUSED)
+    attempts.owe(10)
+    assert attempts.again(range(20)) == 13
+    assert attempts.owed == 0
