@@ -56,6 +56,13 @@ def sliding(
     return _declared(made, by, lag_secs)
 
 
+def _checked(windowing: Any) -> Windowing:
+    """UsageError unless it declares windows."""
+    if not isinstance(windowing, Windowing):
+        raise UsageError(f"window({repr_of(windowing)}); allowed: tumbling(...), sliding(...) or session(...)")
+    return windowing
+
+
 def session(*, gap_secs: float, by: str | None = None, lag_secs: float = 0) -> Windowing:
     """A window for each series of tuples of a key without a gap as long as this."""
     return _declared(WindowedBolt().with_session_window(gap_secs=gap_secs), by, lag_secs)
@@ -260,7 +267,7 @@ class KeyedStream(StreamOf):
     ) -> StreamOf:
         """Join the tuples of two streams with equal keys of one field in one window: a stream with the fields of both,
         the key and the time once. `left`: keep tuples of this stream without a partner."""
-        rest = [field for field in other._fields if field not in (*other.key, windowing.timestamp_field)]
+        rest = [field for field in other._fields if field not in (*other.key, _checked(windowing).timestamp_field)]
         if len(self.key) != 1 or len(other.key) != 1 or set(rest) & set(self._fields):
             raise UsageError(
                 f"join of streams by {repr_of(self.key)} and {repr_of(other.key)} with fields {repr_of(self._fields)} "
@@ -277,9 +284,7 @@ class WindowedStream:
     """A stream in windows."""
 
     def __init__(self, stream: StreamOf, windowing: Windowing) -> None:
-        if not isinstance(windowing, Windowing):
-            raise UsageError(f"window({repr_of(windowing)}); allowed: tumbling(...), sliding(...) or session(...)")
-        self._of, self._windowing = stream, windowing
+        self._of, self._windowing = stream, _checked(windowing)
 
     def count(self, *, parallelism: int = 1, name: str | None = None) -> StreamOf:
         """Count the tuples of each window: a stream of (key, count, start, end)."""

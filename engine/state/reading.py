@@ -175,8 +175,6 @@ def import_rows(root: Path, lines: Iterable[bytes]) -> int:
             place = component, task, tasks = str(row["component"]), int(row["task"]), int(row["tasks"])
             if "/" in component or not 0 <= task < tasks:
                 raise UsageError(f"there is no task {task} of {tasks} of {component!r:.80}")
-            if (path := root / f"{component}-{task}" / STORE_FILE).exists():
-                check_made_by(_tasks_of(path), tasks, component, path)
             key, value = _of_json(row["key"]), row["value"]
             check_key(key, f"line {number}")
             is_packed = isinstance(value, dict) and _PICKLE in value
@@ -186,6 +184,9 @@ def import_rows(root: Path, lines: Iterable[bytes]) -> int:
             raise UsageError(
                 f"line {number} is no row as squall state --export writes it: {message_of(error)}"
             ) from error
+    for component, task, tasks in found:
+        if (path := root / f"{component}-{task}" / STORE_FILE).exists():
+            check_made_by(_tasks_of(path), tasks, component, path)
     for (component, task, tasks), items in found.items():
         directory = root / f"{component}-{task}"
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)

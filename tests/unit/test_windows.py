@@ -144,6 +144,7 @@ def test_build_names_what_is_wrong(wrong: Callable[[], Any], why: str) -> None:
     (lambda: stream().branch(), "branch.. has no function"),
     (lambda: stream().window("1s"), "window.'1s'.; allowed: tumbling"),
     (lambda: stream().key_by("k").join(stream().key_by("k"), tumbling(secs=1)), "other fields of different names"),
+    (lambda: stream().key_by("k").join(stream().key_by("k"), 5), r"window\(5\); allowed: tumbling"),
 ])
 def test_wrong_use_is_told_where_it_is_written(wrong: Callable[[], Any], why: str) -> None:
     with pytest.raises(UsageError, match=why) as error:
