@@ -125,4 +125,4 @@ bench-storm: ## Measure Squall beside Apache Storm, which Maven fetches, in four
 
 clean: ## Remove what the targets made, except .venv
 	rm -rf build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse artifacts
-	find $(wildcard engine ipc scheduler pipeline squall examples benchmarks tests docs) -name __pycache__ -prune -exec rm -rf {} +
+	find $(wildcard engine ipc scheduler pipeline ui squall examples benchmarks tests docs) -name __pycache__ -prune -exec rm -rf {} +

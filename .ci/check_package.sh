@@ -16,7 +16,7 @@ crowd() { # DIRECTORY: a topology, and files that nobody but it must execute
     mkdir -p "$1"
     cp examples/names.py "$1"
     local name
-    for name in engine ipc scheduler pipeline queue sqlite3; do
+    for name in engine ipc scheduler pipeline ui queue sqlite3; do
         printf 'raise SystemExit("executed %s.py of the current directory")\n' "$name" >"$1/$name.py"
     done
 }

@@ -14,7 +14,7 @@ import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PRODUCT = ("engine", "ipc", "scheduler", "pipeline", "squall")
+PRODUCT = ("engine", "ipc", "scheduler", "pipeline", "ui", "squall")
 OTHERS = ("tests", "examples", "benchmarks")
 LIMITS = {"product": (37_163, 319), "tests": (37_537, 337)}
 """The most lines and files."""

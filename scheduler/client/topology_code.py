@@ -25,7 +25,7 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.common import blob, user_logging
 from squall.scheduler.common.code_store import CodeStore
-from squall.scheduler.common.messages import ComponentSummary, SubmitTopology, TopologyRecord, Wire
+from squall.scheduler.common.messages import ComponentSummary, InputSummary, SubmitTopology, TopologyRecord, Wire
 
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 """Time stamp of every file in an archive, the earliest of the format: the same modules make the same archive."""
@@ -56,13 +56,23 @@ def pack(
     """
     return TopologyCode(
         blob.dump(with_changes(topology, logging=user_logging.taken()), by_value),
-        [
-            ComponentSummary(*row)
-            for row in topology.layout(config.acker_count)
-        ],
+        summaries(topology, config),
         [entry or os.getcwd() for entry in sys.path],
         b"" if beside is None else _archive(beside.resolve(), by_value),
     )
+
+
+def summaries(topology: Topology, config: Config) -> list[ComponentSummary]:
+    """The facts about its components, ackers included."""
+    found = []
+    for row in topology.layout(config.acker_count):
+        spec = topology.components.get(row[0])
+        inputs, outputs = ((), {}) if spec is None else (spec.subscriptions, spec.outputs)
+        found.append(ComponentSummary(
+            *row, [InputSummary(one.source, one.stream, one.grouping, list(one.fields)) for one in inputs],
+            {name: list(stream.fields) for name, stream in outputs.items()},
+        ))
+    return found
 
 
 def submit(

@@ -25,14 +25,27 @@ class Wire(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of all control messages."""
 
 
+class InputSummary(Wire):
+    """A stream that a bolt reads."""
+
+    component: str
+    stream: str
+    grouping: str
+    """"shuffle", "fields", "all", "global", "local_or_shuffle", "direct", "custom" and so on."""
+    fields: list[str] = []
+
+
 class ComponentSummary(Wire):
-    """The facts about a component that Nimbus needs; it never loads user code."""
+    """The facts about a component for Nimbus and for people; neither Nimbus nor what shows it loads user code."""
 
     id: str
     kind: str
     """"spout", "bolt" or "acker"."""
     tasks: int
     executors: int
+    inputs: list[InputSummary] = []
+    outputs: dict[str, list[str]] = {}
+    """Fields of each stream that it emits."""
 
 
 class SlotRef(Wire):

@@ -9,9 +9,9 @@ import msgspec
 
 from squall.cli.shown.output import say, say_json
 from squall.cli.shown.screen import show
-from squall.cli.shown.status_text import who
 from squall.cli.standing import directory_option, json_option, nimbus_of
 from squall.engine.plural import plural
+from squall.scheduler.client.described import who
 from squall.scheduler.client.nimbus_client import START_SECS
 from squall.scheduler.faults.catalogue import CATALOGUE, Kind, Parameter
 from squall.scheduler.faults.fault import parse

@@ -11,7 +11,6 @@ import click
 
 from squall.cli.given.checks import Seconds, SomePath
 from squall.cli.shown.output import note
-from squall.engine.errors import ClusterError
 from squall.engine.plural import plural
 from squall.engine.report.account import Unfinished
 from squall.ipc.private import naming
@@ -19,7 +18,6 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient
 from squall.scheduler.client.standing import DIRECTORY_VARIABLE, cluster_path, connect_to, job_named
-from squall.scheduler.common.messages import TopologyRecord
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -75,15 +73,6 @@ def job_of(directory: str | None, name: str) -> Iterator[Job]:
             yield job
         finally:
             job.close()
-
-
-def status_of(client: NimbusClient, record: TopologyRecord, run_dir: RunDir) -> str:
-    """Return the status of a topology, for people."""
-    with contextlib.closing(Job(client, record, run_dir)) as job:
-        try:
-            return job.status()
-        except ClusterError:  # it was removed, or its board cannot be read: that is told by squall status
-            return record.status
 
 
 def left_pending(left: Unfinished, limit: float, waited_secs: float) -> str:

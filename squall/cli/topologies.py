@@ -18,13 +18,13 @@ from squall.cli.standing import (
     left_document,
     left_pending,
     nimbus_of,
-    status_of,
     tell_unknown,
     wait_option,
 )
 from squall.engine.errors import UsageError
 from squall.engine.plural import plural
 from squall.engine.report.document import with_schema
+from squall.scheduler.client.described import status_of
 from squall.scheduler.client.job import Gone
 from squall.scheduler.client.standing import limit_secs, uptime_secs
 from squall.scheduler.nimbus.submission import WORKERS_MAX

@@ -16,8 +16,8 @@ import psutil
 
 from squall.cli import main
 from squall.cli.standing import job_of
-from squall.cli.status import describe
 from squall.ipc.rundir import RunDir
+from squall.scheduler.client.described import describe
 from squall.scheduler.common.role import Role, RoleKind, processes_of, role_of
 from tests.process.cli import ROOT, squall
 from tests.process.waiting import wait_for

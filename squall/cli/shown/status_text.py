@@ -1,4 +1,4 @@
-"""Shows the result of `squall status` to people, and the faults in force to people and programs."""
+"""Shows the result of `squall status` to people."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from typing import Any
 from squall.cli.shown.report_text import components_grid, detail_blocks, emitted_text, latency_text
 from squall.cli.shown.screen import Block, Cell, Grid, alarm_cell, plain_number, state_cell
 from squall.engine.plural import plural
-from squall.ipc.rundir import RunDir
-from squall.scheduler.faults.in_force import FaultInForce, faults_now
 
 _LONG_OPENING_SECS = 1.0
 """Time after which a task that is being opened is shown."""
@@ -139,34 +137,6 @@ def _executors_of(document: dict[str, Any], worker: str) -> list[str]:
         f"{row['component']}[{'-'.join(dict.fromkeys(map(str, row['tasks'])))}]"
         for row in document["executors"]
         if row["worker"] == worker
-    ]
-
-
-def who(faults: Sequence[FaultInForce]) -> str:
-    """Name the targets of faults, for people."""
-    names = [name for fault in faults for name in _whom(fault)]
-    return ", ".join(dict.fromkeys(names)) or "nobody"
-
-
-def _whom(fault: FaultInForce) -> list[str]:
-    if fault.victims:
-        return [f"{victim.name} (pid {victim.pid})" for victim in fault.victims]
-    if fault.tasks:
-        return [plural(len(fault.tasks), "task") + f" of {' '.join(fault.targets)}"]
-    if fault.links:
-        return [f"{link.sender} -> {link.receiver}" for link in fault.links]
-    return list(fault.targets)
-
-
-def faults_in_force(run_dir: RunDir) -> list[dict[str, Any]]:
-    """Describe the faults now in force in all topologies and daemons, for programs and for `fault_lines`."""
-    now = time.monotonic()
-    return [
-        {
-            "id": fault.id, "kind": fault.kind, "targets": fault.targets, "hits": who([fault]),
-            "left_secs": round(fault.left_secs(now), 1), "params": fault.params, "probability": fault.probability,
-        }
-        for fault in faults_now(run_dir, now)
     ]
 
 

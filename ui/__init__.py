@@ -1,0 +1,1 @@
+"""The eyes: what a cluster does, for browsers, programs and terminals."""
