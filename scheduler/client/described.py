@@ -54,9 +54,9 @@ def describe_cluster(run_dir: RunDir, client: NimbusClient, cluster: ClusterStat
     }
 
 
-def describe(run_dir: RunDir, job: Job, before: RunReport) -> dict[str, Any]:
-    """Describe a topology completely; its rates are those since `before`."""
-    now = job.stats()
+def describe(run_dir: RunDir, job: Job, before: RunReport, now: RunReport | None = None) -> dict[str, Any]:
+    """Describe a topology completely as of `now`, by default this moment; its rates are those since `before`."""
+    now = job.stats() if now is None else now
     counts: dict[str, Any] = now.to_dict()
     state = job.topology_state()
     components = {component.id: component for component in state.topology.components}

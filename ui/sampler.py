@@ -1,0 +1,169 @@
+"""Looks at a cluster once a second and keeps the newest description of it and of each of its topologies.
+
+Guarantees
+    * However many pages, programs and scrapers ask, the cluster is looked at by one thread, once a second; on a machine
+      or a topology that makes a look slow, for at most a twentieth of the time.
+    * Nimbus may be away: what is known stays, with its age, and the next Nimbus is found by itself.
+    * `counts` only grow while a topology has its id, whoever dies.
+
+Relies on: `scheduler.client.described`. Thread: its own; the methods may be called from any.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from squall.engine.errors import ClusterError, SquallError, UsageError
+from squall.engine.report.run_report import RunReport
+from squall.ipc.rundir import RunDir
+from squall.scheduler.client.described import describe, describe_cluster
+from squall.scheduler.client.job import Gone, Job
+from squall.scheduler.client.nimbus_client import NimbusClient
+from squall.scheduler.client.standing import uptime_secs
+from squall.scheduler.common.messages import TopologyRecord
+
+INTERVAL_SECS = 1.0
+_SHARE = 20
+"""A look takes at most one in so many seconds."""
+_ASK_SECS = 2.0
+"""Longest wait for Nimbus: it answers in milliseconds, or is being restarted."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One topology as it was at a moment."""
+
+    at_unix_secs: float
+    secs: float
+    """Since the look before: the time over which its rates are measured."""
+    document: dict[str, Any]
+    """As of docs/schemas/status.json."""
+    before: dict[str, Any]
+    """The document of the look before; the same one at the first look."""
+    report: RunReport
+
+
+@dataclass
+class _Watched:
+    job: Job
+    latest: Sample
+    made_secs: float = field(default_factory=time.monotonic)
+
+
+class Sampler:
+    """The newest looks at one cluster."""
+
+    def __init__(self, run_dir: RunDir, on_sample: Callable[[str, Sample], None] = lambda topology_id, sample: None) -> None:
+        """`on_sample` is told each look at a topology, by the thread of the sampler."""
+        self.run_dir = run_dir
+        self._on_sample = on_sample
+        self._lock = threading.Lock()
+        self._watched: dict[str, _Watched] = {}
+        self._cluster: dict[str, Any] = {}
+        self._cluster_at_secs = -float("inf")
+        self._away = "not looked at yet"
+        self._stop = threading.Event()
+        self._client: NimbusClient | None = None
+        self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
+
+    def start(self) -> None:
+        """Make the first look, and go on."""
+        self._try_look()
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread and disconnect."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        for watched in self._watched.values():
+            watched.job.close()
+        if self._client is not None:
+            self._client.close()
+
+    # ---- what is known ----
+
+    def cluster(self) -> dict[str, Any]:
+        """The cluster as of `describe_cluster`, with `away`: why Nimbus does not answer, "" if it does; and `age_secs`.
+        ClusterError if it was never seen."""
+        with self._lock:
+            if not self._cluster:
+                raise ClusterError(f"the cluster in {self.run_dir.path} does not answer: {self._away}")
+            age_secs = time.monotonic() - self._cluster_at_secs
+            return {**self._cluster, "away": self._away, "age_secs": round(age_secs, 3)}
+
+    def names(self) -> list[str]:
+        """The topologies, in the order of their submission."""
+        with self._lock:
+            return list(self._watched)
+
+    def latest(self, name: str) -> Sample:
+        """The newest look at a topology. UsageError if there is none of this name."""
+        with self._lock:
+            watched = self._watched.get(name)
+            names = ", ".join(self._watched) or "none"
+        if watched is None:
+            raise UsageError(f"there is no topology {name!r:.80}; topologies: {names}")
+        return watched.latest
+
+    def client(self) -> NimbusClient:
+        """The connection to Nimbus, for requests. ClusterError if Nimbus is away."""
+        with self._lock:
+            if self._client is None:
+                self._client = NimbusClient(self.run_dir, timeout_secs=_ASK_SECS)
+            return self._client
+
+    # ---- looking ----
+
+    def _run(self) -> None:
+        took_secs = 0.0
+        while not self._stop.wait(max(INTERVAL_SECS - took_secs, took_secs * (_SHARE - 1))):
+            began = time.monotonic()
+            self._try_look()
+            took_secs = time.monotonic() - began
+
+    def _try_look(self) -> None:
+        try:
+            self._look_at_all()
+            self._away = ""
+        except (SquallError, OSError) as error:
+            # Nimbus is being restarted, or the cluster has ended: `cluster()` says so.
+            self._away = str(error)
+
+    def _look_at_all(self) -> None:
+        client = self.client()
+        state = client.get_cluster()
+        document = describe_cluster(self.run_dir, client, state)
+        with self._lock:
+            self._cluster, self._cluster_at_secs = document, time.monotonic()
+        records = {record.name: record for record in state.topologies}
+        for record in state.topologies:
+            with contextlib.suppress(Gone):  # removed since the answer: the next look does not have it
+                self._look_at(client, record)
+        with self._lock:
+            gone = [self._watched.pop(name) for name in set(self._watched) - set(records)]
+            self._watched = {name: self._watched[name] for name in records if name in self._watched}
+        for watched in gone:
+            watched.job.close()
+
+    def _look_at(self, client: NimbusClient, record: TopologyRecord) -> None:
+        watched = self._watched.get(record.name)
+        if watched is not None and watched.job.id != record.id:
+            watched.job.close()
+            watched = None
+        now = time.monotonic()
+        job = Job(client, record, self.run_dir, now - uptime_secs(record)) if watched is None else watched.job
+        report = job.stats()
+        before = report if watched is None else watched.latest.report
+        document = describe(self.run_dir, job, before, report)
+        made = time.monotonic()
+        was, secs = (document, 0.0) if watched is None else (watched.latest.document, made - watched.made_secs)
+        sample = Sample(time.time(), secs, document, was, report)
+        with self._lock:
+            self._watched[record.name] = _Watched(job, sample, made)
+        self._on_sample(record.id, sample)
