@@ -48,6 +48,10 @@ class Sample:
     report: RunReport
 
 
+OnSample = Callable[[str, Sample], None]
+"""Called with the id of a topology and a look at it."""
+
+
 @dataclass
 class _Watched:
     job: Job
@@ -58,7 +62,7 @@ class _Watched:
 class Sampler:
     """The newest looks at one cluster."""
 
-    def __init__(self, run_dir: RunDir, on_sample: Callable[[str, Sample], None] = lambda topology_id, sample: None) -> None:
+    def __init__(self, run_dir: RunDir, on_sample: OnSample = lambda topology_id, sample: None) -> None:
         """`on_sample` is told each look at a topology, by the thread of the sampler."""
         self.run_dir = run_dir
         self._on_sample = on_sample
