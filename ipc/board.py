@@ -10,7 +10,7 @@ Relies on: x86-64/arm64 writing aligned 8-byte words in one piece; the file bein
 
 Layout, in words::
 
-    header   [magic, version, n_slots, n_tasks, faults]              padded to HEADER_WORDS
+    header   [magic, version, n_slots, n_tasks, faults, watches]     padded to HEADER_WORDS
     slots    n_slots  x SLOT_WORDS     supervisor: identity, verdict; worker: heartbeat, progress, queues
     links    n_slots  x n_slots x 2    what slot i sent to slot j, and what j has processed of it
     rings    see ipc.ack_rings         what slots tell each other's ackers
@@ -34,11 +34,13 @@ from squall.ipc.ack_rings import rings_words
 from squall.ipc.private import gone_if_failed
 
 MAGIC = 0x5351_5541_4C4C_0001
-VERSION = 11
+VERSION = 12
 HEADER_WORDS = 8
 WORD_BYTES = 8
 HEADER_FAULTS = 4
 """Nimbus counts here how often it has written the file of the faults in force (`scheduler.faults`)."""
+HEADER_WATCHES = 5
+"""Whoever begins a watch (`scheduler.records.watches`) writes another number here, at which workers look for it."""
 _HEADER = struct.Struct("=4Q")
 
 STARTING, READY, DEAD, STOPPED = 1, 2, 3, 4
@@ -71,7 +73,9 @@ SLOT_OPENING, SLOT_OPENING_NS = 20, 21
 monotonic ns."""
 SLOT_ACCUSED = 22
 """The supervisor's: the last incarnation that ended by a cause that a tuple can have, such as a crash."""
-SLOT_WORDS = 23
+SLOT_MARKS, MARKS = 23, 4
+"""First of the words in which a worker names the roots of the last messages that it has chosen to follow."""
+SLOT_WORDS = 27
 _TAG_SHIFT = 48
 """Bits. Pid and start time carry the low 16 bits of their incarnation on top, so a reader knows whose they are."""
 _VALUE_MASK = (1 << _TAG_SHIFT) - 1
@@ -254,6 +258,11 @@ class Board:
     def column(self, word: int) -> memoryview[int]:
         """One word of every slot's row, by index, as a live view."""
         return self.words[HEADER_WORDS + word : self._links_at : SLOT_WORDS]
+
+    def marked(self) -> set[int]:
+        """Roots of messages that workers have chosen to follow."""
+        marks = (self.column(SLOT_MARKS + number) for number in range(MARKS))
+        return {root for column in marks for root in column if root}
 
     # ---- links ----
 

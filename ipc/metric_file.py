@@ -1,4 +1,5 @@
-"""Users' metrics in shared memory: one file per life of a worker, written by its tasks, read by anyone on the machine.
+"""Users' metrics, and how much was emitted on each stream, in shared memory: one file per life of a worker, written by
+its tasks, read by anyone on the machine.
 
 Guarantees: a task's counts survive a kill of its worker; a reader sees old or new values of a cell and never a torn
 one; the file takes room only for the metrics in it.
@@ -18,13 +19,17 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from squall.engine.api.user_metrics import MetricReading
+from squall.engine.api.user_metrics import Counter, MetricReading
 from squall.engine.errors import ComponentError
 from squall.ipc.line_file import append_line, read_lines
 from squall.ipc.private import make_levels
 
 CELLS_BYTES = 4 << 20
 """Bytes for one worker's metrics: a thousand histograms, or half a million counters."""
+
+
+STREAM = "stream"
+"""Kind of the counters of emitted tuples, one for each stream of a task. They are no metrics of users."""
 
 
 class MetricFile:
@@ -72,11 +77,26 @@ class MetricFile:
 
 def read_metrics(directory: Path) -> Iterator[MetricReading]:
     """Every metric of a topology's workers, dead ones included."""
+    return (reading for reading in _read(directory) if reading.kind != STREAM)
+
+
+def read_streams(directory: Path) -> dict[tuple[str, str], int]:
+    """(component, stream) -> tuples emitted on it so far."""
+    emitted: dict[tuple[str, str], int] = {}
+    for reading in _read(directory):
+        if reading.kind == STREAM:
+            key = reading.component, reading.name
+            emitted[key] = emitted.get(key, 0) + Counter(reading.memory).value
+    return emitted
+
+
+def _read(directory: Path) -> Iterator[MetricReading]:
     if not directory.is_dir():
         return
     for names in sorted(directory.glob("*.names")):
-        cells = names.with_suffix(".cells").read_bytes()
-        for line in read_lines(names):
-            row = json.loads(line)
-            memory = memoryview(cells)[row["at"] : row["at"] + row["size"]]
+        rows = [json.loads(line) for line in read_lines(names)]
+        with names.with_suffix(".cells").open("rb") as file:
+            cells = memoryview(file.read(max((row["at"] + row["size"] for row in rows), default=0)))
+        for row in rows:
+            memory = cells[row["at"] : row["at"] + row["size"]]
             yield MetricReading(row["component"], row["task"], row["kind"], row["name"], memory, row["born"])

@@ -24,6 +24,7 @@ Layout::
     RUN/state/<topology name>/                        dead letters (see scheduler.records.dead_letters)
     RUN/state/<topology name>/.attempts/              failures per message, one file per spout task
     RUN/state/<topology name>/.set-aside-<topology id>/   until it is stored (see scheduler.nimbus.nimbus_files)
+    RUN/watches/<topology id>/                        traces and taps (see scheduler.records.watches)
     RUN/failures/<topology id>/                       the last failures, one file per worker; last words
     RUN/logs/*.log                                    daemons
     RUN/logs/<topology id>/<node>-<port>.log          workers
@@ -387,6 +388,10 @@ class RunDir:
 
     def attempts(self, topology_name: str, component: str, task_index: int) -> Path:
         return self.topology_state(topology_name) / ".attempts" / _file_name(f"{component}-{task_index}")
+
+    def watches(self, topology_id: str) -> Path:
+        """What is watched of a topology, and what was seen."""
+        return self.durable / "watches" / _file_name(topology_id)
 
     def failures(self, topology_id: str) -> Path:
         return self.durable / "failures" / _file_name(topology_id)

@@ -210,6 +210,8 @@ class AsyncExecutor(BlockingExecutor):
             else:
                 self._refuse(task, tup, error)
         self._count(lot, tup, self.now_ns() - begin_ns)
+        if self.watch is not None:
+            self.watch.ended(task, tup, begin_ns)
 
     def _refuse(self, task: BoltTask, tup: Tuple, error: BaseException) -> None:
         try:

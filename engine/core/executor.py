@@ -15,10 +15,10 @@ No I/O: time comes from a clock, tuples come in batches, results go to an outbox
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, MutableSequence
+from collections.abc import Callable, Collection, Container, MutableSequence
 from itertools import islice
 from sys import getrefcount
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from squall.engine.api.columns import ColumnBatch, Columns
 from squall.engine.api.component import BasicBolt, BatchBolt, Bolt
@@ -42,6 +42,29 @@ AnyBolt = Bolt | BasicBolt | BatchBolt
 Done = Callable[[], None] | None
 AtHand = MutableSequence[int] | memoryview
 """One word: the task whose code a loop is in, 0 = none. Read by the supervisor when it finds the loop hung."""
+
+
+Process = Callable[["BoltTask", Batch], None]
+"""Executes a batch."""
+
+
+class Watch(Protocol):
+    """Told of the batches of a worker (see `engine.core.watch`)."""
+
+    def left(self, batch: Batch) -> None:
+        """A batch left its task."""
+
+    def arrived(self, batch: Batch) -> None:
+        """A batch is about to be put in its task's queue."""
+
+    def execute(self, process: Process, task: BoltTask, batch: Batch) -> None:
+        """Execute a batch by `process`, or by it in pieces. Thread: the executor's."""
+
+    def ended(self, task: BoltTask, tup: Tuple, began_ns: int) -> None:
+        """A coroutine that executed a tuple has ended. Thread: the executor's."""
+
+    def acked(self, task: int, roots: Container[int]) -> None:
+        """Messages of a spout task here are processed; told before the spout is."""
 
 
 SLICE_NS = 5_000_000
@@ -172,6 +195,8 @@ class BoltExecutor:
         if slice_ns is None:
             for task in tasks:
                 task.slice_rows = _FIRST_SLICE_ROWS
+        self.watch: Watch | None = None
+        """Sees what it executes (`engine.core.watch`)."""
         self.held = 0
         """How many of the tasks it can send to are full. While there are any, it is not run."""
         user = tasks[0].user
@@ -262,22 +287,26 @@ class BoltExecutor:
             count = task.slice_rows
             batch = batch.split(count, self.outbox.edges.next)
         before_bytes = 0 if self._slice_ns else self.outbox.bytes
-        begin = now_ns()
+        size_bytes, untracked = batch.bytes, batch.untracked_rows()
+        watch, begin = self.watch, now_ns()
         self._at_hand[0] = number
         try:
-            self._process(task, batch)
+            if watch is None:
+                self._process(task, batch)
+            else:
+                watch.execute(self._process, task, batch)
         finally:
             self._at_hand[0] = 0
             stats = task.stats
             spent_ns = now_ns() - begin
             task.processed += count
-            task.processed_bytes += batch.bytes
+            task.processed_bytes += size_bytes
             stats.execute_ns += spent_ns
             if batch.stream == TICK_STREAM:
                 task.ticks_done += count
             else:
                 stats.executed += count
-                stats.untracked_executed += batch.untracked_rows()
+                stats.untracked_executed += untracked
                 task.row_ns = spent_ns // count
                 if task.cost is not None:
                     task.slice_rows = task.cost.called(count, spent_ns, task.slice_rows)

@@ -33,7 +33,7 @@ from squall.engine.core.backpressure import FRAMES_PER_WINDOW, Backpressure
 from squall.engine.core.balance import Balance
 from squall.engine.core.batch_spout import BatchSpoutTask
 from squall.engine.core.blocking import BlockingExecutor, Handover
-from squall.engine.core.executor import BoltExecutor, BoltTask, TaskCrashed
+from squall.engine.core.executor import BoltExecutor, BoltTask, TaskCrashed, Watch
 from squall.engine.core.spout_executor import FIRST_TURN_EMITS, MAX_TURN_EMITS, SpoutExecutor, SpoutTask
 from squall.engine.core.surroundings import Surroundings
 from squall.engine.core.transport import PeerChange
@@ -113,6 +113,7 @@ class WorkerCore:
         """Per receiving task, from 1: tuples without a tree that were sent to it from here; those of them that were
         dropped, because its worker had died before they left. Written as it happens, before they leave."""
         self.said_quiet = around.said_quiet
+        self.watch: Watch | None = None
         self.refresh_bits()
 
     # ---- set-up (see engine.core.assemble) ----
@@ -170,9 +171,9 @@ class WorkerCore:
         worked = False
         if self._ticking:
             self._tick()
-        if self._handovers:
+        while self._handovers:
             worked = True
-            self._absorb_handovers()
+            self.absorb(self._handovers.popleft())
         if self._resets:
             worked = True
             self._absorb_resets()
@@ -247,6 +248,8 @@ class WorkerCore:
         self._put(self.bolt_tasks[batch.target], batch, None)
 
     def _count(self, batch: Batch) -> None:
+        if self.watch is not None:
+            self.watch.left(batch)
         rows = len(batch.rows)
         self.stats[batch.source].transferred += rows
         self.emitters[batch.source].count_batch(batch.stream, rows)
@@ -269,6 +272,8 @@ class WorkerCore:
                 self._put(task, Batch.untracked(-1, TICK_STREAM, task.task, (task.tick_ns / 1e9,)), None)
 
     def _put(self, task: BoltTask, batch: Batch, done: Callable[[], None] | None) -> None:
+        if self.watch is not None:
+            self.watch.arrived(batch)
         *before, batch = batch.pieces(self.outbox.edges.next)
         for piece in before:
             self._put(task, piece, None)
@@ -282,11 +287,6 @@ class WorkerCore:
         while resets:
             self.outbox.reset_roots((resets.popleft(),))
         self.tracking.settle()
-
-    def _absorb_handovers(self) -> None:
-        handovers = self._handovers
-        while handovers:
-            self.absorb(handovers.popleft())
 
     def absorb(self, handover: Handover) -> None:
         """Distribute the output of a thread. Raises TaskCrashed if the thread has crashed."""

@@ -106,6 +106,11 @@ class OpenMessages:
         """Return True if a tree is open."""
         return root in self.trees or root in self.table.blocks
 
+    def message_of(self, root: int) -> tuple[Any, Any] | None:
+        """(message id, values) of a tree; None if it is not open."""
+        tree = self.table.tree(root)
+        return None if tree is None else (tree[0], tree[3])
+
     # ---- emits ----
 
     def add(self, root: int, message_id: Any, values: Any, xor: int, mask: int) -> None:

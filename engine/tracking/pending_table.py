@@ -152,6 +152,12 @@ class OpenBlocks:
         opened = self._by_base[self._bases[at]]
         return opened if opened.block.member_of(root) < opened.block.members else None
 
+    def tree(self, root: int) -> Tree | None:
+        """What is open under this root, if anything."""
+        return None if root not in self or (opened := self._find(root)) is None else opened.tree(
+            opened.block.member_of(root)
+        )
+
     def __contains__(self, root: int) -> bool:
         opened = self._find(root)
         return opened is not None and opened.is_open(opened.block.member_of(root))
@@ -197,6 +203,11 @@ class PendingTable:
         """Trees that were emitted in blocks. The same object for life."""
         self.due_ns = 0
         """No tree expires before this; trees that are added later expire later."""
+
+    def tree(self, root: int) -> Tree | None:
+        """What is open under this root, if anything."""
+        tree = self.trees.get(root)
+        return self.blocks.tree(root) if tree is None and self.blocks.count else tree
 
     def pop(self, root: int) -> Tree | None:
         """Take out a tree; None if there is no such tree."""

@@ -9,12 +9,12 @@ Thread: the worker's loop.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from squall.engine.api.failure import FRAME_DAMAGED, FRAME_LOST, TIMEOUT, Failure
 from squall.engine.api.plan import Plan
-from squall.engine.flow.ids import ACKER_MASK
+from squall.engine.flow.ids import ACKER_BITS, ACKER_MASK
 from squall.engine.flow.outbox import Outbox
 from squall.engine.flow.parcel import Acks, Parcel
 from squall.engine.tracking.acker import Acker, Answer
@@ -38,6 +38,12 @@ class Answered(Protocol):
     def acker_died(self, is_its: Callable[[int], bool], failure: Failure) -> None: ...
 
 
+class SeesAcks(Protocol):
+    """What watches a worker, as the receiver of acks."""
+
+    def acked(self, task: int, roots: Container[int]) -> None: ...
+
+
 class Tracking:
     """The ackers of one worker and the ways to all others."""
 
@@ -56,6 +62,8 @@ class Tracking:
         self._to_tell: list[tuple[int, Acks]] = []
         self.of_batches: list[Answered] = []
         """The spout tasks here that are told of answers by the batch."""
+        self.watch: SeesAcks | None = None
+        """Sees which messages are processed (`engine.core.watch`)."""
         self._all_ackers_here = len(self.ackers) == len(self._acker_worker)
 
     def settle(self) -> bool:
@@ -97,6 +105,8 @@ class Tracking:
     def _deliver_block(self, spout_task: int, base: int, members: Sequence[int], failure: Failure | None) -> None:
         """Answer messages of a block. Raises TaskCrashed."""
         spout = self.spout_tasks[spout_task][1]
+        if self.watch is not None and failure is None:
+            self.watch.acked(spout_task, [base + (member << ACKER_BITS) for member in members])
         try:
             if failure is None:
                 spout.pending.acked_block(base, members)
@@ -204,6 +214,8 @@ class Tracking:
                 if here is None:
                     self._parcel_for(self.plan.task_worker[spout_task]).answers.append((spout_task, root, failure))
                 elif failure is None:
+                    if self.watch is not None:
+                        self.watch.acked(spout_task, (root,))
                     here[1].pending.acked(root)
                 else:
                     here[1].pending.failed(root, failure)

@@ -15,11 +15,13 @@ from typing import Any
 
 import msgspec
 
+from squall.engine.api.stream import SYSTEM_PREFIX
 from squall.engine.errors import ClusterError
 from squall.engine.plural import plural
 from squall.engine.report.repeats import equal_deaths
 from squall.engine.report.run_report import RunReport
 from squall.ipc.board import SLOT_HELD_BYTES, STATE_NAMES
+from squall.ipc.metric_file import read_streams
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.nimbus_client import NimbusClient
@@ -60,7 +62,7 @@ def describe(run_dir: RunDir, job: Job, before: RunReport, now: RunReport | None
     counts: dict[str, Any] = now.to_dict()
     state = job.topology_state()
     components = {component.id: component for component in state.topology.components}
-    executors = _executors(state)
+    executors, streams = _executors(state), read_streams(run_dir.metrics(job.id))
     return {
         "name": job.name, "id": job.id, "status": job.status(), "replaced_by": _successor(state.topology),
         "uptime_secs": round(uptime_secs(state.topology), 1),
@@ -76,7 +78,8 @@ def describe(run_dir: RunDir, job: Job, before: RunReport, now: RunReport | None
                 "tasks_fixed": components[name].tasks,
                 "inputs": msgspec.to_builtins(components[name].inputs),
                 "outputs": {
-                    stream: {"fields": fields, "emitted": 0} for stream, fields in components[name].outputs.items()
+                    stream: {"fields": _own(fields), "emitted": streams.get((name, stream), 0)}
+                    for stream, fields in components[name].outputs.items()
                 },
             }
             for name, component in counts["components"].items()
@@ -92,6 +95,11 @@ def describe(run_dir: RunDir, job: Job, before: RunReport, now: RunReport | None
         ][-ERRORS_SHOWN:],
         "faults": faults_in_force(run_dir),
     }
+
+
+def _own(fields: list[str]) -> list[str]:
+    """Of the fields, those that the user declared."""
+    return [field for field in fields if not field.startswith(SYSTEM_PREFIX)]
 
 
 def _successor(record: TopologyRecord) -> dict[str, Any] | None:

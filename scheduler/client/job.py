@@ -70,7 +70,8 @@ class Job:
         """Its id, which no other topology ever has: name, number and a random part."""
         self.record = record
         """The topology as Nimbus stored it when this object was made."""
-        self._run_dir = run_dir
+        self.run_dir = run_dir
+        """The directory of its cluster."""
         self._view: TopologyView | None = None
         self.started = time.monotonic() if started_secs is None else started_secs
         """When its time began, from which its reports count, in seconds of the monotonic clock."""
@@ -116,7 +117,7 @@ class Job:
     def state(self, component: str) -> dict[Any, Any]:
         """Return what the state of a component holds: of a bolt with state, all tasks together, as committed last.
         UsageError if it has none."""
-        return read_component(self._run_dir.topology_state(self.name), component)
+        return read_component(self.run_dir.topology_state(self.name), component)
 
     def known_deaths(self) -> list[RestartRecord]:
         """The newest deaths at the last look at Nimbus, which waits and reports have; oldest first."""
@@ -146,7 +147,7 @@ class Job:
 
     def why_stopped(self) -> str:
         """The fault of its set-up at which it has stopped; "" if there is none."""
-        return read_stopped(self._run_dir, self.id)
+        return read_stopped(self.run_dir, self.id)
 
     def _refresh(self, assignment: Assignment | None) -> None:
         """Open the board of the present assignment: the topology may have moved."""
@@ -154,7 +155,7 @@ class Job:
             self._view.board.close()
             self._view = None
         if self._view is None and assignment is not None:
-            board = Board.attach(str(self._run_dir.board(self.id, assignment.version)))
+            board = Board.attach(str(self.run_dir.board(self.id, assignment.version)))
             self._view = TopologyView(board, assignment, self.record)
 
     def view(self) -> TopologyView | None:
@@ -191,19 +192,19 @@ class Job:
 
     def _metrics(self) -> list[MetricReading]:
         """The components' metrics; their files go with the topology."""
-        metrics = list(read_metrics(self._run_dir.metrics(self.id)))
+        metrics = list(read_metrics(self.run_dir.metrics(self.id)))
         self._last_metrics = metrics or self._last_metrics
         return self._last_metrics
 
     def _failures(self) -> dict[str, ComponentFailures]:
         """The failures since this job began; their files go with the topology."""
-        failures = read_failures(self._run_dir, self.id, self.started)
+        failures = read_failures(self.run_dir, self.id, self.started)
         self._last_failures = failures or self._last_failures
         return self._last_failures
 
     def _close_errors(self) -> list[str]:
         """The errors that its tasks raised at their end; complete once the topology is removed."""
-        paths = sorted(self._run_dir.worker_logs(self.id).glob("*.close-errors"))
+        paths = sorted(self.run_dir.worker_logs(self.id).glob("*.close-errors"))
         return [str(json.loads(line)) for path in paths for line in read_lines(path)]
 
     def _links(self) -> dict[str, int]:
@@ -250,7 +251,7 @@ class Job:
         """
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         drained = self.await_drained(timeout, on_wait)
-        while drained and nimbus_is_stopped(self._run_dir) and time.monotonic() < deadline:
+        while drained and nimbus_is_stopped(self.run_dir) and time.monotonic() < deadline:
             if on_wait is not None and on_wait():
                 break
             time.sleep(_NIMBUS_PAUSE_SECS)
@@ -293,7 +294,7 @@ class Job:
         if now - self._nimbus_asked < _NIMBUS_POLL_SECS:
             return False
         self._nimbus_asked = now
-        if nimbus_is_stopped(self._run_dir):
+        if nimbus_is_stopped(self.run_dir):
             # It will be asked when the fault is over; a question now would only hold up the caller.
             return False
         try:

@@ -86,7 +86,8 @@ class NimbusFiles:
 
     def remove_accounts(self, topology_id: str) -> None:
         """Remove its variables, and its workers' files for the report: metrics, failures. Its dead letters stay."""
-        for path in (self._run_dir.metrics(topology_id), self._run_dir.failures(topology_id)):
+        of = self._run_dir
+        for path in (of.metrics(topology_id), of.failures(topology_id), of.watches(topology_id)):
             shutil.rmtree(path, ignore_errors=True)
         environment.forget_environment(self._run_dir, topology_id)
 

@@ -45,7 +45,8 @@ class TopologyView:
             for executor in executors
             for task in range(executor.first_task, executor.last_task + 1)
         )
-        self._component_of = {task: component for task, component, _ in self._tasks}
+        self.component_of: Mapping[int, str] = {task: component for task, component, _ in self._tasks}
+        """The component of each task."""
         self._spout_tasks = [task for task, component, _ in self._tasks if self._kinds[component] == "spout"]
 
     def readings(self) -> list[TaskReading]:
@@ -101,9 +102,9 @@ class TopologyView:
         if there is none."""
         cell = self.board.slot(slot)
         task, since_ns = self.board.opening(slot, cell.incarnation)
-        if cell.state not in (STARTING, READY) or task not in self._component_of:
+        if cell.state not in (STARTING, READY) or task not in self.component_of:
             return None
-        component = self._component_of[task]
+        component = self.component_of[task]
         before = "open" if self._kinds[component] == "spout" else "prepare"
         return component, task, "setup" if cell.state == READY else before, max(0, now_ns - since_ns) / 1e9
 

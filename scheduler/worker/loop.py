@@ -51,7 +51,9 @@ from squall.scheduler.common.messages import Assignment, SetStatus, WorkerBoot, 
 from squall.scheduler.records.failure_file import times_in_a_row, write_last_words, write_stopped
 from squall.scheduler.worker.lease import Lease
 from squall.scheduler.worker.own_faults import WorkerFaults
+from squall.scheduler.worker.own_watches import WorkerWatches
 from squall.scheduler.worker.spout_files import WorkerFiles
+from squall.scheduler.worker.stream_counts import StreamCounts
 from squall.scheduler.worker.task_watch import ExecutorWatch, Opening
 from squall.scheduler.worker.worker_board import BoardTrialPermit, WorkerBoard, explanation_of, socket_path
 
@@ -171,6 +173,8 @@ class Worker:
             self._core, self._plane, self._shared, self._config, time.monotonic_ns, StepAside(),
         )
         self._broken.begin(self._plane, self._core)
+        self._watches = WorkerWatches(self._run_dir, boot, self._board, self._core)
+        self._streams = StreamCounts(self._core, self._metric_file.allocate)
         self._turn.follow_peers()
         self._shared.publish_memory(process.rss_bytes(os.getpid()))
         self._files.take_requests(self._core)
@@ -214,6 +218,7 @@ class Worker:
             self._wait()
             # After the wait, which may have been long: faults that began meanwhile hit the tuple that ended it.
             self._broken.look()
+            self._watches.look()
 
     def _sample(self, worked: bool, now_ns: int) -> None:
         """Read users' gauges once a second, and before the worker publishes that it is idle: reports show the last."""
@@ -225,6 +230,7 @@ class Worker:
         if due or not (worked or self._rests):
             self._files.flush()
             self._metrics.sample(self._gauge_raised)
+            self._streams.publish()
             self._rests = not worked
         if due:
             self._samples_at_ns = now_ns + _SAMPLES_NS
@@ -234,7 +240,7 @@ class Worker:
     def _wait(self) -> None:
         """Take in control events; when the turn did nothing, sleep until something happens or may happen."""
         timeout_ms = self._turn.lie_down()
-        if self._broken.is_active:
+        if self._broken.is_active or self._watches.is_active:
             timeout_ms = min(timeout_ms, IDLE_WAIT_MAX_MS)
         events: list[tuple[Any, int]] = self._poller.poll(timeout_ms)
         self._turn.get_up()

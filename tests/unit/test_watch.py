@@ -1,0 +1,210 @@
+"""Traces and taps on a running worker: what they see, and that they change nothing."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from squall.engine.api.collectors import BasicCollector, BoltCollector
+from squall.engine.api.component import BasicBolt, BatchBolt, Bolt
+from squall.engine.api.config import Config
+from squall.engine.api.replaying import ReplayingSpout
+from squall.engine.api.topology import Topology
+from squall.engine.api.tuple import Tuple
+from squall.engine.build.builder import TopologyBuilder
+from squall.engine.core.local import LocalRunner
+from squall.engine.core.watch import Tap, Trace, Watch, hits_of, watch
+from squall.engine.errors import FailedTuple
+from squall.engine.flow.batch import Batch
+from squall.engine.flow.blocks import Block, BlockBatch, ByMember
+from squall.engine.flow.ids import ACKER_BITS
+from squall.engine.flow.row_counts import RowCounts
+from squall.ui.tracing.way import Way, described, perfetto, ways_of
+
+COUNTED: Counter[Any] = Counter()
+
+
+class Lines(ReplayingSpout):
+    outputs = ("text",)
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def read(self) -> Any:
+        return ((number, (f"{number} a b a",)) for number in range(self.count))
+
+
+class Split(BasicBolt):
+    outputs: ClassVar[Any] = {"default": ("word",), "lengths": ("length",)}
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        for word in tup["text"].split():
+            collector.emit((word,))
+        collector.emit((len(tup["text"]),), stream="lengths")
+
+
+class Count(BasicBolt):
+    outputs = ("word",)
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        COUNTED[tup[0]] += 1
+        collector.emit(tup.values)
+
+
+class CountByHand(Bolt):
+    outputs = ("word",)
+
+    def prepare(self, conf: Any, context: Any, collector: BoltCollector) -> None:
+        self.collector = collector
+
+    def execute(self, tup: Tuple) -> None:
+        COUNTED[tup[0]] += 1
+        self.collector.emit(tup.values, anchors=[tup])
+        self.collector.ack(tup)
+
+
+class CountByBatch(BatchBolt):
+    outputs = ("word",)
+
+    def execute_batch(self, batch: Any, collector: Any) -> None:
+        COUNTED.update(batch.columns[0])
+        collector.emit_batch(batch.columns)
+
+
+class FailsOnce(Count):
+    def __init__(self) -> None:
+        self.seen: set[str] = set()
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        if tup[0] == "7" and "7" not in self.seen:
+            self.seen.add("7")
+            raise FailedTuple("7 is not liked at first")
+        super().execute(tup, collector)
+
+
+def topology_of(count: BasicBolt | Bolt | BatchBolt, lines: int) -> Topology:
+    builder = TopologyBuilder()
+    builder.set_spout("lines", Lines(lines))
+    builder.set_bolt("split", Split(), 2).shuffle_grouping("lines")
+    builder.set_bolt("count", count, 2).fields_grouping("split", "word")
+    builder.set_bolt("last", Count(), 2).all_grouping("count")
+    builder.set_bolt("lengths", Count(), 1).shuffle_grouping("split", stream="lengths")
+    return builder.build()
+
+
+class Marks:
+    def __init__(self) -> None:
+        self.roots: set[int] = set()
+
+    def mark(self, root: int) -> None:
+        self.roots.add(root)
+
+
+def run(topology: Topology, *made: Any) -> tuple[Counter[Any], list[Any]]:
+    """Run it watched by what `made` makes of core, recorder and clock; what was counted, and the events."""
+    COUNTED.clear()
+    events: list[Any] = []
+    with LocalRunner(topology, Config(seed=1)) as runner:
+        watches: list[Watch] = [make(runner.core, events.append, runner.clock.now_ns) for make in made]
+        watch(runner.core, watches)
+        report = runner.run(timeout_secs=60)
+        assert (report.drained, report.pending) == (True, 0)
+    return Counter(COUNTED), events
+
+
+def traced(**what: Any) -> Any:
+    return lambda core, seen, now_ns: Trace(core, seen, now_ns, Marks(), **what)
+
+
+@pytest.mark.parametrize("count", [Count(), CountByHand(), CountByBatch()])
+@pytest.mark.parametrize("every", [1, 7])
+def test_a_followed_message_is_seen_whole_and_nothing_changes(count: Any, every: int) -> None:
+    plain, _ = run(topology_of(count, 100))
+    counted, events = run(topology_of(count, 100), traced(every=every))
+    assert counted == plain
+    ways = ways_of(random.Random(1).sample(events, len(events)))
+    assert len(ways) in ((100,) if every == 1 else (100 // 7, 100 // 7 + 1))
+    for way in ways:
+        (attempt,) = way.attempts
+        assert attempt.outcome == "acked"
+        assert all(hop.arrived_ns is not None and hop.begun_ns is not None and not hop.failed for hop in attempt.hops)
+        # Four words go on from `count` to both tasks of `last`; the length to `lengths`.
+        assert sum(hop.tuples for hop in attempt.hops) == 1 + 4 + 8 + 1
+        assert [hop.parent is None for hop in attempt.hops].count(True) == 1
+        for hop in attempt.hops:
+            parent = None if hop.parent is None else attempt.hops[hop.parent]
+            assert parent is None or parent.target == hop.source
+
+
+def test_only_the_message_that_was_asked_for_is_followed_and_its_retry_too() -> None:
+    _, events = run(topology_of(FailsOnce(), 20), traced(message_id="7"))
+    [way] = ways_of(events)
+    first, second = way.attempts
+    assert (way.message_id, first.outcome, second.outcome) == ("7", "failed", "acked")
+    assert first.failure is not None
+    assert (first.failure["component"], first.failure["reason"]) == ("count", "failed")
+    assert [any(hop.failed for hop in attempt.hops) for attempt in way.attempts] == [True, False]
+
+
+def test_the_retry_of_a_message_of_a_sample_is_followed() -> None:
+    _, events = run(topology_of(FailsOnce(), 20), traced(every=1))
+    assert [len(way.attempts) for way in ways_of(events) if way.message_id == "7"] == [2]
+
+
+def test_a_tap_shows_what_is_emitted_once_and_what_a_sink_executes() -> None:
+    def tapped(component: str) -> Any:
+        return lambda core, seen, now_ns: Tap(core, seen, now_ns, component, 1_000_000_000)
+
+    _, events = run(topology_of(Count(), 5), tapped("split"), tapped("last"))
+    assert {(event[3], event[5]) for event in events} == {
+        ("default", "emitted"), ("lengths", "emitted"), ("default", "executed"),
+    }
+    assert all(event[4].startswith("(") for event in events)
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=16, max_size=60), st.integers(1, 9), st.integers(0, 1 << 40),
+    st.integers(0, 5),
+)
+def test_the_hits_of_a_block_are_those_of_its_runs_looked_at_one_by_one(
+    counts: list[int], every: int, start: int, first: int
+) -> None:
+    if not any(counts):
+        counts[0] = 1
+    batch = BlockBatch(1, "default", 2)
+    batch.rows = [(number,) for number in range(sum(counts))]
+    edges = b"".join((number + 1).to_bytes(8, "little") if count else bytes(8) for number, count in enumerate(counts))
+    block = Block((start + 1) << ACKER_BITS, len(counts) + first)
+    batch.has_runs(block, ByMember(first, RowCounts(counts), edges))
+    plain = Batch(1, "default", 2)
+    plain.rows, plain.starts, plain.roots, plain.edges = batch.rows, batch.starts, batch.roots, batch.edges
+    by_columns = BlockBatch(1, "default", 2)
+    by_columns.rows = batch.rows
+    by_columns.has_runs(block, ByMember(first, RowCounts(counts), edges))
+    assert hits_of(by_columns, every, ()) == hits_of(plain, every, ())
+    assert hits_of(by_columns, 0, {plain.roots[-1]}) == hits_of(plain, 1, ())[-1:]
+
+
+def test_a_way_is_told_as_a_document_and_as_a_perfetto_trace() -> None:
+    _, events = run(topology_of(Count(), 1), traced(every=1))
+    [way] = ways_of(events)
+    document = described(way, lambda task: (f"c{task}", task))
+    assert document["attempts"][0]["outcome"] == "acked"
+    assert {hop["from"] for hop in document["attempts"][0]["hops"]} >= {f"c{way.task}"}
+    spans = [event for event in perfetto([document])["traceEvents"] if event["ph"] == "X"]
+    assert len(spans) == 1 + 3 * len(document["attempts"][0]["hops"])
+    assert all(span["dur"] >= 0 and span["ts"] >= 0 for span in spans)
+
+
+def test_a_tuple_that_did_not_arrive_is_shown_as_such() -> None:
+    emit, left = ("emit", 10, 1 << 16, 1, "m", "()"), ("left", 20, 1 << 16, 5, 1, "default", 2, 1)
+    assert ways_of([left, emit]) == [Way("m", "()", 1, ways_of([emit, left])[0].attempts)]
+    [hop] = ways_of([left, emit])[0].attempts[0].hops
+    assert (hop.arrived_ns, hop.begun_ns) == (None, None)
+    assert ways_of([left, ("executed", 30, 40, 1 << 16, 5, 2, 1, 1, False)]) == []
+

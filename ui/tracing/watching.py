@@ -1,0 +1,42 @@
+"""A watch on a running topology, seen from whoever began it.
+
+Process: any of the owner's. Thread: the one of its Job.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from squall.engine.errors import UsageError
+from squall.scheduler.client.job import Job
+from squall.scheduler.records.watches import Event, WatchFiles
+
+
+class Watching:
+    """Begins with the object, and goes on for at most `secs` seconds, or until `end`."""
+
+    def __init__(self, job: Job, secs: float, **what: Any) -> None:
+        """`what`: the fields of `scheduler.records.watches.WatchRequest`. UsageError if the topology does not run."""
+        view = job.view()
+        if view is None:
+            raise UsageError(f"{job.name} waits for a free slot: there is nothing to watch")
+        self._files = WatchFiles(job.run_dir, job.id)
+        self._component_of = view.component_of
+        self._request = self._files.begin(view.board, secs, **what)
+
+    @property
+    def components(self) -> list[str]:
+        """The components of the topology."""
+        return list(dict.fromkeys(self._component_of.values()))
+
+    def place(self, task: int) -> tuple[str, int]:
+        """The component of a task, and the task."""
+        return self._component_of.get(task, "?"), task
+
+    def events(self) -> list[Event]:
+        """What was seen since the last call."""
+        return self._files.events(self._request.id)
+
+    def end(self) -> None:
+        """End it, and remove what was seen."""
+        self._files.end(self._request.id)
