@@ -300,5 +300,6 @@ class Tap:
             return
         self._next_ns = now_ns + self._pause_ns
         fields = self._topology[source].outputs[stream].fields
-        values = tuple(value for field, value in zip(fields, rows[0], strict=True) if not field.startswith(SYSTEM_PREFIX))
+        pairs = zip(fields, rows[0], strict=True)
+        values = tuple(value for field, value in pairs if not field.startswith(SYSTEM_PREFIX))
         self._seen(("tuple", now_ns, task, stream, repr_of(values, _TEXT_CHARS), what))

@@ -16,12 +16,14 @@ from squall.cli.given.interrupts import Interrupts
 from squall.cli.shown.output import note, say
 from squall.cli.shown.screen import Block, Grid, show
 from squall.cli.standing import directory_option, job_of, json_option
-from squall.engine.errors import UsageError
+from squall.engine.errors import ClusterError, UsageError
 from squall.engine.plural import plural
 from squall.ui.tracing.watching import Watching
 from squall.ui.tracing.way import described, perfetto, ways_of
 
 _POLL_SECS = 0.05
+_LAST_SECS = 0.1
+"""Time for workers to write what they have seen: they do so every few milliseconds."""
 
 
 @contextmanager
@@ -61,16 +63,20 @@ def trace_command(
             time.sleep(_POLL_SECS)
             events += watching.events()
             if message_id is not None and any(event[0] == "acked" for event in events):
-                # The last lines of other workers come within a look of theirs.
-                until = min(until, time.monotonic() + 4 * _POLL_SECS)
+                until = min(until, time.monotonic() + _LAST_SECS)
+        time.sleep(_LAST_SECS)
+        events += watching.events()
         place = watching.place
     ways = [described(way, place) for way in ways_of(events)]
     if perfetto_file is not None:
         perfetto_file.write_text(json.dumps(perfetto(ways)))
     show(as_json, {"topology": name, "messages": ways}, _blocks(ways))
     if not ways:
-        which = "such a message" if sample is None else "a message of the sample"
-        raise UsageError(f"{name} emitted no {which.removeprefix('a ')} within {secs:g} s")
+        which = "message of the sample" if message_id is None else f"message {message_id!r:.80}"
+        none = f"{name} emitted no {which} within {secs:g} s"
+        if message_id is not None:
+            raise ClusterError(none)
+        note(none)
 
 
 def _blocks(ways: list[dict[str, Any]]) -> list[Block]:

@@ -25,6 +25,10 @@ class Watching:
         self._request = self._files.begin(view.board, secs, **what)
 
     @property
+    def id(self) -> str:
+        return self._request.id
+
+    @property
     def components(self) -> list[str]:
         """The components of the topology."""
         return list(dict.fromkeys(self._component_of.values()))
