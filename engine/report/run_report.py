@@ -100,6 +100,8 @@ class ComponentReport:
     """For a spout: attempts, which `Account` calls emitted; `emitted` counts all its emits."""
     errors: int
     in_queue: int
+    execute_ns: int
+    """For a bolt: time that its tasks spent in `execute`."""
     execute_latency_ms: float | None
     """Mean time in `execute` per tuple; None if there was none."""
     capacity: float
@@ -298,6 +300,7 @@ def _component(tasks: list[TaskReading], duration_secs: float, idle: bool) -> Co
         tracked=account.emitted,
         errors=total("errors"),
         in_queue=total("in_queue"),
+        execute_ns=busy_ns,
         execute_latency_ms=round(busy_ns / executed / 1e6, 6) if executed else None,
         capacity=round(busy_ns / 1e9 / duration_secs / len(tasks), 4) if duration_secs else 0.0,
         waits=_waits(tasks, duration_secs),

@@ -1,0 +1,32 @@
+"""Rates of components between two looks at a topology."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from squall.scheduler.client.rates import component_rates
+
+
+def document(**changed: int) -> dict[str, Any]:
+    counts = {"tasks": 2, "executed": 1000, "emitted": 500, "acked": 900, "failed": 7, "execute_ns": 10**9}
+    return {"components": {"count": {**counts, **changed}}}
+
+
+def test_rates_latency_and_capacity_are_those_of_the_interval_and_not_of_the_whole_life() -> None:
+    now = document(executed=1400, emitted=520, acked=1300, failed=8, execute_ns=3 * 10**9)
+    assert component_rates(document(), now, 4.0) == {"count": pytest.approx({
+        "executed_per_sec": 100.0, "emitted_per_sec": 5.0, "acked_per_sec": 100.0, "failed_per_sec": 0.25,
+        "execute_latency_ms": 5.0, "capacity": 0.25,
+    })}
+
+
+@pytest.mark.parametrize("before", [document(), {"components": {}}], ids=["nothing happened", "it is new"])
+def test_what_did_not_happen_is_zero(before: dict[str, Any]) -> None:
+    assert set(component_rates(before, document(), 0.0)["count"].values()) == {0.0}
+
+
+def test_counts_that_fell_because_tasks_moved_are_no_negative_rates() -> None:
+    later = document(executed=10, emitted=1, acked=9, failed=0, execute_ns=100)
+    assert set(component_rates(document(), later, 1.0)["count"].values()) == {0.0}
