@@ -58,7 +58,9 @@ class _Watched:
 class Sampler:
     """The newest looks at one cluster."""
 
-    def __init__(self, run_dir: RunDir, on_sample: Callable[[str, Sample], None] = lambda topology_id, sample: None) -> None:
+    def __init__(
+        self, run_dir: RunDir, on_sample: Callable[[str, Sample], None] = lambda topology_id, sample: None,
+    ) -> None:
         """`on_sample` is told each look at a topology, by the thread of the sampler."""
         self.run_dir = run_dir
         self._on_sample = on_sample
@@ -138,14 +140,14 @@ class Sampler:
     def _look_at_all(self) -> None:
         client = self.client()
         state = client.get_cluster()
-        document = describe_cluster(self.run_dir, client, state)
-        with self._lock:
-            self._cluster, self._cluster_at_secs = document, time.monotonic()
         records = {record.name: record for record in state.topologies}
         for record in state.topologies:
             with contextlib.suppress(Gone):  # removed since the answer: the next look does not have it
                 self._look_at(client, record)
+        looks = [watched.latest.document for watched in self._watched.values()]
+        document = describe_cluster(self.run_dir, client, state, {look["id"]: look["status"] for look in looks})
         with self._lock:
+            self._cluster, self._cluster_at_secs = document, time.monotonic()
             gone = [self._watched.pop(name) for name in set(self._watched) - set(records)]
             self._watched = {name: self._watched[name] for name in records if name in self._watched}
         for watched in gone:

@@ -118,6 +118,10 @@ class Job:
         UsageError if it has none."""
         return read_component(self._run_dir.topology_state(self.name), component)
 
+    def known_state(self) -> TopologyState:
+        """Nimbus's view as of the last question to it, which a report asks too."""
+        return self._last_state or self.topology_state()
+
     def known_deaths(self) -> list[RestartRecord]:
         """The newest deaths at the last look at Nimbus, which waits and reports have; oldest first."""
         return [] if self._last_state is None else self._last_state.restarts
@@ -132,14 +136,14 @@ class Job:
         self.record = state.topology
         return state
 
-    def status(self) -> str:
-        """Return "ACTIVE", "INACTIVE", "REBALANCING" or "KILLED"; "STOPPED" after a fault of its set-up
-        (`why_stopped`); or "FINISHED" if its spouts are exhausted and nothing is pending. For a topology that is gone:
-        "FINISHED" if it left by itself, else "KILLED".
+    def status(self, state: TopologyState | None = None) -> str:
+        """Return, as of `state` or of now, "ACTIVE", "INACTIVE", "REBALANCING" or "KILLED"; "STOPPED" after a fault of
+        its set-up (`why_stopped`); or "FINISHED" if its spouts are exhausted and nothing is pending. For a topology
+        that is gone: "FINISHED" if it left by itself, else "KILLED".
         """
         if self.removed:
             return FINISHED if self.record.remove_when_drained and self._drained else KILLED
-        status = self.topology_state().topology.status
+        status = (state or self.topology_state()).topology.status
         if status == "ACTIVE" and self.why_stopped():
             return "STOPPED"
         return FINISHED if status == "ACTIVE" and self.is_drained() else status

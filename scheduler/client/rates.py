@@ -1,4 +1,7 @@
-"""What the components of a topology did between two looks at it, for `squall top` and the web page. Pure. Thread: any."""
+"""What the components of a topology did between two looks at it, for `squall top` and the web page.
+
+Pure. Thread: any.
+"""
 
 from __future__ import annotations
 
