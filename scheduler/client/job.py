@@ -76,7 +76,9 @@ class Job:
         """When its time began, from which its reports count, in seconds of the monotonic clock."""
         self._nimbus_asked = 0.0
         self._last_state: TopologyState | None = None
-        self._last_metrics: list[MetricReading] = []
+        self.readings_reported: list[TaskReading] = []
+        """What the last report was made from."""
+        self.metrics_reported: list[MetricReading] = []
         self._last_failures: dict[str, ComponentFailures] = {}
         self.takes_up_state: bool | None = None
         """Whether it goes on from state that an earlier topology of its name left; None if another program submitted
@@ -183,6 +185,7 @@ class Job:
         deaths = self.topology_state().restarts
         view = self.view()
         readings, idle = ([], False) if view is None else view.readings_and_idle()
+        self.readings_reported = readings
         restarts = [restart_of(death, _working_after(death, view), self.started) for death in deaths]
         return build_report(
             self.name, readings, until - self.started, restarts, drained or self.is_drained(),
@@ -196,8 +199,8 @@ class Job:
     def _metrics(self) -> list[MetricReading]:
         """The components' metrics; their files go with the topology."""
         metrics = list(read_metrics(self._run_dir.metrics(self.id)))
-        self._last_metrics = metrics or self._last_metrics
-        return self._last_metrics
+        self.metrics_reported = metrics or self.metrics_reported
+        return self.metrics_reported
 
     def _failures(self) -> dict[str, ComponentFailures]:
         """The failures since this job began; their files go with the topology."""
