@@ -295,7 +295,7 @@ class Board:
 
     def task_counters(self, task: int) -> dict[str, int]:
         at = self.task_at(task)
-        return dict(zip(TASK_COUNTERS, self.words[at : at + len(TASK_COUNTERS)], strict=True))
+        return dict(zip(TASK_COUNTERS, self.words[at : at + len(TASK_COUNTERS)].tolist(), strict=True))
 
     def account(self, task: int) -> memoryview[int]:
         """A task's columns of `engine.report.account`."""
@@ -316,6 +316,10 @@ class Board:
         """Tuples without a tree that were sent to a task, and those of them that were dropped before they left."""
         at, step = self._flow_at + 2 * task - 2, 2 * self.n_tasks
         return sum(self.words[at : self._full_at : step]), sum(self.words[at + 1 : self._full_at : step])
+
+    def all_untracked(self) -> list[int]:
+        """`untracked` of one task after the other."""
+        return list(map(sum, zip(*(self.flow(slot).tolist() for slot in range(self.n_slots)), strict=True)))
 
     def task_histogram(self, task: int) -> list[int]:
         at = self.task_at(task) + len(TASK_COUNTERS)

@@ -13,6 +13,7 @@ Layout::
     RUN/key  creator  starting  nimbus.sock
     RUN/keeper.lock  daemons/<name>                   which process a daemon is
     RUN/lock  nimbus.db  nimbus.db.copy  text.seed
+    RUN/ui-history.db                                 what `squall ui` has seen in the last day
     RUN/faults.json  faults.jsonl                     what is broken on purpose now, and what was
     RUN/code/<sha256>                                 topology blobs
     RUN/env/<topology id>                             variables for its workers: they may be secrets
@@ -306,6 +307,11 @@ class RunDir:
     @property
     def nimbus_db(self) -> Path:
         return self.durable / STORE
+
+    @property
+    def ui_history(self) -> Path:
+        """The rings of `squall.ui.history`."""
+        return self.durable / "ui-history.db"
 
     @property
     def code(self) -> Path:

@@ -23,6 +23,8 @@ from squall.scheduler.client.standing import limit_secs
 from squall.scheduler.faults.catalogue import CATALOGUE
 from squall.scheduler.faults.fault import parse
 from squall.scheduler.records.dead_letters import DeadLetters
+from squall.ui.charts import marks_of, points_of
+from squall.ui.history import DAY_SECS, ComponentCounts, History, row_of
 from squall.ui.sampler import Sample, Sampler
 
 _LINES = 1000
@@ -32,8 +34,10 @@ _LINES = 1000
 class ClusterApi:
     """One cluster, to be asked and told."""
 
-    def __init__(self, sampler: Sampler, read_only: bool = False) -> None:
+    def __init__(self, sampler: Sampler, read_only: bool = False, history: History | None = None) -> None:
+        """`history`: what the sampler tells its looks; None: there are no charts."""
         self.sampler = sampler
+        self._history = history
         self.run_dir = sampler.run_dir
         self.read_only = read_only
 
@@ -66,6 +70,33 @@ class ClusterApi:
         return {
             **sample.document, "at_unix_secs": sample.at_unix_secs,
             "recent": component_rates(sample.before, sample.document, sample.secs),
+        }
+
+    def history(self, name: str, window_secs: float = 3600.0, points: int = 300) -> dict[str, Any]:
+        """Rates, pending messages and latencies of the last `window_secs`, at most a day, and what happened meanwhile:
+        {"step_secs", "points", "marks"}. A point without values is a gap, in which nobody looked."""
+        sample, secs = self.sampler.latest(name), min(window_secs, DAY_SECS)
+        if self._history is None:
+            return {"step_secs": 1, "points": [], "marks": []}
+        step_secs, rows = self._history.rows(sample.document["id"], sample.at_unix_secs, secs, points)
+        return {
+            "step_secs": step_secs, "points": points_of(rows, step_secs),
+            "marks": marks_of(self.run_dir, sample, rows, sample.at_unix_secs - secs),
+        }
+
+    def window(self, name: str, secs: float | None = None) -> tuple[float, dict[str, ComponentCounts]]:
+        """What each component did in the last `secs` seconds, by default since the submission, and over how many
+        seconds that is, as far as it is known."""
+        sample = self.sampler.latest(name)
+        now, age_secs = row_of(sample), float(sample.document["uptime_secs"])
+        then = None
+        if secs is not None and secs < age_secs and self._history is not None:
+            then = self._history.at(sample.document["id"], sample.at_unix_secs - secs)
+        if then is None:
+            return age_secs, now.components
+        return now.at_unix_secs - then.at_unix_secs, {
+            component: counted.since(then.components.get(component, ComponentCounts()))
+            for component, counted in now.components.items()
         }
 
     def logs(self, name: str, worker: str = "", search: str = "", limit: int = _LINES) -> list[dict[str, str]]:

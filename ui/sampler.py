@@ -18,8 +18,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from squall.engine.api.user_metrics import MetricReading
 from squall.engine.errors import ClusterError, SquallError, UsageError
-from squall.engine.report.run_report import RunReport
+from squall.engine.report.run_report import RunReport, TaskReading
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.described import describe, describe_cluster
 from squall.scheduler.client.job import Gone, Job
@@ -39,6 +40,7 @@ class Sample:
     """One topology as it was at a moment."""
 
     at_unix_secs: float
+    at_monotonic_secs: float
     secs: float
     """Since the look before: the time over which its rates are measured."""
     document: dict[str, Any]
@@ -46,6 +48,12 @@ class Sample:
     before: dict[str, Any]
     """The document of the look before; the same one at the first look."""
     report: RunReport
+    readings: list[TaskReading]
+    """Of its tasks; none while it waits for a slot."""
+    metrics: list[MetricReading]
+    """Of users' components."""
+    version: int
+    """Of its assignment: another one after each move."""
 
 
 OnSample = Callable[[str, Sample], None]
@@ -142,14 +150,14 @@ class Sampler:
     def _look_at_all(self) -> None:
         client = self.client()
         state = client.get_cluster()
-        document = describe_cluster(self.run_dir, client, state)
-        with self._lock:
-            self._cluster, self._cluster_at_secs = document, time.monotonic()
         records = {record.name: record for record in state.topologies}
         for record in state.topologies:
             with contextlib.suppress(Gone):  # removed since the answer: the next look does not have it
                 self._look_at(client, record)
+        looks = [watched.latest.document for watched in self._watched.values()]
+        document = describe_cluster(self.run_dir, client, state, {look["id"]: look["status"] for look in looks})
         with self._lock:
+            self._cluster, self._cluster_at_secs = document, time.monotonic()
             gone = [self._watched.pop(name) for name in set(self._watched) - set(records)]
             self._watched = {name: self._watched[name] for name in records if name in self._watched}
         for watched in gone:
@@ -167,7 +175,10 @@ class Sampler:
         document = describe(self.run_dir, job, before, report)
         made = time.monotonic()
         was, secs = (document, 0.0) if watched is None else (watched.latest.document, made - watched.made_secs)
-        sample = Sample(time.time(), secs, document, was, report)
+        sample = Sample(
+            time.time(), made, secs, document, was, report, job.readings_reported, job.metrics_reported,
+            0 if (view := job.view()) is None else view.assignment.version,
+        )
         with self._lock:
             self._watched[record.name] = _Watched(job, sample, made)
         self._on_sample(record.id, sample)

@@ -13,7 +13,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import add
+from functools import reduce
+from operator import add, itemgetter
 from typing import NamedTuple
 
 from squall.engine.api.user_metrics import MetricReading, Metrics, summarise
@@ -22,13 +23,12 @@ from squall.engine.report.document import strict_json, with_schema
 from squall.engine.report.failure_log import ComponentFailures
 from squall.engine.report.metrics import WAIT_COUNTERS, WAITS, merge, percentile_ms
 
-FLOW_COUNTERS = ("untracked_sent", "untracked_dropped")
+FLOW_COUNTERS = _SENT, _DROPPED = ("untracked_sent", "untracked_dropped")
 """Extra counters in the reading of a bolt's task: tuples without a tree that others sent to it, and those of them that
 never left their worker."""
 
 
-@dataclass(frozen=True)
-class TaskReading:
+class TaskReading(NamedTuple):
     """Counters and latency histogram of one task at one moment."""
 
     task: int
@@ -37,6 +37,7 @@ class TaskReading:
     worker: str
     counters: Mapping[str, int]
     histogram: list[int]
+    """Of a spout; of a bolt it may be empty."""
     alive: bool = True
     """True if its worker lives, or has ended in order."""
 
@@ -200,13 +201,14 @@ def build_report(
         return sum(reading.counters[name] for reading in spouts)
 
     account = total_account(spouts)
-    components: dict[str, list[TaskReading]] = {}
+    by_component: dict[str, list[TaskReading]] = {}
     workers: dict[str, dict[str, int]] = {}
     for reading in readings:
-        components.setdefault(reading.component, []).append(reading)
+        by_component.setdefault(reading.component, []).append(reading)
         row = workers.setdefault(reading.worker, {"emitted": 0, "executed": 0, "in_queue": 0})
         for name in row:
             row[name] += reading.counters[name]
+    components = {name: _component(tasks, duration_secs, idle) for name, tasks in by_component.items()}
     return RunReport(
         **dataclasses.asdict(account),
         topology=topology,
@@ -218,11 +220,11 @@ def build_report(
         unanswered=sum(unanswered(spout.counters) for spout in spouts),
         unreplayed=total("unreplayed"),
         untracked_emitted=total("emitted") - account.emitted,
-        untracked=_untracked(readings, idle),
+        untracked=reduce(Untracked.plus, (component.untracked for component in components.values()), Untracked()),
         latency_ms=latency_of(merge(reading.histogram for reading in spouts)),
         restarts=restarts,
         close_errors=list(close_errors),
-        components={name: _component(tasks, duration_secs, idle) for name, tasks in components.items()},
+        components=components,
         workers=workers,
         metrics=summarise(metrics),
         drained=drained,
@@ -259,13 +261,13 @@ def latency_of(histogram: list[int]) -> Latency:
 
 
 def _untracked(tasks: Iterable[TaskReading], idle: bool) -> Untracked:
-    total = Untracked()
+    sent = dropped = delivered = left = 0
     for task in tasks:
-        sent, dropped = (task.counters.get(name, 0) for name in FLOW_COUNTERS)
-        delivered = task.counters["untracked_executed"]
-        left = max(0, sent - dropped - delivered)
-        total = total.plus(Untracked(sent, delivered, dropped, 0 if idle else left, left if idle else 0))
-    return total
+        counters = task.counters
+        to_task, before, executed = counters.get(_SENT, 0), counters.get(_DROPPED, 0), counters["untracked_executed"]
+        sent, dropped, delivered = sent + to_task, dropped + before, delivered + executed
+        left += max(0, to_task - before - executed)
+    return Untracked(sent, delivered, dropped, 0 if idle else left, left if idle else 0)
 
 
 def _waits(tasks: list[TaskReading], duration_secs: float) -> dict[str, float]:
@@ -280,8 +282,10 @@ def _waits(tasks: list[TaskReading], duration_secs: float) -> dict[str, float]:
 
 
 def _component(tasks: list[TaskReading], duration_secs: float, idle: bool) -> ComponentReport:
+    counters = [task.counters for task in tasks]
+
     def total(name: str) -> int:
-        return sum(task.counters[name] for task in tasks)
+        return sum(map(itemgetter(name), counters))
 
     executed, busy_ns, is_spout = total("executed"), total("execute_ns"), tasks[0].kind == "spout"
     account = total_account(tasks) if is_spout else _EMPTY

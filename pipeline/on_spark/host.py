@@ -481,7 +481,7 @@ class Host:
         """What the driver is to hear. After `state`."""
         core = self.core
         self._metrics.sample(lambda component, task, error: self._report_error(component, task, text_of_error(error)))
-        [reading] = [replace(one, worker=WORKER) for one in readings_of(core) if one.task == self._task]
+        [reading] = [one._replace(worker=WORKER) for one in readings_of(core) if one.task == self._task]
         spouts = [task for _, task in core.spout_tasks.values()]
         return WorkerReport(
             worker=self.worker, nonce=self.nonce, heard=heard, rows=rows, reading=reading, is_spout=bool(spouts),

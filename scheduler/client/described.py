@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -27,8 +29,8 @@ from squall.scheduler.client.job import Job
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.client.standing import uptime_secs
 from squall.scheduler.common import process
+from squall.scheduler.common.daemon import DaemonRecord, read_record
 from squall.scheduler.common.messages import ClusterState, RestartRecord, TopologyRecord, TopologyState
-from squall.scheduler.common.role import RoleKind, processes_of
 from squall.scheduler.faults.in_force import FaultInForce, faults_now
 from squall.scheduler.records.daemon_deaths import read_deaths
 
@@ -36,19 +38,24 @@ ERRORS_SHOWN = 10
 FAILED = "FAILED"
 
 
-def describe_cluster(run_dir: RunDir, client: NimbusClient, cluster: ClusterState) -> dict[str, Any]:
-    """Describe the cluster: nodes, slots, topologies, deaths of daemons, faults."""
+def describe_cluster(
+    run_dir: RunDir, client: NimbusClient, cluster: ClusterState, statuses: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """Describe the cluster: nodes, slots, topologies, deaths of daemons, faults. `statuses`: of topologies, by id, as
+    far as they are known."""
     return {
         "dir": str(run_dir.path),
         "nodes": {node: [f"{node}:{port}" for port in ports] for node, ports in cluster.supervisors.items()},
         "gone": cluster.gone,
         "leaving": cluster.leaving,
         "free_slots": [str(slot) for slot in cluster.free_slots],
-        "topologies": {record.name: status_of(client, record, run_dir) for record in cluster.topologies},
+        "topologies": {
+            record.name: statuses.get(record.id) or status_of(client, record, run_dir) for record in cluster.topologies
+        },
         "replaced_by": {
             record.name: record.successor.topology.id for record in cluster.topologies if record.successor is not None
         },
-        "keeper_gone": run_dir.keeper_lock.exists() and not processes_of(run_dir, RoleKind.KEEPER),
+        "keeper_gone": run_dir.keeper_lock.exists() and daemon_process(run_dir, "keeper") is None,
         "daemon_deaths": read_deaths(run_dir)[-ERRORS_SHOWN:],
         "refused_frames": cluster.refused_frames,
         "unknown": cluster.unknown,
@@ -60,11 +67,12 @@ def describe(run_dir: RunDir, job: Job, before: RunReport, now: RunReport | None
     """Describe a topology completely as of `now`, by default this moment; its rates are those since `before`."""
     now = job.stats() if now is None else now
     counts: dict[str, Any] = now.to_dict()
-    state = job.topology_state()
+    state = job.known_state()
     components = {component.id: component for component in state.topology.components}
     executors, streams = _executors(state), read_streams(run_dir.metrics(job.id))
+    numbers = Counter(executor["component"] for executor in executors)
     return {
-        "name": job.name, "id": job.id, "status": job.status(), "replaced_by": _successor(state.topology),
+        "name": job.name, "id": job.id, "status": job.status(state), "replaced_by": _successor(state.topology),
         "uptime_secs": round(uptime_secs(state.topology), 1),
         "cwd": state.topology.cwd, "env": state.topology.env_names,
         "workers_wanted": state.topology.conf["workers"],
@@ -74,7 +82,7 @@ def describe(run_dir: RunDir, job: Job, before: RunReport, now: RunReport | None
         "components": {
             name: {
                 **component,
-                "executors": sum(executor["component"] == name for executor in executors),
+                "executors": numbers[name],
                 "tasks_fixed": components[name].tasks,
                 "inputs": msgspec.to_builtins(components[name].inputs),
                 "outputs": {
@@ -131,8 +139,8 @@ def _executors(state: TopologyState) -> list[dict[str, Any]]:
     if state.assignment is None:
         return []
     return [
-        {"component": executor.component, "tasks": [executor.first_task, executor.last_task], "worker": str(slot)}
-        for slot, executors in zip(state.assignment.workers, state.assignment.executors, strict=True)
+        {"component": executor.component, "tasks": [executor.first_task, executor.last_task], "worker": worker}
+        for worker, executors in zip(map(str, state.assignment.workers), state.assignment.executors, strict=True)
         for executor in executors
     ]
 
@@ -198,6 +206,12 @@ def _whom(fault: FaultInForce) -> list[str]:
     if fault.links:
         return [f"{link.sender} -> {link.receiver}" for link in fault.links]
     return list(fault.targets)
+
+
+def daemon_process(run_dir: RunDir, name: str) -> DaemonRecord | None:
+    """The process of "nimbus", "keeper" or, for example, "supervisor-node-1"; None if it does not live."""
+    record = read_record(run_dir.daemon_record(name))
+    return record if record is not None and process.lives(record.pid, record.started_ticks) else None
 
 
 def faults_in_force(run_dir: RunDir) -> list[dict[str, Any]]:

@@ -77,7 +77,9 @@ class Job:
         """When its time began, from which its reports count, in seconds of the monotonic clock."""
         self._nimbus_asked = 0.0
         self._last_state: TopologyState | None = None
-        self._last_metrics: list[MetricReading] = []
+        self.readings_reported: list[TaskReading] = []
+        """What the last report was made from."""
+        self.metrics_reported: list[MetricReading] = []
         self._last_failures: dict[str, ComponentFailures] = {}
         self.takes_up_state: bool | None = None
         """Whether it goes on from state that an earlier topology of its name left; None if another program submitted
@@ -119,6 +121,10 @@ class Job:
         UsageError if it has none."""
         return read_component(self.run_dir.topology_state(self.name), component)
 
+    def known_state(self) -> TopologyState:
+        """Nimbus's view as of the last question to it, which a report asks too."""
+        return self._last_state or self.topology_state()
+
     def known_deaths(self) -> list[RestartRecord]:
         """The newest deaths at the last look at Nimbus, which waits and reports have; oldest first."""
         return [] if self._last_state is None else self._last_state.restarts
@@ -133,14 +139,14 @@ class Job:
         self.record = state.topology
         return state
 
-    def status(self) -> str:
-        """Return "ACTIVE", "INACTIVE", "REBALANCING" or "KILLED"; "STOPPED" after a fault of its set-up
-        (`why_stopped`); or "FINISHED" if its spouts are exhausted and nothing is pending. For a topology that is gone:
-        "FINISHED" if it left by itself, else "KILLED".
+    def status(self, state: TopologyState | None = None) -> str:
+        """Return, as of `state` or of now, "ACTIVE", "INACTIVE", "REBALANCING" or "KILLED"; "STOPPED" after a fault of
+        its set-up (`why_stopped`); or "FINISHED" if its spouts are exhausted and nothing is pending. For a topology
+        that is gone: "FINISHED" if it left by itself, else "KILLED".
         """
         if self.removed:
             return FINISHED if self.record.remove_when_drained and self._drained else KILLED
-        status = self.topology_state().topology.status
+        status = (state or self.topology_state()).topology.status
         if status == "ACTIVE" and self.why_stopped():
             return "STOPPED"
         return FINISHED if status == "ACTIVE" and self.is_drained() else status
@@ -180,6 +186,7 @@ class Job:
         deaths = self.topology_state().restarts
         view = self.view()
         readings, idle = ([], False) if view is None else view.readings_and_idle()
+        self.readings_reported = readings
         restarts = [restart_of(death, _working_after(death, view), self.started) for death in deaths]
         return build_report(
             self.name, readings, until - self.started, restarts, drained or self.is_drained(),
@@ -193,8 +200,8 @@ class Job:
     def _metrics(self) -> list[MetricReading]:
         """The components' metrics; their files go with the topology."""
         metrics = list(read_metrics(self.run_dir.metrics(self.id)))
-        self._last_metrics = metrics or self._last_metrics
-        return self._last_metrics
+        self.metrics_reported = metrics or self.metrics_reported
+        return self.metrics_reported
 
     def _failures(self) -> dict[str, ComponentFailures]:
         """The failures since this job began; their files go with the topology."""

@@ -1,6 +1,6 @@
-"""What the components of a topology did between two looks at it: for `squall top` and the web page. Pure.
+"""What the components of a topology did between two looks at it, for `squall top` and the web page.
 
-Thread: any.
+Pure. Thread: any.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ from squall.ipc.run_parent import try_flock
 from squall.ipc.rundir import RunDir
 from squall.scheduler.cluster.daemons import Daemons
 from squall.scheduler.cluster.keeper_process import BEGAN, LENGTH_BYTES, KeeperOrder
+from squall.scheduler.common.daemon import write_record
 from squall.scheduler.common.process import EXIT_WRONG_USE
 from squall.scheduler.common.role import MODULES, Role, RoleKind, show_role
 from squall.scheduler.forking.parent import preload
@@ -104,6 +105,7 @@ def _start(run_dir: RunDir, order: KeeperOrder, lifeline: int) -> Daemons:
         raise ClusterError(f"{run_dir.path} has a keeper already")
     if had_died:
         note_death(run_dir, str(RoleKind.KEEPER), "killed: noted by the next one")
+    write_record(run_dir.daemon_record(str(RoleKind.KEEPER)))
     if not order.is_bound:
         os.close(lifeline)
     daemons = Daemons(run_dir, order.nodes, order.slots, lifeline if order.is_bound else None)

@@ -51,23 +51,22 @@ class TopologyView:
 
     def readings(self) -> list[TaskReading]:
         """Present counters of every task except ackers."""
-        alive = self._alive()
-        return [
-            TaskReading(
-                task, component, self._kinds[component], worker,
-                {**self.board.task_counters(task), **self._flow(task)}, self.board.task_histogram(task), alive[worker],
-            )
-            for task, component, worker in self._tasks
-            if self._kinds[component] != "acker"
-        ]
+        alive, flow = self._alive(), self.board.all_untracked()
+        sent, dropped = FLOW_COUNTERS
+        readings = []
+        for task, component, worker in self._tasks:
+            if (kind := self._kinds[component]) == "acker":
+                continue
+            counters = self.board.task_counters(task)
+            counters[sent], counters[dropped] = flow[2 * task - 2 : 2 * task]
+            histogram = self.board.task_histogram(task) if kind == "spout" else []
+            readings.append(TaskReading(task, component, kind, worker, counters, histogram, alive[worker]))
+        return readings
 
     def _alive(self) -> dict[str, bool]:
         """Worker -> whether its last word still holds: it lives, or has ended in order."""
         slots = enumerate(map(str, self.assignment.workers))
         return {worker: self.board.slot(index).state != DEAD for index, worker in slots}
-
-    def _flow(self, task: int) -> dict[str, int]:
-        return dict(zip(FLOW_COUNTERS, self.board.untracked(task), strict=True))
 
     def unfinished(self) -> Unfinished:
         """Messages under way, messages that spouts hold for a retry, and tuples without a tree that were not executed;

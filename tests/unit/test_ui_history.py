@@ -1,0 +1,144 @@
+"""The rings of the last day, and the charts that are made from them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from squall.engine.report.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS, bucket_of
+from squall.engine.report.run_report import TaskReading, build_report
+from squall.ipc.rundir import RunDir
+from squall.scheduler.records.daemon_deaths import note_death
+from squall.ui.charts import marks_of, points_of
+from squall.ui.history import RINGS, ComponentCounts, History
+from squall.ui.sampler import Sample
+
+NOON = 1_700_000_000.0
+
+
+def sample(at: float, acked: int, version: int = 1, millis: int = 5) -> Sample:
+    """A spout that has acked so many messages, each within the same time."""
+    counters = {**dict.fromkeys(TASK_COUNTERS, 0), "emitted": acked + 3, "tracked": acked + 3, "acked": acked}
+    histogram = [0] * HISTOGRAM_BUCKETS
+    histogram[bucket_of(millis * 1000)] = acked
+    reading = TaskReading(1, "lines", "spout", "n:1", counters, histogram)
+    report = build_report("t", [reading], at - NOON, [], False)
+    return Sample(at, at - NOON, 1.0, {}, {}, report, [reading], [], version)
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[History]:
+    history = History(tmp_path / "ui-history.db")
+    yield history
+    history.close()
+
+
+def test_an_hour_of_seconds_becomes_the_points_that_were_asked_for(history: History) -> None:
+    for second in range(1000):
+        history.add("t-1", sample(NOON + second, 100 * second))
+    step_secs, rows = history.rows("t-1", NOON + 999, 900, 300)
+    points = points_of(rows, step_secs)
+    assert step_secs == 3
+    assert 298 <= len(points) <= 300
+    assert {point["acked_per_sec"] for point in points} == {100.0}
+    assert {point["pending"] for point in points} == {3}
+    assert points[-1]["p50_ms"] == pytest.approx(5, rel=1 / 16)
+
+
+def test_a_day_is_told_by_minutes(history: History) -> None:
+    for minute in range(1500):
+        history.add("t-1", sample(NOON + 60 * minute, 60 * minute))
+    step_secs, rows = history.rows("t-1", NOON + 60 * 1499, 86400, 288)
+    assert step_secs == 300
+    assert [point["acked_per_sec"] for point in points_of(rows, step_secs)][5:9] == [1.0] * 4
+    assert history.rows("t-1", NOON + 60 * 1499, 172_800, 48)[0] == 3600
+
+
+def test_rings_have_a_fixed_number_of_rows(history: History) -> None:
+    for second in range(0, 2 * RINGS[1], 4):
+        history.add("t-1", sample(NOON + second, second))
+    assert len(history.rows("t-1", NOON + 10_000, 3600, 3600)[1]) <= RINGS[1] / 4
+    oldest = history.at("t-1", NOON - 1)
+    assert oldest is not None
+    assert oldest.at_unix_secs < NOON + 60, "minutes reach back further than seconds"
+
+
+def test_a_gap_stays_a_gap(history: History) -> None:
+    for second in [0, 1, 2, 500, 501]:
+        history.add("t-1", sample(NOON + second, 10 * second))
+    step_secs, rows = history.rows("t-1", NOON + 501, 3600, 3600)
+    assert [point["acked_per_sec"] for point in points_of(rows, step_secs)] == [10, 10, None, 10]
+
+
+def test_another_topology_of_the_name_begins_anew(history: History) -> None:
+    history.add("t-1", sample(NOON, 1000))
+    history.add("t-2", sample(NOON + 1, 5))
+    history.add("t-2", sample(NOON + 2, 6))
+    step_secs, rows = history.rows("t-2", NOON + 2, 60, 60)
+    assert [point["acked_per_sec"] for point in points_of(rows, step_secs)] == [1]
+
+
+def test_one_that_is_gone_leaves_after_a_day(history: History) -> None:
+    history.add("gone", sample(NOON, 1))
+    history.add("t-1", sample(NOON + 80_000, 1))
+    assert history.at("gone", NOON) is not None
+    history.add("t-1", sample(NOON + 90_000, 1))
+    assert history.at("gone", NOON) is None
+
+
+def test_counts_since_a_row_never_fall_below_zero() -> None:
+    done = ComponentCounts(emitted=5, latencies={3: 7, 4: 1}).since(ComponentCounts(emitted=9, latencies={3: 2, 4: 9}))
+    assert (done.emitted, done.latencies) == (0, {3: 5})
+
+
+def test_what_was_kept_is_there_for_the_next_process(history: History, tmp_path: Path) -> None:
+    history.add("t-1", sample(NOON, 1))
+    other = History(tmp_path / "ui-history.db")
+    assert other.at("t-1", NOON) is not None
+    other.close()
+
+
+@pytest.mark.parametrize("damage", [b"", b"no database" * 1000, None])
+def test_a_damaged_file_is_set_aside_once(
+    history: History, tmp_path: Path, damage: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "ui-history.db"
+    for second in range(300):
+        history.add("t-1", sample(NOON + second, 1))
+    history.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096) if damage is None else damage)
+    with caplog.at_level(logging.WARNING):
+        for second in range(3):
+            history.add("t-1", sample(NOON + 5000 + second, 1))
+    row = history.at("t-1", NOON + 5002)
+    assert row is not None
+    assert row.at_unix_secs == NOON + 5002
+    assert len(caplog.records) == (damage != b""), "an empty file is a new database"
+    assert path.with_suffix(".damaged").exists() == (damage != b"")
+
+
+def test_without_room_samples_are_missing_and_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    history = History(tmp_path / "not there" / "ui-history.db")
+    for second in range(3):
+        history.add("t-1", sample(NOON + second, 1))
+    assert history.at("t-1", NOON) is None
+    assert len(caplog.records) == 1
+    history.close()
+
+
+def test_marks_say_what_happened_in_the_window(
+    history: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir = RunDir.create(tmp_path / "run")
+    monkeypatch.setattr("time.time", lambda: NOON + 5)
+    note_death(run_dir, "nimbus", "killed by SIGKILL")
+    for second in range(10):
+        history.add("t-1", sample(NOON + second, second, version=1 + (second > 7)))
+    _, rows = history.rows("t-1", NOON + 9, 60, 60)
+    marks = marks_of(run_dir, sample(NOON + 9, 9), rows, NOON)
+    assert [(mark["at_unix_secs"] - NOON, mark["kind"]) for mark in marks] == [(5, "daemon died"), (8, "moved")]
+    assert marks_of(run_dir, sample(NOON + 9, 9), rows, NOON + 8.5) == []

@@ -1,0 +1,72 @@
+"""What the rings of `history` show: points of charts, and marks of what happened beside them. Thread: any."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from squall.engine.report.metrics import percentile_ms
+from squall.ipc.rundir import RunDir
+from squall.scheduler.faults.in_force import BEGIN, END, read_record
+from squall.scheduler.records.daemon_deaths import read_deaths
+from squall.ui.history import Moment
+from squall.ui.sampler import Sample
+
+_GAP_STEPS, _GAP_SECS = 3, 10.0
+"""Rows this far apart have a gap between them: a topology of 10,000 tasks is looked at every few seconds."""
+_VALUES = ("emitted_per_sec", "acked_per_sec", "failed_per_sec", "pending", "p50_ms", "p99_ms")
+
+
+def points_of(rows: Sequence[Moment], step_secs: int) -> list[dict[str, float | None]]:
+    """A point for each row but the first: what happened since the one before."""
+    points: list[dict[str, float | None]] = []
+    for (before, was), (row, now) in itertools.pairwise((row, row.messages()) for row in rows):
+        secs = row.at_unix_secs - before.at_unix_secs
+        if secs > max(_GAP_STEPS * step_secs, _GAP_SECS):
+            points.append({"at_unix_secs": before.at_unix_secs + step_secs, **dict.fromkeys(_VALUES)})
+            continue
+        done = now.since(was)
+        histogram = done.histogram()
+        p50, p99 = (round(percentile_ms(histogram, part), 3) if done.latencies else None for part in (0.5, 0.99))
+        points.append({
+            "at_unix_secs": round(row.at_unix_secs, 3),
+            **{f"{name}_per_sec": round(getattr(done, name) / secs, 1) for name in ("emitted", "acked", "failed")},
+            "pending": row.pending, "p50_ms": p50, "p99_ms": p99,
+        })
+    return points
+
+
+def marks_of(run_dir: RunDir, sample: Sample, rows: Sequence[Moment], since_unix_secs: float) -> list[dict[str, Any]]:
+    """Deaths of workers and daemons, faults that began and ended, and moves, oldest first."""
+    marks = [*_deaths(run_dir, sample), *_faults(run_dir, sample), *_moves(rows)]
+    recent = [mark for mark in marks if since_unix_secs <= mark["at_unix_secs"] <= sample.at_unix_secs]
+    return sorted(recent, key=lambda mark: float(mark["at_unix_secs"]))
+
+
+def _mark(at_unix_secs: float, kind: str, text: str) -> dict[str, Any]:
+    return {"at_unix_secs": round(at_unix_secs, 3), "kind": kind, "text": text}
+
+
+def _deaths(run_dir: RunDir, sample: Sample) -> Iterator[dict[str, Any]]:
+    began_unix_secs = sample.at_unix_secs - sample.report.duration_secs
+    for death in sample.report.restarts:
+        yield _mark(began_unix_secs + death.at_secs, "worker died", f"{death.slot}: {death.reason}")
+    for daemon in read_deaths(run_dir):
+        yield _mark(daemon["at_unix_secs"], "daemon died", f"{daemon['daemon']}: {daemon['reason']}")
+
+
+def _faults(run_dir: RunDir, sample: Sample) -> Iterator[dict[str, Any]]:
+    # The record has the monotonic clock; one of an earlier boot may fall anywhere, mostly outside the window.
+    boot_unix_secs = sample.at_unix_secs - sample.at_monotonic_secs
+    for event in read_record(run_dir):
+        if event["event"] in (BEGIN, END):
+            began = "fault began" if event["event"] == BEGIN else "fault ended"
+            text = " ".join([str(event["kind"]), *event.get("targets", ())])
+            yield _mark(boot_unix_secs + event["at_secs"], began, text)
+
+
+def _moves(rows: Sequence[Moment]) -> Iterator[dict[str, Any]]:
+    for before, row in itertools.pairwise(rows):
+        if before.version != row.version:
+            yield _mark(row.at_unix_secs, "moved", f"to other workers (assignment {row.version})")
