@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from squall.engine.report.metrics import percentile_ms
+from squall.engine.report.metrics import bucket_bounds, percentile_ms
 from squall.ipc.rundir import RunDir
 from squall.scheduler.faults.in_force import BEGIN, END, read_record
 from squall.scheduler.records.daemon_deaths import read_deaths
-from squall.ui.history import Moment
+from squall.ui.history import COUNTS, ComponentCounts, Moment
 from squall.ui.sampler import Sample
 
 _GAP_STEPS, _GAP_SECS = 3, 10.0
@@ -35,6 +35,17 @@ def points_of(rows: Sequence[Moment], step_secs: int) -> list[dict[str, float | 
             "pending": row.pending, "p50_ms": p50, "p99_ms": p99,
         })
     return points
+
+
+def windowed(over_secs: float, done: ComponentCounts, tasks: int) -> dict[str, Any]:
+    """What a component did in a window, with means: the time in `execute`, and from emit to ack."""
+    messages = sum(done.latencies.values())
+    micros = sum(count * sum(bucket_bounds(bucket)) / 2 for bucket, count in done.latencies.items())
+    return {
+        "over_secs": round(over_secs, 1), **{name: getattr(done, name) for name in COUNTS if name != "execute_ns"},
+        "execute_ms": done.execute_ns / 1e6 / max(1, done.executed), "complete_ms": micros / 1e3 / max(1, messages),
+        "capacity": done.execute_ns / 1e9 / max(over_secs, 1e-3) / tasks,
+    }
 
 
 def marks_of(run_dir: RunDir, sample: Sample, rows: Sequence[Moment], since_unix_secs: float) -> list[dict[str, Any]]:

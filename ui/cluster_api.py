@@ -8,7 +8,7 @@ Relies on: `Sampler` for what is asked again and again. Thread: any; orders wait
 
 from __future__ import annotations
 
-import re
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -23,12 +23,21 @@ from squall.scheduler.client.standing import limit_secs
 from squall.scheduler.faults.catalogue import CATALOGUE
 from squall.scheduler.faults.fault import parse
 from squall.scheduler.records.dead_letters import DeadLetters
-from squall.ui.charts import marks_of, points_of
+from squall.scheduler.records.failure_file import read_stopped
+from squall.ui.charts import marks_of, points_of, windowed
 from squall.ui.history import DAY_SECS, ComponentCounts, History, row_of
-from squall.ui.sampler import Sample, Sampler
+from squall.ui.sampler import Sample, Sampler, Unknown
 
-_LINES = 1000
+LINES = 1000
 """Most lines of logs in one answer."""
+_LOG_BYTES = 4 << 20
+"""How much of a worker's log is searched, from its end."""
+WINDOWS = {"600": 600.0, "10800": 10_800.0, "86400": 86_400.0, ":all-time": None}
+"""Storm's windows: name -> seconds."""
+
+
+class ReadOnly(UsageError):
+    """Orders are not taken."""
 
 
 class ClusterApi:
@@ -99,17 +108,55 @@ class ClusterApi:
             for component, counted in now.components.items()
         }
 
-    def logs(self, name: str, worker: str = "", search: str = "", limit: int = _LINES) -> list[dict[str, str]]:
-        """The last lines of its workers' logs that match a regular expression, oldest first for each worker."""
-        try:
-            pattern = re.compile(search)
-        except re.error as error:
-            raise UsageError(f"{search!r:.80} is no regular expression: {error}") from None
-        tail = LogTail(self.run_dir.worker_logs(self.sampler.latest(name).document["id"]), from_start=True)
-        found = [
-            {"worker": who, "line": line} for who, line in tail.poll() if worker in ("", who) and pattern.search(line)
+    def component(self, name: str, component: str) -> dict[str, Any]:
+        """A component: what `topology` tells of it, its tasks and executors, and what it did in Storm's windows."""
+        topology = self.topology(name)
+        found = topology["components"].get(component)
+        if found is None:
+            raise Unknown(f"{name} has no component {component!r:.80}; it has {', '.join(topology['components'])}")
+        return {
+            "name": component, "component": found,
+            "recent": topology["recent"][component],
+            "windows": {
+                window: windowed(over_secs, counts.get(component, ComponentCounts()), found["tasks"])
+                for window, secs in WINDOWS.items() for over_secs, counts in [self.window(name, secs)]
+            },
+            "tasks": [task for task in self.tasks(name) if task["component"] == component],
+            "executors": [each for each in topology["executors"] if each["component"] == component],
+        }
+
+    def tasks(self, name: str) -> list[dict[str, Any]]:
+        """The counters of each task."""
+        return [
+            {key: value for key, value in reading._asdict().items() if key != "histogram"}
+            for reading in self.sampler.latest(name).readings
         ]
-        return found[-min(limit, _LINES):]
+
+    def errors(self, name: str) -> dict[str, Any]:
+        """Deaths of workers, errors of users' code, failed messages by reason."""
+        document = self.sampler.latest(name).document
+        keys = ("deaths", "errors", "failures", "close_errors")
+        return {"stopped": read_stopped(self.run_dir, document["id"]), **{key: document[key] for key in keys}}
+
+    def logs(self, name: str, worker: str = "", search: str = "", limit: int = LINES) -> list[dict[str, str]]:
+        """The last lines of its workers' logs that hold a text, oldest first for each worker. Only the last 4 MiB of
+        each log are searched."""
+        topology_id = self.sampler.latest(name).document["id"]
+        found = [
+            {"worker": who, "line": line}
+            for who in LogTail(self.run_dir.worker_logs(topology_id)).workers if worker in ("", who)
+            for line in self._last_lines(topology_id, who) if search in line
+        ]
+        return found[-min(limit, LINES):]
+
+    def _last_lines(self, topology_id: str, worker: str) -> list[str]:
+        node, _, port = worker.rpartition(":")
+        with open(self.run_dir.worker_log(topology_id, node, int(port)), "rb") as file:
+            start = max(0, file.seek(0, os.SEEK_END) - _LOG_BYTES)
+            file.seek(start)
+            lines = file.read(_LOG_BYTES).decode("utf-8", "replace").split("\n")
+        # The last one has no end yet, or is empty; the first may have lost its beginning.
+        return lines[1 if start else 0 : -1]
 
     def dead_letters(self, name: str) -> list[dict[str, Any]]:
         """The messages that were given up."""
@@ -124,29 +171,31 @@ class ClusterApi:
 
     def activate(self, name: str) -> str:
         """Let the spouts emit; returns the status."""
-        return self._client.activate(name).status
+        return self._client_for(name).activate(name).status
 
     def deactivate(self, name: str) -> str:
         """Stop the spouts; returns the status."""
-        return self._client.deactivate(name).status
+        return self._client_for(name).deactivate(name).status
 
     def rebalance(
         self, name: str, workers: int | None = None, executors: Mapping[str, int] | None = None,
         wait_secs: float | None = None,
     ) -> str:
         """Have it drained and spread anew, for at most `wait_secs` (its message timeout); returns the status."""
-        record = self._client.get_topology(name).topology
+        client = self._client_for(name)
+        record = client.get_topology(name).topology
         wanted = record.conf["workers"] if workers is None else workers
-        return self._client.rebalance(name, wanted, dict(executors or {}), limit_secs(wait_secs, record)).status
+        return client.rebalance(name, wanted, dict(executors or {}), limit_secs(wait_secs, record)).status
 
     def kill(self, name: str, wait_secs: float | None = None) -> str:
         """Have it drained and removed, for at most `wait_secs` (its message timeout); returns the status."""
-        record = self._client.get_topology(name).topology
-        return self._client.kill_topology(name, limit_secs(wait_secs, record)).status
+        client = self._client_for(name)
+        record = client.get_topology(name).topology
+        return client.kill_topology(name, limit_secs(wait_secs, record)).status
 
     def reset(self, name: str) -> str:
         """Have slots that were given up start anew; returns the status."""
-        return self._client.reset(name).status
+        return self._client_for(name).reset(name).status
 
     def inject(self, line: str) -> list[dict[str, Any]]:
         """Begin a fault, as in `squall inject LINE`."""
@@ -158,13 +207,24 @@ class ClusterApi:
 
     def replay(self, name: str, ids: Sequence[str] = ()) -> list[dict[str, Any]]:
         """Give dead letters back to its spouts: these, or all."""
+        self._check_writable()
         return [letter.public() for letter in self._ledger(name).give_back(ids)]
 
     @property
     def _client(self) -> NimbusClient:
-        if self.read_only:
-            raise UsageError("this page is read-only: it was started with --read-only")
+        self._check_writable()
         return self.sampler.client()
+
+    def _client_for(self, name: str) -> NimbusClient:
+        """The client for an order to a topology. Unknown if Nimbus does not have it."""
+        client = self._client
+        if name not in [record.name for record in client.get_cluster().topologies]:
+            raise Unknown(f"there is no topology {name!r:.80}")
+        return client
+
+    def _check_writable(self) -> None:
+        if self.read_only:
+            raise ReadOnly("this server is read-only: it was started with --read-only")
 
     def _ledger(self, name: str) -> DeadLetters:
         return DeadLetters(self.run_dir.topology_state(self.sampler.latest(name).document["name"]))

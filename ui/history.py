@@ -92,19 +92,21 @@ def total(several: Sequence[ComponentCounts]) -> ComponentCounts:
     return ComponentCounts(**counts, latencies=latencies)
 
 
+def counts_of(readings: Sequence[TaskReading]) -> ComponentCounts:
+    """The sum of tasks of one component."""
+    counts = {count: sum(reading.counters[count] for reading in readings) for count in COUNTS}
+    # A bolt has none, which need not be merged.
+    histogram = merge(reading.histogram for reading in readings if reading.kind == "spout") if counts["acked"] else []
+    return ComponentCounts(**counts, latencies={bucket: count for bucket, count in enumerate(histogram) if count})
+
+
 def row_of(sample: Sample) -> Moment:
     """What the rings keep of a look."""
     by_component: dict[str, list[TaskReading]] = {}
     for reading in sample.readings:
         by_component.setdefault(reading.component, []).append(reading)
     spouts = [name for name, readings in by_component.items() if readings[0].kind == "spout"]
-    components = {
-        name: ComponentCounts(*[sum(reading.counters[count] for reading in readings) for count in COUNTS])
-        for name, readings in by_component.items()
-    }
-    for name in spouts:
-        histogram = merge(reading.histogram for reading in by_component[name])
-        components[name].latencies = {bucket: count for bucket, count in enumerate(histogram) if count}
+    components = {name: counts_of(readings) for name, readings in by_component.items()}
     return Moment(sample.at_unix_secs, sample.version, sample.report.pending, spouts, components)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,10 @@ _SHARE = 20
 """A look takes at most one in so many seconds."""
 _ASK_SECS = 2.0
 """Longest wait for Nimbus: it answers in milliseconds, or is being restarted."""
+
+
+class Unknown(UsageError):
+    """There is no such topology or component."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,8 @@ class Sample:
     """Of users' components."""
     version: int
     """Of its assignment: another one after each move."""
+    conf: Mapping[str, Any]
+    """Its settings."""
 
 
 OnSample = Callable[[str, Sample], None]
@@ -115,12 +121,12 @@ class Sampler:
             return list(self._watched)
 
     def latest(self, name: str) -> Sample:
-        """The newest look at a topology. UsageError if there is none of this name."""
+        """The newest look at a topology. Unknown if there is none of this name."""
         with self._lock:
             watched = self._watched.get(name)
             names = ", ".join(self._watched) or "none"
         if watched is None:
-            raise UsageError(f"there is no topology {name!r:.80}; topologies: {names}")
+            raise Unknown(f"there is no topology {name!r:.80}; topologies: {names}")
         return watched.latest
 
     def client(self) -> NimbusClient:
@@ -177,7 +183,7 @@ class Sampler:
         was, secs = (document, 0.0) if watched is None else (watched.latest.document, made - watched.made_secs)
         sample = Sample(
             time.time(), made, secs, document, was, report, job.readings_reported, job.metrics_reported,
-            0 if (view := job.view()) is None else view.assignment.version,
+            0 if (view := job.view()) is None else view.assignment.version, job.record.conf,
         )
         with self._lock:
             self._watched[record.name] = _Watched(job, sample, made)

@@ -1,0 +1,24 @@
+"""The REST APIs: Squall's own below /api/squall/v1, Storm's below /api/v1.
+
+Guarantees: every handler that may wait for Nimbus is a plain function, which FastAPI gives to a thread. Who may ask is
+not decided here: see `ui.access`.
+"""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from squall.ui.cluster_api import ClusterApi
+
+
+def api_app(api: ClusterApi) -> FastAPI:
+    """An application of both APIs and /metrics, to be served or mounted. Its description is at
+    /api/squall/v1/openapi.json."""
+    from squall.ui.metrics.prometheus import metrics_router
+    from squall.ui.rest.squall_api import squall_router
+    from squall.ui.rest.storm_api import storm_router
+
+    app = FastAPI(title="Squall", version="1", openapi_url="/api/squall/v1/openapi.json", docs_url=None, redoc_url=None)
+    for router in (squall_router(api), storm_router(api), metrics_router(api)):
+        app.include_router(router)
+    return app

@@ -1,0 +1,171 @@
+"""Storm's REST API of the UI and the log viewer, below /api/v1: same paths, keys and units.
+
+Guarantees: a mistake is what it is in Storm, HTTP 500 with `error` and `errorMessage`. What is left out is listed in
+docs/rest.md.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.routing import APIRoute
+
+from squall.engine.errors import SquallError, UsageError
+from squall.engine.foreign.text import plain
+from squall.ui.cluster_api import ClusterApi
+from squall.ui.rest import storm_cluster as cluster
+from squall.ui.rest import storm_logs as logs
+from squall.ui.rest import storm_topology as topology
+from squall.ui.rest.squall_api import Handler, wrong_use
+
+ALL_TIME = ":all-time"
+
+
+class StormRoute(APIRoute):
+    """Answers mistakes as Storm does."""
+
+    def get_route_handler(self) -> Handler:
+        handle = super().get_route_handler()
+
+        async def handler(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except (RequestValidationError, SquallError) as error:
+                why = wrong_use(error) if isinstance(error, RequestValidationError) else plain(error)
+                return JSONResponse({"error": "500 Server Error", "errorMessage": why}, 500)
+
+        return handler
+
+
+def storm_router(api: ClusterApi) -> APIRouter:
+    """The routes, which ask and tell `api`."""
+    router = APIRouter(prefix="/api/v1", route_class=StormRoute, include_in_schema=False)
+    _cluster(router, api)
+    _topologies(router, api)
+    _logs(router, api)
+    _orders(router, api)
+    return router
+
+
+def _cluster(router: APIRouter, api: ClusterApi) -> None:
+    for path, ask in {
+        "/cluster/summary": cluster.cluster_summary, "/nimbus/summary": cluster.nimbus_summary,
+        "/supervisor/summary": cluster.supervisor_summary, "/topology/summary": cluster.topology_summary,
+    }.items():
+        router.add_api_route(path, partial(ask, api), response_model=None)
+    router.add_api_route("/cluster/configuration", cluster.configuration)
+
+    @router.get("/owner-resources")
+    @router.get("/owner-resources/{owner}")
+    def owner(owner: str = "") -> Any:
+        return cluster.owners(api, owner)
+
+    @router.get("/history/summary")
+    def history() -> Any:
+        return {"topo-history": [sample.document["id"] for sample in cluster.samples(api)]}
+
+    @router.get("/supervisor")
+    def supervisor(id: str = "", host: str = "") -> Any:
+        return cluster.supervisor_page(api, id or host)
+
+
+def _topologies(router: APIRouter, api: ClusterApi) -> None:
+    @router.get("/topology/{id}")
+    def page(id: str, window: str = ALL_TIME) -> Any:
+        return topology.topology_page(api, cluster.by_id(api, id), window)
+
+    @router.get("/topology-workers/{id}")
+    def workers(id: str) -> Any:
+        rows = cluster.worker_rows(cluster.by_id(api, id))
+        return {"hostPortList": rows, "logviewerPort": 0, "logviewerScheme": "http"}
+
+    @router.get("/topology/{id}/component/{component}")
+    def component(id: str, component: str, window: str = ALL_TIME) -> Any:
+        return topology.component_page(api, cluster.by_id(api, id), component, window)
+
+    @router.get("/topology/{id}/metrics")
+    def metrics(id: str, window: str = ALL_TIME) -> Any:
+        return topology.metrics(api, cluster.by_id(api, id), window)
+
+    @router.get("/topology/{id}/visualization-init")
+    def visualization_init(id: str) -> Any:
+        return {"visualizationTable": topology.visualization_table(cluster.by_id(api, id))}
+
+    @router.get("/topology/{id}/visualization")
+    def visualization(id: str, window: str = ALL_TIME) -> Any:
+        return topology.visualization(api, cluster.by_id(api, id), window)
+
+    @router.get("/topology/{id}/lag")
+    def lag(id: str) -> Any:
+        """No spout here reads Kafka."""
+        cluster.by_id(api, id)
+        return []
+
+
+def _logs(router: APIRouter, api: ClusterApi) -> None:
+    @router.get("/log")
+    @router.get("/download")
+    def log(
+        file: str, start: Annotated[int | None, Query(ge=0)] = None,
+        length: Annotated[int, Query(ge=1, le=logs.CHUNK_BYTES)] = 51200,
+    ) -> Response:
+        return PlainTextResponse(logs.text(api, file, start, length))
+
+    @router.get("/searchLogs")
+    @router.get("/listLogs")
+    def names(topo_id: Annotated[str, Query(alias="topoId")] = "", port: int | None = None) -> Any:
+        return list(logs.names(api, topo_id, port))
+
+    @router.get("/search")
+    def search(
+        file: str, wanted: Annotated[str, Query(alias="search-string", min_length=1)],
+        limit: Annotated[int, Query(alias="num-matches", ge=1, le=1000)] = 20,
+        start: Annotated[int, Query(alias="start-byte-offset", ge=0)] = 0,
+    ) -> Any:
+        return logs.search(api, file, wanted, limit, start)
+
+    @router.get("/deepSearch/{id}")
+    def deep_search(
+        id: str, wanted: Annotated[str, Query(alias="search-string", min_length=1)],
+        limit: Annotated[int, Query(alias="num-matches", ge=1, le=1000)] = 20, port: int | None = None,
+    ) -> Any:
+        cluster.by_id(api, id)
+        found = [logs.search(api, name, wanted, limit, 0) for name in logs.names(api, id, port)]
+        return [
+            {"fileOffset": 0, "searchString": wanted, "matches": one["matches"], "openedFiles": 1} for one in found
+        ]
+
+
+def _orders(router: APIRouter, api: ClusterApi) -> None:
+    def done(operation: str, id: str) -> dict[str, str]:
+        return {"topologyOperation": operation, "topologyId": id, "status": "success"}
+
+    def name_of(id: str) -> str:
+        return str(cluster.by_id(api, id).document["name"])
+
+    @router.post("/topology/{id}/activate")
+    def activate(id: str) -> Any:
+        api.activate(name_of(id))
+        return done("activate", id)
+
+    @router.post("/topology/{id}/deactivate")
+    def deactivate(id: str) -> Any:
+        api.deactivate(name_of(id))
+        return done("deactivate", id)
+
+    @router.post("/topology/{id}/rebalance/{wait}")
+    def rebalance(id: str, wait: float, order: Annotated[dict[str, Any] | None, Body()] = None) -> Any:
+        options = (order or {}).get("rebalanceOptions") or {}
+        if not isinstance(options, dict) or options.keys() - {"numWorkers", "executors"}:
+            raise UsageError("rebalanceOptions has numWorkers and executors")
+        api.rebalance(name_of(id), options.get("numWorkers"), options.get("executors"), wait)
+        return done("rebalance", id)
+
+    @router.post("/topology/{id}/kill/{wait}")
+    def kill(id: str, wait: float) -> Any:
+        api.kill(name_of(id), wait)
+        return done("kill", id)

@@ -1,0 +1,226 @@
+"""Documents of Storm's REST API on one topology: its page, its components, metrics and visualization. Thread: any.
+
+Counts are exact where Storm samples. The time that Storm calls process latency, from `execute` to ack, is not measured:
+it is that of `execute` alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from squall.engine.api.config import SETTINGS
+from squall.engine.errors import UsageError
+from squall.ui.charts import windowed
+from squall.ui.cluster_api import WINDOWS, ClusterApi
+from squall.ui.history import ComponentCounts, counts_of, total
+from squall.ui.rest.storm_cluster import place, pretty, topology_row, worker_rows
+from squall.ui.sampler import Sample, Unknown
+
+_DEBUG = {"debug": False, "samplingPct": 10}
+
+
+def hint(window: str) -> str:
+    """A window for people."""
+    if window not in WINDOWS:
+        raise UsageError(f"window {window!r:.80} is none of {', '.join(WINDOWS)}")
+    secs = WINDOWS[window]
+    return "All time" if secs is None else pretty(secs)
+
+
+def _number(value: float) -> str:
+    return f"{value:.3f}"
+
+
+def _counts(done: dict[str, Any]) -> dict[str, Any]:
+    return {name: done[name] for name in ("emitted", "transferred", "acked", "failed")}
+
+
+def _stats(kind: str, done: dict[str, Any]) -> dict[str, Any]:
+    """What a spout or bolt did."""
+    if kind == "spout":
+        return {**_counts(done), "completeLatency": _number(done["complete_ms"])}
+    return {
+        **_counts(done), "executed": done["executed"], "executeLatency": _number(done["execute_ms"]),
+        "processLatency": _number(done["execute_ms"]), "capacity": _number(done["capacity"]),
+    }
+
+
+def _done(api: ClusterApi, sample: Sample, window: str) -> dict[str, dict[str, Any]]:
+    """What each component did in a window."""
+    over_secs, counts = api.window(sample.document["name"], WINDOWS[window])
+    return {
+        name: windowed(over_secs, counts.get(name, ComponentCounts()), component["tasks"])
+        for name, component in sample.document["components"].items()
+    }
+
+
+def topology_page(api: ClusterApi, sample: Sample, window: str) -> dict[str, Any]:
+    pretty_window, done = hint(window), _done(api, sample, window)
+    rows: dict[str, list[dict[str, Any]]] = {"spout": [], "bolt": []}
+    for name, component in sample.document["components"].items():
+        kind = component["kind"]
+        rows[kind].append({
+            f"{kind}Id": name, f"encoded{kind.title()}Id": quote(name, ""), "executors": component["executors"],
+            "tasks": component["tasks"], **_stats(kind, done[name]), **_last_error(sample, name),
+        })
+    return {
+        **topology_row(sample), "msgTimeout": sample.conf["message_timeout_secs"], "window": window,
+        "windowHint": pretty_window, **_DEBUG, "configuration": configuration(sample),
+        "visualizationTable": visualization_table(sample), "workers": worker_rows(sample),
+        "topologyStats": [_topology_stats(api, sample, each) for each in WINDOWS], "spouts": rows["spout"],
+        "bolts": rows["bolt"],
+    }
+
+
+def configuration(sample: Sample) -> dict[str, Any]:
+    """The topology's settings, by Storm's keys."""
+    return {SETTINGS[key].storm_key if key in SETTINGS else key: value for key, value in sample.conf.items()}
+
+
+def _topology_stats(api: ClusterApi, sample: Sample, window: str) -> dict[str, Any]:
+    over_secs, counts = api.window(sample.document["name"], WINDOWS[window])
+    components = sample.document["components"]
+    spouts = total([done for name, done in counts.items() if components[name]["kind"] == "spout"])
+    done = windowed(over_secs, spouts, 1)
+    every = total(list(counts.values()))
+    return {
+        "window": window, "windowPretty": hint(window), "emitted": every.emitted, "transferred": every.transferred,
+        "completeLatency": _number(done["complete_ms"]), "acked": spouts.acked, "failed": spouts.failed,
+    }
+
+
+def _errors(sample: Sample, component: str) -> list[dict[str, Any]]:
+    """The last failures of a component with an error, oldest first."""
+    known = sample.report.failures.get(component)
+    failures = [] if known is None else [each for each in known.last if each.error]
+    return [
+        {
+            "errorTime": int(sample.at_unix_secs - sample.report.duration_secs + each.at_secs),
+            "errorHost": each.worker.rpartition(":")[0], "errorPort": int(each.worker.rpartition(":")[2] or 0),
+            "errorLapsedSecs": int(sample.report.duration_secs - each.at_secs),
+            "errorWorkerLogLink": place(sample, each.worker)["workerLogLink"] if each.worker else "",
+            "error": each.error,
+        }
+        for each in failures
+    ]
+
+
+def _last_error(sample: Sample, component: str) -> dict[str, Any]:
+    nothing = dict.fromkeys(("errorTime", "errorHost", "errorPort", "errorLapsedSecs", "errorWorkerLogLink"))
+    last: dict[str, Any] = next(reversed(_errors(sample, component)), {**nothing, "error": ""})
+    return {"lastError": last["error"], **{key: last[key] for key in nothing}}
+
+
+def component_page(api: ClusterApi, sample: Sample, name: str, window: str) -> dict[str, Any]:
+    document = sample.document
+    if name not in document["components"]:
+        raise Unknown(f"topology {document['name']} has no component {name!r:.80}")
+    component, kind = document["components"][name], document["components"][name]["kind"]
+    windows = [
+        {"window": each, "windowPretty": hint(each), **_stats(kind, _done(api, sample, each)[name])} for each in WINDOWS
+    ]
+    done = _done(api, sample, window)[name]
+    return {
+        "componentType": kind, "id": name, "name": document["name"], "executors": component["executors"],
+        "tasks": component["tasks"], "window": window, "windowHint": hint(window), "topologyId": document["id"],
+        "topologyName": document["name"], "topologyStatus": document["status"],
+        "componentErrors": _errors(sample, name), "spoutSummary" if kind == "spout" else "boltStats": windows,
+        "inputStats": _inputs(component, done), "outputStats": _outputs(component, done),
+        "executorStats": _executors(sample, name, kind), **_DEBUG, "eventLogLink": "",
+        "profilingAndDebuggingCapable": False, "profileActionEnabled": False, "profilerActive": [],
+    }
+
+
+def _inputs(component: dict[str, Any], done: dict[str, Any]) -> list[dict[str, Any]]:
+    """Numbers by input are known if there is one input; else they are those of none."""
+    inputs = component["inputs"]
+    known = _stats("bolt", done if len(inputs) == 1 else windowed(1, ComponentCounts(), 1))
+    return [
+        {"component": each["component"], "stream": each["stream"], **{
+            key: known[key] for key in ("executed", "executeLatency", "processLatency", "acked", "failed")
+        }}
+        for each in inputs
+    ]
+
+
+def _outputs(component: dict[str, Any], done: dict[str, Any]) -> list[dict[str, Any]]:
+    only = len(component["outputs"]) == 1
+    rows = []
+    for stream, output in component["outputs"].items():
+        row = {
+            "stream": stream, "emitted": done["emitted"] if only else output["emitted"],
+            "transferred": done["transferred"] if only else output["emitted"],
+        }
+        if component["kind"] == "spout":
+            row |= {"completeLatency": _number(done["complete_ms"]), "acked": done["acked"], "failed": done["failed"]}
+        rows.append(row)
+    return rows
+
+
+def _executors(sample: Sample, name: str, kind: str) -> list[dict[str, Any]]:
+    by_task = {reading.task: reading for reading in sample.readings if reading.component == name}
+    rows = []
+    for each in sample.document["executors"]:
+        if each["component"] == name:
+            first, last = each["tasks"]
+            mine = counts_of([by_task[task] for task in range(first, last + 1) if task in by_task])
+            done = windowed(sample.report.duration_secs, mine, last - first + 1)
+            rows.append({"id": f"[{first}-{last}]", **place(sample, each["worker"]), **_stats(kind, done)})
+    return rows
+
+
+def metrics(api: ClusterApi, sample: Sample, window: str) -> dict[str, Any]:
+    pretty_window, done = hint(window), _done(api, sample, window)
+    rows: dict[str, list[dict[str, Any]]] = {"spout": [], "bolt": []}
+    for name, component in sample.document["components"].items():
+        outputs, kind = _outputs(component, done[name]), component["kind"]
+        row: dict[str, Any] = {"id": name}
+        for key in ("emitted", "transferred"):
+            row[key] = [{"stream_id": each["stream"], "value": each[key]} for each in outputs]
+        pairs = (("acked", "acked"), ("failed", "failed"))
+        if kind == "spout":
+            for key, of in (*pairs, ("complete_ms_avg", "completeLatency")):
+                row[key] = [{"stream_id": each["stream"], "value": each[of]} for each in outputs]
+        else:
+            means = (("process_ms_avg", "processLatency"), ("executed_ms_avg", "executeLatency"))
+            for key, of in (*pairs, ("executed", "executed"), *means):
+                row[key] = [
+                    {"component_id": each["component"], "stream_id": each["stream"], "value": each[of]}
+                    for each in _inputs(component, done[name])
+                ]
+        rows[kind].append(row)
+    return {"window": window, "window-hint": pretty_window, "spouts": rows["spout"], "bolts": rows["bolt"]}
+
+
+def _streams(sample: Sample) -> list[str]:
+    return sorted({stream for component in sample.document["components"].values() for stream in component["outputs"]})
+
+
+def visualization_table(sample: Sample) -> list[dict[str, Any]]:
+    """Rows of four streams."""
+    cells = [{":stream": stream, ":sani-stream": stream, ":checked": True} for stream in _streams(sample)]
+    return [{":row": cells[at : at + 4]} for at in range(0, len(cells), 4)]
+
+
+def visualization(api: ClusterApi, sample: Sample, window: str) -> dict[str, Any]:
+    hint(window)
+    done = _done(api, sample, window)
+    return {
+        name: {
+            ":type": component["kind"], ":capacity": done[name]["capacity"],
+            ":latency": done[name]["complete_ms" if component["kind"] == "spout" else "execute_ms"],
+            ":transferred": done[name]["transferred"], ":link": "",
+            ":stats": [
+                {":host": row["host"], ":port": row["port"], ":uptime_secs": row["uptimeSeconds"],
+                 ":transferred": row["transferred"]}
+                for row in _executors(sample, name, component["kind"])
+            ],
+            ":inputs": [
+                {":component": each["component"], ":stream": each["stream"], ":sani-stream": each["stream"],
+                 ":grouping": each["grouping"]}
+                for each in component["inputs"]
+            ],
+        }
+        for name, component in sample.document["components"].items()
+    }
