@@ -46,6 +46,8 @@ class ComponentFailures:
     """Number of failures by reason."""
     last: list[FailureRecord] = field(default_factory=list)
     """The last failures, oldest first."""
+    first_secs: float = 0.0
+    """When the first one was; seconds as of `FailureRecord.at_secs`."""
 
 
 Failures = dict[str, ComponentFailures]
@@ -59,12 +61,14 @@ class FailureLog:
         self._now_ns = now_ns
         self._counts: dict[str, Counter[str]] = {}
         self._last: dict[str, deque[FailureRecord]] = {}
+        self._first_secs: dict[str, float] = {}
         self.changed = False
         """True if a failure was noted since the caller last set this to False."""
 
     def note(self, spout: str, task: int, message_ids: Sequence[Any], failure: Failure) -> None:
         """Note that messages of `spout`'s task have failed together."""
         filed_under = failure.component or spout
+        self._first_secs.setdefault(filed_under, self._now_ns() / 1e9)
         self._counts.setdefault(filed_under, Counter())[failure.reason] += len(message_ids)
         self._last.setdefault(filed_under, deque(maxlen=LAST)).extend(
             FailureRecord(
@@ -80,22 +84,30 @@ class FailureLog:
         for component, known in failures.items():
             self._counts[component] = Counter(known.counts)
             self._last[component] = deque(known.last, maxlen=LAST)
+            self._first_secs[component] = known.first_secs
 
     def failures(self) -> Failures:
-        return {name: ComponentFailures(dict(counts), list(self._last[name])) for name, counts in self._counts.items()}
+        return {
+            name: ComponentFailures(dict(counts), list(self._last[name]), self._first_secs[name])
+            for name, counts in self._counts.items()
+        }
 
 
 def merge_failures(several: Iterable[Mapping[str, ComponentFailures]], since_secs: float = 0.0) -> Failures:
     """Merge several logs; times are then relative to `since_secs`."""
     counts: dict[str, Counter[str]] = {}
     last: dict[str, list[FailureRecord]] = {}
+    first: dict[str, float] = {}
     for failures in several:
         for name, known in failures.items():
             counts.setdefault(name, Counter()).update(known.counts)
             last.setdefault(name, []).extend(known.last)
+            first[name] = min(known.first_secs, first.get(name, known.first_secs))
     merged: Failures = {}
     for name in sorted(counts):
         newest = sorted(last[name], key=lambda record: record.at_secs)[-LAST:]
         records = [replace(record, at_secs=round(record.at_secs - since_secs, 6)) for record in newest]
-        merged[name] = ComponentFailures(dict(sorted(counts[name].items())), records)
+        merged[name] = ComponentFailures(
+            dict(sorted(counts[name].items())), records, round(first[name] - since_secs, 6)
+        )
     return merged

@@ -1,13 +1,38 @@
-"""Tells equal news at the first, second, fourth, eighth ... time, with a count: a wrong line fails each of a million
-tuples. Pure. Thread: any, with the lock of the interpreter."""
+"""Tells equal news at the first, tenth, hundredth ... time, with a count: a wrong line fails each of a million tuples.
+Pure. Thread: any, with the lock of the interpreter."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterable
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 _KNOWN, _MINUTE_NS = 1000, 60_000_000_000
 """Different news that are counted, and the time for which errors are; then counting begins anew."""
+
+
+_RAISED = re.compile(r"(?P<component>.+?)\[\d+\] raised (?P<kind>[^:]+?)(?:: .*)? in (?P<where>\w+(?: \(.*\))?)")
+
+
+class Cause(NamedTuple):
+    """What the errors of one wrong line have in common, whatever the task and the tuple that their texts name."""
+
+    component: str
+    kind: str
+    """Type of the exception; "" if no user's code raised."""
+    where: str
+
+
+def cause_of_error(error: str) -> Cause:
+    """Return the cause that the first line of a worker's last words tells."""
+    line = error.partition("\n")[0]
+    found = _RAISED.fullmatch(line)
+    return Cause(line, "", "") if found is None else Cause(*found.groups())
+
+
+def is_told(count: int) -> bool:
+    """Return True for 1, 10, 100 ..."""
+    return str(count).strip("0") == "1"
 
 
 class Repeats:
@@ -17,9 +42,9 @@ class Repeats:
         self._counts: dict[Hashable, int] = {}
         self._since_ns = 0
 
-    def line(self, text: str) -> str | None:
-        """Return the text, with how often it has come; None if it need not be told again yet."""
-        return self._told(text, text)
+    def line(self, text: str, key: Hashable = None) -> str | None:
+        """Return the text, with how often it, or what has its key, has come; None if it need not be told again yet."""
+        return self._told(text, text if key is None else key)
 
     def error_line(self, component: str, task: int, text: str, now_ns: int) -> str | None:
         """Return the line that tells of an error; None if it need not be told. Equal are the errors of one type in a
@@ -33,7 +58,7 @@ class Repeats:
         if len(self._counts) > _KNOWN:
             self._counts.clear()
         self._counts[key] = count = self._counts.get(key, 0) + 1
-        if count & (count - 1):
+        if not is_told(count):
             return None
         return f"{text}{f' ({count:,} times)' if count > 1 else ''}"
 
@@ -53,11 +78,16 @@ class _Death(Protocol):
 D = TypeVar("D", bound=_Death)
 
 
+def death_key(death: _Death) -> Hashable:
+    """Return what equal deaths have in common: their error's cause, or else the worker."""
+    return death.reason, cause_of_error(death.error) if death.error else death.slot
+
+
 def equal_deaths(deaths: Iterable[D]) -> list[list[D]]:
-    """Put together the deaths of one worker for one reason, in the order of the last of each."""
+    """Put together equal deaths of all workers, in the order of the last of each."""
     equal: dict[Hashable, list[D]] = {}
     for death in deaths:
-        key = death.slot, death.reason, death.error.partition("\n")[0]
+        key = death_key(death)
         equal[key] = same = equal.pop(key, [])
         same.append(death)
     return list(equal.values())

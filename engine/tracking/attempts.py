@@ -39,7 +39,7 @@ from squall.engine.api.failure import (
     Failure,
 )
 from squall.engine.foreign.identity import digest_of, key_of
-from squall.engine.tracking.doubt import Doubt, cause_of
+from squall.engine.tracking.doubt import PASSING, Doubt, cause_of
 from squall.engine.tracking.pending_table import OpenBlock
 
 SUSPECT_STRIKES = 2
@@ -322,8 +322,16 @@ class Attempts:
     def acked(self, keys: Sequence[Hashable], emitted_ns: int) -> None:
         """Forget messages that were acked; if others are in doubt, it may be their own fault after all."""
         self.forget(keys)
-        for key in self.doubt.acked(emitted_ns, len(keys)) if self.doubt.causes else ():
+        enough = self.doubt.is_enough
+        cleared = self.doubt.acked(emitted_ns, len(keys)) if self.doubt.causes else []
+        passed = {cause for key in cleared if enough and (cause := self.tries[key].cause).startswith(PASSING)}
+        for key in cleared:
             self._remember(key, self.tries[key]._replace(cause=""))
+        if passed:
+            # Also those that there was no room for. They have failed before, so they are not in doubt again.
+            for key, tries in list(self.tries.items()):
+                if tries.last is not None and not tries.dead and cause_of(tries.last) in passed:
+                    self._remember(key, tries._replace(charged=min(1, tries.charged), crashes=0))
 
     def _remember(self, message_id: Any, tries: Tries) -> None:
         # Taken out first, so that the order of the table is that of the failures.

@@ -6,8 +6,11 @@ through, one for each ten that have failed, or there is no other to try. The set
 doubt have the same *cause*: component, type of the exception, and line of the user's code.
 
     enough                  5 messages if the spout task was never acked any, else 20
-    with on_error="fail"    and ten seconds without better news, because retries may outlast what is amiss; or all that
-                            could be tried have reached their limits
+    with on_error="fail",   and ten seconds without better news, because retries may outlast what is amiss; or all that
+    or if it may pass       could be tried have reached their limits
+
+An error *may pass* unless it is of a type that tells a wrong line or a missing file: a database that is away raises one
+for each message. When enough were in doubt and others get through again, the failures of such messages are forgiven.
 
 A spout that lost its worker may read its input from the beginning, and what comes before the fault gets through each
 time. So after such a death only the acks of messages count that were emitted after one in doubt came up again.
@@ -20,23 +23,45 @@ Guarantees: at most `MOST` messages are in doubt. Pure. Thread: the worker's loo
 
 from __future__ import annotations
 
+import builtins
 from collections import Counter
 from collections.abc import Hashable
 
+from squall.engine import errors
 from squall.engine.api.failure import EXCEPTION, MACHINE, Failure
+from squall.engine.errors import SquallError
 
 _FROM_THE_FIRST, _LATELY = 5, 20
 MOST = 32
-_PATIENCE_NS = 10_000_000_000
+PATIENCE_SECS = 10.0
+PASSING = "passing: "
+"""Beginning of a cause that may pass."""
 _PER_ACK = 10
 """Failed messages for which one has to get through."""
+
+
+_LASTING = (
+    ArithmeticError, AssertionError, AttributeError, FileNotFoundError, ImportError, IsADirectoryError, LookupError,
+    NameError, NotADirectoryError, PermissionError, SquallError, SyntaxError, TypeError, ValueError,
+)
+_LASTING_NAMES = {
+    name for home in (builtins, errors) for name, kind in vars(home).items()
+    if isinstance(kind, type) and issubclass(kind, _LASTING)
+}
+
+
+def may_pass(kind: str) -> bool:
+    """Return True if errors of this type may go by themselves."""
+    return bool(kind) and kind not in _LASTING_NAMES
 
 
 def cause_of(failure: Failure) -> str:
     """What messages that fail the same way have in common; "" if the failure casts no doubt on the set-up."""
     if failure.reason not in (EXCEPTION, MACHINE) or failure.among > 1:
         return ""
-    return f"{failure.component} {failure.error.partition(':')[0]} {failure.where.partition(' with ')[0]}"
+    kind = failure.error.partition(":")[0]
+    passing = PASSING if failure.reason == EXCEPTION and may_pass(kind) else ""
+    return f"{passing}{failure.component} {kind} {failure.where.partition(' with ')[0]}"
 
 
 class Doubt:
@@ -52,6 +77,11 @@ class Doubt:
         self._counts_ns = self._enough_since_ns = 0
         self._failed = self._acked = 0
         """Messages since the first of those in doubt."""
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether so many had the same cause, at the last look, that only time told."""
+        return self._enough_since_ns > 0
 
     def takes(self) -> bool:
         """Note a message that has failed for the first time; return True if it may be in doubt with the others."""
@@ -79,9 +109,10 @@ class Doubt:
     def is_set_up(self, acked_before: bool, now_ns: int, at_limit: bool = False) -> bool:
         """Return True if the set-up is at fault, and the run has to stop. `at_limit`: no message can be tried that has
         not reached its limits."""
-        most = max(Counter(self.causes.values()).values(), default=0)
+        (cause, most), = Counter(self.causes.values()).most_common(1) or [("", 0)]
         if most < (_LATELY if acked_before else _FROM_THE_FIRST):
             self._enough_since_ns = 0
             return False
         self._enough_since_ns = self._enough_since_ns or now_ns
-        return at_limit or not self._waits or now_ns - self._enough_since_ns >= _PATIENCE_NS
+        waits = self._waits or cause.startswith(PASSING)
+        return at_limit or not waits or now_ns - self._enough_since_ns >= PATIENCE_SECS * 1e9

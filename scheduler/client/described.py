@@ -96,7 +96,8 @@ def describe(run_dir: RunDir, job: Job, before: RunReport, now: RunReport | None
         "workers": _workers(job, state),
         "restarts_total": state.restarts_total,
         "given_up": [str(slot) for slot in state.topology.given_up],
-        "deaths": [_death(equal) for equal in equal_deaths(state.restarts)[-ERRORS_SHOWN:]],
+        "why_stopped": job.why_stopped(state),
+        "deaths": [_death(equal, job.started) for equal in equal_deaths(state.restarts)[-ERRORS_SHOWN:]],
         "errors": [
             {"worker": one.slot, "incarnation": one.incarnation, "reason": one.reason, "error": one.error}
             for one in state.restarts if one.error
@@ -174,11 +175,14 @@ def _opening(found: tuple[str, int, str, float] | None) -> dict[str, Any] | None
     return {"component": component, "task": task, "method": method, "secs": round(secs, 1)}
 
 
-def _death(equal: list[RestartRecord]) -> dict[str, Any]:
-    """Describe the last of a worker's equal ends, with the first line of its last words or of its stack."""
+def _death(equal: list[RestartRecord], started: float) -> dict[str, Any]:
+    """Describe the last of equal ends, with the first line of its last words or of its stack."""
     restart = equal[-1]
     return {
         "worker": restart.slot, "incarnation": restart.incarnation, "times": len(equal), "reason": restart.reason,
+        "workers": len({death.slot for death in equal}),
+        "first_secs": round(equal[0].at_monotonic_secs - started, 2),
+        "last_secs": round(restart.at_monotonic_secs - started, 2),
         "rss_bytes": restart.rss_bytes, "error": restart.error.partition("\n")[0],
     }
 

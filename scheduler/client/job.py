@@ -140,20 +140,30 @@ class Job:
         return state
 
     def status(self, state: TopologyState | None = None) -> str:
-        """Return, as of `state` or of now, "ACTIVE", "INACTIVE", "REBALANCING" or "KILLED"; "STOPPED" after a fault of
-        its set-up (`why_stopped`); or "FINISHED" if its spouts are exhausted and nothing is pending. For a topology
+        """Return, as of `state` or of now, "ACTIVE", "INACTIVE", "REBALANCING" or "KILLED"; "STOPPED" if errors keep it
+        from its work (`why_stopped`); or "FINISHED" if its spouts are exhausted and nothing is pending. For a topology
         that is gone: "FINISHED" if it left by itself, else "KILLED".
         """
         if self.removed:
             return FINISHED if self.record.remove_when_drained and self._drained else KILLED
         status = (state or self.topology_state()).topology.status
-        if status == "ACTIVE" and self.why_stopped():
+        if status == "ACTIVE" and self.why_stopped(state):
             return "STOPPED"
         return FINISHED if status == "ACTIVE" and self.is_drained() else status
 
-    def why_stopped(self) -> str:
-        """The fault of its set-up at which it has stopped; "" if there is none."""
-        return read_stopped(self.run_dir, self.id)
+    def why_stopped(self, state: TopologyState | None = None) -> str:
+        """The fault of its set-up at which it has stopped, or the error by which its workers die again and again; "" if
+        there is none."""
+        return read_stopped(self.run_dir, self.id) or self._why_hopeless(state)
+
+    def _why_hopeless(self, state: TopologyState | None) -> str:
+        state, view = (self._last_state, None) if self.removed else (state or self.topology_state(), self.view())
+        deaths, hopeless = (0, False) if view is None else view.deaths_in_a_row()
+        if state is None or not state.restarts or not (hopeless or "failed" in state.workers.values()):
+            return ""
+        *_, last = equal = equal_deaths(state.restarts)[-1]
+        how_often = f"{deaths} times in a row" if deaths > 1 else plural(len(equal), "time")
+        return f"worker {last.slot} died {how_often}, at last with: {(last.error or last.reason).splitlines()[0]}"
 
     def _refresh(self, assignment: Assignment | None) -> None:
         """Open the board of the present assignment: the topology may have moved."""
@@ -305,22 +315,16 @@ class Job:
             # It will be asked when the fault is over; a question now would only hold up the caller.
             return False
         try:
-            state, view = self.topology_state(), self.view()
+            self.topology_state()
         except Gone:
             if self.record.remove_when_drained and self._view is not None and self._view.has_finished():
                 return True
             raise
-        if why := self.why_stopped():
+        if why := read_stopped(self.run_dir, self.id):
             raise ClusterError(f"topology {self.name!r} has stopped: {why}")
-        deaths, hopeless = (0, False) if view is None else view.deaths_in_a_row()
-        if not (hopeless or "failed" in state.workers.values()) or not state.restarts:
-            return False
-        *_, last = equal = equal_deaths(state.restarts)[-1]
-        how_often = f"{deaths} times in a row" if deaths > 1 else plural(len(equal), "time")
-        raise ClusterError(
-            f"topology {self.name!r} makes no progress: worker {last.slot} died {how_often}, "
-            f"at last with: {(last.error or last.reason).splitlines()[0]}"
-        )
+        if why := self._why_hopeless():
+            raise ClusterError(f"topology {self.name!r} makes no progress: {why}")
+        return False
 
     # ---- commands ----
 

@@ -20,11 +20,14 @@ import msgspec
 from squall.engine.api.failure import Failure
 from squall.engine.errors import ClusterError
 from squall.engine.report.failure_log import FailureLog, Failures, merge_failures
+from squall.engine.report.repeats import cause_of_error
 from squall.ipc.private import make_levels, replace_file
 from squall.ipc.rundir import RunDir
 
 _PAUSE_NS = 50_000_000
 """Shortest time between two writes: a death fails thousands of trees at once."""
+_IN_FULL_SECS = 600.0
+"""Time after which an error that goes on is told in full again."""
 
 
 class FailureFile:
@@ -59,14 +62,18 @@ def _read(path: Path) -> Failures:
         raise ClusterError(f"{path} is no list of failures: {error}") from error
 
 
-def times_in_a_row(run_dir: RunDir, topology_id: str, worker: int, traceback: str) -> int:
-    """Count how often in a row the worker of this slot has ended by an error with these frames."""
-    frames = [line for line in traceback.splitlines() if line.startswith("  File ")]
-    path, times = run_dir.failures(topology_id) / f"last-error-{worker}", 1
+def times_lately(run_dir: RunDir, topology_id: str, error: str) -> int:
+    """Count how often workers of a topology have ended by errors of this cause, since it was last told in full. Of two
+    that end at the same time one may not be counted."""
+    path, now, cause = run_dir.failures(topology_id) / "told-errors", time.monotonic(), repr(cause_of_error(error))
+    times, since = 1, now
     with contextlib.suppress(OSError):  # it cannot be noted, as on a full disk: told in full
-        last, before = json.loads(path.read_text()) if path.exists() else ([], 0)
-        times += before if last == frames != [] else 0
-        _write(path, [frames, times])
+        told = json.loads(path.read_text()) if path.exists() else {}
+        # The clock begins anew with the machine.
+        told = {key: (count, began) for key, (count, began) in told.items() if 0 <= now - began < _IN_FULL_SECS}
+        before, since = told.get(cause, (0, now))
+        times = before + 1
+        _write(path, told | {cause: (times, since)})
     return times
 
 

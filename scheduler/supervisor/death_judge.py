@@ -9,7 +9,8 @@ that is given up, and the status board shows which topologies are hopeless.
     excused    the death brought a dead letter nearer, and     a restart soon; it does not count against the slot
                messages are acked now and then
     hopeless   `hopeless_errors` or `hopeless_deaths` in a     waiting for the topology's end fails; its workers are
-               row with no progress between them               started again all the same
+               row with no progress between them, and, if      started again all the same
+               the last error may pass, for `PATIENCE_SECS`
     given up   more than `max_deaths` within the period        the slot is FAILED
     =========  ==============================================  ====================================================
 
@@ -30,6 +31,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from squall.engine.report.repeats import cause_of_error
+from squall.engine.tracking.doubt import PATIENCE_SECS, may_pass
 from squall.scheduler.common.messages import SlotAssignment
 from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions, StartAgain
 
@@ -82,9 +85,15 @@ class _Streak:
         self.deaths = self._errors = 0
         """Deaths in a row without progress."""
 
+        self._since = 0.0
+        self._may_pass = False
+        """Whether the errors, which began then, may yet go by themselves."""
+
     @property
     def is_hopeless(self) -> bool:
         options = self._options
+        if self._may_pass:
+            return False
         return self._errors >= options.hopeless_errors or self.deaths >= options.hopeless_deaths
 
     def leads_anywhere(self, totals: Totals) -> bool:
@@ -103,10 +112,12 @@ class _Streak:
             self.deaths = self._errors = 0
         return went_on
 
-    def died(self, totals: Totals, by_error: bool) -> None:
+    def died(self, totals: Totals, now: float, error: str) -> None:
         if not self.went_on(totals):
+            self._since = self._since if self.deaths else now
+            self._may_pass = may_pass(cause_of_error(error).kind) and now - self._since < PATIENCE_SECS
             self.deaths += 1
-            self._errors += by_error
+            self._errors += bool(error)
 
 
 class DeathJudge:
@@ -134,11 +145,11 @@ class DeathJudge:
         self._streaks.pop(work.topology.id, None)
 
     def died(
-        self, port: int, work: SlotAssignment, now: float, lived_secs: float, by_error: bool, nearer: bool
+        self, port: int, work: SlotAssignment, now: float, lived_secs: float, error: str, nearer: bool
     ) -> DeathVerdict:
-        """Judge a worker's end that was not ordered. `by_error`: of user code; `nearer`: to a dead letter."""
+        """Judge a worker's end that was not ordered. `error`: of user code; `nearer`: to a dead letter."""
         totals, streak = self._totals(work), self._streak(work)
-        streak.died(totals, by_error)
+        streak.died(totals, now, error)
         excused = nearer and streak.leads_anywhere(totals)
         then = self._policy(port).died(now, lived_secs, excused)
         return DeathVerdict(then, excused, streak.deaths, streak.is_hopeless)
@@ -146,7 +157,7 @@ class DeathJudge:
     def fork_refused(self, port: int, work: SlotAssignment) -> DeathVerdict:
         """Judge a failed fork: the slot is not to blame, but the topology makes no progress."""
         streak = self._streak(work)
-        streak.died(self._totals(work), by_error=False)
+        streak.died(self._totals(work), 0.0, "")
         return DeathVerdict(self._policy(port).fork_refused(), False, streak.deaths, streak.is_hopeless)
 
     def is_hopeless(self, work: SlotAssignment) -> bool:

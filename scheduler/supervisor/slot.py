@@ -334,7 +334,7 @@ class Slot:
         if not same_work(work, self.target):
             return [self._report("died", now, reason, error), *self._vacate(now)]
         lived_secs = now - self.life.forked_at
-        verdict = self._judge.died(self.address.port, work, now, lived_secs, bool(error), self.life.excused)
+        verdict = self._judge.died(self.address.port, work, now, lived_secs, error, self.life.excused)
         self.life.excused = verdict.excused
         said = self._say(verdict.deaths, verdict.hopeless)
         return [said, self._report("died", now, reason, error), *self._follow(verdict, now, reason)]

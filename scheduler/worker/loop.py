@@ -36,7 +36,7 @@ from squall.engine.core.surroundings import Surroundings
 from squall.engine.core.turn import IDLE_WAIT_MAX_MS, Turn
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.foreign.text import plain, plain_lines, text_of_error
-from squall.engine.report.repeats import Repeats
+from squall.engine.report.repeats import Repeats, is_told
 from squall.engine.tracking.peers import Peers
 from squall.ipc.ack_rings import AckRings
 from squall.ipc.board import Board
@@ -48,7 +48,7 @@ from squall.ipc.metric_file import MetricFile
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import blob, process, user_logging
 from squall.scheduler.common.messages import Assignment, SetStatus, WorkerBoot, WorkerFailed, WorkerReady
-from squall.scheduler.records.failure_file import times_in_a_row, write_last_words, write_stopped
+from squall.scheduler.records.failure_file import times_lately, write_last_words, write_stopped
 from squall.scheduler.worker.lease import Lease
 from squall.scheduler.worker.own_faults import WorkerFaults
 from squall.scheduler.worker.own_watches import WorkerWatches
@@ -287,8 +287,8 @@ class Worker:
     def fail(self, error: str, text: str) -> None:
         """Say why the worker ends: to the log and to the supervisor."""
         boot = self._boot
-        times = times_in_a_row(self._run_dir, boot.topology.id, boot.slot_index, text)
-        if not times & (times - 1):
+        times = times_lately(self._run_dir, boot.topology.id, error)
+        if is_told(times):
             _log(f"{self._name}: {error}" + (f"\n{text}" if times == 1 else f" (as before, {times:,} times)"))
         self._control.send_event(WorkerFailed(boot.port, boot.incarnation, error, text))
 

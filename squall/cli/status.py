@@ -61,9 +61,9 @@ def status_command(
             return
         before = job.stats()
         time.sleep(_RATES_SECS if interval_secs is None else interval_secs)
-        document, why = describe(run_dir, job, before), job.why_stopped()
+        document = describe(run_dir, job, before)
     show(as_json, with_schema("status", document), topology_text(document))
-    note(*[f"{name} has stopped: {why}"] if why else [])
+    note(*[f"{name} has stopped: {document['why_stopped']}"] if document["why_stopped"] else [])
 
 
 def _watch_topology(run_dir: RunDir, job: Job, interval_secs: float) -> None:

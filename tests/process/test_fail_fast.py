@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.process.cli import squall
+from tests.process.standing_tools import directory
+from tests.process.waiting import wait_for
 
 FILE = """
 import errno, os
@@ -100,5 +102,58 @@ def test_a_bad_message_stops_nothing(tmp_path: Path) -> None:
     assert done.returncode == 3, done.stderr
     assert "3 dead letters" in done.stderr + done.stdout
     # Equal deaths are one line.
-    assert len(re.findall(r"^worker \S+ died \d+ times, first at", done.stdout, re.MULTILINE)) <= 2
-    assert done.stdout.count(" died ") <= 2
+    assert done.stdout.count(" died ") == 1
+    assert "died 6 times, first at" in done.stdout
+
+
+def test_equal_errors_are_told_once_whatever_worker_and_tuple_they_name(tmp_path: Path) -> None:
+    file = tmp_path / "keys.py"
+    file.write_text(FILE.format(ack="pass", execute='{}[f"key {tup[1]}"]'))
+    done = squall("run", file, "--workers", "2", timeout=300)
+    assert done.returncode == 1, done.stderr
+    assert re.search(r"keys.py, line \d+, in execute\) with tuple", done.stderr)
+    # Two that happen at the same time may be told in full both.
+    assert done.stderr.count("Traceback") <= 2
+    assert done.stderr.count(" died: ") == 1
+    assert done.stdout.count(" died ") == 1
+
+
+AWAY = """
+        import pathlib
+        with pathlib.Path({path!r}).open("a") as tries:
+            tries.write(".")
+        if pathlib.Path({path!r}).stat().st_size < 9:
+            raise ConnectionError("the database is away")
+"""
+
+
+@pytest.mark.parametrize("method", ["prepare", "execute"])
+def test_a_service_that_is_away_at_first_ends_no_run_and_buries_nothing(tmp_path: Path, method: str) -> None:
+    file, wait = tmp_path / "away.py", AWAY.format(path=str(tmp_path / "tries"))
+    text = FILE.format(ack="pass", execute=wait if method == "execute" else "pass")
+    prepare = f"collector = collector{wait if method == 'prepare' else ''}"
+    file.write_text(text.replace("collector = collector", prepare))
+    done = squall("run", file, "--workers", "2", timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "0 dead letters" in done.stdout
+    assert done.stderr.count(" died: ") == 1
+
+
+def test_a_standing_cluster_shows_what_stopped_a_topology_and_each_error_once(tmp_path: Path) -> None:
+    lines = {"prepare": "self.collector = collector[0]", "execute": "undefined_name"}
+    with directory() as cluster:
+        cluster.up(slots=4)
+        for method, line in lines.items():
+            text = FILE.format(ack="pass", execute="undefined_name" if method == "execute" else "pass")
+            file = tmp_path / f"{method}.py"
+            file.write_text(text.replace("self.collector = collector", line) if method == "prepare" else text)
+            cluster.ok("submit", file, "--name", method, "--workers", "2")
+        for method, kind in (("prepare", "TypeError"), ("execute", "NameError")):
+            wait_for("its end", lambda name=method: cluster.described(name)["why_stopped"])
+            done = cluster.run("status", method)
+            assert f"{method} is STOPPED" in done.stdout
+            place = rf"{method}.py, line \d+, in {method}\)"
+            assert re.search(rf"{method} has stopped: .*raised {kind}: .*{place}", done.stderr)
+            deaths = cluster.described(method)["deaths"]
+            assert [death["times"] for death in deaths] == [sum(death["times"] for death in deaths)]
+            assert cluster.ok("logs", method).count("Traceback") <= 2

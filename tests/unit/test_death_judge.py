@@ -28,6 +28,10 @@ from tests.unit.test_slot import work
 OPTIONS = DeathLimits(RestartPolicyOptions(jitter_ratio=0.0))
 
 
+WRONG = "split[3] raised KeyError: 'm' in execute (app.py, line 9, in execute)"
+AWAY = "split[3] raised OperationalError: in the dark in prepare (app.py, line 5, in prepare)\nTraceback ..."
+
+
 class Judge:
     """The judge of one node, and counters that a test writes. Every death is a minute after the one before."""
 
@@ -37,10 +41,12 @@ class Judge:
         self.judge = DeathJudge(OPTIONS, random.Random(1), lambda work: self.totals)
 
     def died(
-        self, work: SlotAssignment, port: int = 6700, error: bool = False, nearer: bool = False, later: float = 60.0
+        self, work: SlotAssignment, port: int = 6700, error: bool | str = False, nearer: bool = False,
+        later: float = 60.0,
     ) -> DeathVerdict:
         self.now += later
-        return self.judge.died(port, work, self.now, 0.0, error, nearer)
+        text = error if isinstance(error, str) else WRONG * error
+        return self.judge.died(port, work, self.now, 0.0, text, nearer)
 
 
 @pytest.mark.parametrize(("error", "limit"), [(True, OPTIONS.hopeless_errors), (False, OPTIONS.hopeless_deaths)])
@@ -51,6 +57,15 @@ def test_deaths_without_progress_are_hopeless_errors_of_user_code_sooner(error: 
     assert [verdict.deaths for verdict in found] == list(range(1, limit + 1))
     # Its workers are started again all the same: what they lack may come back.
     assert isinstance(found[-1].then, StartAgain)
+
+
+def test_an_error_that_may_pass_has_ten_seconds_and_one_of_a_wrong_line_none() -> None:
+    bench = Judge()
+    found = [bench.died(work(), error=AWAY, later=0.4).hopeless for _ in range(30)]
+    assert found == [False] * 25 + [True] * 5
+    bench.totals = Totals(acked=1)
+    assert not bench.died(work(), error=AWAY, later=30.0).hopeless
+    assert [bench.died(work(), error=WRONG, later=0.1).hopeless for _ in range(6)] == [False] * 5 + [True]
 
 
 @pytest.mark.parametrize("progress", ["acked", "dead_letters", "crashes"])

@@ -12,6 +12,7 @@ from squall.engine.tracking.doubt import Doubt
 WRONG = Failure(EXCEPTION, "split", error="KeyError: 'm'", where="(app.py, line 9, in execute) with tuple (1,)")
 POISON = Failure(EXCEPTION, "count", error="ValueError: bad", where="(app.py, line 30, in execute) with tuple ()")
 DISK = Failure(MACHINE, "split", error="OSError: full", where="(app.py, line 9, in execute) with tuple (2,)")
+AWAY = Failure(EXCEPTION, "split", error="OperationalError: away", where="(app.py, line 5, in execute) with tuple (3,)")
 DEATH = Failure(WORKER_DIED)
 STEPS = st.lists(
     st.tuples(st.sampled_from([WRONG, WRONG, POISON, DISK, DEATH, None]), st.integers(0, 60)), max_size=150
@@ -70,6 +71,32 @@ def test_retries_are_given_ten_seconds() -> None:
     assert not doubt.is_set_up(False, 1_000_000_000)
     assert not doubt.is_set_up(False, 10_000_000_000)
     assert doubt.is_set_up(False, 11_000_000_000)
+
+
+def test_a_service_that_is_away_stops_nothing_for_ten_seconds_and_condemns_no_message_that_it_failed() -> None:
+    attempts = Attempts(Limits(max_crashes=5, fail_fast=True))
+    for key in range(40):  # more than can be in doubt
+        for _ in range(5):
+            attempts.failed(key, AWAY)
+    doubt = attempts.doubt
+    doubt.count_acks()
+    assert not doubt.is_set_up(False, 1_000_000_000)
+    assert not doubt.is_set_up(False, 10_999_999_999)
+    attempts.acked([97, 98, 99, 100], 2)
+    assert not doubt.causes
+    assert not any(attempts.condemned(key) for key in range(40))
+    # One that goes on while others get through is bad itself.
+    for _ in range(5):
+        attempts.failed(0, AWAY)
+    assert attempts.condemned(0)
+    assert not doubt.causes
+
+
+def test_a_service_that_stays_away_stops_the_run_after_ten_seconds() -> None:
+    attempts = Attempts(Limits(max_crashes=5, fail_fast=True))
+    for key in range(5):
+        attempts.failed(key, AWAY)
+    assert [attempts.doubt.is_set_up(False, secs * 10**9) for secs in (1, 10, 11)] == [False, False, True]
 
 
 def test_after_a_death_only_acks_of_what_was_emitted_later_count() -> None:

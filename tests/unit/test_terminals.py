@@ -73,7 +73,7 @@ def account_of(text: str) -> dict[str, Any]:
         "spout": text, "reason": text, "attempt": 1,
     }
     return {
-        "failures": {text: {"counts": {text: 1}, "last": [last]}}, "links": {text: 1},
+        "failures": {text: {"counts": {text: 1}, "last": [last], "first_secs": 1.0}}, "links": {text: 1},
         "metrics": {text: {text: 1, text + "2": {text: 1.0}}},
     }
 
@@ -81,7 +81,8 @@ def account_of(text: str) -> dict[str, Any]:
 def status_of(text: str) -> dict[str, Any]:
     return {
         **status(text, 1), **account_of(text), "status": text, "given_up": [text], "faults": [fault_of(text)],
-        "deaths": [{"worker": text, "incarnation": 1, "reason": text, "times": 2, "rss_bytes": 1, "error": text}],
+        "deaths": [{"worker": text, "incarnation": 1, "reason": text, "times": 2, "rss_bytes": 1, "error": text,
+                    "workers": 1, "first_secs": 1.0, "last_secs": 2.0}],
         "replaced_by": {"id": text, "status": text, "workers_wanted": 1, "fresh": True},
     }
 

@@ -18,7 +18,7 @@ from squall.cli.shown.report_text import latency_text
 from squall.cli.shown.screen import Block, Screen, interval_or_default
 from squall.engine.plural import plural
 from squall.engine.report.metrics import merge
-from squall.engine.report.repeats import Repeats
+from squall.engine.report.repeats import Repeats, death_key
 from squall.engine.report.run_report import TaskReading, latency_of, total_account
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ class DeathNews:
             worker = death.slot, death.incarnation
             if worker not in self._replaced:
                 error = death.error.partition("\n")[0]
-                line = self._repeats.line(f"worker {death.slot} died: {death.reason}{f': {error}' if error else ''}")
+                text = f"worker {death.slot} died: {death.reason}{f': {error}' if error else ''}"
+                line = self._repeats.line(text, death_key(death))
                 self._replaced[worker] = line is None
                 told += [] if line is None else [line]
             if death.ready_after_secs is not None and not self._replaced[worker]:

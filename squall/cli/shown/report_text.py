@@ -58,10 +58,11 @@ def _death_lines(equal: list[Restart]) -> list[str]:
     if restart.working_after_secs is not None:
         again += f", at work after {restart.working_after_secs * 1000:.1f} ms"
     memory = f" (it held {restart.rss_bytes / 2**20:,.0f} MiB)" if restart.rss_bytes else ""
-    died = f"died at {restart.at_secs:.2f} s"
+    workers, died = len({death.slot for death in equal}), f"died at {restart.at_secs:.2f} s"
     if len(equal) > 1:
         died = f"died {len(equal):,} times, first at {equal[0].at_secs:.2f} s, last at {restart.at_secs:.2f} s"
-    line = f"worker {restart.slot} {died}: {restart.reason}{memory}; {again}"
+    who = f"worker {restart.slot}" if workers == 1 else f"{workers} workers, the last {restart.slot},"
+    line = f"{who} {died}: {restart.reason}{memory}; {again}"
     return [line, *([f"    {restart.error.splitlines()[0]}"] if restart.error else [])]
 
 
@@ -153,8 +154,9 @@ def failure_lines(document: Mapping[str, Any]) -> Iterator[str]:
         on = f" on {last['worker']}" if last["worker"] else ""
         error = f": {last['error']}" if last["error"] else ""
         yield (
-            f"failures of {name}: {counts}; the last at {last['at_secs']:.2f} s was message {last['message_id']} of "
-            f"{last['spout']}, {last['reason']}{where}{on}{error} (attempt {last['attempt']})"
+            f"failures of {name}: {counts}; the first at {failures['first_secs']:.2f} s, the last at "
+            f"{last['at_secs']:.2f} s was message {last['message_id']} of {last['spout']}, {last['reason']}{where}{on}"
+            f"{error} (attempt {last['attempt']})"
         )
     if any(document["links"].values()):
         yield "links: " + ", ".join(f"{count:,} {name}" for name, count in document["links"].items())

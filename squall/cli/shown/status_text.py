@@ -85,11 +85,12 @@ def replaced_text(name: str, successor: str) -> str:
 
 
 def _death(row: dict[str, Any]) -> str:
-    """ "node-1:6700 incarnation 3: killed by SIGSEGV, 31 MiB: Fatal Python error: Segmentation fault (2 times)"."""
+    """ "node-1:6700 incarnation 3 at 7.12 s: killed by SIGSEGV, 31 MiB (2 times on 1 worker, first at 3.50 s)"."""
     memory = f", {row['rss_bytes'] >> 20} MiB" if row["rss_bytes"] else ""
     error = f": {row['error']}" if row["error"] else ""
-    times = f" ({row['times']:,} times)" if row["times"] > 1 else ""
-    return f"{row['worker']} incarnation {row['incarnation']}: {row['reason']}{memory}{error}{times}"
+    times = f" ({row['times']:,} times on {plural(row['workers'], 'worker')}, first at {row['first_secs']:.2f} s)"
+    who = f"{row['worker']} incarnation {row['incarnation']} at {row['last_secs']:.2f} s"
+    return f"{who}: {row['reason']}{memory}{error}{times if row['times'] > 1 else ''}"
 
 
 def _headline(document: dict[str, Any]) -> list[str]:
