@@ -156,7 +156,7 @@ class Job:
         there is none."""
         return read_stopped(self.run_dir, self.id) or self._why_hopeless(state)
 
-    def _why_hopeless(self, state: TopologyState | None) -> str:
+    def _why_hopeless(self, state: TopologyState | None = None) -> str:
         state, view = (self._last_state, None) if self.removed else (state or self.topology_state(), self.view())
         deaths, hopeless = (0, False) if view is None else view.deaths_in_a_row()
         if state is None or not state.restarts or not (hopeless or "failed" in state.workers.values()):
