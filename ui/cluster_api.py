@@ -16,10 +16,11 @@ from typing import Any
 import msgspec
 
 from squall.engine.errors import UsageError
+from squall.scheduler.client.job import Job
 from squall.scheduler.client.log_tail import LogTail
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.client.rates import component_rates
-from squall.scheduler.client.standing import limit_secs
+from squall.scheduler.client.standing import job_named, limit_secs
 from squall.scheduler.faults.catalogue import CATALOGUE
 from squall.scheduler.faults.fault import parse
 from squall.scheduler.records.dead_letters import DeadLetters
@@ -27,6 +28,7 @@ from squall.scheduler.records.failure_file import read_stopped
 from squall.ui.charts import marks_of, points_of, windowed
 from squall.ui.history import DAY_SECS, ComponentCounts, History, row_of
 from squall.ui.sampler import Sample, Sampler, Unknown
+from squall.ui.tracing.desk import WatchDesk
 
 LINES = 1000
 """Most lines of logs in one answer."""
@@ -49,6 +51,11 @@ class ClusterApi:
         self._history = history
         self.run_dir = sampler.run_dir
         self.read_only = read_only
+        self._desk = WatchDesk(self._job)
+
+    def close(self) -> None:
+        """End the traces and taps that were begun here."""
+        self._desk.close()
 
     # ---- questions ----
 
@@ -209,6 +216,33 @@ class ClusterApi:
         """Give dead letters back to its spouts: these, or all."""
         self._check_writable()
         return [letter.public() for letter in self._ledger(name).give_back(ids)]
+
+    def begin_trace(self, name: str, message_id: str = "", sample: float = 0.0, secs: float = 10.0) -> dict[str, Any]:
+        """Follow the messages with an id, or a share of all; returns the trace, as `trace` does."""
+        self._check_writable()
+        return self.trace(self._desk.begin_trace(name, message_id, sample, secs))
+
+    def trace(self, trace_id: str) -> dict[str, Any]:
+        """The ways of the messages that a trace has followed so far."""
+        return self._desk.trace(trace_id)
+
+    def begin_tap(self, name: str, component: str, secs: float = 60.0) -> dict[str, Any]:
+        """Show tuples of a component as they pass; returns the tap, as `tap` does."""
+        self._check_writable()
+        return self.tap(self._desk.begin_tap(name, component, secs))
+
+    def tap(self, tap_id: str) -> dict[str, Any]:
+        """The last tuples that a tap has shown."""
+        return self._desk.tap(tap_id)
+
+    def end_watch(self, watch_id: str) -> None:
+        """End a trace or a tap, and forget it."""
+        self._check_writable()
+        self._desk.end(watch_id)
+
+    def _job(self, name: str) -> Job:
+        client = self._client_for(name)
+        return job_named(client, self.run_dir, name)
 
     @property
     def _client(self) -> NimbusClient:

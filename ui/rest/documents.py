@@ -330,3 +330,74 @@ class InjectOrder(Order):
 class HealOrder(Order):
     targets: list[str] = []
     """None: all faults in force."""
+
+
+class TraceOrder(BaseModel):
+    """Either an id or a share."""
+
+    message_id: str = ""
+    sample: float = Field(default=0.0, ge=0.0, le=1.0)
+    secs: float = Field(default=10.0, gt=0.0, le=3600.0)
+
+
+class TracedHop(Document):
+    """Tuples of a message that one task sent to another; None for what was not seen."""
+
+    from_: str = Field(alias="from")
+    from_task: int
+    stream: str
+    to: str
+    to_task: int
+    tuples: int
+    parent: int | None
+    """Index of the hop in whose execution they were emitted; null: by the spout."""
+    failed: bool
+    began_ms: float
+    """After the emit of the message."""
+    transport_ms: float | None
+    queue_ms: float | None
+    execute_ms: float | None
+
+
+class TracedAttempt(Document):
+    outcome: str
+    """acked, failed or open."""
+    took_ms: float | None
+    failure: dict[str, Any] | None
+    hops: list[TracedHop]
+
+
+class TracedMessage(Document):
+    message_id: str
+    values: str
+    spout: str
+    task: int
+    attempts: list[TracedAttempt]
+
+
+class TraceDocument(Document):
+    id: str
+    topology: str
+    ended: bool
+    messages: list[TracedMessage]
+
+
+class TapOrder(BaseModel):
+    component: str
+    secs: float = Field(default=60.0, gt=0.0, le=3600.0)
+
+
+class TappedTuple(Document):
+    component: str
+    task: int
+    stream: str
+    values: str
+    how: str
+    """emitted or executed."""
+
+
+class TapDocument(Document):
+    id: str
+    topology: str
+    ended: bool
+    tuples: list[TappedTuple]

@@ -62,6 +62,7 @@ def squall_router(api: ClusterApi) -> APIRouter:
     )
     _questions(router, api)
     _orders(router, api)
+    _watches(router, api)
     return router
 
 
@@ -164,3 +165,30 @@ def _orders(router: APIRouter, api: ClusterApi) -> None:
     def heal(order: doc.HealOrder) -> Any:
         """End faults in force."""
         return api.heal(order.targets)
+
+
+def _watches(router: APIRouter, api: ClusterApi) -> None:
+    @router.post("/topologies/{name}/traces", response_model=doc.TraceDocument)
+    def begin_trace(name: Name, order: doc.TraceOrder) -> Any:
+        """Follow the messages with an id, or a share of all, from now on."""
+        return api.begin_trace(name, order.message_id, order.sample, order.secs)
+
+    @router.get("/traces/{trace_id}", response_model=doc.TraceDocument)
+    def trace(trace_id: str) -> Any:
+        """The ways of the messages that were followed so far. Kept for ten minutes after the end."""
+        return api.trace(trace_id)
+
+    @router.post("/topologies/{name}/taps", response_model=doc.TapDocument)
+    def begin_tap(name: Name, order: doc.TapOrder) -> Any:
+        """Show tuples of a component as they pass."""
+        return api.begin_tap(name, order.component, order.secs)
+
+    @router.get("/taps/{tap_id}", response_model=doc.TapDocument)
+    def tap(tap_id: str) -> Any:
+        """The last tuples that were shown."""
+        return api.tap(tap_id)
+
+    @router.delete("/watches/{watch_id}", status_code=204)
+    def end_watch(watch_id: str) -> None:
+        """End a trace or a tap, and forget it."""
+        api.end_watch(watch_id)

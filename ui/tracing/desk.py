@@ -16,6 +16,7 @@ from typing import Any
 from squall.engine.errors import UsageError
 from squall.scheduler.client.job import Job
 from squall.scheduler.records.watches import Event
+from squall.ui.sampler import Unknown
 from squall.ui.tracing.watching import Watching
 from squall.ui.tracing.way import described, ways_of
 
@@ -69,7 +70,7 @@ class WatchDesk:
             if component and component not in watching.components:
                 watching.end()
                 known = ", ".join(watching.components)
-                raise UsageError(f"{name} has no component {component!r:.80}; components: {known}")
+                raise Unknown(f"{name} has no component {component!r:.80}; components: {known}")
             self._begun[watching.id] = _Begun(name, watching, time.monotonic() + secs, component)
             return watching.id
 
@@ -107,7 +108,7 @@ class WatchDesk:
         begun = self._begun.get(watch_id)
         if begun is None or bool(begun.component) != is_tap:
             what = "tap" if is_tap else "trace"
-            raise UsageError(f"there is no {what} {watch_id!r:.80}: it ended long ago, or never was")
+            raise Unknown(f"there is no {what} {watch_id!r:.80}: it ended long ago, or never was")
         self._read(begun)
         return begun
 
