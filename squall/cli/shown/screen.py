@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 STATE_STYLES = {
     "ACTIVE": "green", "FINISHED": "cyan", "INACTIVE": "yellow", "REBALANCING": "yellow", "KILLED": "yellow",
-    "ready": "green", "FAILED": "bold red", "dead": "bold red",
+    "ready": "green", "FAILED": "bold red", "STOPPED": "bold red", "dead": "bold red",
 }
 SCREEN_INTERVAL_SECS, LINE_INTERVAL_SECS = 1.0, 5.0
 """Between two looks at something that changes: what eyes can follow, and what a log can hold."""

@@ -1,0 +1,53 @@
+"""What `squall doctor` says of a machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from squall.cli.insight import doctor
+from squall.cli.insight.doctor import COULD_BE_BETTER, MISSING, OK, Facts, findings, read_facts
+
+GOOD = Facts(directory="/run")
+
+
+def test_a_machine_that_lacks_nothing_needs_no_mend() -> None:
+    assert {(one.state, one.mend) for one in findings(GOOD)} == {(OK, "")}
+
+
+@pytest.mark.parametrize(("what", "state", "wrong", "told"), [
+    ("open files", MISSING, {"open_files": 100}, "ulimit -n"),
+    ("open files", COULD_BE_BETTER, {"open_files": 1024}, "ulimit -n"),
+    ("processes", MISSING, {"processes": 20}, "ulimit -u"),
+    ("/dev/shm", MISSING, {"shm_bytes": None}, "--shm-size"),
+    ("/dev/shm", COULD_BE_BETTER, {"shm_bytes": 64 << 20}, "--shm-size"),
+    ("disk", MISSING, {"disk_bytes": 1}, "--dir"),
+    ("cores", COULD_BE_BETTER, {"cores": 4, "quota_cores": 1.5}, "--cpus"),
+    ("cores", COULD_BE_BETTER, {"cores": 1}, "taskset"),
+    ("time slices", COULD_BE_BETTER, {"throttled": 7}, "--cpuset-cpus"),
+    ("Python", COULD_BE_BETTER, {"python_configured": "--enable-shared"}, "--enable-optimizations"),
+    ("Python", COULD_BE_BETTER, {"python_is_debug": True}, "--enable-optimizations"),
+    ("Java", COULD_BE_BETTER, {"java": None}, "JAVA_HOME"),
+    ("Java", COULD_BE_BETTER, {"java": 11}, "17 or newer"),
+    ("extras", COULD_BE_BETTER, {"absent": ("spark", "ui")}, "pip install 'squall[spark,ui]'"),
+    ("ptrace", COULD_BE_BETTER, {"ptrace_scope": 1}, "ptrace_scope=0"),
+])
+def test_what_is_wrong_is_told_with_its_mend(what: str, state: str, wrong: dict[str, Any], told: str) -> None:
+    [finding] = [one for one in findings(replace(GOOD, **wrong)) if one.state != OK]
+    assert (finding.what, finding.state) == (what, state)
+    assert told in finding.mend
+
+
+def test_the_exit_code_says_whether_squall_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    for facts, code in ((GOOD, 0), (replace(GOOD, java=None), 0), (replace(GOOD, shm_bytes=None), 1)):
+        monkeypatch.setattr(doctor, "read_facts", lambda directory, facts=facts: facts)
+        assert CliRunner().invoke(doctor.doctor_command, []).exit_code == code
+
+
+def test_the_facts_of_this_machine_can_be_read_before_there_is_a_cluster(tmp_path: Path) -> None:
+    facts = read_facts(tmp_path / "not" / "there")
+    assert (facts.directory, facts.cores > 0, facts.disk_bytes > 0) == (str(tmp_path), True, True)
