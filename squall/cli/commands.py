@@ -81,6 +81,7 @@ COMMANDS = {
     "faults": Home("inject:faults_command", "List every fault that can be injected."),
     "dead-letters": Home("dead_letters:dead_letters", "List messages that were given up, or give them back."),
     "state": Home("state:state_command", "Show, export or import the state of a topology's bolts."),
+    "top": Home("insight.top:top_command", "Show a topology live in the terminal."),
     "profile": Home("insight.profile:profile_command", "Draw a flame graph of a worker."),
     "doctor": Home("insight.doctor:doctor_command", "Tell what is missing or misset on this machine."),
     "config": Home("config:config_command", "Show settings, and where they come from."),
