@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from squall.cli import doctor
-from squall.cli.doctor import COULD_BE_BETTER, MISSING, OK, Facts, findings, read_facts
+from squall.cli.insight import doctor
+from squall.cli.insight.doctor import COULD_BE_BETTER, MISSING, OK, Facts, findings, read_facts
 
 GOOD = Facts(directory="/run")
 

@@ -49,7 +49,7 @@ def _daemon_death(row: dict[str, Any]) -> str:
 def topology_text(document: dict[str, Any]) -> list[Block]:
     """Show a topology as described by `describe`."""
     broken = fault_lines(document["faults"])
-    blocks: list[Block] = [_headline(document)]
+    blocks: list[Block] = [headline(document)]
     if not document["workers"]:
         return [*blocks, broken] if broken else blocks
     if document["replaced_by"]:
@@ -70,7 +70,7 @@ def topology_text(document: dict[str, Any]) -> list[Block]:
 
 def topology_line(document: dict[str, Any]) -> str:
     """Show a topology on one short line."""
-    head = _headline(document)[0]
+    head = headline(document)[0]
     if not document["workers"]:
         return head
     rare = [f"{document[key]:,} {key}" for key in ("pending", "waiting", "failed") if document[key]]
@@ -93,7 +93,8 @@ def _death(row: dict[str, Any]) -> str:
     return f"{who}: {row['reason']}{memory}{error}{times if row['times'] > 1 else ''}"
 
 
-def _headline(document: dict[str, Any]) -> list[str]:
+def headline(document: dict[str, Any]) -> list[str]:
+    """Tell the state, account and speed of a topology in a few lines."""
     if not document["workers"]:
         return [f"{document['name']} is {document['status']} and waits for a free slot"]
     rates = document["rates"]

@@ -1,0 +1,42 @@
+"""Flame graphs of running workers, by py-spy (extra `ui`), which reads the process from outside and does not stop it.
+
+Process: any of the owner's. Thread: any; `record` takes as long as it was told.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from squall.engine.errors import ClusterError, UsageError
+from squall.engine.foreign.text import plain
+
+_MARGIN_SECS = 60.0
+"""For py-spy to begin and to draw, on a busy machine."""
+
+
+def record(pid: int, secs: float, out: Path) -> None:
+    """Write a flame graph, as SVG, of where a process spends the next `secs` seconds. UsageError without py-spy,
+    ClusterError if the process cannot be looked into."""
+    beside = Path(sys.executable).with_name("py-spy")
+    program = str(beside) if beside.exists() else shutil.which("py-spy")
+    if program is None:
+        raise UsageError("py-spy is not installed: pip install 'squall[ui]'")
+    whole = max(1, round(secs))  # py-spy knows whole seconds only
+    line = [program, "record", "--pid", f"{pid}", "--duration", f"{whole}", "--output", str(out), "--nonblocking"]
+    try:
+        done = subprocess.run(
+            line, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=whole + _MARGIN_SECS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise ClusterError(f"py-spy was not ready {_MARGIN_SECS:g} s after its time") from None
+    if done.returncode == 0 and out.exists():
+        return
+    said = plain(next((line for line in done.stderr.splitlines() if line.startswith("Error: ")), done.stderr))
+    if "No stack counts" in done.stderr:
+        said = "it did nothing in that time"
+    elif "ermission" in done.stderr or "not permitted" in done.stderr:
+        said = "the system refuses (ptrace): sysctl kernel.yama.ptrace_scope=0, or as root; in a container SYS_PTRACE"
+    raise ClusterError(f"process {pid} cannot be profiled: {said}")

@@ -1,0 +1,1 @@
+"""A topology, live in a terminal."""
