@@ -5,6 +5,8 @@
 #   .ci/bootstrap.sh compile           byte code of our files, where it is missing or old
 #   .ci/bootstrap.sh java              is there a Java that Spark can use?
 #   .ci/bootstrap.sh postgres          is there a PostgreSQL server that tests can start?
+#   .ci/bootstrap.sh prometheus        is there a Prometheus server that tests can start?
+#   .ci/bootstrap.sh streamparse       streamparse, in build/streamparse: it reads the REST API in tests
 #
 # PYTHON names the interpreter; unset, the first fit one of python3, python3.13, python3.12 and python3.11 is taken.
 # Guarantees: doing it again costs nothing until pyproject.toml changes; an installation that was interrupted is
@@ -68,6 +70,22 @@ check_java() {
 check_postgres() {
     { command -v pg_ctl || compgen -G "/usr/lib/postgresql/*/bin/pg_ctl"; } >/dev/null \
         || die "Squall's tests need PostgreSQL; found no pg_ctl. Install postgresql (Debian/Ubuntu) or put its programs on PATH."
+}
+
+check_prometheus() {
+    command -v prometheus >/dev/null && command -v promtool >/dev/null \
+        || die "Squall's tests need Prometheus; found no prometheus and promtool. Install prometheus (Debian/Ubuntu)."
+}
+
+install_streamparse() { # with its old friends, so not in the environment of everything else
+    local python python_version
+    ! build/streamparse/bin/python -c 'import pkg_resources, streamparse' 2>/dev/null || return 0
+    find_python
+    say "installing streamparse in build/streamparse"
+    rm -rf build/streamparse
+    mkdir -p build
+    "$python" -m venv build/streamparse
+    build/streamparse/bin/python -m pip install --quiet --disable-pip-version-check --no-input streamparse 'setuptools<81'
 }
 
 stamp_of() { printf '%s/.squall-has-%s' "$VENV" "${1:-nothing-more}"; }
@@ -148,5 +166,7 @@ case "${1:-}" in
     compile) compile ;;
     java) check_java ;;
     postgres) check_postgres ;;
-    *) die "usage: .ci/bootstrap.sh install EXTRAS | compile | java | postgres" ;;
+    prometheus) check_prometheus ;;
+    streamparse) install_streamparse ;;
+    *) die "usage: .ci/bootstrap.sh install EXTRAS | compile | java | postgres | prometheus | streamparse" ;;
 esac

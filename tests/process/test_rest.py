@@ -1,0 +1,145 @@
+"""Our REST API is what its OpenAPI description says, whatever is sent to it."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import hypothesis
+import pytest
+import schemathesis
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from tests.process.ui_parts import Served, served
+from tests.process.waiting import wait_for
+
+PREFIX = "/api/squall/v1"
+CHECKS = [
+    not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance,
+    negative_data_rejection,
+]
+OPERATIONS = (
+    "GET /cluster", "GET /topologies", "GET /topologies/{name}", "GET /topologies/{name}/components/{component}",
+    "GET /topologies/{name}/tasks", "GET /topologies/{name}/history", "GET /topologies/{name}/errors",
+    "GET /topologies/{name}/dead-letters", "GET /topologies/{name}/logs", "GET /faults",
+    "POST /topologies/{name}/dead-letters/replay", "POST /topologies/{name}/reset", "POST /inject", "POST /heal",
+    "POST /topologies/{name}/activate", "POST /topologies/{name}/deactivate", "POST /topologies/{name}/rebalance",
+    "POST /topologies/{name}/kill",
+)
+
+
+@pytest.fixture(scope="module")
+def busy() -> Iterator[Served]:
+    with served() as one:
+        one.start("words")
+        one.start("spare")
+        wait_for("a history", lambda: one.get(f"{PREFIX}/topologies/words/history")["points"])
+        yield one
+
+
+def post(one: Served, path: str, body: Any) -> tuple[int, Any]:
+    request = urllib.request.Request(
+        one.address + PREFIX + path, json.dumps(body).encode(), {"Content-Type": "application/json"}, method="POST"
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+def test_every_operation_is_tried(busy: Served) -> None:
+    paths = busy.get(f"{PREFIX}/openapi.json")["paths"]
+    there = {f"{method.upper()} {path.removeprefix(PREFIX)}" for path, ways in paths.items() for method in ways}
+    assert there == set(OPERATIONS)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_answers_are_what_the_description_says(busy: Served, operation: str) -> None:
+    schema = schemathesis.openapi.from_url(f"{busy.address}{PREFIX}/openapi.json")
+    method, _, path = operation.partition(" ")
+    one = schema[PREFIX + path][method]
+
+    @hypothesis.settings(max_examples=15, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
+    @hypothesis.given(case=one.as_strategy(), known=hypothesis.strategies.booleans())
+    def try_it(case: schemathesis.Case, known: bool) -> None:
+        if known and "name" in case.path_parameters:
+            # Orders go to the one that may be lost.
+            case.path_parameters["name"] = "words" if method == "GET" else "spare"
+        case.call_and_validate(checks=CHECKS)
+
+    try_it()
+
+
+def test_a_component_is_told_with_its_windows_and_tasks(busy: Served) -> None:
+    split = busy.get(f"{PREFIX}/topologies/words/components/split")
+    assert split["component"]["inputs"] == [
+        {"component": "lines", "stream": "default", "grouping": "shuffle", "fields": []}
+    ]
+    assert set(split["windows"]) == {"600", "10800", "86400", ":all-time"}
+    assert split["windows"][":all-time"]["executed"] > 0
+    assert len(split["tasks"]) == 2
+
+
+def test_history_has_rates_latencies_and_marks(busy: Served) -> None:
+    def told() -> Any:
+        found = busy.get(f"{PREFIX}/topologies/words/history?window_secs=300&points=100")
+        return found if "worker died" in {mark["kind"] for mark in found["marks"]} else None
+
+    code, begun = post(busy, "/inject", {"line": "kill worker words/split[0]"})
+    assert code == 200, begun
+    worker = begun[0]["victims"][0]["name"]
+    history = wait_for("the mark of the death", told)
+    texts = {mark["kind"]: mark["text"] for mark in history["marks"]}
+    assert texts["worker died"].startswith(worker)
+    assert texts["fault began"].startswith("kill")
+    measured = [point for point in history["points"] if point["p50_ms"] is not None]
+    assert all(0 < point["p50_ms"] <= point["p99_ms"] for point in measured)
+    assert any(point["acked_per_sec"] > 0 for point in measured)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "code", "why"),
+    [
+        ("/topologies/nobody/kill", {}, 404, "there is no topology 'nobody'"),
+        ("/topologies/words/rebalance", {"workers": "many"}, 400, "body.workers: Input should be a valid integer"),
+        ("/topologies/words/rebalance", {"executors": {"nobody": 1}}, 400, "nobody"),
+        ("/topologies/words/dead-letters/replay", {"ids": ["000000000000"]}, 400, "there is no dead letter"),
+        ("/inject", {"line": "nonsense"}, 400, "fault 'nonsense' is unknown"),
+    ],
+)
+def test_a_mistake_is_one_line(busy: Served, path: str, body: Any, code: int, why: str) -> None:
+    found, document = post(busy, path, body)
+    assert found == code
+    assert why in document["error"]
+    assert "\n" not in document["error"]
+
+
+def test_read_only_takes_no_orders_and_without_nimbus_answers_go_on() -> None:
+    with served("--read-only") as one:
+        one.start("words")
+        orders = ("activate", "deactivate", "rebalance", "kill", "reset", "dead-letters/replay")
+        paths = [f"/topologies/words/{order}" for order in orders]
+        refused = [post(one, path, {})[0] for path in paths]
+        assert refused == [403] * len(orders)
+        assert post(one, "/inject", {"line": "kill nimbus"})[0] == post(one, "/heal", {})[0] == 403
+        assert one.get(f"{PREFIX}/topologies/words")["status"] == "ACTIVE"
+
+
+def test_an_order_without_nimbus_is_refused_at_once() -> None:
+    with served() as one:
+        one.start("words")
+        post(one, "/inject", {"line": "stop nimbus for 60s"})
+        code, document = post(one, "/topologies/words/deactivate", {})
+        assert (code, "Nimbus" in document["error"]) == (503, True)
+        assert one.get(f"{PREFIX}/topologies/words")["name"] == "words"
