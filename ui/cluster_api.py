@@ -23,6 +23,7 @@ from squall.scheduler.client.standing import limit_secs
 from squall.scheduler.faults.catalogue import CATALOGUE
 from squall.scheduler.faults.fault import parse
 from squall.scheduler.records.dead_letters import DeadLetters
+from squall.ui.processes import Processes
 from squall.ui.sampler import Sample, Sampler
 
 _LINES = 1000
@@ -36,6 +37,7 @@ class ClusterApi:
         self.sampler = sampler
         self.run_dir = sampler.run_dir
         self.read_only = read_only
+        self._processes = Processes(sampler.run_dir)
 
     # ---- questions ----
 
@@ -84,6 +86,10 @@ class ClusterApi:
         """The messages that were given up."""
         letters, _ = self._ledger(name).look()
         return [letter.public() for letter in letters]
+
+    def processes(self) -> list[dict[str, Any]]:
+        """The cluster's processes, with the CPU and memory that they take."""
+        return self._processes.rows()
 
     def faults(self) -> list[dict[str, Any]]:
         """Every fault that can be injected."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -29,8 +30,11 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.rundir import RunDir
 from squall.ui.access import Access, Guard, UiAddress, earlier_port, running_address, token_of, write_address
 from squall.ui.cluster_api import ClusterApi
+from squall.ui.past import Past
 from squall.ui.sampler import Sampler
 
+History = Callable[[str, float, int], dict[str, Any]]
+"""What charts show of a topology: by name, seconds and most points."""
 FIRST_PORT, PORTS_TRIED = 8090, 100
 CONNECTIONS = 200
 HEADERS_SECS = 10.0
@@ -100,14 +104,16 @@ class _Server(uvicorn.Server):
         yield
 
 
-def application(api: ClusterApi, access: Access, names: set[str], routers: Sequence[APIRouter] = ()) -> Guard:
+def application(
+    api: ClusterApi, history: History, access: Access, names: set[str], routers: Sequence[APIRouter] = ()
+) -> Guard:
     """The whole application: pages, REST, and the guard before them."""
     from squall.ui.pages import add_pages
 
     app = FastAPI(title="Squall", docs_url=None, redoc_url=None, openapi_url="/api/squall/v1/openapi.json")
     for router in routers:
         app.include_router(router)
-    add_pages(app, api)
+    add_pages(app, api, history)
     return Guard(app, access, names, api.read_only)
 
 
@@ -134,16 +140,17 @@ def serve(
     options.check()
     if running_address(run_dir) is not None:
         raise UsageError(f"a web page runs for the cluster in {run_dir.path} already: `squall ui --link` prints a link")
-    sampler = Sampler(run_dir)
+    past = Past()
+    sampler = Sampler(run_dir, past.note)
     try:
         with listen(run_dir, options) as listener:
-            asyncio.run(_serve(sampler, options, listener, tell, lifeline))
+            asyncio.run(_serve(sampler, past, options, listener, tell, lifeline))
     finally:
         sampler.close()
 
 
 async def _serve(
-    sampler: Sampler, options: UiOptions, listener: socket.socket, tell: Callable[[UiAddress], None],
+    sampler: Sampler, past: Past, options: UiOptions, listener: socket.socket, tell: Callable[[UiAddress], None],
     lifeline: int | None,
 ) -> None:
     run_dir, port = sampler.run_dir, listener.getsockname()[1]
@@ -152,8 +159,10 @@ async def _serve(
     access = Access(token_of(run_dir), address)
     names = {options.host.lower(), socket.gethostname().lower(), socket.getfqdn().lower()}
     tls: dict[str, Any] = {"ssl_certfile": options.tls_cert, "ssl_keyfile": options.tls_key} if options.tls_cert else {}
+    for name in ("uvicorn", "nicegui"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     server = _Server(uvicorn.Config(
-        application(ClusterApi(sampler, options.read_only), access, names), http=_Connection,
+        application(ClusterApi(sampler, options.read_only), past.history, access, names), http=_Connection,
         h11_max_incomplete_event_size=HEADERS_BYTES, ws_max_size=FRAME_BYTES, ws_per_message_deflate=False,
         timeout_graceful_shutdown=1, log_config=None, access_log=False, server_header=False, proxy_headers=False, **tls,
     ), lambda: tell(address))
