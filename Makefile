@@ -44,6 +44,7 @@ test: EXTRAS ?= all,dev
 test: ## Lint, types, the API reference, the wheel and every test that is not marked slow (what CI runs)
 	$(BOOTSTRAP) java
 	$(BOOTSTRAP) postgres
+	$(BOOTSTRAP) chromium
 	$(BOOTSTRAP) install $(EXTRAS)
 	$(BIN)/ruff check .
 	$(BIN)/python .ci/count_lines.py
@@ -58,6 +59,7 @@ again: EXTRAS ?= all,dev
 again: ## The tests ROUNDS times, every second time beside four busy processes: is any of them flaky? [ROUNDS=10]
 	$(BOOTSTRAP) java
 	$(BOOTSTRAP) postgres
+	$(BOOTSTRAP) chromium
 	$(BOOTSTRAP) install $(EXTRAS)
 	ROUNDS=$(ROUNDS) .ci/again.sh $(ARGS)
 

@@ -5,6 +5,7 @@
 #   .ci/bootstrap.sh compile           byte code of our files, where it is missing or old
 #   .ci/bootstrap.sh java              is there a Java that Spark can use?
 #   .ci/bootstrap.sh postgres          is there a PostgreSQL server that tests can start?
+#   .ci/bootstrap.sh chromium          is there a browser for the tests of the web page?
 #
 # PYTHON names the interpreter; unset, the first fit one of python3, python3.13, python3.12 and python3.11 is taken.
 # Guarantees: doing it again costs nothing until pyproject.toml changes; an installation that was interrupted is
@@ -68,6 +69,10 @@ check_java() {
 check_postgres() {
     { command -v pg_ctl || compgen -G "/usr/lib/postgresql/*/bin/pg_ctl"; } >/dev/null \
         || die "Squall's tests need PostgreSQL; found no pg_ctl. Install postgresql (Debian/Ubuntu) or put its programs on PATH."
+}
+
+check_chromium() {
+    [ -x /usr/bin/chromium ] || die "Squall's tests of the web page need /usr/bin/chromium. Install chromium (Debian/Ubuntu)."
 }
 
 stamp_of() { printf '%s/.squall-has-%s' "$VENV" "${1:-nothing-more}"; }
@@ -148,5 +153,6 @@ case "${1:-}" in
     compile) compile ;;
     java) check_java ;;
     postgres) check_postgres ;;
-    *) die "usage: .ci/bootstrap.sh install EXTRAS | compile | java | postgres" ;;
+    chromium) check_chromium ;;
+    *) die "usage: .ci/bootstrap.sh install EXTRAS | compile | java | postgres | chromium" ;;
 esac

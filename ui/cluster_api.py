@@ -133,12 +133,16 @@ class ClusterApi:
 
     def replay(self, name: str, ids: Sequence[str] = ()) -> list[dict[str, Any]]:
         """Give dead letters back to its spouts: these, or all."""
+        self._check_may_change()
         return [letter.public() for letter in self._ledger(name).give_back(ids)]
+
+    def _check_may_change(self) -> None:
+        if self.read_only:
+            raise UsageError("this page is read-only: it was started with --read-only")
 
     @property
     def _client(self) -> NimbusClient:
-        if self.read_only:
-            raise UsageError("this page is read-only: it was started with --read-only")
+        self._check_may_change()
         return self.sampler.client()
 
     def _ledger(self, name: str) -> DeadLetters:

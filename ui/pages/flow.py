@@ -56,8 +56,9 @@ class FlowGraph:
                 if len(names) > _MANY:
                     ui.input(placeholder="find", on_change=self._find).props(
                         'dense outlined clearable debounce=200 aria-label="Find components in the graph"')
-                ui.button(icon="remove", on_click=lambda: self._turn(-1)).props('flat dense round aria-label="Smaller"')
-                ui.button(icon="add", on_click=lambda: self._turn(1)).props('flat dense round aria-label="Larger"')
+                for icon, what, by in (("remove", "Smaller", -1), ("add", "Larger", 1)):
+                    zoom = ui.button(icon=icon, on_click=lambda by=by: self._turn(by), color=None)
+                    zoom.props(f'flat dense round aria-label="{what}"')
             with ui.element("div").classes("sq-scroll").props('tabindex=0 role=region aria-label="Graph; scroll it"'):
                 self._chart = ui.echart(self._options(), on_point_click=self._open)
                 self._resize()

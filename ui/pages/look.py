@@ -63,7 +63,7 @@ overflow-wrap:anywhere}.sq-alert.bad{border-color:var(--sq-bad)}.sq-alert.good{b
 #sq-stale{position:fixed;left:0;right:0;bottom:0;z-index:9999;background:#92400e;color:#fff;padding:8px 16px;
 text-align:center;font-weight:600}#sq-stale[hidden]{display:none}
 #popup{display:none!important}
-.sq-btn.sq-link{color:var(--sq-link)}.sq-btn.sq-bad{color:var(--sq-bad)}
+.sq-btn{font-weight:600}.sq-btn.sq-link{color:var(--sq-link)}.sq-btn.sq-bad{color:var(--sq-bad)}
 .q-btn-toggle .q-btn{padding:2px 12px!important}.sq-filter{max-width:280px;margin-bottom:6px}
 .q-tab{text-transform:none!important}.q-btn{text-transform:none!important}
 .q-field__label{color:var(--sq-soft)}

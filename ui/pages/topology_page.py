@@ -7,6 +7,7 @@ from typing import Any
 
 from nicegui import ui
 
+from squall.engine.plural import plural
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.pages.charts import Charts
 from squall.ui.pages.flow import FlowGraph
@@ -145,7 +146,8 @@ def hint_of(document: Mapping[str, Any]) -> tuple[str, str]:
         said.append(f"Broken on purpose: {kinds} (see Events).")
         tone = "warn"
     if document["dead_letters"]:
-        said.append(f"{document['dead_letters']:,} messages were given up (see Dead letters).")
+        many = plural(document["dead_letters"], "message was", "messages were")
+        said.append(f"{many} given up (see Dead letters).")
         tone = "bad"
     faulty = {text(name): row["errors"] for name, row in document["components"].items() if row["errors"]}
     if faulty:
