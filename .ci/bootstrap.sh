@@ -7,6 +7,7 @@
 #   .ci/bootstrap.sh postgres          is there a PostgreSQL server that tests can start?
 #   .ci/bootstrap.sh prometheus        is there a Prometheus server that tests can start?
 #   .ci/bootstrap.sh streamparse       streamparse, in build/streamparse: it reads the REST API in tests
+#   .ci/bootstrap.sh chromium          is there a browser for the tests of the web page?
 #
 # PYTHON names the interpreter; unset, the first fit one of python3, python3.13, python3.12 and python3.11 is taken.
 # Guarantees: doing it again costs nothing until pyproject.toml changes; an installation that was interrupted is
@@ -86,6 +87,10 @@ install_streamparse() { # with its old friends, so not in the environment of eve
     mkdir -p build
     "$python" -m venv build/streamparse
     build/streamparse/bin/python -m pip install --quiet --disable-pip-version-check --no-input streamparse 'setuptools<81'
+}
+
+check_chromium() {
+    [ -x /usr/bin/chromium ] || die "Squall's tests of the web page need /usr/bin/chromium. Install chromium (Debian/Ubuntu)."
 }
 
 stamp_of() { printf '%s/.squall-has-%s' "$VENV" "${1:-nothing-more}"; }
@@ -168,5 +173,6 @@ case "${1:-}" in
     postgres) check_postgres ;;
     prometheus) check_prometheus ;;
     streamparse) install_streamparse ;;
-    *) die "usage: .ci/bootstrap.sh install EXTRAS | compile | java | postgres | prometheus | streamparse" ;;
+    chromium) check_chromium ;;
+    *) die "usage: .ci/bootstrap.sh install EXTRAS | compile | java | postgres | prometheus | streamparse | chromium" ;;
 esac

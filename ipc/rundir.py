@@ -12,6 +12,7 @@ Layout::
 
     RUN/key  creator  starting  nimbus.sock
     RUN/keeper.lock  daemons/<name>                   which process a daemon is
+    RUN/ui.token  ui.json                             who may use the web page, and where it is
     RUN/lock  nimbus.db  nimbus.db.copy  text.seed
     RUN/ui-history.db                                 what `squall ui` has seen in the last day
     RUN/faults.json  faults.jsonl                     what is broken on purpose now, and what was
@@ -263,6 +264,16 @@ class RunDir:
     def keeper_lock(self) -> Path:
         """Held by the one keeper; left behind by one that was killed."""
         return self.path / "keeper.lock"
+
+    @property
+    def ui_token(self) -> Path:
+        """The secret of the web page (see `ui.access`)."""
+        return self.path / "ui.token"
+
+    @property
+    def ui_address(self) -> Path:
+        """Where the web page is, and which process serves it."""
+        return self.path / "ui.json"
 
     def daemon_record(self, name: str) -> Path:
         """Which process a daemon is."""

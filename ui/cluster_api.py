@@ -27,6 +27,7 @@ from squall.scheduler.records.dead_letters import DeadLetters
 from squall.scheduler.records.failure_file import read_stopped
 from squall.ui.charts import marks_of, points_of, windowed
 from squall.ui.history import DAY_SECS, ComponentCounts, History, row_of
+from squall.ui.processes import Processes
 from squall.ui.sampler import Sample, Sampler, Unknown
 from squall.ui.tracing.desk import WatchDesk
 
@@ -52,6 +53,7 @@ class ClusterApi:
         self.run_dir = sampler.run_dir
         self.read_only = read_only
         self._desk = WatchDesk(self._job)
+        self._processes = Processes(sampler.run_dir)
 
     def close(self) -> None:
         """End the traces and taps that were begun here."""
@@ -169,6 +171,10 @@ class ClusterApi:
         """The messages that were given up."""
         letters, _ = self._ledger(name).look()
         return [letter.public() for letter in letters]
+
+    def processes(self) -> list[dict[str, Any]]:
+        """The cluster's processes, with the CPU and memory that they take."""
+        return self._processes.rows()
 
     def faults(self) -> list[dict[str, Any]]:
         """Every fault that can be injected."""

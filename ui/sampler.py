@@ -30,7 +30,7 @@ from squall.scheduler.common.messages import TopologyRecord
 
 INTERVAL_SECS = 1.0
 _SHARE = 20
-"""A look takes at most one in so many seconds."""
+"""A look takes at most one in so many seconds of a core. On a busy machine it may last longer, which costs nobody."""
 _ASK_SECS = 2.0
 """Longest wait for Nimbus: it answers in milliseconds, or is being restarted."""
 
@@ -141,9 +141,9 @@ class Sampler:
     def _run(self) -> None:
         took_secs = 0.0
         while not self._stop.wait(max(INTERVAL_SECS - took_secs, took_secs * (_SHARE - 1))):
-            began = time.monotonic()
+            began = time.thread_time()
             self._try_look()
-            took_secs = time.monotonic() - began
+            took_secs = time.thread_time() - began
 
     def _try_look(self) -> None:
         try:

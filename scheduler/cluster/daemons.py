@@ -1,4 +1,4 @@
-"""The daemons of one cluster, forked by its keeper.
+"""The daemons of one cluster, forked by its keeper: Nimbus, supervisors and, if wanted, the web page.
 
 Guarantees
     * `start` returns when Nimbus takes requests and every supervisor has registered; otherwise it raises with the last
@@ -7,6 +7,7 @@ Guarantees
     * A daemon that was killed or failed is started again, with the arguments and the lifeline that it had: at once the
       first times, then after a growing delay, and no more if it keeps dying. One that ended with code 0 was told to,
       and is not. Workers are left alone: a new supervisor adopts them.
+    * The web page ends when no other daemon is left.
     * Daemons of a keeper that was killed are replaced; their workers run on, and the new supervisors adopt them.
 
 Relies on: this process having one thread and never a ZeroMQ context. Thread: main.
@@ -22,7 +23,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from squall.engine.errors import ClusterError
@@ -39,6 +40,7 @@ _START_TIMEOUT_SECS = 20.0
 """Longest wait for a cluster to answer: it takes a second, more only on an overloaded machine."""
 _KILL_TIMEOUT_SECS = 5.0
 _POLL_SECS = 0.001
+_UI = "ui"
 OPTIONS = RestartPolicyOptions(max_delay_secs=2.0, max_deaths=60, period_secs=300.0)
 """Some two minutes of trying: time for an operator to mend a full disk or a descriptor limit. No delay is longer than
 half of the time that commands wait for Nimbus (`client.AWAY_PATIENCE_SECS`), so they find it once it can run."""
@@ -50,10 +52,12 @@ def ports_of(slots: int) -> str:
 
 
 class Daemons:
-    """Nimbus and the supervisors, as children of this process."""
+    """Nimbus, the supervisors and the web page, as children of this process."""
 
-    def __init__(self, run_dir: RunDir, nodes: int, slots: int, lifeline: int | None) -> None:
-        """`lifeline`: descriptor to inherit."""
+    def __init__(
+        self, run_dir: RunDir, nodes: int, slots: int, lifeline: int | None, ui: Sequence[str] | None = None
+    ) -> None:
+        """`lifeline`: descriptor to inherit. `ui`: the web page's options; None if there is to be none."""
         self._run_dir = run_dir
         self._lifeline = lifeline
         self._processes: dict[str, ForkedModule] = {}
@@ -67,10 +71,12 @@ class Daemons:
         for number in range(1, nodes + 1):
             role = Role(RoleKind.SUPERVISOR, f"node-{number}")
             self._roles[f"supervisor-{role.name}"] = role, ("--node", role.name, "--ports", ports_of(slots))
+        if ui is not None:
+            self._roles[_UI] = Role(RoleKind.UI), tuple(ui)
 
     def kill_earlier(self) -> None:
         """Kill the daemons of a keeper that was killed. Call it before `start`."""
-        roles = {role for role, _ in self._roles.values()}
+        roles = {Role(RoleKind.UI), *(role for role, _ in self._roles.values())}
         deadline = time.monotonic() + _KILL_TIMEOUT_SECS
         while left := [process for process in processes_of(self._run_dir) if role_of(process) in roles]:
             if time.monotonic() >= deadline:
@@ -112,8 +118,9 @@ class Daemons:
             raise ClusterError(f"cannot start {name}: {error}") from error
 
     def keep(self, tell: Callable[[str], None]) -> None:
-        """Start daemons again that die, until none is left and none is due. `tell` writes a line for the operator."""
-        while self._processes or self._due:
+        """Start daemons again that die, until none is left and none is due, but for the web page, which then ends.
+        `tell` writes a line for the operator."""
+        while self._is_serving():
             now = time.monotonic()
             for name, process in list(self._processes.items()):
                 code = process.poll()
@@ -127,8 +134,12 @@ class Daemons:
                     self._start_one(name)
                 except ClusterError as error:
                     self._died(name, str(error), now, tell)
-            if self._processes or self._due:
+            if self._is_serving():
                 self.await_end(max(0.0, min(self._due.values()) - time.monotonic()) if self._due else None)
+        self._end()
+
+    def _is_serving(self) -> bool:
+        return bool({*self._processes, *self._due} - {_UI})
 
     def _take_end(self, name: str, code: int, now: float, tell: Callable[[str], None]) -> None:
         how, last = self._ending(name, code)
@@ -146,7 +157,7 @@ class Daemons:
         policy = self._policies.setdefault(name, RestartPolicy(OPTIONS, random.Random()))
         verdict = policy.died(now, lived_secs=now - self._started_at.get(name, 0.0))
         if isinstance(verdict, GiveUp):
-            command = "squall nimbus" if name == "nimbus" else "squall supervisor"
+            command = f"squall {'supervisor' if name.startswith('supervisor') else name}"
             tell(f"{words}\n{name} is given up after {verdict}; the rest of the cluster runs on; see `{command}`")
             return
         when = f"in {verdict.delay_secs:.1f} s" if verdict.delay_secs else "at once"
@@ -184,7 +195,7 @@ class Daemons:
             time.sleep(_POLL_SECS)
 
     def _end(self) -> None:
-        """End the daemons of a start that failed."""
+        """End the daemons that are left."""
         for process in self._processes.values():
             process.terminate()
         for process in self._processes.values():

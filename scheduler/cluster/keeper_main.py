@@ -108,7 +108,7 @@ def _start(run_dir: RunDir, order: KeeperOrder, lifeline: int) -> Daemons:
     write_record(run_dir.daemon_record(str(RoleKind.KEEPER)))
     if not order.is_bound:
         os.close(lifeline)
-    daemons = Daemons(run_dir, order.nodes, order.slots, lifeline if order.is_bound else None)
+    daemons = Daemons(run_dir, order.nodes, order.slots, lifeline if order.is_bound else None, order.ui)
     try:
         if order.adopts:
             daemons.kill_earlier()

@@ -20,6 +20,7 @@ import contextlib
 import os
 import select
 import subprocess
+from collections.abc import Sequence
 from types import TracebackType
 
 import msgspec
@@ -51,6 +52,8 @@ class KeeperOrder(msgspec.Struct):
     """Whether the cluster ends with the launcher."""
     adopts: bool
     """Whether a keeper that was killed has left daemons, which are replaced."""
+    ui: Sequence[str] | None = None
+    """Options of its web page; None if there is to be none."""
 
 
 class KeeperProcess:
@@ -91,12 +94,14 @@ class KeeperProcess:
                 self.run_dir.remove()
             raise
 
-    def start(self, nodes: int, slots: int, *, is_bound: bool = True, adopts: bool = False) -> None:
+    def start(
+        self, nodes: int, slots: int, *, is_bound: bool = True, adopts: bool = False, ui: Sequence[str] | None = None
+    ) -> None:
         """Start the cluster. ClusterError or UsageError if that fails."""
         environment = daemon_environment(self.run_dir)
         order = KeeperOrder(
             nodes, slots, {os.fsencode(name): os.fsencode(value) for name, value in environment.items()},
-            _current_directory(), is_bound, adopts,
+            _current_directory(), is_bound, adopts, ui,
         )
         said = self._ask(msgspec.msgpack.encode(order))
         self._is_started = True

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType, TracebackType
 
@@ -47,10 +47,10 @@ class LocalCluster(ClusterUse):
 
     def __init__(
         self, nodes: int = 1, slots_per_node: int = 2, run_dir: str | Path | None = None, logs: bool = True,
-        keeper: KeeperProcess | None = None,
+        keeper: KeeperProcess | None = None, ui: Sequence[str] | None = None,
     ) -> None:
         """Start it. `run_dir`: a directory that is kept; by default a temporary one. With `logs=False`, workers' output
-        is not shown on stderr at the end. `keeper` is for Squall's own commands."""
+        is not shown on stderr at the end. `keeper` and `ui` are for Squall's own commands."""
         check_cluster(nodes, slots_per_node)
         self._maker = os.getpid()
         self.forced = ""
@@ -61,13 +61,13 @@ class LocalCluster(ClusterUse):
             self._keeper = keeper or KeeperProcess()
         else:
             with naming(run_dir):
-                self._keeper = start_cluster(run_dir, nodes, slots_per_node)
+                self._keeper = start_cluster(run_dir, nodes, slots_per_node, ui=ui)
         self.run_dir = self._keeper.run_dir
         self._tail = LogTail(self.run_dir.logs) if logs else None
         try:
             if run_dir is None:
                 with naming(self.run_dir.path):
-                    self._keeper.start(nodes, slots_per_node)
+                    self._keeper.start(nodes, slots_per_node, ui=ui)
             self._client = NimbusClient(self.run_dir, patience_secs=AWAY_PATIENCE_SECS)
         except BaseException:
             self.close(grace_secs=0.0)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -131,7 +131,8 @@ def take_directory(path: str | Path) -> RunDir:
 
 
 def start_cluster(
-    path: str | Path, nodes: int, slots: int, *, adopts: bool = False, is_bound: bool = True, to_log: bool = True
+    path: str | Path, nodes: int, slots: int, *, adopts: bool = False, is_bound: bool = True, to_log: bool = True,
+    ui: Sequence[str] | None = None,
 ) -> KeeperProcess:
     """Start a cluster in a named directory; returns when it answers. `adopts`: what earlier daemons, or their keeper,
     have left when they were killed goes on. For the others, see `KeeperProcess`."""
@@ -141,7 +142,7 @@ def start_cluster(
     with right_to_start(run_dir, adopts) as right:
         keeper = KeeperProcess(run_dir, right, to_log=to_log)
         try:
-            keeper.start(nodes, slots, is_bound=is_bound, adopts=adopts)
+            keeper.start(nodes, slots, is_bound=is_bound, adopts=adopts, ui=ui)
         except BaseException:
             keeper.close()
             raise

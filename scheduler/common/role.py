@@ -44,6 +44,7 @@ class RoleKind(StrEnum):
     FORKING_PARENT = "forking parent"
     WORKER = "worker"
     SPARE = "spare"
+    UI = "ui"
 
 
 MODULES = {
@@ -51,6 +52,7 @@ MODULES = {
     RoleKind.NIMBUS: "squall.scheduler.nimbus.main",
     RoleKind.SUPERVISOR: "squall.scheduler.supervisor.main",
     RoleKind.FORKING_PARENT: "squall.scheduler.forking.parent",
+    RoleKind.UI: "squall.ui.main",
 }
 """The module that each runs; workers and spares are forked by a forking parent."""
 

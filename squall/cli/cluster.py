@@ -22,6 +22,7 @@ from squall.cli.standing import (
     tell_away,
     tell_unknown,
 )
+from squall.cli.ui import tell_link, ui_options, ui_port_option
 from squall.engine.errors import UsageError
 from squall.engine.plural import plural
 from squall.ipc.rundir import RunDir
@@ -52,9 +53,12 @@ drain_option = click.option(
 @directory_option
 @click.option("--detach", is_flag=True, help="Return when the cluster answers; it runs until squall down.")
 @drain_option
+@click.option("--ui", "with_ui", is_flag=True, help="Serve a web page, as one more daemon; see squall ui.")
+@ui_port_option
 @json_option
 def up_command(
-    nodes: int, slots: int, directory: str | None, detach: bool, drain_secs: float, as_json: bool
+    nodes: int, slots: int, directory: str | None, detach: bool, drain_secs: float, with_ui: bool, ui_port: int | None,
+    as_json: bool,
 ) -> None:
     """Start a standing cluster: Nimbus and supervisors.
 
@@ -64,10 +68,10 @@ def up_command(
     undrained, because its daemons were dead or did not answer; 130: stopped by Ctrl-C; 143: SIGTERM came twice.
     """
     with Interrupts() as interrupts:
-        path = cluster_path(directory)
+        path, ui = cluster_path(directory), ui_options(with_ui, ui_port)
 
         def start() -> KeeperProcess:
-            return start_cluster(path, nodes, slots, adopts=True, is_bound=not detach, to_log=detach)
+            return start_cluster(path, nodes, slots, adopts=True, is_bound=not detach, to_log=detach, ui=ui)
 
         keeper = start()
         run_dir = keeper.run_dir
@@ -80,6 +84,8 @@ def up_command(
         lines.append(f"{'squall down' if detach else 'Ctrl-C, SIGTERM or squall down'} stops it")
         document = {"dir": str(run_dir.path), "nodes": nodes, "slots": slots, "topologies": kept}
         show(as_json, document, [lines])
+        if with_ui:
+            tell_link(run_dir)
         tell_unknown(cluster.unknown)
         tell_ready()
         if not detach:

@@ -75,6 +75,7 @@ STANDING = {
     "clean": Home("clean:clean_command", "List or remove what topologies that are gone have left."),
     "inject": Home("inject:inject_command", "Break something in a running cluster on purpose."),
     "heal": Home("inject:heal_command", "End faults that are in force."),
+    "ui": Home("ui:ui_command", "Serve a web page that shows the cluster live."),
 }
 COMMANDS = {
     "run": Home("run:run_command", "Run a topology on a cluster of its own."),

@@ -16,6 +16,7 @@ from squall.cli.shown.live import Progress
 from squall.cli.shown.output import closed_pipe_is_no_error, note, reserve_stdout, say_json
 from squall.cli.shown.report_text import print_summary
 from squall.cli.standing import emitted_again
+from squall.cli.ui import tell_link, ui_options
 from squall.engine.api.config import Config
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import repr_of
@@ -105,6 +106,8 @@ def _check_place(options: RunOptions) -> None:
         ("--dir", options.directory, (cluster, local)),
         ("--fault", options.faults, (cluster,)),
         ("--faults", options.fault_plans, (cluster,)),
+        ("--ui", options.ui, (cluster,)),
+        ("--ui-port", options.ui_port, (cluster,)),
         ("--master", options.master, (spark,)),
         ("--checkpoint", options.checkpoint, (spark,)),
         ("--batch-rows", options.batch_rows, (spark,)),
@@ -142,8 +145,11 @@ def _run_on_cluster(run: LoadedRun, keeper: KeeperProcess | None, interrupts: In
     nodes, slots = run.options.nodes, -(-run.config.workers // run.options.nodes)
     check_workers(run.config.workers, nodes)
     plan = _plan(run, [f"node-{number}" for number in range(1, nodes + 1)], slots)
-    with LocalCluster(nodes, slots, run.options.directory, keeper=keeper) as cluster:
+    ui = ui_options(run.options.ui, run.options.ui_port)
+    with LocalCluster(nodes, slots, run.options.directory, keeper=keeper, ui=ui) as cluster:
         progress = run.progress()
+        if ui is not None:
+            tell_link(cluster.run_dir)
         try:
             # With a plan, the driver activates it, so that faults at 0 s begin before the first tuple.
             job = cluster.submit(

@@ -1,0 +1,79 @@
+"""`squall ui`: the web page of a standing cluster."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import click
+
+from squall.cli.given.checks import SomePath
+from squall.cli.shown.output import note, say
+from squall.cli.standing import directory_option
+from squall.engine.errors import UsageError
+from squall.ipc.rundir import RunDir
+from squall.scheduler.client.standing import open_cluster
+
+ui_port_option = click.option(
+    "--ui-port", type=click.IntRange(1, 65535), metavar="N", help="Port of the web page (default: 8090, or the next)."
+)
+
+
+@click.command("ui")
+@directory_option
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to serve at.")
+@click.option("--port", type=click.IntRange(1, 65535), metavar="N", help="Port (default: 8090, or the next free one).")
+@click.option("--read-only", is_flag=True, help="Show everything, change nothing.")
+@click.option("--tls-cert", type=SomePath(), metavar="FILE", help="Certificate, for an address that others reach.")
+@click.option("--tls-key", type=SomePath(), metavar="FILE", help="Its key.")
+@click.option("--insecure", is_flag=True, help="Serve such an address without TLS: anyone on the way can read along.")
+@click.option("--link", is_flag=True, help="Only print a new link for the page that runs.")
+def ui_command(
+    directory: str | None, host: str, port: int | None, read_only: bool, tls_cert: str | None, tls_key: str | None,
+    insecure: bool, link: bool,
+) -> None:
+    """Serve a web page that shows the cluster live, until Ctrl-C or SIGTERM.
+
+    It prints a link that lets one browser in, once; --link prints another. Programs send the token in the file ui.token
+    of the cluster's directory, as Authorization: Bearer TOKEN.
+    """
+    check_extra()
+    run_dir = open_cluster(directory)
+    if link:
+        say(link_for(run_dir))
+        return
+    from squall.ui.server import UiOptions, serve
+
+    options = UiOptions(
+        host, port, read_only, None if tls_cert is None else Path(tls_cert), None if tls_key is None else Path(tls_key),
+        insecure,
+    )
+    serve(run_dir, options, lambda _: say(link_for(run_dir)))
+
+
+def check_extra() -> None:
+    """UsageError unless what the web page needs is installed."""
+    if importlib.util.find_spec("nicegui") is None:
+        raise UsageError("the web page needs more packages: pip install 'squall[ui]'")
+
+
+def ui_options(wanted: bool, port: int | None) -> list[str] | None:
+    """The options of a cluster's own web page; None if it is to have none."""
+    if not wanted:
+        if port is not None:
+            raise UsageError("--ui-port is for --ui")
+        return None
+    check_extra()
+    return [] if port is None else ["--port", str(port)]
+
+
+def link_for(run_dir: RunDir) -> str:
+    """A link to the page that runs."""
+    from squall.ui.access import link_of
+
+    return link_of(run_dir)
+
+
+def tell_link(run_dir: RunDir) -> None:
+    """Print the link on stderr."""
+    note(f"web page: {link_for(run_dir)}")

@@ -1,0 +1,174 @@
+"""The web page in a real browser: what each page shows, each button, and what comes of hostile names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import BrowserType, Page, expect, sync_playwright
+
+from tests.process.standing_tools import Standing
+from tests.process.ui_tools import LAPTOP, PHONE, browser_at, cluster_with_page, shot
+from tests.process.ui_topology import EVIL
+from tests.process.waiting import wait_for
+
+TABS = ("flow", "components", "workers", "errors", "letters", "events", "logs")
+expect.set_options(timeout=30_000)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Standing]:
+    with cluster_with_page() as made:
+        wait_for("the dead letter", lambda: made.described("words")["dead_letters"] == 1)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[BrowserType]:
+    with sync_playwright() as playwright:
+        yield playwright.chromium
+
+
+def test_the_cluster_shows_what_runs_and_is_live(chromium: BrowserType, cluster: Standing) -> None:
+    with browser_at(chromium, cluster) as page:
+        row = page.locator("tr", has=page.get_by_role("link", name="words")).first
+        expect(row).to_contain_text("ACTIVE")
+        for role in ("keeper", "nimbus", "supervisor", "worker", "ui"):
+            expect(page.get_by_role("cell", name=role, exact=True).first).to_be_visible()
+        expect(page.get_by_text("Nothing has died.")).to_be_visible()
+        before = row.inner_text()
+        expect(row).not_to_have_text(before)
+        shot(page, "cluster-laptop")
+        page.get_by_role("link", name="words").first.click()
+        expect(page.locator("h1")).to_have_text("words")
+
+
+def test_the_topology_names_the_slow_bolt_and_the_poisoned_record(chromium: BrowserType, cluster: Standing) -> None:
+    with browser_at(chromium, cluster, "/topology/words") as page:
+        hint = page.locator(".sq-alert", has_text="given up")
+        expect(hint).to_contain_text(f"Bottleneck: {EVIL} works")
+        expect(hint).to_contain_text("1 message was given up")
+        expect(page.locator(".nicegui-echart")).to_have_count(4)
+        shot(page, "topology-laptop")
+        page.get_by_role("tab", name="Dead letters").click()
+        expect(page.get_by_text("value 7")).to_be_visible()
+        expect(page.get_by_text("cannot take").first).to_contain_text(EVIL)
+        shot(page, "dead-letters")
+
+
+@pytest.mark.parametrize("name", ["laptop", "phone", "dark"])
+def test_no_page_is_wider_than_its_screen_and_none_is_empty(
+    chromium: BrowserType, cluster: Standing, name: str
+) -> None:
+    context = {**(PHONE if name == "phone" else LAPTOP), "color_scheme": "dark" if name == "dark" else "light"}
+    with browser_at(chromium, cluster, **context) as page:
+        base = page.url.rstrip("/")
+        for path in ("/", *(f"/topology/words?tab={tab}" for tab in TABS), "/topology/words/component/picky"):
+            page.goto(base + path)
+            expect(page.get_by_text("live", exact=True)).to_be_visible()
+            assert page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0, path
+            assert len(page.locator("main").inner_text()) > 100, path
+            shot(page, f"{path.strip('/').replace('/', '-').replace('?tab=', '-') or 'cluster'}-{name}")
+        assert ("body--dark" in (page.locator("body").get_attribute("class") or "")) == (name == "dark")
+
+
+def test_a_component_shows_streams_and_errors_with_control_characters_made_plain(
+    chromium: BrowserType, cluster: Standing
+) -> None:
+    with browser_at(chromium, cluster, "/topology/words/component/picky") as page:
+        expect(page.get_by_role("link", name="source")).to_be_visible()
+        expect(page.get_by_role("link", name=EVIL)).to_be_visible()
+        expect(page.get_by_text("cannot take").first).to_contain_text("\\x1b[31m\\u202e")
+        page.get_by_role("link", name=EVIL).click()
+        expect(page.locator("h1")).to_have_text(EVIL)
+        assert page.locator("img").count() == 0
+
+
+def test_logs_are_searched(chromium: BrowserType, cluster: Standing) -> None:
+    with browser_at(chromium, cluster, "/topology/words?tab=logs") as page:
+        box = page.get_by_label("Search (regular expression)")
+        box.fill("seven is .*onerror")
+        box.press("Enter")
+        expect(page.get_by_label("Lines")).to_contain_text(f"seven is {EVIL}")
+        box.fill("no such line")
+        box.press("Enter")
+        expect(page.get_by_text("No line matches.")).to_be_visible()
+        box.fill("(")
+        box.press("Enter")
+        expect(page.get_by_text("is no regular expression")).to_be_visible()
+
+
+def test_the_theme_is_kept(chromium: BrowserType, cluster: Standing) -> None:
+    with browser_at(chromium, cluster) as page:
+        page.get_by_label("Colours: auto").click()
+        page.get_by_label("Colours: light").click()
+        expect(page.locator("body")).to_have_class(re.compile("body--dark"))
+        page.reload()
+        expect(page.get_by_label("Colours: dark")).to_be_visible()
+        expect(page.locator("body")).to_have_class(re.compile("body--dark"))
+
+
+def test_the_page_is_used_by_keys(chromium: BrowserType, cluster: Standing) -> None:
+    with browser_at(chromium, cluster, "/topology/words") as page:
+        reached = set()
+        for _ in range(30):
+            page.keyboard.press("Tab")
+            reached.add(page.evaluate("document.activeElement.innerText || document.activeElement.ariaLabel"))
+        assert {"Squall", "Activate", "Kill", "Flow", "Smaller", "Graph; scroll it"} <= {
+            str(text).rpartition("\n")[2] for text in reached
+        }
+
+
+def test_a_page_of_a_topology_that_is_not_there_says_so(chromium: BrowserType, cluster: Standing) -> None:
+    with browser_at(chromium, cluster, "/topology/nobody") as page:
+        expect(page.get_by_text("There is no topology 'nobody'")).to_be_visible()
+
+
+# ---- orders, which change the topology: last ----
+
+
+def ask(page: Page, button: str, word: str) -> None:
+    """Press a button, and confirm."""
+    page.get_by_role("toolbar").get_by_role("button", name=button, exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name=word, exact=True).click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_an_order_waits_for_a_confirmation_and_a_wrong_one_says_what_is_wrong(
+    chromium: BrowserType, cluster: Standing
+) -> None:
+    with browser_at(chromium, cluster, "/topology/words") as page:
+        page.get_by_role("button", name="Deactivate").click()
+        page.get_by_role("button", name="Cancel").click()
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        assert cluster.described("words")["status"] == "ACTIVE"
+        page.get_by_role("toolbar").get_by_role("button", name="Inject").click()
+        page.get_by_role("dialog").get_by_text("What can be broken").click()
+        expect(page.get_by_text("kill worker count[0] at 3s")).to_be_visible()
+        page.get_by_label("Fault").fill("nonsense words")
+        page.get_by_role("dialog").get_by_role("button", name="Inject").click()
+        expect(page.get_by_role("alert").filter(has_text="nonsense")).to_be_visible()
+
+
+def test_activate_deactivate_inject_and_heal(chromium: BrowserType, cluster: Standing) -> None:
+    with browser_at(chromium, cluster, "/topology/words") as page:
+        ask(page, "Deactivate", "Deactivate")
+        expect(page.locator(".sq-chip", has_text="INACTIVE")).to_be_visible()
+        ask(page, "Activate", "Activate")
+        expect(page.locator(".sq-chip", has_text="INACTIVE")).to_have_count(0)
+        page.get_by_role("toolbar").get_by_role("button", name="Inject").click()
+        page.get_by_label("Fault").fill("slow picky ms=5 for 300s")
+        page.get_by_role("dialog").get_by_role("button", name="Inject").click()
+        expect(page.get_by_text("Broken on purpose: slow")).to_be_visible()
+        ask(page, "Heal", "Heal")
+        expect(page.get_by_text("Broken on purpose: slow")).to_have_count(0)
+
+
+def test_a_dead_letter_is_replayed(chromium: BrowserType, cluster: Standing) -> None:
+    with browser_at(chromium, cluster, "/topology/words?tab=letters") as page:
+        page.get_by_role("button", name="Replay message 7").click()
+        expect(page.get_by_text("Given back to its spout")).to_be_visible()
+        # It fails again, and is given up again.
+        wait_for("the second burial", lambda: cluster.described("words")["dead_letters"] == 2)
+        expect(page.get_by_role("button", name="Replay message 7")).to_be_visible()

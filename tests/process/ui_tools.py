@@ -1,0 +1,88 @@
+"""A cluster with a web page, and a real browser to look at it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+from playwright.sync_api import BrowserType, Page
+
+from squall.scheduler.common.role import Role, RoleKind, processes_of, role_of
+from tests.process.cli import ROOT
+from tests.process.standing_tools import Standing, directory
+from tests.process.waiting import wait_for
+
+CHROMIUM = "/usr/bin/chromium"
+SHOTS = ROOT / "build" / "ui"
+LAPTOP: dict[str, Any] = {"viewport": {"width": 1366, "height": 850}}
+PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
+
+
+@contextlib.contextmanager
+def cluster_with_page() -> Iterator[Standing]:
+    """A cluster of one node, its page, and the topology above, called words."""
+    with directory() as cluster:
+        cluster.ok("up", "--slots", "3", "--ui", "--detach")
+        cluster.ok("submit", "tests/process/ui_topology.py:shown", "--name", "words", "--workers", "2",
+                   "--set", "on_error=fail", "--set", "max_attempts=2")
+        yield cluster
+
+
+def link(cluster: Standing) -> str:
+    return cluster.apart("ui", "--link").stdout.strip()
+
+
+def address(cluster: Standing) -> str:
+    return link(cluster).partition("/enter")[0]
+
+
+def page_process(cluster: Standing) -> psutil.Process:
+    """The process that serves the page, once it does."""
+    def found() -> psutil.Process | None:
+        roles = {role_of(process): process for process in processes_of(cluster.run_dir)}
+        return roles.get(Role(RoleKind.UI))
+
+    return wait_for("the process of the page", found)
+
+
+@contextlib.contextmanager
+def browser_at(chromium: BrowserType, cluster: Standing, path: str = "/", **context: Any) -> Iterator[Page]:
+    """A page that was let in by a link. An error in its console, or a request to elsewhere, fails the test."""
+    troubles: list[str] = []
+    base = address(cluster)
+    browser = chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    try:
+        page = browser.new_context(**(context or LAPTOP)).new_page()
+        page.set_default_timeout(60_000)
+        page.on("dialog", lambda dialog: (troubles.append(f"dialog: {dialog.message}"), dialog.dismiss())[1])
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.on("request", lambda request: troubles.append(request.url) if not _is_ours(request.url, base) else None)
+        page.goto(link(cluster))
+        if path != "/":
+            page.goto(base + path)
+        page.wait_for_selector("main")
+        yield page
+    finally:
+        browser.close()
+    assert troubles == []
+
+
+def _is_ours(url: str, base: str) -> bool:
+    return url.startswith((base, base.replace("http", "ws"), "data:", "blob:"))
+
+
+def shot(page: Page, name: str) -> Path:
+    """A picture of the whole page, for people to look at."""
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    path = SHOTS / f"{name}.png"
+    # Playwright itself would write it with a thread, which stays.
+    path.write_bytes(page.screenshot(full_page=True))
+    return path
+
+
+def number_in(text: str) -> int:
+    return int(re.sub(r"[^0-9]", "", text) or -1)

@@ -1,0 +1,106 @@
+"""The page of one component."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nicegui import ui
+
+from squall.ui.cluster_api import ClusterApi
+from squall.ui.pages.flow import colour_of, stream_rate
+from squall.ui.pages.shell import Shell, Table, Tiles, address_of, card, heading, number, text
+from squall.ui.pages.troubles import Errors
+
+
+class ComponentPage:
+    """Its figures, streams, executors and errors."""
+
+    def __init__(self, api: ClusterApi, name: str, component: str) -> None:
+        self._api, self._name, self._component = api, name, component
+        crumbs = [(text(name), address_of(name)), (text(component), "")]
+        with Shell(api, f"{text(component)} of {text(name)}", crumbs) as shell:
+            with ui.element("div").classes("sq-row"):
+                heading(text(component), "h1")
+                self._kind = ui.label().classes("sq-chip")
+            self._tiles = Tiles([
+                ("executed", "tuples executed /s"), ("emitted", "tuples emitted /s"), ("capacity", "capacity"),
+                ("latency", "ms per tuple"), ("queue", "tuples in queue"), ("failed", "failed"), ("errors", "errors"),
+                ("pending", "messages pending"),
+            ])
+            with ui.element("div").classes("sq-two"):
+                with card("Inputs"):
+                    self._inputs = Table(
+                        [("from", "from", "link"), ("stream", "stream", ""), ("grouping", "grouping", "wrap"),
+                         ("rate", "tuples/s", "n")],
+                        "A spout reads no streams.",
+                    )
+                with card("Outputs"):
+                    self._outputs = Table(
+                        [("to", "to", "link"), ("stream", "stream", ""), ("fields", "fields", "wrap"),
+                         ("rate", "tuples/s", "n")],
+                        "It emits nothing that anyone reads.",
+                    )
+            with card("Executors"):
+                self._executors = Table(
+                    [("tasks", "tasks", ""), ("worker", "worker", "")], "No worker runs it.", rows_per_page=20,
+                )
+            self._errors = Errors(with_deaths=False)
+        shell.live(self._update)
+
+    def _update(self) -> None:
+        document = self._api.topology(self._name)
+        component, recent = document["components"][self._component], document["recent"][self._component]
+        is_bolt = component["kind"] == "bolt"
+        self._kind.set_text(component["kind"])
+        self._kind.style(f"background:{colour_of(component, recent)}")
+        show = self._tiles.show
+        show("executed", number(recent["executed_per_sec"]) if is_bolt else "–")
+        show("emitted", number(recent["emitted_per_sec"]))
+        show("capacity", f"{recent['capacity']:.0%}" if is_bolt else "–")
+        show("latency", number(recent["execute_latency_ms"], 3) if is_bolt else "–")
+        show("queue", number(component["in_queue"]) if is_bolt else "–")
+        show("failed", number(component["failed"]), "warn" if component["failed"] else "")
+        show("errors", number(component["errors"]), "bad" if component["errors"] else "")
+        show("pending", "–" if is_bolt else number(component["pending"]))
+        self._inputs.show([
+            {
+                "key": f"{index}", "from": text(row["component"]), "href": address_of(self._name, row["component"]),
+                "stream": text(row["stream"]), "grouping": _grouping(row),
+                "rate": _rounded(stream_rate(document, row["component"], row["stream"])),
+            }
+            for index, row in enumerate(component["inputs"]) if row["component"] in document["components"]
+        ])
+        self._outputs.show(self._output_rows(document))
+        self._executors.show([
+            {"key": row["tasks"][0], "tasks": "–".join(map(str, dict.fromkeys(row["tasks"]))), "worker": row["worker"]}
+            for row in document["executors"] if row["component"] == self._component
+        ])
+        own = {name: row for name, row in document["failures"].items() if name == self._component}
+        self._errors.update({**document, "failures": own})
+
+    def _output_rows(self, document: dict[str, Any]) -> list[dict[str, Any]]:
+        outputs = document["components"][self._component]["outputs"]
+        rows: list[dict[str, Any]] = []
+        for stream, output in outputs.items():
+            readers = [
+                name for name, other in document["components"].items()
+                if any((row["component"], row["stream"]) == (self._component, stream) for row in other["inputs"])
+            ]
+            rows += [
+                {
+                    "key": f"{stream} {reader}", "to": text(reader) or "nobody", "stream": text(stream),
+                    "href": address_of(self._name, reader) if reader else "",
+                    "fields": ", ".join(map(text, output["fields"])),
+                    "rate": _rounded(stream_rate(document, self._component, stream)),
+                }
+                for reader in readers or [""]
+            ]
+        return rows
+
+
+def _grouping(row: dict[str, Any]) -> str:
+    return text(row["grouping"] + (f" by {', '.join(row['fields'])}" if row["fields"] else ""))
+
+
+def _rounded(rate: float | None) -> int | None:
+    return None if rate is None else round(rate)

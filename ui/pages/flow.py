@@ -1,0 +1,240 @@
+"""The graph of a topology: boxes for components, lines for streams.
+
+Guarantees: boxes do not overlap, however many there are: the drawing is as large as it needs to be, and is scrolled,
+by keys too. What it says is in the table of components as well.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from nicegui import ui
+
+from squall.ui.graph import layers_of
+from squall.ui.pages.look import ALMOST, AXIS, BUSY, CALM, ERROR, HOT, IDLE, SPOUT, WARM
+from squall.ui.pages.shell import address_of, card, number, text
+
+_BOX = (138, 40)
+_SHAPE = "path://M7,0H131A7,7,0,0,1,138,7V33A7,7,0,0,1,131,40H7A7,7,0,0,1,0,33V7A7,7,0,0,1,7,0Z"
+"""Such a box with round corners."""
+_GAP = (78, 18)
+_MARGIN = 16
+_MANY = 30
+"""More components than this are drawn small, and their streams are not labelled."""
+_READABLE = 6
+"""Smaller letters, in px, are left out."""
+_FADED = 0.15
+_ZOOMS = (0.35, 0.5, 0.7, 0.85, 1.0, 1.25, 1.6)
+
+
+class FlowGraph:
+    """One topology's graph."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self._name = document["name"]
+        names = list(document["components"])
+        edges = [(row["component"], name) for name, component in document["components"].items()
+                 for row in component["inputs"]]
+        self._layers = layers_of(names, edges)
+        self._zoom = _ZOOMS.index(1.0) if len(names) <= _MANY else _ZOOMS.index(0.7)
+        self._filter = ""
+        self._shown: list[dict[str, Any]] = []
+        self._document = document
+        with card("Flow"):
+            with ui.element("div").classes("sq-row"):
+                for colour, what in (
+                    (SPOUT, "spout"), (IDLE, "idle bolt"), (CALM, "bolt"), (WARM, f"busy: {ALMOST:.0%} of its time"),
+                    (HOT, f"bottleneck: {BUSY:.0%}"), (ERROR, "edge: has errors"),
+                ):
+                    with ui.element("span").classes("sq-key"):
+                        ui.element("i").style(f"{'border:3px solid' if colour == ERROR else 'background:'} {colour}")
+                        ui.label(what)
+                ui.element("span").style("flex:1")
+                if len(names) > _MANY:
+                    ui.input(placeholder="find", on_change=self._find).props(
+                        'dense outlined clearable debounce=200 aria-label="Find components in the graph"')
+                for icon, what, by in (("remove", "Smaller", -1), ("add", "Larger", 1)):
+                    zoom = ui.button(icon=icon, on_click=lambda by=by: self._turn(by), color=None)
+                    zoom.props(f'flat dense round aria-label="{what}"')
+            with ui.element("div").classes("sq-scroll").props('tabindex=0 role=region aria-label="Graph; scroll it"'):
+                self._chart = ui.echart(self._options(), on_point_click=self._open)
+                self._resize()
+
+    def update(self, document: Mapping[str, Any]) -> None:
+        """Show what has changed."""
+        self._document = document
+        series = self._series()
+        changed = [part for part, before in zip(series, self._shown, strict=True) if part != before]
+        if changed:
+            self._shown = series
+            self._chart.run_chart_method("setOption", {"series": changed})
+
+    def _turn(self, by: int) -> None:
+        self._zoom = min(max(self._zoom + by, 0), len(_ZOOMS) - 1)
+        self._redraw()
+
+    def _find(self, event: Any) -> None:
+        self._filter = (event.value or "").lower()
+        self._redraw()
+
+    def _redraw(self) -> None:
+        self._resize()
+        self._chart.options.clear()
+        self._chart.options.update(self._options())
+        self._chart.update()
+
+    def _open(self, event: Any) -> None:
+        if isinstance(event.data, dict) and event.data.get("id") in self._document["components"]:
+            ui.navigate.to(address_of(self._name, event.data["id"]))
+
+    # ---- drawing ----
+
+    @property
+    def _scale(self) -> float:
+        return _ZOOMS[self._zoom]
+
+    def _size(self) -> tuple[float, float]:
+        rows = max(map(len, self._layers), default=1)
+        across = len(self._layers) * (_BOX[0] + _GAP[0]) - _GAP[0] + 2 * _MARGIN
+        down = rows * (_BOX[1] + _GAP[1]) - _GAP[1] + 2 * _MARGIN
+        return round(across * self._scale), round(down * self._scale)
+
+    def _places(self) -> dict[str, tuple[float, float]]:
+        """The middle of each box."""
+        _, height = self._size()
+        return {
+            name: (
+                (_MARGIN + _BOX[0] / 2 + depth * (_BOX[0] + _GAP[0])) * self._scale,
+                height / 2 + (row - (len(layer) - 1) / 2) * (_BOX[1] + _GAP[1]) * self._scale,
+            )
+            for depth, layer in enumerate(self._layers) for row, name in enumerate(layer)
+        }
+
+    def _resize(self) -> None:
+        width, height = self._size()
+        self._chart.style(f"width:{width}px;height:{height}px;margin:0 auto")
+
+    def _options(self) -> dict[str, Any]:
+        self._shown = self._series()
+        width, height = self._size()
+        font, room = 12 * self._scale, {"left": 0, "right": 0, "top": 0, "bottom": 0}
+        common = {
+            "lines": {
+                "coordinateSystem": "cartesian2d", "symbol": ["none", "arrow"], "symbolSize": 8 * self._scale, "z": 1,
+                "lineStyle": {"color": AXIS, "opacity": 0.7},
+                "label": {
+                    "show": len(self._document["components"]) <= _MANY, "fontSize": font * 0.85, "color": AXIS,
+                    "position": "middle", "distance": 3,
+                },
+            },
+            "scatter": {
+                "symbol": _SHAPE, "symbolSize": [side * self._scale for side in _BOX], "z": 2,
+                "label": {
+                    "show": font >= _READABLE, "color": "#fff", "fontSize": font, "lineHeight": font * 1.3,
+                    "position": "inside",
+                },
+            },
+        }
+        return {
+            "animation": False, "tooltip": {"confine": True, "textStyle": {"fontSize": 12}}, "grid": room,
+            "xAxis": {"min": 0, "max": width, "show": False},
+            "yAxis": {"min": 0, "max": height, "inverse": True, "show": False},
+            "series": [{"type": part["id"], "cursor": "pointer", **common[part["id"]], **part} for part in self._shown],
+        }
+
+    def _series(self) -> list[dict[str, Any]]:
+        """What changes: lines and boxes, each with the id of its series."""
+        places, components = self._places(), self._document["components"]
+        links = [
+            self._link(source, name, places)
+            for name, component in components.items() for source in component["inputs"] if source["component"] in places
+        ]
+        return [
+            {"id": "lines", "data": links},
+            {"id": "scatter", "data": [self._node(name, place) for name, place in places.items()]},
+        ]
+
+    def _node(self, name: str, place: tuple[float, float]) -> dict[str, Any]:
+        component, recent = self._document["components"][name], self._document["recent"][name]
+        rate = recent["emitted_per_sec"] if component["kind"] == "spout" else recent["executed_per_sec"]
+        shown, room = text(name), int((_BOX[0] - 12) / 7)
+        label = shown if len(shown) <= room else f"{shown[: room - 7]}…{shown[-6:]}"
+        tip = [
+            f"<b>{html.escape(shown)}</b> ({component['kind']}, {component['tasks']} tasks)",
+            f"{'emitted' if component['kind'] == 'spout' else 'executed'}: {number(rate)} /s",
+        ]
+        if component["kind"] == "bolt":
+            tip += [f"capacity: {recent['capacity']:.0%}", f"per tuple: {recent['execute_latency_ms']:.3g} ms",
+                    f"in queue: {number(component['in_queue'])}"]
+        if component["errors"]:
+            tip.append(f"errors: {number(component['errors'])}")
+        style: dict[str, Any] = {"color": colour_of(component, recent), "opacity": 1}
+        if component["errors"]:
+            style |= {"borderColor": ERROR, "borderWidth": 4 * self._scale}
+        if self._filter not in name.lower():
+            style["opacity"] = _FADED
+        return {
+            "id": name, "value": place, "itemStyle": style,
+            "label": {"formatter": f"{_as_label(label)}\n{_short(rate)}/s"},
+            "tooltip": {"formatter": _as_label("<br>".join(tip))},
+        }
+
+    def _link(
+        self, source: Mapping[str, Any], receiver: str, places: Mapping[str, tuple[float, float]]
+    ) -> dict[str, Any]:
+        sender, stream = source["component"], source["stream"]
+        rate = stream_rate(self._document, sender, stream)
+        how = source["grouping"] + (f" by {', '.join(map(text, source['fields']))}" if source["fields"] else "")
+        tip = f"<b>{html.escape(f'{text(sender)} → {text(receiver)}')}</b><br>stream {html.escape(text(stream))}, "
+        tip += html.escape(how) + ("" if rate is None else f"<br>{_short(rate)} tuples/s")
+        label = source["grouping"] if stream == "default" else f"{text(stream)}\n{source['grouping']}"
+        style: dict[str, Any] = {
+            "width": round(max(1.0, min(7.0, 1 + 1.2 * math.log10(1 + (rate or 0)))) * self._scale, 1)
+        }
+        (x, y), (to_x, to_y), half = places[sender], places[receiver], _BOX[0] / 2 * self._scale
+        if to_x - x > (_BOX[0] + _GAP[0]) * self._scale * 1.5 or to_x <= x:
+            # It passes other layers: not straight through their boxes.
+            style["curveness"] = 0.2
+        if self._filter not in sender.lower() and self._filter not in receiver.lower():
+            style["opacity"] = _FADED / 2
+        return {
+            "coords": [[x + half, y], [to_x - half, to_y]], "lineStyle": style,
+            "label": {"formatter": _as_label(label[:30])}, "tooltip": {"formatter": _as_label(tip)},
+        }
+
+
+def colour_of(component: Mapping[str, Any], recent: Mapping[str, float]) -> str:
+    if component["kind"] == "spout":
+        return SPOUT
+    if recent["capacity"] >= BUSY:
+        return HOT
+    if recent["capacity"] >= ALMOST:
+        return WARM
+    return CALM if recent["executed_per_sec"] else IDLE
+
+
+def stream_rate(document: Mapping[str, Any], sender: str, stream: str) -> float | None:
+    """Tuples a second that a component emits on a stream; None if that is not known: only its sum is."""
+    component = document["components"][sender]
+    rate: float = document["recent"][sender]["emitted_per_sec"]
+    counts = {name: row["emitted"] for name, row in component["outputs"].items()}
+    if len(counts) <= 1:
+        return rate
+    total = sum(counts.values())
+    return rate * counts.get(stream, 0) / total if total else None
+
+
+def _short(rate: float) -> str:
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if rate >= size:
+            return f"{rate / size:.1f} {unit}"
+    return f"{rate:.0f}"
+
+
+def _as_label(given: str) -> str:
+    """Make a formatter of ECharts, which replaces {a}, {b} ..., and takes {x|...} for a style, of a text."""
+    return given.replace("{", "⦃").replace("}", "⦄")
+

@@ -1,0 +1,116 @@
+"""The buttons that change something, each with a dialog that says what will happen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nicegui import ui
+
+from squall.ui.cluster_api import ClusterApi
+from squall.ui.pages.shell import order, small_button, text
+
+
+def confirm(
+    title: str, what: str, word: str, carry_out: Callable[[], Any], fields: Callable[[], None] = lambda: None,
+    tone: str = "primary",
+) -> None:
+    """Ask before an order. `fields` makes what is to be filled in; `word`: that of the button that does it."""
+    with ui.dialog() as dialog, ui.card().classes("sq-card").style("max-width:560px"):
+        ui.label(title).classes("text-h6")
+        ui.label(what).classes("sq-soft")
+        fields()
+
+        async def go() -> None:
+            button.disable()
+            if await order(carry_out, f"{title}: done"):
+                dialog.close()
+            else:
+                button.enable()
+
+        with ui.element("div").classes("sq-row").style("justify-content:flex-end;margin-top:12px"):
+            ui.button("Cancel", on_click=dialog.close, color=None).props("flat no-caps autofocus")
+            button = ui.button(word, on_click=go).props(f"unelevated no-caps color={tone}")
+    dialog.on("hide", dialog.delete)
+    dialog.open()
+
+
+class Orders:
+    """The orders for one topology."""
+
+    def __init__(self, api: ClusterApi, name: str, document: Callable[[], Mapping[str, Any]]) -> None:
+        self._api, self._name, self._document = api, name, document
+        with ui.element("div").classes("sq-row").props('role=toolbar aria-label="Orders"'):
+            for label, icon, ask in (
+                ("Activate", "play_arrow", self._activate), ("Deactivate", "pause", self._deactivate),
+                ("Rebalance", "balance", self._rebalance), ("Reset", "restart_alt", self._reset),
+                ("Inject", "bug_report", lambda: inject_fault(self._api)),
+                ("Heal", "healing", lambda: heal_all(self._api)), ("Kill", "delete_forever", self._kill),
+            ):
+                small_button(label, icon, ask, "bad" if label == "Kill" else "")
+
+    def _activate(self) -> None:
+        what = "Its spouts emit again."
+        confirm(f"Activate {text(self._name)}", what, "Activate", lambda: self._api.activate(self._name))
+
+    def _deactivate(self) -> None:
+        what = "Its spouts stop to emit; what is under way is processed."
+        confirm(f"Deactivate {text(self._name)}", what, "Deactivate", lambda: self._api.deactivate(self._name))
+
+    def _reset(self) -> None:
+        what = "Slots that were given up after too many deaths are used again."
+        confirm(f"Reset {text(self._name)}", what, "Reset", lambda: self._api.reset(self._name))
+
+    def _kill(self) -> None:
+        secs: dict[str, Any] = {}
+
+        def fields() -> None:
+            secs["wait"] = ui.number("Longest wait for pending messages, in seconds", min=0).classes("w-full")
+
+        confirm(
+            f"Kill {text(self._name)}", "It is drained, ended and removed. This cannot be taken back.", "Kill",
+            lambda: self._api.kill(self._name, secs["wait"].value), fields, tone="negative",
+        )
+
+    def _rebalance(self) -> None:
+        document = self._document()
+        given: dict[str, Any] = {}
+
+        def fields() -> None:
+            wanted = document["workers_wanted"]
+            given["workers"] = ui.number("Workers", value=wanted, min=1, precision=0).classes("w-full")
+            ui.label("Executors, where they are to change:").classes("sq-soft")
+            with ui.element("div").classes("sq-list"):
+                for component, row in document["components"].items():
+                    given[f"of {component}"] = ui.number(
+                        f"{text(component)} (has {row['executors']}, {row['tasks_fixed']} tasks)", min=1,
+                        max=row["tasks_fixed"], precision=0,
+                    ).classes("w-full").props("dense")
+
+        def carry_out() -> None:
+            executors = {key[3:]: int(box.value) for key, box in given.items() if key != "workers" and box.value}
+            self._api.rebalance(self._name, int(given["workers"].value), executors)
+
+        what = "It is drained for up to its message timeout, and spread anew."
+        confirm(f"Rebalance {text(self._name)}", what, "Rebalance", carry_out, fields)
+
+
+def inject_fault(api: ClusterApi) -> None:
+    """Ask for a fault, with the catalogue as help."""
+    line: dict[str, Any] = {}
+
+    def fields() -> None:
+        line["box"] = ui.input("Fault", placeholder="KIND TARGET NAME=VALUE for 10s").classes("w-full")
+        with ui.expansion("What can be broken").classes("w-full"), ui.element("div").classes("sq-list"):
+            for kind in api.faults():
+                ui.label(f"{kind['name']}: {kind['meaning']}").classes("q-mt-sm")
+                ui.label(f"as in: {kind['example']}").classes("sq-soft")
+
+    confirm(
+        "Inject a fault", "Something breaks on purpose, and heals when its time is over.", "Inject",
+        lambda: api.inject(line["box"].value or ""), fields, tone="negative",
+    )
+
+
+def heal_all(api: ClusterApi) -> None:
+    confirm("Heal", "All faults that are in force end now.", "Heal", api.heal)

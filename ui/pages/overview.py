@@ -1,0 +1,145 @@
+"""The page of the cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nicegui import ui
+
+from squall.ui.cluster_api import ClusterApi
+from squall.ui.pages.look import CALM, ERROR, IDLE, WARM
+from squall.ui.pages.orders import heal_all, inject_fault
+from squall.ui.pages.shell import Shell, Table, Tiles, address_of, card, number, small_button, text
+
+STATUS_COLOURS = {"ACTIVE": CALM, "FINISHED": CALM, "INACTIVE": IDLE, "REBALANCING": WARM}
+"""Of a topology's status; any other is a trouble."""
+
+
+class Overview:
+    """Nodes, topologies, processes, deaths and faults."""
+
+    def __init__(self, api: ClusterApi) -> None:
+        self._api = api
+        with Shell(api, "Cluster", []) as shell:
+            self._tiles = Tiles([
+                ("topologies", "topologies"), ("acked", "messages acked /s"), ("nodes", "nodes"),
+                ("slots", "slots used, of all"), ("workers", "workers ready"), ("cpu", "CPU, % of one core"),
+                ("memory", "memory, MiB"),
+            ])
+            self._topologies = self._make_topologies()
+            with ui.element("div").classes("sq-two"):
+                with card("Nodes"):
+                    self._nodes = Table(
+                        [("node", "node", ""), ("state", "state", "chip"), ("used", "slots used", "n"),
+                         ("slots", "slots", "n")],
+                        "No supervisor has registered yet: `squall up` starts them.", "node",
+                    )
+                with card("Faults in force"):
+                    self._faults = fault_table()
+                    if not api.read_only:
+                        with ui.element("div").classes("sq-row q-mt-sm"):
+                            small_button("Inject", "bug_report", lambda: inject_fault(api))
+                            self._heal = small_button("Heal all", "healing", lambda: heal_all(api))
+            with card("Processes", "CPU: 100 % is one core."):
+                self._processes = Table(
+                    [("role", "role", ""), ("name", "node and port", ""), ("topology", "topology", "link"),
+                     ("cpu_percent", "CPU %", "n1"), ("rss_bytes", "memory", "b"), ("uptime_secs", "up for", "t"),
+                     ("pid", "pid", "")],
+                    "No process of the cluster runs.", "pid", rows_per_page=20, filtered=True,
+                )
+            with card("Deaths", "Of Nimbus, supervisors, the keeper and workers; the newest first."):
+                self._deaths = Table(
+                    [("who", "who", ""), ("at_unix_secs", "when", "at"), ("times", "times", "n"), ("reason", "how", ""),
+                     ("error", "last words", "wrap")],
+                    "Nothing has died.", rows_per_page=10,
+                )
+        shell.live(self._update)
+
+    @staticmethod
+    def _make_topologies() -> Table:
+        with card("Topologies"):
+            return Table(
+                [("name", "name", "link"), ("status", "status", "chip"), ("acked_per_sec", "acked /s", "n"),
+                 ("executed_per_sec", "executed /s", "n"), ("pending", "pending", "n"), ("p99", "p99 ms", "n1"),
+                 ("failed", "failed", "n"), ("dead_letters", "dead letters", "n"), ("workers", "workers", ""),
+                 ("restarts", "restarts", "n"), ("tasks", "tasks", "n"), ("uptime_secs", "up for", "t")],
+                "No topology runs here: `squall submit FILE` starts one.", "name", rows_per_page=20,
+            )
+
+    def _update(self) -> None:
+        cluster, rows, processes = self._api.cluster(), self._api.topologies(), self._api.processes()
+        slots = sum(map(len, cluster["nodes"].values()))
+        free = cluster["free_slots"]
+        self._tiles.show("topologies", number(len(rows)))
+        self._tiles.show("acked", number(sum(row["rates"]["acked_per_sec"] for row in rows)))
+        self._tiles.show("nodes", number(len(cluster["nodes"])))
+        self._tiles.show("slots", f"{slots - len(free)} / {slots}")
+        ready, wanted = (sum(row[key] for row in rows) for key in ("workers_ready", "workers_wanted"))
+        self._tiles.show("workers", f"{ready} / {wanted}", "" if ready >= wanted else "warn")
+        self._tiles.show("cpu", number(sum(row["cpu_percent"] or 0 for row in processes)))
+        self._tiles.show("memory", number(sum(row["rss_bytes"] for row in processes) / (1 << 20)))
+        self._topologies.show([_topology_row(row) for row in rows])
+        self._nodes.show(_node_rows(cluster))
+        self._faults.show(fault_rows(cluster["faults"]))
+        if not self._api.read_only:
+            self._heal.set_visibility(bool(cluster["faults"]))
+        self._processes.show([
+            {**row, "name": text(row["name"]), "topology": text(row["topology"]),
+             "href": address_of(row["topology"]) if row["topology"] in self._api.sampler.names() else ""}
+            for row in processes
+        ])
+        self._deaths.show(self._death_rows(cluster))
+
+    def _death_rows(self, cluster: dict[str, Any]) -> list[dict[str, Any]]:
+        rows = [
+            {"key": f"d{index}", "who": text(death["daemon"]), "at_unix_secs": death["at_unix_secs"], "times": 1,
+             "reason": text(death["reason"]), "error": text(death["error"])}
+            for index, death in enumerate(reversed(cluster["daemon_deaths"]))
+        ]
+        for name in self._api.sampler.names():
+            for index, death in enumerate(reversed(self._api.topology(name)["deaths"])):
+                rows.append({
+                    "key": f"w{name} {index}", "who": f"worker {text(death['worker'])} of {text(name)}",
+                    "at_unix_secs": None, "times": death["times"], "reason": text(death["reason"]),
+                    "error": text(death["error"]),
+                })
+        return rows
+
+
+def _topology_row(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": text(row["name"]), "href": address_of(row["name"]), "status": row["status"],
+        "colour": STATUS_COLOURS.get(row["status"], ERROR),
+        **{key: row["rates"][key] for key in ("acked_per_sec", "executed_per_sec")},
+        **{key: row[key] for key in ("pending", "failed", "dead_letters", "tasks", "uptime_secs")},
+        "p99": row["latency_ms"]["p99"], "restarts": row["restarts_total"],
+        "workers": f"{row['workers_ready']} / {row['workers_wanted']}",
+    }
+
+
+def _node_rows(cluster: dict[str, Any]) -> list[dict[str, Any]]:
+    free = set(cluster["free_slots"])
+    rows = []
+    for node, slots in cluster["nodes"].items():
+        state = "leaving" if node in cluster["leaving"] else "gone" if node in cluster["gone"] else "up"
+        rows.append({
+            "node": text(node), "state": state, "colour": CALM if state == "up" else ERROR,
+            "used": sum(slot not in free for slot in slots), "slots": len(slots),
+        })
+    gone = [{"node": text(node), "state": "gone", "colour": ERROR, "used": 0, "slots": 0}
+            for node in cluster["gone"] if node not in cluster["nodes"]]
+    return rows + gone
+
+
+def fault_table() -> Table:
+    return Table(
+        [("kind", "kind", ""), ("hits", "who", "wrap"), ("left_secs", "left", "t")],
+        "Nothing is broken on purpose.", "id",
+    )
+
+
+def fault_rows(faults: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {"id": fault["id"], "kind": fault["kind"], "hits": text(fault["hits"]), "left_secs": fault["left_secs"]}
+        for fault in faults
+    ]

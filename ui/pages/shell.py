@@ -1,0 +1,262 @@
+"""What all pages have: header, theme, the tick that keeps them live, and small parts that they are made of.
+
+Guarantees: a page asks once a second while it can be seen, and sends what has changed. A question that cannot be
+answered is told on the page, which goes on asking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from nicegui import run, ui
+
+from squall.engine.errors import SquallError
+from squall.engine.foreign.text import plain, plain_lines
+from squall.ui.cluster_api import ClusterApi
+from squall.ui.pages.look import BODY, HEAD, HOT, PRIMARY
+
+_STALE_SECS = 15.0
+"""Looks at a large cluster may be some seconds apart."""
+_FEW = 8
+"""Rows among which nobody needs a filter."""
+_THEMES: dict[str, tuple[bool | None, str, str]] = {
+    "auto": (None, "brightness_auto", "light"), "light": (False, "light_mode", "dark"),
+    "dark": (True, "dark_mode", "auto"),
+}
+"""Theme -> value, icon, and the one after it."""
+
+
+class Shell:
+    """One page of one visitor. A context manager: what is made inside is the page's content."""
+
+    def __init__(self, api: ClusterApi, title: str, crumbs: Sequence[tuple[str, str]]) -> None:
+        """`crumbs`: (text, address) of the pages on the way here; this one has no address."""
+        self.api = api
+        ui.page_title(f"{title} - Squall")
+        ui.colors(primary=PRIMARY, negative=HOT)
+        ui.add_head_html(HEAD)
+        ui.add_body_html(BODY)
+        with ui.header().classes("sq-head"):
+            with ui.element("nav").classes("sq-crumbs").props('aria-label="Where you are"'):
+                ui.link("Squall", "/").classes("sq-brand")
+                for text, address in crumbs:
+                    ui.label("/").classes("sq-soft").props("aria-hidden=true")
+                    if address:
+                        ui.link(text, address)
+                    else:
+                        ui.label(text).props("aria-current=page")
+            self._age = ui.label().classes("sq-soft").props("role=status")
+            if api.read_only:
+                ui.label("read-only").classes("sq-soft")
+            _theme_button()
+        self.content = ui.element("main").classes("sq-page")
+        with self.content:
+            self._trouble = ui.label().classes("sq-alert bad").props("role=alert")
+        self._trouble.set_visibility(False)
+        self._update: Callable[[], None] = lambda: None
+
+    def __enter__(self) -> Shell:
+        self.content.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.content.__exit__(*error)
+
+    def live(self, update: Callable[[], None]) -> None:
+        """Call `update` now, and once a second from now on."""
+        self._update = update
+        self.tick()
+        timer = ui.timer(1.0, self.tick, immediate=False)
+
+        def shown(event: Any) -> None:
+            timer.active = bool(event.args)
+            if timer.active:
+                self.tick()
+
+        ui.on("sq_shown", shown)
+
+    def tick(self) -> None:
+        """Bring the page up to date."""
+        try:
+            cluster = self.api.cluster()
+            age, away = cluster["age_secs"], cluster["away"]
+            stale = age > _STALE_SECS or bool(away)
+            self._age.set_text(f"stale: as of {age:.0f} s ago" if stale else "live")
+            self._age.classes(add="sq-warn" if stale else "sq-good", remove="sq-good" if stale else "sq-warn")
+            self._update()
+            self._tell(f"What is shown is {age:.0f} s old: {away or 'looking takes long'}" if stale else "")
+        except SquallError as error:
+            self._tell(str(error))
+
+    def _tell(self, text: str) -> None:
+        self._trouble.set_text(plain(text))
+        self._trouble.set_visibility(bool(text))
+
+
+def _theme_button() -> None:
+    request = ui.context.client.request
+    name = (request.cookies if request is not None else {}).get("squall-theme", "auto")
+    state = {"name": name if name in _THEMES else "auto"}
+    dark = ui.dark_mode(_THEMES[state["name"]][0])
+
+    def turn() -> None:
+        state["name"] = _THEMES[state["name"]][2]
+        dark.value = _THEMES[state["name"]][0]
+        show()
+        ui.run_javascript(f"document.cookie='squall-theme={state['name']};path=/;max-age=31536000;samesite=strict'")
+
+    button = ui.button(on_click=turn, color=None).props("flat round dense").classes("sq-soft")
+
+    def show() -> None:
+        button.props(f'icon={_THEMES[state["name"]][1]} aria-label="Colours: {state["name"]}; press to change"')
+
+    show()
+
+
+def address_of(topology: str, component: str = "") -> str:
+    """Where the page of a topology is, or of one of its components."""
+    path = f"/topology/{quote(topology, safe='')}"
+    return f"{path}/component/{quote(component, safe='')}" if component else path
+
+
+def card(title: str, note: str = "") -> ui.element:
+    """A box with a heading. A context manager."""
+    box = ui.element("section").classes("sq-card")
+    with box:
+        heading(title)
+        if note:
+            ui.label(note).classes("sq-soft")
+    return box
+
+
+def heading(text: str, tag: str = "h2") -> None:
+    with ui.element(tag):
+        ui.label(text)
+
+
+def small_button(label: str, icon: str, on_click: Callable[..., Any], tone: str = "") -> ui.button:
+    """A button beside others; `tone`: "" or "bad"."""
+    button = ui.button(label, icon=icon, on_click=on_click, color=None)
+    return button.props("outline dense no-caps padding='3px 10px'").classes(f"sq-btn sq-{tone or 'link'}")
+
+
+class Tiles:
+    """Figures in a row, each with its unit below."""
+
+    def __init__(self, names: Sequence[tuple[str, str]]) -> None:
+        """`names`: (key, what it is and its unit)."""
+        self._values = {}
+        with ui.element("div").classes("sq-tiles"):
+            for key, what in names:
+                with ui.element("div").classes("sq-tile"):
+                    self._values[key] = ui.label("–").classes("v")
+                    ui.label(what).classes("u")
+
+    def show(self, key: str, text: str, tone: str = "") -> None:
+        """Set a figure; `tone`: "", "bad", "warn" or "good"."""
+        label = self._values[key]
+        label.set_text(text)
+        label.classes(replace=f"v sq-{tone}" if tone else "v")
+
+
+class Table:
+    """A table that is sent again only when it has changed. Without rows it says why."""
+
+    def __init__(
+        self, columns: Sequence[tuple[str, str, str]], empty: str, key: str = "key", rows_per_page: int = 0,
+        filtered: bool = False, sort: str = "", descending: bool = True,
+    ) -> None:
+        """`columns`: (key, title, kind); kinds: "" text, "link" to the row's `href`, "wrap", "chip", or a function of
+        `window.sq` for numbers, with decimals ("n", "n1", "b", "p", "t", "at")."""
+        described: list[dict[str, Any]] = []
+        for name, title, kind in columns:
+            number = kind.rstrip("0123456789") in ("n", "b", "p", "t", "at")
+            column = {
+                "name": name, "label": title, "field": name, "sortable": True, "align": "right" if number else "left"
+            }
+            if number:
+                call = f"sq.n(v,{kind[1:]})" if kind[0] == "n" and kind[1:] else f"sq.{kind}(v)"
+                column[":format"] = f"v => {call}"
+            if kind == "wrap":
+                column["classes"] = "wrap"
+            described.append(column)
+        paging: dict[str, Any] = {"rowsPerPage": rows_per_page}
+        if sort:
+            paging |= {"sortBy": sort, "descending": descending}
+        self._box = None
+        if filtered:
+            self._box = ui.input(placeholder="filter").classes("sq-filter").props(
+                'dense outlined clearable debounce=200 aria-label="Filter rows"')
+        self._table = ui.table(columns=described, rows=[], row_key=key, pagination=paging).classes("sq-table")
+        self._table.props("flat dense hide-bottom")
+        self._rows_per_page = rows_per_page
+        if self._box is not None:
+            self._box.bind_value_to(self._table, "filter")
+        for name, _, kind in columns:
+            if kind == "link":
+                self._table.add_slot(f"body-cell-{name}", _LINK)
+            elif kind == "chip":
+                self._table.add_slot(f"body-cell-{name}", _CHIP)
+        self._empty = ui.label(empty).classes("sq-soft")
+        self.show([])
+
+    def slot(self, column: str, template: str) -> None:
+        """Show a column in another way."""
+        self._table.add_slot(f"body-cell-{column}", template)
+
+    def on(self, event: str, handler: Callable[[Any], Any]) -> None:
+        """Hear what a slot emits on the table."""
+        self._table.on(event, handler)
+
+    def show(self, rows: list[dict[str, Any]]) -> None:
+        if rows != self._table.rows:
+            self._table.rows = rows
+            # Nothing to turn over on one page.
+            self._table.props["hide-bottom"] = not 0 < self._rows_per_page < len(rows)
+            if self._box is not None:
+                self._box.set_visibility(len(rows) > _FEW)
+        self._table.set_visibility(bool(rows))
+        self._empty.set_visibility(not rows)
+
+
+_LINK = """<q-td :props="props"><a v-if="props.row.href" :href="props.row.href">{{ props.value }}</a>
+<span v-else>{{ props.value }}</span></q-td>"""
+_CHIP = """<q-td :props="props">
+<span class="sq-chip" :style="{background: props.row.colour}">{{ props.value }}</span></q-td>"""
+
+
+def text(value: object) -> str:
+    """Foreign text as one line that does no harm."""
+    return plain(value, limit=2000)
+
+
+def lines(value: str) -> str:
+    """Foreign text of several lines, such as a stack."""
+    return plain_lines(value, limit=20_000)
+
+
+def number(value: float | None, decimals: int = 0) -> str:
+    return "–" if value is None else f"{value:,.{decimals}f}"
+
+
+def duration(secs: float | None) -> str:
+    if secs is None:
+        return "–"
+    mins, rest = divmod(round(secs), 60)
+    hours, mins = divmod(mins, 60)
+    days, hours = divmod(hours, 24)
+    found = [f"{count} {unit}" for count, unit in ((days, "d"), (hours, "h"), (mins, "min"), (rest, "s")) if count]
+    return " ".join(found[:2]) or "0 s"
+
+
+async def order(what: Callable[[], Any], done: str) -> bool:
+    """Carry out an order beside the event loop, and tell how it went. Return whether it did."""
+    try:
+        await run.io_bound(what)
+    except SquallError as error:
+        ui.notify(plain(error), type="negative", multi_line=True, close_button="OK", timeout=10_000)
+        return False
+    ui.notify(done, type="positive")
+    return True

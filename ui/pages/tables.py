@@ -1,0 +1,92 @@
+"""The tables of a topology: components, executors and workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nicegui import ui
+
+from squall.ui.cluster_api import ClusterApi
+from squall.ui.pages.flow import colour_of
+from squall.ui.pages.look import CALM, ERROR, WARM
+from squall.ui.pages.shell import Table, address_of, card, text
+
+WORKER_COLOURS = {"ready": CALM, "starting": WARM}
+
+
+class Components:
+    """One row for each component."""
+
+    def __init__(self) -> None:
+        with card("Components", "Rates are of now. Capacity: the share of its time that a task is at work."):
+            self._table = Table(
+                [("name", "component", "link"), ("kind", "kind", "chip"), ("capacity", "capacity", "p"),
+                 ("executed_per_sec", "executed /s", "n"), ("emitted_per_sec", "emitted /s", "n"),
+                 ("latency_ms", "ms per tuple", "n3"), ("in_queue", "in queue", "n"), ("failed", "failed", "n"),
+                 ("errors", "errors", "n"), ("pending", "pending", "n"), ("executors", "executors", "n"),
+                 ("tasks", "tasks", "n")],
+                "It has no components.", "name", rows_per_page=25, filtered=True, sort="capacity",
+            )
+
+    def update(self, document: Mapping[str, Any]) -> None:
+        recent = document["recent"]
+        self._table.show([
+            {
+                "name": text(name), "href": address_of(document["name"], name), "kind": component["kind"],
+                "colour": colour_of(component, recent[name]),
+                **{key: component[key] for key in ("in_queue", "failed", "errors", "pending", "executors", "tasks")},
+                **{key: round(recent[name][key]) for key in ("executed_per_sec", "emitted_per_sec")},
+                "capacity": round(recent[name]["capacity"], 3) if component["kind"] == "bolt" else None,
+                "latency_ms": round(recent[name]["execute_latency_ms"], 4) if component["kind"] == "bolt" else None,
+            }
+            for name, component in document["components"].items()
+        ])
+
+
+class Workers:
+    """Workers with what they cost, and executors."""
+
+    def __init__(self, api: ClusterApi) -> None:
+        self._api = api
+        with card("Workers", "CPU: 100 % is one core."):
+            self._waits = ui.label().classes("sq-alert bad")
+            self._workers = Table(
+                [("worker", "node and port", ""), ("state", "state", "chip"), ("cpu_percent", "CPU %", "n1"),
+                 ("rss_bytes", "memory", "b"), ("held_bytes", "in its queues", "b"), ("executors", "executors", "n"),
+                 ("restarts", "restarts", "n"), ("uptime_secs", "up for", "t"), ("pid", "pid", ""),
+                 ("opening", "opening", "wrap")],
+                "It has no workers: it waits for a free slot, or was just submitted.", "worker", rows_per_page=20,
+            )
+        with card("Executors"):
+            self._executors = Table(
+                [("component", "component", "link"), ("tasks", "tasks", ""), ("worker", "worker", "")],
+                "It has no executors: no worker runs it.", rows_per_page=20, filtered=True,
+            )
+
+    def update(self, document: Mapping[str, Any]) -> None:
+        found = {row["pid"]: row for row in self._api.processes()}
+        given_up = document["given_up"]
+        self._waits.set_text(f"Given up after too many deaths: {', '.join(given_up)}. Reset lets them start again.")
+        self._waits.set_visibility(bool(given_up))
+        rows = []
+        for worker in document["workers"]:
+            process, opening = found.get(worker["pid"], {}), worker["opening"]
+            rows.append({
+                **{key: worker[key] for key in (
+                    "worker", "state", "held_bytes", "executors", "restarts", "uptime_secs", "pid")},
+                "colour": WORKER_COLOURS.get(worker["state"], ERROR),
+                "cpu_percent": process.get("cpu_percent"), "rss_bytes": process.get("rss_bytes"),
+                "opening": "" if opening is None else text(
+                    f"{opening['component']} task {opening['task']}: {opening['secs']} s"),
+            })
+        self._workers.show(rows)
+        components = document["components"]
+        self._executors.show([
+            {
+                "key": f"{row['component']} {row['tasks'][0]}", "component": text(row["component"]),
+                "href": address_of(document["name"], row["component"]) if row["component"] in components else "",
+                "tasks": "–".join(map(str, dict.fromkeys(row["tasks"]))), "worker": row["worker"],
+            }
+            for row in document["executors"]
+        ])

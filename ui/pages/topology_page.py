@@ -1,0 +1,179 @@
+"""The page of one topology."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nicegui import ui
+
+from squall.engine.plural import plural
+from squall.ui.cluster_api import ClusterApi
+from squall.ui.pages.charts import Charts
+from squall.ui.pages.flow import FlowGraph
+from squall.ui.pages.look import ALMOST, BUSY, ERROR
+from squall.ui.pages.orders import Orders
+from squall.ui.pages.overview import STATUS_COLOURS
+from squall.ui.pages.shell import Shell, Tiles, address_of, duration, heading, number, text
+from squall.ui.pages.tables import Components, Workers
+from squall.ui.pages.troubles import DeadLetterList, Errors, Events, LogSearch
+
+History = Callable[[str, float, int], dict[str, Any]]
+_TABS = {
+    "flow": "Flow", "components": "Components", "workers": "Workers", "errors": "Errors", "letters": "Dead letters",
+    "events": "Events", "logs": "Logs",
+}
+_MANY = 60
+"""From so many components on, the graph and the table of components are brought up to date every second time."""
+
+
+class TopologyPage:
+    """What is to know of one topology, in tabs that are made when they are first opened."""
+
+    def __init__(self, api: ClusterApi, history: History, name: str, tab: str) -> None:
+        self._api, self._history, self._name = api, history, name
+        self._parts: dict[str, list[Callable[[Mapping[str, Any]], None]]] = {}
+        self._turn = 0
+        with Shell(api, text(name), [(text(name), "")]) as shell:
+            self._shell = shell
+            self._headline()
+            chosen = tab if tab in _TABS else "flow"
+            with ui.tabs(on_change=self._opened).props(
+                'dense no-caps align=left outside-arrows mobile-arrows inline-label aria-label="Parts"'
+            ).classes("w-full") as self._tabs:
+                self._labels = {key: ui.tab(key, label) for key, label in _TABS.items()}
+            self._panels = {}
+            for key, label in _TABS.items():
+                self._panels[key] = ui.element("div").classes("sq-page").style("padding:0").props(
+                    f'role=tabpanel aria-label="{label}"')
+            self._open(chosen)
+            self._tabs.set_value(self._labels[chosen])
+        shell.live(self._update)
+
+    def _document(self) -> dict[str, Any]:
+        return self._api.topology(self._name)
+
+    def _headline(self) -> None:
+        with ui.element("div").classes("sq-row"):
+            heading(text(self._name), "h1")
+            self._status = ui.label().classes("sq-chip")
+            self._about = ui.label().classes("sq-soft")
+            ui.element("span").style("flex:1")
+            if not self._api.read_only:
+                Orders(self._api, self._name, self._document)
+        self._hint = ui.label().classes("sq-alert").props("role=status")
+        self._tiles = Tiles([
+            ("acked", "messages acked/s"), ("emitted", "messages out/s"), ("pending", "messages pending"),
+            ("p50", "latency p50, ms"), ("p99", "latency p99, ms"), ("failed", "attempts failed"),
+            ("letters", "dead letters"), ("restarts", "restarts"),
+        ])
+
+    # ---- tabs ----
+
+    def _count(self, key: str, count: int) -> None:
+        """Say on a tab how many there are behind it."""
+        self._labels[key].props(f'label="{_TABS[key]}{f" ({count:,})" if count else ""}"')
+
+    def _opened(self, event: Any) -> None:
+        self._open(event.value)
+        ui.run_javascript(f"history.replaceState(null,'','?tab={event.value}')")
+        self._shell.tick()
+
+    def _open(self, key: str) -> None:
+        for name, panel in self._panels.items():
+            panel.set_visibility(name == key)
+        self._chosen = key
+        if key not in self._parts:
+            with self._panels[key]:
+                self._parts[key] = self._make(key)
+
+    def _make(self, key: str) -> list[Callable[[Mapping[str, Any]], None]]:
+        api, name = self._api, self._name
+        if key == "flow":
+            graph, charts = FlowGraph(self._document()), Charts(name, self._history)
+            return [graph.update, lambda _: charts.update()]
+        parts: dict[str, Callable[[], Any]] = {
+            "components": Components, "workers": lambda: Workers(api), "errors": Errors,
+            "letters": lambda: DeadLetterList(api, name), "events": lambda: Events(name, self._history),
+            "logs": lambda: LogSearch(api, name),
+        }
+        return [parts[key]().update]
+
+    # ---- live ----
+
+    def _update(self) -> None:
+        document = self._document()
+        self._turn += 1
+        rates, latency = document["rates"], document["latency_ms"]
+        self._status.set_text(document["status"])
+        self._status.style(f"background:{STATUS_COLOURS.get(document['status'], ERROR)}")
+        ready = sum(worker["state"] == "ready" for worker in document["workers"])
+        tasks = sum(row["tasks"] for row in document["components"].values())
+        self._about.set_text(
+            f"up for {duration(document['uptime_secs'])} · {ready} of {document['workers_wanted']} workers ready · "
+            f"{len(document['components'])} components · {tasks} tasks"
+        )
+        show = self._tiles.show
+        show("acked", number(rates["acked_per_sec"]))
+        show("emitted", number(rates["emitted_per_sec"]))
+        show("pending", number(document["pending"]))
+        show("p50", number(latency["p50"], 2))
+        show("p99", number(latency["p99"], 2))
+        show("failed", number(document["failed"]), "warn" if document["failed"] else "")
+        show("letters", number(document["dead_letters"]), "bad" if document["dead_letters"] else "")
+        show("restarts", number(document["restarts_total"]), "warn" if document["restarts_total"] else "")
+        self._count("errors", sum(row["errors"] for row in document["components"].values()))
+        self._count("letters", document["dead_letters"])
+        hint, tone = hint_of(document)
+        self._hint.set_text(hint)
+        self._hint.classes(replace=f"sq-alert {tone}")
+        if len(document["components"]) < _MANY or self._turn % 2:
+            for update in self._parts[self._chosen]:
+                update(document)
+
+
+def hint_of(document: Mapping[str, Any]) -> tuple[str, str]:
+    """What stands out, in words, and its tone: what someone who sees the page for the first time looks for."""
+    said, tone = [], "good"
+    if document["given_up"]:
+        said.append(f"Slots were given up after too many deaths: {', '.join(document['given_up'])} (see Errors).")
+        tone = "bad"
+    elif any(worker["state"] not in ("ready", "stopped") for worker in document["workers"]) or not document["workers"]:
+        said.append("Not all of its workers are ready (see Workers).")
+        tone = "warn"
+    if document["faults"]:
+        kinds = ", ".join(text(fault["kind"]) for fault in document["faults"])
+        said.append(f"Broken on purpose: {kinds} (see Events).")
+        tone = "warn"
+    if document["dead_letters"]:
+        many = plural(document["dead_letters"], "message was", "messages were")
+        said.append(f"{many} given up (see Dead letters).")
+        tone = "bad"
+    faulty = {text(name): row["errors"] for name, row in document["components"].items() if row["errors"]}
+    if faulty:
+        said.append(f"Errors in {', '.join(f'{name} ({count:,})' for name, count in faulty.items())} (see Errors).")
+        tone = "bad" if tone == "good" else tone
+    bolts = [name for name, row in document["components"].items() if row["kind"] == "bolt"]
+    slowest = max(bolts, key=lambda name: document["recent"][name]["capacity"], default=None)
+    if slowest is not None and (capacity := document["recent"][slowest]["capacity"]) >= ALMOST:
+        row, recent = document["components"][slowest], document["recent"][slowest]
+        said.append(
+            f"{'Bottleneck' if capacity >= BUSY else 'Busiest'}: {text(slowest)} works {capacity:.0%} of the time, "
+            f"{recent['execute_latency_ms']:.3g} ms per tuple, with {row['in_queue']:,} tuples in its queues"
+            + (f"; it has {row['executors']} of at most {row['tasks_fixed']} executors." if capacity >= BUSY else ".")
+        )
+        tone = "warn" if tone == "good" else tone
+    return (" ".join(said) or "Nothing stands out: no errors, no deaths, and no component at its limit."), tone
+
+
+def missing(api: ClusterApi, name: str) -> None:
+    """The page of a topology that is not there."""
+    with Shell(api, text(name), [(text(name), "")]) as shell, ui.element("section").classes("sq-card"):
+            ui.label(f"There is no topology {text(name)!r} in this cluster, or not any more.")
+            ui.link("To the cluster", "/")
+
+    def look() -> None:
+        if name in api.sampler.names():
+            ui.navigate.to(address_of(name))
+
+    shell.live(look)

@@ -1,0 +1,193 @@
+"""What went wrong in a topology: errors, failures, dead letters, restarts, faults, logs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nicegui import run, ui
+
+from squall.engine.errors import SquallError
+from squall.ui.cluster_api import ClusterApi
+from squall.ui.pages.orders import confirm
+from squall.ui.pages.overview import fault_rows, fault_table
+from squall.ui.pages.shell import Table, card, lines, order, small_button, text
+
+
+class Errors:
+    """Last words of workers, errors of components by component and reason."""
+
+    def __init__(self, with_deaths: bool = True) -> None:
+        self._shown: Any = None
+        self._errors_shown: Any = None
+        if with_deaths:
+            with card("Deaths of workers", "Equal ones are one line."):
+                self._deaths = ui.element("div").style("width:100%")
+        self._with_deaths = with_deaths
+        with card("Failures by reason", "Attempts at a message that did not end in an ack."):
+            self._reasons = Table(
+                [("component", "component", ""), ("reason", "reason", ""), ("count", "times", "n")],
+                "Nothing has failed.", rows_per_page=20, sort="count",
+            )
+        with card("Errors", "The last failures of each component, equal ones as one line; press a line for its stack."):
+            self._errors = ui.element("div").style("width:100%")
+
+    def update(self, document: Mapping[str, Any]) -> None:
+        self._reasons.show([
+            {"key": f"{name} {reason}", "component": text(name), "reason": text(reason), "count": count}
+            for name, row in document["failures"].items() for reason, count in row["counts"].items()
+        ])
+        stacks = {(row["worker"], row["incarnation"]): row["error"] for row in document["errors"]}
+        deaths = [
+            (f"{row['times']} × {row['worker']}: {row['reason']}; {row['error']}",
+             stacks.get((row["worker"], row["incarnation"]), row["error"]))
+            for row in document["deaths"]
+        ]
+        if self._with_deaths and deaths != self._shown:
+            self._shown = deaths
+            _unfold(self._deaths, deaths, "No worker has died.")
+        errors = [
+            (f"{row['times']} × {name}: {row['line']} ({row['first']}, of the last {row['seen']} kept)", row["stack"])
+            for name, component in document["failures"].items() for row in equal_errors(component["last"])
+        ]
+        if errors != self._errors_shown:
+            self._errors_shown = errors
+            _unfold(self._errors, errors, "No component has reported an error.")
+
+
+def equal_errors(last: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Failures with the same error as one, the newest first: when first and last, and how many times."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for failure in last:
+        if failure["error"]:
+            found.setdefault(failure["error"], []).append(failure)
+    return [
+        {
+            "times": len(equal), "seen": len(last), "stack": equal[-1]["error"],
+            "line": equal[-1]["error"].strip().rpartition("\n")[2],
+            "first": f"{equal[0]['at_secs']:.0f} s to {equal[-1]['at_secs']:.0f} s after the start, "
+                     f"last: message {equal[-1]['message_id']}",
+        }
+        for equal in reversed(found.values())
+    ]
+
+
+def _unfold(box: ui.element, rows: list[tuple[str, str]], empty: str) -> None:
+    """Lines that open to a stack each."""
+    box.clear()
+    with box:
+        if not rows:
+            ui.label(empty).classes("sq-soft")
+        for title, stack in rows:
+            with ui.expansion(text(title)).classes("w-full"), ui.element("pre").classes("sq-pre").props("tabindex=0"):
+                ui.label(lines(stack) or "It left no words.")
+
+
+class DeadLetterList:
+    """Messages that were given up."""
+
+    def __init__(self, api: ClusterApi, name: str) -> None:
+        self._api, self._name = api, name
+        self._ledger: tuple[Any, ...] = ()
+        with card("Dead letters", "Messages that were given up. Replay gives them back to their spout."):
+            if not api.read_only:
+                self._all = small_button("Replay all", "replay", self._replay_all)
+            self._table = Table(
+                [("values", "values", "wrap"), ("error", "why", "wrap"), ("component", "failed in", ""),
+                 ("spout", "spout", ""), ("message_id", "message", ""), ("attempt", "attempts", "n"),
+                 ("at", "when (UTC)", ""),
+                 *([] if api.read_only else [("replay", "", "")])],
+                "No message was given up.", "id", rows_per_page=10, filtered=True, sort="at",
+            )
+            self._table.slot("replay", _REPLAY)
+            self._table.on("replay", self._replay)
+
+    def update(self, document: Mapping[str, Any]) -> None:
+        # The ledger is a file: it is read only if there can be something new.
+        known = document["dead_letters"], len(document["restarts"]), document["replayed"]
+        if known == self._ledger:
+            return
+        self._ledger = known
+        self._read()
+
+    def _read(self) -> None:
+        rows = [
+            {
+                **{key: text(letter[key]) for key in (
+                    "id", "values", "error", "component", "spout", "message_id", "at", "why_no_payload")},
+                "attempt": letter["attempt"],
+            }
+            for letter in self._api.dead_letters(self._name)
+        ]
+        self._table.show(rows)
+        if not self._api.read_only:
+            self._all.set_visibility(bool(rows))
+
+    async def _replay(self, event: Any) -> None:
+        if await order(lambda: self._api.replay(self._name, [event.args]), "Given back to its spout"):
+            self._read()
+
+    def _replay_all(self) -> None:
+        what = "Every dead letter is given back to its spout, which emits it again."
+        confirm("Replay all dead letters", what, "Replay", lambda: self._api.replay(self._name))
+        self._ledger = ()
+
+
+_REPLAY = """<q-td :props="props"><q-btn dense outline no-caps size="sm" label="Replay"
+:disable="!!props.row.why_no_payload" :title="props.row.why_no_payload"
+:aria-label="'Replay message ' + props.row.message_id"
+@click="() => $parent.$emit('replay', props.row.id)" /></q-td>"""
+
+
+class Events:
+    """Restarts, and faults that began, in the order of time."""
+
+    def __init__(self, name: str, history: Callable[[str, float, int], dict[str, Any]]) -> None:
+        self._name, self._history = name, history
+        with card("Faults in force"):
+            self._faults = fault_table()
+        with card("Restarts and faults", "Of the last hour, as marked in the charts; the newest first."):
+            self._table = Table(
+                [("at_unix_secs", "when", "at"), ("kind", "what", ""), ("text", "", "wrap")],
+                "Nothing has died or was broken on purpose.", rows_per_page=20,
+            )
+
+    def update(self, document: Mapping[str, Any]) -> None:
+        self._faults.show(fault_rows(document["faults"]))
+        self._table.show([
+            {"key": index, "at_unix_secs": mark["at_unix_secs"], "kind": mark["kind"], "text": text(mark["text"])}
+            for index, mark in reversed(list(enumerate(self._history(self._name, 3600.0, 1)["marks"])))
+        ])
+
+
+class LogSearch:
+    """The workers' output."""
+
+    def __init__(self, api: ClusterApi, name: str) -> None:
+        self._api, self._name = api, name
+        with card("Logs", "The last lines of the workers' output that match; press Enter to look again."):
+            with ui.element("div").classes("sq-row"):
+                self._search = ui.input("Search (regular expression)").props("dense outlined clearable")
+                self._search.style("flex:1 1 220px")
+                self._worker = ui.select({"": "all workers"}, value="", label="Worker").props("dense outlined")
+                self._worker.style("flex:0 1 180px")
+                ui.button("Search", icon="search", on_click=self._find).props("unelevated dense no-caps")
+            self._search.on("keydown.enter", self._find)
+            with ui.element("pre").classes("sq-pre").props('tabindex=0 aria-label="Lines"').style("margin-top:10px"):
+                self._lines = ui.label("…")
+        ui.timer(0.01, self._find, once=True)
+
+    def update(self, document: Mapping[str, Any]) -> None:
+        workers = {"": "all workers", **{row["worker"]: row["worker"] for row in document["workers"]}}
+        if workers != self._worker.options:
+            self._worker.set_options(workers, value=self._worker.value if self._worker.value in workers else "")
+
+    async def _find(self) -> None:
+        try:
+            found = await run.io_bound(
+                self._api.logs, self._name, self._worker.value or "", self._search.value or "", 500)
+        except SquallError as error:
+            self._lines.set_text(text(error))
+            return
+        none = "No line matches." if self._search.value else "Its workers have printed nothing."
+        self._lines.set_text("\n".join(f"{row['worker']}  {text(row['line'])}" for row in found or ()) or none)

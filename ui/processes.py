@@ -1,0 +1,59 @@
+"""The processes of a cluster with the time and memory that they take, for pages.
+
+Guarantees: however many ask, they are looked at once in `_INTERVAL_SECS`, because a look reads every process of the
+machine. Thread: any.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import Any
+
+import psutil
+
+from squall.ipc.rundir import RunDir
+from squall.scheduler.common.process import secs_since, start_time_ticks
+from squall.scheduler.common.role import RoleKind, processes_of, role_of
+
+_INTERVAL_SECS = 2.0
+
+
+class Processes:
+    """Those of one cluster."""
+
+    def __init__(self, run_dir: RunDir) -> None:
+        self._run_dir = run_dir
+        self._lock = threading.Lock()
+        self._rows: list[dict[str, Any]] = []
+        self._at_secs = -float("inf")
+        self._spent: dict[int, tuple[float, float]] = {}
+        """Pid -> when it was looked at, and the seconds of CPU that it had taken."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each, in the order of roles and names; `cpu_percent` is null at the first look, 100 is one core."""
+        with self._lock:
+            if time.monotonic() - self._at_secs >= _INTERVAL_SECS:
+                self._rows, self._at_secs = self._look(), time.monotonic()
+            return self._rows
+
+    def _look(self) -> list[dict[str, Any]]:
+        rows, spent = [], {}
+        own = psutil.Process()
+        for process in [*processes_of(self._run_dir), *([own] if role_of(own) is not None else [])]:
+            with contextlib.suppress(psutil.Error, OSError), process.oneshot():
+                role, times, now = role_of(process), process.cpu_times(), time.monotonic()
+                cpu_secs = times.user + times.system
+                spent[process.pid] = now, cpu_secs
+                before = self._spent.get(process.pid)
+                rows.append({
+                    "pid": process.pid, "role": "other" if role is None else str(role.kind),
+                    "name": "" if role is None else role.name, "topology": "" if role is None else role.topology,
+                    "cpu_percent": round((cpu_secs - before[1]) / (now - before[0]) * 100, 1) if before else None,
+                    "rss_bytes": process.memory_info().rss,
+                    "uptime_secs": round(secs_since(start_time_ticks(process.pid)), 1),
+                })
+        self._spent = spent
+        order = [*RoleKind, "other"]
+        return sorted(rows, key=lambda row: (order.index(row["role"]), row["name"], row["pid"]))

@@ -1,0 +1,184 @@
+"""The process of the web page and the REST API: puts their application together and serves it.
+
+Guarantees
+    * At most `CONNECTIONS` are open at once, web sockets included; further ones are closed as they come. One that has
+      not said its request within `HEADERS_SECS` is closed.
+    * It serves another address than loopback only with TLS, or if told that it may do without.
+    * It ends within a second of SIGTERM, SIGINT or the end of the lifeline.
+
+Relies on: `ui.access` before everything. Thread: main; looks at the cluster are made by the sampler's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from fastapi import APIRouter, FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from squall.engine.errors import ClusterError, UsageError
+from squall.ipc.rundir import RunDir
+from squall.ui.access import Access, Guard, UiAddress, earlier_port, running_address, token_of, write_address
+from squall.ui.cluster_api import ClusterApi
+from squall.ui.past import Past
+from squall.ui.sampler import Sampler
+
+History = Callable[[str, float, int], dict[str, Any]]
+"""What charts show of a topology: by name, seconds and most points."""
+FIRST_PORT, PORTS_TRIED = 8090, 100
+CONNECTIONS = 200
+HEADERS_SECS = 10.0
+HEADERS_BYTES = 32 << 10
+FRAME_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class UiOptions:
+    """How to serve."""
+
+    host: str = "127.0.0.1"
+    port: int | None = None
+    """None: the one of the process before, or the first free one."""
+    read_only: bool = False
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    insecure: bool = False
+
+    def check(self) -> None:
+        """UsageError if passwords of a session would go over a network in the clear, unless that is wanted."""
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise UsageError("--tls-cert and --tls-key go together")
+        if self.tls_cert is None and not self.insecure and not _is_loopback(self.host):
+            raise UsageError(
+                f"{self.host} can be reached from other machines: give --tls-cert and --tls-key, or --insecure"
+            )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class _Connection(H11Protocol):
+    """One of a limited number, which begins with a request."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        if len(self.connections) >= CONNECTIONS:
+            transport.abort()
+            self.transport = transport
+            return
+        super().connection_made(transport)
+        self._late = self.loop.call_later(HEADERS_SECS, self._end_if_silent)
+
+    def _end_if_silent(self) -> None:
+        if self.cycle is None and not self.transport.is_closing():
+            self.transport.abort()
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to `serve`, and tells when the page can be opened."""
+
+    def __init__(self, config: uvicorn.Config, on_start: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_start = on_start
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_start()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def application(
+    api: ClusterApi, history: History, access: Access, names: set[str], routers: Sequence[APIRouter] = ()
+) -> Guard:
+    """The whole application: pages, REST, and the guard before them."""
+    from squall.ui.pages import add_pages
+
+    app = FastAPI(title="Squall", docs_url=None, redoc_url=None, openapi_url="/api/squall/v1/openapi.json")
+    for router in routers:
+        app.include_router(router)
+    add_pages(app, api, history)
+    return Guard(app, access, names, api.read_only)
+
+
+def listen(run_dir: RunDir, options: UiOptions) -> socket.socket:
+    """A socket at the wanted port, or at the first free one. UsageError if there is none."""
+    if options.port is not None:
+        ports = [options.port]
+    else:
+        ports = [port for port in (earlier_port(run_dir),) if port] + list(range(FIRST_PORT, FIRST_PORT + PORTS_TRIED))
+    why: OSError | None = None
+    for port in ports:
+        try:
+            family = socket.getaddrinfo(options.host, port, type=socket.SOCK_STREAM)[0][0]
+            return socket.create_server((options.host, port), family=family, backlog=CONNECTIONS)
+        except OSError as error:
+            why = error
+    raise UsageError(f"cannot serve at {options.host}:{ports[-1]}: {why.strerror if why else 'no port'}")
+
+
+def serve(
+    run_dir: RunDir, options: UiOptions, tell: Callable[[UiAddress], None], lifeline: int | None = None,
+) -> None:
+    """Serve until told to end. `tell` is called when the page can be opened."""
+    options.check()
+    if running_address(run_dir) is not None:
+        raise UsageError(f"a web page runs for the cluster in {run_dir.path} already: `squall ui --link` prints a link")
+    past = Past()
+    sampler = Sampler(run_dir, past.note)
+    try:
+        with listen(run_dir, options) as listener:
+            asyncio.run(_serve(sampler, past, options, listener, tell, lifeline))
+    finally:
+        sampler.close()
+
+
+async def _serve(
+    sampler: Sampler, past: Past, options: UiOptions, listener: socket.socket, tell: Callable[[UiAddress], None],
+    lifeline: int | None,
+) -> None:
+    run_dir, port = sampler.run_dir, listener.getsockname()[1]
+    shown = f"[{options.host}]" if ":" in options.host else options.host
+    address = write_address(run_dir, f"http{'s' if options.tls_cert else ''}://{shown}:{port}")
+    access = Access(token_of(run_dir), address)
+    names = {options.host.lower(), socket.gethostname().lower(), socket.getfqdn().lower()}
+    tls: dict[str, Any] = {"ssl_certfile": options.tls_cert, "ssl_keyfile": options.tls_key} if options.tls_cert else {}
+    for name in ("uvicorn", "nicegui"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    server = _Server(uvicorn.Config(
+        application(ClusterApi(sampler, options.read_only), past.history, access, names), http=_Connection,
+        h11_max_incomplete_event_size=HEADERS_BYTES, ws_max_size=FRAME_BYTES, ws_per_message_deflate=False,
+        timeout_graceful_shutdown=1, log_config=None, access_log=False, server_header=False, proxy_headers=False, **tls,
+    ), lambda: tell(address))
+    loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        server.should_exit = True
+        if lifeline is not None:
+            loop.remove_reader(lifeline)
+
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, end)
+    if lifeline is not None:
+        # Nobody writes to it: it is readable at its end.
+        loop.add_reader(lifeline, end)
+    await loop.run_in_executor(None, sampler.start)
+    await server.serve(sockets=[listener])
+    if not server.started:
+        raise ClusterError("the web server did not start; see its log")
