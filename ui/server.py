@@ -17,24 +17,22 @@ import ipaddress
 import logging
 import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import uvicorn
-from fastapi import APIRouter, FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.rundir import RunDir
 from squall.ui.access import Access, Guard, UiAddress, earlier_port, running_address, token_of, write_address
 from squall.ui.cluster_api import ClusterApi
-from squall.ui.past import Past
+from squall.ui.history import History
+from squall.ui.rest import api_app
 from squall.ui.sampler import Sampler
 
-History = Callable[[str, float, int], dict[str, Any]]
-"""What charts show of a topology: by name, seconds and most points."""
 FIRST_PORT, PORTS_TRIED = 8090, 100
 CONNECTIONS = 200
 HEADERS_SECS = 10.0
@@ -104,16 +102,12 @@ class _Server(uvicorn.Server):
         yield
 
 
-def application(
-    api: ClusterApi, history: History, access: Access, names: set[str], routers: Sequence[APIRouter] = ()
-) -> Guard:
+def application(api: ClusterApi, access: Access, names: set[str]) -> Guard:
     """The whole application: pages, REST, and the guard before them."""
     from squall.ui.pages import add_pages
 
-    app = FastAPI(title="Squall", docs_url=None, redoc_url=None, openapi_url="/api/squall/v1/openapi.json")
-    for router in routers:
-        app.include_router(router)
-    add_pages(app, api, history)
+    app = api_app(api)
+    add_pages(app, api)
     return Guard(app, access, names, api.read_only)
 
 
@@ -140,20 +134,23 @@ def serve(
     options.check()
     if running_address(run_dir) is not None:
         raise UsageError(f"a web page runs for the cluster in {run_dir.path} already: `squall ui --link` prints a link")
-    past = Past()
-    sampler = Sampler(run_dir, past.note)
+    history = History(run_dir.ui_history)
+    sampler = Sampler(run_dir, history.add)
+    api = ClusterApi(sampler, options.read_only, history)
     try:
         with listen(run_dir, options) as listener:
-            asyncio.run(_serve(sampler, past, options, listener, tell, lifeline))
+            asyncio.run(_serve(api, options, listener, tell, lifeline))
     finally:
+        api.close()
         sampler.close()
+        history.close()
 
 
 async def _serve(
-    sampler: Sampler, past: Past, options: UiOptions, listener: socket.socket, tell: Callable[[UiAddress], None],
+    api: ClusterApi, options: UiOptions, listener: socket.socket, tell: Callable[[UiAddress], None],
     lifeline: int | None,
 ) -> None:
-    run_dir, port = sampler.run_dir, listener.getsockname()[1]
+    run_dir, port = api.run_dir, listener.getsockname()[1]
     shown = f"[{options.host}]" if ":" in options.host else options.host
     address = write_address(run_dir, f"http{'s' if options.tls_cert else ''}://{shown}:{port}")
     access = Access(token_of(run_dir), address)
@@ -162,7 +159,7 @@ async def _serve(
     for name in ("uvicorn", "nicegui"):
         logging.getLogger(name).setLevel(logging.WARNING)
     server = _Server(uvicorn.Config(
-        application(ClusterApi(sampler, options.read_only), past.history, access, names), http=_Connection,
+        application(api, access, names), http=_Connection,
         h11_max_incomplete_event_size=HEADERS_BYTES, ws_max_size=FRAME_BYTES, ws_per_message_deflate=False,
         timeout_graceful_shutdown=1, log_config=None, access_log=False, server_header=False, proxy_headers=False, **tls,
     ), lambda: tell(address))
@@ -178,7 +175,7 @@ async def _serve(
     if lifeline is not None:
         # Nobody writes to it: it is readable at its end.
         loop.add_reader(lifeline, end)
-    await loop.run_in_executor(None, sampler.start)
+    await loop.run_in_executor(None, api.sampler.start)
     await server.serve(sockets=[listener])
     if not server.started:
         raise ClusterError("the web server did not start; see its log")

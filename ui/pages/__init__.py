@@ -5,9 +5,6 @@ The address of a page says what it shows: /, /topology/NAME, /topology/NAME/comp
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from fastapi import FastAPI
 from nicegui import app as nicegui_app
 from nicegui import ui
@@ -20,7 +17,7 @@ from squall.ui.pages.topology_page import TopologyPage, missing
 __all__ = ["add_pages"]
 
 
-def add_pages(app: FastAPI, api: ClusterApi, history: Callable[[str, float, int], dict[str, Any]]) -> None:
+def add_pages(app: FastAPI, api: ClusterApi) -> None:
     """Serve the pages of a cluster in an application."""
 
     @ui.page("/")
@@ -30,7 +27,7 @@ def add_pages(app: FastAPI, api: ClusterApi, history: Callable[[str, float, int]
     @ui.page("/topology/{name}")
     def topology(name: str, tab: str = "") -> None:
         if name in api.sampler.names():
-            TopologyPage(api, history, name, tab)
+            TopologyPage(api, name, tab)
         else:
             missing(api, name)
 

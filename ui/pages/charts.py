@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable
 from typing import Any
 
 from nicegui import ui
 
+from squall.ui.cluster_api import ClusterApi
 from squall.ui.pages.look import AXIS, ERROR, FAULT, LINES
 from squall.ui.pages.shell import card, text
 
@@ -26,8 +26,8 @@ _CHARTS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
 class Charts:
     """Three charts with one time axis."""
 
-    def __init__(self, name: str, history: Callable[[str, float, int], dict[str, Any]]) -> None:
-        self._name, self._history = name, history
+    def __init__(self, api: ClusterApi, name: str) -> None:
+        self._api, self._name = api, name
         self._window = 300
         self._shown: dict[str, Any] = {}
         with card("Over time"):
@@ -48,7 +48,7 @@ class Charts:
 
     def update(self) -> None:
         """Show what has come."""
-        found = self._history(self._name, float(self._window), _POINTS)
+        found = self._api.history(self._name, float(self._window), _POINTS)
         if found == self._shown or not found["points"]:
             return
         self._shown = found
@@ -60,7 +60,7 @@ class Charts:
         axis = {"min": begin, "max": end, "axisLabel": {"formatter": clock}}
         marks = [
             {"xAxis": mark["at_unix_secs"] * 1000, "name": html.escape(text(mark["text"]))[:120],
-             "lineStyle": {"color": ERROR if mark["kind"] == "restart" else FAULT}}
+             "lineStyle": {"color": ERROR if mark["kind"].endswith("died") else FAULT}}
             for mark in found["marks"]
         ]
         for chart, (_, _, rows) in zip(self._charts, _CHARTS, strict=True):

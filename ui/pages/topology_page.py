@@ -18,7 +18,6 @@ from squall.ui.pages.shell import Shell, Tiles, address_of, duration, heading, n
 from squall.ui.pages.tables import Components, Workers
 from squall.ui.pages.troubles import DeadLetterList, Errors, Events, LogSearch
 
-History = Callable[[str, float, int], dict[str, Any]]
 _TABS = {
     "flow": "Flow", "components": "Components", "workers": "Workers", "errors": "Errors", "letters": "Dead letters",
     "events": "Events", "logs": "Logs",
@@ -30,8 +29,8 @@ _MANY = 60
 class TopologyPage:
     """What is to know of one topology, in tabs that are made when they are first opened."""
 
-    def __init__(self, api: ClusterApi, history: History, name: str, tab: str) -> None:
-        self._api, self._history, self._name = api, history, name
+    def __init__(self, api: ClusterApi, name: str, tab: str) -> None:
+        self._api, self._name = api, name
         self._parts: dict[str, list[Callable[[Mapping[str, Any]], None]]] = {}
         self._turn = 0
         with Shell(api, text(name), [(text(name), "")]) as shell:
@@ -90,11 +89,11 @@ class TopologyPage:
     def _make(self, key: str) -> list[Callable[[Mapping[str, Any]], None]]:
         api, name = self._api, self._name
         if key == "flow":
-            graph, charts = FlowGraph(self._document()), Charts(name, self._history)
+            graph, charts = FlowGraph(self._document()), Charts(api, name)
             return [graph.update, lambda _: charts.update()]
         parts: dict[str, Callable[[], Any]] = {
             "components": Components, "workers": lambda: Workers(api), "errors": Errors,
-            "letters": lambda: DeadLetterList(api, name), "events": lambda: Events(name, self._history),
+            "letters": lambda: DeadLetterList(api, name), "events": lambda: Events(api, name),
             "logs": lambda: LogSearch(api, name),
         }
         return [parts[key]().update]

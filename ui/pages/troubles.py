@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from nicegui import run, ui
@@ -142,8 +142,8 @@ _REPLAY = """<q-td :props="props"><q-btn dense outline no-caps size="sm" label="
 class Events:
     """Restarts, and faults that began, in the order of time."""
 
-    def __init__(self, name: str, history: Callable[[str, float, int], dict[str, Any]]) -> None:
-        self._name, self._history = name, history
+    def __init__(self, api: ClusterApi, name: str) -> None:
+        self._api, self._name = api, name
         with card("Faults in force"):
             self._faults = fault_table()
         with card("Restarts and faults", "Of the last hour, as marked in the charts; the newest first."):
@@ -156,7 +156,7 @@ class Events:
         self._faults.show(fault_rows(document["faults"]))
         self._table.show([
             {"key": index, "at_unix_secs": mark["at_unix_secs"], "kind": mark["kind"], "text": text(mark["text"])}
-            for index, mark in reversed(list(enumerate(self._history(self._name, 3600.0, 1)["marks"])))
+            for index, mark in reversed(list(enumerate(self._api.history(self._name, 3600.0, 1)["marks"])))
         ])
 
 
