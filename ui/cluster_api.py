@@ -28,6 +28,7 @@ from squall.scheduler.records.failure_file import read_stopped
 from squall.ui.charts import marks_of, points_of, windowed
 from squall.ui.history import DAY_SECS, ComponentCounts, History, row_of
 from squall.ui.processes import Processes
+from squall.ui.profiling import Profiles
 from squall.ui.sampler import Sample, Sampler, Unknown
 from squall.ui.tracing.desk import WatchDesk
 
@@ -53,6 +54,7 @@ class ClusterApi:
         self.run_dir = sampler.run_dir
         self.read_only = read_only
         self._desk = WatchDesk(self._job)
+        self._profiles = Profiles()
         self._processes = Processes(sampler.run_dir)
 
     def close(self) -> None:
@@ -245,6 +247,21 @@ class ClusterApi:
         """End a trace or a tap, and forget it."""
         self._check_writable()
         self._desk.end(watch_id)
+
+    def profile(self, name: str, worker: str, secs: float = 10.0) -> dict[str, Any]:
+        """Draw a flame graph of where a worker spends the next seconds; returns its id."""
+        self._check_writable()
+        workers = {row["worker"]: row["pid"] for row in self.sampler.latest(name).document["workers"]}
+        if not workers.get(worker):
+            raise Unknown(f"{name} has no worker {worker!r:.80} that runs; its workers: {', '.join(workers)}")
+        return {"id": self._profiles.draw(workers[worker], secs), "topology": name, "worker": worker}
+
+    def profile_svg(self, profile_id: str) -> bytes:
+        """A flame graph. Unknown if there is none, or not any more."""
+        svg = self._profiles.svg(profile_id)
+        if svg is None:
+            raise Unknown(f"there is no profile {profile_id!r:.80}, or not any more")
+        return svg
 
     def _job(self, name: str) -> Job:
         client = self._client_for(name)

@@ -9,6 +9,7 @@ from nicegui import ui
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.pages.flow import colour_of, stream_rate
 from squall.ui.pages.shell import Shell, Table, Tiles, address_of, card, heading, number, text
+from squall.ui.pages.traces import Tap
 from squall.ui.pages.troubles import Errors
 
 
@@ -45,6 +46,7 @@ class ComponentPage:
                     [("tasks", "tasks", ""), ("worker", "worker", "")], "No worker runs it.", rows_per_page=20,
                 )
             self._errors = Errors(with_deaths=False)
+            self._tap = Tap(api, name, component)
         shell.live(self._update)
 
     def _update(self) -> None:
@@ -77,6 +79,7 @@ class ComponentPage:
         ])
         own = {name: row for name, row in document["failures"].items() if name == self._component}
         self._errors.update({**document, "failures": own})
+        self._tap.update()
 
     def _output_rows(self, document: dict[str, Any]) -> list[dict[str, Any]]:
         outputs = document["components"][self._component]["outputs"]

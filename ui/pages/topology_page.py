@@ -16,11 +16,12 @@ from squall.ui.pages.orders import Orders
 from squall.ui.pages.overview import STATUS_COLOURS
 from squall.ui.pages.shell import Shell, Tiles, address_of, duration, heading, number, text
 from squall.ui.pages.tables import Components, Workers
+from squall.ui.pages.traces import Profiler, Traces
 from squall.ui.pages.troubles import DeadLetterList, Errors, Events, LogSearch
 
 _TABS = {
     "flow": "Flow", "components": "Components", "workers": "Workers", "errors": "Errors", "letters": "Dead letters",
-    "events": "Events", "logs": "Logs",
+    "events": "Events", "logs": "Logs", "traces": "Traces",
 }
 _MANY = 60
 """From so many components on, the graph and the table of components are brought up to date every second time."""
@@ -94,9 +95,12 @@ class TopologyPage:
         parts: dict[str, Callable[[], Any]] = {
             "components": Components, "workers": lambda: Workers(api), "errors": Errors,
             "letters": lambda: DeadLetterList(api, name), "events": lambda: Events(api, name),
-            "logs": lambda: LogSearch(api, name),
+            "logs": lambda: LogSearch(api, name), "traces": lambda: Traces(api, name),
         }
-        return [parts[key]().update]
+        made = [parts[key]().update]
+        if key == "workers" and not api.read_only:
+            made.append(Profiler(api, name).update)
+        return made
 
     # ---- live ----
 

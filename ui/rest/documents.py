@@ -401,3 +401,14 @@ class TapDocument(Document):
     topology: str
     ended: bool
     tuples: list[TappedTuple]
+
+
+class ProfileOrder(BaseModel):
+    worker: str
+    secs: float = Field(default=10.0, gt=0.0, le=300.0)
+
+
+class ProfileDocument(Document):
+    id: str
+    topology: str
+    worker: str

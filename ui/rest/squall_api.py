@@ -21,6 +21,9 @@ from squall.ui.rest import documents as doc
 from squall.ui.sampler import Unknown
 
 PREFIX = "/api/squall/v1"
+SVG = "image/svg+xml"
+_APART = {"content-security-policy": "sandbox allow-scripts"}
+"""A flame graph has a script of its own and names of users' functions: it gets no session of ours."""
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 Name = Annotated[str, Path(description="name of a topology")]
 
@@ -192,3 +195,13 @@ def _watches(router: APIRouter, api: ClusterApi) -> None:
     def end_watch(watch_id: str) -> None:
         """End a trace or a tap, and forget it."""
         api.end_watch(watch_id)
+
+    @router.post("/topologies/{name}/profiles", response_model=doc.ProfileDocument)
+    def profile(name: Name, order: doc.ProfileOrder) -> Any:
+        """Draw a flame graph of where a worker spends the next seconds. Answers when it is drawn."""
+        return api.profile(name, order.worker, order.secs)
+
+    @router.get("/profiles/{profile_id}", response_class=Response, responses={200: {"content": {SVG: {}}}})
+    def profile_svg(profile_id: str) -> Response:
+        """A flame graph. The last eight are kept."""
+        return Response(api.profile_svg(profile_id), media_type=SVG, headers=_APART)

@@ -1,0 +1,194 @@
+"""The way of single records, drawn; tuples as they pass; flame graphs of workers."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from nicegui import ui
+
+from squall.ui.cluster_api import ClusterApi
+from squall.ui.pages.look import AXIS, CALM, ERROR, LINES, WARM
+from squall.ui.pages.shell import Table, card, number, order, small_button, text
+from squall.ui.tracing.way import perfetto
+
+_SAMPLES = {0.1: "1 in 10", 0.01: "1 in 100", 0.001: "1 in 1,000", 1.0: "every message"}
+_SECS = {5: "5 s", 10: "10 s", 60: "1 min"}
+_OUTCOMES = {"acked": CALM, "failed": ERROR, "open": WARM}
+_PARTS = (("transport", LINES["p50"]), ("queue", WARM), ("execute", LINES["emitted"]))
+_MOST_HOPS = 60
+
+
+class Traces:
+    """Follows messages, and draws the way of the one that is chosen."""
+
+    def __init__(self, api: ClusterApi, name: str) -> None:
+        self._api, self._name, self._trace_id = api, name, ""
+        self._messages: list[dict[str, Any]] = []
+        self._shown = ""
+        with card("Follow records", "Where the time of single messages goes: on the way, in queues, in execute."):
+            with ui.element("div").classes("sq-row"):
+                self._id = ui.input(label="message id").props("dense outlined clearable")
+                self._sample = ui.select(_SAMPLES, value=0.01, label="or a sample").props("dense outlined")
+                self._secs = ui.select(_SECS, value=10, label="for").props("dense outlined")
+                if not api.read_only:
+                    small_button("Follow", "route", self._begin)
+            self._state = ui.label("Nothing was followed yet.").classes("sq-soft").props("role=status")
+            self._table = Table(
+                [("message_id", "message", "pick"), ("outcome", "outcome", "chip"), ("took_ms", "took ms", "n2"),
+                 ("attempts", "attempts", "n"), ("hops", "hops", "n"), ("values", "values", "wrap")],
+                "", rows_per_page=8, sort="took_ms",
+            )
+            self._table.slot("message_id", _PICK)
+            self._table.on("pick", lambda event: self._pick(event.args))
+        self._drawing = ui.element("section").classes("sq-card")
+        self._drawing.set_visibility(False)
+
+    async def _begin(self) -> None:
+        message_id = (self._id.value or "").strip()
+        secs, sample = float(self._secs.value), 0.0 if message_id else float(self._sample.value)
+        begun = dict[str, Any]()
+        api, name = self._api, self._name
+        if not await order(lambda: begun.update(api.begin_trace(name, message_id, sample, secs)), "Following."):
+            return
+        if self._trace_id:
+            self._api.end_watch(self._trace_id)
+        self._trace_id, self._shown = begun["id"], ""
+
+    def update(self, _: Mapping[str, Any]) -> None:
+        """Show what has come."""
+        if not self._trace_id:
+            return
+        found = self._api.trace(self._trace_id)
+        self._messages = found["messages"]
+        told = f"{len(self._messages):,} messages seen"
+        self._state.set_text(f"{told}; it has ended." if found["ended"] else f"{told}, and it goes on.")
+        rows = [_row(index, way) for index, way in enumerate(self._messages)]
+        self._table.show(rows)
+        whole = [row for row in rows if row["took_ms"] is not None]
+        if whole and not self._shown:
+            self._pick(max(whole, key=lambda row: row["took_ms"])["key"])
+        if found["ended"]:
+            self._trace_id = ""
+
+    def _pick(self, key: int) -> None:
+        way = self._messages[key]
+        self._shown = way["message_id"]
+        self._drawing.clear()
+        self._drawing.set_visibility(True)
+        with self._drawing:
+            with ui.element("div").classes("sq-row"):
+                ui.label(f"Message {text(way['message_id'])} of {text(way['spout'])}").classes("text-bold")
+                data = json.dumps(perfetto([way])).encode()
+                small_button("Perfetto file", "download", lambda: ui.download(data, "trace.json"))
+            for count, attempt in enumerate(way["attempts"], 1):
+                ui.label(_told(count, attempt)).classes("sq-soft")
+                hops = attempt["hops"][:_MOST_HOPS]
+                if hops:
+                    ui.echart(_timeline(hops)).style(f"height:{90 + 26 * len(hops)}px;width:100%").props(
+                        f'role=img aria-label="Hops of attempt {count} over time, in ms"')
+                if len(attempt["hops"]) > _MOST_HOPS:
+                    ui.label(f"The first {_MOST_HOPS} of {len(attempt['hops']):,} hops.").classes("sq-soft")
+
+
+_PICK = """<q-td :props="props">
+<a href="#" @click.prevent="$parent.$emit('pick', props.row.key)">{{ props.value }}</a></q-td>"""
+
+
+def _row(index: int, way: Mapping[str, Any]) -> dict[str, Any]:
+    last = way["attempts"][-1]
+    return {
+        "key": index, "message_id": text(way["message_id"]), "outcome": last["outcome"],
+        "colour": _OUTCOMES[last["outcome"]], "took_ms": last["took_ms"], "attempts": len(way["attempts"]),
+        "hops": len(last["hops"]), "values": text(way["values"])[:120],
+    }
+
+
+def _told(count: int, attempt: Mapping[str, Any]) -> str:
+    took = "" if attempt["took_ms"] is None else f" after {number(attempt['took_ms'], 2)} ms"
+    why = attempt["failure"]
+    where = f": {why['reason']} in {why['component']}[{why['task']}]: {why['error']}" if why else ""
+    return text(f"Attempt {count}: {attempt['outcome']}{took}{where}")
+
+
+def _timeline(hops: list[dict[str, Any]]) -> dict[str, Any]:
+    """Bars of a hop one after the other: what passed since the emit, then its way, its queue and its execution."""
+    names = [
+        html.escape(text(f"{hop['from']} \u2192 {hop['to']}[{hop['to_task']}] \u00d7{hop['tuples']}")) for hop in hops
+    ]
+    bar = {"type": "bar", "stack": "time", "barWidth": 12}
+    series = [{**bar, "name": "", "data": [hop["began_ms"] for hop in hops], "itemStyle": {"color": "transparent"},
+               "tooltip": {"show": False}, "silent": True}]
+    series += [
+        {**bar, "name": part, "data": [hop[f"{part}_ms"] or 0 for hop in hops], "color": colour}
+        for part, colour in _PARTS
+    ]
+    grey = {"color": AXIS}
+    return {
+        "animation": False, "textStyle": grey, "tooltip": {"trigger": "item", "confine": True},
+        "legend": {"data": [part for part, _ in _PARTS], "right": 8, "top": 0, "textStyle": grey},
+        "grid": {"left": 12, "right": 24, "top": 34, "bottom": 24, "containLabel": True},
+        "xAxis": {"type": "value", "name": "ms", "nameLocation": "middle", "nameGap": 24, "axisLabel": grey,
+                  "splitLine": {"lineStyle": {"color": AXIS, "opacity": 0.2}}},
+        "yAxis": {"type": "category", "data": names, "inverse": True,
+                  "axisLabel": {**grey, "width": 220, "overflow": "truncate"}, "axisTick": {"show": False}},
+        "series": series,
+    }
+
+
+class Tap:
+    """Tuples of a component, as they pass."""
+
+    def __init__(self, api: ClusterApi, name: str, component: str) -> None:
+        self._api, self._name, self._component, self._tap_id = api, name, component, ""
+        with card("Tuples", "Some of those that it emits; what it executes, if nothing reads them."):
+            if not api.read_only:
+                small_button("Show for a minute", "visibility", self._begin)
+            self._table = Table([("task", "task", ""), ("stream", "stream", ""), ("values", "values", "wrap")],
+                                "None are shown." if api.read_only else "None yet.", rows_per_page=0)
+
+    async def _begin(self) -> None:
+        begun = dict[str, Any]()
+        if await order(lambda: begun.update(self._api.begin_tap(self._name, self._component)), "Watching."):
+            self._tap_id = begun["id"]
+
+    def update(self) -> None:
+        """Show what has come."""
+        if not self._tap_id:
+            return
+        found = self._api.tap(self._tap_id)
+        self._table.show([
+            {"key": index, "task": row["task"], "stream": row["stream"], "values": text(row["values"])}
+            for index, row in enumerate(reversed(found["tuples"][-20:]))
+        ])
+        if found["ended"]:
+            self._tap_id = ""
+
+
+class Profiler:
+    """Flame graphs of workers."""
+
+    def __init__(self, api: ClusterApi, name: str) -> None:
+        self._api, self._name = api, name
+        with card("Profile", "A flame graph of where a worker spends its time, drawn from outside by py-spy."):
+            with ui.element("div").classes("sq-row"):
+                self._worker = ui.select([], label="worker").props("dense outlined").style("min-width:12rem")
+                self._secs = ui.select(_SECS, value=10, label="for").props("dense outlined")
+                self._button = small_button("Draw", "local_fire_department", self._draw)
+            self._links = ui.element("div")
+
+    async def _draw(self) -> None:
+        worker, secs, made = self._worker.value, float(self._secs.value), dict[str, Any]()
+        self._button.disable()
+        if worker and await order(lambda: made.update(self._api.profile(self._name, worker, secs)), "Drawn."):
+            with self._links:
+                ui.link(f"{worker}, {secs:g} s", f"/api/squall/v1/profiles/{made['id']}", new_tab=True)
+        self._button.enable()
+
+    def update(self, document: Mapping[str, Any]) -> None:
+        """Offer the workers that run."""
+        workers = [row["worker"] for row in document["workers"] if row["pid"]]
+        if workers != self._worker.options:
+            self._worker.set_options(workers, value=self._worker.value or next(iter(workers), None))
