@@ -85,6 +85,7 @@ class WatchDesk:
         """The last tuples that were shown, oldest first, and whether it has ended."""
         with self._lock:
             begun = self._of(tap_id, is_tap=True)
+            begun.events.sort(key=lambda event: event[1])
             del begun.events[:-_ROWS]
             rows = [
                 {"component": begun.component, "task": task, "stream": stream, "values": values, "how": how}
