@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -68,6 +68,16 @@ def _choice(*allowed: str, none: str = "") -> Check:
         return value.lower()
 
     return check
+
+
+def _consumers(value: Any) -> tuple[dict[str, Any], ...]:
+    """Storm's list of maps, or names alone."""
+    given: list[Any] = list(value) if isinstance(value, list | tuple) else [None]
+    rows = [{"class": each} if isinstance(each, str) else each for each in given]
+    for row in rows:
+        if not isinstance(row, dict) or "." not in str(row.get("class")):
+            raise ValueError("a list of 'package.module.Class' or {'class': ..., 'argument': ...}")
+    return tuple({"class": row["class"], "argument": row.get("argument")} for row in rows)
 
 
 AS_MESSAGE_TIMEOUT = "message_timeout_secs"
@@ -213,6 +223,15 @@ class Config:
         "squall.arena.bytes",
         _integer(64 * 1024, 4 << 30, word=0),
         "shared memory for payloads of 64 KiB and more; 0 = send them through the socket",
+    )
+    metrics_consumers: Sequence[Mapping[str, Any]] = _setting(
+        (),
+        "topology.metrics.consumer.register",
+        _consumers,
+        "classes that are handed what every task did: names, or maps with class and argument (docs/metrics.md)",
+    )
+    metrics_interval_secs: float = _setting(
+        60.0, "topology.builtin.metrics.bucket.size.secs", _seconds(0.1), "how often metrics_consumers are called"
     )
     seed: int | None = _setting(
         None,

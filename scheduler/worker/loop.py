@@ -50,6 +50,7 @@ from squall.scheduler.common import blob, process, user_logging
 from squall.scheduler.common.messages import Assignment, SetStatus, WorkerBoot, WorkerFailed, WorkerReady
 from squall.scheduler.records.failure_file import times_lately, write_last_words, write_stopped
 from squall.scheduler.worker.lease import Lease
+from squall.scheduler.worker.metrics_consumer import MetricsConsumers
 from squall.scheduler.worker.own_faults import WorkerFaults
 from squall.scheduler.worker.own_watches import WorkerWatches
 from squall.scheduler.worker.spout_files import WorkerFiles
@@ -124,6 +125,7 @@ class Worker:
         """Whether the worker has been idle since it read users' gauges."""
         self._metric_file = MetricFile(self._run_dir.metrics(boot.topology.id), boot.slot_index, boot.incarnation)
         self._metrics = UserMetrics(self._metric_file.allocate)
+        self._consumers = MetricsConsumers(self._run_dir, boot, self._config, self._report_error)
         self._core: WorkerCore
         self._shared: WorkerBoard
         self._turn: Turn
@@ -184,6 +186,7 @@ class Worker:
         gc.freeze()
         gc.set_threshold(_GC_THRESHOLD, 20, 50)
         self._say_ready()
+        self._consumers.start()
         self._core.set_active(self._active)
         self._follow_stop()
 
@@ -315,6 +318,7 @@ class Worker:
 
     def close_tasks(self) -> int:
         """Call `close` and `cleanup`; the exit code."""
+        self._consumers.close()
         self._core.end_attempts()
         self._files.flush()
         code = EXIT_OK

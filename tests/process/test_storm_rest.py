@@ -40,7 +40,8 @@ def streamparse(one: Served, tmp_path: Path, code: str) -> dict[str, list[list[s
     }}}))
     done = subprocess.run(
         [PYTHON, "-W", "ignore", "-c", f"from streamparse.cli import stats, worker_uptime, slot_usage\n{code}"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, env={**os.environ, "no_proxy": "127.0.0.1"},
+        cwd=tmp_path, capture_output=True, text=True, timeout=120,
+        env={**os.environ, "no_proxy": "127.0.0.1", "NETRC": str(tmp_path / "netrc")},
     )
     assert done.returncode == 0, done.stderr
     tables: dict[str, list[list[str]]] = {}
@@ -69,6 +70,15 @@ def test_streamparse_shows_a_topology_and_its_components(busy: Served, tmp_path:
     for component in ("lines", "split"):
         code = f"stats.display_stats('prod', topology_name='words', component_name={component!r})"
         assert streamparse(busy, tmp_path, code)
+
+
+def test_streamparse_finds_its_token_in_netrc(tmp_path: Path) -> None:
+    with served("--token", "a-token") as one:
+        with pytest.raises(AssertionError, match="no token"):
+            streamparse(one, tmp_path, "stats.display_stats('prod')")
+        (tmp_path / "netrc").write_text("machine 127.0.0.1 login squall password a-token\n")
+        assert any("node-2" in row for rows in streamparse(one, tmp_path, "stats.display_stats('prod')").values()
+                   for row in rows)
 
 
 def test_streamparse_shows_workers_and_slots(busy: Served, tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import uvicorn
+from fastapi import Request
+from fastapi.responses import JSONResponse
 
 from squall import (
     BasicBolt,
@@ -30,7 +32,8 @@ from squall import (
 from squall.ipc.rundir import RunDir
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.history import History
-from squall.ui.rest import api_app
+from squall.ui.metrics.otlp import OtlpSender
+from squall.ui.rest import api_app, token_in
 from squall.ui.sampler import Sampler
 from tests.process.waiting import wait_for
 from tests.unit.source import ROOT
@@ -130,10 +133,20 @@ def main(directory: str, *options: str) -> None:
     history = History(run_dir.ui_history)
     sampler = Sampler(run_dir, history.add)
     sampler.start()
-    app = api_app(ClusterApi(sampler, "--read-only" in options, history))
+    api = ClusterApi(sampler, "--read-only" in options, history)
+    sender = OtlpSender(api, options[1], every_secs=1) if "--otlp" in options else None
+    app = api_app(api)
+    if "--token" in options:
+        @app.middleware("http")
+        async def check(request: Request, call_next: Any) -> Any:
+            known = token_in(request.headers.get("authorization", "")) == options[1]
+            return await call_next(request) if known else JSONResponse({"error": "no token"}, 401)
+
     with socket.create_server(("127.0.0.1", 0)) as listener:
         print(listener.getsockname()[1], flush=True)
         uvicorn.Server(uvicorn.Config(app, log_level="warning")).run([listener])
+    if sender is not None:
+        sender.close()
     sampler.close()
     history.close()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from squall.scheduler.records.daemon_deaths import note_death
 from squall.ui.charts import marks_of, points_of
 from squall.ui.history import RINGS, ComponentCounts, History
 from squall.ui.sampler import Sample
+from tests.unit.source import ROOT
 
 NOON = 1_700_000_000.0
 
@@ -142,3 +145,33 @@ def test_marks_say_what_happened_in_the_window(
     marks = marks_of(run_dir, sample(NOON + 9, 9), rows, NOON)
     assert [(mark["at_unix_secs"] - NOON, mark["kind"]) for mark in marks] == [(5, "daemon died"), (8, "moved")]
     assert marks_of(run_dir, sample(NOON + 9, 9), rows, NOON + 8.5) == []
+
+
+_WRITER = """
+import sys
+from pathlib import Path
+from squall.ui.history import History
+from tests.unit.test_ui_history import NOON, sample
+history, second = History(Path(sys.argv[1])), 0
+while True:
+    history.add("t-1", sample(NOON + second, second))
+    second += 1
+    print(second, flush=True)
+"""
+
+
+def test_a_kill_at_any_moment_loses_nothing_that_was_kept(tmp_path: Path) -> None:
+    path = tmp_path / "ui-history.db"
+    for number in range(1, 6):
+        with subprocess.Popen(
+            [sys.executable, "-c", _WRITER, str(path)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+        ) as writer:
+            assert writer.stdout is not None
+            kept = [int(writer.stdout.readline()) for _ in range(37 * number)][-1]
+            writer.kill()
+        history = History(path)
+        row = history.at("t-1", NOON + kept - 1)
+        history.close()
+        assert row is not None
+        assert row.at_unix_secs == NOON + kept - 1
+    assert not path.with_suffix(".damaged").exists()

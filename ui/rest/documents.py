@@ -17,7 +17,7 @@ class Document(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
-class Refusal(Document):
+class RefusalDocument(Document):
     """Why nothing was done."""
 
     error: str
@@ -66,7 +66,7 @@ class ClusterDocument(Document):
     age_secs: float
 
 
-class Latency(Document):
+class LatencyDocument(Document):
     p50: float | None
     p90: float | None
     p99: float | None
@@ -95,7 +95,7 @@ class TopologyRow(Document):
     pending: int
     dead_letters: int
     rates: Rates
-    latency_ms: Latency
+    latency_ms: LatencyDocument
 
 
 class Input(Document):
@@ -158,7 +158,7 @@ class ExecutorDocument(Document):
     worker: str
 
 
-class Death(Document):
+class DeathDocument(Document):
     worker: str
     incarnation: int
     times: int
@@ -197,12 +197,12 @@ class TopologyDocument(Document):
     waiting: int
     dead_letters: int
     rates: Rates
-    latency_ms: Latency
+    latency_ms: LatencyDocument
     components: dict[str, ComponentDocument]
     executors: list[ExecutorDocument]
     workers: list[WorkerDocument]
     restarts_total: int
-    deaths: list[Death]
+    deaths: list[DeathDocument]
     errors: list[WorkerError]
     failures: dict[str, FailuresOfComponent]
     metrics: dict[str, dict[str, Any]]
@@ -243,7 +243,7 @@ class OneComponent(Document):
 class Errors(Document):
     stopped: str
     """The fault of its set-up at which the topology has stopped."""
-    deaths: list[Death]
+    deaths: list[DeathDocument]
     errors: list[WorkerError]
     failures: dict[str, FailuresOfComponent]
     close_errors: list[str]
@@ -303,31 +303,31 @@ class FaultKindDocument(Document):
     example: str
 
 
-class Order(BaseModel):
+class OrderBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class RebalanceOrder(Order):
+class RebalanceOrder(OrderBody):
     workers: int | None = Field(None, ge=1, le=1024)
     executors: dict[str, int] = {}
     wait_secs: float | None = Field(None, ge=0, le=86400)
 
 
-class KillOrder(Order):
+class KillOrder(OrderBody):
     wait_secs: float | None = Field(None, ge=0, le=86400)
 
 
-class ReplayOrder(Order):
+class ReplayOrder(OrderBody):
     ids: list[str] = []
     """None: all that can be."""
 
 
-class InjectOrder(Order):
+class InjectOrder(OrderBody):
     line: str
     """As in `squall inject LINE`."""
 
 
-class HealOrder(Order):
+class HealOrder(OrderBody):
     targets: list[str] = []
     """None: all faults in force."""
 

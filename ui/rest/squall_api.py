@@ -61,7 +61,7 @@ def squall_router(api: ClusterApi) -> APIRouter:
     """The routes, which ask and tell `api`."""
     router = APIRouter(
         prefix=PREFIX, route_class=SquallRoute,
-        responses={"4XX": {"model": doc.Refusal}, 503: {"model": doc.Refusal, "description": "Nimbus is away"}},
+        responses={"4XX": {"model": doc.RefusalDocument}, 503: {"model": doc.RefusalDocument, "description": "Nimbus is away"}},
     )
     _questions(router, api)
     _orders(router, api)

@@ -1,0 +1,79 @@
+"""What is measured of a cluster, apart from any program that reads it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from squall.engine.api.user_metrics import MetricReading, UserMetrics
+from squall.ui.metrics.measured import Distribution, families
+from squall.ui.rest import token_in
+from tests.unit.test_ui_history import NOON, sample
+
+
+class OneTopology:
+    """As much of a `ClusterApi` as metrics ask."""
+
+    def __init__(self, tmp_path: Any, metrics: list[MetricReading]) -> None:
+        from squall.ipc.rundir import RunDir
+
+        document = {
+            "name": "t", "id": "t-1", "status": "ACTIVE", "uptime_secs": 1, "pending": 2, "waiting": 0, "workers": [],
+            "dead_letters": 0, "restarts_total": 0,
+        }
+        self.run_dir, self.sampler = RunDir(tmp_path), self
+        self._sample = dataclasses.replace(sample(NOON, 100, millis=40), document=document, metrics=metrics)
+
+    def cluster(self) -> dict[str, Any]:
+        return {"free_slots": [], "nodes": {}, "away": "", "refused_frames": 0}
+
+    def names(self) -> list[str]:
+        return ["t"]
+
+    def latest(self, name: str) -> Any:
+        return self._sample
+
+
+def measured(tmp_path: Any, users: UserMetrics, most: int = 20_000) -> dict[str, Any]:
+    api: Any = OneTopology(tmp_path, users.readings())
+    return {family.name: family for family in families(api, most)}
+
+
+def test_latencies_are_in_the_bucket_that_holds_them(tmp_path: Any) -> None:
+    found = measured(tmp_path, UserMetrics())["squall_complete_latency_seconds"].series["t", "lines"]
+    assert isinstance(found, Distribution)
+    by_bound = dict(zip(found.bounds, found.cumulative(), strict=False))
+    assert (by_bound[0.025], by_bound[0.05]) == (0, 100)
+    assert found.total == pytest.approx(4.0, rel=1 / 16)
+
+
+def test_series_are_bounded_and_users_are_left_out_first(tmp_path: Any) -> None:
+    users = UserMetrics()
+    for number in range(1000):
+        users.counter("lines", 1, f"word {number}").inc()
+    whole = measured(tmp_path, users)
+    assert whole["squall_series_left_out"].series[()] == 0
+    cut = measured(tmp_path, users, most=100)
+    left = cut["squall_series_left_out"].series[()]
+    assert sum(family.size for family in cut.values()) == 101
+    assert left == sum(family.size for family in whole.values()) - 101
+    assert cut["squall_emitted_tuples_total"].series
+
+
+def test_names_that_become_one_stay_apart_by_their_label(tmp_path: Any) -> None:
+    users = UserMetrics()
+    users.counter("lines", 1, "a.b").inc(1)
+    users.counter("lines", 1, "a-b").inc(2)
+    found = measured(tmp_path, users)["squall_user_a_b_total"].series
+    assert found == {("t", "lines", "a-b"): 2, ("t", "lines", "a.b"): 1}
+
+
+@pytest.mark.parametrize(
+    ("header", "token"),
+    [("Bearer abc", "abc"), ("bearer abc ", "abc"), ("Basic c3F1YWxsOmFiYw==", "abc"), ("Basic !!", ""), ("", ""),
+     ("Basic /w==", ""), ("Digest abc", "")],
+)
+def test_a_token_comes_as_bearer_or_as_a_password(header: str, token: str) -> None:
+    assert token_in(header) == token
