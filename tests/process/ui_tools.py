@@ -64,7 +64,7 @@ def browser_at(chromium: BrowserType, cluster: Standing, path: str = "/", **cont
         page.goto(link(cluster))
         if path != "/":
             page.goto(base + path)
-        page.wait_for_selector("main")
+        page.wait_for_selector(".sq-page")
         yield page
     finally:
         browser.close()

@@ -62,6 +62,7 @@ overflow-wrap:anywhere}.sq-alert.bad{border-color:var(--sq-bad)}.sq-alert.good{b
 .sq-key i{width:14px;height:14px;border-radius:4px;display:inline-block}
 #sq-stale{position:fixed;left:0;right:0;bottom:0;z-index:9999;background:#92400e;color:#fff;padding:8px 16px;
 text-align:center;font-weight:600}#sq-stale[hidden]{display:none}
+.sq-lost .sq-age{display:none}
 #popup{display:none!important}
 .sq-btn{font-weight:600}.sq-btn.sq-link{color:var(--sq-link)}.sq-btn.sq-bad{color:var(--sq-bad)}
 .q-btn-toggle .q-btn{padding:2px 12px!important}.sq-filter{max-width:280px;margin-bottom:6px}
@@ -84,7 +85,7 @@ document.addEventListener('visibilitychange',()=>window.emitEvent&&emitEvent('sq
 let lost=null;setInterval(()=>{const up=window.socket&&window.socket.connected&&window.did_handshake;
  if(up||!window.socket)lost=null;else if(lost===null)lost=Date.now();
  const bar=document.getElementById('sq-stale');if(!bar)return;
- bar.hidden=lost===null;if(lost!==null)bar.textContent='This page shows the past: its server has not answered for '
+ document.body.classList.toggle('sq-lost',lost!==null);bar.hidden=lost===null;if(lost!==null)bar.textContent='This page shows the past: its server has not answered for '
   +Math.round((Date.now()-lost)/1000)+' s. It reconnects by itself.'},500);
 </script>
 """

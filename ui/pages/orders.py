@@ -101,7 +101,7 @@ def inject_fault(api: ClusterApi) -> None:
 
     def fields() -> None:
         line["box"] = ui.input("Fault", placeholder="KIND TARGET NAME=VALUE for 10s").classes("w-full")
-        with ui.expansion("What can be broken").classes("w-full"), ui.element("div").classes("sq-list"):
+        with ui.element("div").classes("sq-list").props('tabindex=0 role=region aria-label="What can be broken"'):
             for kind in api.faults():
                 ui.label(f"{kind['name']}: {kind['meaning']}").classes("q-mt-sm")
                 ui.label(f"as in: {kind['example']}").classes("sq-soft")

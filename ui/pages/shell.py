@@ -47,11 +47,11 @@ class Shell:
                         ui.link(text, address)
                     else:
                         ui.label(text).props("aria-current=page")
-            self._age = ui.label().classes("sq-soft").props("role=status")
+            self._age = ui.label().classes("sq-soft sq-age").props("role=status")
             if api.read_only:
                 ui.label("read-only").classes("sq-soft")
             _theme_button()
-        self.content = ui.element("main").classes("sq-page")
+        self.content = ui.element("div").classes("sq-page")
         with self.content:
             self._trouble = ui.label().classes("sq-alert bad").props("role=alert")
         self._trouble.set_visibility(False)

@@ -161,8 +161,8 @@ def hint_of(document: Mapping[str, Any]) -> tuple[str, str]:
     if slowest is not None and (capacity := document["recent"][slowest]["capacity"]) >= ALMOST:
         row, recent = document["components"][slowest], document["recent"][slowest]
         said.append(
-            f"{'Bottleneck' if capacity >= BUSY else 'Busiest'}: {text(slowest)} works {capacity:.0%} of the time, "
-            f"{recent['execute_latency_ms']:.3g} ms per tuple, with {row['in_queue']:,} tuples in its queues"
+            f"{'Bottleneck' if capacity >= BUSY else 'Busiest'}: {text(slowest)} works {min(capacity, 1):.0%} "
+            f"of the time, {recent['execute_latency_ms']:.3g} ms per tuple, with {row['in_queue']:,} tuples in its queues"
             + (f"; it has {row['executors']} of at most {row['tasks_fixed']} executors." if capacity >= BUSY else ".")
         )
         tone = "warn" if tone == "good" else tone
@@ -172,7 +172,7 @@ def hint_of(document: Mapping[str, Any]) -> tuple[str, str]:
 def missing(api: ClusterApi, name: str) -> None:
     """The page of a topology that is not there."""
     with Shell(api, text(name), [(text(name), "")]) as shell, ui.element("section").classes("sq-card"):
-            ui.label(f"There is no topology {text(name)!r} in this cluster, or not any more.")
+            ui.label(f"There is no topology {text(name)!r} in this cluster, or it was not seen yet.")
             ui.link("To the cluster", "/")
 
     def look() -> None:
