@@ -85,7 +85,9 @@ document.addEventListener('visibilitychange',()=>window.emitEvent&&emitEvent('sq
 let lost=null;setInterval(()=>{const up=window.socket&&window.socket.connected&&window.did_handshake;
  if(up||!window.socket)lost=null;else if(lost===null)lost=Date.now();
  const bar=document.getElementById('sq-stale');if(!bar)return;
- document.body.classList.toggle('sq-lost',lost!==null);bar.hidden=lost===null;if(lost!==null)bar.textContent='This page shows the past: its server has not answered for '
+
+ document.body.classList.toggle('sq-lost',lost!==null);
+ bar.hidden=lost===null;if(lost!==null)bar.textContent='This page shows the past: its server has not answered for '
   +Math.round((Date.now()-lost)/1000)+' s. It reconnects by itself.'},500);
 </script>
 """
