@@ -85,8 +85,8 @@ document.addEventListener('visibilitychange',()=>window.emitEvent&&emitEvent('sq
 let lost=null;setInterval(()=>{const up=window.socket&&window.socket.connected&&window.did_handshake;
  if(up||!window.socket)lost=null;else if(lost===null)lost=Date.now();
  const bar=document.getElementById('sq-stale');if(!bar)return;
- document.body.classList.toggle('sq-lost',lost!==null);const gone=lost!==null&&Date.now()-lost>3000;
- bar.hidden=!gone;if(gone)bar.textContent='This page shows the past: its server has not answered for '
+ const gone=lost!==null&&Date.now()-lost>3000;
+ document.body.classList.toggle('sq-lost',gone);bar.hidden=!gone;if(gone)bar.textContent='This page shows the past: its server has not answered for '
   +Math.round((Date.now()-lost)/1000)+' s. It reconnects by itself.'},500);
 </script>
 """

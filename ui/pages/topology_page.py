@@ -162,7 +162,7 @@ def hint_of(document: Mapping[str, Any]) -> tuple[str, str]:
         row, recent = document["components"][slowest], document["recent"][slowest]
         said.append(
             f"{'Bottleneck' if capacity >= BUSY else 'Busiest'}: {text(slowest)} works {min(capacity, 1):.0%} "
-            f"of the time, {recent['execute_latency_ms']:.3g} ms per tuple, with {row['in_queue']:,} tuples in its queues"
+            f"of the time, {recent['execute_latency_ms']:.3g} ms per tuple, {row['in_queue']:,} tuples in its queues"
             + (f"; it has {row['executors']} of at most {row['tasks_fixed']} executors." if capacity >= BUSY else ".")
         )
         tone = "warn" if tone == "good" else tone
