@@ -13,6 +13,7 @@ import click
 
 from squall.cli.given.checks import Seconds
 from squall.cli.given.interrupts import Interrupts
+from squall.cli.insight.ui import tell_link, ui_options, ui_port_option
 from squall.cli.shown.output import note
 from squall.cli.shown.screen import show
 from squall.cli.standing import (
@@ -22,7 +23,6 @@ from squall.cli.standing import (
     tell_away,
     tell_unknown,
 )
-from squall.cli.ui import tell_link, ui_options, ui_port_option
 from squall.engine.errors import UsageError
 from squall.engine.plural import plural
 from squall.ipc.rundir import RunDir

@@ -70,12 +70,12 @@ STANDING = {
     "reset": Home("topologies:reset_command", "Start the FAILED slots of a topology anew."),
     "kill": Home("topologies:kill_command", "Drain a topology and remove it."),
     "logs": Home("logs:logs_command", "Show the output of a topology's workers."),
-    "trace": Home("trace:trace_command", "Show the way of single records through a topology."),
-    "tap": Home("trace:tap_command", "Show tuples of a component as they pass."),
+    "trace": Home("insight.trace:trace_command", "Show the way of single records through a topology."),
+    "tap": Home("insight.trace:tap_command", "Show tuples of a component as they pass."),
     "clean": Home("clean:clean_command", "List or remove what topologies that are gone have left."),
     "inject": Home("inject:inject_command", "Break something in a running cluster on purpose."),
     "heal": Home("inject:heal_command", "End faults that are in force."),
-    "ui": Home("ui:ui_command", "Serve a web page that shows the cluster live."),
+    "ui": Home("insight.ui:ui_command", "Serve a web page that shows the cluster live."),
 }
 COMMANDS = {
     "run": Home("run:run_command", "Run a topology on a cluster of its own."),

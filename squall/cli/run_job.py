@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from squall.cli.given.interrupts import Interrupts
 from squall.cli.given.loader import Loaded, load_topology
 from squall.cli.given.settings import layers_of
+from squall.cli.insight.ui import tell_link, ui_options
 from squall.cli.run import RunOptions, exit_code
 from squall.cli.shown.live import Progress
 from squall.cli.shown.output import closed_pipe_is_no_error, note, reserve_stdout, say_json
 from squall.cli.shown.report_text import print_summary
 from squall.cli.standing import emitted_again
-from squall.cli.ui import tell_link, ui_options
 from squall.engine.api.config import Config
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import repr_of
