@@ -59,10 +59,9 @@ class SquallRoute(APIRoute):
 
 def squall_router(api: ClusterApi) -> APIRouter:
     """The routes, which ask and tell `api`."""
-    router = APIRouter(
-        prefix=PREFIX, route_class=SquallRoute,
-        responses={"4XX": {"model": doc.RefusalDocument}, 503: {"model": doc.RefusalDocument, "description": "Nimbus is away"}},
-    )
+    away = {"model": doc.RefusalDocument, "description": "Nimbus is away"}
+    responses: dict[int | str, dict[str, Any]] = {"4XX": {"model": doc.RefusalDocument}, 503: away}
+    router = APIRouter(prefix=PREFIX, route_class=SquallRoute, responses=responses)
     _questions(router, api)
     _orders(router, api)
     _watches(router, api)
