@@ -17,6 +17,8 @@ Thread: any for links; the guard runs in the server's event loop.
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import contextlib
 import hmac
 import ipaddress
@@ -115,6 +117,18 @@ def link_of(run_dir: RunDir) -> str:
     return f"{address.url}/enter?code={Access(token_of(run_dir), address).code()}"
 
 
+def token_in(authorization: str) -> str:
+    """The token that a request carries: `Bearer TOKEN`, or the password of `Basic`, which programs made for Storm read
+    from ~/.netrc; "" if there is none."""
+    scheme, _, value = authorization.partition(" ")
+    if scheme.lower() == "bearer":
+        return value.strip()
+    try:
+        return base64.b64decode(value, validate=True).decode().partition(":")[2] if scheme.lower() == "basic" else ""
+    except (binascii.Error, UnicodeDecodeError):
+        return ""
+
+
 class Access:
     """Gives out codes and sessions, and knows them again."""
 
@@ -158,8 +172,7 @@ class Access:
 
     def is_token(self, authorization: str) -> bool:
         """Whether an Authorization header holds the token."""
-        scheme, _, given = authorization.partition(" ")
-        return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token.encode())
+        return hmac.compare_digest(token_in(authorization).encode(), self._token.encode())
 
 
 class Guard:

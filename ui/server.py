@@ -51,6 +51,8 @@ class UiOptions:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     insecure: bool = False
+    otlp: str | None = None
+    """Where metrics are sent, too."""
 
     def check(self) -> None:
         """UsageError if passwords of a session would go over a network in the clear, unless that is wanted."""
@@ -127,6 +129,14 @@ def listen(run_dir: RunDir, options: UiOptions) -> socket.socket:
     raise UsageError(f"cannot serve at {options.host}:{ports[-1]}: {why.strerror if why else 'no port'}")
 
 
+def _otlp_sender(api: ClusterApi, endpoint: str) -> Any:
+    try:
+        from squall.ui.metrics.otlp import OtlpSender
+    except ImportError as error:
+        raise UsageError(f"--otlp needs more packages: pip install 'squall[otlp]' ({error})") from None
+    return OtlpSender(api, endpoint)
+
+
 def serve(
     run_dir: RunDir, options: UiOptions, tell: Callable[[UiAddress], None], lifeline: int | None = None,
 ) -> None:
@@ -137,10 +147,13 @@ def serve(
     history = History(run_dir.ui_history)
     sampler = Sampler(run_dir, history.add)
     api = ClusterApi(sampler, options.read_only, history)
+    sender = None if options.otlp is None else _otlp_sender(api, options.otlp)
     try:
         with listen(run_dir, options) as listener:
             asyncio.run(_serve(api, options, listener, tell, lifeline))
     finally:
+        if sender is not None:
+            sender.close()
         api.close()
         sampler.close()
         history.close()

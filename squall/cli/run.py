@@ -47,7 +47,6 @@ class RunOptions:
     accept_approx: bool
     quiet: bool
     ui: bool
-    ui_port: int | None
     as_json: bool
     arguments: tuple[str, ...]
 
@@ -80,8 +79,6 @@ class RunOptions:
 @click.option("--accept-approx", is_flag=True, help="With --on spark: run also what differs; see squall spark plan.")
 @click.option("--quiet", is_flag=True, help="Print no progress.")
 @click.option("--ui", is_flag=True, help="Serve a web page while it runs; see squall ui.")
-@click.option("--ui-port", type=click.IntRange(1, 65535), metavar="N",
-              help="Port of the web page (default: 8090, or the next).")
 @click.option("--json", "as_json", is_flag=True,
               help="Print the report as one JSON document on stdout.")
 def run_command(**given: Any) -> None:

@@ -107,7 +107,6 @@ def _check_place(options: RunOptions) -> None:
         ("--fault", options.faults, (cluster,)),
         ("--faults", options.fault_plans, (cluster,)),
         ("--ui", options.ui, (cluster,)),
-        ("--ui-port", options.ui_port, (cluster,)),
         ("--master", options.master, (spark,)),
         ("--checkpoint", options.checkpoint, (spark,)),
         ("--batch-rows", options.batch_rows, (spark,)),
@@ -145,7 +144,7 @@ def _run_on_cluster(run: LoadedRun, keeper: KeeperProcess | None, interrupts: In
     nodes, slots = run.options.nodes, -(-run.config.workers // run.options.nodes)
     check_workers(run.config.workers, nodes)
     plan = _plan(run, [f"node-{number}" for number in range(1, nodes + 1)], slots)
-    ui = ui_options(run.options.ui, run.options.ui_port)
+    ui = ui_options(run.options.ui)
     with LocalCluster(nodes, slots, run.options.directory, keeper=keeper, ui=ui) as cluster:
         progress = run.progress()
         if ui is not None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from squall.engine.api.user_metrics import MetricReading, UserMetrics
+from squall.ui.access import token_in
 from squall.ui.metrics.measured import Distribution, families
-from squall.ui.rest import token_in
 from tests.unit.test_ui_history import NOON, sample
 
 

@@ -9,8 +9,8 @@ from nicegui import ui
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.pages.flow import colour_of, stream_rate
 from squall.ui.pages.shell import Shell, Table, Tiles, address_of, card, heading, number, text
-from squall.ui.pages.traces import Tap
-from squall.ui.pages.troubles import Errors
+from squall.ui.pages.traces import TupleList
+from squall.ui.pages.troubles import ErrorList
 
 
 class ComponentPage:
@@ -45,8 +45,8 @@ class ComponentPage:
                 self._executors = Table(
                     [("tasks", "tasks", ""), ("worker", "worker", "")], "No worker runs it.", rows_per_page=20,
                 )
-            self._errors = Errors(with_deaths=False)
-            self._tap = Tap(api, name, component)
+            self._errors = ErrorList(with_deaths=False)
+            self._tap = TupleList(api, name, component)
         shell.live(self._update)
 
     def _update(self) -> None:

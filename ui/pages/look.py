@@ -86,7 +86,8 @@ let lost=null;setInterval(()=>{const up=window.socket&&window.socket.connected&&
  if(up||!window.socket)lost=null;else if(lost===null)lost=Date.now();
  const bar=document.getElementById('sq-stale');if(!bar)return;
  const gone=lost!==null&&Date.now()-lost>3000;
- document.body.classList.toggle('sq-lost',gone);bar.hidden=!gone;if(gone)bar.textContent='This page shows the past: its server has not answered for '
+ document.body.classList.toggle('sq-lost',gone);bar.hidden=!gone;
+ if(gone)bar.textContent='This page shows the past: its server has not answered for '
   +Math.round((Date.now()-lost)/1000)+' s. It reconnects by itself.'},500);
 </script>
 """

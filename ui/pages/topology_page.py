@@ -9,15 +9,15 @@ from nicegui import ui
 
 from squall.engine.plural import plural
 from squall.ui.cluster_api import ClusterApi
-from squall.ui.pages.charts import Charts
 from squall.ui.pages.flow import FlowGraph
 from squall.ui.pages.look import ALMOST, BUSY, ERROR
 from squall.ui.pages.orders import Orders
+from squall.ui.pages.over_time import Charts
 from squall.ui.pages.overview import STATUS_COLOURS
 from squall.ui.pages.shell import Shell, Tiles, address_of, duration, heading, number, text
 from squall.ui.pages.tables import Components, Workers
 from squall.ui.pages.traces import Profiler, Traces
-from squall.ui.pages.troubles import DeadLetterList, Errors, Events, LogSearch
+from squall.ui.pages.troubles import DeadLetterList, ErrorList, Events, LogSearch
 
 _TABS = {
     "flow": "Flow", "components": "Components", "workers": "Workers", "errors": "Errors", "letters": "Dead letters",
@@ -93,7 +93,7 @@ class TopologyPage:
             graph, charts = FlowGraph(self._document()), Charts(api, name)
             return [graph.update, lambda _: charts.update()]
         parts: dict[str, Callable[[], Any]] = {
-            "components": Components, "workers": lambda: Workers(api), "errors": Errors,
+            "components": Components, "workers": lambda: Workers(api), "errors": ErrorList,
             "letters": lambda: DeadLetterList(api, name), "events": lambda: Events(api, name),
             "logs": lambda: LogSearch(api, name), "traces": lambda: Traces(api, name),
         }

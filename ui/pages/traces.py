@@ -138,7 +138,7 @@ def _timeline(hops: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-class Tap:
+class TupleList:
     """Tuples of a component, as they pass."""
 
     def __init__(self, api: ClusterApi, name: str, component: str) -> None:

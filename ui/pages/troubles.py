@@ -14,7 +14,7 @@ from squall.ui.pages.overview import fault_rows, fault_table
 from squall.ui.pages.shell import Table, card, lines, order, small_button, text
 
 
-class Errors:
+class ErrorList:
     """Last words of workers, errors of components by component and reason."""
 
     def __init__(self, with_deaths: bool = True) -> None:

@@ -6,24 +6,9 @@ not decided here: see `ui.access`.
 
 from __future__ import annotations
 
-import base64
-import binascii
-
 from fastapi import FastAPI
 
 from squall.ui.cluster_api import ClusterApi
-
-
-def token_in(authorization: str) -> str:
-    """The token that a request carries: `Bearer TOKEN`, or the password of `Basic`, which programs made for Storm read
-    from ~/.netrc; "" if there is none."""
-    scheme, _, value = authorization.partition(" ")
-    if scheme.lower() == "bearer":
-        return value.strip()
-    try:
-        return base64.b64decode(value, validate=True).decode().partition(":")[2] if scheme.lower() == "basic" else ""
-    except (binascii.Error, UnicodeDecodeError):
-        return ""
 
 
 def api_app(api: ClusterApi) -> FastAPI:

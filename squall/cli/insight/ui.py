@@ -27,10 +27,11 @@ ui_port_option = click.option(
 @click.option("--tls-cert", type=SomePath(), metavar="FILE", help="Certificate, for an address that others reach.")
 @click.option("--tls-key", type=SomePath(), metavar="FILE", help="Its key.")
 @click.option("--insecure", is_flag=True, help="Serve such an address without TLS: anyone on the way can read along.")
+@click.option("--otlp", metavar="ENDPOINT", help="Send metrics there, too, by OTLP over HTTP (extra otlp).")
 @click.option("--link", is_flag=True, help="Only print a new link for the page that runs.")
 def ui_command(
     directory: str | None, host: str, port: int | None, read_only: bool, tls_cert: str | None, tls_key: str | None,
-    insecure: bool, link: bool,
+    insecure: bool, otlp: str | None, link: bool,
 ) -> None:
     """Serve a web page that shows the cluster live, until Ctrl-C or SIGTERM.
 
@@ -46,7 +47,7 @@ def ui_command(
 
     options = UiOptions(
         host, port, read_only, None if tls_cert is None else Path(tls_cert), None if tls_key is None else Path(tls_key),
-        insecure,
+        insecure, otlp,
     )
     serve(run_dir, options, lambda _: say(link_for(run_dir)))
 
@@ -57,7 +58,7 @@ def check_extra() -> None:
         raise UsageError("the web page needs more packages: pip install 'squall[ui]'")
 
 
-def ui_options(wanted: bool, port: int | None) -> list[str] | None:
+def ui_options(wanted: bool, port: int | None = None) -> list[str] | None:
     """The options of a cluster's own web page; None if it is to have none."""
     if not wanted:
         if port is not None:
