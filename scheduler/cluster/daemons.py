@@ -91,7 +91,8 @@ class Daemons:
         try:
             try:
                 for name in self._roles:
-                    self._start_one(name, ready_write)
+                    # The web page is not waited for: nothing depends on it, and it takes seconds on a busy machine.
+                    self._start_one(name, None if name == _UI else ready_write)
             finally:
                 os.close(ready_write)
             self._await_ready(ready_read)
@@ -182,11 +183,12 @@ class Daemons:
         deadline = time.monotonic() + _START_TIMEOUT_SECS
         os.set_blocking(fd, False)
         came = 0
-        while came < len(self._roles):
+        needed = self._roles.keys() - {_UI}
+        while came < len(needed):
             with contextlib.suppress(BlockingIOError):
                 came += len(os.read(fd, 64))
-            for name, process in self._processes.items():
-                if (code := process.poll()) is not None:
+            for name in needed:
+                if (code := self._processes[name].poll()) is not None:
                     raise ClusterError(_told(name, *self._ending(name, code)))
             if time.monotonic() > deadline:
                 raise ClusterError(

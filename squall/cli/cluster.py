@@ -85,7 +85,7 @@ def up_command(
         document = {"dir": str(run_dir.path), "nodes": nodes, "slots": slots, "topologies": kept}
         show(as_json, document, [lines])
         if with_ui:
-            tell_link(run_dir)
+            tell_link(run_dir, interrupts)
         tell_unknown(cluster.unknown)
         tell_ready()
         if not detach:

@@ -148,7 +148,7 @@ def _run_on_cluster(run: LoadedRun, keeper: KeeperProcess | None, interrupts: In
     with LocalCluster(nodes, slots, run.options.directory, keeper=keeper, ui=ui) as cluster:
         progress = run.progress()
         if ui is not None:
-            tell_link(cluster.run_dir)
+            tell_link(cluster.run_dir, interrupts)
         try:
             # With a plan, the driver activates it, so that faults at 0 s begin before the first tuple.
             job = cluster.submit(

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import importlib.util
+import time
 from pathlib import Path
 
 import click
 
 from squall.cli.given.checks import SomePath
+from squall.cli.given.interrupts import Interrupts
 from squall.cli.shown.output import note, say
 from squall.cli.standing import directory_option
 from squall.engine.errors import UsageError
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.standing import open_cluster
 
+_START_SECS, _LOOK_SECS = 60.0, 0.02
 ui_port_option = click.option(
     "--ui-port", type=click.IntRange(1, 65535), metavar="N", help="Port of the web page (default: 8090, or the next)."
 )
@@ -75,6 +78,15 @@ def link_for(run_dir: RunDir) -> str:
     return link_of(run_dir)
 
 
-def tell_link(run_dir: RunDir) -> None:
-    """Print the link on stderr."""
+def tell_link(run_dir: RunDir, interrupts: Interrupts) -> None:
+    """Wait for a page that was started, which takes a second or, on a busy machine, several; print its link on
+    stderr."""
+    from squall.ui.access import running_address
+
+    until = time.monotonic() + _START_SECS
+    while running_address(run_dir) is None:
+        if interrupts.count or time.monotonic() > until:
+            note(f"the web page has not started: see {run_dir.daemon_log('ui')}; `squall ui --link` prints its link")
+            return
+        time.sleep(_LOOK_SECS)
     note(f"web page: {link_for(run_dir)}")
