@@ -31,7 +31,7 @@ def top_command(name: str, interval_secs: float, directory: str | None) -> None:
     except ModuleNotFoundError:
         raise UsageError("squall top needs Textual: pip install 'squall[ui]'") from None
     if not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
-        raise UsageError("squall top needs a terminal; `squall status --watch` prints lines")
+        raise UsageError("squall top needs a terminal; `squall status` prints one look")
     @contextlib.contextmanager
     def opened() -> Iterator[tuple[RunDir, Job]]:
         with job_of(directory, name) as job:

@@ -1,4 +1,4 @@
-"""Shows what goes on: progress of `squall run` on stderr, and `squall status --watch` on stdout.
+"""Shows the progress of `squall run` on stderr.
 
 On a terminal a screen is drawn anew; elsewhere it is one short line each time.
 """
@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-import click
-
-from squall.cli.given.interrupts import Interrupts
-from squall.cli.shown.output import closed_pipe_is_no_error, note, say
+from squall.cli.shown.output import note
 from squall.cli.shown.report_text import latency_text
-from squall.cli.shown.screen import Block, Screen, interval_or_default
+from squall.cli.shown.screen import Screen, interval_or_default
 from squall.engine.plural import plural
 from squall.engine.report.metrics import merge
 from squall.engine.report.repeats import Repeats, death_key
@@ -24,20 +21,13 @@ from squall.engine.report.run_report import TaskReading, latency_of, total_accou
 if TYPE_CHECKING:
     from squall.scheduler.common.messages import RestartRecord
 
-_POLL_SECS = 0.1
-"""Between two looks for an interrupt."""
-
 
 class DeathNews:
     """The deaths of one topology that people have been told of."""
 
-    def __init__(self, known: Iterable[RestartRecord] = ()) -> None:
-        """`known`: deaths of before, which are not news."""
+    def __init__(self) -> None:
         self._replaced: dict[tuple[str, int], bool] = {}
         """True: nothing more is told of it."""
-        self._repeats = Repeats()
-        self.lines(known)
-        # Those of before are not counted.
         self._repeats = Repeats()
 
     def lines(self, deaths: Iterable[RestartRecord]) -> list[str]:
@@ -57,36 +47,6 @@ class DeathNews:
         return told
 
 
-class Look(NamedTuple):
-    """Something at one moment."""
-
-    blocks: Sequence[Block]
-    line: str
-    news: Sequence[str] = ()
-    """What has happened since the look before."""
-
-
-def watch(look: Callable[[], Look | str], interval_secs: float) -> None:
-    """Show looks until one is a text, which tells why there is nothing more to see. Exit code 130 at Ctrl-C."""
-    with Interrupts() as interrupts, closed_pipe_is_no_error():
-        screen = Screen(sys.stdout, say, stays=True)
-        try:
-            while not interrupts.count:
-                seen = look()
-                if isinstance(seen, str):
-                    screen.tell(seen)
-                    return
-                for line in seen.news:
-                    screen.tell(line, "yellow")
-                screen.show(seen.blocks, seen.line)
-                next_look = time.monotonic() + interval_secs
-                while not interrupts.count and (left_secs := next_look - time.monotonic()) > 0:
-                    time.sleep(min(_POLL_SECS, left_secs))
-        finally:
-            screen.close()
-    raise click.exceptions.Exit(interrupts.exit_code if interrupts.count else 0)
-
-
 class Progress:
     """Shows differences between readings. Call `update` as often as you like."""
 
@@ -99,7 +59,7 @@ class Progress:
         """From when the times of its lines count."""
         self._before: dict[int, TaskReading] = {}
         self._deaths = DeathNews()
-        self._screen = Screen(None if quiet else sys.stderr, note, stays=False)
+        self._screen = Screen(None if quiet else sys.stderr, note)
         self.close = self._screen.close
         self.print = self._screen.tell
 

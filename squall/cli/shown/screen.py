@@ -136,19 +136,16 @@ def print_blocks(blocks: Sequence[Block]) -> None:
 
 
 class Screen:
-    """What changes: a part of a terminal that is drawn anew; elsewhere one more line, by `tell`.
+    """What changes: a part of a terminal that is drawn anew; elsewhere one more line, by `tell`."""
 
-    `stays`: whether the last state is to stay on a terminal.
-    """
-
-    def __init__(self, stream: TextIO | None, tell: Callable[[str], None], *, stays: bool) -> None:
+    def __init__(self, stream: TextIO | None, tell: Callable[[str], None]) -> None:
         self._tell = tell
         self._live = None
         if stream is not None and is_terminal(stream):
             from rich.live import Live
 
             self._live = Live(
-                console=_console(stream), auto_refresh=False, transient=not stays, vertical_overflow="ellipsis"
+                console=_console(stream), auto_refresh=False, transient=True, vertical_overflow="ellipsis"
             )
             self._live.start()
 

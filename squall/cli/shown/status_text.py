@@ -68,17 +68,6 @@ def topology_text(document: dict[str, Any]) -> list[Block]:
     return blocks
 
 
-def topology_line(document: dict[str, Any]) -> str:
-    """Show a topology on one short line."""
-    head = headline(document)[0]
-    if not document["workers"]:
-        return head
-    rare = [f"{document[key]:,} {key}" for key in ("pending", "waiting", "failed") if document[key]]
-    letters = [plural(document["dead_letters"], "dead letter")] if document["dead_letters"] else []
-    acked = f"acked {document['acked']:,} ({document['rates']['acked_per_sec']:,.0f}/s)"
-    return ", ".join([head, acked, *rare, *letters])
-
-
 def replaced_text(name: str, successor: str) -> str:
     """Tell people what takes the place of a topology."""
     return f"{name} is being replaced by {successor}, which begins when it has drained"
