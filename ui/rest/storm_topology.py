@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from squall.engine.api.config import SETTINGS
+from squall.engine.api.topology import ALL
 from squall.engine.errors import UsageError
 from squall.ui.charts import windowed
 from squall.ui.cluster_api import WINDOWS, ClusterApi
@@ -126,32 +127,42 @@ def component_page(api: ClusterApi, sample: Sample, name: str, window: str) -> d
         "tasks": component["tasks"], "window": window, "windowHint": hint(window), "topologyId": document["id"],
         "topologyName": document["name"], "topologyStatus": document["status"],
         "componentErrors": _errors(sample, name), "spoutSummary" if kind == "spout" else "boltStats": windows,
-        "inputStats": _inputs(component, done), "outputStats": _outputs(component, done),
+        "inputStats": _inputs(sample, component, done), "outputStats": _outputs(component, done),
         "executorStats": _executors(sample, name, kind), **_DEBUG, "eventLogLink": "",
         "profilingAndDebuggingCapable": False, "profileActionEnabled": False, "profilerActive": [],
     }
 
 
-def _inputs(component: dict[str, Any], done: dict[str, Any]) -> list[dict[str, Any]]:
-    """Numbers by input are known if there is one input; else they are those of none."""
-    inputs = component["inputs"]
-    known = _stats("bolt", done if len(inputs) == 1 else windowed(1, ComponentCounts(), 1))
+def _inputs(sample: Sample, component: dict[str, Any], done: dict[str, Any]) -> list[dict[str, Any]]:
+    """Numbers by input: a component counts its inputs together, so of several each has its share of what was emitted on
+    them."""
+    inputs, components = component["inputs"], sample.document["components"]
+    known = _stats("bolt", done)
+    weights = [
+        output["emitted"] * (component["tasks"] if each["grouping"] == ALL else 1)
+        for each in inputs for output in [components[each["component"]]["outputs"][each["stream"]]]
+    ]
     return [
-        {"component": each["component"], "stream": each["stream"], **{
-            key: known[key] for key in ("executed", "executeLatency", "processLatency", "acked", "failed")
-        }}
-        for each in inputs
+        {
+            "component": each["component"], "stream": each["stream"],
+            **{key: round(known[key] * share) for key in ("executed", "acked", "failed")},
+            **{key: known[key] for key in ("executeLatency", "processLatency")},
+        }
+        for each, share in zip(inputs, _shares(weights), strict=True)
     ]
 
 
+def _shares(weights: list[int]) -> list[float]:
+    whole = sum(weights)
+    return [weight / whole if whole else 1 / len(weights) for weight in weights]
+
+
 def _outputs(component: dict[str, Any], done: dict[str, Any]) -> list[dict[str, Any]]:
-    only = len(component["outputs"]) == 1
+    """Numbers by output; of several each has its share, as above."""
     rows = []
-    for stream, output in component["outputs"].items():
-        row = {
-            "stream": stream, "emitted": done["emitted"] if only else output["emitted"],
-            "transferred": done["transferred"] if only else output["emitted"],
-        }
+    shares = _shares([output["emitted"] for output in component["outputs"].values()])
+    for stream, share in zip(component["outputs"], shares, strict=True):
+        row = {"stream": stream, **{key: round(done[key] * share) for key in ("emitted", "transferred")}}
         if component["kind"] == "spout":
             row |= {"completeLatency": _number(done["complete_ms"]), "acked": done["acked"], "failed": done["failed"]}
         rows.append(row)
@@ -187,7 +198,7 @@ def metrics(api: ClusterApi, sample: Sample, window: str) -> dict[str, Any]:
             for key, of in (*pairs, ("executed", "executed"), *means):
                 row[key] = [
                     {"component_id": each["component"], "stream_id": each["stream"], "value": each[of]}
-                    for each in _inputs(component, done[name])
+                    for each in _inputs(sample, component, done[name])
                 ]
         rows[kind].append(row)
     return {"window": window, "window-hint": pretty_window, "spouts": rows["spout"], "bolts": rows["bolt"]}
