@@ -26,6 +26,7 @@ from benchmarks.parts import (
     state_stores,
     states,
     values,
+    watched,
     word_counts,
 )
 from benchmarks.publish import publish
@@ -41,6 +42,7 @@ PARTS: dict[str, Callable[[Effort], Part]] = {
     "start": starts.measure,
     "state": states.measure,
     "stores": state_stores.measure,
+    "watched": watched.measure,
     "recovery": recoveries.measure,
     "adoption": adoptions.measure,
     "scale": scale.measure,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from squall import (
     BatchBolt,
     BatchSpout,
     Config,
+    Job,
     LocalCluster,
     RunReport,
     Spout,
@@ -117,11 +119,13 @@ def word_count(
 
 
 def squall_run(
-    path: Path | str, workers: int, repeat: int, tracked: bool = True, cluster: LocalCluster | None = None
+    path: Path | str, workers: int, repeat: int, tracked: bool = True, cluster: LocalCluster | None = None,
+    around: Callable[[Job], AbstractContextManager[object]] = lambda job: nullcontext(),
 ) -> tuple[float, RunReport]:
     """Seconds from activation to drained, and the report."""
     config = Config(workers=workers, ackers=None if tracked else 0)
-    return run_until_drained(word_count(TextSpout(str(path), repeat), workers), config, cluster=cluster)
+    counted = word_count(TextSpout(str(path), repeat), workers)
+    return run_until_drained(counted, config, cluster=cluster, around=around)
 
 
 def topology(args: list[str]) -> Topology:
