@@ -25,16 +25,21 @@ import ipaddress
 import os
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
+from functools import partial
 from http.cookies import CookieError, SimpleCookie
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 import msgspec
 
 from squall.engine.errors import UsageError
+from squall.engine.foreign.text import plain
 from squall.ipc.private import naming, opener
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
+
+if TYPE_CHECKING:
+    from itsdangerous import TimestampSigner
 
 CODE_SECS, SESSION_SECS = 600, 7 * 24 * 3600
 BODY_BYTES = 1 << 20
@@ -69,7 +74,7 @@ class UiAddress(msgspec.Struct, frozen=True):
 
 
 def token_of(run_dir: RunDir) -> str:
-    """The token of a cluster; made if there is none."""
+    """The token of a cluster; made if there is none. UsageError if its file is empty."""
     path = run_dir.ui_token
     if not path.exists():
         temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
@@ -78,7 +83,10 @@ def token_of(run_dir: RunDir) -> str:
         with contextlib.suppress(FileExistsError):
             os.link(temporary, path)
         temporary.unlink()
-    return path.read_text().strip()
+    token = path.read_text().strip()
+    if not token:
+        raise UsageError(f"{path} is empty: remove it, and another token is made")
+    return token
 
 
 def running_address(run_dir: RunDir) -> UiAddress | None:
@@ -114,7 +122,7 @@ def link_of(run_dir: RunDir) -> str:
     address = running_address(run_dir)
     if address is None:
         raise UsageError(f"no web page runs for the cluster in {run_dir.path}: `squall ui` starts it")
-    return f"{address.url}/enter?code={Access(token_of(run_dir), address).code()}"
+    return f"{address.url}/enter?code={Access(partial(token_of, run_dir), address).code()}"
 
 
 def token_in(authorization: str) -> str:
@@ -132,16 +140,27 @@ def token_in(authorization: str) -> str:
 class Access:
     """Gives out codes and sessions, and knows them again."""
 
-    def __init__(self, token: str, address: UiAddress) -> None:
-        from itsdangerous import TimestampSigner
-
+    def __init__(self, token: Callable[[], str], address: UiAddress) -> None:
+        """`token` reads the present token: another one ends all sessions."""
         self._token = token
-        self._codes = TimestampSigner(token, salt=f"code {address.epoch}")
-        self._sessions = TimestampSigner(token, salt="session")
+        self._epoch = address.epoch
         self._used: set[bytes] = set()
         self.is_tls = address.url.startswith("https:")
         # Cookies do not know ports: two clusters of one machine must not take each other's for theirs.
         self.cookie = f"squall-{address.url.rpartition(':')[2]}"
+
+    def _signer(self, salt: str) -> TimestampSigner:
+        from itsdangerous import TimestampSigner
+
+        return TimestampSigner(self._token(), salt=salt)
+
+    @property
+    def _codes(self) -> TimestampSigner:
+        return self._signer(f"code {self._epoch}")
+
+    @property
+    def _sessions(self) -> TimestampSigner:
+        return self._signer("session")
 
     def code(self) -> str:
         """A code that works once."""
@@ -172,7 +191,7 @@ class Access:
 
     def is_token(self, authorization: str) -> bool:
         """Whether an Authorization header holds the token."""
-        return hmac.compare_digest(token_in(authorization).encode(), self._token.encode())
+        return hmac.compare_digest(token_in(authorization).encode(), self._token().encode())
 
 
 class Guard:
@@ -195,8 +214,8 @@ class Guard:
             await _answer(send, 200, "ok\n")
         elif scope["type"] == "http" and scope["path"] == "/enter":
             await self._enter(scope, receive, send)
-        elif not self._is_known(headers):
-            await _refuse(scope, receive, send, 401, f"You have no session here: {HOW_TO}.")
+        elif why := self._unknown(headers):
+            await _refuse(scope, receive, send, 401, why)
         elif refusal := self._forbidden(scope, headers):
             await _refuse(scope, receive, send, 403, refusal)
         elif int(_digits(headers.get(b"content-length", "0"))) > BODY_BYTES:
@@ -215,10 +234,14 @@ class Guard:
             return "This request comes from another page."
         return ""
 
-    def _is_known(self, headers: dict[bytes, str]) -> bool:
-        if b"authorization" in headers:
-            return self._access.is_token(headers[b"authorization"])
-        return self._access.is_session(headers.get(b"cookie", ""))
+    def _unknown(self, headers: dict[bytes, str]) -> str:
+        """Why a client may not come in; "" if it may."""
+        given, access = headers.get(b"authorization"), self._access
+        try:
+            known = access.is_session(headers.get(b"cookie", "")) if given is None else access.is_token(given)
+        except (UsageError, OSError) as error:
+            return plain(error)
+        return "" if known else f"You have no session here: {HOW_TO}."
 
     def _forbidden(self, scope: Scope, headers: dict[bytes, str]) -> str:
         """Why a known client may not do this; "" if it may."""

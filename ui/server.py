@@ -19,6 +19,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +167,7 @@ async def _serve(
     run_dir, port = api.run_dir, listener.getsockname()[1]
     shown = f"[{options.host}]" if ":" in options.host else options.host
     address = write_address(run_dir, f"http{'s' if options.tls_cert else ''}://{shown}:{port}")
-    access = Access(token_of(run_dir), address)
+    access = Access(partial(token_of, run_dir), address)
     names = {options.host.lower(), socket.gethostname().lower(), socket.getfqdn().lower()}
     tls: dict[str, Any] = {"ssl_certfile": options.tls_cert, "ssl_keyfile": options.tls_key} if options.tls_cert else {}
     for name in ("uvicorn", "nicegui"):

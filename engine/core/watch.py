@@ -122,6 +122,16 @@ def hits_of(batch: Batch, every: int, marked: Collection[int]) -> list[Hit]:
     return [Hit(starts[run], starts[run + 1] - starts[run], roots[run], edges[run]) for run in runs]
 
 
+def _id_text(message_id: Any) -> str:
+    """A message's id as people write it."""
+    return message_id[:_TEXT_CHARS] if type(message_id) is str else repr_of(message_id, _TEXT_CHARS)
+
+
+def _declared(fields: Sequence[str], values: Iterable[Any]) -> tuple[Any, ...]:
+    """Of the values, those of fields that users declared."""
+    return tuple(value for field, value in zip(fields, values, strict=True) if not field.startswith(SYSTEM_PREFIX))
+
+
 class Trace:
     """Follows one message in `every`, or those with one id, through this worker.
 
@@ -179,16 +189,17 @@ class Trace:
             if message is None:
                 continue
             message_id, values = message
-            key = batch.source, repr_of(message_id, _TEXT_CHARS)
+            key = batch.source, _id_text(message_id)
             if self._open.get(key) == root:
                 continue
-            if key in self._again or str(message_id) == self._message_id:
+            if key in self._again or key[1] == self._message_id:
                 self._again.discard(key)
                 self._marked.mark(root)
             elif not self._every or (root >> ACKER_BITS) % self._every:
                 continue
             self._open[key] = root
-            self._seen(("emit", self._now_ns(), root, *key, repr_of(values, _TEXT_CHARS)))
+            fields = self._core.topology[self._core.plan.task_component[batch.source]].outputs[batch.stream].fields
+            self._seen(("emit", self._now_ns(), root, *key, repr_of(_declared(fields, values), _TEXT_CHARS)))
 
     def arrived(self, batch: Batch) -> None:
         if hits := self._hits(batch):
@@ -243,7 +254,7 @@ class Trace:
         note(message_ids, failure)
         if not self._open:
             return
-        for key in {(task, repr_of(message_id, _TEXT_CHARS)) for message_id in message_ids} & self._open.keys():
+        for key in {(task, _id_text(message_id)) for message_id in message_ids} & self._open.keys():
             self._again.add(key)
             where = failure.reason, failure.component, failure.task, failure.error, failure.attempt
             self._seen(("failed", self._now_ns(), self._open.pop(key), task, *where))
@@ -300,6 +311,4 @@ class Tap:
             return
         self._next_ns = now_ns + self._pause_ns
         fields = self._topology[source].outputs[stream].fields
-        pairs = zip(fields, rows[0], strict=True)
-        values = tuple(value for field, value in pairs if not field.startswith(SYSTEM_PREFIX))
-        self._seen(("tuple", now_ns, task, stream, repr_of(values, _TEXT_CHARS), what))
+        self._seen(("tuple", now_ns, task, stream, repr_of(_declared(fields, rows[0]), _TEXT_CHARS), what))

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from squall.engine.errors import UsageError
 from squall.ipc.board import HEADER_WATCHES, Board
@@ -76,9 +77,18 @@ class WatchFiles:
                 self.end(path.stem)
         request = WatchRequest(os.urandom(4).hex(), time.monotonic() + secs, **what)
         make_levels(self._folder(request.id), 3)
+        self._write(request, board)
+        return request
+
+    def extend(self, request: WatchRequest, board: Board, secs: float) -> WatchRequest:
+        """Let a watch end in `secs` seconds from now."""
+        request = replace(request, until_secs=time.monotonic() + secs)
+        self._write(request, board)
+        return request
+
+    def _write(self, request: WatchRequest, board: Board) -> None:
         replace_file(self.directory / f"{request.id}.json", msgspec.json.encode(request))
         board.words[HEADER_WATCHES] = time.monotonic_ns()
-        return request
 
     def in_force(self) -> list[WatchRequest]:
         """The watches that have not ended."""

@@ -86,6 +86,8 @@ class WorkerWatches:
             self._end(watch_id)
         for watch_id in asked.keys() - self._shown.keys():
             self._shown[watch_id] = self._made(asked[watch_id])
+        for watch_id, shown in self._shown.items():
+            shown.request = asked[watch_id]
         self._attach()
 
     def _is_for(self, request: WatchRequest) -> bool:

@@ -6,7 +6,6 @@ import time
 
 import click
 
-from squall.cli.shown.output import note
 from squall.cli.shown.screen import show
 from squall.cli.shown.status_text import cluster_text, topology_text
 from squall.cli.standing import (
@@ -42,4 +41,3 @@ def status_command(name: str | None, directory: str | None, as_json: bool) -> No
         time.sleep(_RATES_SECS)
         document = describe(job.run_dir, job, before)
     show(as_json, with_schema("status", document), topology_text(document))
-    note(*[f"{name} has stopped: {document['why_stopped']}"] if document["why_stopped"] else [])

@@ -20,7 +20,7 @@ HOST = "127.0.0.1:8090"
 
 
 def access(epoch: str = "now", url: str = f"http://{HOST}", token: str = TOKEN) -> Access:
-    return Access(token, UiAddress(url, 1, 1, epoch))
+    return Access(lambda: token, UiAddress(url, 1, 1, epoch))
 
 
 class Asked:
@@ -176,8 +176,22 @@ def test_a_link_needs_a_page_that_runs(run_dir: RunDir) -> None:
     assert address.pid == os.getpid()
     url, _, code = link_of(run_dir).partition("/enter?code=")
     assert url == "http://127.0.0.1:8090"
-    assert Access(token_of(run_dir), address).session_for(code)
+    assert Access(lambda: token_of(run_dir), address).session_for(code)
 
 
 def test_files_of_the_page_are_in_the_run_directory(run_dir: RunDir) -> None:
     assert Path(run_dir.ui_token).parent == run_dir.path
+
+
+def test_another_token_ends_all_sessions_and_an_empty_one_lets_nobody_in(tmp_path: Path) -> None:
+    run_dir = RunDir.create(tmp_path / "run")
+    access = Access(lambda: token_of(run_dir), UiAddress("http://127.0.0.1:8090", 1, 1, "e"))
+    session, token = access.session_for(access.code()), token_of(run_dir)
+    assert access.is_session(f"{access.cookie}={session}")
+    assert access.is_token(f"Bearer {token}")
+    run_dir.ui_token.unlink()
+    assert not access.is_session(f"{access.cookie}={session}")
+    assert not access.is_token(f"Bearer {token}")
+    run_dir.ui_token.write_text("\n")
+    with pytest.raises(UsageError, match=r"ui\.token is empty: remove it"):
+        access.is_token("Bearer ")

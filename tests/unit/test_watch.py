@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -19,11 +20,14 @@ from squall.engine.api.tuple import Tuple
 from squall.engine.build.builder import TopologyBuilder
 from squall.engine.core.local import LocalRunner
 from squall.engine.core.watch import Tap, Trace, Watch, hits_of, watch
-from squall.engine.errors import FailedTuple
+from squall.engine.errors import FailedTuple, UsageError
 from squall.engine.flow.batch import Batch
 from squall.engine.flow.blocks import Block, BlockBatch, ByMember
 from squall.engine.flow.ids import ACKER_BITS
 from squall.engine.flow.row_counts import RowCounts
+from squall.ipc.board import HEADER_WATCHES, Board
+from squall.ipc.rundir import RunDir
+from squall.scheduler.records.watches import WatchFiles
 from squall.ui.tracing.way import Way, described, perfetto, ways_of
 
 COUNTED: Counter[Any] = Counter()
@@ -208,3 +212,24 @@ def test_a_tuple_that_did_not_arrive_is_shown_as_such() -> None:
     assert (hop.arrived_ns, hop.begun_ns) == (None, None)
     assert ways_of([left, ("executed", 30, 40, 1 << 16, 5, 2, 1, 1, False)]) == []
 
+
+
+def test_a_watch_ends_by_itself_unless_it_is_kept(tmp_path: Path) -> None:
+    """Whoever began it may have been killed."""
+    run_dir = RunDir.create(tmp_path / "r")
+    board = Board.create(str(run_dir.board("t-1-00000000")), n_slots=1, n_tasks=1)
+    files = WatchFiles(run_dir, "t-1-00000000")
+    request = files.begin(board, 3600.0, component="c", most_per_sec=1)
+    word = board.words[HEADER_WATCHES]
+    assert [watch.id for watch in files.in_force()] == [request.id]
+    files.extend(request, board, 0.0)
+    assert files.in_force() == []
+    assert board.words[HEADER_WATCHES] != word
+    files.extend(request, board, 3600.0)
+    assert [watch.id for watch in files.in_force()] == [request.id]
+    files.extend(request, board, 0.0)
+    other = files.begin(board, 60.0, every=10)
+    assert {path.stem for path in files.directory.iterdir()} == {other.id}
+    with pytest.raises(UsageError, match=r"a watch of 4000 s; allowed: above 0 up to 3600 s"):
+        files.begin(board, 4000.0)
+    board.close()

@@ -7,6 +7,7 @@ not decided here: see `ui.access`.
 from __future__ import annotations
 
 from fastapi import FastAPI
+from fastapi.responses import JSONResponse
 
 from squall.ui.cluster_api import ClusterApi
 
@@ -21,4 +22,9 @@ def api_app(api: ClusterApi) -> FastAPI:
     app = FastAPI(title="Squall", version="1", openapi_url="/api/squall/v1/openapi.json", docs_url=None, redoc_url=None)
     for router in (squall_router(api), storm_router(api), metrics_router(api)):
         app.include_router(router)
+
+    @app.api_route("/api/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False)
+    def nothing(path: str) -> JSONResponse:
+        return JSONResponse({"error": f"there is no /api/{path}, or not by this method: see {app.openapi_url}"}, 404)
+
     return app

@@ -332,7 +332,7 @@ class HealOrder(OrderBody):
     """None: all faults in force."""
 
 
-class TraceOrder(BaseModel):
+class TraceOrder(OrderBody):
     """Either an id or a share."""
 
     message_id: str = ""
@@ -382,7 +382,7 @@ class TraceDocument(Document):
     messages: list[TracedMessage]
 
 
-class TapOrder(BaseModel):
+class TapOrder(OrderBody):
     component: str
     secs: float = Field(default=60.0, gt=0.0, le=3600.0)
 
@@ -403,7 +403,7 @@ class TapDocument(Document):
     tuples: list[TappedTuple]
 
 
-class ProfileOrder(BaseModel):
+class ProfileOrder(OrderBody):
     worker: str
     secs: float = Field(default=10.0, gt=0.0, le=300.0)
 

@@ -30,6 +30,8 @@ _LOOK_SECS = 0.5
 def profile_command(name: str, worker: str | None, duration: str, out: str | None, directory: str | None) -> None:
     """Draw a flame graph of where a worker of a topology spends its time. Needs the extra `ui`."""
     secs, file = parse_duration_secs(duration), Path(out or f"{name}.svg")
+    if not file.parent.is_dir():
+        raise UsageError(f"there is no folder {file.parent} for {file.name}: make it, or choose another --out")
     with job_of(directory, name) as job:
         chosen, pid = _chosen(job, worker)
     note(f"looking at worker {chosen} (pid {pid}) for {secs:g} s")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,7 +30,7 @@ _LAST_SECS = 0.1
 @contextmanager
 def _watching(directory: str | None, name: str, secs: float, **what: Any) -> Iterator[tuple[Watching, Interrupts]]:
     with Interrupts() as interrupts, job_of(directory, name) as job:
-        watching = Watching(job, secs, **what)
+        watching = Watching(job, secs, kept=True, **what)
         try:
             yield watching, interrupts
         finally:
@@ -53,7 +54,7 @@ def trace_command(
 ) -> None:
     """Show the way of messages through a topology: each hop's time on the way, in the queue and in execute, retries and
     failures. Follows messages that are emitted from now on."""
-    if (message_id is None) == (sample is None):
+    if (message_id is None) == (sample is None) or (sample is not None and math.isnan(sample)):
         raise UsageError("give either --message-id ID or --sample SHARE")
     what: dict[str, Any] = {"message_id": message_id} if sample is None else {"every": max(1, round(1 / sample))}
     events: list[Any] = []
@@ -61,6 +62,7 @@ def trace_command(
         until = time.monotonic() + secs
         while time.monotonic() < until and not interrupts.count:
             time.sleep(_POLL_SECS)
+            watching.keep()
             events += watching.events()
             if message_id is not None and any(event[0] == "acked" for event in events):
                 until = min(until, time.monotonic() + _LAST_SECS)
@@ -141,6 +143,7 @@ def tap_command(
         until, count = time.monotonic() + secs, 0
         while time.monotonic() < until and not interrupts.count:
             time.sleep(_POLL_SECS)
+            watching.keep()
             for kind, _, *event in watching.events():
                 if kind == "tuple":
                     count += 1

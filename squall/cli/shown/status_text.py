@@ -60,6 +60,8 @@ def topology_text(document: dict[str, Any]) -> list[Block]:
     blocks += [lines for lines in detail_blocks(document) if lines]
     if document["deaths"]:
         blocks.append(["last deaths:", *map(_death, document["deaths"])])
+    if document["why_stopped"]:
+        blocks.append(Cell([f"stopped: {document['why_stopped']}"], "bold red"))
     if document["given_up"]:
         slots = ", ".join(document["given_up"])
         blocks.append(Cell(f"given up: {slots}; `squall reset {document['name']}` tries again", "bold red"))
