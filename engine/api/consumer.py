@@ -18,13 +18,17 @@ class TaskInfo:
     """The task that data points are of."""
 
     src_component_id: str
+    """Its component."""
     src_task_id: int
+    """The task."""
     src_worker_host: str
     """The node of its worker."""
     src_worker_port: int
+    """The port of its worker."""
     timestamp: int
     """Seconds since 1970."""
     update_interval_secs: float
+    """The setting `metrics_interval_secs`."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,9 @@ class DataPoint:
     """One metric of a task: what was counted in the interval, a gauge's number, or a histogram's mean and count."""
 
     name: str
+    """Storm's name of a count, such as `__execute-count`, or that of a metric of yours."""
     value: Any
+    """A number; of a histogram, a dict with its `count` and `mean`."""
 
 
 class MetricsConsumer:

@@ -78,8 +78,9 @@ class Job:
         self._nimbus_asked = 0.0
         self._last_state: TopologyState | None = None
         self.readings_reported: list[TaskReading] = []
-        """What the last report was made from."""
+        """The counters of tasks that the last report was made from."""
         self.metrics_reported: list[MetricReading] = []
+        """The components' metrics that the last report was made from."""
         self._last_failures: dict[str, ComponentFailures] = {}
         self.takes_up_state: bool | None = None
         """Whether it goes on from state that an earlier topology of its name left; None if another program submitted
