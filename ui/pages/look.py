@@ -44,6 +44,7 @@ h1{font-size:1.4rem;line-height:1.3;font-weight:800;margin:0;overflow-wrap:anywh
 overflow:hidden;text-overflow:ellipsis}
 .sq-tile .u{color:var(--sq-soft);font-size:.8rem}
 .sq-two{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,400px),1fr));gap:16px;width:100%}
+.sq-three{display:grid;grid-template-columns:repeat(3,minmax(0,1fr));gap:16px;width:100%}
 .sq-table{width:100%;background:transparent!important;color:inherit;box-shadow:none}
 .sq-table th{font-weight:600;color:var(--sq-soft);font-size:.78rem!important}
 .sq-table td{font-size:.86rem!important;font-variant-numeric:tabular-nums}
@@ -69,6 +70,7 @@ text-align:center;font-weight:600}#sq-stale[hidden]{display:none}
 .q-tab{text-transform:none!important}.q-btn{text-transform:none!important}
 .q-field__label{color:var(--sq-soft)}
 .q-table__bottom{color:var(--sq-soft);min-height:40px!important;border-color:var(--sq-line)!important}
+@media (max-width:960px){.sq-three{grid-template-columns:minmax(0,1fr)}}
 @media (max-width:600px){.sq-page{padding:10px;gap:10px}.sq-card{padding:12px}.sq-tiles{grid-template-columns:1fr 1fr}
 .sq-hide-phone{display:none!important}}
 @media (prefers-reduced-motion:reduce){*{transition:none!important;animation:none!important}}
