@@ -48,7 +48,7 @@ class FlowGraph:
             with ui.element("div").classes("sq-row"):
                 for colour, what in (
                     (SPOUT, "spout"), (IDLE, "idle bolt"), (CALM, "bolt"), (WARM, f"busy: {ALMOST:.0%} of its time"),
-                    (HOT, f"bottleneck: {BUSY:.0%}"), (ERROR, "edge: has errors"),
+                    (HOT, f"bottleneck: {BUSY:.0%}"), (ERROR, "frame: has errors"),
                 ):
                     with ui.element("span").classes("sq-key"):
                         ui.element("i").style(f"{'border:3px solid' if colour == ERROR else 'background:'} {colour}")
@@ -127,8 +127,8 @@ class FlowGraph:
                 "coordinateSystem": "cartesian2d", "symbol": ["none", "arrow"], "symbolSize": 8 * self._scale, "z": 1,
                 "lineStyle": {"color": AXIS, "opacity": 0.7},
                 "label": {
-                    "show": len(self._document["components"]) <= _MANY, "fontSize": font * 0.85, "color": AXIS,
-                    "position": "middle", "distance": 3,
+                    "show": len(self._document["components"]) <= _MANY, "fontSize": font * 0.85,
+                    "lineHeight": font, "color": AXIS, "position": "middle", "distance": 3,
                 },
             },
             "scatter": {
