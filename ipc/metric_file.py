@@ -94,7 +94,7 @@ def _read(directory: Path) -> Iterator[MetricReading]:
     if not directory.is_dir():
         return
     for names in sorted(directory.glob("*.names")):
-        rows = [json.loads(line) for line in read_lines(names)]
+        rows = json.loads(b"[%s]" % b",".join(read_lines(names)))
         with names.with_suffix(".cells").open("rb") as file:
             cells = memoryview(file.read(max((row["at"] + row["size"] for row in rows), default=0)))
         for row in rows:

@@ -143,6 +143,23 @@ class ClusterApi:
             for reading in self.sampler.latest(name).readings
         ]
 
+    def busy(self, name: str, component: str) -> list[dict[str, Any]]:
+        """How busy each task of a component was between the last two looks."""
+        sample = self.sampler.latest(name)
+        secs, before = max(sample.secs, 1e-3), {reading.task: reading.counters for reading in sample.readings_before}
+        rows = []
+        for reading in sample.readings:
+            if reading.component == component:
+                now, was = reading.counters, before.get(reading.task, reading.counters)
+                executed, took_ns = (max(0, now[key] - was[key]) for key in ("executed", "execute_ns"))
+                rows.append({
+                    "task": reading.task, "worker": reading.worker, "in_queue": now["in_queue"],
+                    "emitted_per_sec": round(max(0, now["emitted"] - was["emitted"]) / secs),
+                    "executed_per_sec": round(executed / secs), "capacity": round(took_ns / 1e9 / secs, 3),
+                    "latency_ms": round(took_ns / 1e6 / executed, 4) if executed else None,
+                })
+        return rows
+
     def errors(self, name: str) -> dict[str, Any]:
         """Deaths of workers, errors of users' code, failed messages by reason."""
         document = self.sampler.latest(name).document

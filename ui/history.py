@@ -96,7 +96,7 @@ def counts_of(readings: Sequence[TaskReading]) -> ComponentCounts:
     """The sum of tasks of one component."""
     counts = {count: sum(reading.counters[count] for reading in readings) for count in COUNTS}
     # A bolt has none, which need not be merged.
-    histogram = merge(reading.histogram for reading in readings if reading.kind == "spout") if counts["acked"] else []
+    histogram = merge(reading.histogram for reading in readings) if readings[0].kind == "spout" else []
     return ComponentCounts(**counts, latencies={bucket: count for bucket, count in enumerate(histogram) if count})
 
 

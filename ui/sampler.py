@@ -54,6 +54,8 @@ class Sample:
     report: RunReport
     readings: list[TaskReading]
     """Of its tasks; none while it waits for a slot."""
+    readings_before: list[TaskReading]
+    """Those of the look before."""
     metrics: list[MetricReading]
     """Of users' components."""
     version: int
@@ -181,8 +183,10 @@ class Sampler:
         document = describe(self.run_dir, job, before, report)
         made = time.monotonic()
         was, secs = (document, 0.0) if watched is None else (watched.latest.document, made - watched.made_secs)
+        readings = job.readings_reported
         sample = Sample(
-            time.time(), made, secs, document, was, report, job.readings_reported, job.metrics_reported,
+            time.time(), made, secs, document, was, report,
+            readings, readings if watched is None else watched.latest.readings, job.metrics_reported,
             0 if (view := job.view()) is None else view.assignment.version, job.record.conf,
         )
         with self._lock:

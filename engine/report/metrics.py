@@ -72,12 +72,7 @@ def bucket_bounds(index: int) -> tuple[int, int]:
 
 def merge(histograms: Iterable[Sequence[int]]) -> list[int]:
     """Merge histograms into one of all observations."""
-    total = [0] * HISTOGRAM_BUCKETS
-    for histogram in histograms:
-        for index, count in enumerate(histogram):
-            if count:
-                total[index] += count
-    return total
+    return list(map(sum, zip(*filter(None, histograms), strict=True))) or [0] * HISTOGRAM_BUCKETS
 
 
 def percentile_ms(histogram: Sequence[int], fraction: float) -> float:

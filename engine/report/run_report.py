@@ -177,11 +177,16 @@ class RunReport(Account):
 
     def to_dict(self) -> dict[str, object]:
         """Return the report as a dict of the types that JSON knows."""
-        document = dataclasses.asdict(self)
-        document["untracked"] = self.untracked._asdict()
-        for name, component in self.components.items():
-            document["components"][name]["untracked"] = component.untracked._asdict()
-        return document
+        return {
+            **vars(self),
+            "untracked": self.untracked._asdict(),
+            "restarts": [dict(vars(restart)) for restart in self.restarts],
+            "components": {
+                name: {**vars(component), "untracked": component.untracked._asdict()}
+                for name, component in self.components.items()
+            },
+            "failures": {name: dataclasses.asdict(failures) for name, failures in self.failures.items()},
+        }
 
     def to_json(self) -> str:
         """Return the report as one JSON document (docs/schemas/run.json). NaN and infinity become null."""
@@ -238,7 +243,8 @@ _EMPTY = Account(0, 0, 0, 0, 0, 0, 0)
 
 def total_account(spouts: Sequence[TaskReading]) -> Account:
     """The account of several spout tasks together."""
-    columns = zip(*(dataclasses.astuple(account_of(spout.counters, spout.alive)) for spout in spouts), strict=True)
+    accounts = [account_of(spout.counters, spout.alive) for spout in spouts]
+    columns = zip(*(vars(account).values() for account in accounts), strict=True)
     return Account(*map(sum, columns)) if spouts else _EMPTY
 
 

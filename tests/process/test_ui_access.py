@@ -22,7 +22,8 @@ from tests.process.standing_tools import Standing
 from tests.process.ui_tools import CHROMIUM, address, browser_at, cluster_with_page, link, page_process, shot
 from tests.process.waiting import wait_for
 
-expect.set_options(timeout=30_000)
+expect.set_options(timeout=60_000)
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture
@@ -68,7 +69,8 @@ def test_a_page_reconnects_after_its_server_and_nimbus_were_killed(chromium: Bro
             expect(page.locator("#sq-stale")).to_contain_text("has not answered for")
             expect(page.locator("#sq-stale")).to_be_visible()
             shot(page, "server-killed")
-        page.wait_for_function("!window.before")
+        page_process(cluster)
+        page.wait_for_function("!window.before", timeout=120_000)
         expect(page.locator("#sq-stale")).to_be_hidden()
         expect(page.get_by_text("live", exact=True)).to_be_visible()
         assert page.url == url

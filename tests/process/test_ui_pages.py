@@ -13,8 +13,9 @@ from tests.process.ui_tools import LAPTOP, PHONE, browser_at, cluster_with_page,
 from tests.process.ui_topology import EVIL
 from tests.process.waiting import wait_for
 
-TABS = ("flow", "components", "workers", "errors", "letters", "events", "logs")
-expect.set_options(timeout=30_000)
+TABS = ("flow", "components", "workers", "errors", "letters", "events", "logs", "traces")
+expect.set_options(timeout=60_000)
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +81,10 @@ def test_a_component_shows_streams_and_errors_with_control_characters_made_plain
         expect(page.get_by_role("link", name="source")).to_be_visible()
         expect(page.get_by_role("link", name=EVIL)).to_be_visible()
         expect(page.get_by_text("cannot take").first).to_contain_text("\\x1b[31m\\u202e")
+        tasks = page.locator("section", has=page.get_by_role("heading", name="Tasks"))
+        expect(tasks.locator("tbody tr")).to_have_count(2)
+        page.get_by_role("button", name="Show for a minute").click()
+        expect(page.get_by_role("cell", name="('value").first).to_be_visible()
         page.get_by_role("link", name=EVIL).click()
         expect(page.locator("h1")).to_have_text(EVIL)
         assert page.locator("img").count() == 0
@@ -87,16 +92,50 @@ def test_a_component_shows_streams_and_errors_with_control_characters_made_plain
 
 def test_logs_are_searched(chromium: BrowserType, cluster: Standing) -> None:
     with browser_at(chromium, cluster, "/topology/words?tab=logs") as page:
-        box = page.get_by_label("Search (regular expression)")
-        box.fill("seven is .*onerror")
+        box = page.get_by_label("Text to search")
+        box.fill("seven is <img")
         box.press("Enter")
         expect(page.get_by_label("Lines")).to_contain_text(f"seven is {EVIL}")
         box.fill("no such line")
         box.press("Enter")
-        expect(page.get_by_text("No line matches.")).to_be_visible()
-        box.fill("(")
-        box.press("Enter")
-        expect(page.get_by_text("is no regular expression")).to_be_visible()
+        expect(page.get_by_text("No line has this text.")).to_be_visible()
+
+
+def test_messages_are_followed_and_drawn(chromium: BrowserType, cluster: Standing) -> None:
+    with browser_at(chromium, cluster, "/topology/words?tab=traces") as page:
+        page.get_by_role("button", name="Follow").click()
+        expect(page.get_by_role("status").filter(has_text="messages seen")).to_be_visible()
+        expect(page.get_by_label("Hops of attempt 1").locator("canvas")).to_be_visible()
+        with page.expect_download() as download:
+            page.get_by_role("button", name="Perfetto file").click()
+        assert download.value.suggested_filename == "trace.json"
+
+
+def test_a_profile_is_drawn_and_linked(chromium: BrowserType, cluster: Standing) -> None:
+    with browser_at(chromium, cluster, "/topology/words?tab=workers") as page:
+        page.get_by_role("button", name="Draw").click()
+        drawn = page.get_by_role("link", name="node-1:6700, 10 s")
+        expect(drawn).to_be_visible()
+        assert "<svg" in page.request.get(page.url.partition("/topology")[0] + str(drawn.get_attribute("href"))).text()
+
+
+def test_a_hidden_page_stops_asking_until_it_is_seen_again(chromium: BrowserType, cluster: Standing) -> None:
+    def passes(secs: float) -> None:
+        end = cluster.described("words")["uptime_secs"] + secs
+        wait_for("time to pass", lambda: cluster.described("words")["uptime_secs"] > end)
+
+    hide = """hidden => {Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});
+        document.dispatchEvent(new Event('visibilitychange'))}"""
+    with browser_at(chromium, cluster, "/topology/words") as page:
+        about = page.get_by_text("up for")
+        expect(about).to_be_visible()
+        page.evaluate(hide, True)
+        passes(5)
+        before = about.inner_text()
+        passes(5)
+        assert about.inner_text() == before
+        page.evaluate(hide, False)
+        expect(about).not_to_have_text(before)
 
 
 def test_the_theme_is_kept(chromium: BrowserType, cluster: Standing) -> None:
@@ -173,6 +212,23 @@ def test_a_dead_letter_is_replayed(chromium: BrowserType, cluster: Standing) -> 
         expect(page.get_by_role("button", name="Replay message 7")).to_be_visible()
 
 
+def test_all_dead_letters_are_replayed(chromium: BrowserType, cluster: Standing) -> None:
+    with browser_at(chromium, cluster, "/topology/words?tab=letters") as page:
+        before = cluster.described("words")["replayed"]
+        page.get_by_role("button", name="Replay all").click()
+        page.get_by_role("dialog").get_by_role("button", name="Replay", exact=True).click()
+        wait_for("the replay", lambda: cluster.described("words")["replayed"] > before)
+
+
+def test_rebalance_and_reset(chromium: BrowserType, cluster: Standing) -> None:
+    with browser_at(chromium, cluster, "/topology/words") as page:
+        ask(page, "Reset", "Reset")
+        page.get_by_role("toolbar").get_by_role("button", name="Rebalance").click()
+        page.get_by_role("dialog").get_by_label("Workers", exact=True).fill("1")
+        page.get_by_role("dialog").get_by_role("button", name="Rebalance").click()
+        expect(page.get_by_text("1 of 1 workers ready")).to_be_visible()
+
+
 def test_200_components_are_drawn_apart_and_found_by_name(chromium: BrowserType, cluster: Standing) -> None:
     cluster.ok("submit", "tests/process/wide_topology.py:wide", "--name", "wide", "--workers", "1")
     with browser_at(chromium, cluster, "/topology/wide") as page:
@@ -185,3 +241,5 @@ def test_200_components_are_drawn_apart_and_found_by_name(chromium: BrowserType,
         page.get_by_label("Filter rows").fill("step_9_19")
         expect(page.get_by_role("link", name="step_9_19_of_the_way")).to_be_visible()
         expect(page.get_by_role("link", name="step_9_18_of_the_way")).to_have_count(0)
+        ask(page, "Kill", "Kill")
+        expect(page.get_by_role("alert").filter(has_text="there is no topology 'wide'")).to_be_visible()

@@ -29,7 +29,7 @@ def sample(at: float, acked: int, version: int = 1, millis: int = 5) -> Sample:
     histogram[bucket_of(millis * 1000)] = acked
     reading = TaskReading(1, "lines", "spout", "n:1", counters, histogram)
     report = build_report("t", [reading], at - NOON, [], False)
-    return Sample(at, at - NOON, 1.0, {}, {}, report, [reading], [], version, {})
+    return Sample(at, at - NOON, 1.0, {}, {}, report, [reading], [], [], version, {})
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from squall.ui.pages.troubles import ErrorList
 
 
 class ComponentPage:
-    """Its figures, streams, executors and errors."""
+    """Its figures, streams, tasks and errors."""
 
     def __init__(self, api: ClusterApi, name: str, component: str) -> None:
         self._api, self._name, self._component = api, name, component
@@ -41,9 +41,12 @@ class ComponentPage:
                          ("rate", "tuples/s", "n")],
                         "It emits nothing that anyone reads.",
                     )
-            with card("Executors"):
-                self._executors = Table(
-                    [("tasks", "tasks", ""), ("worker", "worker", "")], "No worker runs it.", rows_per_page=20,
+            with card("Tasks", "Rates are of now. One that has more to do than the others: look at the grouping."):
+                self._tasks = Table(
+                    [("task", "task", ""), ("worker", "worker", ""), ("executed_per_sec", "executed /s", "n"),
+                     ("emitted_per_sec", "emitted /s", "n"), ("latency_ms", "ms per tuple", "n3"),
+                     ("capacity", "capacity", "p"), ("in_queue", "in queue", "n")],
+                    "No worker runs it.", "task", rows_per_page=25, filtered=True,
                 )
             self._errors = ErrorList(with_deaths=False)
             self._tap = TupleList(api, name, component)
@@ -73,10 +76,7 @@ class ComponentPage:
             for index, row in enumerate(component["inputs"]) if row["component"] in document["components"]
         ])
         self._outputs.show(self._output_rows(document))
-        self._executors.show([
-            {"key": row["tasks"][0], "tasks": "–".join(map(str, dict.fromkeys(row["tasks"]))), "worker": row["worker"]}
-            for row in document["executors"] if row["component"] == self._component
-        ])
+        self._tasks.show(self._api.busy(self._name, self._component))
         own = {name: row for name, row in document["failures"].items() if name == self._component}
         self._errors.update({**document, "failures": own})
         self._tap.update()

@@ -20,7 +20,8 @@ from squall.ui.pages.shell import address_of, card, number, text
 _BOX = (138, 40)
 _SHAPE = "path://M7,0H131A7,7,0,0,1,138,7V33A7,7,0,0,1,131,40H7A7,7,0,0,1,0,33V7A7,7,0,0,1,7,0Z"
 """Such a box with round corners."""
-_GAP = (78, 18)
+_FRAME = 8
+_GAP = (90, 22)
 _MARGIN = 16
 _MANY = 30
 """More components than this are drawn small, and their streams are not labelled."""
@@ -47,7 +48,7 @@ class FlowGraph:
             with ui.element("div").classes("sq-row"):
                 for colour, what in (
                     (SPOUT, "spout"), (IDLE, "idle bolt"), (CALM, "bolt"), (WARM, f"busy: {ALMOST:.0%} of its time"),
-                    (HOT, f"bottleneck: {BUSY:.0%}"), (ERROR, "edge: has errors"),
+                    (HOT, f"bottleneck: {BUSY:.0%}"), (ERROR, "frame: has errors"),
                 ):
                     with ui.element("span").classes("sq-key"):
                         ui.element("i").style(f"{'border:3px solid' if colour == ERROR else 'background:'} {colour}")
@@ -126,8 +127,8 @@ class FlowGraph:
                 "coordinateSystem": "cartesian2d", "symbol": ["none", "arrow"], "symbolSize": 8 * self._scale, "z": 1,
                 "lineStyle": {"color": AXIS, "opacity": 0.7},
                 "label": {
-                    "show": len(self._document["components"]) <= _MANY, "fontSize": font * 0.85, "color": AXIS,
-                    "position": "middle", "distance": 3,
+                    "show": len(self._document["components"]) <= _MANY, "fontSize": font * 0.85,
+                    "lineHeight": font, "color": AXIS, "position": "middle", "distance": 3,
                 },
             },
             "scatter": {
@@ -154,8 +155,18 @@ class FlowGraph:
         ]
         return [
             {"id": "lines", "data": links},
-            {"id": "scatter", "data": [self._node(name, place) for name, place in places.items()]},
+            {"id": "scatter", "data": [
+                *(self._frame(place) for name, place in places.items() if components[name]["errors"]),
+                *(self._node(name, place) for name, place in places.items()),
+            ]},
         ]
+
+    def _frame(self, place: tuple[float, float]) -> dict[str, Any]:
+        """Lies below a box that has errors. A border of ECharts would be thicker at the short sides."""
+        return {
+            "value": place, "symbolSize": [(side + _FRAME) * self._scale for side in _BOX], "label": {"show": False},
+            "itemStyle": {"color": ERROR, "opacity": _FADED if self._filter else 1}, "tooltip": {"show": False},
+        }
 
     def _node(self, name: str, place: tuple[float, float]) -> dict[str, Any]:
         component, recent = self._document["components"][name], self._document["recent"][name]
@@ -172,8 +183,6 @@ class FlowGraph:
         if component["errors"]:
             tip.append(f"errors: {number(component['errors'])}")
         style: dict[str, Any] = {"color": colour_of(component, recent), "opacity": 1}
-        if component["errors"]:
-            style |= {"borderColor": ERROR, "borderWidth": 4 * self._scale}
         if self._filter not in name.lower():
             style["opacity"] = _FADED
         return {
@@ -190,7 +199,8 @@ class FlowGraph:
         how = source["grouping"] + (f" by {', '.join(map(text, source['fields']))}" if source["fields"] else "")
         tip = f"<b>{html.escape(f'{text(sender)} → {text(receiver)}')}</b><br>stream {html.escape(text(stream))}, "
         tip += html.escape(how) + ("" if rate is None else f"<br>{_short(rate)} tuples/s")
-        label = source["grouping"] if stream == "default" else f"{text(stream)}\n{source['grouping']}"
+        label = ("" if stream == "default" else f"{text(stream)[:20]}\n") + source["grouping"]
+        label += "" if rate is None else f"\n{_short(rate)}/s"
         style: dict[str, Any] = {
             "width": round(max(1.0, min(7.0, 1 + 1.2 * math.log10(1 + (rate or 0)))) * self._scale, 1)
         }
@@ -202,7 +212,7 @@ class FlowGraph:
             style["opacity"] = _FADED / 2
         return {
             "coords": [[x + half, y], [to_x - half, to_y]], "lineStyle": style,
-            "label": {"formatter": _as_label(label[:30])}, "tooltip": {"formatter": _as_label(tip)},
+            "label": {"formatter": _as_label(label)}, "tooltip": {"formatter": _as_label(tip)},
         }
 
 

@@ -39,18 +39,20 @@ h1{font-size:1.4rem;line-height:1.3;font-weight:800;margin:0;overflow-wrap:anywh
 .sq-good{color:var(--sq-good)}
 .sq-row{display:flex;gap:8px 12px;flex-wrap:wrap;align-items:center;min-width:0}
 .sq-tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(128px,1fr));gap:10px;width:100%}
-.sq-tile{background:var(--sq-card);border:1px solid var(--sq-line);border-radius:10px;padding:10px 14px;min-width:0}
+.sq-tile{background:var(--sq-card);border:1px solid var(--sq-line);border-radius:10px;padding:10px 12px;min-width:0}
 .sq-tile .v{font-size:1.35rem;font-weight:700;font-variant-numeric:tabular-nums;line-height:1.3;white-space:nowrap;
 overflow:hidden;text-overflow:ellipsis}
-.sq-tile .u{color:var(--sq-soft);font-size:.8rem}
+.sq-tile .u{color:var(--sq-soft);font-size:.77rem}
 .sq-two{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,400px),1fr));gap:16px;width:100%}
+.sq-three{display:grid;grid-template-columns:repeat(3,minmax(0,1fr));gap:16px;width:100%}
 .sq-table{width:100%;background:transparent!important;color:inherit;box-shadow:none}
 .sq-table th{font-weight:600;color:var(--sq-soft);font-size:.78rem!important}
 .sq-table td{font-size:.86rem!important;font-variant-numeric:tabular-nums}
 .sq-table th,.sq-table td{padding:6px 10px!important;border-color:var(--sq-line)!important;height:auto!important}
 .sq-table th:first-child,.sq-table td:first-child{position:sticky;left:0;background:var(--sq-card);z-index:1;
 padding-left:2px!important;max-width:60vw}
-.sq-table .wrap{white-space:normal;min-width:220px;overflow-wrap:anywhere}
+.sq-table .wrap{white-space:normal;min-width:220px;overflow-wrap:anywhere}.sq-two .wrap{min-width:80px}
+.sq-card h2+.sq-soft{margin-bottom:8px}
 .sq-chip{display:inline-block;border-radius:99px;padding:1px 10px;font-size:.8rem;font-weight:700;color:#fff}
 .sq-pre{white-space:pre-wrap;overflow-wrap:anywhere;font:12.5px/1.5 ui-monospace,Menlo,Consolas,monospace;margin:0;
 background:var(--sq-tint);padding:10px;border-radius:8px;max-height:60vh;overflow:auto}
@@ -69,6 +71,7 @@ text-align:center;font-weight:600}#sq-stale[hidden]{display:none}
 .q-tab{text-transform:none!important}.q-btn{text-transform:none!important}
 .q-field__label{color:var(--sq-soft)}
 .q-table__bottom{color:var(--sq-soft);min-height:40px!important;border-color:var(--sq-line)!important}
+@media (max-width:960px){.sq-three{grid-template-columns:minmax(0,1fr)}}
 @media (max-width:600px){.sq-page{padding:10px;gap:10px}.sq-card{padding:12px}.sq-tiles{grid-template-columns:1fr 1fr}
 .sq-hide-phone{display:none!important}}
 @media (prefers-reduced-motion:reduce){*{transition:none!important;animation:none!important}}

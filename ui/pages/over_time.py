@@ -38,7 +38,7 @@ class Charts:
                     with ui.element("span").classes("sq-key"):
                         ui.element("i").style(f"background:{colour};width:3px")
                         ui.label(what)
-            with ui.element("div").classes("sq-two"):
+            with ui.element("div").classes("sq-three"):
                 self._charts = [ui.echart(_options(*chart)).style("height:240px;width:100%").props(
                     f'role=img aria-label="{chart[0]} in {chart[1]} over time"') for chart in _CHARTS]
 

@@ -23,8 +23,6 @@ _TABS = {
     "flow": "Flow", "components": "Components", "workers": "Workers", "errors": "Errors", "letters": "Dead letters",
     "events": "Events", "logs": "Logs", "traces": "Traces",
 }
-_MANY = 60
-"""From so many components on, the graph and the table of components are brought up to date every second time."""
 
 
 class TopologyPage:
@@ -33,7 +31,6 @@ class TopologyPage:
     def __init__(self, api: ClusterApi, name: str, tab: str) -> None:
         self._api, self._name = api, name
         self._parts: dict[str, list[Callable[[Mapping[str, Any]], None]]] = {}
-        self._turn = 0
         with Shell(api, text(name), [(text(name), "")]) as shell:
             self._shell = shell
             self._headline()
@@ -106,7 +103,6 @@ class TopologyPage:
 
     def _update(self) -> None:
         document = self._document()
-        self._turn += 1
         rates, latency = document["rates"], document["latency_ms"]
         self._status.set_text(document["status"])
         self._status.style(f"background:{STATUS_COLOURS.get(document['status'], ERROR)}")
@@ -130,9 +126,8 @@ class TopologyPage:
         hint, tone = hint_of(document)
         self._hint.set_text(hint)
         self._hint.classes(replace=f"sq-alert {tone}")
-        if len(document["components"]) < _MANY or self._turn % 2:
-            for update in self._parts[self._chosen]:
-                update(document)
+        for update in self._parts[self._chosen]:
+            update(document)
 
 
 def hint_of(document: Mapping[str, Any]) -> tuple[str, str]:

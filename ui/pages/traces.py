@@ -32,6 +32,7 @@ class Traces:
             with ui.element("div").classes("sq-row"):
                 self._id = ui.input(label="message id").props("dense outlined clearable")
                 self._sample = ui.select(_SAMPLES, value=0.01, label="or a sample").props("dense outlined")
+                self._sample.style("min-width:9rem")
                 self._secs = ui.select(_SECS, value=10, label="for").props("dense outlined")
                 if not api.read_only:
                     small_button("Follow", "route", self._begin)

@@ -165,9 +165,9 @@ class LogSearch:
 
     def __init__(self, api: ClusterApi, name: str) -> None:
         self._api, self._name = api, name
-        with card("Logs", "The last lines of the workers' output that match; press Enter to look again."):
+        with card("Logs", "The last lines of the workers' output, with a search; press Enter to look again."):
             with ui.element("div").classes("sq-row"):
-                self._search = ui.input("Search (regular expression)").props("dense outlined clearable")
+                self._search = ui.input("Text to search").props("dense outlined clearable")
                 self._search.style("flex:1 1 220px")
                 self._worker = ui.select({"": "all workers"}, value="", label="Worker").props("dense outlined")
                 self._worker.style("flex:0 1 180px")
@@ -189,5 +189,5 @@ class LogSearch:
         except SquallError as error:
             self._lines.set_text(text(error))
             return
-        none = "No line matches." if self._search.value else "Its workers have printed nothing."
+        none = "No line has this text." if self._search.value else "Its workers have printed nothing."
         self._lines.set_text("\n".join(f"{row['worker']}  {text(row['line'])}" for row in found or ()) or none)
