@@ -72,6 +72,8 @@ class TopologyPage:
         self._labels[key].props(f'label="{_TABS[key]}{f" ({count:,})" if count else ""}"')
 
     def _opened(self, event: Any) -> None:
+        if event.value == self._chosen:
+            return
         self._open(event.value)
         ui.run_javascript(f"history.replaceState(null,'','?tab={event.value}')")
         self._shell.tick()
