@@ -23,6 +23,8 @@ _SHAPE = "path://M7,0H131A7,7,0,0,1,138,7V33A7,7,0,0,1,131,40H7A7,7,0,0,1,0,33V7
 _FRAME = 8
 _GAP = (90, 22)
 _MARGIN = 16
+_AT_ONCE = 1.25
+"""Capacity from which a task executes several tuples at a time."""
 _MANY = 30
 """More components than this are drawn small, and their streams are not labelled."""
 _READABLE = 6
@@ -216,12 +218,20 @@ class FlowGraph:
         }
 
 
+def share_of_time(recent: Mapping[str, float]) -> float:
+    """How busy a bolt is, at most 1. One that has several tuples in `execute` at once, as coroutines, is not held up by
+    its processor: 0."""
+    capacity = recent["capacity"]
+    return 0.0 if capacity > _AT_ONCE else min(1.0, capacity)
+
+
 def colour_of(component: Mapping[str, Any], recent: Mapping[str, float]) -> str:
     if component["kind"] == "spout":
         return SPOUT
-    if recent["capacity"] >= BUSY:
+    share = share_of_time(recent)
+    if share >= BUSY:
         return HOT
-    if recent["capacity"] >= ALMOST:
+    if share >= ALMOST:
         return WARM
     return CALM if recent["executed_per_sec"] else IDLE
 

@@ -97,13 +97,15 @@ class Overview:
             for index, death in enumerate(reversed(cluster["daemon_deaths"]))
         ]
         for name in self._api.sampler.names():
-            for index, death in enumerate(reversed(self._api.topology(name)["deaths"])):
+            topology = self._api.topology(name)
+            began = topology["at_unix_secs"] - topology["uptime_secs"]
+            for index, death in enumerate(reversed(topology["deaths"])):
                 rows.append({
                     "key": f"w{name} {index}", "who": f"worker {text(death['worker'])} of {text(name)}",
-                    "at_unix_secs": None, "times": death["times"], "reason": text(death["reason"]),
-                    "error": text(death["error"]),
+                    "at_unix_secs": began + death["last_secs"], "times": death["times"],
+                    "reason": text(death["reason"]), "error": text(death["error"]),
                 })
-        return rows
+        return sorted(rows, key=lambda row: -row["at_unix_secs"])
 
 
 def _topology_row(row: dict[str, Any]) -> dict[str, Any]:

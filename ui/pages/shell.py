@@ -6,6 +6,7 @@ answered is told on the page, which goes on asking.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -239,6 +240,11 @@ def lines(value: str) -> str:
 
 def number(value: float | None, decimals: int = 0) -> str:
     return "–" if value is None else f"{value:,.{decimals}f}"
+
+
+def clock(unix_secs: float) -> str:
+    """A moment of the last day or so, by the clock of this machine."""
+    return time.strftime("%d %b %H:%M:%S", time.localtime(unix_secs))
 
 
 def duration(secs: float | None) -> str:

@@ -9,7 +9,7 @@ from nicegui import ui
 
 from squall.engine.plural import plural
 from squall.ui.cluster_api import ClusterApi
-from squall.ui.pages.flow import FlowGraph
+from squall.ui.pages.flow import FlowGraph, share_of_time
 from squall.ui.pages.look import ALMOST, BUSY, ERROR
 from squall.ui.pages.orders import Orders
 from squall.ui.pages.over_time import Charts
@@ -135,6 +135,9 @@ class TopologyPage:
 def hint_of(document: Mapping[str, Any]) -> tuple[str, str]:
     """What stands out, in words, and its tone: what someone who sees the page for the first time looks for."""
     said, tone = [], "good"
+    if document["why_stopped"]:
+        said.append(f"It has stopped: {text(document['why_stopped'])}. Activate goes on once that is mended.")
+        tone = "bad"
     if document["given_up"]:
         said.append(f"Slots were given up after too many deaths: {', '.join(document['given_up'])} (see Errors).")
         tone = "bad"
@@ -153,13 +156,16 @@ def hint_of(document: Mapping[str, Any]) -> tuple[str, str]:
     if faulty:
         said.append(f"Errors in {', '.join(f'{name} ({count:,})' for name, count in faulty.items())} (see Errors).")
         tone = "bad" if tone == "good" else tone
-    bolts = [name for name, row in document["components"].items() if row["kind"] == "bolt"]
-    slowest = max(bolts, key=lambda name: document["recent"][name]["capacity"], default=None)
-    if slowest is not None and (capacity := document["recent"][slowest]["capacity"]) >= ALMOST:
+    shares = {
+        name: share_of_time(document["recent"][name])
+        for name, row in document["components"].items() if row["kind"] == "bolt"
+    }
+    slowest = max(shares, key=lambda name: shares[name], default=None)
+    if slowest is not None and (capacity := shares[slowest]) >= ALMOST:
         row, recent = document["components"][slowest], document["recent"][slowest]
         said.append(
-            f"{'Bottleneck' if capacity >= BUSY else 'Busiest'}: {text(slowest)} works {min(capacity, 1):.0%} "
-            f"of the time, {recent['execute_latency_ms']:.3g} ms per tuple, {row['in_queue']:,} tuples in its queues"
+            f"{'Bottleneck' if capacity >= BUSY else 'Busiest'}: {text(slowest)} works {capacity:.0%} "
+            f"of the time, {recent['execute_latency_ms']:.3g} ms per tuple, {plural(row['in_queue'], 'tuple')} queued"
             + (f"; it has {row['executors']} of at most {row['tasks_fixed']} executors." if capacity >= BUSY else ".")
         )
         tone = "warn" if tone == "good" else tone

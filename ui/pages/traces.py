@@ -9,6 +9,7 @@ from typing import Any
 
 from nicegui import ui
 
+from squall.engine.plural import plural
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.pages.look import AXIS, CALM, ERROR, LINES, WARM
 from squall.ui.pages.shell import Table, card, number, order, small_button, text
@@ -64,7 +65,7 @@ class Traces:
             return
         found = self._api.trace(self._trace_id)
         self._messages = found["messages"]
-        told = f"{len(self._messages):,} messages seen"
+        told = f"{plural(len(self._messages), 'message')} seen"
         self._state.set_text(f"{told}; it has ended." if found["ended"] else f"{told}, and it goes on.")
         rows = [_row(index, way) for index, way in enumerate(self._messages)]
         self._table.show(rows)

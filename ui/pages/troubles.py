@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from nicegui import run, ui
@@ -11,7 +12,7 @@ from squall.engine.errors import SquallError
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.pages.orders import confirm
 from squall.ui.pages.overview import fault_rows, fault_table
-from squall.ui.pages.shell import Table, card, lines, order, small_button, text
+from squall.ui.pages.shell import Table, card, clock, lines, order, small_button, text
 
 
 class ErrorList:
@@ -37,9 +38,11 @@ class ErrorList:
             {"key": f"{name} {reason}", "component": text(name), "reason": text(reason), "count": count}
             for name, row in document["failures"].items() for reason, count in row["counts"].items()
         ])
+        began = document["at_unix_secs"] - document["uptime_secs"]
         stacks = {(row["worker"], row["incarnation"]): row["error"] for row in document["errors"]}
         deaths = [
-            (f"{row['times']} × {row['worker']}: {row['reason']}; {row['error']}",
+            (f"{row['times']} × {row['worker']}, last at {clock(began + row['last_secs'])}: {row['reason']}; "
+             f"{row['error']}",
              stacks.get((row["worker"], row["incarnation"]), row["error"]))
             for row in document["deaths"]
         ]
@@ -48,25 +51,26 @@ class ErrorList:
             _unfold(self._deaths, deaths, "No worker has died.")
         errors = [
             (f"{row['times']} × {name}: {row['line']} ({row['first']}, of the last {row['seen']} kept)", row["stack"])
-            for name, component in document["failures"].items() for row in equal_errors(component["last"])
+            for name, component in document["failures"].items() for row in equal_errors(component["last"], began)
         ]
         if errors != self._errors_shown:
             self._errors_shown = errors
             _unfold(self._errors, errors, "No component has reported an error.")
 
 
-def equal_errors(last: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Failures with the same error as one, the newest first: when first and last, and how many times."""
+def equal_errors(last: list[dict[str, Any]], began: float) -> list[dict[str, Any]]:
+    """Failures by errors of one type as one, the newest first: when first and last, and how many times. `began`: when
+    their times count from, in seconds since 1970."""
     found: dict[str, list[dict[str, Any]]] = {}
     for failure in last:
         if failure["error"]:
-            found.setdefault(failure["error"], []).append(failure)
+            found.setdefault(failure["error"].partition(":")[0], []).append(failure)
     return [
         {
             "times": len(equal), "seen": len(last), "stack": equal[-1]["error"],
             "line": equal[-1]["error"].strip().rpartition("\n")[2],
-            "first": f"{equal[0]['at_secs']:.0f} s to {equal[-1]['at_secs']:.0f} s after the start, "
-                     f"last: message {equal[-1]['message_id']}",
+            "first": f"first at {clock(began + equal[0]['at_secs'])}, last at {clock(began + equal[-1]['at_secs'])}: "
+                     f"message {equal[-1]['message_id']}",
         }
         for equal in reversed(found.values())
     ]
@@ -95,7 +99,7 @@ class DeadLetterList:
             self._table = Table(
                 [("values", "values", "wrap"), ("error", "why", "wrap"), ("component", "failed in", ""),
                  ("spout", "spout", ""), ("message_id", "message", ""), ("attempt", "attempts", "n"),
-                 ("at", "when (UTC)", ""),
+                 ("at", "when", "at"),
                  *([] if api.read_only else [("replay", "", "")])],
                 "No message was given up.", "id", rows_per_page=10, filtered=True, sort="at",
             )
@@ -114,8 +118,8 @@ class DeadLetterList:
         rows = [
             {
                 **{key: text(letter[key]) for key in (
-                    "id", "values", "error", "component", "spout", "message_id", "at", "why_no_payload")},
-                "attempt": letter["attempt"],
+                    "id", "values", "error", "component", "spout", "message_id", "why_no_payload")},
+                "at": datetime.fromisoformat(letter["at"]).timestamp(), "attempt": letter["attempt"],
             }
             for letter in self._api.dead_letters(self._name)
         ]
