@@ -41,8 +41,8 @@ class ErrorList:
         began = document["at_unix_secs"] - document["uptime_secs"]
         stacks = {(row["worker"], row["incarnation"]): row["error"] for row in document["errors"]}
         deaths = [
-            (f"{row['times']} × {row['worker']}, last at {clock(began + row['last_secs'])}: {row['reason']}; "
-             f"{row['error']}",
+            ((f"{row['times']} × {row['worker']}, last at {clock(began + row['last_secs'])}: {row['reason']}; "
+             f"{row['error']}"),
              stacks.get((row["worker"], row["incarnation"]), row["error"]))
             for row in document["deaths"]
         ]
