@@ -83,7 +83,7 @@ def status(name: str, workers: int) -> dict[str, Any]:
              "opening": {"component": name, "task": n, "method": "setup", "secs": 10.0}} for n in range(workers)
         ],
         "executors": [{"component": name, "tasks": [n, n], "worker": f"node-{n}:6700"} for n in range(workers)],
-        "failures": {}, "links": {}, "metrics": {}, "deaths": [], "given_up": [], "faults": [],
+        "failures": {}, "links": {}, "metrics": {}, "deaths": [], "given_up": [], "why_stopped": "", "faults": [],
         "restarts_total": 0,
         "replaced_by": {"id": f"{name}-2-0a0b0c0d", "status": "INACTIVE", "workers_wanted": 2, "fresh": True},
     }  # fmt: skip

@@ -43,7 +43,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
             f"{INVALID} '--workers': 'a\\nb' is not a valid integer (see `squall run --help`)",
         ),
         (("run", NAMES, "--drain-secs", "nan"), f"{INVALID} '--drain-secs': nan is not a number of seconds from 0 to"),
-        (("status", "x", "--interval", "0"), f"{INVALID} '--interval': 0 is not a number of seconds from 0.05 to 3600"),
+        (("top", "x", "--interval", "0"), f"{INVALID} '--interval': 0 is not a number of seconds from 0.05 to 3600"),
         (("run", NAMES, "--dir", ""), f"{INVALID} '--dir': '' is no path of a file or directory"),
         (("run", NAMES, "--set", f"workers={DEEP}"), "setting workers is '[[["),
         (("run", "x" * 70), "the file's name cannot be the topology's, choose one with --name: a topology name 'xxx"),
