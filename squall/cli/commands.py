@@ -75,12 +75,12 @@ STANDING = {
     "clean": Home("clean:clean_command", "List or remove what topologies that are gone have left."),
     "inject": Home("inject:inject_command", "Break something in a running cluster on purpose."),
     "heal": Home("inject:heal_command", "End faults that are in force."),
-    "ui": Home("insight.ui:ui_command", "Serve a web page that shows the cluster live."),
 }
 COMMANDS = {
     "run": Home("run:run_command", "Run a topology on a cluster of its own."),
     "chaos": Home("chaos:chaos_command", "Run a topology under random faults and prove its results."),
     **STANDING,
+    "ui": Home("insight.ui:ui_command", "Serve a web page that shows the cluster live."),
     "faults": Home("inject:faults_command", "List every fault that can be injected."),
     "dead-letters": Home("dead_letters:dead_letters", "List messages that were given up, or give them back."),
     "state": Home("state:state_command", "Show, export or import the state of a topology's bolts."),

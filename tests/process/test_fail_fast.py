@@ -153,7 +153,7 @@ def test_a_standing_cluster_shows_what_stopped_a_topology_and_each_error_once(tm
             done = cluster.run("status", method)
             assert f"{method} is STOPPED" in done.stdout
             place = rf"{method}.py, line \d+, in {method}\)"
-            assert re.search(rf"{method} has stopped: .*raised {kind}: .*{place}", done.stderr)
+            assert re.search(rf"^stopped: .*raised {kind}: .*{place}", done.stdout, re.MULTILINE)
             deaths = cluster.described(method)["deaths"]
             assert [death["times"] for death in deaths] == [sum(death["times"] for death in deaths)]
             assert cluster.ok("logs", method).count("Traceback") <= 2

@@ -58,7 +58,7 @@ def test_consumers_get_what_every_task_did_and_end_no_worker(tmp_path: Path) -> 
     assert any(values["__complete-latency"] > 0 for _, values in notes(tmp_path, "lines"))
     assert report.restarts == []
     assert "ValueError: cannot send" in text
-    assert "(2 times)" in text
+    assert 1 <= text.count("ValueError: cannot send") <= 3  # at the first, tenth, hundredth time
     assert "Missing" in text
     assert "__execute-count" in text
 
