@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 
 from squall.ipc.rundir import RunDir
-from squall.scheduler.common.process import secs_since, start_time_ticks
-from squall.scheduler.common.role import RoleKind, processes_of, role_of
+from squall.scheduler.client.described import describe_processes
+from squall.scheduler.common.role import processes_of, role_of
 
 _INTERVAL_SECS = 2.0
 
@@ -41,19 +41,16 @@ class Processes:
     def _look(self) -> list[dict[str, Any]]:
         rows, spent = [], {}
         own = psutil.Process()
-        for process in [*processes_of(self._run_dir), *([own] if role_of(own) is not None else [])]:
-            with contextlib.suppress(psutil.Error, OSError), process.oneshot():
-                role, times, now = role_of(process), process.cpu_times(), time.monotonic()
-                cpu_secs = times.user + times.system
-                spent[process.pid] = now, cpu_secs
-                before = self._spent.get(process.pid)
+        for row in describe_processes([*processes_of(self._run_dir), *([own] if role_of(own) is not None else [])]):
+            with contextlib.suppress(psutil.Error, OSError):
+                times, now = psutil.Process(row["pid"]).cpu_times(), time.monotonic()
+                spent[row["pid"]] = now, times.user + times.system
+                before = self._spent.get(row["pid"])
                 rows.append({
-                    "pid": process.pid, "role": "other" if role is None else str(role.kind),
-                    "name": "" if role is None else role.name, "topology": "" if role is None else role.topology,
-                    "cpu_percent": round((cpu_secs - before[1]) / (now - before[0]) * 100, 1) if before else None,
-                    "rss_bytes": process.memory_info().rss,
-                    "uptime_secs": round(secs_since(start_time_ticks(process.pid)), 1),
+                    "name": ":".join(str(part) for part in (row["node"], row["port"]) if part is not None),
+                    **row, "topology": row["topology"] or "",
+                    "cpu_percent": round((spent[row["pid"]][1] - before[1]) / (now - before[0]) * 100, 1)
+                    if before else None,
                 })
         self._spent = spent
-        order = [*RoleKind, "other"]
-        return sorted(rows, key=lambda row: (order.index(row["role"]), row["name"], row["pid"]))
+        return rows

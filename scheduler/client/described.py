@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 import msgspec
+import psutil
 
 from squall.engine.api.stream import SYSTEM_PREFIX
 from squall.engine.errors import ClusterError
@@ -31,11 +32,15 @@ from squall.scheduler.client.standing import uptime_secs
 from squall.scheduler.common import process
 from squall.scheduler.common.daemon import DaemonRecord, read_record
 from squall.scheduler.common.messages import ClusterState, RestartRecord, TopologyRecord, TopologyState
+from squall.scheduler.common.role import RoleKind, role_of
 from squall.scheduler.faults.in_force import FaultInForce, faults_now
 from squall.scheduler.records.daemon_deaths import read_deaths
 
 ERRORS_SHOWN = 10
 FAILED = "FAILED"
+OTHER = "other"
+"""Role of a process that users' code has started."""
+_ORDER = [*RoleKind, OTHER]
 
 
 def describe_cluster(
@@ -228,3 +233,26 @@ def faults_in_force(run_dir: RunDir) -> list[dict[str, Any]]:
         }
         for fault in faults_now(run_dir, now)
     ]
+
+
+def describe_processes(processes: list[psutil.Process]) -> list[dict[str, Any]]:
+    """Return a row for each process of a cluster, in the order of roles, nodes and ports."""
+    rows = []
+    for found in processes:
+        with contextlib.suppress(psutil.Error, OSError), found.oneshot():
+            role, parent = role_of(found), found.parent()
+            if role is not None and role.kind is RoleKind.WORKER and parent is not None and role_of(parent) == role:
+                # A child of a worker that did not execute anything shows the worker's role.
+                role = None
+            node, _, port = ("" if role is None else role.name).partition(":")
+            rows.append({
+                "role": OTHER if role is None else str(role.kind),
+                "node": node or None, "port": int(port) if port.isdecimal() else None,
+                "topology": (role.topology if role is not None else "") or None,
+                "pid": found.pid, "parent_pid": found.ppid(),
+                "uptime_secs": round(process.secs_since(process.start_time_ticks(found.pid)), 1),
+                "rss_bytes": found.memory_info().rss, "command": " ".join(found.cmdline()).rstrip(),
+            })
+    return sorted(rows, key=lambda row: (
+        _ORDER.index(row["role"]), row["node"] or "", row["port"] or 0, row["pid"],
+    ))
