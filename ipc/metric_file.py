@@ -29,7 +29,8 @@ CELLS_BYTES = 4 << 20
 
 
 STREAM = "stream"
-"""Kind of the counters of emitted tuples, one for each stream of a task. They are no metrics of users."""
+"""Kind of the counters of emitted tuples, one for each stream of a component in a worker. They are no metrics of
+users."""
 
 
 class MetricFile:

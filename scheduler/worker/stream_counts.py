@@ -1,4 +1,5 @@
-"""How much the tasks of a worker have emitted on each stream, published for the graph on the page and Storm's REST API.
+"""How much the components of a worker have emitted on each stream, published for the graph on the page and Storm's REST
+API.
 
 Guarantees: a count is about a second old, and exact once the worker is idle. Thread: the worker's loop.
 """
@@ -13,22 +14,25 @@ from squall.ipc.metric_file import STREAM
 
 
 class StreamCounts:
-    """The counters of one worker."""
+    """The counters of one worker: one for each stream of a component, because it may have thousands of tasks."""
 
     def __init__(self, core: WorkerCore, allocate: Allocate) -> None:
         self._core = core
-        self._rows: list[tuple[int, str, StreamOut, memoryview[int]]] = [
-            (task, name, stream, allocate(emitter.component, task, STREAM, name, 8).cast("q"))
-            for task, emitter in core.emitters.items()
-            for name, stream in emitter.streams.items()
-        ]
+        self._rows: dict[tuple[str, str], tuple[memoryview[int], list[tuple[int, StreamOut]]]] = {}
+        for task, emitter in core.emitters.items():
+            for name, stream in emitter.streams.items():
+                key = emitter.component, name
+                if key not in self._rows:
+                    self._rows[key] = allocate(emitter.component, task, STREAM, name, 8).cast("q"), []
+                self._rows[key][1].append((task, stream))
 
     def publish(self) -> None:
         """Write down what was emitted so far."""
         spouts = self._core.spout_tasks
-        for task, name, stream, cell in self._rows:
-            if name == DEFAULT_STREAM and task in spouts:
+        for (_, name), (cell, streams) in self._rows.items():
+            cell[0] = sum(
                 # Spouts count all their emits together, and those on other streams once more there.
-                cell[0] = spouts[task][1].emitted - self._core.emitters[task].emitted
-            else:
-                cell[0] = stream.emitted
+                spouts[task][1].emitted - self._core.emitters[task].emitted
+                if name == DEFAULT_STREAM and task in spouts else stream.emitted
+                for task, stream in streams
+            )

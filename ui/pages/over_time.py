@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import time
 from typing import Any
 
 from nicegui import ui
@@ -13,6 +14,9 @@ from squall.ui.pages.shell import card, text
 
 _WINDOWS = {300: "5 min", 3600: "1 h"}
 _POINTS = 180
+_STEPS = 100
+"""A chart is drawn anew when it has moved by this part of its width: to draw three of them is most of what the page
+costs the browser."""
 _LEAST_SECS = 60
 _SECONDS_MATTER = 240
 _CHARTS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
@@ -29,7 +33,7 @@ class Charts:
     def __init__(self, api: ClusterApi, name: str) -> None:
         self._api, self._name = api, name
         self._window = 300
-        self._shown: dict[str, Any] = {}
+        self._due_secs = 0.0
         with card("Over time"):
             with ui.element("div").classes("sq-row"):
                 ui.toggle(_WINDOWS, value=self._window, on_change=self._turn).props(
@@ -43,15 +47,18 @@ class Charts:
                     f'role=img aria-label="{chart[0]} in {chart[1]} over time"') for chart in _CHARTS]
 
     def _turn(self, event: Any) -> None:
-        self._window = event.value
+        self._window, self._due_secs = event.value, 0.0
         self.update()
 
     def update(self) -> None:
         """Show what has come."""
-        found = self._api.history(self._name, float(self._window), _POINTS)
-        if found == self._shown or not found["points"]:
+        now = time.monotonic()
+        if now < self._due_secs:
             return
-        self._shown = found
+        found = self._api.history(self._name, float(self._window), _POINTS)
+        if not found["points"]:
+            return
+        self._due_secs = now + self._window / _STEPS
         points = found["points"]
         end = points[-1]["at_unix_secs"] * 1000
         # What is not known yet takes no room.
