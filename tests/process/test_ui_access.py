@@ -3,6 +3,7 @@ clients."""
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import random
@@ -15,11 +16,11 @@ from urllib.parse import urlsplit
 
 import psutil
 import pytest
-from playwright.sync_api import BrowserType, expect, sync_playwright
+from playwright.sync_api import Browser, expect
 
 from tests.process.cli import squall, start
 from tests.process.standing_tools import Standing
-from tests.process.ui_tools import CHROMIUM, address, browser_at, cluster_with_page, link, page_process, shot
+from tests.process.ui_tools import address, chromium_started, cluster_with_page, page_at, page_process, shot
 from tests.process.waiting import wait_for
 
 expect.set_options(timeout=60_000)
@@ -34,9 +35,9 @@ def cluster() -> Iterator[Standing]:
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[BrowserType]:
-    with sync_playwright() as playwright:
-        yield playwright.chromium
+def chromium() -> Iterator[Browser]:
+    with chromium_started() as browser:
+        yield browser
 
 
 def asked(url: str, method: str = "GET", **headers: str) -> int:
@@ -59,8 +60,8 @@ def goes_on(cluster: Standing) -> None:
     wait_for("more acks", lambda: acked(cluster) > before + 20)
 
 
-def test_a_page_reconnects_after_its_server_and_nimbus_were_killed(chromium: BrowserType, cluster: Standing) -> None:
-    with browser_at(chromium, cluster, "/topology/words") as page:
+def test_a_page_reconnects_after_its_server_and_nimbus_were_killed(chromium: Browser, cluster: Standing) -> None:
+    with page_at(chromium, cluster, "/topology/words") as page:
         url = page.url
         expect(page.get_by_text("live", exact=True)).to_be_visible()
         page.evaluate("window.before = true")
@@ -83,21 +84,17 @@ def test_a_page_reconnects_after_its_server_and_nimbus_were_killed(chromium: Bro
         expect(page.get_by_role("cell", name="killed by SIGKILL")).to_have_count(2)
 
 
-def test_links_work_once_and_others_get_nowhere(chromium: BrowserType, cluster: Standing) -> None:
-    given = link(cluster)
+def test_links_work_once_and_others_get_nowhere(chromium: Browser, cluster: Standing) -> None:
+    given = cluster.apart("ui", "--link").stdout.strip()
     base = address(cluster)
-    browser = chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-    try:
-        first = browser.new_page()
+    with contextlib.closing(chromium.new_context()) as one, contextlib.closing(chromium.new_context()) as other:
+        first, second = one.new_page(), other.new_page()
         first.goto(given)
         expect(first.locator("h2").first).to_be_visible()
-        other = browser.new_context().new_page()
-        other.goto(given)
-        expect(other.get_by_text("squall ui --link")).to_be_visible()
-        other.goto(base)
-        expect(other.get_by_text("You have no session here")).to_be_visible()
-    finally:
-        browser.close()
+        second.goto(given)
+        expect(second.get_by_text("squall ui --link")).to_be_visible()
+        second.goto(base)
+        expect(second.get_by_text("You have no session here")).to_be_visible()
     token = cluster.run_dir.ui_token.read_text().strip()
     assert asked(f"{base}/", Authorization=f"Bearer {token}") == 200
     assert asked(f"{base}/", Authorization="Bearer wrong") == 401
@@ -106,7 +103,7 @@ def test_links_work_once_and_others_get_nowhere(chromium: BrowserType, cluster: 
     assert asked(f"{base}/healthz") == 200
 
 
-def test_read_only_has_no_buttons(chromium: BrowserType, cluster: Standing) -> None:
+def test_read_only_has_no_buttons(chromium: Browser, cluster: Standing) -> None:
     page_of_cluster = page_process(cluster)
     with cluster.keeper_held():
         page_of_cluster.kill()
@@ -115,7 +112,7 @@ def test_read_only_has_no_buttons(chromium: BrowserType, cluster: Standing) -> N
         try:
             assert own.stdout is not None
             assert own.stdout.readline().startswith("http://127.0.0.1:8190/enter?code=")
-            with browser_at(chromium, cluster, "/topology/words") as page:
+            with page_at(chromium, cluster, "/topology/words") as page:
                 expect(page.get_by_text("read-only")).to_be_visible()
                 expect(page.get_by_text("live", exact=True)).to_be_visible()
                 assert page.get_by_role("button", name="Kill").count() == 0

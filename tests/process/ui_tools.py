@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from playwright.sync_api import BrowserType, Page
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from squall.scheduler.common.role import Role, RoleKind, processes_of, role_of
+from squall.ui.access import link_of, running_address
 from tests.process.cli import ROOT
 from tests.process.standing_tools import Standing, directory
 from tests.process.waiting import wait_for
@@ -32,12 +33,17 @@ def cluster_with_page() -> Iterator[Standing]:
         yield cluster
 
 
-def link(cluster: Standing) -> str:
-    return cluster.apart("ui", "--link").stdout.strip()
+@contextlib.contextmanager
+def chromium_started() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
 
 
 def address(cluster: Standing) -> str:
-    return link(cluster).partition("/enter")[0]
+    """Where its page is, once it is served."""
+    return wait_for("the page", lambda: running_address(cluster.run_dir)).url
 
 
 def page_process(cluster: Standing) -> psutil.Process:
@@ -50,24 +56,24 @@ def page_process(cluster: Standing) -> psutil.Process:
 
 
 @contextlib.contextmanager
-def browser_at(chromium: BrowserType, cluster: Standing, path: str = "/", **context: Any) -> Iterator[Page]:
+def page_at(chromium: Browser, cluster: Standing, path: str = "/", **context: Any) -> Iterator[Page]:
     """A page that was let in by a link. An error in its console, or a request to elsewhere, fails the test."""
     troubles: list[str] = []
     base = address(cluster)
-    browser = chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    visitor = chromium.new_context(**(context or LAPTOP))
     try:
-        page = browser.new_context(**(context or LAPTOP)).new_page()
+        page = visitor.new_page()
         page.set_default_timeout(60_000)
         page.on("dialog", lambda dialog: (troubles.append(f"dialog: {dialog.message}"), dialog.dismiss())[1])
         page.on("pageerror", lambda error: troubles.append(str(error)))
         page.on("request", lambda request: troubles.append(request.url) if not _is_ours(request.url, base) else None)
-        page.goto(link(cluster))
+        page.goto(link_of(cluster.run_dir))
         if path != "/":
             page.goto(base + path)
         page.wait_for_selector(".sq-page")
         yield page
     finally:
-        browser.close()
+        visitor.close()
     assert troubles == []
 
 
