@@ -95,6 +95,11 @@ class Hit(NamedTuple):
     edge: int
 
 
+def _is_chosen(root: int, every: int) -> bool:
+    """Return True if a message is the one in `every` (0: none) that a sample has. All workers choose alike."""
+    return bool(every and root) and not (root >> ACKER_BITS) % every
+
+
 def hits_of(batch: Batch, every: int, marked: Collection[int]) -> list[Hit]:
     """The runs of one message in `every` (0: of none), and of those that are marked, in the order of their rows."""
     columns = batch.by_member if isinstance(batch, BlockBatch) else None
@@ -113,9 +118,7 @@ def hits_of(batch: Batch, every: int, marked: Collection[int]) -> list[Hit]:
             for member in members if counts[member]
         ]
     roots = batch.roots
-    runs = [run for run, root in enumerate(roots) if root and not (root >> ACKER_BITS) % every] if every else []
-    if marked:
-        runs = sorted({*runs, *(run for run, root in enumerate(roots) if root in marked)})
+    runs = [run for run, root in enumerate(roots) if _is_chosen(root, every) or root in marked]
     if not runs:
         return []
     starts, edges = [*batch.starts, len(batch.rows)], batch.edges
@@ -195,7 +198,7 @@ class Trace:
             if key in self._again or key[1] == self._message_id:
                 self._again.discard(key)
                 self._marked.mark(root)
-            elif not self._every or (root >> ACKER_BITS) % self._every:
+            elif not _is_chosen(root, self._every):
                 continue
             self._open[key] = root
             fields = self._core.topology[self._core.plan.task_component[batch.source]].outputs[batch.stream].fields
@@ -234,7 +237,7 @@ class Trace:
 
     def ended(self, task: BoltTask, tup: Tuple, began_ns: int) -> None:
         root = tup._run.root
-        if root and (root in self._marked.roots or (self._every and not (root >> ACKER_BITS) % self._every)):
+        if root in self._marked.roots or _is_chosen(root, self._every):
             self._executed(task, began_ns, [Hit(0, 1, root, tup._run.edge)], 1)
 
     def _executed(self, task: BoltTask, began_ns: int, hits: Iterable[Hit], rows: int) -> None:
