@@ -7,48 +7,15 @@ runs the topology (`squall.cli.run_job`), and the topology itself.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from squall.cli.given.checks import Seconds, SomePath
+from squall.cli.given.run_options import RunOptions
 from squall.cli.given.settings import settings_option
 from squall.cli.given.topology_target import target_options
 from squall.cli.shown.screen import LINE_INTERVAL_SECS, SCREEN_INTERVAL_SECS
-
-if TYPE_CHECKING:
-    from squall.engine.report.run_report import RunReport
-
-EXIT_OK, EXIT_FAILURE, EXIT_DEAD_LETTERS, EXIT_UNPROCESSED = 0, 1, 3, 4
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """The options of `squall run`, by the names of the command's parameters."""
-
-    target: str
-    app_dir: str | None
-    workers: int | None
-    nodes: int
-    name: str | None
-    settings: tuple[str, ...]
-    duration: str | None
-    drain_secs: float
-    interval: float | None
-    directory: str | None
-    faults: tuple[str, ...]
-    fault_plans: tuple[str, ...]
-    local: bool
-    engine: str | None
-    master: str | None
-    checkpoint: str | None
-    batch_rows: int | None
-    accept_approx: bool
-    quiet: bool
-    ui: bool
-    as_json: bool
-    arguments: tuple[str, ...]
 
 
 @click.command("run", context_settings={"ignore_unknown_options": False})
@@ -100,14 +67,3 @@ def run_command(**given: Any) -> None:
 
         code = run_job(options, keeper)
     raise click.exceptions.Exit(code)
-
-
-def exit_code(report: RunReport) -> int:
-    """1 if messages failed and were not emitted again, or a task raised at its end; 3 with dead letters; 4 if messages
-    were left unanswered, or tuples without a tree are not known to be processed; else 0."""
-    if report.unreplayed or report.close_errors:
-        return EXIT_FAILURE
-    if report.dead_letters:
-        return EXIT_DEAD_LETTERS
-    left = report.unanswered + report.untracked.unprocessed + report.untracked.unknown
-    return EXIT_UNPROCESSED if left else EXIT_OK

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from squall.cli.given.interrupts import Interrupts
-from squall.cli.given.loader import Loaded, load_topology
+from squall.cli.given.loader import load_topology
+from squall.cli.given.run_options import LoadedRun, RunOptions
 from squall.cli.given.settings import layers_of
 from squall.cli.insight.ui import tell_link, ui_options
-from squall.cli.run import RunOptions, exit_code
 from squall.cli.shown.live import Progress
-from squall.cli.shown.output import closed_pipe_is_no_error, note, reserve_stdout, say_json
+from squall.cli.shown.output import closed_pipe_is_no_error, exit_code, note, reserve_stdout, say_json
 from squall.cli.shown.report_text import print_summary
 from squall.cli.standing import emitted_again
-from squall.engine.api.config import Config
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import repr_of
 from squall.engine.plural import plural
@@ -38,25 +36,6 @@ if TYPE_CHECKING:
 
 
 _LETTERS_SHOWN, _LETTER_CHARS = 20, 100
-
-
-@dataclass(frozen=True)
-class LoadedRun:
-    """A topology that was loaded, and how it is to run."""
-
-    options: RunOptions
-    name: str
-    loaded: Loaded
-    config: Config
-    for_secs: float | None
-
-    def progress(self) -> Progress:
-        return Progress(self.name, self.options.interval, self.options.quiet or self.options.as_json)
-
-    def clock(self) -> Callable[[], bool]:
-        """Start the time of --for; the result tells whether it is over."""
-        deadline = float("inf") if self.for_secs is None else time.monotonic() + self.for_secs
-        return lambda: time.monotonic() >= deadline
 
 
 def run_job(options: RunOptions, keeper: KeeperProcess | None) -> int:

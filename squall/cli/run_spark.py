@@ -18,7 +18,7 @@ from squall.engine.report.run_report import RunReport
 from squall.scheduler.common import blob
 
 if TYPE_CHECKING:
-    from squall.cli.run_job import LoadedRun
+    from squall.cli.given.run_options import LoadedRun
     from squall.pipeline.on_spark.batch_control import Control
 
 def run_on_spark(run: LoadedRun, interrupts: Interrupts) -> RunReport:

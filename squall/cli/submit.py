@@ -14,9 +14,8 @@ from squall.cli.given.interrupts import Interrupts
 from squall.cli.given.load_child import load_apart
 from squall.cli.given.settings import layers_of, settings_option
 from squall.cli.given.topology_target import target_options
-from squall.cli.run import exit_code
 from squall.cli.shown.live import DeathNews
-from squall.cli.shown.output import note, say_json
+from squall.cli.shown.output import exit_code, note, say_json
 from squall.cli.shown.report_text import print_summary
 from squall.cli.shown.screen import show
 from squall.cli.standing import directory_option, emitted_again, json_option, nimbus_of, wait_option

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from squall import Config, LocalCluster, Spout, TopologyBuilder
-from squall.cli.run import exit_code
+from squall.cli.shown.output import exit_code
 from tests.process.parts import Hangs, notes
 from tests.process.standing_tools import ENDLESS, Standing, directory
 from tests.process.waiting import wait_for

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -88,7 +87,3 @@ def shot(page: Page, name: str) -> Path:
     # Playwright itself would write it with a thread, which stays.
     path.write_bytes(page.screenshot(full_page=True))
     return path
-
-
-def number_in(text: str) -> int:
-    return int(re.sub(r"[^0-9]", "", text) or -1)

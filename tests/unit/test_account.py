@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from squall import ReplayingSpout
-from squall.cli.run import exit_code
+from squall.cli.shown.output import exit_code
 from squall.cli.shown.report_text import account_text, untracked_lines, wait_lines
 from squall.engine.api.component import BasicBolt, Bolt, Spout
 from squall.engine.api.config import Config

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from squall import BasicBolt, Bolt, Spout, SpoutCollector, Topology, TopologyBuilder, Tuple
-from squall.cli.run import exit_code, run_command
+from squall.cli.run import run_command
+from squall.cli.shown.output import exit_code
 from squall.cli.standing import left_document, left_pending
 from squall.engine.report.account import Unfinished
 from squall.engine.report.metrics import TASK_COUNTERS
@@ -63,8 +65,11 @@ def test_tuples_that_nobody_emits_again_are_told() -> None:
     assert "; since it was submitted 1 untracked tuple was not executed" in left_pending(Unfinished(2, 0, 1), 0.0, 0.1)
 
 
+MOST_PENDING = 100
+
+
 class Count(Spout):
-    """1, 2, 3 ... for ever."""
+    """1, 2, 3 ... for ever; the run is cut by SIGTERM when so many may be pending."""
 
     outputs = ("n",)
 
@@ -74,6 +79,8 @@ class Count(Spout):
     def next_tuple(self) -> None:
         self.n += 1
         self.collector.emit((self.n,), message_id=self.n)
+        if self.n == MOST_PENDING:
+            signal.raise_signal(signal.SIGTERM)
 
 
 class Forgets(Bolt):
@@ -88,7 +95,7 @@ class Done(BasicBolt):
 
 def counting(bolt: Bolt | BasicBolt) -> Topology:
     builder = TopologyBuilder()
-    builder.set_spout("spout", Count()).set_config(max_spout_pending=100)
+    builder.set_spout("spout", Count()).set_config(max_spout_pending=MOST_PENDING)
     builder.set_bolt("bolt", bolt).shuffle_grouping("spout")
     return builder.build()
 
@@ -106,7 +113,7 @@ def forgets() -> Topology:
 def run_local(target: str, *options: str) -> tuple[int, str, dict[str, Any]]:
     """Exit code, stderr and report of a run that is cut."""
     run = CliRunner().invoke(
-        run_command, [f"{__file__}:{target}", "--local", "--json", "--for", "0.05s", *options], catch_exceptions=False
+        run_command, [f"{__file__}:{target}", "--local", "--json", *options], catch_exceptions=False
     )
     return run.exit_code, run.stderr, json.loads(run.stdout)
 
@@ -119,7 +126,7 @@ def test_a_run_that_is_cut_and_drained_ends_with_0() -> None:
 
 def test_a_run_that_is_cut_with_messages_pending_says_how_many() -> None:
     code, said, report = run_local("forgets", "--drain-secs", "0.05")
-    assert (code, report["pending"], report["acked"]) == (4, 100, 0)
+    assert (code, report["pending"], report["acked"]) == (4, MOST_PENDING, 0)
     assert said == (
         "stopped with unfinished messages: 100 pending; a source that can be read again emits them again, "
         "any other does not\n"

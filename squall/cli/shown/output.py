@@ -14,11 +14,16 @@ import os
 import select
 import sys
 from collections.abc import Iterator
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from squall.engine.foreign.text import plain
 from squall.engine.report.document import strict_json
 from squall.ipc.private import naming
+
+if TYPE_CHECKING:
+    from squall.engine.report.run_report import RunReport
+
+EXIT_OK, EXIT_FAILURE, EXIT_DEAD_LETTERS, EXIT_UNPROCESSED = 0, 1, 3, 4
 
 
 def say(*lines: object) -> None:
@@ -89,3 +94,14 @@ def closed_pipe_is_no_error(out: TextIO | None = None) -> Iterator[None]:
     except BrokenPipeError:
         # The interpreter's flush at exit would fail, too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), (out or sys.stdout).fileno())
+
+
+def exit_code(report: RunReport) -> int:
+    """1 if messages failed and were not emitted again, or a task raised at its end; 3 with dead letters; 4 if messages
+    were left unanswered, or tuples without a tree are not known to be processed; else 0."""
+    if report.unreplayed or report.close_errors:
+        return EXIT_FAILURE
+    if report.dead_letters:
+        return EXIT_DEAD_LETTERS
+    left = report.unanswered + report.untracked.unprocessed + report.untracked.unknown
+    return EXIT_UNPROCESSED if left else EXIT_OK
