@@ -48,6 +48,7 @@ import re
 import stat
 import time
 from pathlib import Path
+from urllib.parse import unquote
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc import hash_seed
@@ -485,6 +486,11 @@ def _make_key(path: Path) -> None:
     finally:
         os.close(fd)
         temporary.unlink()
+
+
+def named_by(file_name: str) -> str:
+    """The name, for example of a topology, that a file or folder of a run directory has."""
+    return unquote(file_name)
 
 
 def _file_name(text: str) -> str:

@@ -51,6 +51,12 @@ class Failure:
     """Of an exception: the line of the user's code that raised it, and the tuple that was executed."""
 
     @property
+    def place(self) -> str:
+        """The line of the user's code that raised it; "" if that is not known."""
+        place, known, _ = self.where.partition(") with ")
+        return place + ")" if known else ""
+
+    @property
     def accuses(self) -> bool:
         """Return False if the message is known not to be the cause."""
         return self.reason not in (FRAME_LOST, MACHINE) and not (self.reason == WORKER_DIED and self.error)

@@ -43,7 +43,7 @@ from squall.engine.flow.emitter import Emitter
 from squall.engine.flow.outbox import Outbox
 from squall.engine.flow.spout_collector import SpoutCollector
 from squall.engine.foreign.methods import Returned, checked
-from squall.engine.foreign.text import text_of_error
+from squall.engine.foreign.text import text_of_error, where_of
 from squall.engine.report.metrics import SpoutStats, TaskStats
 from squall.engine.tracking.attempts import Limits
 from squall.engine.tracking.batch_answers import BatchAnswers
@@ -313,6 +313,6 @@ class Assembler:
 
         def report(error: BaseException) -> None:
             stats.errors += 1
-            self.around.report_error(spec.id, task, text_of_error(error))
+            self.around.report_error(spec.id, task, f"{text_of_error(error)} {where_of(error)}".rstrip())
 
         return report

@@ -8,13 +8,14 @@ Pure. Thread: the worker's loop.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from squall.engine.api.failure import Failure
 from squall.engine.foreign.text import repr_of
+from squall.engine.report.repeats import cause_of_failure
 
 LAST = 20
 """Failures listed per component: enough to see a pattern, few enough to read."""
@@ -36,6 +37,8 @@ class FailureRecord:
     worker: str
     error: str
     attempt: int
+    where: str = ""
+    """Of an exception: the line of the user's code that raised it, "(FILE, line N, in FUNCTION)"."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class ComponentFailures:
     counts: Mapping[str, int] = field(default_factory=dict)
     """Number of failures by reason."""
     last: list[FailureRecord] = field(default_factory=list)
-    """The last failures, oldest first."""
+    """The last failures of each cause, oldest first."""
     first_secs: float = 0.0
     """When the first one was; seconds as of `FailureRecord.at_secs`."""
 
@@ -60,7 +63,7 @@ class FailureLog:
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self._now_ns = now_ns
         self._counts: dict[str, Counter[str]] = {}
-        self._last: dict[str, deque[FailureRecord]] = {}
+        self._last: dict[str, list[FailureRecord]] = {}
         self._first_secs: dict[str, float] = {}
         self.changed = False
         """True if a failure was noted since the caller last set this to False."""
@@ -70,27 +73,39 @@ class FailureLog:
         filed_under = failure.component or spout
         self._first_secs.setdefault(filed_under, self._now_ns() / 1e9)
         self._counts.setdefault(filed_under, Counter())[failure.reason] += len(message_ids)
-        self._last.setdefault(filed_under, deque(maxlen=LAST)).extend(
+        self._last[filed_under] = _kept([*self._last.get(filed_under, ()), *(
             FailureRecord(
                 self._now_ns() / 1e9, spout, repr_of(message_id, _ID_CHARACTERS), failure.reason, failure.component,
-                failure.task, failure.worker, failure.error, failure.attempt,
+                failure.task, failure.worker, failure.error, failure.attempt, failure.place,
             )
             for message_id in message_ids[-LAST:]
-        )
+        )])
         self.changed = True
 
     def load(self, failures: Mapping[str, ComponentFailures]) -> None:
         """Continue from the notes of an earlier incarnation."""
         for component, known in failures.items():
             self._counts[component] = Counter(known.counts)
-            self._last[component] = deque(known.last, maxlen=LAST)
+            self._last[component] = known.last
             self._first_secs[component] = known.first_secs
 
     def failures(self) -> Failures:
         return {
-            name: ComponentFailures(dict(counts), list(self._last[name]), self._first_secs[name])
+            name: ComponentFailures(dict(counts), self._last[name], self._first_secs[name])
             for name, counts in self._counts.items()
         }
+
+
+def _kept(records: list[FailureRecord]) -> list[FailureRecord]:
+    """Of records, the oldest first, at most LAST: those of the most frequent cause go first, so that a rare one among
+    them is seen."""
+    causes = [cause_of_failure(record.error, record.where) for record in records]
+    counts = Counter(causes)
+    while len(records) > LAST:
+        at = causes.index(max(counts, key=counts.__getitem__))
+        counts[causes[at]] -= 1
+        records, causes = records[:at] + records[at + 1 :], causes[:at] + causes[at + 1 :]
+    return records
 
 
 def merge_failures(several: Iterable[Mapping[str, ComponentFailures]], since_secs: float = 0.0) -> Failures:
@@ -105,7 +120,7 @@ def merge_failures(several: Iterable[Mapping[str, ComponentFailures]], since_sec
             first[name] = min(known.first_secs, first.get(name, known.first_secs))
     merged: Failures = {}
     for name in sorted(counts):
-        newest = sorted(last[name], key=lambda record: record.at_secs)[-LAST:]
+        newest = _kept(sorted(last[name], key=lambda record: record.at_secs))
         records = [replace(record, at_secs=round(record.at_secs - since_secs, 6)) for record in newest]
         merged[name] = ComponentFailures(
             dict(sorted(counts[name].items())), records, round(first[name] - since_secs, 6)

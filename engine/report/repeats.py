@@ -4,12 +4,12 @@ Pure. Thread: any, with the lock of the interpreter."""
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-_KNOWN, _MINUTE_NS = 1000, 60_000_000_000
+_KNOWN, _COUNTED_NS = 1000, 600_000_000_000
 """Different news that are counted, and the time for which errors are; then counting begins anew."""
-
+_PLACE = re.compile(r".* (\(.+, line \d+, in \S+\))", re.DOTALL)
 
 _RAISED = re.compile(r"(?P<component>.+?)\[\d+\] raised (?P<kind>[^:]+?)(?:: .*)? in (?P<where>\w+(?: \(.*\))?)")
 
@@ -47,12 +47,14 @@ class Repeats:
         return self._told(text, text if key is None else key)
 
     def error_line(self, component: str, task: int, text: str, now_ns: int) -> str | None:
-        """Return the line that tells of an error; None if it need not be told. Equal are the errors of one type in a
-        component within a minute: a text names the tuple, and differs each time."""
-        if now_ns - self._since_ns >= _MINUTE_NS:
+        """Return the line that tells of an error; None if it need not be told. Equal are the errors of one type and
+        line in a component within ten minutes: a text names the tuple, and differs each time."""
+        if now_ns - self._since_ns >= _COUNTED_NS:
             self._counts.clear()
             self._since_ns = now_ns
-        return self._told(f"error reported by {component}[{task}]: {text}", (component, text.partition(":")[0]))
+        place = _PLACE.fullmatch(text)
+        key = component, cause_of_failure(text, "" if place is None else place[1])
+        return self._told(f"error reported by {component}[{task}]: {text}", key)
 
     def _told(self, text: str, key: Hashable) -> str | None:
         if len(self._counts) > _KNOWN:
@@ -61,6 +63,22 @@ class Repeats:
         if not is_told(count):
             return None
         return f"{text}{f' ({count:,} times)' if count > 1 else ''}"
+
+
+def cause_of_failure(error: str, where: str) -> tuple[str, str]:
+    """Return what failures by equal errors have in common: type of the error, and line of the user's code."""
+    return error.partition(":")[0], where
+
+
+def equal_failures(last: Iterable[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """Put together the failures with equal errors of a component's last ones, in the order of the last of each."""
+    equal: dict[Hashable, list[Mapping[str, Any]]] = {}
+    for failure in last:
+        if failure["error"]:
+            key = cause_of_failure(failure["error"], failure["where"])
+            equal[key] = same = equal.pop(key, [])
+            same.append(failure)
+    return list(equal.values())
 
 
 class _Death(Protocol):

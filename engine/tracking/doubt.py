@@ -61,7 +61,7 @@ def cause_of(failure: Failure) -> str:
         return ""
     kind = failure.error.partition(":")[0]
     passing = PASSING if failure.reason == EXCEPTION and may_pass(kind) else ""
-    return f"{passing}{failure.component} {kind} {failure.where.partition(' with ')[0]}"
+    return f"{passing}{failure.component} {kind} {failure.place}"
 
 
 class Doubt:

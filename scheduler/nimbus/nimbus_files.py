@@ -31,7 +31,7 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.engine.state.reading import check_tasks
 from squall.ipc.board import STOPPED, Board
 from squall.ipc.run_parent import remove_tree
-from squall.ipc.rundir import SET_ASIDE, RunDir
+from squall.ipc.rundir import SET_ASIDE, RunDir, named_by
 from squall.scheduler.common import environment
 from squall.scheduler.common.code_store import CodeStore
 from squall.scheduler.common.messages import Assignment, SubmitTopology, TopologyRecord
@@ -123,7 +123,7 @@ class NimbusFiles:
         for aside in sorted(self._run_dir.states.glob(f"*/{SET_ASIDE}*")):
             if aside in cast_off:
                 _discard(aside)
-            elif aside.name.removeprefix(SET_ASIDE) not in unknown:
+            elif named_by(aside.name.removeprefix(SET_ASIDE)) not in unknown:
                 log.warning("the state in %s is put back: no topology that began anew was stored", aside)
                 _put_back(aside)
 
@@ -198,7 +198,7 @@ def tidy_boards(run_dir: RunDir, lives: Iterable[TopologyLife], deleted: Collect
     unknown = set()
     for path in sorted(run_dir.boards.iterdir()):
         match = _BOARD.fullmatch(path.name)
-        topology_id = match["id"] if match else path.name
+        topology_id = named_by(match["id"] if match else path.name)
         if topology_id in present and path.name == present[topology_id]:
             continue
         if topology_id in present or topology_id in deleted or path.name.endswith(".new") or _is_unused(path):

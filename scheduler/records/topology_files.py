@@ -21,7 +21,7 @@ from pathlib import Path
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.run_parent import default_parent, durable_parents
-from squall.ipc.rundir import LETTER_REQUESTS, SET_ASIDE, RunDir
+from squall.ipc.rundir import LETTER_REQUESTS, SET_ASIDE, RunDir, named_by
 from squall.scheduler.common.messages import TopologyRecord
 from squall.scheduler.records.dead_letters import LEDGER, DeadLetters
 
@@ -78,7 +78,7 @@ class TopologyFiles:
     """A directory that a topology has left."""
 
     name: str
-    """The name of the topology; as a file name, if it has letters that no file name may have."""
+    """The name of the topology."""
     kind: str
     """"logs" or "state"."""
     path: Path
@@ -101,7 +101,7 @@ def topology_files(run_dir: RunDir, records: Collection[TopologyRecord]) -> list
     for path in (*_folders(run_dir.logs), *_folders(run_dir.states)):
         is_state = path.parent == run_dir.states
         match = _ID.fullmatch(path.name)
-        name = path.name if is_state else match[1] if match else ""
+        name = named_by(path.name if is_state else match[1] if match else "")
         if name and path not in in_use and name.isprintable() and not set(name) & set(".:\\"):
             letters = _dead_letters(path) if is_state else 0
             found.append(_measured(name, STATE if is_state else LOGS, path, letters))

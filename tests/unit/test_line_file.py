@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,17 @@ def test_only_the_last_are_kept_and_all_are_counted() -> None:
     kept = log.failures()["bolt"]
     assert [record.message_id for record in kept.last] == [str(number) for number in range(100 - LAST, 100)]
     assert kept.counts == {"exception": 100}
+
+
+def test_a_rare_error_is_kept_among_many_others() -> None:
+    log = FailureLog(ManualClock().now_ns)
+    for number in range(100):
+        # One text, raised by two lines.
+        line = 2 if number == 50 else 1
+        log.note("spout", 1, [number], replace(RAISED, where=f"(bolts.py, line {line}, in execute) with ('x',)"))
+    last = merge_failures([log.failures(), log.failures()])["bolt"].last
+    assert len(last) == LAST
+    assert {record.message_id for record in last if record.where == "(bolts.py, line 2, in execute)"} == {"50"}
 
 
 @pytest.fixture

@@ -49,6 +49,14 @@ def test_a_thousand_equal_errors_are_four_lines() -> None:
     assert [number for number, line in enumerate(told, 1) if line] == [1, 10, 100, 1000]
 
 
+def test_errors_of_two_lines_are_told_apart_and_none_is_told_anew_within_ten_minutes() -> None:
+    repeats, minute_ns = Repeats(), 60_000_000_000
+    texts = [f"ValueError: bad (1) {n} (a.py, line {1 if n % 10 else 2}, in execute)" for n in range(9 * 60)]
+    told = [repeats.error_line("count", 1, text, n * minute_ns // 60) for n, text in enumerate(texts)]
+    assert [number for number, line in enumerate(told) if line] == [0, 1, 11, 90, 111]
+    assert repeats.error_line("count", 1, texts[1], 10 * minute_ns)
+
+
 def test_workers_of_a_topology_count_equal_errors_together(tmp_path: Path) -> None:
     run_dir = RunDir(str(tmp_path))
     texts = error("x"), error("y", 4), error("z", line=10), error("w", 5)

@@ -70,7 +70,7 @@ def letter_of(text: str) -> DeadLetter:
 def account_of(text: str) -> dict[str, Any]:
     last = {
         "component": text, "task": 1, "worker": text, "error": text, "at_secs": 1.0, "message_id": text,
-        "spout": text, "reason": text, "attempt": 1,
+        "spout": text, "reason": text, "attempt": 1, "where": text,
     }
     return {
         "failures": {text: {"counts": {text: 1}, "last": [last], "first_secs": 1.0}}, "links": {text: 1},

@@ -47,7 +47,7 @@ class Asked:
         asyncio.run(Guard(self._app, guard_of, {"box"}, read_only)(scope, receive, send))
 
     async def _app(self, scope: Any, receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
-        self.reached = True
+        self.reached, self.method = True, scope.get("method")
         self.ended = await receive()
 
     @property
@@ -61,6 +61,11 @@ class Asked:
 
 def session(given: Access) -> str:
     return f"squall-8090={given.session_for(given.code())}"
+
+
+def test_head_is_answered_as_get() -> None:
+    door = access()
+    assert Asked(door, method="HEAD", cookie=session(door)).method == "GET"
 
 
 def test_a_code_works_once_and_gives_a_session() -> None:

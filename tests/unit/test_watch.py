@@ -203,6 +203,12 @@ def test_a_way_is_told_as_a_document_and_as_a_perfetto_trace() -> None:
     spans = [event for event in perfetto([document])["traceEvents"] if event["ph"] == "X"]
     assert len(spans) == 1 + 3 * len(document["attempts"][0]["hops"])
     assert all(span["dur"] >= 0 and span["ts"] >= 0 for span in spans)
+    # A way has no holes: a hop begins with its message, or within or at the end of the execution that emitted it.
+    hops = document["attempts"][0]["hops"]
+    for hop in hops:
+        parent = {} if hop["parent"] is None else hops[hop["parent"]]
+        parts = ("began_ms", "transport_ms", "queue_ms", "execute_ms")
+        assert hop["began_ms"] <= sum(parent.get(part, 0.0) for part in parts) + 0.01
 
 
 def test_a_tuple_that_did_not_arrive_is_shown_as_such() -> None:

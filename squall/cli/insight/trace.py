@@ -7,8 +7,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -44,12 +43,12 @@ def _watching(directory: str | None, name: str, secs: float, **what: Any) -> Ite
               help="Follow this share of the messages: 0.001 is one in 1,000.")
 @click.option("--for", "secs", type=Seconds(0.1, 3600), default=10.0, show_default=True, metavar="SECS",
               help="How long to watch; a message with --message-id ends it sooner.")
-@click.option("--perfetto", "perfetto_file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+@click.option("--perfetto", "perfetto_file", type=click.File("w", lazy=False), metavar="FILE",
               help="Write a trace for ui.perfetto.dev.")
 @directory_option
 @json_option
 def trace_command(
-    name: str, message_id: str | None, sample: float | None, secs: float, perfetto_file: Path | None,
+    name: str, message_id: str | None, sample: float | None, secs: float, perfetto_file: TextIO | None,
     directory: str | None, as_json: bool,
 ) -> None:
     """Show the way of messages through a topology: each hop's time on the way, in the queue and in execute, retries and
@@ -71,7 +70,7 @@ def trace_command(
         place = watching.place
     ways = [described(way, place) for way in ways_of(events)]
     if perfetto_file is not None:
-        perfetto_file.write_text(json.dumps(perfetto(ways)))
+        json.dump(perfetto(ways), perfetto_file)
     show(as_json, {"topology": name, "messages": ways}, _blocks(ways))
     if not ways:
         which = "message of the sample" if message_id is None else f"message {message_id!r:.80}"

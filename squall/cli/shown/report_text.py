@@ -10,7 +10,7 @@ from typing import Any
 
 from squall.cli.shown.screen import Block, Grid, alarm_cell, millis, print_blocks
 from squall.engine.plural import plural
-from squall.engine.report.repeats import equal_deaths
+from squall.engine.report.repeats import equal_deaths, equal_failures
 from squall.engine.report.run_report import Restart, RunReport
 
 
@@ -152,12 +152,15 @@ def failure_lines(document: Mapping[str, Any]) -> Iterator[str]:
         last = failures["last"][-1]
         where = f" in {last['component']}[{last['task']}]" if last["component"] else ""
         on = f" on {last['worker']}" if last["worker"] else ""
-        error = f": {last['error']}" if last["error"] else ""
+        error = f": {last['error']} {last['where']}".rstrip() if last["error"] else ""
         yield (
             f"failures of {name}: {counts}; the first at {failures['first_secs']:.2f} s, the last at "
             f"{last['at_secs']:.2f} s was message {last['message_id']} of {last['spout']}, {last['reason']}{where}{on}"
             f"{error} (attempt {last['attempt']})"
         )
+        for equal in reversed(equal_failures(failures["last"])):
+            if equal[-1] is not last:
+                yield f"    also, {len(equal)} of the last ones: {equal[-1]['error']} {equal[-1]['where']}".rstrip()
     if any(document["links"].values()):
         yield "links: " + ", ".join(f"{count:,} {name}" for name, count in document["links"].items())
 
