@@ -206,6 +206,9 @@ class Guard:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
+        if scope.get("method") == "HEAD":
+            # The server leaves out the body.
+            scope = {**scope, "method": "GET"}
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         send = _with_limits(send)
         if refusal := self._stranger(headers):
@@ -245,7 +248,7 @@ class Guard:
 
     def _forbidden(self, scope: Scope, headers: dict[bytes, str]) -> str:
         """Why a known client may not do this; "" if it may."""
-        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
+        if scope["type"] != "http" or scope["method"] == "GET":
             return ""
         if self._read_only:
             return "This server is read-only."

@@ -70,11 +70,21 @@ def _deaths(run_dir: RunDir, sample: Sample) -> Iterator[dict[str, Any]]:
 def _faults(run_dir: RunDir, sample: Sample) -> Iterator[dict[str, Any]]:
     # The record has the monotonic clock; one of an earlier boot may fall anywhere, mostly outside the window.
     boot_unix_secs = sample.at_unix_secs - sample.at_monotonic_secs
+    begun: dict[int, str] = {}
     for event in read_record(run_dir):
-        if event["event"] in (BEGIN, END):
-            began = "fault began" if event["event"] == BEGIN else "fault ended"
-            text = " ".join([str(event["kind"]), *event.get("targets", ())])
-            yield _mark(boot_unix_secs + event["at_secs"], began, text)
+        at_unix_secs = boot_unix_secs + event["at_secs"]
+        # That of another topology's tasks is not shown here.
+        if event["event"] == BEGIN and event["topology_id"] in ("", sample.document["id"]):
+            params = [
+                f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
+                for name, value in event["params"].items()
+            ]
+            lasts_secs = event["ends_secs"] - event["at_secs"]
+            text = " ".join([event["kind"], *event["targets"], *params, *[f"for {lasts_secs:g} s"] * (lasts_secs > 0)])
+            begun[event["id"]] = text
+            yield _mark(at_unix_secs, "fault began", text)
+        elif event["event"] == END and event["id"] in begun:
+            yield _mark(at_unix_secs, "fault ended", begun[event["id"]] + (", healed" if event["healed"] else ""))
 
 
 def _moves(rows: Sequence[Moment]) -> Iterator[dict[str, Any]]:

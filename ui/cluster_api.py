@@ -16,6 +16,8 @@ from typing import Any
 import msgspec
 
 from squall.engine.errors import UsageError
+from squall.engine.report.metrics import merge
+from squall.engine.report.run_report import latency_of
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.log_tail import LogTail
 from squall.scheduler.client.nimbus_client import NimbusClient
@@ -80,16 +82,17 @@ class ClusterApi:
             )},
             "workers_ready": sum(worker["state"] == "ready" for worker in document["workers"]),
             "tasks": sum(component["tasks"] for component in document["components"].values()),
-            "executors": len(document["executors"]),
+            "executors": len(document["executors"]), "recent_latency_ms": _recent_latency(sample),
         }
 
     def topology(self, name: str) -> dict[str, Any]:
-        """A topology as `squall status --json` describes it; `recent`: rates of each component since the look before,
-        a second ago as a rule."""
+        """A topology as `squall status --json` describes it; `recent` and `recent_latency_ms`: rates of each component
+        and latencies since the look before, a second ago as a rule."""
         sample = self.sampler.latest(name)
         return {
             **sample.document, "at_unix_secs": sample.at_unix_secs,
             "recent": component_rates(sample.before, sample.document, sample.secs),
+            "recent_latency_ms": _recent_latency(sample),
         }
 
     def history(self, name: str, window_secs: float = 3600.0, points: int = 300) -> dict[str, Any]:
@@ -302,3 +305,12 @@ class ClusterApi:
 
     def _ledger(self, name: str) -> DeadLetters:
         return DeadLetters(self.run_dir.topology_state(self.sampler.latest(name).document["name"]))
+
+
+def _recent_latency(sample: Sample) -> dict[str, float | None]:
+    """Percentiles of the messages that were acked between the last two looks."""
+    now, before = (
+        merge(reading.histogram for reading in readings if reading.kind == "spout")
+        for readings in (sample.readings, sample.readings_before)
+    )
+    return latency_of([max(0, count - was) for count, was in zip(now, before, strict=True)])

@@ -171,7 +171,8 @@ async def _serve(
     names = {options.host.lower(), socket.gethostname().lower(), socket.getfqdn().lower()}
     tls: dict[str, Any] = {"ssl_certfile": options.tls_cert, "ssl_keyfile": options.tls_key} if options.tls_cert else {}
     for name in ("uvicorn", "nicegui"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+        # Warnings of uvicorn are about what clients send.
+        logging.getLogger(name).setLevel(logging.ERROR)
     server = _Server(uvicorn.Config(
         application(api, access, names), http=_Connection,
         h11_max_incomplete_event_size=HEADERS_BYTES, ws_max_size=FRAME_BYTES, ws_per_message_deflate=False,

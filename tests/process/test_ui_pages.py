@@ -52,6 +52,8 @@ def test_the_topology_names_the_slow_bolt_and_the_poisoned_record(chromium: Brow
         expect(hint).to_contain_text("1 message was given up")
         expect(page.locator(".nicegui-echart")).to_have_count(4)
         shot(page, "topology-laptop")
+        page.get_by_role("tab", name="Errors").click()
+        expect(page.get_by_text("ui_topology.py, line")).to_be_visible()
         page.get_by_role("tab", name="Dead letters").click()
         expect(page.get_by_text("value 7")).to_be_visible()
         expect(page.get_by_text("cannot take").first).to_contain_text(EVIL)
@@ -147,6 +149,17 @@ def test_the_theme_is_kept(chromium: Browser, cluster: Standing) -> None:
         page.reload()
         expect(page.get_by_label("Colours: dark")).to_be_visible()
         expect(page.locator("body")).to_have_class(re.compile("body--dark"))
+
+
+def test_the_focus_stays_on_a_link_whose_table_changes(chromium: Browser, cluster: Standing) -> None:
+    with page_at(chromium, cluster) as page:
+        row = page.locator("tr", has=page.get_by_role("link", name="words")).first
+        row.get_by_role("link").focus()
+        for _ in range(2):
+            expect(row).not_to_have_text(row.inner_text())
+        assert page.evaluate("document.activeElement.innerText") == "words"
+        page.keyboard.press("Enter")
+        expect(page.locator("h1")).to_have_text("words")
 
 
 def test_the_page_is_used_by_keys(chromium: Browser, cluster: Standing) -> None:

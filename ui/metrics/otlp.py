@@ -4,7 +4,7 @@ The values are the SDK's own data points, made anew for each export: its observa
 users' metrics are not known beforehand.
 
 Guarantees: names and labels are those of /metrics. A receiver that is away costs its samples, and OpenTelemetry's
-exporter says so in the log. Thread: its own.
+exporter says so in the log, the first, tenth, hundredth ... time. Thread: its own.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from squall.engine.api.user_metrics import COUNTER, GAUGE
 from squall.engine.errors import SquallError
+from squall.engine.report.repeats import Repeats
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.metrics.measured import Distribution, Family, families
 
-log = logging.getLogger(__name__)
+_exporter_log = logging.getLogger(OTLPMetricExporter.__module__)
 
 EVERY_SECS = 15.0
 _UNITS = {"seconds": "s", "bytes": "By"}
@@ -41,6 +42,8 @@ class OtlpSender:
         self._api = api
         self._every_secs = every_secs
         self._exporter = OTLPMetricExporter(url)
+        told = Repeats()
+        _exporter_log.addFilter(lambda record: _is_told(record, told))
         self._began_ns = time.time_ns()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="otlp", daemon=True)
@@ -53,12 +56,11 @@ class OtlpSender:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._stop.is_set():
+        while not self._stop.wait(self._every_secs):
             try:
                 self._exporter.export(self._data())
             except SquallError as error:
-                log.warning("nothing is sent by OTLP: %s", error)
-            self._stop.wait(self._every_secs)
+                _exporter_log.warning("nothing is sent by OTLP: %s", error)
 
     def _data(self) -> export.MetricsData:
         now_ns = time.time_ns()
@@ -88,3 +90,10 @@ class OtlpSender:
             data = export.Histogram(histograms, _CUMULATIVE)
         unit = next((unit for word, unit in _UNITS.items() if word in family.name), "1")
         return export.Metric(family.name, family.help, unit, data)
+
+
+def _is_told(record: logging.LogRecord, told: Repeats) -> bool:
+    """Count equal lines of the log; return False for one that need not be told again yet."""
+    line = told.line(record.getMessage(), record.msg)
+    record.msg, record.args = line or "", ()
+    return line is not None

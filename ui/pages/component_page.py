@@ -8,7 +8,8 @@ from nicegui import ui
 
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.pages.flow import colour_of, stream_rate
-from squall.ui.pages.shell import Shell, Table, Tiles, address_of, card, heading, number, text
+from squall.ui.pages.live_table import Table
+from squall.ui.pages.shell import Shell, Tiles, address_of, card, heading, number, text
 from squall.ui.pages.traces import TupleList
 from squall.ui.pages.troubles import ErrorList
 

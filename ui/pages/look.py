@@ -1,6 +1,6 @@
 """How the pages look: colours for light and dark, and the few lines of script that they share.
 
-Everything that a cluster says is set as text: by Vue, by `Intl` or, in charts, by `html.escape`.
+Everything that a cluster says is set as text: by Vue or, in charts, by `html.escape`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ BUSY, ALMOST = 0.8, 0.5
 HEAD = """
 <style>
 :root{--sq-bg:#f5f7fa;--sq-card:#fff;--sq-line:#dfe4ea;--sq-text:#17212b;--sq-soft:#566472;--sq-link:#0b5cad;
---sq-bad:#b91c1c;--sq-warn:#92500a;--sq-good:#0b6b4f;--sq-tint:#eef2f7}
+--sq-bad:#b91c1c;--sq-warn:#92500a;--sq-good:#0b6b4f;--sq-tint:#eef2f7;--sq-shade:#17212b59}
 body.body--dark{--sq-bg:#0f141a;--sq-card:#171e26;--sq-line:#2b3641;--sq-text:#e6ebf0;--sq-soft:#9aa8b5;
---sq-link:#7db8f5;--sq-bad:#ff8a8a;--sq-warn:#f3b562;--sq-good:#5fd3a8;--sq-tint:#1f2933}
+--sq-link:#7db8f5;--sq-bad:#ff8a8a;--sq-warn:#f3b562;--sq-good:#5fd3a8;--sq-tint:#1f2933;--sq-shade:#e6ebf066}
 body{background:var(--sq-bg)!important;color:var(--sq-text);font-family:system-ui,-apple-system,"Segoe UI",sans-serif}
 .nicegui-content{padding:0!important;width:100%}
 .sq-page{width:100%;max-width:1440px;margin:0 auto;padding:16px;display:flex;flex-direction:column;gap:16px;min-width:0}
@@ -31,6 +31,7 @@ padding:6px 16px;display:flex;gap:4px 12px;align-items:center;flex-wrap:wrap;box
 .sq-brand{font-weight:800;letter-spacing:.02em}
 a,.sq-link{color:var(--sq-link);text-decoration:none;font-weight:600}a:hover{text-decoration:underline}
 :focus-visible{outline:3px solid var(--sq-link)!important;outline-offset:2px;border-radius:4px}
+.q-btn:focus-visible,.q-tab:focus-visible{box-shadow:inset 0 0 0 3px var(--sq-link)!important}
 .sq-card{background:var(--sq-card);border:1px solid var(--sq-line);border-radius:10px;padding:14px 16px;min-width:0;
 width:100%;display:block}
 .sq-card h2{font-size:1rem;line-height:1.4;font-weight:700;margin:0 0 8px}
@@ -51,6 +52,9 @@ overflow:hidden;text-overflow:ellipsis}
 .sq-table th,.sq-table td{padding:6px 10px!important;border-color:var(--sq-line)!important;height:auto!important}
 .sq-table th:first-child,.sq-table td:first-child{position:sticky;left:0;background:var(--sq-card);z-index:1;
 padding-left:2px!important;max-width:60vw}
+.sq-table th:focus-visible{outline-offset:-3px}
+.sq-table .q-table__middle{border-radius:0;background:linear-gradient(to left,var(--sq-card) 40%,transparent)
+right/48px 100% no-repeat local,linear-gradient(to left,var(--sq-shade),transparent) right/16px 100% no-repeat scroll}
 .sq-table .wrap{white-space:normal;min-width:220px;overflow-wrap:anywhere}.sq-two .wrap{min-width:80px}
 .sq-card h2+.sq-soft{margin-bottom:8px}
 .sq-chip{display:inline-block;border-radius:99px;padding:1px 10px;font-size:.8rem;font-weight:700;color:#fff}
@@ -74,16 +78,10 @@ text-align:center;font-weight:600}#sq-stale[hidden]{display:none}
 @media (max-width:960px){.sq-three{grid-template-columns:minmax(0,1fr)}}
 @media (max-width:600px){.sq-page{padding:10px;gap:10px}.sq-card{padding:12px}.sq-tiles{grid-template-columns:1fr 1fr}
 .sq-hide-phone{display:none!important}}
+@media (pointer:coarse){.sq-btn{min-height:42px}.sq-table td a{display:inline-block;padding:9px 0}}
 @media (prefers-reduced-motion:reduce){*{transition:none!important;animation:none!important}}
 </style>
 <script>
-window.sq={
- n:(v,d=0)=>v===null||v===undefined?'–':Number(v).toLocaleString('en-US',{maximumFractionDigits:d}),
- b:v=>v===null||v===undefined?'–':(v/1048576).toLocaleString('en-US',{maximumFractionDigits:v<1e8?1:0})+' MiB',
- p:v=>v===null||v===undefined?'–':(100*v).toFixed(v<0.1?1:0)+' %',
- t:v=>{if(v===null||v===undefined)return'–';v=Math.round(v);const d=Math.floor(v/86400),h=Math.floor(v%86400/3600),
-  m=Math.floor(v%3600/60);return d?d+' d '+h+' h':h?h+' h '+m+' min':m?m+' min '+v%60+' s':v+' s'},
- at:v=>v?new Date(v*1000).toLocaleString():'–'};
 document.addEventListener('visibilitychange',()=>window.emitEvent&&emitEvent('sq_shown',!document.hidden));
 let lost=null;setInterval(()=>{const up=window.socket&&window.socket.connected&&window.did_handshake;
  if(up||!window.socket)lost=null;else if(lost===null)lost=Date.now();

@@ -65,10 +65,12 @@ class Orders:
         secs: dict[str, Any] = {}
 
         def fields() -> None:
-            secs["wait"] = ui.number("Longest wait for pending messages, in seconds", min=0).classes("w-full")
+            secs["wait"] = ui.number("Longest wait, in seconds", placeholder="its message timeout", min=0)
+            secs["wait"].classes("w-full").props("stack-label")
 
+        what = "It is drained: its spouts stop, and it waits for pending messages. Then it is removed, for good."
         confirm(
-            f"Kill {text(self._name)}", "It is drained, ended and removed. This cannot be taken back.", "Kill",
+            f"Kill {text(self._name)}", what, "Kill",
             lambda: self._api.kill(self._name, secs["wait"].value), fields, tone="negative",
         )
 
@@ -113,4 +115,4 @@ def inject_fault(api: ClusterApi) -> None:
 
 
 def heal_all(api: ClusterApi) -> None:
-    confirm("Heal", "All faults that are in force end now.", "Heal", api.heal)
+    confirm("Heal", "All faults that are in force end now, in all topologies and daemons.", "Heal", api.heal)

@@ -38,7 +38,7 @@ class Charts:
             with ui.element("div").classes("sq-row"):
                 ui.toggle(_WINDOWS, value=self._window, on_change=self._turn).props(
                     'dense no-caps unelevated toggle-color=primary aria-label="Time shown"')
-                for colour, what in ((ERROR, "a worker died"), (FAULT, "a fault began")):
+                for colour, what in ((ERROR, "a worker died"), (FAULT, "a fault began or ended")):
                     with ui.element("span").classes("sq-key"):
                         ui.element("i").style(f"background:{colour};width:3px")
                         ui.label(what)

@@ -7,9 +7,10 @@ from typing import Any
 from nicegui import ui
 
 from squall.ui.cluster_api import ClusterApi
+from squall.ui.pages.live_table import Table
 from squall.ui.pages.look import CALM, ERROR, IDLE, WARM
 from squall.ui.pages.orders import heal_all, inject_fault
-from squall.ui.pages.shell import Shell, Table, Tiles, address_of, card, number, small_button, text
+from squall.ui.pages.shell import Shell, Tiles, address_of, card, number, small_button, text
 
 STATUS_COLOURS = {"ACTIVE": CALM, "FINISHED": CALM, "INACTIVE": IDLE, "REBALANCING": WARM}
 """Of a topology's status; any other is a trouble."""
@@ -114,7 +115,7 @@ def _topology_row(row: dict[str, Any]) -> dict[str, Any]:
         "colour": STATUS_COLOURS.get(row["status"], ERROR),
         **{key: row["rates"][key] for key in ("acked_per_sec", "executed_per_sec")},
         **{key: row[key] for key in ("pending", "failed", "dead_letters", "tasks", "uptime_secs")},
-        "p99": row["latency_ms"]["p99"], "restarts": row["restarts_total"],
+        "p99": row["recent_latency_ms"]["p99"], "restarts": row["restarts_total"],
         "workers": f"{row['workers_ready']} / {row['workers_wanted']}",
     }
 

@@ -20,8 +20,6 @@ from squall.ui.pages.look import BODY, HEAD, HOT, PRIMARY
 
 _STALE_SECS = 15.0
 """Looks at a large cluster may be some seconds apart."""
-_FEW = 8
-"""Rows among which nobody needs a filter."""
 _THEMES: dict[str, tuple[bool | None, str, str]] = {
     "auto": (None, "brightness_auto", "light"), "light": (False, "light_mode", "dark"),
     "dark": (True, "dark_mode", "auto"),
@@ -160,72 +158,6 @@ class Tiles:
         label = self._values[key]
         label.set_text(text)
         label.classes(replace=f"v sq-{tone}" if tone else "v")
-
-
-class Table:
-    """A table that is sent again only when it has changed. Without rows it says why."""
-
-    def __init__(
-        self, columns: Sequence[tuple[str, str, str]], empty: str, key: str = "key", rows_per_page: int = 0,
-        filtered: bool = False, sort: str = "", descending: bool = True,
-    ) -> None:
-        """`columns`: (key, title, kind); kinds: "" text, "link" to the row's `href`, "wrap", "chip", or a function of
-        `window.sq` for numbers, with decimals ("n", "n1", "b", "p", "t", "at")."""
-        described: list[dict[str, Any]] = []
-        for name, title, kind in columns:
-            number = kind.rstrip("0123456789") in ("n", "b", "p", "t", "at")
-            column = {
-                "name": name, "label": title, "field": name, "sortable": True, "align": "right" if number else "left"
-            }
-            if number:
-                call = f"sq.n(v,{kind[1:]})" if kind[0] == "n" and kind[1:] else f"sq.{kind}(v)"
-                column[":format"] = f"v => {call}"
-            if kind == "wrap":
-                column["classes"] = "wrap"
-            described.append(column)
-        paging: dict[str, Any] = {"rowsPerPage": rows_per_page}
-        if sort:
-            paging |= {"sortBy": sort, "descending": descending}
-        self._box = None
-        if filtered:
-            self._box = ui.input(placeholder="filter").classes("sq-filter").props(
-                'dense outlined clearable debounce=200 aria-label="Filter rows"')
-        self._table = ui.table(columns=described, rows=[], row_key=key, pagination=paging).classes("sq-table")
-        self._table.props("flat dense hide-bottom")
-        self._rows_per_page = rows_per_page
-        if self._box is not None:
-            self._box.bind_value_to(self._table, "filter")
-        for name, _, kind in columns:
-            if kind == "link":
-                self._table.add_slot(f"body-cell-{name}", _LINK)
-            elif kind == "chip":
-                self._table.add_slot(f"body-cell-{name}", _CHIP)
-        self._empty = ui.label(empty).classes("sq-soft")
-        self.show([])
-
-    def slot(self, column: str, template: str) -> None:
-        """Show a column in another way."""
-        self._table.add_slot(f"body-cell-{column}", template)
-
-    def on(self, event: str, handler: Callable[[Any], Any]) -> None:
-        """Hear what a slot emits on the table."""
-        self._table.on(event, handler)
-
-    def show(self, rows: list[dict[str, Any]]) -> None:
-        if rows != self._table.rows:
-            self._table.rows = rows
-            # Nothing to turn over on one page.
-            self._table.props["hide-bottom"] = not 0 < self._rows_per_page < len(rows)
-            if self._box is not None:
-                self._box.set_visibility(len(rows) > _FEW)
-        self._table.set_visibility(bool(rows))
-        self._empty.set_visibility(not rows)
-
-
-_LINK = """<q-td :props="props"><a v-if="props.row.href" :href="props.row.href">{{ props.value }}</a>
-<span v-else>{{ props.value }}</span></q-td>"""
-_CHIP = """<q-td :props="props">
-<span class="sq-chip" :style="{background: props.row.colour}">{{ props.value }}</span></q-td>"""
 
 
 def text(value: object) -> str:

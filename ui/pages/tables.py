@@ -9,8 +9,9 @@ from nicegui import ui
 
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.pages.flow import colour_of
+from squall.ui.pages.live_table import Table
 from squall.ui.pages.look import CALM, ERROR, WARM
-from squall.ui.pages.shell import Table, address_of, card, text
+from squall.ui.pages.shell import address_of, card, text
 
 WORKER_COLOURS = {"ready": CALM, "starting": WARM}
 

@@ -61,7 +61,7 @@ class TopologyPage:
         self._hint = ui.label().classes("sq-alert").props("role=status")
         self._tiles = Tiles([
             ("acked", "messages acked/s"), ("emitted", "messages out/s"), ("pending", "messages pending"),
-            ("p50", "latency p50, ms"), ("p99", "latency p99, ms"), ("failed", "attempts failed"),
+            ("p50", "p50 now, ms"), ("p99", "p99 now, ms"), ("failed", "attempts failed"),
             ("letters", "dead letters"), ("restarts", "restarts"),
         ])
 

@@ -11,8 +11,9 @@ from nicegui import ui
 
 from squall.engine.plural import plural
 from squall.ui.cluster_api import ClusterApi
+from squall.ui.pages.live_table import Table
 from squall.ui.pages.look import AXIS, CALM, ERROR, LINES, WARM
-from squall.ui.pages.shell import Table, card, number, order, small_button, text
+from squall.ui.pages.shell import card, number, order, small_button, text
 from squall.ui.tracing.way import perfetto
 
 _SAMPLES = {0.1: "1 in 10", 0.01: "1 in 100", 0.001: "1 in 1,000", 1.0: "every message"}
@@ -28,7 +29,7 @@ class Traces:
     def __init__(self, api: ClusterApi, name: str) -> None:
         self._api, self._name, self._trace_id = api, name, ""
         self._messages: list[dict[str, Any]] = []
-        self._shown = ""
+        self._shown = self._wanted = ""
         with card("Follow records", "Where the time of single messages goes: on the way, in queues, in execute."):
             with ui.element("div").classes("sq-row"):
                 self._id = ui.input(label="message id").props("dense outlined clearable")
@@ -41,10 +42,8 @@ class Traces:
             self._table = Table(
                 [("message_id", "message", "pick"), ("outcome", "outcome", "chip"), ("took_ms", "took ms", "n2"),
                  ("attempts", "attempts", "n"), ("hops", "hops", "n"), ("values", "values", "wrap")],
-                "", rows_per_page=8, sort="took_ms",
+                "", rows_per_page=8, sort="took_ms", on_pick=lambda event: self._pick(event.args),
             )
-            self._table.slot("message_id", _PICK)
-            self._table.on("pick", lambda event: self._pick(event.args))
         self._drawing = ui.element("section").classes("sq-card")
         self._drawing.set_visibility(False)
 
@@ -57,7 +56,7 @@ class Traces:
             return
         if self._trace_id:
             self._api.end_watch(self._trace_id)
-        self._trace_id, self._shown = begun["id"], ""
+        self._trace_id, self._shown, self._wanted = begun["id"], "", message_id
 
     def update(self, _: Mapping[str, Any]) -> None:
         """Show what has come."""
@@ -66,6 +65,8 @@ class Traces:
         found = self._api.trace(self._trace_id)
         self._messages = found["messages"]
         told = f"{plural(len(self._messages), 'message')} seen"
+        if not self._messages and self._wanted:
+            told = f"No message {text(self._wanted)} was emitted since"
         self._state.set_text(f"{told}; it has ended." if found["ended"] else f"{told}, and it goes on.")
         rows = [_row(index, way) for index, way in enumerate(self._messages)]
         self._table.show(rows)
@@ -93,10 +94,6 @@ class Traces:
                         f'role=img aria-label="Hops of attempt {count} over time, in ms"')
                 if len(attempt["hops"]) > _MOST_HOPS:
                     ui.label(f"The first {_MOST_HOPS} of {len(attempt['hops']):,} hops.").classes("sq-soft")
-
-
-_PICK = """<q-td :props="props">
-<a href="#" @click.prevent="$parent.$emit('pick', props.row.key)">{{ props.value }}</a></q-td>"""
 
 
 def _row(index: int, way: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,7 +129,8 @@ def _timeline(hops: list[dict[str, Any]]) -> dict[str, Any]:
         "animation": False, "textStyle": grey, "tooltip": {"trigger": "item", "confine": True},
         "legend": {"data": [part for part, _ in _PARTS], "right": 8, "top": 0, "textStyle": grey},
         "grid": {"left": 12, "right": 24, "top": 34, "bottom": 24, "containLabel": True},
-        "xAxis": {"type": "value", "name": "ms", "nameLocation": "middle", "nameGap": 24, "axisLabel": grey,
+        "xAxis": {"type": "value", "name": "ms", "nameLocation": "middle", "nameGap": 24,
+                  "axisLabel": {**grey, "hideOverlap": True},
                   "splitLine": {"lineStyle": {"color": AXIS, "opacity": 0.2}}},
         "yAxis": {"type": "category", "data": names, "inverse": True,
                   "axisLabel": {**grey, "width": 220, "overflow": "truncate"}, "axisTick": {"show": False}},

@@ -9,10 +9,12 @@ from typing import Any
 from nicegui import run, ui
 
 from squall.engine.errors import SquallError
+from squall.engine.report.repeats import equal_failures
 from squall.ui.cluster_api import ClusterApi
+from squall.ui.pages.live_table import Table
 from squall.ui.pages.orders import confirm
 from squall.ui.pages.overview import fault_rows, fault_table
-from squall.ui.pages.shell import Table, card, clock, lines, order, small_button, text
+from squall.ui.pages.shell import card, clock, lines, order, small_button, text
 
 
 class ErrorList:
@@ -30,7 +32,7 @@ class ErrorList:
                 [("component", "component", ""), ("reason", "reason", ""), ("count", "times", "n")],
                 "Nothing has failed.", rows_per_page=20, sort="count",
             )
-        with card("Errors", "The last failures of each component, equal ones as one line; press a line for its stack."):
+        with card("Errors", "The last failures of each component, equal ones as one line; press one for its message."):
             self._errors = ui.element("div").style("width:100%")
 
     def update(self, document: Mapping[str, Any]) -> None:
@@ -50,30 +52,19 @@ class ErrorList:
             self._shown = deaths
             _unfold(self._deaths, deaths, "No worker has died.")
         errors = [
-            (f"{row['times']} × {name}: {row['line']} ({row['first']}, of the last {row['seen']} kept)", row["stack"])
-            for name, component in document["failures"].items() for row in equal_errors(component["last"], began)
+            (f"{len(equal)} × {name}: {equal[-1]['error']} {equal[-1]['where']}", _told(equal, began))
+            for name, component in document["failures"].items() for equal in reversed(equal_failures(component["last"]))
         ]
         if errors != self._errors_shown:
             self._errors_shown = errors
             _unfold(self._errors, errors, "No component has reported an error.")
 
 
-def equal_errors(last: list[dict[str, Any]], began: float) -> list[dict[str, Any]]:
-    """Failures by errors of one type as one, the newest first: when first and last, and how many times. `began`: when
-    their times count from, in seconds since 1970."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for failure in last:
-        if failure["error"]:
-            found.setdefault(failure["error"].partition(":")[0], []).append(failure)
-    return [
-        {
-            "times": len(equal), "seen": len(last), "stack": equal[-1]["error"],
-            "line": equal[-1]["error"].strip().rpartition("\n")[2],
-            "first": f"first at {clock(began + equal[0]['at_secs'])}, last at {clock(began + equal[-1]['at_secs'])}: "
-                     f"message {equal[-1]['message_id']}",
-        }
-        for equal in reversed(found.values())
-    ]
+def _told(equal: list[Mapping[str, Any]], began_unix_secs: float) -> str:
+    """When equal errors came, and the message of the last."""
+    first, last = (clock(began_unix_secs + failure["at_secs"]) for failure in (equal[0], equal[-1]))
+    who = f"message {equal[-1]['message_id']} of {equal[-1]['spout']}, in attempt {equal[-1]['attempt']}"
+    return f"First at {first}, last at {last} by {who}. Counted are the last failures, which are kept."
 
 
 def _unfold(box: ui.element, rows: list[tuple[str, str]], empty: str) -> None:
@@ -100,11 +91,10 @@ class DeadLetterList:
                 [("values", "values", "wrap"), ("error", "why", "wrap"), ("component", "failed in", ""),
                  ("spout", "spout", ""), ("message_id", "message", ""), ("attempt", "attempts", "n"),
                  ("at", "when", "at"),
-                 *([] if api.read_only else [("replay", "", "")])],
-                "No message was given up.", "id", rows_per_page=10, filtered=True, sort="at",
+                 *([] if api.read_only else [("replay", "", "replay")])],
+                "None is here: nothing was given up, or all of it was given back.", "id", rows_per_page=10,
+                filtered=True, sort="at", on_pick=self._replay,
             )
-            self._table.slot("replay", _REPLAY)
-            self._table.on("replay", self._replay)
 
     def update(self, document: Mapping[str, Any]) -> None:
         # The ledger is a file: it is read only if there can be something new.
@@ -135,12 +125,6 @@ class DeadLetterList:
         what = "Every dead letter is given back to its spout, which emits it again."
         confirm("Replay all dead letters", what, "Replay", lambda: self._api.replay(self._name))
         self._ledger = ()
-
-
-_REPLAY = """<q-td :props="props"><q-btn dense outline no-caps size="sm" label="Replay"
-:disable="!!props.row.why_no_payload" :title="props.row.why_no_payload"
-:aria-label="'Replay message ' + props.row.message_id"
-@click="() => $parent.$emit('replay', props.row.id)" /></q-td>"""
 
 
 class Events:

@@ -96,6 +96,7 @@ class TopologyRow(Document):
     dead_letters: int
     rates: Rates
     latency_ms: LatencyDocument
+    recent_latency_ms: LatencyDocument
 
 
 class Input(Document):
@@ -181,7 +182,8 @@ class FailuresOfComponent(Document):
 
 
 class TopologyDocument(Document):
-    """What `squall status NAME --json` shows, and `recent`: rates of components since the look before."""
+    """What `squall status NAME --json` shows, and what was since the look before: rates of components in `recent`,
+    latencies in `recent_latency_ms`."""
 
     name: str
     id: str
@@ -198,6 +200,7 @@ class TopologyDocument(Document):
     dead_letters: int
     rates: Rates
     latency_ms: LatencyDocument
+    recent_latency_ms: LatencyDocument
     components: dict[str, ComponentDocument]
     executors: list[ExecutorDocument]
     workers: list[WorkerDocument]

@@ -21,10 +21,12 @@ class Watching:
     def __init__(self, job: Job, secs: float, *, kept: bool = False, **what: Any) -> None:
         """`kept`: it ends some seconds after the last call of `keep`, so that it does not outlive a process that is
         killed. `what`: the fields of `scheduler.records.watches.WatchRequest`. UsageError if the topology does not
-        run."""
+        run, or for a trace if it has no ackers."""
         view = job.view()
         if view is None:
             raise UsageError(f"{job.name} waits for a free slot: there is nothing to watch")
+        if "component" not in what and job.record.conf["ackers"] == 0:
+            raise UsageError(f"{job.name} has no ackers (setting ackers): its messages have no trees to follow")
         self._files = WatchFiles(job.run_dir, job.id)
         self._component_of = view.component_of
         self._job, self._ends_secs = job, time.monotonic() + secs

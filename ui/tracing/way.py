@@ -136,20 +136,26 @@ def described(way: Way, place: Place) -> dict[str, Any]:
                 "root": f"{attempt.root:016x}", "outcome": attempt.outcome, "failure": attempt.failure,
                 "took_ms": _ms(attempt.emitted_ns, attempt.ended_ns),
                 "began_ms": _ms(way.attempts[0].emitted_ns, attempt.emitted_ns),
-                "hops": [_described_hop(hop, attempt.emitted_ns, place) for hop in attempt.hops],
+                "hops": [_described_hop(hop, attempt, place) for hop in attempt.hops],
             }
             for attempt in way.attempts
         ],
     }
 
 
-def _described_hop(hop: Hop, emitted_ns: int, place: Place) -> dict[str, Any]:
+def _described_hop(hop: Hop, attempt: Attempt, place: Place) -> dict[str, Any]:
     source, target = place(hop.source), place(hop.target)
+    emitted_ns = before_ns = attempt.emitted_ns
+    if hop.parent is not None:
+        before_ns = attempt.hops[hop.parent].ended_ns or hop.left_ns
+    # Its way begins where the execution ends that emitted it: it waits to be sent, with others. One that left before
+    # that end was sent by a full batch.
+    ready_ns = min(before_ns, hop.left_ns)
     return {
         "from": source[0], "from_task": source[1], "stream": hop.stream, "to": target[0], "to_task": target[1],
         "tuples": hop.tuples, "together": hop.together, "parent": hop.parent, "failed": hop.failed,
-        "began_ms": _ms(emitted_ns, hop.left_ns),
-        "transport_ms": _ms(hop.left_ns, hop.arrived_ns), "queue_ms": _ms(hop.arrived_ns, hop.begun_ns),
+        "began_ms": _ms(emitted_ns, ready_ns),
+        "transport_ms": _ms(ready_ns, hop.arrived_ns), "queue_ms": _ms(hop.arrived_ns, hop.begun_ns),
         "execute_ms": round(hop.execute_ns / 1e6, 3) if hop.begun_ns is not None else None,
     }
 
