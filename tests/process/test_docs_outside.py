@@ -1,0 +1,99 @@
+"""Every command of docs/ui.md, docs/tracing.md and docs/metrics.md does what its page says."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.process.cli import ROOT, start
+from tests.process.standing_tools import Standing, directory
+from tests.process.ui_tools import address, cluster_with_page
+from tests.process.waiting import wait_for
+
+PAGES = {name: (ROOT / "docs" / f"{name}.md").read_text() for name in ("ui", "tracing", "metrics")}
+TOPOLOGY = "tests/process/ui_topology.py:shown"
+
+
+def commands() -> set[str]:
+    """Those in code, with what they are given: a mere name of one is no command to type."""
+    text = "\n".join(PAGES.values())
+    spans = re.findall(r"`((?:squall|curl) [^`\n]+)`", text) + re.findall(r"^\$ (.+)$", text, re.MULTILINE)
+    return {span for span in spans if span.count(" ") > 1 or span == "squall ui"}
+
+
+def arguments(command: str, **given: str) -> list[str]:
+    return [given.get(word, word) for word in shlex.split(command)[1:]]
+
+
+def prints_a_link(cluster: Standing, *words: str) -> None:
+    served = start(*words, SQUALL_DIR=str(cluster.path))
+    assert served.stdout is not None
+    line = served.stdout.readline()
+    served.terminate()
+    _, said = served.communicate(timeout=100)
+    assert re.match(r"http://127.0.0.1:\d+/enter\?code=", line), said
+    assert served.returncode == 0, said
+
+
+def answers(cluster: Standing, command: str) -> None:
+    """As curl would ask."""
+    _, header, url = arguments(command.replace("$(cat DIR/ui.token)", cluster.run_dir.ui_token.read_text().strip()))
+    asked = url.replace("http://127.0.0.1:8090/...", f"{address(cluster)}/api/squall/v1/cluster")
+    with urllib.request.urlopen(urllib.request.Request(asked, headers=dict([header.split(": ")])), timeout=60) as told:
+        assert json.load(told)["dir"] == str(cluster.path)
+
+
+def runs_with_its_page(command: str) -> None:
+    done = start(*arguments(command, FILE=TOPOLOGY), "--for", "1s", "--drain-secs", "5", "--set", "on_error=fail",
+                 "--set", "max_attempts=2")
+    _, said = done.communicate(timeout=100)
+    assert "web page: http://127.0.0.1:" in said
+
+
+def follows(cluster: Standing, command: str) -> None:
+    # One in a thousand is too few for a spout that waits for its slow bolt.
+    told = cluster.ok(*arguments(command, wc="words", **{"0.001": "0.2"}))
+    assert re.search(r"hop +tuples +after ms +transport ms +queue ms +execute ms", told)
+
+
+def test_every_command_of_the_pages_does_what_they_say() -> None:
+    with cluster_with_page() as cluster, directory() as without:
+        without.ok("up", "--slots", "1", "--detach")
+        wait_for("the page", lambda: address(cluster))
+        shown: dict[str, Callable[[str], object]] = {
+            "squall up --ui": lambda _: None,  # as `cluster_with_page` does
+            "squall ui --link": lambda command: cluster.ok(*arguments(command)),
+            'curl -H "Authorization: Bearer $(cat DIR/ui.token)" http://127.0.0.1:8090/...':
+                lambda command: answers(cluster, command),
+            "squall trace wc --sample 0.001 --for 1": lambda command: follows(cluster, command),
+            "squall tap NAME COMPONENT": lambda command: cluster.ok(
+                *arguments(command, NAME="words", COMPONENT="picky"), "--for", "1"),
+            "squall run FILE --ui": runs_with_its_page,
+            "squall ui": lambda command: prints_a_link(without, *arguments(command)),
+            "squall ui --otlp http://127.0.0.1:4318": lambda command: prints_a_link(without, *arguments(command)),
+        }
+        assert commands() == set(shown)
+        for command, run in shown.items():
+            run(command)
+
+
+def test_the_metrics_consumer_of_the_page_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    [program] = re.findall(r"^```python\n(.*?)^```$", PAGES["metrics"], re.DOTALL | re.MULTILINE)
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "metrics.py").write_text(program)
+    (tmp_path / "shop" / "topology.py").write_text(
+        "from shop.metrics import config\nfrom tests.process.ui_parts import words\n"
+        "topology = words(**config.explicit())\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    done = start("run", "shop.topology", "--app-dir", tmp_path, "--for", "1s", "--set", "metrics_interval_secs=1",
+                 PYTHONPATH=f"{tmp_path}:{ROOT}")
+    _, said = done.communicate(timeout=100)
+    assert done.returncode == 0, said
+    assert "metrics consumer" not in said
