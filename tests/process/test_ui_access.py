@@ -108,16 +108,18 @@ def test_read_only_has_no_buttons(chromium: Browser, cluster: Standing) -> None:
     with cluster.keeper_held():
         page_of_cluster.kill()
         wait_for("its end", lambda: page_of_cluster.status() == psutil.STATUS_ZOMBIE)
-        own = start("ui", "--read-only", "--port", "8190", "--dir", cluster.path)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        own = start("ui", "--read-only", "--port", str(port), "--dir", cluster.path)
         try:
             assert own.stdout is not None
-            assert own.stdout.readline().startswith("http://127.0.0.1:8190/enter?code=")
+            assert own.stdout.readline().startswith(f"http://127.0.0.1:{port}/enter?code=")
             with page_at(chromium, cluster, "/topology/words") as page:
                 expect(page.get_by_text("read-only")).to_be_visible()
                 expect(page.get_by_text("live", exact=True)).to_be_visible()
                 assert page.get_by_role("button", name="Kill").count() == 0
             token = cluster.run_dir.ui_token.read_text().strip()
-            assert asked("http://127.0.0.1:8190/", "POST", Authorization=f"Bearer {token}") == 403
+            assert asked(f"http://127.0.0.1:{port}/", "POST", Authorization=f"Bearer {token}") == 403
         finally:
             own.terminate()
             own.communicate(timeout=60)

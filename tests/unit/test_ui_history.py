@@ -6,6 +6,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from squall.engine.report.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS, bucket_of
 from squall.engine.report.run_report import TaskReading, build_report
 from squall.ipc.rundir import RunDir
+from squall.scheduler.faults.in_force import FaultInForce, note_begin, note_end
 from squall.scheduler.records.daemon_deaths import note_death
 from squall.ui.charts import marks_of, points_of
 from squall.ui.history import RINGS, ComponentCounts, History
@@ -145,6 +147,19 @@ def test_marks_say_what_happened_in_the_window(
     marks = marks_of(run_dir, sample(NOON + 9, 9), rows, NOON)
     assert [(mark["at_unix_secs"] - NOON, mark["kind"]) for mark in marks] == [(5, "daemon died"), (8, "moved")]
     assert marks_of(run_dir, sample(NOON + 9, 9), rows, NOON + 8.5) == []
+
+
+def test_marks_are_of_what_was_broken_in_the_topology_or_in_all(tmp_path: Path) -> None:
+    run_dir = RunDir.create(tmp_path / "r")
+    for number, topology_id in enumerate(("t-1", "other-2", "")):
+        fault = FaultInForce(number, "slow", ["split[0]"], 1.0, 6.0, topology_id=topology_id, params={"ms": 5.0})
+        note_begin(run_dir, fault)
+        note_end(run_dir, fault, 2.0, healed=topology_id == "t-1")
+    look = replace(sample(NOON + 9, 9), document={"id": "t-1"})
+    text = "slow split[0] ms=5 for 5 s"
+    assert [(mark["kind"], mark["text"]) for mark in marks_of(run_dir, look, [], NOON)] == [
+        ("fault began", text), ("fault began", text), ("fault ended", f"{text}, healed"), ("fault ended", text),
+    ]
 
 
 _WRITER = """
