@@ -58,8 +58,9 @@ def runs_with_its_page(command: str) -> None:
 
 def follows(cluster: Standing, command: str) -> None:
     # One in a thousand is too few for a spout that waits for its slow bolt.
-    told = cluster.ok(*arguments(command, wc="words", **{"0.001": "0.2"}))
-    assert re.search(r"hop +tuples +after ms +transport ms +queue ms +execute ms", told)
+    words = arguments(command, wc="words", **{"0.001": "0.2"})
+    head = r"hop +tuples +after ms +transport ms +queue ms +execute ms"
+    wait_for("a message of the sample", lambda: re.search(head, cluster.ok(*words)))
 
 
 def test_every_command_of_the_pages_does_what_they_say() -> None:
