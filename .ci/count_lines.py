@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PRODUCT = ("engine", "ipc", "scheduler", "pipeline", "ui", "squall")
 OTHERS = ("tests", "examples", "benchmarks")
-LIMITS = {"product": (42_555, 375), "tests": (39_572, 360)}
+LIMITS = {"product": (42_555, 375), "tests": (39_581, 360)}
 """The most lines and files."""
 _NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 

@@ -3,7 +3,6 @@ clients."""
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import json
 import random
@@ -20,10 +19,19 @@ from playwright.sync_api import Browser, expect
 
 from tests.process.cli import squall, start
 from tests.process.standing_tools import Standing
-from tests.process.ui_tools import address, chromium_started, cluster_with_page, page_at, page_process, shot
+from tests.process.ui_tools import (
+    PATIENCE_MS,
+    address,
+    chromium_started,
+    cluster_with_page,
+    page_at,
+    page_process,
+    shot,
+    visitor,
+)
 from tests.process.waiting import wait_for
 
-expect.set_options(timeout=60_000)
+expect.set_options(timeout=PATIENCE_MS)
 pytestmark = pytest.mark.timeout(300)
 
 
@@ -87,8 +95,7 @@ def test_a_page_reconnects_after_its_server_and_nimbus_were_killed(chromium: Bro
 def test_links_work_once_and_others_get_nowhere(chromium: Browser, cluster: Standing) -> None:
     given = cluster.apart("ui", "--link").stdout.strip()
     base = address(cluster)
-    with contextlib.closing(chromium.new_context()) as one, contextlib.closing(chromium.new_context()) as other:
-        first, second = one.new_page(), other.new_page()
+    with visitor(chromium) as first, visitor(chromium) as second:
         first.goto(given)
         expect(first.locator("h2").first).to_be_visible()
         second.goto(given)

@@ -17,6 +17,8 @@ from tests.process.standing_tools import Standing, directory
 from tests.process.waiting import wait_for
 
 CHROMIUM = "/usr/bin/chromium"
+PATIENCE_MS = 100_000
+"""For a page on a busy machine."""
 SHOTS = ROOT / "build" / "ui"
 LAPTOP: dict[str, Any] = {"viewport": {"width": 1366, "height": 850}}
 PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
@@ -55,14 +57,19 @@ def page_process(cluster: Standing) -> psutil.Process:
 
 
 @contextlib.contextmanager
+def visitor(chromium: Browser, **context: Any) -> Iterator[Page]:
+    """The page of somebody new, more patient than a person."""
+    with contextlib.closing(chromium.new_context(**(context or LAPTOP))) as somebody:
+        somebody.set_default_timeout(PATIENCE_MS)
+        yield somebody.new_page()
+
+
+@contextlib.contextmanager
 def page_at(chromium: Browser, cluster: Standing, path: str = "/", **context: Any) -> Iterator[Page]:
     """A page that was let in by a link. An error in its console, or a request to elsewhere, fails the test."""
     troubles: list[str] = []
     base = address(cluster)
-    visitor = chromium.new_context(**(context or LAPTOP))
-    try:
-        page = visitor.new_page()
-        page.set_default_timeout(60_000)
+    with visitor(chromium, **context) as page:
         page.on("dialog", lambda dialog: (troubles.append(f"dialog: {dialog.message}"), dialog.dismiss())[1])
         page.on("pageerror", lambda error: troubles.append(str(error)))
         page.on("request", lambda request: troubles.append(request.url) if not _is_ours(request.url, base) else None)
@@ -71,8 +78,6 @@ def page_at(chromium: Browser, cluster: Standing, path: str = "/", **context: An
             page.goto(base + path)
         page.wait_for_selector(".sq-page")
         yield page
-    finally:
-        visitor.close()
     assert troubles == []
 
 
