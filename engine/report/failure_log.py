@@ -48,7 +48,7 @@ class ComponentFailures:
     counts: Mapping[str, int] = field(default_factory=dict)
     """Number of failures by reason."""
     last: list[FailureRecord] = field(default_factory=list)
-    """The last failures of each cause, oldest first."""
+    """The last failures, oldest first; a rare cause among many others stays longer."""
     first_secs: float = 0.0
     """When the first one was; seconds as of `FailureRecord.at_secs`."""
 
