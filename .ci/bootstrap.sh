@@ -163,7 +163,7 @@ install() { # EXTRAS
 compile() {
     # As pip does for packages: with PYTHONDONTWRITEBYTECODE, as in many containers, each process would compile all of
     # Squall that it imports, which takes longer than the rest of its start.
-    "$VENV/bin/python" -m compileall -q engine ipc scheduler pipeline ui squall examples benchmarks tests
+    "$VENV/bin/python" -m compileall -q engine ipc scheduler pipeline connect ui squall examples benchmarks tests
 }
 
 case "${1:-}" in

@@ -14,7 +14,7 @@ import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PRODUCT = ("engine", "ipc", "scheduler", "pipeline", "ui", "squall")
+PRODUCT = ("engine", "ipc", "scheduler", "pipeline", "connect", "ui", "squall")
 OTHERS = ("tests", "examples", "benchmarks")
 LIMITS = {"product": (42_555, 375), "tests": (39_581, 360)}
 """The most lines and files."""

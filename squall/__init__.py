@@ -9,7 +9,7 @@ ZeroMQ, and the `squall` command must be able to take Ctrl-C before it has impor
 
 from __future__ import annotations
 
-from squall.on_demand import TYPE_CHECKING, on_demand
+from squall.engine.on_demand import TYPE_CHECKING, on_demand
 
 # For type checkers; `X as X` makes X a name of this package.
 if TYPE_CHECKING:

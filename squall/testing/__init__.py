@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from squall.on_demand import on_demand
+from squall.engine.on_demand import on_demand
 
 if TYPE_CHECKING:
     from squall.engine.clock import ManualClock as ManualClock

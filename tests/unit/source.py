@@ -12,7 +12,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("engine", "ipc", "scheduler", "pipeline", "ui")
+ROOMS = ("engine", "ipc", "scheduler", "pipeline", "connect", "ui")
 PRODUCT = (*ROOMS, "squall")
 
 

@@ -83,7 +83,7 @@ def test_broken_links_are_found() -> None:
 
 
 GLOSSARY = ROOT / "docs" / "glossary.md"
-ROOMS = ("engine", "ipc", "scheduler", "pipeline", "ui", "squall")
+ROOMS = ("engine", "ipc", "scheduler", "pipeline", "connect", "ui", "squall")
 
 
 def terms() -> list[str]:

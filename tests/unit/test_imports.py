@@ -24,8 +24,9 @@ MAY_IMPORT = {
     "ipc": frozenset({"engine"}),
     "scheduler": frozenset({"engine", "ipc"}),
     "pipeline": frozenset({"engine"}),
+    "connect": frozenset({"engine"}),
     "ui": frozenset({"engine", "ipc", "scheduler"}),
-    "squall": frozenset({"engine", "ipc", "scheduler", "pipeline", "ui"}),
+    "squall": frozenset({"engine", "ipc", "scheduler", "pipeline", "connect", "ui"}),
     # What a user has.
     "examples": frozenset({"squall"}),
 }

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PRODUCT = ("engine", "ipc", "scheduler", "pipeline", "ui", "squall")
+PRODUCT = ("engine", "ipc", "scheduler", "pipeline", "connect", "ui", "squall")
 FOLDERS = (*PRODUCT, "examples", "tests", "benchmarks", "docs", ".ci")
 FILES = ("pyproject.toml", "Makefile", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE")
 
