@@ -5,9 +5,18 @@ Each name is imported on first use, and with it the client library that it needs
 
 from __future__ import annotations
 
-from squall.engine.on_demand import on_demand
+from squall.engine.on_demand import TYPE_CHECKING, on_demand
 
-_HOMES: dict[str, str] = {}
+if TYPE_CHECKING:
+    from squall.connect.sink import Sink as Sink
+    from squall.connect.source import Source as Source
+    from squall.connect.source import Unreadable as Unreadable
+
+_HOMES = {
+    "Unreadable": "squall.connect.source",
+    "Sink": "squall.connect.sink",
+    "Source": "squall.connect.source",
+}
 
 __all__ = list(_HOMES)
 

@@ -10,6 +10,7 @@
     ├── ClusterError          a process, a file or a deadline failed us: look at the cluster (exit code 1)
     ├── ProtocolError         a frame broke the wire rules: refused, counted, never decoded
     └── FailedTuple           raised *by users* inside execute: fail this tuple, carry on
+        └── Unavailable       the same, and it is not the tuple's fault
 """
 
 from __future__ import annotations
@@ -61,3 +62,8 @@ class ProtocolError(SquallError):
 
 class FailedTuple(SquallError):
     """Raise this inside `execute` to fail the tuple at hand: its spout emits it again, and the worker lives on."""
+
+
+class Unavailable(FailedTuple):
+    """Raise this inside `execute` if what every tuple needs is away, such as a server: as `FailedTuple`, but no attempt
+    of the tuple is counted for `max_attempts`."""

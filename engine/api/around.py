@@ -13,7 +13,7 @@ from typing import Any
 from squall.engine.api.columns import ColumnBatch, Columns
 from squall.engine.api.stream import Stream
 from squall.engine.api.topology import Subscription
-from squall.engine.api.tuple import Source, Tuple
+from squall.engine.api.tuple import Tuple, TupleSource
 
 
 class Around:
@@ -56,9 +56,9 @@ class HiddenField:
     def __init__(self, field: str, suffix: str = "") -> None:
         """`suffix`: an ending of components' names that is hidden as well."""
         self._field, self._suffix = field, suffix
-        self._plain: dict[Source, Source | None] = {}
+        self._plain: dict[TupleSource, TupleSource | None] = {}
 
-    def source(self, source: Source) -> Source | None:
+    def source(self, source: TupleSource) -> TupleSource | None:
         """A source without the field; None if it has none, as that of ticks."""
         try:
             return self._plain[source]
@@ -66,7 +66,7 @@ class HiddenField:
             plain = None
             if source.fields[-1:] == (self._field,):
                 component = source.component.removesuffix(self._suffix)
-                plain = Source(component, source.task, source.stream, Stream(*source.fields[:-1]))
+                plain = TupleSource(component, source.task, source.stream, Stream(*source.fields[:-1]))
                 self._plain[plain] = plain  # the next tuple of a basic bolt is the same object
             self._plain[source] = plain
             return plain

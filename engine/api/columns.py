@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, repeat
 from typing import Any, overload
 
-from squall.engine.api.tuple import FromSource, Source
+from squall.engine.api.tuple import FromSource, TupleSource
 from squall.engine.foreign.given_columns import is_text, select, value_at, values_of
 
 Row = tuple[Any, ...]
@@ -106,7 +106,7 @@ class ColumnBatch(FromSource):
 
     __slots__ = ("_rows",)
 
-    def __init__(self, rows: Columns, source: Source) -> None:
+    def __init__(self, rows: Columns, source: TupleSource) -> None:
         self._rows = rows
         self._source = source
 

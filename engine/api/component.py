@@ -161,7 +161,7 @@ class BatchBolt(Component):
     failed by `collector.fail(row)`."""
 
     blocking: bool = False
-    """Must be False: batches are executed by the worker's loop."""
+    """As in `Bolt`; `execute_timeout_secs` limits the time for one batch."""
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         """Called once in the worker, before anything else. Open files and connections here."""

@@ -21,6 +21,8 @@ ANOTHER_TUPLE = "the worker ended by an exception in another tuple"
 """Error text of a "worker died" that another message is known to have caused."""
 FROM_OUTSIDE = "no tuple ended the worker"
 """Error text of a "worker died" that no message can have caused, or of which the cause is unknown."""
+UNAVAILABLE = "unavailable"
+"""A bolt said that what any tuple needs is away, such as a server: not the message's fault."""
 _REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _SQLITE_FULL = 13
 """SQLITE_FULL: "database or disk is full"."""
@@ -33,8 +35,8 @@ class Failure:
     """Why one attempt of a message failed: the argument of `Spout.on_failure` and `on_dead_letter`."""
 
     reason: str
-    """"failed" (by a bolt, or given up by its spout), "exception", "timeout", "hung", "worker died", "machine", "frame
-    lost" or "frame damaged"."""
+    """"failed" (by a bolt, or given up by its spout), "unavailable", "exception", "timeout", "hung", "worker died",
+    "machine", "frame lost" or "frame damaged"."""
     component: str = ""
     """The component in which it failed; empty if unknown (a timeout)."""
     task: int = 0
@@ -59,7 +61,7 @@ class Failure:
     @property
     def accuses(self) -> bool:
         """Return False if the message is known not to be the cause."""
-        return self.reason not in (FRAME_LOST, MACHINE) and not (self.reason == WORKER_DIED and self.error)
+        return self.reason not in (FRAME_LOST, MACHINE, UNAVAILABLE) and not (self.reason == WORKER_DIED and self.error)
 
     def as_attempt(self, attempt: int) -> Failure:
         """Return the same failure with this number of the attempt."""

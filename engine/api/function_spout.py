@@ -23,16 +23,11 @@ from squall.engine.api.acked_prefix import AckedPrefix, PositionFile
 from squall.engine.api.functions import Function, OfFunction, Streams, name_of, outputs_of
 from squall.engine.api.replaying import Record, ReplayingSpout
 from squall.engine.api.stream import Emit, Outputs
-from squall.engine.clock import NS_PER_SEC
-from squall.engine.errors import ClusterError, ComponentError, UsageError
-from squall.engine.foreign.text import message_of, repr_of
+from squall.engine.errors import ComponentError, UsageError
+from squall.engine.foreign.text import repr_of
 
 if TYPE_CHECKING:
     from squall.engine.api.context import TopologyContext
-
-STORE_SECS = 0.1
-STORE_AGAIN_SECS = 5.0
-"""After a position could not be stored; records go on meanwhile."""
 
 
 class FunctionSpout(OfFunction, ReplayingSpout):
@@ -62,7 +57,6 @@ class FunctionSpout(OfFunction, ReplayingSpout):
                 file, begin = None, 0
         self._made, self._file = made, file
         self._prefix, self._stored = AckedPrefix(begin), begin
-        self._store_at_ns = context.now_ns()
 
     def read(self) -> Generator[Record | None, None, None]:
         numbers = itertools.count(self._stored)
@@ -75,36 +69,19 @@ class FunctionSpout(OfFunction, ReplayingSpout):
                 yield next(numbers), values
 
     def ack(self, message_id: int) -> None:
-        self.kept.pop(message_id, None)
-        if self._prefix.ack(message_id) and self._file is not None:
-            self._store(self._file)
+        self._prefix.ack(message_id)
+        super().ack(message_id)
 
-    def idle(self) -> None:
-        if self._file is not None:
-            self._store(self._file)
+    def store(self) -> None:
+        position = self._prefix.committable
+        if self._file is not None and position != self._stored:
+            self._file.store(position)
+            self._stored = position
 
     def close(self) -> None:
-        if self._file is not None:
-            self._store(self._file, at_once=True)
+        super().close()
         if inspect.isgenerator(self._made) and not self._made.gi_running:
             self._made.close()  # its `finally`; a blocking one may be at work
-
-    def _store(self, file: PositionFile, at_once: bool = False) -> None:
-        """Store the position if it has risen and it is time."""
-        position, now_ns = self._prefix.committable, self.context.now_ns()
-        at_once = at_once or (self.at_end and not self.kept)
-        if position == self._stored or (now_ns < self._store_at_ns and not at_once):
-            return
-        again_secs = STORE_SECS
-        try:
-            file.store(position)
-            self._stored = position
-        except OSError as error:
-            again_secs = STORE_AGAIN_SECS
-            self.collector.report_error(
-                ClusterError(f"position {position} cannot be stored in {file.path}: {message_of(error)}; records go on")
-            )
-        self._store_at_ns = now_ns + round(again_secs * NS_PER_SEC)
 
 
 def spout(*fields: str, streams: Streams | None = None, blocking: bool = False) -> Callable[[Function], FunctionSpout]:

@@ -4,23 +4,25 @@ Guarantees: a record is held until it is acked or a dead letter, and emitted aga
 message id. The delay doubles with each attempt of that record, with jitter, so that a system that is down does not get
 all retries at once.
 
-Not guaranteed: replay after the death of this spout's worker. A source that can be re-read from a position should store
-that position in `context.state_dir`; see `unacked` and `AckedPrefix`. `FeedSpout` does it for files, and functions with
-a parameter `start` have it done for them (`engine.api.function_spout`).
+Not guaranteed: replay after the death of this spout's worker. A source that can be read again from a position defines
+`store`, which is called at the right times, and keeps that position in `context.state_dir`: see `unacked` and
+`AckedPrefix`. `FeedSpout` does it for files, functions with a parameter `start` have it done for them
+(`engine.api.function_spout`), and so has every `Source` (`connect.source`).
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from squall.engine.api.component import Spout
 from squall.engine.api.stream import Emit
 from squall.engine.clock import NS_PER_SEC
-from squall.engine.errors import ComponentError
+from squall.engine.errors import ClusterError, ComponentError
 from squall.engine.foreign.identity import key_of
-from squall.engine.foreign.text import repr_of
+from squall.engine.foreign.text import repr_of, text_of_error
 
 if TYPE_CHECKING:
     from squall.engine.api.collectors import SpoutCollector
@@ -29,14 +31,16 @@ if TYPE_CHECKING:
 
 Record = tuple[Any, Any]
 """(message id, values); the values are an `Emit` if they go to another stream, or to one task."""
+STORE_SECS, STORE_AGAIN_SECS = 0.1, 5.0
+"""Time between two calls of `store`; the second, after one that failed."""
 
 
 class ReplayingSpout(Spout):
     """A spout that keeps each record until it is acked, and emits it again after a failure, with a growing delay.
 
-    Subclasses define `outputs` and `read()`, and may define `start(conf, context)` and `idle()`. A subclass that
-    overrides `open`, `ack` or `on_failure` calls the inherited method. What it keeps is in memory: to survive the death
-    of the spout's own worker, store the position in `context.state_dir` (see `AckedPrefix`)."""
+    Subclasses define `outputs` and `read()`, and may define `start(conf, context)`, `store()` and `idle()`. A subclass
+    that overrides `open`, `ack`, `on_failure` or `close` calls the inherited method. What it keeps is in memory: to
+    survive the death of the spout's own worker, define `store`, and begin there (see `AckedPrefix`)."""
 
     collector: SpoutCollector
     """For emits without a message id, which are not replayed, and for `report_error`."""
@@ -71,6 +75,10 @@ class ReplayingSpout(Spout):
     def idle(self) -> None:
         """Called when there is nothing to emit, again and again."""
 
+    def store(self) -> None:
+        """Store how far the source is done, if that has risen: called every tenth of a second, when all is acked, and
+        at the end. After an OSError, which is told, records go on, and it is called again in 5 s."""
+
     def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
         self.collector, self.context = collector, context
         self.kept = {}
@@ -78,6 +86,8 @@ class ReplayingSpout(Spout):
         self._order = 0
         self._now_ns, self._jitter = context.now_ns, context.random
         self.at_end = False
+        stores = type(self).store is not ReplayingSpout.store
+        self._store_at_ns: float = context.now_ns() if stores else math.inf
         kept = self.kept
         self.start(conf, context)
         if self.kept is not kept:
@@ -88,18 +98,15 @@ class ReplayingSpout(Spout):
         self._records = self.read()
 
     def next_tuple(self) -> None:
-        if self._due and self._due[0][0] <= self._now_ns():
-            kept = self.kept.get(heapq.heappop(self._due)[2])
-            if kept is not None:
-                self._emit(*kept)
+        if self.emit_due(1):
             return
         if self.at_end or len(self._due) >= self.max_waiting:
-            self.idle()
+            self._rest()
             return
         record = next(self._records, _END)
         if record is _END or record is None:
             self.at_end = record is _END
-            self.idle()
+            self._rest()
         elif self._ids_are_keys:
             message_id, values = record
             self.kept[message_id] = record
@@ -117,6 +124,16 @@ class ReplayingSpout(Spout):
                 self._emit(message_id, values)
             else:
                 self.collector.emit(values, message_id=message_id)
+
+    def emit_due(self, most: int) -> bool:
+        """Emit up to `most` records again whose delay is over; return True if there were any."""
+        before, due = most, self._due
+        while most and due and due[0][0] <= self._now_ns():
+            kept = self.kept.get(heapq.heappop(due)[2])
+            if kept is not None:
+                self._emit(*kept)
+            most -= 1
+        return most < before
 
     def _emit(self, message_id: Any, values: Any) -> None:
         if values.__class__ is not Emit:
@@ -152,7 +169,29 @@ class ReplayingSpout(Spout):
         return (message_id for message_id, _ in self.kept.values())
 
     def ack(self, message_id: Any) -> None:
-        self.kept.pop(key_of(message_id), None)
+        self.kept.pop(message_id if self._ids_are_keys else key_of(message_id), None)
+        if self._now_ns() >= self._store_at_ns or (self.at_end and not self.kept):
+            self._store_now()
+
+    def close(self) -> None:
+        self._store_now()
+
+    def _rest(self) -> None:
+        self.idle()
+        if self._now_ns() >= self._store_at_ns:
+            self._store_now()
+
+    def _store_now(self) -> None:
+        again_secs = STORE_SECS
+        try:
+            self.store()
+        except OSError as error:
+            again_secs = STORE_AGAIN_SECS
+            self.collector.report_error(ClusterError(
+                f"{type(self).__name__} cannot store how far it is: {text_of_error(error)}; records go on meanwhile"
+            ))
+        if self._store_at_ns != math.inf:
+            self._store_at_ns = self._now_ns() + round(again_secs * NS_PER_SEC)
 
     def on_failure(self, message_id: Any, failure: Failure) -> None:
         key = key_of(message_id)

@@ -18,7 +18,7 @@ from squall.engine.errors import ComponentError
 from squall.engine.foreign.text import repr_of
 
 
-class Source:
+class TupleSource:
     """The origin of tuples: their component, task and stream; shared by all tuples of a batch."""
 
     __slots__ = ("component", "fields", "index", "stream", "task")
@@ -62,7 +62,7 @@ class FromSource:
 
     __slots__ = ("_source",)
 
-    _source: Source
+    _source: TupleSource
 
     def __contains__(self, field: object) -> bool:
         """Return True if there is a *field* of that name."""
@@ -111,7 +111,7 @@ class Tuple(FromSource):
     values: tuple[Any, ...]
     """Its values, one for each field."""
 
-    def __init__(self, values: tuple[Any, ...], source: Source, run: Run) -> None:
+    def __init__(self, values: tuple[Any, ...], source: TupleSource, run: Run) -> None:
         self.values = values
         self._source = source
         self._run = run
@@ -148,7 +148,7 @@ UNTRACKED = Run(0, 0, 0)
 
 
 def _refcount_of_unshared() -> int:
-    tup = Tuple((), Source("", 0, "", Stream()), UNTRACKED)
+    tup = Tuple((), TupleSource("", 0, "", Stream()), UNTRACKED)
     return getrefcount(tup)
 
 

@@ -164,10 +164,10 @@ def _check_component(declarer: Declarer, mistakes: list[str]) -> ComponentSpec:
         # Its `read` is meant to be a generator.
         own = ("start",) if isinstance(component, ReplayingSpout) else ()
         _check_methods(who, component, (*methods, *own), mistakes)
-        if component.blocking and isinstance(component, BatchSpout | BatchBolt):
+        if component.blocking and isinstance(component, BatchSpout):
             mistakes.append(
-                f"component {id_!r} is a {'BatchBolt' if wants_bolt else 'BatchSpout'} with blocking = True; allowed: "
-                f"False, or a {'Bolt' if wants_bolt else 'Spout'} with blocking = True"
+                f"component {id_!r} is a BatchSpout with blocking = True; allowed: False, a Spout with "
+                "blocking = True, or a Source"
             )
         if isinstance(component, AsyncBolt):
             _check_count(id_, "max_in_flight", component.max_in_flight, mistakes)

@@ -21,16 +21,17 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
+from squall.engine.api.component import BatchBolt
 from squall.engine.api.failure import HUNG
-from squall.engine.api.tuple import Tuple
 from squall.engine.core.closing import ThreadEnd
 from squall.engine.core.executor import BoltExecutor, BoltTask, TaskCrashed, TaskHung
 from squall.engine.flow.batch import Batch
-from squall.engine.flow.bolt_collectors import BasicCollector
+from squall.engine.flow.bolt_collectors import BasicCollector, BatchCollector
 from squall.engine.flow.outbox import Outbox
 
 _AHEAD = 4
@@ -52,6 +53,12 @@ class Handover:
         self.crash = crash
 
 
+def _call_all(calls: Iterable[Callable[[], None] | None]) -> None:
+    for call in calls:
+        if call is not None:
+            call()
+
+
 class BlockingExecutor(BoltExecutor):
     """Executes on a thread. Thread: its own for names with an underscore, the worker's loop for the rest."""
 
@@ -68,7 +75,7 @@ class BlockingExecutor(BoltExecutor):
         self._post_resets = post_resets
         self._new_edge = new_edge
         self.execute_timeout_secs = execute_timeout_secs
-        """Longest that one tuple may be in `execute` without a `reset_timeout`; None = for ever."""
+        """Longest that one tuple, or one batch, may be in `execute` without a `reset_timeout`; None = for ever."""
         self._thread_end = ThreadEnd(self.tasks, "cleanup")
         self.end_errors = self._thread_end.errors
         self._queue: SimpleQueue[tuple[BoltTask, Batch, Callable[[], None] | None] | None] = SimpleQueue()
@@ -93,10 +100,10 @@ class BlockingExecutor(BoltExecutor):
     def _noted(self, task: BoltTask, execute: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap `execute` so that it notes the tuple at hand."""
 
-        def noted(tup: Tuple, *collector: BasicCollector) -> Any:
+        def noted(given: Any, *collector: BasicCollector | BatchCollector) -> Any:
             self._calls += 1
-            self._doing = task, collector[0].trees() if collector else tup._run.trees()
-            value = execute(tup, *collector)
+            self._doing = task, collector[0].trees() if collector else given._run.trees()
+            value = execute(given, *collector)
             # A tuple that raises stays at hand until the next call or the end of the slice: asking its error for a text
             # calls users' code, which may hang as well.
             self._doing = None
@@ -124,7 +131,8 @@ class BlockingExecutor(BoltExecutor):
         task, trees = doing
         stack = f"Thread {self._thread.name} (most recent call last):\n" + "".join(traceback.format_stack(frame))
         hung = TaskHung(task.component, task.task, secs, self.execute_timeout_secs, stack)
-        outbox.fail_roots(trees, self.failure(task, HUNG, hung.error_text))
+        among = len(trees) if isinstance(task.user, BatchBolt) else 1
+        outbox.fail_roots(trees, replace(self.failure(task, HUNG, hung.error_text), among=among))
         task.stats.errors += 1
         return hung
 
@@ -142,6 +150,10 @@ class BlockingExecutor(BoltExecutor):
                     batch, done = batch.split(room, self._new_edge), None
                 else:
                     task.inbox.popleft()
+                    if task.cost is not None and task.inbox:
+                        dones = [done]
+                        batch = self._joined(task, task.cost, batch, dones)
+                        done = partial(_call_all, dones)
                 self._under_way += len(batch.rows)
                 self.put(task, batch, done)
                 gave = True

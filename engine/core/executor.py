@@ -22,11 +22,11 @@ from typing import Any, Protocol, TypeVar
 
 from squall.engine.api.columns import ColumnBatch, Columns
 from squall.engine.api.component import BasicBolt, BatchBolt, Bolt
-from squall.engine.api.failure import FAILED, Failure, reason_of
+from squall.engine.api.failure import FAILED, UNAVAILABLE, Failure, reason_of
 from squall.engine.api.stream import TICK_STREAM
-from squall.engine.api.tuple import UNSHARED, UNTRACKED, Source, Tuple
+from squall.engine.api.tuple import UNSHARED, UNTRACKED, Tuple, TupleSource
 from squall.engine.core.call_cost import CallCost
-from squall.engine.errors import FailedTuple, SquallError
+from squall.engine.errors import FailedTuple, SquallError, Unavailable
 from squall.engine.flow.batch import Batch
 from squall.engine.flow.bolt_collectors import BasicCollector, BatchCollector
 from squall.engine.flow.outbox import Outbox
@@ -37,7 +37,7 @@ from squall.engine.report.metrics import TaskStats
 T = TypeVar("T")
 
 
-SourceOf = Callable[[int, str], Source]
+SourceOf = Callable[[int, str], TupleSource]
 AnyBolt = Bolt | BasicBolt | BatchBolt
 Done = Callable[[], None] | None
 AtHand = MutableSequence[int] | memoryview
@@ -183,6 +183,8 @@ class BoltExecutor:
         `interrupts`: whether a KeyboardInterrupt may be the operator's, which ends the run whatever `crash` says."""
         self.tasks = tasks
         self.outbox = outbox
+        self._new_edge = outbox.edges.next
+        """See `Batch.split`: of the thread that joins batches."""
         self.now_ns = now_ns
         self.source_of = source_of
         self._worker = worker
@@ -270,7 +272,7 @@ class BoltExecutor:
             if batch.continues_with(other) and component == self.source_of(other.source, other.stream).component:
                 if len(other.rows) > (room := task.slice_rows - rows):
                     others.append((other, done))
-                    other, done = other.split(room, self.outbox.edges.next), None
+                    other, done = other.split(room, self._new_edge), None
                 rows += len(other.rows)
                 parts.append(other)
                 dones.append(done)
@@ -362,7 +364,7 @@ class BoltExecutor:
             task.stats.failed += 1
         if issubclass(type(error), FailedTuple):
             # The tree has failed, but its other tuples are executed all the same, as in Storm.
-            self.outbox.fail_roots(collector.trees(), self.failure(task, FAILED, line_of_error(error)))
+            self.outbox.fail_roots(collector.trees(), self.refused(task, error))
         else:
             self.outbox.fail_roots(collector.trees(), self.raised(task, error, f"tuple {repr_of(values)}"))
             self.end_or_go_on(task, error)
@@ -386,7 +388,7 @@ class BoltExecutor:
     def refuse_plain(self, task: BoltTask, tup: Tuple, error: BaseException) -> None:
         """`execute` of a bolt that acks itself raised an error. Raises TaskCrashed if the worker shall end."""
         if issubclass(type(error), FailedTuple):
-            self.fail_plain(task, tup, self.failure(task, FAILED, line_of_error(error)))
+            self.fail_plain(task, tup, self.refused(task, error))
         else:
             self.fail_plain(task, tup, self.raised(task, error, f"tuple {repr_of(tup.values)}"))
             self.end_or_go_on(task, error)
@@ -415,6 +417,11 @@ class BoltExecutor:
     def failure(self, task: BoltTask, reason: str, error: str) -> Failure:
         """Make a failure of one of the tasks."""
         return Failure(reason, task.component, task.task, self._worker, error)
+
+    def refused(self, task: BoltTask, error: BaseException) -> Failure:
+        """Make the failure of what was given to the user's code, which raised FailedTuple."""
+        reason = UNAVAILABLE if issubclass(type(error), Unavailable) else FAILED
+        return self.failure(task, reason, line_of_error(error))
 
     def raised(self, task: BoltTask, error: BaseException, given: str, among: int = 1) -> Failure:
         """Make the failure of what was `given` to the user's code, which raised."""
@@ -458,7 +465,7 @@ class BoltExecutor:
 
     def _fail_all(self, task: BoltTask, batch: Batch, error: BaseException) -> None:
         if issubclass(type(error), FailedTuple):
-            failure = self.failure(task, FAILED, line_of_error(error))
+            failure = self.refused(task, error)
         else:
             trees = {root for root in batch.roots if root}
             count = len(batch.rows)

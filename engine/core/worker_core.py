@@ -28,7 +28,7 @@ from squall.engine.api.hooks import Hooks
 from squall.engine.api.plan import Plan
 from squall.engine.api.stream import SYSTEM_COMPONENT, TICK_FIELDS, TICK_STREAM, Stream
 from squall.engine.api.topology import Topology
-from squall.engine.api.tuple import Source
+from squall.engine.api.tuple import TupleSource
 from squall.engine.core.backpressure import FRAMES_PER_WINDOW, Backpressure
 from squall.engine.core.balance import Balance
 from squall.engine.core.batch_spout import BatchSpoutTask
@@ -45,7 +45,7 @@ from squall.engine.foreign.picklable import PickleCheck
 from squall.engine.report.metrics import TaskStats
 from squall.engine.tracking.peers import Peers
 
-_TICK_SOURCE = Source(SYSTEM_COMPONENT, -1, TICK_STREAM, Stream(*TICK_FIELDS))
+_TICK_SOURCE = TupleSource(SYSTEM_COMPONENT, -1, TICK_STREAM, Stream(*TICK_FIELDS))
 _LONG_TURN_NS = 10_000_000
 """Length at which a turn makes the next ones smaller, and at which bolts end theirs. Word count's turns take 4 ms."""
 _MAX_ROUNDS = 4
@@ -98,7 +98,7 @@ class WorkerCore:
         self._handovers: deque[Handover] = deque()
         self._resets: deque[int] = deque()
         """Roots whose timeout a thread wants to start afresh."""
-        self._sources: dict[tuple[int, str], Source] = {}
+        self._sources: dict[tuple[int, str], TupleSource] = {}
         self._adapts = adapts = not around.deterministic
         """Emits per spout task and turn: adapted to the time that turns take."""
         self._turn_emits = FIRST_TURN_EMITS if adapts else MAX_TURN_EMITS
@@ -142,14 +142,14 @@ class WorkerCore:
                 task.ticks_at_ns = self._now_ns() + task.tick_ns
                 self._ticking.append(task)
 
-    def source(self, task: int, stream: str) -> Source:
+    def source(self, task: int, stream: str) -> TupleSource:
         """What the tuples of one sender's stream have in common. Any thread."""
         found = self._sources.get((task, stream))
         if found is None:
             if stream == TICK_STREAM:
                 return _TICK_SOURCE
             component = self.plan.task_component[task]
-            found = Source(component, task, stream, self.topology[component].outputs[stream])
+            found = TupleSource(component, task, stream, self.topology[component].outputs[stream])
             self._sources[task, stream] = found
         return found
 

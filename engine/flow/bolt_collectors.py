@@ -289,9 +289,12 @@ class BatchCollector:
 
     def reset_timeout(self, batch: ColumnBatch) -> None:
         """Start the message timeout of the trees of the batch at hand afresh."""
-        at_hand = self._batch
-        others = (root for pairs in (at_hand.others or {}).values() for root, _ in pairs)
-        self.emitter.outbox.reset_roots((*at_hand.roots, *others))
+        self.emitter.outbox.reset_roots(self.trees())
+
+    def trees(self) -> tuple[int, ...]:
+        """The roots of the trees of the batch at hand."""
+        others = (root for pairs in (self._batch.others or {}).values() for root, _ in pairs)
+        return (*self._batch.roots, *others)
 
     # ---- parts ----
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from squall.engine.api.stream import Stream
-from squall.engine.api.tuple import UNTRACKED, Source, Tuple
+from squall.engine.api.tuple import UNTRACKED, Tuple, TupleSource
 
 Input = tuple[str, str, tuple[str, ...]]
 """Component, stream and fields."""
@@ -21,10 +21,10 @@ class Inputs:
     """All inputs of a task."""
 
     def __init__(self, inputs: Sequence[Input]) -> None:
-        self._sources = [Source(component, 0, stream, Stream(*fields)) for component, stream, fields in inputs]
+        self._sources = [TupleSource(component, 0, stream, Stream(*fields)) for component, stream, fields in inputs]
         self._numbers = {(component, stream): number for number, (component, stream, _) in enumerate(inputs)}
 
-    def number(self, source: Source) -> int:
+    def number(self, source: TupleSource) -> int:
         """The number of the input that tuples come from."""
         return self._numbers[source.component, source.stream]
 

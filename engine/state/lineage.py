@@ -34,7 +34,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from squall.engine.api.stream import Stream
-from squall.engine.api.tuple import Source
+from squall.engine.api.tuple import TupleSource
 from squall.engine.errors import ComponentError
 from squall.engine.foreign.identity import key_of
 
@@ -116,7 +116,7 @@ class Lineage:
         """Most emits that one tuple may lead to."""
         return DIGIT // self.step
 
-    def first(self, source: Source, index: int) -> int:
+    def first(self, source: TupleSource, index: int) -> int:
         """The digit of the first emit from a tuple of this source in the task of this index."""
         task = index if (source.component, source.stream) in self.copied else 0
         return 1 + self.kind + task * self.kinds

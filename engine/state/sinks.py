@@ -19,7 +19,7 @@ import msgspec
 
 from squall.engine.api.component import Component
 from squall.engine.api.tuple import Tuple
-from squall.engine.errors import FailedTuple, UsageError
+from squall.engine.errors import Unavailable, UsageError
 from squall.engine.foreign.text import repr_of, text_of_error
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class SqlSink(ExactSink):
     def _failed(self, error: BaseException) -> NoReturn:
         if self._is_away(error):
             self.cleanup()
-            raise FailedTuple(f"SqlSink does not reach its database: {text_of_error(error)}") from error
+            raise Unavailable(f"SqlSink does not reach its database: {text_of_error(error)}") from error
         if self._connection is not None:
             # A cursor that the error refers to would keep SQLite's lock beyond the end of the connection.
             self._connection.rollback()

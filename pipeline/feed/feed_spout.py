@@ -35,7 +35,7 @@ from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import repr_of, text_of_error
 from squall.pipeline.feed.part_reader import PartReader
-from squall.pipeline.feed.shares import Claim, Part, Range, RowId, Shares
+from squall.pipeline.feed.shares import Claim, Part, Range, Shares
 from squall.pipeline.feed.sources import ParquetSource, declared_fields, open_feed
 from squall.pipeline.feed.text_source import TextReader, TextSource
 
@@ -44,9 +44,6 @@ if TYPE_CHECKING:
 
 #: Rows of a range: some tenths of a second of work, so that all tasks end at about the same time.
 RANGE_ROWS = 16_384
-COMMIT_SECS = 0.1
-#: After positions could not be stored, and in between, tuples go on.
-COMMIT_AGAIN_SECS = 5.0
 SUFFIX = ".claim"
 #: Times that a position is read before it counts as damaged.
 READS = 10
@@ -145,7 +142,7 @@ class FeedSpout(ReplayingSpout):
                 f"{gone[0].stop - 1} are not done; to begin anew, submit it with --fresh"
             )
         self._shares.learn(parts, spread=not self.follow)
-        self._commit_at_ns = self._look_at_ns = self._now_ns()
+        self._look_at_ns = self._now_ns()
 
     def read(self) -> Iterator[Record | None]:
         while True:
@@ -194,38 +191,20 @@ class FeedSpout(ReplayingSpout):
         if self._range is not None:
             self._shares.read(self._range, self._chunk_end - length_hint(self._offsets))
 
-    def ack(self, message_id: RowId) -> None:
-        self.kept.pop(message_id, None)  # such an id is its own key
-        if self._now_ns() >= self._commit_at_ns or (self.at_end and not self.kept):
-            self._commit()
-
-    def idle(self) -> None:
-        if self._now_ns() >= self._commit_at_ns:
-            self._commit()
+    def store(self) -> None:
+        self._note_read()
+        for claim in self._shares.risen(self.unacked):
+            self._claims.store(claim)
+            self._shares.stored(claim)
 
     def close(self) -> None:
-        self._commit()
+        super().close()
         self._close_reader()
 
     def _close_reader(self) -> None:
         if self._reader is not None:
             self._reader.close()
             self._reader = None
-
-    def _commit(self) -> None:
-        """Store the positions that have risen."""
-        again_secs = COMMIT_SECS
-        self._note_read()
-        try:
-            for claim in self._shares.risen(self.unacked):
-                self._claims.store(claim)
-                self._shares.stored(claim)
-        except OSError as error:
-            again_secs = COMMIT_AGAIN_SECS
-            self.collector.report_error(
-                ClusterError(f"positions in feed {self._feed} cannot be stored: {error}; rows go on meanwhile")
-            )
-        self._commit_at_ns = self._now_ns() + round(again_secs * NS_PER_SEC)
 
 
 class Claims:

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from squall.engine.api.context import TopologyContext
 
 QUIET_SECS = 2.0
-STORE_SECS = 0.1
-#: After something could not be read or stored.
+#: After something could not be read.
 AGAIN_SECS = 5.0
 
 
@@ -54,7 +53,7 @@ class TailSpout(ReplayingSpout):
 
     def start(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         self._reader = LogReader(self._path, Path(context.state_dir, "files"), self._quiet_secs, self._report)
-        self._look_at_ns = self._store_at_ns = self._now_ns()
+        self._look_at_ns = self._now_ns()
 
     def read(self) -> Iterator[Record | None]:
         while not self.context.task_index:
@@ -79,27 +78,12 @@ class TailSpout(ReplayingSpout):
         self._look_at_ns = now_ns + round(look_secs * NS_PER_SEC)
         return None
 
-    def ack(self, message_id: tuple[int, int]) -> None:
-        super().ack(message_id)
-        self.idle()
-
-    def idle(self) -> None:
-        if self._now_ns() >= self._store_at_ns:
-            self._store()
+    def store(self) -> None:
+        self._reader.store(self.unacked)
 
     def close(self) -> None:
-        self._store()
+        super().close()
         self._reader.close()
-
-    def _store(self) -> None:
-        """Store up to where all lines are acked, if that has risen."""
-        again_secs = STORE_SECS
-        try:
-            self._reader.store(self.unacked)
-        except OSError as error:
-            again_secs = AGAIN_SECS
-            self._report(f"what is acked cannot be stored: {text_of_error(error)}; lines go on meanwhile")
-        self._store_at_ns = self._now_ns() + round(again_secs * NS_PER_SEC)
 
     def _report(self, what: str) -> None:
         self.collector.report_error(ClusterError(f"log {self._path}: {what}"))

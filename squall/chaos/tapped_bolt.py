@@ -18,7 +18,7 @@ from squall.engine.api.around import Around, HiddenField, HidingOut, listed
 from squall.engine.api.async_component import AsyncBolt
 from squall.engine.api.columns import ColumnBatch
 from squall.engine.api.context import TopologyContext
-from squall.engine.api.tuple import Anchors, Source, Tuple
+from squall.engine.api.tuple import Anchors, Tuple, TupleSource
 from squall.engine.errors import FailedTuple
 from squall.engine.foreign.given_columns import parents_of
 from squall.engine.state.lineage import has_identity
@@ -120,7 +120,7 @@ class TappedBolt(Around):
         now = time.monotonic()
         return {key for key in chosen if now < self._refused.setdefault(key, now + _LOST_SECS)}
 
-    def _record(self, source: Source, rows: Iterable[tuple[Any, ...]], keys: Iterable[Keys]) -> None:
+    def _record(self, source: TupleSource, rows: Iterable[tuple[Any, ...]], keys: Iterable[Keys]) -> None:
         if self._log is not None:
             label = quoted(label_of(self._component, source.component, source.stream))
             # An identity says which task has read the message, too.

@@ -218,7 +218,7 @@ def test_a_full_disk_holds_back_positions_and_not_rows(
             lab.bolt.ack(50)
             lab.go()
             assert len(lab.errors) == 1
-            assert "positions in feed" in lab.errors[0][2]
+            assert "cannot store how far it is" in lab.errors[0][2]
             assert "No space left on device" in lab.errors[0][2]
         lab.go(10)
         lab.bolt.ack(1)

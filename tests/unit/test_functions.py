@@ -263,7 +263,7 @@ def test_a_position_that_cannot_be_stored_is_reported_and_records_go_on(tmp_path
         (tmp_path / "source-0" / "position").mkdir()
         cluster.run_until(lambda: cluster.drained, 10, "it was drained")
         assert len(cluster.emitted["source"]) == 40
-        assert "cannot be stored" in cluster.errors[0][2]
+        assert "cannot store how far it is" in cluster.errors[0][2]
 
 
 def test_finally_of_a_generator_runs_at_an_orderly_end() -> None:

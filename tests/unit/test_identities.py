@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from squall import Stream, Topology, TopologyBuilder
-from squall.engine.api.tuple import Source
+from squall.engine.api.tuple import TupleSource
 from squall.engine.errors import ComponentError
 from squall.engine.state import absorbed
 from squall.engine.state.absorbed import AGAIN, FRESH, SETTLED, Absorbed, Emitted
@@ -56,7 +56,7 @@ def part(text: str, most: int) -> int:
 
 def made_of(lineage: Lineage, index: int, source: str, rows: list[tuple[str, int]]) -> Iterator[tuple[str, int]]:
     """What a task emits from tuples of one source, in one of the ways in which it may be called."""
-    first = lineage.first(Source(source, 0, "default", Stream("value")), index)
+    first = lineage.first(TupleSource(source, 0, "default", Stream("value")), index)
     children = Children(lineage, [identity for _, identity in rows], first)
     made = [(row, number) for row, (value, _) in enumerate(rows) for number in range(part(value, 4))]
     # In one call, or two.
@@ -101,7 +101,7 @@ def test_identities_differ_and_a_replay_repeats_them_whichever_task_it_meets(sha
 def test_too_many_emits_are_refused_before_two_are_alike(kinds: int, tasks: int) -> None:
     copied = frozenset({("lines", "default")})
     lineage = Lineage("split", 40, {}, kinds - 1, kinds, copied, tasks, True)
-    first = lineage.first(Source("lines", 0, "default", Stream("line")), tasks - 1)
+    first = lineage.first(TupleSource("lines", 0, "default", Stream("line")), tasks - 1)
     children = Children(lineage, [5], first)
     ways: list[Callable[[int], list[int]]] = [
         lambda count: children.of([0] * count, True), lambda count: children.of([0] * count, False),

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from squall.engine.api.stream import DEFAULT_STREAM, SYSTEM_COMPONENT, TICK_STREAM, Outputs, Stream, parse_outputs
-from squall.engine.api.tuple import Run, Source, Tuple
+from squall.engine.api.tuple import Run, Tuple, TupleSource
 from squall.engine.errors import ComponentError
 
-SOURCE = Source("split", 7, "default", Stream("word", "count"))
+SOURCE = TupleSource("split", 7, "default", Stream("word", "count"))
 
 
 @pytest.fixture
@@ -44,9 +44,9 @@ def test_an_unknown_field_is_named_with_component_stream_and_fields(tup: Tuple) 
 
 def test_only_the_systems_tick_is_a_tick() -> None:
     shape = Stream("rate_secs")
-    assert Tuple((1.0,), Source(SYSTEM_COMPONENT, -1, TICK_STREAM, shape), Run(0, 0, 1)).is_tick
-    assert not Tuple((1.0,), Source("clock", 3, TICK_STREAM, shape), Run(0, 0, 1)).is_tick
-    assert not Tuple((1.0,), Source(SYSTEM_COMPONENT, -1, "default", shape), Run(0, 0, 1)).is_tick
+    assert Tuple((1.0,), TupleSource(SYSTEM_COMPONENT, -1, TICK_STREAM, shape), Run(0, 0, 1)).is_tick
+    assert not Tuple((1.0,), TupleSource("clock", 3, TICK_STREAM, shape), Run(0, 0, 1)).is_tick
+    assert not Tuple((1.0,), TupleSource(SYSTEM_COMPONENT, -1, "default", shape), Run(0, 0, 1)).is_tick
 
 
 def test_names_of_fields_are_the_default_stream() -> None:

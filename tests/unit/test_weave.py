@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from squall import BasicBolt, Config, CustomGrouping, ExactSink, StatefulBolt, Topology, TopologyBuilder
 from squall.engine.api.columns import ColumnBatch, Columns
-from squall.engine.api.tuple import Source
+from squall.engine.api.tuple import TupleSource
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import ClusterError, FailedTuple, TopologyError
 from squall.engine.state.task_store import STORE_FILE, TaskStore
@@ -146,7 +146,7 @@ def test_a_tick_is_committed() -> None:
 def failed_of(count: Any, identities: list[int]) -> list[int]:
     """The rows that "count" fails of a batch with these identities."""
     it, told = topology(count=count, tasks=1, lines=[]), mock.Mock(emitter=SimpleNamespace(component="count", task=2))
-    source = Source("split", 5, "default", it["split"].outputs["default"])
+    source = TupleSource("split", 5, "default", it["split"].outputs["default"])
     batch = ColumnBatch(Columns(([f"w{identity}" for identity in identities], identities), len(identities)), source)
     with tempfile.TemporaryDirectory() as root, SimulatedCluster(it, state_root=root) as cluster:
         cluster.user("count").execute_batch(batch, told)

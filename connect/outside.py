@@ -1,0 +1,72 @@
+"""Outside: what a `Source` and a `Sink` have in common, a connection that may be cut off, and secrets.
+
+Guarantees: a secret is written `${NAME}` in what a user passes, and read from the environment where the worker runs; so
+it is in no pickled topology. `hide` takes secrets out of the texts of errors before these are told.
+
+Thread: that of the source or sink.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from squall.engine.errors import UsageError
+from squall.engine.foreign.text import repr_of, text_of_error
+
+if TYPE_CHECKING:
+    from squall.engine.api.context import TopologyContext
+
+_VARIABLE = re.compile(r"\$\{(\w+)\}", re.ASCII)
+_PASSWORD = re.compile(r"://[^/@:]*:([^@]+)@")
+
+
+class Outside:
+    """Something outside, to which a component is connected."""
+
+    away: tuple[type[BaseException], ...] = (OSError,)
+    """Errors that mean that the other side is away: it is connected again, with growing delays."""
+    _secrets: tuple[str, ...] = ()
+
+    def connect(self, context: TopologyContext) -> None:
+        """Connect to the other side. An error in `away` has it called again; any other ends the worker."""
+
+    def disconnect(self) -> None:
+        """Called at an orderly end, and after an error in `away`, also of `connect`."""
+
+    def fill(self, text: str) -> str:
+        """Put the values of environment variables in place of their `${NAME}`s. UsageError if one is not set."""
+        for name in _VARIABLE.findall(text):
+            if not (secret := os.environ.get(name)):
+                raise UsageError(
+                    f"{type(self).__name__} needs the environment variable {name}, which is not set where its worker "
+                    "runs; set it for `squall run`, or for `squall up`"
+                )
+            self._secrets = (*self._secrets, secret)
+            text = text.replace(f"${{{name}}}", secret)
+        return text
+
+    def hide(self, text: str) -> str:
+        """Put `***` in place of the secrets in a text."""
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
+
+    def cut_off(self, error: BaseException) -> str:
+        """What the operator is told when the other side is away."""
+        return f"{type(self).__name__} is cut off: {self.hide(text_of_error(error))}; it tries again"
+
+
+def check_secret(who: str, what: str, text: str) -> None:
+    """UsageError if a text is no `${NAME}`."""
+    if not _VARIABLE.fullmatch(text):
+        raise UsageError(f"{who} has its {what} written out; allowed: ${{NAME}}, for the environment variable NAME")
+
+
+def check_url(who: str, url: str, *schemes: str) -> None:
+    """UsageError if a text is no URL of these schemes, or has its password written out."""
+    if not isinstance(url, str) or not url.startswith(tuple(f"{scheme}://" for scheme in schemes)):
+        raise UsageError(f"{who} has url {repr_of(url)}; allowed: {schemes[0]}://HOST and more")
+    if found := _PASSWORD.search(url):
+        check_secret(who, "password", found[1])

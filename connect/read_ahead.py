@@ -1,0 +1,230 @@
+"""ReadAhead: the thread in which a `Source` talks to what it reads.
+
+Guarantees
+    * One thread calls `connect`, `read_from`, `commit`, `confirm`, `keep_alive` and `disconnect`. They may wait as long
+      as they like, and the worker's loop does not wait for them, but for `CLOSE_SECS` at the end.
+    * What was read waits in at most `CHUNKS` chunks of `ROWS` records, or of about `BYTES` bytes; then reading stops.
+    * After an error in the source's `away`, which is told, it disconnects, and connects again after a growing delay.
+      Any other error is raised in the loop.
+    * Positions are committed when every record before them is acked, in the order in which they were read.
+
+What both threads touch: a queue of what was read, and two deques, of what is acked and of what is to be told.
+
+Thread: its own for names with an underscore, the task's for the rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from queue import Empty, Full, Queue
+from typing import TYPE_CHECKING, Any
+
+from squall.engine.api.replaying import Record
+from squall.engine.errors import Unavailable
+from squall.engine.foreign.sizes import row_bytes
+
+if TYPE_CHECKING:
+    from squall.connect.source import Source
+    from squall.engine.api.context import TopologyContext
+
+CHUNKS, ROWS, BYTES = 4, 1024, 1 << 20
+LOOK_SECS = 0.02
+"""Time between two looks for acks while it waits."""
+KEEP_ALIVE_SECS = 1.0
+CLOSE_SECS = 3.0
+FIRST_DELAY_SECS, MAX_DELAY_SECS = 0.05, 5.0
+"""Before it connects again."""
+
+
+class Again:
+    """Stands in the queue for a new connection to a source that delivers again what is not confirmed."""
+
+
+class End:
+    """Stands in the queue for the end of a source."""
+
+
+class ReadAhead:
+    """Reads records of one source, and confirms those that are done."""
+
+    def __init__(self, source: Source, context: TopologyContext) -> None:
+        self._source, self._context = source, context
+        self._chunks: Queue[Any] = Queue(CHUNKS)
+        self._acked: deque[Sequence[Any]] = deque()
+        self._told: deque[BaseException] = deque()
+        self._stop = threading.Event()
+        self._order = AckedInOrder(source.partitioned)
+        self._position: Any = None
+        self._rest: list[Record] = []
+        name = f"{context.component_id}[{context.task_id}] reads"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    # ---- the task's thread ----
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def take(self, rows: int) -> list[Record] | type[Again] | type[End]:
+        """Return up to `rows` records that were read, none if there are none. Raises what ended the thread."""
+        if not self._rest:
+            try:
+                found = self._chunks.get_nowait()
+            except Empty:
+                return []
+            if isinstance(found, BaseException):
+                raise found
+            if found is Again or found is End:
+                return found
+            self._rest = found
+        taken, self._rest = self._rest[:rows], self._rest[rows:]
+        return taken
+
+    def acked(self, positions: Sequence[Any]) -> None:
+        """Note that these records are done."""
+        self._acked.append(positions)
+
+    def errors(self) -> Iterator[BaseException]:
+        """Take the errors that are to be told."""
+        while self._told:
+            yield self._told.popleft()
+
+    def close(self) -> None:
+        """Commit what is done, and disconnect. A thread that waits for its server longer is left behind."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(CLOSE_SECS)
+
+    # ---- its own ----
+
+    def _run(self) -> None:
+        source, delay_secs = self._source, FIRST_DELAY_SECS
+        try:
+            while not self._stop.is_set():
+                began = source.connection
+                try:
+                    self._read()
+                except source.away as error:
+                    if source.connection > began:
+                        delay_secs = FIRST_DELAY_SECS
+                    self._told.append(Unavailable(source.cut_off(error)))
+                    with contextlib.suppress(*source.away):
+                        source.disconnect()
+                    self._stop.wait(delay_secs * random.uniform(0.5, 1.0))
+                    delay_secs = min(2 * delay_secs, MAX_DELAY_SECS)
+                else:
+                    source.disconnect()
+                    return
+        except BaseException as error:
+            self._put(error)
+
+    def _read(self) -> None:
+        """Read until the end, or until the source is closed."""
+        source = self._source
+        source.connect(self._context)
+        source.connection += 1
+        if source.connection > 1 and source.delivers_again:
+            self._order = AckedInOrder(source.partitioned)
+            self._put(Again)
+        records = source.read_from(self._position if source.connection > 1 else source.stored_position())
+        try:
+            self._pass_on(records)
+            while not self._stop.wait(LOOK_SECS):
+                self._confirm()
+        finally:
+            if isinstance(records, Generator):
+                records.close()
+        self._confirm()
+
+    def _pass_on(self, records: Iterator[Record | None]) -> None:
+        source, chunk, most = self._source, list[Record](), ROWS
+        for record in records:
+            if record is not None:
+                chunk.append(record)
+                if len(chunk) == 1:
+                    most = max(1, min(ROWS, BYTES // (row_bytes(record[1]) or 1)))
+                if len(chunk) < most:
+                    continue
+            if chunk:
+                self._took(chunk)
+                chunk = []
+            elif source.pause_secs:
+                self._stop.wait(source.pause_secs)
+            self._confirm()
+            if self._stop.is_set():
+                return
+        if chunk:
+            self._took(chunk)
+        self._put(End)
+
+    def _took(self, chunk: list[Record]) -> None:
+        positions = [position for position, _ in chunk]
+        self._position = self._order.read(positions)
+        self._put(chunk)
+
+    def _put(self, what: Any) -> None:
+        """Pass on, as soon as there is room."""
+        waited_secs = 0.0
+        while not self._stop.is_set():
+            try:
+                return self._chunks.put(what, timeout=LOOK_SECS)
+            except Full:
+                if isinstance(what, BaseException):
+                    continue
+                self._confirm()
+                waited_secs += LOOK_SECS
+                if waited_secs >= KEEP_ALIVE_SECS:
+                    waited_secs = 0.0
+                    self._source.keep_alive()
+        return None
+
+    def _confirm(self) -> None:
+        positions = list[Any]()
+        while self._acked:
+            positions += self._acked.popleft()
+        if not positions:
+            return
+        if self._source.is_confirmed_one_by_one:
+            self._source.confirm(positions)
+        else:
+            for position in self._order.acked(positions):
+                self._source.commit(position)
+
+
+class AckedInOrder:
+    """Tells up to which position all records are acked, although acks arrive out of order. Other than for an
+    `AckedPrefix`, the positions need not follow one another without a gap."""
+
+    def __init__(self, partitioned: bool) -> None:
+        """`partitioned`: positions are tuples that begin with a partition, and each partition has its own order."""
+        self._partitioned = partitioned
+        self._open: dict[Any, deque[Any]] = {}
+        """For each partition, the positions that were read and are not committed, in order."""
+        self._done: set[Any] = set()
+        self._newest: Any = None
+
+    def read(self, positions: Sequence[Any]) -> Any:
+        """Note records that were read; return the newest position, of a partitioned source one for each partition."""
+        if not self._partitioned:
+            self._open.setdefault(None, deque()).extend(positions)
+            self._newest = positions[-1]
+        else:
+            self._newest = self._newest or {}
+            for position in positions:
+                self._open.setdefault(position[0], deque()).append(position)
+                self._newest[position[0]] = position
+        return self._newest
+
+    def acked(self, positions: Sequence[Any]) -> Iterator[Any]:
+        """Note acks; yield the positions, one a partition at most, up to which all is acked now."""
+        self._done.update(positions)
+        for partition in {position[0] for position in positions} if self._partitioned else (None,):
+            order, last = self._open.get(partition, deque()), None
+            while order and order[0] in self._done:
+                last = order.popleft()
+                self._done.remove(last)
+            if last is not None:
+                yield last

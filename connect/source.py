@@ -1,0 +1,164 @@
+"""Source: a spout over what can be read again from a position, or delivers again what was not confirmed.
+
+Guarantees
+    * A record is emitted, and after each failure again, until it is acked or a dead letter. Only then is it committed
+      or confirmed; so after any death it is read again.
+    * A source's own methods are called by a thread of its own (`connect.read_ahead`), and may wait.
+
+Relies on: positions being the same when a record is read again, and no two records that are pending having the same.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from squall.connect.outside import Outside
+from squall.connect.read_ahead import Again, End, ReadAhead
+from squall.engine.api.component import BatchSpout
+from squall.engine.api.replaying import Record, ReplayingSpout
+from squall.engine.errors import ComponentError
+from squall.engine.foreign.text import repr_of
+
+if TYPE_CHECKING:
+    from squall.engine.api.collectors import SpoutCollector
+    from squall.engine.api.context import TopologyContext
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Stands for the values of a record that cannot be processed, such as bytes that are no text: it becomes a dead
+    letter at once."""
+
+    values: tuple[Any, ...]
+    """What is shown of it, a value for each field."""
+    why: str
+
+
+class Source(Outside, ReplayingSpout, BatchSpout):
+    """A spout that reads from something outside. Subclasses define `outputs` and `read_from`, and what they need of the
+    other methods::
+
+        class Numbers(Source):
+            outputs = ("n",)
+
+            def read_from(self, position):
+                for n in range(position or 0, 1_000_000):
+                    yield n + 1, (n,)
+    """
+
+    every_task: bool = False
+    """True if each task reads, because the other side shares the records out among them. Otherwise the first one reads,
+    and others have nothing to do."""
+    delivers_again: bool = False
+    """True if, after a new connection, the other side delivers again what was not confirmed: what was read before is
+    then forgotten."""
+    partitioned: bool = False
+    """True if positions are tuples that begin with a partition. Each partition is committed by itself."""
+    pause_secs: float = 0.05
+    """Time until `read_from` is asked again after a None; 0 if it waits itself."""
+
+    connection: int = 0
+    """Number of the present connection, from 1."""
+
+    _ids_are_keys = True
+
+    # ---- what subclasses define ----
+
+    def read_from(self, position: Any) -> Iterator[Record | None]:
+        """Yield (position, values) for each record, or None if there is none at the moment; return at the end.
+
+        A record's position is where to go on after it; it is the message id too, so it is a plain value: a number, a
+        text, a date, or a tuple of these. `position` is the one that was committed last, or, after a new connection,
+        read last; None at first. The values are a tuple, an `Emit` for another stream, or `Unreadable`."""
+        raise TypeError(f"{type(self).__name__} must define read_from")
+
+    def commit(self, position: Any) -> None:
+        """Every record up to this position is done: store that. By default in the task's state directory, for
+        `read_from`. It may raise one of `away`."""
+        state = self._state_file
+        if state is not None:
+            with open(state + ".new", "wb") as file:
+                file.write(pickle.dumps(position))
+            os.replace(state + ".new", state)
+
+    def confirm(self, positions: Sequence[Any]) -> None:
+        """These records are done. Define it instead of `commit` if they are confirmed one by one, in any order."""
+
+    def keep_alive(self) -> None:
+        """Called each second while nothing may be read, for clients whose connection would end."""
+
+    # ---- what the engine calls ----
+
+    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
+        self._ahead = ReadAhead(self, context)
+        root = context.state_root
+        self._state_file = None if root is None else os.path.join(context.state_dir, "position")
+        super().open(conf, context, collector)
+        if self.every_task or not context.task_index:
+            self._ahead.start()
+
+    def read(self) -> Iterator[Record | None]:
+        return iter(())
+
+    def next_batch(self, rows: int) -> None:
+        for error in self._ahead.errors():
+            self.collector.report_error(error)
+        if self.emit_due(rows) or len(self._due) >= self.max_waiting:
+            return
+        found = self._ahead.take(rows)
+        if isinstance(found, list):
+            if found:
+                self._emit_all(found)
+        elif found is Again:
+            self.kept.clear()
+        elif found is End:
+            self.at_end = True
+
+    def _emit_all(self, records: list[Record]) -> None:
+        positions, rows = (list(column) for column in zip(*records, strict=True))
+        kept = self.kept
+        before = len(kept)
+        kept.update(zip(positions, records, strict=True))
+        if len(kept) < before + len(positions):
+            raise ComponentError(
+                f"{type(self).__name__}.read_from yielded a position twice, such as {repr_of(positions[-1])}; no two "
+                "records that are pending may have the same"
+            )
+        if all(row.__class__ is tuple and len(row) == len(rows[0]) for row in rows):
+            columns = [list(column) for column in zip(*rows, strict=True)]
+            self.collector.emit_batch(columns, message_ids=positions)
+            return
+        for position, values in records:
+            if isinstance(values, Unreadable):
+                self.collector.give_up(values.values, position, values.why)
+            else:
+                self._emit(position, values)
+
+    def ack_batch(self, message_ids: list[Any]) -> None:
+        for message_id in message_ids:
+            self.kept.pop(message_id, None)
+        self._ahead.acked(message_ids)
+
+    def ack(self, message_id: Any) -> None:
+        self.ack_batch([message_id])
+
+    def close(self) -> None:
+        self._ahead.close()
+
+    # ---- what its thread calls ----
+
+    @property
+    def is_confirmed_one_by_one(self) -> bool:
+        """Return True if it defines `confirm`."""
+        return type(self).confirm is not Source.confirm
+
+    def stored_position(self) -> Any:
+        """What `commit` stored last; None if it stored nothing."""
+        if self._state_file is None or not os.path.exists(self._state_file):
+            return None
+        with open(self._state_file, "rb") as file:
+            return pickle.load(file)
