@@ -8,11 +8,17 @@ from __future__ import annotations
 from squall.engine.on_demand import TYPE_CHECKING, on_demand
 
 if TYPE_CHECKING:
+    from squall.connect.durable_queue import Queue as Queue
+    from squall.connect.queue_ends import QueueSink as QueueSink
+    from squall.connect.queue_ends import QueueSource as QueueSource
     from squall.connect.sink import Sink as Sink
     from squall.connect.source import Source as Source
     from squall.connect.source import Unreadable as Unreadable
 
 _HOMES = {
+    "Queue": "squall.connect.durable_queue",
+    "QueueSink": "squall.connect.queue_ends",
+    "QueueSource": "squall.connect.queue_ends",
     "Unreadable": "squall.connect.source",
     "Sink": "squall.connect.sink",
     "Source": "squall.connect.source",

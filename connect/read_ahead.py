@@ -141,29 +141,32 @@ class ReadAhead:
 
     def _pass_on(self, records: Iterator[Record | None]) -> None:
         source, chunk, most = self._source, list[Record](), ROWS
-        for record in records:
-            if record is not None:
-                chunk.append(record)
-                if len(chunk) == 1:
-                    most = max(1, min(ROWS, BYTES // (row_bytes(record[1]) or 1)))
-                if len(chunk) < most:
-                    continue
-            if chunk:
-                self._took(chunk)
-                chunk = []
-            elif source.pause_secs:
-                self._stop.wait(source.pause_secs)
-            self._confirm()
-            if self._stop.is_set():
-                return
-        if chunk:
+        try:
+            for record in records:
+                if record is not None:
+                    chunk.append(record)
+                    if len(chunk) == 1:
+                        values: Any = getattr(record[1], "values", record[1])
+                        size_bytes = row_bytes(values)
+                        most = max(1, min(ROWS, BYTES // (size_bytes or 1)))
+                    if len(chunk) < most:
+                        continue
+                if not chunk and source.pause_secs:
+                    self._stop.wait(source.pause_secs)
+                chunk = self._took(chunk)
+                self._confirm()
+                if self._stop.is_set():
+                    return
+        finally:
             self._took(chunk)
         self._put(End)
 
-    def _took(self, chunk: list[Record]) -> None:
-        positions = [position for position, _ in chunk]
-        self._position = self._order.read(positions)
-        self._put(chunk)
+    def _took(self, chunk: list[Record]) -> list[Record]:
+        """Pass on a chunk; return the next one, which is empty."""
+        if chunk:
+            self._position = self._order.read([position for position, _ in chunk])
+            self._put(chunk)
+        return []
 
     def _put(self, what: Any) -> None:
         """Pass on, as soon as there is room."""

@@ -28,6 +28,7 @@ from typing import Any
 
 from squall.engine.api.component import BatchBolt
 from squall.engine.api.failure import HUNG
+from squall.engine.core.call_cost import CallCost
 from squall.engine.core.closing import ThreadEnd
 from squall.engine.core.executor import BoltExecutor, BoltTask, TaskCrashed, TaskHung
 from squall.engine.flow.batch import Batch
@@ -36,6 +37,8 @@ from squall.engine.flow.outbox import Outbox
 
 _AHEAD = 4
 """Slices that the thread has at a time: some 20 ms of work, longer than a turn of a busy loop."""
+_CALL_NS = 50_000_000
+"""Time that the rows of a batch bolt's call may take: nothing but their own acks waits for it."""
 JOIN_SECS = 4.0
 """Longest wait for a bolt's thread at the end, so that `cleanup` does not run beside it; it dies with the process."""
 
@@ -88,6 +91,9 @@ class BlockingExecutor(BoltExecutor):
         """The task in whose `execute` the thread is, and the roots of the trees of its tuple."""
         self.outbox.pass_resets_to(self._reset)
         self._note_calls()
+        for task in self.tasks:
+            if task.cost is not None:
+                task.cost = CallCost(_CALL_NS, task.cost.set_rows)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -161,7 +167,10 @@ class BlockingExecutor(BoltExecutor):
         return gave
 
     def most_rows(self, task: BoltTask) -> int:
-        """How many tuples the thread may have at a time."""
+        """How many tuples the thread may have at a time. A batch bolt's wait for the end of its present call, as what
+        has come by then goes into one."""
+        if task.cost is not None:
+            return 0 if self._under_way else task.slice_rows
         return _AHEAD * task.slice_rows
 
     def put(self, task: BoltTask, batch: Batch, done: Callable[[], None] | None) -> None:

@@ -88,6 +88,7 @@ COMMANDS = {
     "profile": Home("insight.profile:profile_command", "Draw a flame graph of a worker."),
     "doctor": Home("insight.doctor:doctor_command", "Tell what is missing or misset on this machine."),
     "config": Home("config:config_command", "Show settings, and where they come from."),
+    "queue": Home("outside.queue:queue_group", "Use a durable queue in a directory."),
     "prepare": Home("spark:prepare", "Make a feed from text files, with Spark."),
     "verify": Home("verify:verify", "Check results with Spark."),
     "spark": Home("spark:spark_group", "Tell what of a topology runs on Spark."),

@@ -1,7 +1,8 @@
 """A kit for testing topologies: see docs/testing.md.
 
 In this process, under a clock that the test moves: `complete_topology`, `SimulatedCluster`, `ManualClock`. Over real
-worker processes: the pytest fixtures `squall_cluster` and `squall_chaos` (`squall.testing.plugin`). On both:
+worker processes: the pytest fixtures `squall_cluster` and `squall_chaos` (`squall.testing.plugin`), and the checks of
+sources and sinks, `check_source` and `check_sink`. On both:
 `FeederSpout`, `AckTracker`, `FixedSpout`, `wait_for`.
 
 Each is imported on first use: the plugin is in this package, and every test run in this environment loads it.
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from squall.engine.clock import ManualClock as ManualClock
     from squall.testing.complete import TopologyFailed as TopologyFailed
     from squall.testing.complete import complete_topology as complete_topology
+    from squall.testing.conformance import check_sink as check_sink
+    from squall.testing.conformance import check_source as check_source
     from squall.testing.simulated import SimulatedCluster as SimulatedCluster
     from squall.testing.spouts import AckTracker as AckTracker
     from squall.testing.spouts import FeederSpout as FeederSpout
@@ -30,6 +33,8 @@ _HOMES = {
     "ManualClock": "squall.engine.clock",
     "SimulatedCluster": "squall.testing.simulated",
     "TopologyFailed": "squall.testing.complete",
+    "check_sink": "squall.testing.conformance",
+    "check_source": "squall.testing.conformance",
     "complete_topology": "squall.testing.complete",
     "wait_for": "squall.testing.waiting",
 }

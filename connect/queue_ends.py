@@ -1,0 +1,102 @@
+"""QueueSource and QueueSink: the ends of a `Queue` as components.
+
+Guarantees: a record that `QueueSource` reads is removed when it is acked, or a dead letter. When its worker dies, the
+next reader gets what was not. `QueueSink` acks a tuple when it is on disk.
+
+Thread: that of the source or sink.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from squall.connect.durable_queue import Queue, pack, row_mistake
+from squall.connect.sink import Sink
+from squall.connect.source import Source, Unreadable
+from squall.engine.api.replaying import Record
+from squall.engine.foreign.text import repr_of
+
+if TYPE_CHECKING:
+    from squall.engine.api.columns import ColumnBatch
+    from squall.engine.api.context import TopologyContext
+
+ROWS = 1000
+
+
+class QueueSource(Source):
+    """A spout that reads a queue: `QueueSource("build/queue")`. All tasks read, and other consumers may."""
+
+    away = (OSError, sqlite3.OperationalError)
+    every_task = True
+    _queue: Queue | None = None
+
+    def __init__(
+        self, path: str | os.PathLike[str], fields: Sequence[str] = ("value",), *, until_empty: bool = False
+    ) -> None:
+        """`fields` name the values of a record. `until_empty`: it ends when nothing is left to take. UsageError if
+        there can be no queue at `path`."""
+        Queue(path).close()
+        self._path, self.outputs, self._until_empty = Path(path).absolute(), tuple(fields), until_empty
+
+    def connect(self, context: TopologyContext) -> None:
+        self._queue = self._queue or Queue(self._path)
+
+    def read_from(self, position: Any) -> Iterator[Record | None]:
+        assert self._queue is not None
+        width = len(self.outputs)
+        while True:
+            found = self._queue.open(ROWS)
+            for id_, row in found:
+                if row is not None and len(row) == width:
+                    yield id_, row
+                else:
+                    what = "bytes that are no record" if row is None else f"the values {repr_of(row)}"
+                    yield id_, Unreadable((None,) * width, f"record {id_} of {self._path} holds {what}, not {width}")
+            if not found:
+                if self._until_empty:
+                    return
+                yield None
+
+    def confirm(self, positions: Sequence[int]) -> None:
+        assert self._queue is not None
+        self._queue.confirm(positions)
+
+    def disconnect(self) -> None:
+        if self._queue is not None:
+            self._queue.close()
+            self._queue = None
+
+
+class QueueSink(Sink):
+    """A bolt that appends the values of its tuples to a queue: `QueueSink("build/queue")`."""
+
+    away = (OSError, sqlite3.OperationalError)
+    _queue: Queue | None = None
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """UsageError if there can be no queue at `path`."""
+        Queue(path).close()
+        self._path = Path(path).absolute()
+
+    def connect(self, context: TopologyContext) -> None:
+        self._queue = Queue(self._path)
+
+    def write(self, batch: ColumnBatch) -> Mapping[int, str]:
+        assert self._queue is not None
+        packed, refused = [], {}
+        for place, row in enumerate(batch.to_rows()):
+            try:
+                packed.append(pack(row))
+            except (TypeError, OverflowError, ValueError) as error:
+                refused[place] = row_mistake(row, error)
+        self._queue.put_packed(packed)
+        return refused
+
+    def disconnect(self) -> None:
+        if self._queue is not None:
+            self._queue.close()
+            self._queue = None

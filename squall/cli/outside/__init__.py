@@ -1,0 +1,1 @@
+"""The commands that reach what is outside topologies."""

@@ -1,0 +1,114 @@
+"""`squall queue`: puts lines into a durable queue, and takes records out of it.
+
+Guarantees: a line is on disk when its number is printed. `get` removes what it has written to stdout, and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+import click
+
+from squall.cli.given.checks import SomePath
+from squall.cli.shown.output import say
+from squall.cli.shown.screen import show
+from squall.connect.durable_queue import Queue, QueueRecord
+from squall.engine.errors import UsageError
+from squall.engine.plural import plural
+
+_CHUNK_BYTES = 1 << 18
+_ROWS = 1000
+_as_json = click.option("--json", "as_json", is_flag=True, help="A JSON list of values a line, not text.")
+_directory = click.argument("directory", metavar="DIR", type=SomePath())
+
+
+@click.group("queue")
+def queue_group() -> None:
+    """Use a durable queue in a directory, which topologies read by QueueSource and write by QueueSink."""
+
+
+@queue_group.command("put")
+@_directory
+@click.argument("file", type=click.File("rb"), default="-")
+@_as_json
+def put(directory: str, file: BinaryIO, as_json: bool) -> None:
+    """Put each line of FILE (default: stdin) into the queue in DIR, as it comes."""
+    queue, count = Queue(directory), 0
+    for lines in _lines(file):
+        rows = list[list[Any]]()
+        try:
+            rows.extend(_row(line, count + number, as_json) for number, line in enumerate(lines, 1))
+        finally:
+            queue.put(rows)
+        count += len(rows)
+    say(f"{plural(count, 'record')} put into {directory}")
+
+
+@queue_group.command("get")
+@_directory
+@click.option("-n", "most", type=click.IntRange(min=1), default=sys.maxsize, help="Most records.  [default: all]")
+@_as_json
+def get(directory: str, most: int, as_json: bool) -> None:
+    """Print records of the queue in DIR, and remove them."""
+    queue = Queue(directory, must_exist=True)
+    try:
+        while most and (found := queue.open(min(most, _ROWS))[:most]):
+            _print(found, as_json)
+            queue.confirm([record.id for record in found])
+            most -= len(found)
+    finally:
+        queue.close()
+
+
+@queue_group.command("peek")
+@_directory
+@click.option("-n", "most", type=click.IntRange(min=1), default=10, show_default=True, help="Most records.")
+@_as_json
+def peek(directory: str, most: int, as_json: bool) -> None:
+    """Print the first records of the queue in DIR, also those that somebody has open."""
+    _print(Queue(directory, must_exist=True).peek(most), as_json)
+
+
+@queue_group.command("stat")
+@_directory
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
+def stat(directory: str, as_json: bool) -> None:
+    """Count the records of the queue in DIR."""
+    counts = Queue(directory, must_exist=True).counts()
+    line = (
+        f"{counts.waiting:,} waiting, {counts.open:,} open at {plural(counts.consumers, 'consumer')}, "
+        f"{counts.size_bytes:,} bytes"
+    )
+    show(as_json, counts._asdict(), [line])
+
+
+def _lines(file: BinaryIO) -> Iterator[list[bytes]]:
+    """Yield the lines that have come, without their ends."""
+    rest = b""
+    while chunk := os.read(file.fileno(), _CHUNK_BYTES):
+        *lines, rest = (rest + chunk).split(b"\n")
+        if lines:
+            yield lines
+    if rest:
+        yield [rest]
+
+
+def _row(line: bytes, number: int, as_json: bool) -> list[Any]:
+    try:
+        row = json.loads(line) if as_json else [line.decode()]
+    except ValueError as error:
+        kind = "JSON" if as_json else "UTF-8"
+        raise UsageError(f"line {number} is no {kind} ({error}); the lines before it are put") from error
+    if not isinstance(row, list):
+        raise UsageError(f"line {number} is no JSON list of values, such as [\"a\", 1]; the lines before it are put")
+    return row
+
+
+def _print(records: list[QueueRecord], as_json: bool) -> None:
+    for _, row in records:
+        is_text = row is not None and len(row) == 1 and isinstance(row[0], str)
+        say(row[0] if row is not None and is_text and not as_json else json.dumps(row, default=str))

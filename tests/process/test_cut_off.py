@@ -1,0 +1,143 @@
+"""Sources and sinks whose other side is away, records that nobody can read, and batch bolts that wait."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from squall import BasicBolt, BatchBolt, Config, TopologyBuilder, UsageError, run
+from squall.connect import Sink, Source, Unreadable
+from squall.testing import wait_for
+from squall.testing.fixtures import FixtureCluster
+
+
+class Numbers(Source):
+    outputs = ("number",)
+
+    def __init__(self, end: int) -> None:
+        self.end = end
+
+    def read_from(self, position: int | None) -> Iterator[Any]:
+        for number in range(position or 0, self.end):
+            yield number + 1, (number,)
+
+
+class Odd(Numbers):
+    """Even numbers cannot be read."""
+
+    def read_from(self, position: int | None) -> Iterator[Any]:
+        for after, values in super().read_from(position):
+            yield after, values if values[0] % 2 else Unreadable(values, f"{values[0]} is even")
+
+
+class Behind(Numbers):
+    """Reads three numbers each time that it is connected, and is cut off."""
+
+    def connect(self, context: Any) -> None:
+        self.left = 3
+
+    def read_from(self, position: int | None) -> Iterator[Any]:
+        for record in super().read_from(position):
+            if not self.left:
+                raise ConnectionResetError("the server went")
+            self.left -= 1
+            yield record
+
+    def disconnect(self) -> None:
+        raise BrokenPipeError
+
+
+class Wrong(Numbers):
+    def connect(self, context: Any) -> None:
+        raise UsageError("the server knows no such user")
+
+
+class ToFile(Sink):
+    """Its server is away until a file is there."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def connect(self, context: Any) -> None:
+        if not self.path.exists():
+            raise ConnectionRefusedError("nobody listens")
+
+    def write(self, batch: Any) -> dict[int, str]:
+        with self.path.open("a") as file:
+            file.writelines(f"{number}\n" for number in batch["number"] if number % 10)
+        return {row: f"{number} is round" for row, number in enumerate(batch["number"]) if not number % 10}
+
+
+class Waits(BatchBolt):
+    """Waits in a thread of its own, and fails the row of one number."""
+
+    blocking = True
+    outputs = ("number",)
+
+    def __init__(self, secs: float = 0.0) -> None:
+        self.secs = secs
+
+    def execute_batch(self, batch: Any, collector: Any) -> None:
+        time.sleep(self.secs)
+        collector.emit_batch((batch["number"],))
+        if 7 in batch["number"]:
+            collector.fail(list(batch["number"]).index(7), "a seven")
+
+
+class Adds(BasicBolt):
+    def execute(self, tup: Any, collector: Any) -> None:
+        assert isinstance(tup["number"], int)
+
+
+def between(source: Source, *bolts: Any) -> Any:
+    builder = TopologyBuilder()
+    builder.set_spout("numbers", source)
+    before = "numbers"
+    for place, bolt in enumerate(bolts):
+        builder.set_bolt(f"bolt-{place}", bolt).shuffle_grouping(before)
+        before = f"bolt-{place}"
+    return builder.build()
+
+
+def test_what_cannot_be_read_is_a_dead_letter_at_once() -> None:
+    report = run(between(Odd(100), Adds()), name="odd")
+    assert (report.acked, report.dead_letters, report.failed) == (50, 50, 0)
+
+
+def test_a_source_goes_on_where_it_was_cut_off() -> None:
+    report = run(between(Behind(10), Adds()), name="behind")
+    assert (report.messages, report.acked, report.replayed) == (10, 10, 0)
+
+
+def test_a_source_that_is_set_up_wrong_ends_its_worker() -> None:
+    with pytest.raises(Exception, match="knows no such user"):
+        run(between(Wrong(1), Adds()), name="wrong")
+
+
+def test_a_server_that_is_away_counts_against_no_tuple(squall_cluster: FixtureCluster, tmp_path: Path) -> None:
+    path = tmp_path / "there"
+    job = squall_cluster.submit("away", between(Numbers(100), ToFile(path)), Config(max_attempts=2))
+    wait_for("each number to fail often", lambda: job.stats().failed > 500, 90)
+    assert job.stats().dead_letters == 0
+    path.touch()
+    job.wait_until_drained(timeout=90)
+    assert (job.stats().acked, job.stats().dead_letters) == (90, 10)
+    assert sorted(map(int, path.read_text().split())) == [number for number in range(100) if number % 10]
+    assert {reason for failures in job.stats().failures.values() for reason in failures.counts} == {
+        "failed", "unavailable"
+    }
+
+
+def test_a_batch_bolt_may_wait_in_a_thread_of_its_own() -> None:
+    report = run(between(Numbers(20_000), Waits(), Adds()), Config(max_attempts=1), name="waits")
+    assert (report.acked, report.dead_letters) == (19_999, 1)
+
+
+def test_a_batch_bolt_that_hangs_ends_its_worker() -> None:
+    config = Config(execute_timeout_secs=0.3, max_attempts=1)
+    report = run(between(Numbers(1), Waits(600)), config, name="hangs")
+    assert (report.dead_letters, report.failures["bolt-0"].counts) == (1, {"hung": 1})

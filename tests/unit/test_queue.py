@@ -1,0 +1,132 @@
+"""The durable queue against a model: what is put comes in order, once, and again only if its consumer went."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from squall.connect import Queue
+from squall.connect.read_ahead import AckedInOrder
+from squall.engine.errors import UsageError
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(("put", "open", "confirm", "abort", "close")), st.integers(0, 2), st.integers(1, 7)),
+    max_size=40,
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(STEPS)
+def test_each_record_is_open_at_one_consumer_until_it_is_confirmed(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]]
+) -> None:
+    path = tmp_path_factory.mktemp("queue")
+    producer = Queue(path)
+    queues = [Queue(path) for _ in range(3)]
+    held: list[list[int]] = [[] for _ in queues]
+    unconfirmed: set[int] = set()
+    given_before: set[int] = set()
+    count = 0
+    for what, at, number in steps:
+        if what == "put":
+            producer.put([(count + n,) for n in range(number)])
+            unconfirmed.update(range(count, count + number))
+            count += number
+        elif what == "open":
+            found = {record.id: record.row[0] for record in queues[at].open(number) if record.row}
+            ids = list(found)
+            assert ids == sorted(ids)
+            elsewhere = {id_ for ids in held for id_ in ids}
+            assert not elsewhere & set(ids), "open at two"
+            assert set(found.values()) <= unconfirmed
+            free = unconfirmed - {id_ - 1 for id_ in elsewhere}
+            assert bool(found) == bool(free)
+            fresh = set(found.values()) - given_before
+            assert not fresh or min(fresh) == min(unconfirmed - given_before), "out of order"
+            given_before |= fresh
+            held[at] += ids
+        elif what == "confirm":
+            done = held[at][::2]
+            queues[at].confirm(done)
+            unconfirmed -= {id_ - 1 for id_ in done}
+            held[at] = held[at][1::2]
+        elif what == "abort":
+            queues[at].abort()
+            held[at] = []
+        else:
+            queues[at].close()
+            queues[at], held[at] = Queue(path), []
+        counts = producer.counts()
+        assert counts.open == sum(map(len, held))
+        assert counts.waiting + counts.open == len(unconfirmed)
+    for queue in (*queues, producer):
+        queue.close()
+    assert not list(path.glob("*.lock"))
+
+
+def test_what_a_killed_consumer_had_open_comes_again(tmp_path: Path) -> None:
+    queue = Queue(tmp_path)
+    queue.put([(number,) for number in range(10)])
+    code = (
+        "import os, signal, sys\nfrom squall.connect import Queue\nqueue = Queue(sys.argv[1])\n"
+        "found = queue.open(4)\nqueue.confirm([found[1].id])\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code, tmp_path], check=False).returncode == -9
+    found = [record.row for record in (*queue.open(100), *queue.open(100))]
+    assert found == [(0,), (2,), (3,), *((number,) for number in range(4, 10))]
+    queue.close()
+    assert [path.name for path in tmp_path.glob("*.lock")] == []
+
+
+def test_a_record_that_a_queue_did_not_write_is_told_from_others(tmp_path: Path) -> None:
+    queue = Queue(tmp_path)
+    queue.put([["é", 1, 2.5, None, b"\x00", {"a": [True]}]])
+    with sqlite3.connect(tmp_path / "queue.db") as db:
+        db.execute("INSERT INTO records (row) VALUES (x'c1')")
+    db.close()
+    assert [record.row for record in queue.open(10)] == [("é", 1, 2.5, None, b"\x00", {"a": [True]}), None]
+    with pytest.raises(TypeError):
+        queue.put([(1,), (object(),)])
+    assert queue.counts().waiting == 0
+    queue.close()
+
+
+def test_a_place_that_can_be_no_queue_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "queue.db").write_text("no database, as anyone can see, but long enough to be one" * 20)
+    for path in (tmp_path / "file", tmp_path / "other"):
+        with pytest.raises(UsageError, match=r"cannot be a queue: \w+: "):
+            Queue(path)
+    with pytest.raises(UsageError, match="holds no queue"):
+        Queue(tmp_path / "nothing", must_exist=True)
+
+
+@given(st.permutations(range(12)), st.lists(st.integers(0, 1), min_size=12, max_size=12))
+def test_a_position_is_committed_when_all_before_it_are_acked(acks: list[int], partitions: list[int]) -> None:
+    plain, parted = AckedInOrder(False), AckedInOrder(True)
+    positions = [10 * number for number in range(12)]  # with gaps
+    pairs = list(zip(partitions, positions, strict=True))
+    assert plain.read(positions) == 110
+    assert parted.read(pairs) == {one: max(pair for pair in pairs if pair[0] == one) for one in set(partitions)}
+    committed, by_partition, done = -1, {0: -1, 1: -1}, set[int]()
+    for number in acks:
+        done.add(positions[number])
+        for position in plain.acked([positions[number]]):
+            assert position > committed
+            committed = position
+        for partition, position in parted.acked([pairs[number]]):
+            assert position > by_partition[partition]
+            by_partition[partition] = position
+        open_ = [position for position in positions if position not in done]
+        assert committed == max([p for p in positions if not open_ or p < min(open_)], default=-1)
+        for one in (0, 1):
+            its = [position for partition, position in pairs if partition == one]
+            left = [position for position in its if position not in done]
+            assert by_partition[one] == max([p for p in its if not left or p < min(left)], default=-1)
