@@ -131,9 +131,12 @@ class _Making:
             self._being_made.append(id_)
             try:
                 self._made[id_] = self._object(self._beans[id_], f"component {id_!r}")
-            finally:
-                self._being_made.pop()
-        return self._made[id_]
+            except _Mistake as mistake:
+                self._made[id_] = mistake
+            self._being_made.pop()
+        if isinstance(found := self._made[id_], _Mistake):
+            raise found
+        return found
 
     def _object(self, bean: ObjectDef, who: str) -> Any:
         """Make an object, and do to it what its properties and configMethods say."""
