@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from squall.connect.flux_file import Reference, near, read_flux, refuse
-from squall.connect.flux_parts import Arguments, ObjectDef, Part, SourceDef, StreamDef, TopologyDef
+from squall.connect.flux_parts import Arguments, FluxPart, ObjectDef, SourceDef, StreamDef, TopologyDef
 from squall.engine.api.component import Component
 from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
@@ -165,22 +165,20 @@ class _Making:
 
     def _called(self, found: Any, bean: ObjectDef, who: str) -> Any:
         """Call the class, or its factory."""
-        key, given, name = "constructorArgs", bean.constructor_args, bean.class_name
+        keys, given, name = ["constructorArgs", "factoryArgs"], bean.constructor_args, bean.class_name
         if bean.factory is not None:
-            if bean.constructor_args:
-                raise _Mistake(bean.at(key), f"{who} has a factory, which takes factoryArgs, not constructorArgs")
             found = self._attribute(found, bean.factory, bean, "factory", who)
-            key, given, name = "factoryArgs", bean.factory_args, f"{name}.{bean.factory}"
-        elif bean.factory_args:
-            raise _Mistake(bean.at("factoryArgs"), f"{who} has factoryArgs, but no factory")
+            keys, given, name = keys[::-1], bean.factory_args, f"{name}.{bean.factory}"
+        if keys[1] in bean.places:
+            raise _Mistake(bean.at(keys[1]), f"{who}: {keys[1]} have no effect; allowed: {keys[0]}")
         if isinstance(found, Component) and not given:
             # What @spout and @bolt make of a function is a component already.
             return found
         positional, named = self._resolved(given)
-        with _told(bean.at(key), f"{who}: {name}()"):
+        with _told(bean.at(keys[0]), f"{who}: {name}()"):
             return found(*positional, **named)
 
-    def _attribute(self, found: Any, name: str, part: Part, key: str, who: str = "topologySource") -> Any:
+    def _attribute(self, found: Any, name: str, part: FluxPart, key: str, who: str = "topologySource") -> Any:
         if hasattr(found, name):
             return getattr(found, name)
         hint = near(name, [each for each in dir(found) if not each.startswith("_")]).partition("; allowed")[0]

@@ -21,12 +21,12 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 import msgspec
 import yaml
 
-from squall.connect.flux_parts import Arguments, BeanDef, IncludeDef, Part, TopologyDef
+from squall.connect.flux_parts import Arguments, BeanDef, FluxPart, IncludeDef, TopologyDef
 from squall.engine.errors import TopologyError, UsageError
 from squall.engine.foreign.text import repr_of
 
 _VARIABLE = re.compile(r"\$\{([^{}]*)\}")
-P = TypeVar("P", bound=Part)
+P = TypeVar("P", bound=FluxPart)
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,8 @@ class _File:
 
     def _value(self, node: yaml.Node, kind: Any, key: str, who: str) -> Any:
         """Read a value of the type that a key has; UNSET if it is of another one."""
-        part = next((one for one in (kind, *get_args(kind)) if isinstance(one, type) and issubclass(one, Part)), None)
+        types = [one for one in (kind, *get_args(kind)) if isinstance(one, type)]
+        part = next((one for one in types if issubclass(one, FluxPart)), None)
         if part is not None and get_origin(kind) is not list:
             return self._part(node, part, who or f"{key}: ")
         if part is not None and isinstance(node, yaml.SequenceNode):

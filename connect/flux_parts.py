@@ -17,7 +17,7 @@ Arguments = list[Any] | dict[str, Any]
 """By position, or by name; `{ref: ID}` or `{reflist: [ID, ...]}` in it stands for components."""
 
 
-class Part(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, rename="camel", dict=True):
+class FluxPart(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, rename="camel", dict=True):
     """A mapping in the file."""
 
     @property
@@ -31,7 +31,7 @@ class Part(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, rename="cam
         return self.places.get(key, self.places[""])
 
 
-class PropertyDef(Part):
+class PropertyDef(FluxPart):
     """An attribute to set."""
 
     name: str
@@ -40,14 +40,14 @@ class PropertyDef(Part):
     reflist: list[str] | None = None
 
 
-class MethodDef(Part):
+class MethodDef(FluxPart):
     """A method to call once the object is there."""
 
     name: str
     args: Arguments = []
 
 
-class ObjectDef(Part):
+class ObjectDef(FluxPart):
     """An object to make: a class or a function by its dotted path, called with arguments."""
 
     class_name: str
@@ -75,7 +75,7 @@ class VertexDef(BeanDef):
     cpu_load: Load = -1
 
 
-class GroupingDef(Part):
+class GroupingDef(FluxPart):
     """How tuples are spread."""
 
     type: Literal[
@@ -86,7 +86,7 @@ class GroupingDef(Part):
     custom_class: ObjectDef | None = None
 
 
-class StreamDef(Part):
+class StreamDef(FluxPart):
     """An input of a bolt."""
 
     from_: str = msgspec.field(name="from")
@@ -95,7 +95,7 @@ class StreamDef(Part):
     name: str = ""
 
 
-class IncludeDef(Part):
+class IncludeDef(FluxPart):
     """Another file, whose contents count as this one's."""
 
     file: str
@@ -109,7 +109,7 @@ class SourceDef(ObjectDef):
     method_name: str = "getTopology"
 
 
-class TopologyDef(Part):
+class TopologyDef(FluxPart):
     """A file."""
 
     name: str | None = None

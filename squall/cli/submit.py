@@ -58,13 +58,13 @@ def submit_command(
 ) -> None:
     """Run the topology in FILE on the standing cluster, until it is killed.
 
-    FILE may also be a module (package.module), and NAME is a Topology, or a function that takes ARGS and returns one
-    (default: topology). The code is imported in a process of its own first; nothing of a bad file reaches the cluster.
-    Its tasks find the state directories that an earlier topology of the same name left, and so go on where that one
-    stopped, unless --fresh is given. With --replace nothing happens to the old topology before the new one is accepted;
-    then the cluster replaces it, whether or not this command lives on. With --until-drained the exit code is that of
-    squall run; after an interrupt the topology runs on. Values of --env are kept in a file that only you can read, and
-    are never shown.
+    FILE may also be a module (package.module) or a Flux file (.yaml), and NAME is a Topology, or a function that
+    takes ARGS and returns one (default: topology). The code is imported in a process of its own first; nothing of a
+    bad file reaches the cluster. Its tasks find the state directories that an earlier topology of the same name
+    left, and so go on where that one stopped, unless --fresh is given. With --replace nothing happens to the old
+    topology before the new one is accepted; then the cluster replaces it, whether or not this command lives on.
+    With --until-drained the exit code is that of squall run; after an interrupt the topology runs on. Values of
+    --env are kept in a file that only you can read, and are never shown.
     """
     if (name := name or name_in_file(target, list(arguments))) is None:
         raise UsageError("--name is missing: the name that the topology shall have in the cluster")

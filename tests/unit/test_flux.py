@@ -155,8 +155,8 @@ def test_every_grouping(type_: str) -> None:
         ("with_tag\n", "with_tga\n", "10:15: component 'outer': Thing has no 'with_tga'; did you mean with_tag?"),
         ("with_tag\n", "fails\n", "10:9: component 'outer': fails() raised LookupError: not here ("),
         ("factory: of", "factory: oof", "16:14: component 'made': Thing has no 'oof'; did you mean of?"),
-        ("factory: of", "constructorArgs: [1]", "17:18: component 'made' has factoryArgs, but no factory"),
-        ("factoryArgs: [2]", "constructorArgs: [2]", "17:22: component 'made' has a factory, which takes factor"),
+        ("factory: of", "constructorArgs: [1]", "17:18: component 'made': factoryArgs have no effect; allo"),
+        ("factoryArgs: [2]", "constructorArgs: [2]", "17:22: component 'made': constructorArgs have no effect"),
         ("{name: tag, ref: outer}", "{name: tga, value: 1}", "32:16: bolt 'count': Count has no 'tga'; did you"),
         ("{name: tag, ref: outer}", "{name: tag}", "32:9: bolt 'count': property 'tag' needs one of value, ref"),
         # Ids.
