@@ -51,10 +51,10 @@ from squall.cli.shown.screen import LINE_INTERVAL_SECS, SCREEN_INTERVAL_SECS
 def run_command(**given: Any) -> None:
     """Run the topology in FILE until its spouts are exhausted and everything is acked.
 
-    FILE may also be a module (package.module), and NAME is a Topology, or a function that takes ARGS and returns one
-    (default: topology). Exit code 0: all is acked; 1: failure, or messages failed and were not emitted again; 2: wrong
-    use; 3: dead letters; 4: cut, with messages unanswered; 130: interrupted; the first of 130, 1, 3, 4. SIGTERM cuts
-    and drains as --for does; a second one does not wait (143).
+    FILE may also be a module (package.module) or a Flux file (.yaml; ARGS: name=VALUE), and NAME is a Topology, or a
+    function that takes ARGS and returns one (default: topology). Exit code 0: all is acked; 1: failure, or messages
+    failed and were not emitted again; 2: wrong use; 3: dead letters; 4: cut, with messages unanswered; 130:
+    interrupted; the first of 130, 1, 3, 4. SIGTERM cuts and drains as --for does; a second one does not wait (143).
     """
     options = RunOptions(**given)
     with contextlib.ExitStack() as stack:

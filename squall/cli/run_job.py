@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from squall.cli.given.interrupts import Interrupts
-from squall.cli.given.loader import load_topology
+from squall.cli.given.loader import load_topology, name_in_file
 from squall.cli.given.run_options import LoadedRun, RunOptions
 from squall.cli.given.settings import layers_of
 from squall.cli.insight.ui import tell_link, ui_options
@@ -96,11 +97,12 @@ def _check_place(options: RunOptions) -> None:
 
 
 def _name_of(options: RunOptions) -> str:
-    """The topology's name, by default the file's. UsageError if no topology may have it."""
-    if options.name is not None:
-        check_topology_name(options.name)
-        return options.name
-    name = options.target.rpartition("/")[2].partition(":")[0].removesuffix(".py").replace(".", "-")
+    """The topology's name, by default that in a Flux file, or the file's. UsageError if no topology may have it."""
+    if (given := options.name or name_in_file(options.target, list(options.arguments))) is not None:
+        check_topology_name(given)
+        return given
+    name = options.target.rpartition("/")[2].partition(":")[0]
+    name = re.sub(r"\.(py|ya?ml)$", "", name).replace(".", "-")
     try:
         check_topology_name(name)
     except UsageError as error:

@@ -12,6 +12,7 @@ import click
 
 from squall.cli.given.interrupts import Interrupts
 from squall.cli.given.load_child import load_apart
+from squall.cli.given.loader import name_in_file
 from squall.cli.given.settings import layers_of, settings_option
 from squall.cli.given.topology_target import target_options
 from squall.cli.shown.live import DeathNews
@@ -36,7 +37,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @click.command("submit")
 @target_options
-@click.option("--name", required=True, help="Name of the topology in the cluster.")
+@click.option("--name", help="Name of the topology in the cluster; needed unless a Flux file has one.")
 @click.option("--workers", type=int, help="Worker processes (setting workers).")
 @settings_option
 @click.option("--inactive", is_flag=True, help="Have its spouts wait for squall activate.")
@@ -51,20 +52,22 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 @directory_option
 @json_option
 def submit_command(
-    target: str, app_dir: str | None, name: str, workers: int | None, settings: tuple[str, ...], inactive: bool,
+    target: str, app_dir: str | None, name: str | None, workers: int | None, settings: tuple[str, ...], inactive: bool,
     fresh: bool, replace: bool, wait_secs: float | None, until_drained: bool, remove_when_drained: bool,
     variables: tuple[str, ...], directory: str | None, as_json: bool, arguments: tuple[str, ...],
 ) -> None:
     """Run the topology in FILE on the standing cluster, until it is killed.
 
-    FILE may also be a module (package.module), and NAME is a Topology, or a function that takes ARGS and returns one
-    (default: topology). The code is imported in a process of its own first; nothing of a bad file reaches the cluster.
-    Its tasks find the state directories that an earlier topology of the same name left, and so go on where that one
-    stopped, unless --fresh is given. With --replace nothing happens to the old topology before the new one is accepted;
-    then the cluster replaces it, whether or not this command lives on. With --until-drained the exit code is that of
-    squall run; after an interrupt the topology runs on. Values of --env are kept in a file that only you can read, and
-    are never shown.
+    FILE may also be a module (package.module) or a Flux file (.yaml), and NAME is a Topology, or a function that
+    takes ARGS and returns one (default: topology). The code is imported in a process of its own first; nothing of a
+    bad file reaches the cluster. Its tasks find the state directories that an earlier topology of the same name
+    left, and so go on where that one stopped, unless --fresh is given. With --replace nothing happens to the old
+    topology before the new one is accepted; then the cluster replaces it, whether or not this command lives on.
+    With --until-drained the exit code is that of squall run; after an interrupt the topology runs on. Values of
+    --env are kept in a file that only you can read, and are never shown.
     """
+    if (name := name or name_in_file(target, list(arguments))) is None:
+        raise UsageError("--name is missing: the name that the topology shall have in the cluster")
     check_topology_name(name)
     if inactive and until_drained:
         raise UsageError("--inactive and --until-drained: spouts that wait for squall activate are never exhausted")

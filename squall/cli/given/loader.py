@@ -1,4 +1,4 @@
-"""Loads the topology named on the command line: FILE[:NAME] or MODULE[:NAME], and ARGS.
+"""Loads the topology named on the command line: FILE[:NAME] or MODULE[:NAME], and ARGS; or a Flux file (.yaml).
 
 Guarantees: an error in the file is reported in one line that names file and line, before anything is started; a file
 that ends its process by `sys.exit()` while it is imported is an error, too. The directory that the module is imported
@@ -23,7 +23,8 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from squall.cli.given.topology_target import GivenTopology, read_target
+from squall.cli.given.topology_target import GivenTopology, flux_file, read_target
+from squall.cli.shown.output import note
 from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
 from squall.engine.errors import SquallError, UsageError
@@ -48,9 +49,37 @@ class Loaded:
 
 def load_topology(target: str, arguments: list[str], app_dir: str | None = None) -> Loaded:
     """Load the topology that a command names."""
+    if (file := flux_file(target)) is not None:
+        return _load_flux(file, arguments, app_dir)
     wanted, module = _module_of(target, app_dir)
     build = partial(_find, wanted, module)
     return Loaded(build(arguments), module if wanted.is_script else None, _root(wanted, module), build)
+
+
+def name_in_file(target: str, arguments: list[str]) -> str | None:
+    """Return the name that a Flux file gives to its topology; None if there is none, or it is another kind of file."""
+    if (file := flux_file(target)) is None:
+        return None
+    from squall.connect.flux_file import read_flux
+
+    with _told(file, None, "reading it"):
+        return read_flux(file, arguments).name
+
+
+def _load_flux(file: str, arguments: list[str], app_dir: str | None) -> Loaded:
+    from squall.connect.flux import load_flux
+
+    folder = Path(file).resolve().parent
+    root = folder if app_dir is None else Path(app_dir).resolve()
+
+    def build(arguments: list[str]) -> Topology:
+        with _told(file, None, "loading it"):
+            topology, ignored = load_flux(file, arguments)
+        note(*ignored)
+        return topology
+
+    extend_import_path([str(root), str(folder)])
+    return Loaded(build(arguments), None, root, build)
 
 
 def load_function(target: str, app_dir: str | None = None) -> Callable[[list[str]], Any]:

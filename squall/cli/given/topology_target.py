@@ -65,6 +65,18 @@ def use_settings_beside(context: click.Context, parameter: click.Parameter, targ
     return target
 
 
+def flux_file(text: str) -> str | None:
+    """Return the Flux file that is named; None if it is something else. UsageError if there is no such file."""
+    label, _ = _split(text)
+    if not label.endswith((".yaml", ".yml")):
+        return None
+    if label != text:
+        raise UsageError(f"{text} names a topology in a Flux file, which holds one; write {label}")
+    if not Path(label).is_file():
+        raise UsageError(f"topology file {label} {'is no regular file' if Path(label).exists() else 'does not exist'}")
+    return label
+
+
 def read_target(text: str, app_dir: str | None = None) -> GivenTopology:
     """Find out what is named; UsageError if it is no file, and cannot be a module."""
     label, name = _split(text)
