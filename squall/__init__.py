@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from squall.engine.errors import ProtocolError as ProtocolError
     from squall.engine.errors import SquallError as SquallError
     from squall.engine.errors import TopologyError as TopologyError
+    from squall.engine.errors import Unavailable as Unavailable
     from squall.engine.errors import UsageError as UsageError
     from squall.engine.report.run_report import RunReport as RunReport
     from squall.engine.state.sinks import ExactSink as ExactSink
@@ -101,7 +102,8 @@ _HOMES = {
     "engine.api.topology": "Topology",
     "engine.api.tuple": "Tuple",
     "engine.errors":
-        "ClusterError ComponentError ConfigError FailedTuple ProtocolError SquallError TopologyError UsageError",
+        "ClusterError ComponentError ConfigError FailedTuple ProtocolError SquallError TopologyError Unavailable "
+        "UsageError",
     "engine.state.sinks": "ExactSink FileSink SqlSink",
     "engine.state.stateful": "StatefulBatchBolt StatefulBolt",
     "engine.state.windows": "Window WindowedBolt",

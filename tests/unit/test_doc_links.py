@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import squall
-from squall import Config, testing
+from squall import Config, connect, testing
 from squall.cli.commands import COMMANDS
 from squall.engine.api.config import canonical_name
 
@@ -108,7 +108,7 @@ OF_PYTHON = {"print", "yield", "raise", "None", "tup"}
 
 def known_names() -> set[str]:
     """Public names, and the public members of public classes."""
-    public = {name: getattr(package, name) for package in (squall, testing) for name in package.__all__}
+    public = {name: getattr(package, name) for package in (squall, testing, connect) for name in package.__all__}
     return {*public, *(member for thing in public.values() if isinstance(thing, type) for member in dir(thing))}
 
 

@@ -38,13 +38,16 @@ def queue_group() -> None:
 def put(directory: str, file: BinaryIO, as_json: bool) -> None:
     """Put each line of FILE (default: stdin) into the queue in DIR, as it comes."""
     queue, count = Queue(directory), 0
-    for lines in _lines(file):
-        rows = list[list[Any]]()
-        try:
-            rows.extend(_row(line, count + number, as_json) for number, line in enumerate(lines, 1))
-        finally:
-            queue.put(rows)
-        count += len(rows)
+    try:
+        for lines in _lines(file):
+            rows = list[list[Any]]()
+            try:
+                rows.extend(_row(line, count + number, as_json) for number, line in enumerate(lines, 1))
+            finally:
+                queue.put(rows)
+            count += len(rows)
+    finally:
+        queue.close()
     say(f"{plural(count, 'record')} put into {directory}")
 
 
