@@ -61,6 +61,7 @@ class Queue:
     def __init__(self, path: str | os.PathLike[str], must_exist: bool = False) -> None:
         """UsageError if there can be no queue there."""
         self.path = Path(path).absolute()
+        """Its directory."""
         file = self.path / "queue.db"
         if must_exist and not file.is_file():
             raise UsageError(f"{self.path} holds no queue; `squall queue put {path}` makes one")

@@ -36,6 +36,7 @@ class Unreadable:
     values: tuple[Any, ...]
     """What is shown of it, a value for each field."""
     why: str
+    """The error of its dead letter."""
 
 
 class Source(Outside, ReplayingSpout, BatchSpout):
