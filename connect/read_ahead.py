@@ -55,6 +55,10 @@ class ReadAhead:
         self._source, self._context = source, context
         self._chunks: Queue[Any] = Queue(CHUNKS)
         self._acked: deque[Sequence[Any]] = deque()
+        self._done: list[Any] = []
+        """Positions that are acked and not confirmed yet."""
+        self._risen: dict[Any, Any] = {}
+        """For each partition, the position that is to be committed."""
         self._told: deque[BaseException] = deque()
         self._stop = threading.Event()
         self._order = AckedInOrder(source.partitioned)
@@ -164,7 +168,9 @@ class ReadAhead:
     def _took(self, chunk: list[Record]) -> list[Record]:
         """Pass on a chunk; return the next one, which is empty."""
         if chunk:
-            self._position = self._order.read([position for position, _ in chunk])
+            self._position = chunk[-1][0]
+            if not self._source.is_confirmed_one_by_one:
+                self._position = self._order.read([position for position, _ in chunk])
             self._put(chunk)
         return []
 
@@ -185,16 +191,20 @@ class ReadAhead:
         return None
 
     def _confirm(self) -> None:
-        positions = list[Any]()
+        # What raises is confirmed once more, by the next connection.
         while self._acked:
-            positions += self._acked.popleft()
-        if not positions:
-            return
+            self._done += self._acked.popleft()
         if self._source.is_confirmed_one_by_one:
-            self._source.confirm(positions)
-        else:
-            for position in self._order.acked(positions):
-                self._source.commit(position)
+            if self._done:
+                self._source.confirm(self._done)
+                self._done = []
+            return
+        done, self._done = self._done, []
+        self._risen.update(self._order.acked(done))
+        while self._risen:
+            partition, position = next(iter(self._risen.items()))
+            self._source.commit(position)
+            del self._risen[partition]
 
 
 class AckedInOrder:
@@ -221,8 +231,8 @@ class AckedInOrder:
                 self._newest[position[0]] = position
         return self._newest
 
-    def acked(self, positions: Sequence[Any]) -> Iterator[Any]:
-        """Note acks; yield the positions, one a partition at most, up to which all is acked now."""
+    def acked(self, positions: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+        """Note acks; yield each partition that has risen, and the position up to which all is acked now."""
         self._done.update(positions)
         for partition in {position[0] for position in positions} if self._partitioned else (None,):
             order, last = self._open.get(partition, deque()), None
@@ -230,4 +240,4 @@ class AckedInOrder:
                 last = order.popleft()
                 self._done.remove(last)
             if last is not None:
-                yield last
+                yield partition, last

@@ -118,10 +118,10 @@ def test_a_position_is_committed_when_all_before_it_are_acked(acks: list[int], p
     committed, by_partition, done = -1, {0: -1, 1: -1}, set[int]()
     for number in acks:
         done.add(positions[number])
-        for position in plain.acked([positions[number]]):
+        for _, position in plain.acked([positions[number]]):
             assert position > committed
             committed = position
-        for partition, position in parted.acked([pairs[number]]):
+        for partition, (_, position) in parted.acked([pairs[number]]):
             assert position > by_partition[partition]
             by_partition[partition] = position
         open_ = [position for position in positions if position not in done]
