@@ -58,7 +58,6 @@ class ReadAhead:
         self._told: deque[BaseException] = deque()
         self._stop = threading.Event()
         self._order = AckedInOrder(source.partitioned)
-        self._position: Any = None
         self._rest: list[Record] = []
         name = f"{context.component_id}[{context.task_id}] reads"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -86,6 +85,10 @@ class ReadAhead:
     def acked(self, positions: Sequence[Any]) -> None:
         """Note that these records are done."""
         self._acked.append(positions)
+
+    def tell(self, error: BaseException) -> None:
+        """Have the operator told of an error. Any thread may call it."""
+        self._told.append(error)
 
     def errors(self) -> Iterator[BaseException]:
         """Take the errors that are to be told."""
@@ -126,10 +129,12 @@ class ReadAhead:
         source = self._source
         source.connect(self._context)
         source.connection += 1
-        if source.connection > 1 and source.delivers_again:
-            self._order = AckedInOrder(source.partitioned)
+        if source.connection == 1:
+            self._order.newest = source.stored_position()
+        elif source.delivers_again:
+            self._order = AckedInOrder(source.partitioned, self._order.newest)
             self._put(Again)
-        records = source.read_from(self._position if source.connection > 1 else source.stored_position())
+        records = source.read_from(self._order.newest)
         try:
             self._pass_on(records)
             while not self._stop.wait(LOOK_SECS):
@@ -161,9 +166,9 @@ class ReadAhead:
         self._put(End)
 
     def _took(self, chunk: list[Record]) -> None:
-        positions = [position for position, _ in chunk]
-        self._position = self._order.read(positions)
+        # Only what was put has been read: after an error it is read again.
         self._put(chunk)
+        self._order.read([position for position, _ in chunk])
 
     def _put(self, what: Any) -> None:
         """Pass on, as soon as there is room."""
@@ -198,25 +203,25 @@ class AckedInOrder:
     """Tells up to which position all records are acked, although acks arrive out of order. Other than for an
     `AckedPrefix`, the positions need not follow one another without a gap."""
 
-    def __init__(self, partitioned: bool) -> None:
+    def __init__(self, partitioned: bool, newest: Any = None) -> None:
         """`partitioned`: positions are tuples that begin with a partition, and each partition has its own order."""
         self._partitioned = partitioned
+        self.newest = newest
+        """The position that was read last; of a partitioned source a dict, with that of each partition."""
         self._open: dict[Any, deque[Any]] = {}
         """For each partition, the positions that were read and are not committed, in order."""
         self._done: set[Any] = set()
-        self._newest: Any = None
 
-    def read(self, positions: Sequence[Any]) -> Any:
-        """Note records that were read; return the newest position, of a partitioned source one for each partition."""
+    def read(self, positions: Sequence[Any]) -> None:
+        """Note records that were read."""
         if not self._partitioned:
             self._open.setdefault(None, deque()).extend(positions)
-            self._newest = positions[-1]
+            self.newest = positions[-1]
         else:
-            self._newest = self._newest or {}
+            self.newest = dict(self.newest or {})
             for position in positions:
                 self._open.setdefault(position[0], deque()).append(position)
-                self._newest[position[0]] = position
-        return self._newest
+                self.newest[position[0]] = position
 
     def acked(self, positions: Sequence[Any]) -> Iterator[Any]:
         """Note acks; yield the positions, one a partition at most, up to which all is acked now."""
