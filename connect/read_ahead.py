@@ -62,7 +62,6 @@ class ReadAhead:
         self._told: deque[BaseException] = deque()
         self._stop = threading.Event()
         self._order = AckedInOrder(source.partitioned)
-        self._position: Any = None
         self._rest: list[Record] = []
         name = f"{context.component_id}[{context.task_id}] reads"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -90,6 +89,10 @@ class ReadAhead:
     def acked(self, positions: Sequence[Any]) -> None:
         """Note that these records are done."""
         self._acked.append(positions)
+
+    def tell(self, error: BaseException) -> None:
+        """Have the operator told of an error. Any thread may call it."""
+        self._told.append(error)
 
     def errors(self) -> Iterator[BaseException]:
         """Take the errors that are to be told."""
@@ -130,10 +133,12 @@ class ReadAhead:
         source = self._source
         source.connect(self._context)
         source.connection += 1
-        if source.connection > 1 and source.delivers_again:
-            self._order = AckedInOrder(source.partitioned)
+        if source.connection == 1:
+            self._order.newest = source.stored_position()
+        elif source.delivers_again:
+            self._order = AckedInOrder(source.partitioned, self._order.newest)
             self._put(Again)
-        records = source.read_from(self._position if source.connection > 1 else source.stored_position())
+        records = source.read_from(self._order.newest)
         try:
             self._pass_on(records)
             while not self._stop.wait(LOOK_SECS):
@@ -166,12 +171,13 @@ class ReadAhead:
         self._put(End)
 
     def _took(self, chunk: list[Record]) -> list[Record]:
-        """Pass on a chunk; return the next one, which is empty."""
+        """Pass on a chunk; return the next one, which is empty. What could not be passed on is read again."""
         if chunk:
-            self._position = chunk[-1][0]
-            if not self._source.is_confirmed_one_by_one:
-                self._position = self._order.read([position for position, _ in chunk])
             self._put(chunk)
+            if self._source.is_confirmed_one_by_one:
+                self._order.newest = chunk[-1][0]
+            else:
+                self._order.read([position for position, _ in chunk])
         return []
 
     def _put(self, what: Any) -> None:
@@ -211,25 +217,25 @@ class AckedInOrder:
     """Tells up to which position all records are acked, although acks arrive out of order. Other than for an
     `AckedPrefix`, the positions need not follow one another without a gap."""
 
-    def __init__(self, partitioned: bool) -> None:
+    def __init__(self, partitioned: bool, newest: Any = None) -> None:
         """`partitioned`: positions are tuples that begin with a partition, and each partition has its own order."""
         self._partitioned = partitioned
+        self.newest = newest
+        """The position that was read last; of a partitioned source a dict, with that of each partition."""
         self._open: dict[Any, deque[Any]] = {}
         """For each partition, the positions that were read and are not committed, in order."""
         self._done: set[Any] = set()
-        self._newest: Any = None
 
-    def read(self, positions: Sequence[Any]) -> Any:
-        """Note records that were read; return the newest position, of a partitioned source one for each partition."""
+    def read(self, positions: Sequence[Any]) -> None:
+        """Note records that were read."""
         if not self._partitioned:
             self._open.setdefault(None, deque()).extend(positions)
-            self._newest = positions[-1]
+            self.newest = positions[-1]
         else:
-            self._newest = self._newest or {}
+            self.newest = dict(self.newest or {})
             for position in positions:
                 self._open.setdefault(position[0], deque()).append(position)
-                self._newest[position[0]] = position
-        return self._newest
+                self.newest[position[0]] = position
 
     def acked(self, positions: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
         """Note acks; yield each partition that has risen, and the position up to which all is acked now."""

@@ -58,7 +58,8 @@ class Source(Outside, ReplayingSpout, BatchSpout):
     """True if, after a new connection, the other side delivers again what was not confirmed: what was read before is
     then forgotten."""
     partitioned: bool = False
-    """True if positions are tuples that begin with a partition. Each partition is committed by itself."""
+    """True if positions are tuples that begin with a partition. Each partition is committed by itself, and `read_from`
+    is given a dict with the position of each."""
     pause_secs: float = 0.05
     """Time until `read_from` is asked again after a None; 0 if it waits itself."""
 
@@ -66,6 +67,7 @@ class Source(Outside, ReplayingSpout, BatchSpout):
     """Number of the present connection, from 1."""
 
     _ids_are_keys = True
+    _stored: Any = None
 
     # ---- what subclasses define ----
 
@@ -82,6 +84,8 @@ class Source(Outside, ReplayingSpout, BatchSpout):
         `read_from`. It may raise one of `away`."""
         state = self._state_file
         if state is not None:
+            if self.partitioned:
+                position = self._stored = {**(self._stored or {}), position[0]: position}
             with open(state + ".new", "wb") as file:
                 file.write(pickle.dumps(position))
             os.replace(state + ".new", state)
@@ -91,6 +95,10 @@ class Source(Outside, ReplayingSpout, BatchSpout):
 
     def keep_alive(self) -> None:
         """Called each second while nothing may be read, for clients whose connection would end."""
+
+    def tell(self, error: BaseException) -> None:
+        """Tell the operator of an error, while reading goes on. Subclasses call it."""
+        self._ahead.tell(error)
 
     # ---- what the engine calls ----
 
@@ -158,8 +166,9 @@ class Source(Outside, ReplayingSpout, BatchSpout):
         return type(self).confirm is not Source.confirm
 
     def stored_position(self) -> Any:
-        """What `commit` stored last; None if it stored nothing."""
+        """What `commit` stored last, of a partitioned source for each partition; None if it stored nothing."""
         if self._state_file is None or not os.path.exists(self._state_file):
             return None
         with open(self._state_file, "rb") as file:
-            return pickle.load(file)
+            self._stored = pickle.load(file)
+        return self._stored

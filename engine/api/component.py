@@ -163,6 +163,9 @@ class BatchBolt(Component):
     blocking: bool = False
     """As in `Bolt`; `execute_timeout_secs` limits the time for one batch."""
 
+    needed_fields: Sequence[str] = ()
+    """As in `Bolt`."""
+
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         """Called once in the worker, before anything else. Open files and connections here."""
 

@@ -242,7 +242,7 @@ def _check_config(id_: Any, config: Mapping[str, Any], mistakes: list[str]) -> d
 def _check_inputs(spec: ComponentSpec, specs: dict[str, ComponentSpec], mistakes: list[str]) -> None:
     if not spec.is_spout and not spec.subscriptions:
         mistakes.append(f"bolt {spec.id!r} has no input; subscribe it to a stream with one of the groupings")
-    needed = spec.component.needed_fields if isinstance(spec.component, Bolt | ExactSink) else ()
+    needed = spec.component.needed_fields if isinstance(spec.component, Bolt | BatchBolt | ExactSink) else ()
     for subscription in spec.subscriptions:
         if isinstance(subscription.custom, CustomGrouping):
             who = f"the custom grouping of bolt {spec.id!r:.80}"
