@@ -153,7 +153,7 @@ def test_each_record_is_in_a_database_once_that_was_restarted(
     topology = windowed.sinks(TEXTS, tmp_path, sink_of(server), 2)
     with run_with_kills(topology, 2 * TEXTS, seed, before_kill=lambda _: server.restart()):
         pass
-    assert "FailedTuple: SqlSink does not reach its database: OperationalError: " in capfd.readouterr().err
+    assert "Unavailable: SqlSink does not reach its database: OperationalError: " in capfd.readouterr().err
     assert windowed.in_files(tmp_path) == expected + expected
     assert windowed.in_parquet(tmp_path) == expected + expected
     assert Counter(found(server, "SELECT * FROM events")) == expected + expected
