@@ -5,9 +5,20 @@ Each name is imported on first use, and with it the client library that it needs
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from squall.engine.on_demand import on_demand
 
-_HOMES: dict[str, str] = {}
+if TYPE_CHECKING:
+    from squall.connect.shell_components import ShellBolt as ShellBolt
+    from squall.connect.shell_components import ShellSpout as ShellSpout
+    from squall.connect.shell_process import ShellError as ShellError
+
+_HOMES: dict[str, str] = {
+    "ShellBolt": "squall.connect.shell_components",
+    "ShellError": "squall.connect.shell_process",
+    "ShellSpout": "squall.connect.shell_components",
+}
 
 __all__ = list(_HOMES)
 

@@ -1,0 +1,194 @@
+"""The process of a ShellSpout or ShellBolt: starting it, its three pipes, and its end.
+
+Guarantees
+    * No call waits for the process, but `next_message` and those that end it.
+    * It dies with the thread that started it, and with the worker, however that ended (`connect.shell_launch`). It is in
+      a session of its own, so Ctrl-C does not reach it, and what it started is ended with it.
+    * What it writes to stderr, and what is no frame on stdout, is in the worker's log.
+
+Thread: the component's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from squall.connect.shell_frames import Message, ShellReader
+from squall.engine.errors import ComponentError, SquallError
+
+_CHUNK_BYTES = 1 << 16
+_EXIT_SECS = 1.0
+"""Longest wait for a process that closed its stdout, or got SIGTERM, before it is killed."""
+_LAST_WORDS = 200
+"""Characters of the last line of stderr in an error."""
+
+
+class ShellError(SquallError):
+    """A program in another language has ended, hangs, or reported an error."""
+
+
+class ShellProcess:
+    """One process. Write with `send`; read with `receive` when `stdout` is readable, or with `next_message`."""
+
+    def __init__(self, who: str, command: Sequence[str], directory: str, greet: Callable[[str], bytes]) -> None:
+        """Start it. `greet` makes the first message from the directory for its pid. ComponentError if there is no such
+        directory; OSError if the machine refuses a process."""
+        if not os.path.isdir(directory):
+            raise ComponentError(f"{who} shall run {shlex.join(command)} in {directory}, which is no directory")
+        self._called = f"{who}: {shlex.join(command)}"
+        self.greeted = False
+        """True once it has told its pid."""
+        self._reader, self._messages = ShellReader(), deque[Message]()
+        self._to_send, self._error_rest = b"", b""
+        self._last_words = ""
+        # The environment of a virtualenv is kept by PATH; stray prints come at once.
+        self._popen = subprocess.Popen(
+            [sys.executable, "-IS", str(Path(__file__).with_name("shell_launch.py")), str(os.getpid()), *command],
+            cwd=directory, env={**os.environ, "PYTHONUNBUFFERED": "1"}, bufsize=0, start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+        self.pid = self._popen.pid
+        self._pipes: list[Any] = [self._popen.stdin, self._popen.stdout, self._popen.stderr]
+        self.stdin, self.stdout, self.stderr = fds = [pipe.fileno() for pipe in self._pipes]
+        for fd in fds:
+            os.set_blocking(fd, False)
+        self._pid_dir = tempfile.mkdtemp(prefix="squall-pids-")
+        self.send(greet(self._pid_dir))
+
+    # ---- writing ----
+
+    def send(self, message: bytes) -> None:
+        """Send a message; what the pipe does not take yet goes by `flush`."""
+        self._to_send += message
+        self.flush()
+
+    def flush(self) -> bool:
+        """Write what waits; returns True if there is nothing left."""
+        while self._to_send:
+            try:
+                self._to_send = self._to_send[os.write(self.stdin, self._to_send) :]
+            except BlockingIOError:
+                return False
+            except OSError:
+                self._to_send = b""  # it has ended, as its stdout will tell
+        return True
+
+    # ---- reading ----
+
+    def receive(self) -> list[Message]:
+        """Read what is there. ShellError if the process has ended."""
+        try:
+            data = os.read(self.stdout, _CHUNK_BYTES)
+        except BlockingIOError:
+            return []
+        if not data:
+            raise self._ended()
+        messages: list[Message] = []
+        for part in self._reader.feed(data):
+            if isinstance(part, str):
+                self._tell(part)
+            elif "pid" in part and "command" not in part:
+                self.greeted = True
+            else:
+                messages.append(part)
+                # Some clients tell their pid before they write its file, all of them before anything else.
+                self._forget_pid_dir()
+        return messages
+
+    def receive_errors(self) -> bool:
+        """Read what is on stderr; returns False at its end."""
+        try:
+            data = os.read(self.stderr, _CHUNK_BYTES)
+        except BlockingIOError:
+            return True
+        *lines, self._error_rest = (self._error_rest + data + (b"" if data else b"\n")).split(b"\n")
+        for line in lines:
+            if text := line.decode(errors="replace").strip():
+                self._last_words = text
+                self._tell(line.decode(errors="replace"))
+        return bool(data)
+
+    def await_greeting(self, timeout_secs: float) -> None:
+        """Wait until it has told its pid. ShellError if it ends, or says nothing for so long."""
+        self._await(lambda: self.greeted, timeout_secs, "tell its pid")
+
+    def next_message(self, timeout_secs: float, doing: str) -> Message:
+        """Wait for a message. ShellError if it ends, or says nothing for so long; `doing`: what it was to do."""
+        self._await(lambda: bool(self._messages), timeout_secs, doing)
+        return self._messages.popleft()
+
+    def _await(self, done: Callable[[], bool], timeout_secs: float, doing: str) -> None:
+        errors, until = True, monotonic() + timeout_secs
+        while not done():
+            poll = select.poll()
+            poll.register(self.stdout, select.POLLIN)
+            if errors:
+                poll.register(self.stderr, select.POLLIN)
+            if self._to_send:
+                poll.register(self.stdin, select.POLLOUT)
+            ready = {fd for fd, _ in poll.poll(max(0.0, until - monotonic()) * 1000)}
+            if not ready and monotonic() >= until:
+                raise self.silent(timeout_secs, doing)
+            self.flush()
+            if self.stderr in ready:
+                errors = self.receive_errors()
+            if self.stdout in ready:
+                self._messages += self.receive()
+
+    def silent(self, secs: float, doing: str) -> ShellError:
+        """Make the error for a process that says nothing."""
+        return ShellError(f"{self._called} said nothing for {secs:g} s; it was to {doing}")
+
+    def _tell(self, text: str) -> None:
+        sys.stderr.write(text.rstrip("\n") + "\n")
+        sys.stderr.flush()
+
+    # ---- the end ----
+
+    def _ended(self) -> ShellError:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._popen.wait(_EXIT_SECS)
+        while self.receive_errors():
+            if not select.select([self.stderr], [], [], 0)[0]:
+                break
+        if rest := self._reader.rest().strip():
+            self._tell(rest)
+        code = self._popen.poll()
+        if code is None:
+            how = "closed its stdout"
+        elif code < 0:
+            how = f"was ended by signal {-code} ({signal.Signals(-code).name})"
+        else:
+            how = f"ended with exit code {code}"
+        words = f": {self._last_words[:_LAST_WORDS]}" if self._last_words else ""
+        return ShellError(f"{self._called} {how}{words}")
+
+    def end(self, patience_secs: float = _EXIT_SECS) -> None:
+        """End it and what it started, by SIGTERM if it has time, and close the pipes."""
+        for signum, secs in ((signal.SIGTERM, patience_secs), (signal.SIGKILL, None)):
+            if secs != 0:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self.pid, signum)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._popen.wait(secs)
+        for pipe in self._pipes:
+            pipe.close()
+        self._forget_pid_dir()
+
+    def _forget_pid_dir(self) -> None:
+        if self._pid_dir:
+            shutil.rmtree(self._pid_dir, ignore_errors=True)
+            self._pid_dir = ""
