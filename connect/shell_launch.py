@@ -10,6 +10,8 @@ import signal
 import sys
 
 _PR_SET_PDEATHSIG = 1
+NOT_STARTED, CANNOT = 127, "cannot be started"
+"""The exit code if there is no such program, and how stderr says so."""
 
 if __name__ == "__main__":
     parent, command = int(sys.argv[1]), sys.argv[2:]
@@ -22,5 +24,5 @@ if __name__ == "__main__":
     try:
         os.execvp(command[0], command)
     except OSError as error:
-        sys.stderr.write(f"cannot be started: {error.strerror}\n")
-        sys.exit(127)
+        sys.stderr.write(f"{command[0]} {CANNOT}: {error.strerror}\n")
+        sys.exit(NOT_STARTED)

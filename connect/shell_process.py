@@ -2,8 +2,8 @@
 
 Guarantees
     * No call waits for the process, but `next_message` and those that end it.
-    * It dies with the thread that started it, and with the worker, however that ended (`connect.shell_launch`). It is in
-      a session of its own, so Ctrl-C does not reach it, and what it started is ended with it.
+    * It dies with the thread that started it, and with the worker, however that ended (`connect.shell_launch`). It is
+      in a session of its own, so Ctrl-C does not reach it, and what it started is ended with it.
     * What it writes to stderr, and what is no frame on stdout, is in the worker's log.
 
 Thread: the component's.
@@ -27,6 +27,7 @@ from time import monotonic
 from typing import Any
 
 from squall.connect.shell_frames import Message, ShellReader
+from squall.connect.shell_launch import CANNOT, NOT_STARTED
 from squall.engine.errors import ComponentError, SquallError
 
 _CHUNK_BYTES = 1 << 16
@@ -48,7 +49,7 @@ class ShellProcess:
         directory; OSError if the machine refuses a process."""
         if not os.path.isdir(directory):
             raise ComponentError(f"{who} shall run {shlex.join(command)} in {directory}, which is no directory")
-        self._called = f"{who}: {shlex.join(command)}"
+        self._who, self._called = who, f"{who}: {shlex.join(command)}"
         self.greeted = False
         """True once it has told its pid."""
         self._reader, self._messages = ShellReader(), deque[Message]()
@@ -89,7 +90,7 @@ class ShellProcess:
     # ---- reading ----
 
     def receive(self) -> list[Message]:
-        """Read what is there. ShellError if the process has ended."""
+        """Read what is there. ShellError if the process has ended, ComponentError if it could not be started."""
         try:
             data = os.read(self.stdout, _CHUNK_BYTES)
         except BlockingIOError:
@@ -158,7 +159,7 @@ class ShellProcess:
 
     # ---- the end ----
 
-    def _ended(self) -> ShellError:
+    def _ended(self) -> SquallError:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._popen.wait(_EXIT_SECS)
         while self.receive_errors():
@@ -167,6 +168,8 @@ class ShellProcess:
         if rest := self._reader.rest().strip():
             self._tell(rest)
         code = self._popen.poll()
+        if code == NOT_STARTED and CANNOT in self._last_words:
+            return ComponentError(f"{self._who}: {self._last_words}")  # ends the run sooner
         if code is None:
             how = "closed its stdout"
         elif code < 0:
