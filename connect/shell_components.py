@@ -19,8 +19,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import tempfile
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from squall.connect.shell_frames import Message, emit_of, encode, greeting, heartbeat, sent_tuple
@@ -66,10 +66,14 @@ class _Shell(Component):
         self._context = context
         self._who = f"{context.component_id}[{context.task_id}]"
         self._logger = logging.getLogger(context.component_id)
-        self._greet = partial(greeting, conf, context, self.outputs)
+        if context.state_root is None:
+            self._own_dir = tempfile.TemporaryDirectory(prefix="squall-pids-")
+        self._pid_dir = context.state_root or self._own_dir.name
+        self._greeting = greeting(conf, context, self.outputs, self._pid_dir)
 
     def _launch(self) -> ShellProcess:
-        return ShellProcess(self._who, self.command, self.directory, self._greet)
+        os.makedirs(self._pid_dir, mode=0o700, exist_ok=True)
+        return ShellProcess(self._who, self.command, self.directory, self._pid_dir, self._greeting)
 
     def _obey(self, message: Message, collector: BoltCollector | SpoutCollector) -> None:
         """Do what is the same for spouts and bolts. ComponentError if it is none of that."""

@@ -15,11 +15,9 @@ import contextlib
 import os
 import select
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -44,14 +42,15 @@ class ShellError(SquallError):
 class ShellProcess:
     """One process. Write with `send`; read with `receive` when `stdout` is readable, or with `next_message`."""
 
-    def __init__(self, who: str, command: Sequence[str], directory: str, greet: Callable[[str], bytes]) -> None:
-        """Start it. `greet` makes the first message from the directory for its pid. ComponentError if there is no such
-        directory; OSError if the machine refuses a process."""
+    def __init__(self, who: str, command: Sequence[str], directory: str, pid_dir: str, greeting: bytes) -> None:
+        """Start it in a directory. It will leave a file with its pid as name in `pid_dir`, as the greeting tells it.
+        ComponentError if there is no such directory; OSError if the machine refuses a process."""
         if not os.path.isdir(directory):
             raise ComponentError(f"{who} shall run {shlex.join(command)} in {directory}, which is no directory")
         self._who, self._called = who, f"{who}: {shlex.join(command)}"
         self.greeted = False
         """True once it has told its pid."""
+        self._pid_dir, self._pid_file = pid_dir, ""
         self._reader, self._messages = ShellReader(), deque[Message]()
         self._to_send, self._error_rest = b"", b""
         self._last_words = ""
@@ -66,8 +65,7 @@ class ShellProcess:
         self.stdin, self.stdout, self.stderr = fds = [pipe.fileno() for pipe in self._pipes]
         for fd in fds:
             os.set_blocking(fd, False)
-        self._pid_dir = tempfile.mkdtemp(prefix="squall-pids-")
-        self.send(greet(self._pid_dir))
+        self.send(greeting)
 
     # ---- writing ----
 
@@ -103,10 +101,11 @@ class ShellProcess:
                 self._tell(part)
             elif "pid" in part and "command" not in part:
                 self.greeted = True
+                self._pid_file = os.path.join(self._pid_dir, str(part["pid"]))
             else:
                 messages.append(part)
-                # Some clients tell their pid before they write its file, all of them before anything else.
-                self._forget_pid_dir()
+                # Some clients tell their pid before they make its file, but all make it before anything else.
+                self._remove_pid_file()
         return messages
 
     def receive_errors(self) -> bool:
@@ -189,9 +188,10 @@ class ShellProcess:
                     self._popen.wait(secs)
         for pipe in self._pipes:
             pipe.close()
-        self._forget_pid_dir()
+        self._remove_pid_file()
 
-    def _forget_pid_dir(self) -> None:
-        if self._pid_dir:
-            shutil.rmtree(self._pid_dir, ignore_errors=True)
-            self._pid_dir = ""
+    def _remove_pid_file(self) -> None:
+        if self._pid_file:
+            with contextlib.suppress(OSError):
+                os.unlink(self._pid_file)
+            self._pid_file = ""
