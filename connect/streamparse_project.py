@@ -32,8 +32,8 @@ def topology(arguments: Sequence[str]) -> Topology:
     if not 1 <= len(arguments) <= 2:
         raise UsageError("a streamparse project is named by DIR [NAME]: its folder, and a topology in it")
     project, name = Path(arguments[0]).resolve(), "".join(arguments[1:])
-    binaries = _binaries(project)
-    found = _read(binaries / "python", _file(project, name), project)
+    file, binaries = _file(project, name), _binaries(project)
+    found = _read(binaries / "python", file, project)
     builder = TopologyBuilder(Config(**_known(found["config"])))
     for one in found["components"]:
         _declare(builder, one, binaries, project)
