@@ -20,7 +20,7 @@ import asyncio
 import logging
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from squall.connect.shell_frames import Message, emit_of, encode, greeting, heartbeat, sent_tuple
@@ -59,8 +59,8 @@ class _Shell(Component):
                 '["python3", "split.py"]'
             )
         self.command, self.outputs = list(command), outputs
-        self.directory = os.path.abspath(directory)
-        self.subprocess_timeout_secs = subprocess_timeout_secs
+        self._directory = os.path.abspath(directory)
+        self._timeout_secs = subprocess_timeout_secs
 
     def _begin(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         self._context = context
@@ -73,10 +73,12 @@ class _Shell(Component):
 
     def _launch(self) -> ShellProcess:
         os.makedirs(self._pid_dir, mode=0o700, exist_ok=True)
-        return ShellProcess(self._who, self.command, self.directory, self._pid_dir, self._greeting)
+        return ShellProcess(self._who, self.command, self._directory, self._pid_dir, self._greeting)
 
-    def _obey(self, message: Message, collector: BoltCollector | SpoutCollector) -> None:
-        """Do what is the same for spouts and bolts. ComponentError if it is none of that."""
+    def _obey(
+        self, message: Message, collector: BoltCollector | SpoutCollector, emits: Callable[[ShellEmit], list[int]]
+    ) -> None:
+        """Do what is the same for spouts and bolts, with `emits` for an emit."""
         match message.get("command"):
             case "log":
                 level = message.get("level")
@@ -88,11 +90,12 @@ class _Shell(Component):
                 self._measure(message, collector)
             case "emit":
                 emit = emit_of(self._who, message)
-                tasks = self._emit(emit)
+                tasks = emits(emit)
                 if emit.wants_tasks:
-                    self._child.send(encode(tasks))
+                    self._send(encode(tasks))
             case _:
-                raise ComponentError(f"{self._who} sent {repr_of(message)}, which is no command of a {self._kind}")
+                mistake = f"{self._who} sent {repr_of(message)}, which is no command of a {self._kind}; it is left out"
+                collector.report_error(ComponentError(mistake))
 
     def _measure(self, message: Message, collector: BoltCollector | SpoutCollector) -> None:
         value = message.get("params")
@@ -102,11 +105,11 @@ class _Shell(Component):
         else:
             self._context.histogram(str(message.get("name"))).update(value)
 
+    def _send(self, message: bytes) -> None:
+        self._child.send(message)
+
     _kind: str
     _child: ShellProcess
-
-    def _emit(self, emit: ShellEmit) -> list[int]:
-        raise NotImplementedError
 
 
 class ShellSpout(_Shell, Spout):
@@ -121,17 +124,17 @@ class ShellSpout(_Shell, Spout):
         self._begin(conf, context)
         self._collector = collector
         self._child = self._launch()
-        self._child.await_greeting(self.subprocess_timeout_secs)
+        self._child.await_greeting(self._timeout_secs)
 
     def _ask(self, command: str, message_id: Any = "") -> None:
         """Have the program do something, and do what it says until it is done."""
-        self._child.send(encode({"command": command, "id": message_id}))
+        self._send(encode({"command": command, "id": message_id}))
         doing = f"answer {command!r} with 'sync'"
         while True:
-            message = self._child.next_message(self.subprocess_timeout_secs, doing)
+            message = self._child.next_message(self._timeout_secs, doing)
             if message.get("command") == "sync":
                 return
-            self._obey(message, self._collector)
+            self._obey(message, self._collector, self._emit)
 
     def _emit(self, emit: ShellEmit) -> list[int]:
         if emit.values is None:
@@ -247,9 +250,9 @@ class ShellBolt(_Shell, AsyncBolt):
         """Once a second: has the program said anything since the last heartbeat?"""
         self._later = self._loop.call_later(_BEAT_SECS, self._beat)
         self._silent_secs += _BEAT_SECS
-        if self._silent_secs > self.subprocess_timeout_secs:
+        if self._silent_secs > self._timeout_secs:
             doing = "answer a heartbeat" if self._child.greeted else "tell its pid"
-            self._lose(self._child.silent(self.subprocess_timeout_secs, doing))
+            self._lose(self._child.silent(self._timeout_secs, doing))
         else:
             self._probe()
 
@@ -305,7 +308,7 @@ class ShellBolt(_Shell, AsyncBolt):
                     case "sync":
                         self._release()
                     case _:
-                        self._obey(message, self._collector)
+                        self._obey(message, self._collector, self._emit)
         except Exception as error:
             self._lose(error)
 

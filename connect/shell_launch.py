@@ -24,5 +24,5 @@ if __name__ == "__main__":
     try:
         os.execvp(command[0], command)
     except OSError as error:
-        sys.stderr.write(f"{command[0]} {CANNOT}: {error.strerror}\n")
+        os.write(2, f"{command[0]} {CANNOT}: {error.strerror}\n".encode(errors="replace"))
         sys.exit(NOT_STARTED)

@@ -27,6 +27,7 @@ from typing import Any
 from squall.connect.shell_frames import Message, ShellReader
 from squall.connect.shell_launch import CANNOT, NOT_STARTED
 from squall.engine.errors import ComponentError, SquallError
+from squall.engine.foreign.text import plain_lines
 
 _CHUNK_BYTES = 1 << 16
 _EXIT_SECS = 1.0
@@ -52,7 +53,7 @@ class ShellProcess:
         """True once it has told its pid."""
         self._pid_dir, self._pid_file = pid_dir, ""
         self._reader, self._messages = ShellReader(), deque[Message]()
-        self._to_send, self._error_rest = b"", b""
+        self._to_send, self._error_rest = bytearray(), b""
         self._last_words = ""
         # The environment of a virtualenv is kept by PATH; stray prints come at once.
         self._popen = subprocess.Popen(
@@ -78,11 +79,11 @@ class ShellProcess:
         """Write what waits; returns True if there is nothing left."""
         while self._to_send:
             try:
-                self._to_send = self._to_send[os.write(self.stdin, self._to_send) :]
+                del self._to_send[: os.write(self.stdin, self._to_send)]
             except BlockingIOError:
                 return False
             except OSError:
-                self._to_send = b""  # it has ended, as its stdout will tell
+                self._to_send.clear()  # it has ended, as its stdout will tell
         return True
 
     # ---- reading ----
@@ -99,7 +100,7 @@ class ShellProcess:
         for part in self._reader.feed(data):
             if isinstance(part, str):
                 self._tell(part)
-            elif "pid" in part and "command" not in part:
+            elif not self.greeted and isinstance(part.get("pid"), int):
                 self.greeted = True
                 self._pid_file = os.path.join(self._pid_dir, str(part["pid"]))
             else:
@@ -122,15 +123,22 @@ class ShellProcess:
         return bool(data)
 
     def await_greeting(self, timeout_secs: float) -> None:
-        """Wait until it has told its pid. ShellError if it ends, or says nothing for so long."""
+        """Wait until it has told its pid. If it ends, or says nothing for so long, it is ended: ShellError."""
         self._await(lambda: self.greeted, timeout_secs, "tell its pid")
 
     def next_message(self, timeout_secs: float, doing: str) -> Message:
-        """Wait for a message. ShellError if it ends, or says nothing for so long; `doing`: what it was to do."""
+        """Wait for a message, in the same way. `doing`: what it was to do."""
         self._await(lambda: bool(self._messages), timeout_secs, doing)
         return self._messages.popleft()
 
     def _await(self, done: Callable[[], bool], timeout_secs: float, doing: str) -> None:
+        try:
+            self._read_until(done, timeout_secs, doing)
+        except SquallError:
+            self.end(0)
+            raise
+
+    def _read_until(self, done: Callable[[], bool], timeout_secs: float, doing: str) -> None:
         errors, until = True, monotonic() + timeout_secs
         while not done():
             poll = select.poll()
@@ -153,7 +161,7 @@ class ShellProcess:
         return ShellError(f"{self._called} said nothing for {secs:g} s; it was to {doing}")
 
     def _tell(self, text: str) -> None:
-        sys.stderr.write(text.rstrip("\n") + "\n")
+        sys.stderr.write(plain_lines(text.rstrip("\n")) + "\n")
         sys.stderr.flush()
 
     # ---- the end ----
@@ -179,14 +187,15 @@ class ShellProcess:
         return ShellError(f"{self._called} {how}{words}")
 
     def end(self, patience_secs: float = _EXIT_SECS) -> None:
-        """End it and what it started, by SIGTERM if it has time, and close the pipes."""
+        """End it and what it started, by SIGTERM if it has time, and close the pipes. A second time does nothing."""
+        pipes, self._pipes = self._pipes, []
         for signum, secs in ((signal.SIGTERM, patience_secs), (signal.SIGKILL, None)):
-            if secs != 0:
+            if pipes and secs != 0:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self.pid, signum)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._popen.wait(secs)
-        for pipe in self._pipes:
+        for pipe in pipes:
             pipe.close()
         self._remove_pid_file()
 

@@ -22,6 +22,7 @@ from squall.engine.api.stream import Stream
 from squall.engine.api.topology import Topology
 from squall.engine.build.builder import BoltDeclarer, TopologyBuilder
 from squall.engine.errors import UsageError
+from squall.engine.foreign.text import plain
 
 _RUNNER = "streamparse_run"
 _PLAIN = ("shuffle", "all", "none", "direct", "local_or_shuffle")
@@ -81,7 +82,7 @@ def _known(config: Mapping[str, Any]) -> dict[str, Any]:
     """Without the settings that only Storm has."""
     only_storms = [key for key in config if key.startswith("topology.") and canonical_name(key) is None]
     if only_storms:
-        sys.stderr.write(f"squall: left out, as only Storm has it: {', '.join(only_storms)}\n")
+        sys.stderr.write(f"squall: left out, as only Storm has it: {plain(', '.join(only_storms))}\n")
     return {key: value for key, value in config.items() if key not in only_storms}
 
 

@@ -23,9 +23,9 @@ import pdoc.render
 import squall
 from squall.engine.api.config import SETTINGS
 
-MODULES = ("squall", "squall.testing")
+MODULES = ("squall", "squall.connect", "squall.testing")
 """Those that people import from. Their names are defined in others, which have no pages."""
-_NO_OTHERS = r"!squall\.(?!testing$)"
+_NO_OTHERS = r"!squall\.(?!(connect|testing)$)"
 _HARMLESS = re.compile(r"for squall\.\w+Info\.__init__\.")
 """pdoc looks up the types of a NamedTuple's fields in the module that defines NamedTuple."""
 

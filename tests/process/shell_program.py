@@ -44,7 +44,7 @@ def send(**message: Any) -> None:
     print(json.dumps(message), "end", sep="\n", flush=True)
 
 
-def emit(values: list[Any], **more: Any) -> list[int]:
+def emit(values: list[Any] | None, **more: Any) -> list[int]:
     """Emit, and wait for the ids of the tasks, as Storm's own clients do."""
     send(command="emit", tuple=values, **more)
     while isinstance(answer := read(), dict):
@@ -116,6 +116,16 @@ def unfit(tup: Message) -> None:
     emit([1, 2, 3], anchors=[tup["id"]])
 
 
+def floods(tup: Message) -> None:
+    """Reads none of the ids of tasks before its last emit: they are more than a pipe holds."""
+    for n in range(20_000):
+        send(command="emit", tuple=[n], anchors=[tup["id"]])
+    answers = [read() for _ in range(20_000)]
+    assert all(isinstance(answer, list) or answer["stream"] == "__heartbeat" for answer in answers)
+    send(command="no command")
+    send(command="ack", id=tup["id"])
+
+
 kept: list[Message] = []
 
 
@@ -157,6 +167,8 @@ def spout() -> NoReturn:
         elif asked["command"] == "fail":
             note("failed", asked["id"])
             emit([int(asked["id"])], id=asked["id"])
+        elif asked["command"] == "deactivate":
+            assert emit(None, id=7) == []
         elif asked["command"] == "next" and (n := next(numbers, None)) is not None:
             emit([n], id=str(n) if n % 2 else n)
         send(command="sync")
@@ -169,6 +181,8 @@ if __name__ == "__main__":
     told = greet()
     if role == "spout":
         spout()
+    if role == "mute":
+        time.sleep(3600)
     if role == "early":
         emit([-1])
         role = "passes"

@@ -96,6 +96,24 @@ def test_a_program_may_keep_more_tuples_than_wait_for_it(tmp_path: Path) -> None
     assert run(topology, Config(max_spout_pending=350)).acked == 1000
 
 
+def test_more_than_a_pipe_holds(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """In both directions: ids of tasks that are not read, and a long tuple."""
+    builder = TopologyBuilder()
+    builder.set_spout("source", parts.Numbers(str(tmp_path), 1))
+    builder.set_bolt("long", Long()).shuffle_grouping("source")
+    builder.set_bolt("shell", bolt(tmp_path, "floods")).shuffle_grouping("long")
+    report = run(builder.build())
+    assert (report.acked, report.failed, report.components["shell"].emitted) == (1, 0, 20_000)
+    assert "sent {'command': 'no command'}, which is no command of a bolt; it is left out" in capfd.readouterr().err
+
+
+class Long(BasicBolt):
+    outputs = ("n",)
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        collector.emit(("é" * 500_000,))
+
+
 def test_what_a_program_says(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     builder = TopologyBuilder()
     builder.set_spout("source", parts.Numbers(str(tmp_path), 3))
@@ -188,7 +206,7 @@ def test_a_worker_that_is_killed_in_the_middle(tmp_path: Path) -> None:
     assert no_child_left(tmp_path)
 
 
-def test_a_spout_in_another_language(tmp_path: Path) -> None:
+def test_a_spout_in_another_language(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     builder = TopologyBuilder()
     builder.set_spout("source", ShellSpout(command(tmp_path, "spout", 100), ("n",)))
     builder.set_bolt("refuse", parts.Refuse(str(tmp_path), 0)).shuffle_grouping("source")
@@ -204,6 +222,7 @@ def test_a_spout_in_another_language(tmp_path: Path) -> None:
     assert sorted(notes(tmp_path, "acked"), key=int) == [str(n) if n % 2 else n for n in range(100)]
     assert notes(tmp_path, "failed") == [0]
     assert seen(tmp_path) == list(range(100))
+    assert "emitted message 7 without a tuple; it is left out" in capfd.readouterr().err
     assert notes(tmp_path, "asked")[:2] == ["activate", "next"]
     assert len(notes(tmp_path, "pids")) == 1
     assert no_child_left(tmp_path)
@@ -221,6 +240,14 @@ def test_a_spouts_program_that_is_killed_in_the_middle(tmp_path: Path) -> None:
         [restart] = job.stats().restarts
     assert "was ended by signal 9 (SIGKILL)" in str(restart)
     assert set(seen(tmp_path)) == set(range(2000))
+    assert no_child_left(tmp_path)
+
+
+def test_a_spouts_program_that_does_not_answer(tmp_path: Path) -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("source", ShellSpout(command(tmp_path, "mute"), ("n",), subprocess_timeout_secs=1))
+    with pytest.raises(TaskCrashed, match=r"said nothing for 1 s; it was to answer '(activate|next)' with 'sync'"):
+        complete_topology(builder.build())
     assert no_child_left(tmp_path)
 
 

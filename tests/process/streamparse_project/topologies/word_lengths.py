@@ -7,7 +7,9 @@ from streamparse import Grouping, Topology  # type: ignore[import-not-found]
 
 
 class WordLengths(Topology):  # type: ignore[misc]
-    config: ClassVar = {"topology.message.timeout.secs": 60, "topology.max.task.parallelism": 4, "words.note": "counted"}
+    config: ClassVar = {
+        "topology.message.timeout.secs": 60, "topology.max.task.parallelism": 4, "words.note": "counted"
+    }
 
     lines = Lines.spec()
     words = Words.spec(inputs=[lines], par={"prod": 2, "beta": 1})
