@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from squall.connect.shell_frames import Message, emit_of, encode, greeting, heartbeat, sent_tuple
-from squall.connect.shell_process import ShellError, ShellProcess
+from squall.connect.shell_process import EXIT_SECS, ShellError, ShellProcess
 from squall.engine.api.async_component import AsyncBolt
 from squall.engine.api.component import Component, Spout
 from squall.engine.api.stream import Outputs
@@ -194,7 +194,8 @@ class ShellBolt(_Shell, AsyncBolt):
 
     async def execute(self, tup: Tuple) -> None:  # type: ignore[override]
         """Send a tuple, and wait until the program has acked or failed it, or shows that it keeps it."""
-        await self._up.wait()
+        while not self._up.is_set():  # it may have ended again before this goes on
+            await self._up.wait()
         self._sent = number = self._sent + 1
         try:
             name, message = sent_tuple(number, tup)
@@ -211,7 +212,8 @@ class ShellBolt(_Shell, AsyncBolt):
         try:
             await heard
         except asyncio.CancelledError:
-            self._open[name] = None
+            if name in self._open:
+                self._open[name] = None
             raise
         finally:
             self._waiting.pop(number, None)
@@ -220,7 +222,7 @@ class ShellBolt(_Shell, AsyncBolt):
         """End the program."""
         if self._later is not None:
             self._later.cancel()
-        self._let_go()
+        self._let_go(EXIT_SECS)
 
     # ---- the program's life ----
 
@@ -265,7 +267,7 @@ class ShellBolt(_Shell, AsyncBolt):
 
     def _lose(self, error: Exception) -> None:
         """End the program, fail what it has, and start another one in a while."""
-        self._let_go()
+        self._let_go(0)
         self._up.clear()
         if self._later is not None:
             self._later.cancel()
@@ -284,12 +286,12 @@ class ShellBolt(_Shell, AsyncBolt):
         self._losses += 1
         self._later = self._loop.call_later(pause_secs, self._start)
 
-    def _let_go(self) -> None:
+    def _let_go(self, patience_secs: float) -> None:
         if (child := self.__dict__.pop("_child", None)) is not None:
             for fd in (child.stdout, child.stderr):
                 self._loop.remove_reader(fd)
             self._loop.remove_writer(child.stdin)
-            child.end()
+            child.end(patience_secs)
 
     # ---- what it says ----
 

@@ -30,7 +30,7 @@ from squall.engine.errors import ComponentError, SquallError
 from squall.engine.foreign.text import plain_lines
 
 _CHUNK_BYTES = 1 << 16
-_EXIT_SECS = 1.0
+EXIT_SECS = 1.0
 """Longest wait for a process that closed its stdout, or got SIGTERM, before it is killed."""
 _LAST_WORDS = 200
 """Characters of the last line of stderr in an error."""
@@ -168,7 +168,7 @@ class ShellProcess:
 
     def _ended(self) -> SquallError:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._popen.wait(_EXIT_SECS)
+            self._popen.wait(EXIT_SECS)
         while self.receive_errors():
             if not select.select([self.stderr], [], [], 0)[0]:
                 break
@@ -186,7 +186,7 @@ class ShellProcess:
         words = f": {self._last_words[:_LAST_WORDS]}" if self._last_words else ""
         return ShellError(f"{self._called} {how}{words}")
 
-    def end(self, patience_secs: float = _EXIT_SECS) -> None:
+    def end(self, patience_secs: float = EXIT_SECS) -> None:
         """End it and what it started, by SIGTERM if it has time, and close the pipes. A second time does nothing."""
         pipes, self._pipes = self._pipes, []
         for signum, secs in ((signal.SIGTERM, patience_secs), (signal.SIGKILL, None)):
