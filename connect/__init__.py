@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from squall.engine.on_demand import on_demand
 
 if TYPE_CHECKING:
-    from squall.connect.shell_components import ShellBolt as ShellBolt
-    from squall.connect.shell_components import ShellSpout as ShellSpout
+    from squall.connect.shell_bolt import ShellBolt as ShellBolt
     from squall.connect.shell_process import ShellError as ShellError
+    from squall.connect.shell_spout import ShellSpout as ShellSpout
 
 _HOMES: dict[str, str] = {
-    "ShellBolt": "squall.connect.shell_components",
+    "ShellBolt": "squall.connect.shell_bolt",
     "ShellError": "squall.connect.shell_process",
-    "ShellSpout": "squall.connect.shell_components",
+    "ShellSpout": "squall.connect.shell_spout",
 }
 
 __all__ = list(_HOMES)

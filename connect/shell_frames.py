@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from squall.engine.api.context import TopologyContext
-from squall.engine.api.stream import DEFAULT_STREAM, Outputs, parse_outputs
+from squall.engine.api.stream import Outputs, parse_outputs
 from squall.engine.api.tuple import Tuple
 from squall.engine.errors import ComponentError
 from squall.engine.foreign.text import repr_of
@@ -99,36 +100,28 @@ def heartbeat(number: int) -> bytes:
     return encode({"id": f"-{number}", "comp": None, "stream": HEARTBEAT_STREAM, "task": -1, "tuple": []})
 
 
-@dataclass(frozen=True)
-class ShellEmit:
+class ShellEmit(msgspec.Struct):
     """An `emit` of a program."""
 
-    values: list[Any] | None
+    values: list[Any] | None = msgspec.field(default=None, name="tuple")
     """None: it names none, as Storm's own spouts do that emit again what they do not know any more."""
-    stream: str
-    task: int
-    """The task of a direct emit; 0 if it is none."""
-    anchors: list[str]
-    message_id: Any
+    stream: str | None = None
+    task: int | None = None
+    """The task of a direct emit; None or 0 if it is none."""
+    anchors: list[str] | str | None = None
+    message_id: Any = msgspec.field(default=None, name="id")
     """As the program gave it; None if it gave none."""
-    wants_tasks: bool
-    """True if the program waits for the ids of the tasks."""
+    need_task_ids: bool | None = None
+
+    @property
+    def wants_tasks(self) -> bool:
+        """Return True if the program waits for the ids of the tasks."""
+        return self.need_task_ids is not False and not self.task
 
 
 def emit_of(who: str, message: Message) -> ShellEmit:
     """Read an `emit` of the component `who`."""
-    values, stream, task = message.get("tuple"), message.get("stream"), message.get("task")
-    anchors = message.get("anchors") or []
-    if isinstance(anchors, str):
-        anchors = [anchors]
-    for name, value, kinds in (
-        ("tuple", values, (list, type(None))),
-        ("stream", stream, (str, type(None))),
-        ("task", task, (int, type(None))),
-        ("anchors", anchors, (list,)),
-    ):
-        if not isinstance(value, kinds):
-            raise ComponentError(f"{who} sent an emit with {name} {repr_of(value)}: {repr_of(message)}")
-    wants = message.get("need_task_ids") is not False and not task
-    names = [str(one) for one in anchors]
-    return ShellEmit(values, stream or DEFAULT_STREAM, task or 0, names, message.get("id"), wants)
+    try:
+        return msgspec.convert(message, ShellEmit)
+    except msgspec.ValidationError as error:
+        raise ComponentError(f"{who} sent {repr_of(message)}: {error}") from None

@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from squall.connect.shell_components import ShellBolt, ShellSpout
+from squall.connect.shell_bolt import ShellBolt
+from squall.connect.shell_spout import ShellSpout
 from squall.engine.api.config import Config, canonical_name
 from squall.engine.api.stream import Stream
 from squall.engine.api.topology import Topology

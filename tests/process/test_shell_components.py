@@ -133,7 +133,7 @@ def test_what_a_program_says(tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
     assert (size["count"], size["mean"]) == (3, 2.5)
     said = capfd.readouterr().err
     assert "ShellError: an error of its own" in said
-    assert "sent metric 'wrong' with 'many'; allowed: a number" in said
+    assert "'name': 'wrong', 'params': 'many'}: must be real number, not str" in said
     assert "WARNING shell: a line of its log" in said
 
 

@@ -76,23 +76,23 @@ def test_what_is_not_json_is_refused(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "emit"),
+    ("message", "emit", "wants"),
     [
-        ({"tuple": [1]}, ShellEmit([1], "default", 0, [], None, True)),
-        ({"tuple": [1], "id": 0, "stream": "s"}, ShellEmit([1], "s", 0, [], 0, True)),
-        ({"tuple": [1], "anchors": "7", "need_task_ids": False}, ShellEmit([1], "default", 0, ["7"], None, False)),
-        ({"tuple": [1], "anchors": ["7", "8"], "task": 4}, ShellEmit([1], "default", 4, ["7", "8"], None, False)),
-        ({"tuple": [1], "task": 0, "stream": None, "anchors": None, "need_task_ids": None},
-         ShellEmit([1], "default", 0, [], None, True)),
-        ({"id": 9}, ShellEmit(None, "default", 0, [], 9, True)),
+        ({"tuple": [1]}, ShellEmit([1]), True),
+        ({"tuple": [1], "id": 0, "stream": "s"}, ShellEmit([1], "s", message_id=0), True),
+        ({"tuple": [1], "anchors": "7", "need_task_ids": False}, ShellEmit([1], None, None, "7", None, False), False),
+        ({"tuple": [1], "anchors": ["7"], "task": 4}, ShellEmit([1], None, 4, ["7"]), False),
+        ({"tuple": [1], "task": 0, "stream": None, "anchors": None}, ShellEmit([1], None, 0), True),
+        ({"id": {"a": [1]}}, ShellEmit(message_id={"a": [1]}), True),
     ],
 )
-def test_emits(message: dict[str, Any], emit: ShellEmit) -> None:
-    assert emit_of("split[2]", message) == emit
+def test_emits(message: dict[str, Any], emit: ShellEmit, wants: bool) -> None:
+    read = emit_of("split[2]", {"command": "emit", **message})
+    assert (read, read.wants_tasks) == (emit, wants)
 
 
 @pytest.mark.parametrize("wrong", [{"tuple": 1}, {"stream": 1}, {"task": "1"}, {"anchors": 7}])
 def test_wrong_emits(wrong: dict[str, Any]) -> None:
-    [(name, value)] = wrong.items()
-    with pytest.raises(ComponentError, match=rf"split\[2\] sent an emit with {name} {value!r}: "):
+    [name] = wrong
+    with pytest.raises(ComponentError, match=rf"split\[2\] sent \{{.*\}}: Expected .* - at `\$\.{name}`"):
         emit_of("split[2]", {"tuple": [1], **wrong})
