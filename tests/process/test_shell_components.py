@@ -146,17 +146,17 @@ class TellsTask(ShellBolt):
 
 
 @pytest.mark.parametrize(
-    ("role", "said"),
+    ("role", "secs", "said"),
     [
-        ("killed", "was ended by signal 9 (SIGKILL): my last words"),
-        ("hangs", "said nothing for 1 s; it was to answer a heartbeat"),
-        ("twice", "sent 'ack' for tuple 151, which it does not have, or has acked or failed"),
+        ("killed", 600, "was ended by signal 9 (SIGKILL): my last words"),
+        ("hangs", 5, "said nothing for 5 s; it was to answer a heartbeat"),
+        ("twice", 600, ", which it does not have, or has acked or failed"),
     ],
 )
 def test_a_program_that_dies_hangs_or_errs_is_replaced(
-    tmp_path: Path, role: str, said: str, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, role: str, secs: float, said: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    shell = bolt(tmp_path, role, 150, subprocess_timeout_secs=1)
+    shell = bolt(tmp_path, role, 150, subprocess_timeout_secs=secs)
     report = run(chain(tmp_path, shell, parts.Numbers(str(tmp_path), 300)))
     assert report.acked == 300
     assert set(seen(tmp_path)) == set(range(300))
@@ -245,8 +245,8 @@ def test_a_spouts_program_that_is_killed_in_the_middle(tmp_path: Path) -> None:
 
 def test_a_spouts_program_that_does_not_answer(tmp_path: Path) -> None:
     builder = TopologyBuilder()
-    builder.set_spout("source", ShellSpout(command(tmp_path, "mute"), ("n",), subprocess_timeout_secs=1))
-    with pytest.raises(TaskCrashed, match=r"said nothing for 1 s; it was to answer '(activate|next)' with 'sync'"):
+    builder.set_spout("source", ShellSpout(command(tmp_path, "mute"), ("n",), subprocess_timeout_secs=5))
+    with pytest.raises(TaskCrashed, match=r"said nothing for 5 s; it was to answer '(activate|next)' with 'sync'"):
         complete_topology(builder.build())
     assert no_child_left(tmp_path)
 
