@@ -6,7 +6,7 @@
 #   .ci/bootstrap.sh java              is there a Java that Spark can use?
 #   .ci/bootstrap.sh postgres          is there a PostgreSQL server that tests can start?
 #   .ci/bootstrap.sh prometheus        is there a Prometheus server that tests can start?
-#   .ci/bootstrap.sh streamparse       streamparse, in build/streamparse: it reads the REST API in tests
+#   .ci/bootstrap.sh streamparse       streamparse, in build/streamparse: tests read the REST API with it, and run its projects
 #   .ci/bootstrap.sh chromium          is there a browser for the tests of the web page?
 #
 # PYTHON names the interpreter; unset, the first fit one of python3, python3.13, python3.12 and python3.11 is taken.

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from squall.connect.durable_queue import Queue as Queue
     from squall.connect.queue_ends import QueueSink as QueueSink
     from squall.connect.queue_ends import QueueSource as QueueSource
+    from squall.connect.shell_bolt import ShellBolt as ShellBolt
+    from squall.connect.shell_process import ShellError as ShellError
+    from squall.connect.shell_spout import ShellSpout as ShellSpout
     from squall.connect.sink import Sink as Sink
     from squall.connect.source import Source as Source
     from squall.connect.source import Unreadable as Unreadable
@@ -19,9 +22,12 @@ _HOMES = {
     "Queue": "squall.connect.durable_queue",
     "QueueSink": "squall.connect.queue_ends",
     "QueueSource": "squall.connect.queue_ends",
-    "Unreadable": "squall.connect.source",
+    "ShellBolt": "squall.connect.shell_bolt",
+    "ShellError": "squall.connect.shell_process",
+    "ShellSpout": "squall.connect.shell_spout",
     "Sink": "squall.connect.sink",
     "Source": "squall.connect.source",
+    "Unreadable": "squall.connect.source",
 }
 
 __all__ = list(_HOMES)

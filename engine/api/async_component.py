@@ -104,7 +104,11 @@ class _Asynchronous:
         with own_loop():
             if getattr(self, "_loop_runner", None) is None:
                 self._loop_runner = asyncio.Runner()
-                self._loop_runner.run(self._set_up())
+                try:
+                    self._loop_runner.run(self._set_up())
+                except BaseException:
+                    coroutine.close()  # else Python warns that nothing has awaited it
+                    raise
             return self._loop_runner.run(coroutine)
 
     def _end_drive(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -47,6 +47,10 @@ class TopologyContext:
     """Random numbers for this task; repeatable if the topology has a `seed`."""
     metrics: UserMetrics = field(default_factory=UserMetrics, repr=False, compare=False, kw_only=True)
     """The metrics behind `counter`, `gauge` and `histogram`."""
+    input_fields: Mapping[str, Mapping[str, Sequence[str]]] = field(
+        default_factory=dict, repr=False, compare=False, kw_only=True
+    )
+    """Field names of what a bolt reads, by component and stream."""
     hooks: Hooks | None = field(default=None, repr=False, compare=False, kw_only=True)
     """The hooks behind `add_hook`; None: there are none in this mode."""
 

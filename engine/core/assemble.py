@@ -19,7 +19,7 @@ from squall.engine.api.config import Config
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.hooks import Hooks
 from squall.engine.api.plan import ExecutorPlan, Plan
-from squall.engine.api.stream import ACKER_COMPONENT
+from squall.engine.api.stream import ACKER_COMPONENT, SYSTEM_PREFIX
 from squall.engine.api.topology import ComponentSpec, Topology
 from squall.engine.core.backpressure import SPOUT_TURNS_PER_LIMIT
 from squall.engine.core.batch_spout import BatchSpoutExecutor, BatchSpoutTask
@@ -279,10 +279,15 @@ class Assembler:
     def _context(self, spec: ComponentSpec, task: int) -> TopologyContext:
         around = self.around
         index = self.plan.task_index[task]
+        inputs: dict[str, dict[str, tuple[str, ...]]] = {}
+        for one in spec.subscriptions:
+            fields = self.topology[one.source].outputs[one.stream].fields
+            # Without those of the system, which components do not see.
+            inputs.setdefault(one.source, {})[one.stream] = tuple(n for n in fields if not n.startswith(SYSTEM_PREFIX))
         return TopologyContext(
             around.topology_name, spec.id, task, index, around.worker, around.attempt, self.plan, around.state_root,
             around.now_ns, random.Random(None if self.config.seed is None else f"{self.config.seed} {spec.id} {index}"),
-            metrics=around.metrics, hooks=Hooks(spec.id, task, around.now_ns),
+            metrics=around.metrics, input_fields=inputs, hooks=Hooks(spec.id, task, around.now_ns),
         )
 
     def _hooks(self, spec: ComponentSpec, context: TopologyContext) -> Hooks | None:

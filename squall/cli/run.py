@@ -43,12 +43,13 @@ from squall.cli.shown.screen import LINE_INTERVAL_SECS, SCREEN_INTERVAL_SECS
               help="With --on spark: directory to go on from.")
 @click.option("--batch-rows", type=click.IntRange(min=1), metavar="N",
               help="With --on spark: most messages of a spout task in a batch.")
-@click.option("--accept-approx", is_flag=True, help="With --on spark: run also what differs; see squall spark plan.")
+@click.option("--accept-approx", is_flag=True, help="With --on spark: run what differs; see squall spark plan.")
+@click.option("--streamparse", is_flag=True, help="FILE is a streamparse project; see docs/multilang.md.")
 @click.option("--quiet", is_flag=True, help="Print no progress.")
 @click.option("--ui", is_flag=True, help="Serve a web page while it runs; see squall ui.")
 @click.option("--json", "as_json", is_flag=True,
               help="Print the report as one JSON document on stdout.")
-def run_command(**given: Any) -> None:
+def run_command(streamparse: bool, **given: Any) -> None:
     """Run the topology in FILE until its spouts are exhausted and everything is acked.
 
     FILE may also be a module (package.module) or a Flux file (.yaml; ARGS: name=VALUE), and NAME is a Topology, or a
@@ -57,6 +58,8 @@ def run_command(**given: Any) -> None:
     interrupted; the first of 130, 1, 3, 4. SIGTERM cuts and drains as --for does; a second one does not wait (143).
     """
     options = RunOptions(**given)
+    if streamparse:
+        options = options.of_streamparse()
     with contextlib.ExitStack() as stack:
         keeper = None
         if not (options.local or options.engine or options.directory):

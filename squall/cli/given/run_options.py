@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -39,6 +40,14 @@ class RunOptions:
     ui: bool
     as_json: bool
     arguments: tuple[str, ...]
+
+    def of_streamparse(self) -> RunOptions:
+        """Read the target as the folder of a streamparse project, and ARGS as its topology."""
+        folder = os.path.abspath(self.target)
+        name = self.name or "".join(self.arguments[:1]) or os.path.basename(folder)
+        return replace(
+            self, target="squall.connect.streamparse_project", arguments=(folder, *self.arguments), name=name
+        )
 
 
 @dataclass(frozen=True)
