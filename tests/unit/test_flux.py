@@ -15,10 +15,8 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import squall.connect
-from squall import Bolt, Spout
 from squall.cli.given.loader import load_topology
-from squall.connect.flux import JAVA_CLASSES, load_flux
+from squall.connect.flux import load_flux
 from squall.connect.flux_file import read_flux
 from squall.engine.errors import UsageError
 from squall.testing import complete_topology
@@ -302,31 +300,18 @@ STREAMPARSE = {
 }
 
 
-def test_programs_of_other_languages_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Shell:
-        def __init__(self, command: list[str], fields: Any = ()) -> None:
-            self.command, self.outputs = command, {"default": tuple(fields)}
-
-        def setDefaultStream(self, fields: list[str]) -> None:  # noqa: N802 - Storm's name
-            self.outputs["default"] = tuple(fields)
-
-        def setNamedStream(self, name: str, fields: list[str]) -> None:  # noqa: N802 - Storm's name
-            self.outputs[name] = tuple(fields)
-
-    class ShellSpout(Shell, Spout):
-        pass
-
-    class ShellBolt(Shell, Bolt):
-        pass
-
-    for made in (ShellSpout, ShellBolt):
-        monkeypatch.setattr(squall.connect, made.__name__, made, raising=False)
-    assert set(JAVA_CLASSES.values()) == {f"squall.connect.{made.__name__}" for made in (ShellSpout, ShellBolt)}
-    topology = load(yaml.safe_dump(STREAMPARSE))
+def test_programs_of_other_languages_are_found() -> None:
+    bolt: dict[str, Any] = STREAMPARSE["bolts"][0]  # type: ignore[index]
+    calls = [
+        *bolt["configMethods"], {"name": "setNamedStream", "args": ["to", True, ["text"]]},
+        {"name": "addComponentConfig", "args": ["topology.tick.tuple.freq.secs", 2]},
+    ]
+    topology = load(yaml.safe_dump(STREAMPARSE | {"bolts": [bolt | {"configMethods": calls}]}))
     assert topology["sentence"].component.command == ["streamparse_run", "spouts.sentence.SentenceSpout"]
-    assert {name: list(stream.fields) for name, stream in topology["split"].outputs.items()} == {
-        "default": ["word"], "errors": ["text"],
+    assert {name: (*stream.fields, stream.direct) for name, stream in topology["split"].outputs.items()} == {
+        "default": ("word", False), "errors": ("text", False), "to": ("text", True),
     }
+    assert topology["split"].config == {"tick_tuple_freq_secs": 2}
 
 
 def test_a_command_finds_the_classes_beside_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
