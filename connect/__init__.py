@@ -14,11 +14,15 @@ if TYPE_CHECKING:
     from squall.connect.sink import Sink as Sink
     from squall.connect.source import Source as Source
     from squall.connect.source import Unreadable as Unreadable
+    from squall.connect.sql import SqlSource as SqlSource
+    from squall.engine.state.sinks import SqlSink as SqlSink
 
 _HOMES = {
     "Queue": "squall.connect.durable_queue",
     "QueueSink": "squall.connect.queue_ends",
     "QueueSource": "squall.connect.queue_ends",
+    "SqlSink": "squall.engine.state.sinks",
+    "SqlSource": "squall.connect.sql",
     "Unreadable": "squall.connect.source",
     "Sink": "squall.connect.sink",
     "Source": "squall.connect.source",
