@@ -9,6 +9,8 @@ from squall.engine.on_demand import TYPE_CHECKING, on_demand
 
 if TYPE_CHECKING:
     from squall.connect.durable_queue import Queue as Queue
+    from squall.connect.http_sink import HttpSink as HttpSink
+    from squall.connect.http_source import HttpSource as HttpSource
     from squall.connect.queue_ends import QueueSink as QueueSink
     from squall.connect.queue_ends import QueueSource as QueueSource
     from squall.connect.sink import Sink as Sink
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from squall.engine.state.sinks import SqlSink as SqlSink
 
 _HOMES = {
+    "HttpSink": "squall.connect.http_sink",
+    "HttpSource": "squall.connect.http_source",
     "Queue": "squall.connect.durable_queue",
     "QueueSink": "squall.connect.queue_ends",
     "QueueSource": "squall.connect.queue_ends",
