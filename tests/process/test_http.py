@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import http.server
 import json
+import re
 import socket
 import threading
 import time
@@ -20,6 +21,7 @@ from squall import Config, Job, Topology, TopologyBuilder, UsageError
 from squall.connect import HttpSink, HttpSource, Sink, Source
 from squall.testing import check_sink, check_source
 from squall.testing.fixtures import FixtureCluster
+from tests.process.cli import ROOT
 from tests.process.waiting import wait_for
 
 SECRET = "tOkEn-4711"
@@ -238,6 +240,17 @@ def test_a_port_in_use_is_told_and_waited_for(squall_cluster: FixtureCluster, tm
         wait_for("a word of it", lambda: why in told(squall_cluster, job))
     wait_for("the port", lambda: is_there(port))
     assert post(port, b"1").status == 204
+
+
+def test_the_page_shows_what_runs(squall_cluster: FixtureCluster, tmp_path: Path, port: int) -> None:
+    section = (ROOT / "docs/connectors.md").read_text().partition("\n## HTTP\n")[2]
+    [program] = re.findall(r"^```python\n# hook.py\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    shown: dict[str, Any] = {}
+    exec(program.replace("8080", str(port)).replace('"events"', repr(str(tmp_path))), shown)
+    squall_cluster.submit("hook", shown["topology"])
+    wait_for("the port", lambda: is_there(port))
+    assert post(port, b'{"order": 17}', "/events").status == 204
+    assert [path.read_text() for path in tmp_path.glob("*.jsonl")] == ['{"body":{"order":17}}\n']
 
 
 # ---- the sink ----
