@@ -9,6 +9,8 @@ from squall.engine.on_demand import TYPE_CHECKING, on_demand
 
 if TYPE_CHECKING:
     from squall.connect.durable_queue import Queue as Queue
+    from squall.connect.http_sink import HttpSink as HttpSink
+    from squall.connect.http_source import HttpSource as HttpSource
     from squall.connect.queue_ends import QueueSink as QueueSink
     from squall.connect.queue_ends import QueueSource as QueueSource
     from squall.connect.shell_bolt import ShellBolt as ShellBolt
@@ -17,8 +19,12 @@ if TYPE_CHECKING:
     from squall.connect.sink import Sink as Sink
     from squall.connect.source import Source as Source
     from squall.connect.source import Unreadable as Unreadable
+    from squall.connect.sql import SqlSource as SqlSource
+    from squall.engine.state.sinks import SqlSink as SqlSink
 
 _HOMES = {
+    "HttpSink": "squall.connect.http_sink",
+    "HttpSource": "squall.connect.http_source",
     "Queue": "squall.connect.durable_queue",
     "QueueSink": "squall.connect.queue_ends",
     "QueueSource": "squall.connect.queue_ends",
@@ -27,6 +33,8 @@ _HOMES = {
     "ShellSpout": "squall.connect.shell_spout",
     "Sink": "squall.connect.sink",
     "Source": "squall.connect.source",
+    "SqlSink": "squall.engine.state.sinks",
+    "SqlSource": "squall.connect.sql",
     "Unreadable": "squall.connect.source",
 }
 

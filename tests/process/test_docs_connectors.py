@@ -14,7 +14,7 @@ import pytest
 from tests.process.cli import ROOT, environment, plugin_arguments
 
 TEXT = (ROOT / "docs/connectors.md").read_text()
-NEED_NO_SERVER = ("Embedded queue", "Your own")
+NEED_NO_SERVER = ("Embedded queue", "SQL", "Your own")
 SECTIONS = {part.partition("\n")[0]: part for part in re.split(r"^## ", TEXT, flags=re.MULTILINE)[1:]}
 
 

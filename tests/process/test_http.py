@@ -1,0 +1,386 @@
+"""A webhook's endpoint and a sink that posts, with a real client and a real server."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import http.server
+import json
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pytest
+
+from squall import Config, Job, Topology, TopologyBuilder, UsageError
+from squall.connect import HttpSink, HttpSource, Sink, Source
+from squall.testing import check_sink, check_source
+from squall.testing.fixtures import FixtureCluster
+from tests.process.cli import ROOT
+from tests.process.waiting import wait_for
+
+SECRET = "tOkEn-4711"
+TIMEOUT_SECS = 100
+
+
+class ToFile(Sink):
+    """Is away until its file is there."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def connect(self, context: Any) -> None:
+        if not self.path.exists():
+            raise ConnectionRefusedError("no file yet")
+
+    def write(self, batch: Any) -> dict[int, str]:
+        with self.path.open("a") as file:
+            file.writelines(f"{body}\n" for body in batch["body"] if "bad" not in str(body))
+        return {row: "it is bad" for row, body in enumerate(batch["body"]) if "bad" in str(body)}
+
+
+class Numbers(Source):
+    outputs = ("number", "at")
+
+    def __init__(self, end: int) -> None:
+        self.end = end
+
+    def read_from(self, position: int | None) -> Iterator[Any]:
+        for number in range(position or 0, self.end):
+            yield number + 1, (number, b"bytes")
+
+
+class Hasty(HttpSource):
+    answer_secs = 0.1
+
+
+def between(source: Any, bolt: Any) -> Topology:
+    builder = TopologyBuilder()
+    builder.set_spout("source", source)
+    builder.set_bolt("bolt", bolt).shuffle_grouping("source")
+    return builder.build()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+@pytest.fixture
+def secret(monkeypatch: pytest.MonkeyPatch) -> str:
+    """An environment variable; requested before the cluster, which hands it on."""
+    monkeypatch.setenv("TOKEN_OF_TEST", SECRET)
+    return "${TOKEN_OF_TEST}"
+
+
+@pytest.fixture
+def port() -> int:
+    return free_port()
+
+
+def told(cluster: FixtureCluster, job: Job) -> str:
+    """What the workers have written."""
+    return "".join(path.read_text() for path in cluster.run_dir.worker_logs(job.id).glob("*.log"))
+
+
+# ---- the source ----
+
+
+def post(port: int, body: bytes, path: str = "/", **headers: str) -> http.client.HTTPResponse:
+    """Send a request; return the answer, of which the body is read."""
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_SECS)) as connection:
+        connection.request("POST", path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+        answer = connection.getresponse()
+        answer.read()
+        return answer
+
+
+def is_there(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), TIMEOUT_SECS).close()
+    except OSError:
+        return False
+    return True
+
+
+def listening(cluster: FixtureCluster, source: HttpSource, port: int, path: Path, **settings: Any) -> Job:
+    job = cluster.submit("hook", between(source, ToFile(path)), Config(workers=1, **settings))
+    wait_for("the port", lambda: is_there(port))
+    return job
+
+
+class Senders:
+    """Send numbers, each until it is answered 204, over connections that they keep."""
+
+    def __init__(self, port: int, records: int, threads: int) -> None:
+        self._port, self._ended = port, threading.Event()
+        self._numbers = iter(range(records))
+        self._threads = [threading.Thread(target=self._send) for _ in range(threads)]
+        for thread in self._threads:
+            thread.start()
+
+    def _send(self) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=TIMEOUT_SECS)
+        for number in self._numbers:
+            status = 0
+            while status != 204 and not self._ended.is_set():
+                try:
+                    connection.request("POST", "/", str(number))
+                    answer = connection.getresponse()
+                    answer.read()
+                    status = answer.status
+                except (OSError, http.client.HTTPException):
+                    connection.close()
+                    self._ended.wait(0.01)
+        connection.close()
+
+    def end(self) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+
+
+@pytest.fixture
+def senders() -> Iterator[list[Senders]]:
+    begun = list[Senders]()
+    yield begun
+    for each in begun:
+        each.end()
+
+
+def test_a_request_that_is_answered_was_processed(
+    squall_cluster: FixtureCluster, senders: list[Senders]
+) -> None:
+    def make(records: int) -> HttpSource:
+        port = free_port()
+        senders.append(Senders(port, records, 4))
+        return HttpSource(port)
+
+    check_source(squall_cluster, make, lambda values: int(values[0]), records=400, ordered=False)
+
+
+def test_each_request_gets_its_answer(
+    secret: str, squall_cluster: FixtureCluster, tmp_path: Path, port: int
+) -> None:
+    path = tmp_path / "there"
+    path.touch()
+    source = HttpSource(port, "/in", body="json", token=secret)
+    job = listening(squall_cluster, source, port, path, max_attempts=1)
+    right = f"Bearer {SECRET}"
+    lines = {"Authorization": right, "Content_Type": "application/x-ndjson; charset=utf-8"}
+    for body, at, headers, status in (
+        (b'{"a": [1]}', "/in", {"Authorization": right}, 204),
+        (b'1\n"x\\n"\n\n', "/in?from=test", lines, 204),
+        (b"", "/in", lines, 204),
+        (b'"bad"', "/in", {"Authorization": right}, 422),
+        (b'1\n"bad"\n2', "/in", lines, 422),
+        (b"{", "/in", {"Authorization": right}, 400),
+        (b"[" * 100_000, "/in", {"Authorization": right}, 400),
+        (b"1", "/in", {}, 401),
+        (b"1", "/in", {"Authorization": f"Bearer {SECRET}é"}, 401),
+        (b"1", "/", {"Authorization": right}, 404),
+        (b"1" * (3 << 20), "/in", {"Authorization": right}, 413),
+        (b"1", "/in", {"Authorization": right, "Content_Length": "-1"}, 411),
+        (b"1\r\n1\r\n0\r\n\r\n", "/in", {"Authorization": right, "Transfer_Encoding": "chunked"}, 411),
+    ):
+        assert (body[:20], post(port, body, at, **headers).status) == (body[:20], status)
+    assert path.read_text().splitlines() == ["{'a': [1]}", "1", "x", "", "1", "2"]
+    assert SECRET not in told(squall_cluster, job)
+    assert SECRET.encode() not in cloudpickle.dumps(between(source, ToFile(path)))
+
+
+def test_what_is_no_text_is_refused(squall_cluster: FixtureCluster, tmp_path: Path, port: int) -> None:
+    path = tmp_path / "there"
+    path.touch()
+    listening(squall_cluster, HttpSource(port), port, path)
+    assert [post(port, body).status for body in (b"\xff", "é".encode())] == [400, 204]
+    assert path.read_text() == "é\n"
+
+
+def test_too_many_requests_are_told_to_come_again(squall_cluster: FixtureCluster, tmp_path: Path, port: int) -> None:
+    path = tmp_path / "there"
+    job = listening(squall_cluster, HttpSource(port, max_open=2), port, path)
+    answers = list[int]()
+    first = [threading.Thread(target=lambda: answers.append(post(port, b"early").status)) for _ in range(2)]
+    for each in first:
+        each.start()
+    wait_for("both to be in process", lambda: job.stats().messages == 2)
+    late = post(port, b"late")
+    assert (late.status, late.headers["Retry-After"], answers) == (429, "1", [])
+    path.touch()
+    for each in first:
+        each.join()
+    assert (answers, post(port, b"later").status) == ([204, 204], 204)
+    assert path.read_text().split() == ["early", "early", "later"]
+
+
+def test_a_request_that_takes_long_is_answered_and_still_counts(
+    squall_cluster: FixtureCluster, tmp_path: Path, port: int
+) -> None:
+    path = tmp_path / "there"
+    listening(squall_cluster, Hasty(port, max_open=1), port, path)
+    assert [post(port, b"1").status, post(port, b"2").status] == [503, 429]
+    path.touch()
+    wait_for("room", lambda: post(port, b"3").status == 204)
+    assert set(path.read_text().split()) == {"1", "3"}
+
+
+def test_a_port_in_use_is_told_and_waited_for(squall_cluster: FixtureCluster, tmp_path: Path) -> None:
+    path = tmp_path / "there"
+    path.touch()
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        job = squall_cluster.submit("hook", between(HttpSource(port), ToFile(path)))
+        why = f"HttpSource is cut off: ConnectionError: cannot listen at ('127.0.0.1', {port}): OSError: [Errno 98]"
+        wait_for("a word of it", lambda: why in told(squall_cluster, job))
+    wait_for("the port", lambda: is_there(port))
+    assert post(port, b"1").status == 204
+
+
+def test_the_page_shows_what_runs(squall_cluster: FixtureCluster, tmp_path: Path, port: int) -> None:
+    section = (ROOT / "docs/connectors.md").read_text().partition("\n## HTTP\n")[2]
+    [program] = re.findall(r"^```python\n# hook.py\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    shown: dict[str, Any] = {}
+    exec(program.replace("8080", str(port)).replace('"events"', repr(str(tmp_path))), shown)
+    squall_cluster.submit("hook", shown["topology"])
+    wait_for("the port", lambda: is_there(port))
+    assert post(port, b'{"order": 17}', "/events").status == 204
+    assert [path.read_text() for path in tmp_path.glob("*.jsonl")] == ['{"body":{"order":17}}\n']
+
+
+# ---- the sink ----
+
+
+class Receiver:
+    """A server that keeps the numbers that it accepts."""
+
+    def __init__(self, port: int) -> None:
+        self.numbers, self.posts = list[int](), list[tuple[float, str, int]]()
+        self.answer: Callable[[list[Any]], tuple[int, dict[str, str]]] = lambda rows: (204, {})
+        self.connections = set[socket.socket]()
+        self._address, self._server = ("127.0.0.1", port), None
+
+    def start(self) -> None:
+        outer = self
+
+        class Post(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                rows = [json.loads(line) for line in body.splitlines()]
+                status, headers = outer.answer(rows)
+                outer.posts.append((time.monotonic(), self.headers.get("Authorization", ""), len(rows)))
+                if status < 300:
+                    outer.numbers += [row["number"] for row in rows]
+                self.send_response(status)
+                for name, value in {**headers, "Content-Length": "0"}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        class Server(http.server.ThreadingHTTPServer):
+            def process_request(self, request: Any, client_address: Any) -> None:
+                outer.connections.add(request)
+                super().process_request(request, client_address)
+
+            def handle_error(self, *_: Any) -> None:
+                pass
+
+        self._server = Server(self._address, Post)
+        threading.Thread(target=self._server.serve_forever, args=(0.01,)).start()
+
+    def stop(self) -> None:
+        """As when it is killed: connections end."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.shutdown()
+            server.server_close()
+            for connection in self.connections:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture
+def receiver(port: int) -> Iterator[Receiver]:
+    made = Receiver(port)
+    made.start()
+    yield made
+    made.stop()
+
+
+def test_rows_are_posted(squall_cluster: FixtureCluster, receiver: Receiver, port: int) -> None:
+    check_sink(squall_cluster, HttpSink(f"http://127.0.0.1:{port}/in"), lambda: receiver.numbers)
+
+
+@pytest.mark.parametrize("each", [True, False])
+def test_a_server_that_comes_back_gets_every_row(
+    squall_cluster: FixtureCluster, receiver: Receiver, port: int, each: bool
+) -> None:
+    sink = HttpSink(f"http://127.0.0.1:{port}", each=each)
+    job = squall_cluster.submit("post", between(Numbers(5000), sink), Config(max_attempts=2))
+    wait_for("some rows", lambda: len(receiver.numbers) > 50)
+    receiver.stop()
+    wait_for("a failure", lambda: job.stats().failed > 100)
+    why = f"HttpSink is cut off: ConnectionError: http://127.0.0.1:{port}: "
+    wait_for("a word of it", lambda: why in told(squall_cluster, job))
+    receiver.start()
+    job.wait_until_drained(timeout=TIMEOUT_SECS)
+    assert (job.stats().acked, job.stats().dead_letters) == (5000, 0)
+    assert set(receiver.numbers) == set(range(5000))
+    assert not each or {rows for _, _, rows in receiver.posts} == {1}
+
+
+def test_rows_that_are_refused_fail_alone(squall_cluster: FixtureCluster, receiver: Receiver, port: int) -> None:
+    receiver.answer = lambda rows: (422 if any(row["number"] % 100 == 0 for row in rows) else 200, {})
+    sink = HttpSink(f"http://127.0.0.1:{port}")
+    job = squall_cluster.submit("post", between(Numbers(1000), sink), Config(max_attempts=2))
+    job.wait_until_drained(timeout=TIMEOUT_SECS)
+    assert (job.stats().acked, job.stats().dead_letters) == (990, 10)
+    assert sorted(receiver.numbers) == [number for number in range(1000) if number % 100]
+    assert f"http://127.0.0.1:{port} answers 422 Unprocessable Entity" in str(job.stats().failures)
+
+
+def test_it_waits_as_long_as_it_is_told_to(squall_cluster: FixtureCluster, receiver: Receiver, port: int) -> None:
+    receiver.answer = lambda rows: (204, {}) if len(receiver.posts) == 2 else (429, {"Retry-After": "1"})
+    job = squall_cluster.submit("post", between(Numbers(1), HttpSink(f"http://127.0.0.1:{port}")))
+    job.wait_until_drained(timeout=TIMEOUT_SECS)
+    first, second, third = (at for at, _, _ in receiver.posts)
+    assert min(second - first, third - second) > 0.9
+    assert receiver.numbers == [0]
+
+
+def test_a_wrong_token_costs_no_row_and_is_nowhere(
+    secret: str, squall_cluster: FixtureCluster, receiver: Receiver, port: int
+) -> None:
+    receiver.answer = lambda rows: (401, {})
+    sink = HttpSink(f"http://127.0.0.1:{port}/{secret}", token=secret)
+    topology = between(Numbers(10), sink)
+    job = squall_cluster.submit("post", topology, Config(max_attempts=1))
+    why = f"http://127.0.0.1:{port}/{secret} answers 401 Unauthorized; it tries again"
+    wait_for("a word of it", lambda: why in told(squall_cluster, job))
+    receiver.answer = lambda rows: (204, {})
+    job.wait_until_drained(timeout=TIMEOUT_SECS)
+    assert job.stats().acked == 10
+    assert {token for _, token, _ in receiver.posts} == {f"Bearer {SECRET}"}
+    assert SECRET not in told(squall_cluster, job) + str(job.stats())
+    assert SECRET.encode() not in cloudpickle.dumps(topology)
+
+
+@pytest.mark.parametrize("make", [
+    lambda: HttpSource(0), lambda: HttpSource(80, max_open=0), lambda: HttpSource(80, body="xml"),
+    lambda: HttpSource(80, token=SECRET), lambda: HttpSink("ftp://host"), lambda: HttpSink("http:///path"),
+    lambda: HttpSink(f"http://me:{SECRET}@host"), lambda: HttpSink("http://me:${PW}@host"),
+    lambda: HttpSink("http://host", token=SECRET),
+])
+def test_what_cannot_be_is_refused_without_its_secret(make: Callable[[], Any]) -> None:
+    with pytest.raises(UsageError, match="allowed: ") as refused:
+        make()
+    assert SECRET not in str(refused.value)
