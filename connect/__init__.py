@@ -8,11 +8,15 @@ from __future__ import annotations
 from squall.engine.on_demand import TYPE_CHECKING, on_demand
 
 if TYPE_CHECKING:
+    from squall.connect.kafka import KafkaSink as KafkaSink
+    from squall.connect.kafka import KafkaSource as KafkaSource
     from squall.connect.sink import Sink as Sink
     from squall.connect.source import Source as Source
     from squall.connect.source import Unreadable as Unreadable
 
 _HOMES = {
+    "KafkaSink": "squall.connect.kafka",
+    "KafkaSource": "squall.connect.kafka",
     "Unreadable": "squall.connect.source",
     "Sink": "squall.connect.sink",
     "Source": "squall.connect.source",

@@ -144,10 +144,12 @@ class ReadAhead:
                 records.close()
         self._confirm()
 
-    def _pass_on(self, records: Iterator[Record | None]) -> None:
+    def _pass_on(self, records: Iterator[Record | list[Record] | None]) -> None:
         source, chunk, most = self._source, list[Record](), ROWS
         for record in records:
-            if record is not None:
+            if isinstance(record, list):
+                chunk = [*chunk, *record] if chunk else record
+            elif record is not None:
                 chunk.append(record)
                 if len(chunk) == 1:
                     most = max(1, min(ROWS, BYTES // (row_bytes(record[1]) or 1)))
