@@ -55,7 +55,7 @@ _PLAIN = frozenset((str, bytes, type(None)))
 def _text(error: BaseException) -> str:
     """Kafka's own words."""
     told: Any = error.args[0] if error.args else None
-    return str(told.str()) if hasattr(told, "str") else text_of_error(error)
+    return str(told.str()) if hasattr(told, "str") else str(error)
 
 
 class _Client(Outside):
@@ -86,9 +86,9 @@ class _Client(Outside):
         self.away = (OSError, KafkaException)
         given = {name: self.fill(value) if isinstance(value, str) else value for name, value in self._config.items()}
         try:
-            self._client = make({
-                **usual, **given, **self._own, "bootstrap.servers": self._servers, "error_cb": self._hear,
-            })
+            # What the client logs is told: its errors.
+            own = {**self._own, "bootstrap.servers": self._servers, "error_cb": self._hear}
+            self._client = make({"log_level": 2, "reconnect.backoff.max.ms": 2000, **usual, **given, **own})
         except (KafkaException, TypeError, ValueError) as error:
             raise UsageError(f"{type(self).__name__} has a wrong config: {self.hide(_text(error))}") from None
         try:
@@ -226,7 +226,8 @@ class KafkaSource(_Client, Source):
                 f"KafkaSource lost records of {self._topic}, partition {partition}: Kafka removed them before they "
                 "were read; it goes on with the oldest there is"
             ))
-            self._client.seek(TopicPartition(self._topic, partition, OFFSET_BEGINNING))
+            self._client.incremental_unassign([TopicPartition(self._topic, partition)])
+            self._client.incremental_assign([TopicPartition(self._topic, partition, OFFSET_BEGINNING)])
         else:
             raise KafkaException(error)
         return True

@@ -104,10 +104,10 @@ class Broker:
         made.result(60)
         wait_for(f"topic {name}", lambda: not self.admin.list_topics(name, timeout=10).topics[name].error)
 
-    def fill(self, topic: str, values: Sequence[str | bytes]) -> None:
-        """Write values, spread over the partitions."""
+    def fill(self, topic: str, values: Sequence[str | bytes], partitions: int = 0) -> None:
+        """Write values, in turn to the first `partitions`, or to all."""
         producer = Producer({"bootstrap.servers": self.servers, "queue.buffering.max.messages": 0, **_QUIET})
-        partitions = len(self.admin.list_topics(topic, timeout=60).topics[topic].partitions)
+        partitions = partitions or len(self.admin.list_topics(topic, timeout=60).topics[topic].partitions)
         for number, value in enumerate(values):
             producer.produce(topic, value, partition=number % partitions)
         assert producer.flush(60) == 0
