@@ -46,6 +46,7 @@ test: ## Lint, types, the API reference, the wheel and every test that is not ma
 	$(BOOTSTRAP) postgres
 	$(BOOTSTRAP) prometheus
 	$(BOOTSTRAP) streamparse
+	$(BOOTSTRAP) kafka
 	$(BOOTSTRAP) chromium
 	$(BOOTSTRAP) install $(EXTRAS)
 	$(BIN)/ruff check .
@@ -63,6 +64,7 @@ again: ## The tests ROUNDS times, every second time beside four busy processes: 
 	$(BOOTSTRAP) postgres
 	$(BOOTSTRAP) prometheus
 	$(BOOTSTRAP) streamparse
+	$(BOOTSTRAP) kafka
 	$(BOOTSTRAP) chromium
 	$(BOOTSTRAP) install $(EXTRAS)
 	ROUNDS=$(ROUNDS) .ci/again.sh $(ARGS)

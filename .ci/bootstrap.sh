@@ -7,6 +7,7 @@
 #   .ci/bootstrap.sh postgres          is there a PostgreSQL server that tests can start?
 #   .ci/bootstrap.sh prometheus        is there a Prometheus server that tests can start?
 #   .ci/bootstrap.sh streamparse       streamparse, in build/streamparse: tests read the REST API with it, and run its projects
+#   .ci/bootstrap.sh kafka             a Kafka broker, in build/kafka, that tests and benchmarks start
 #   .ci/bootstrap.sh chromium          is there a browser for the tests of the web page?
 #
 # PYTHON names the interpreter; unset, the first fit one of python3, python3.13, python3.12 and python3.11 is taken.
@@ -87,6 +88,19 @@ install_streamparse() { # with its old friends, so not in the environment of eve
     mkdir -p build
     "$python" -m venv build/streamparse
     build/streamparse/bin/python -m pip install --quiet --disable-pip-version-check --no-input streamparse 'setuptools<81'
+}
+
+install_kafka() { # of one version; another one in .ci/kafka.xml is installed anew
+    local wanted
+    wanted=$(sha256sum <.ci/kafka.xml)
+    [ "$(cat build/kafka/of 2>/dev/null)" != "$wanted" ] || return 0
+    command -v mvn >/dev/null || die "Squall's tests need a Kafka broker, which Maven fetches; found no mvn. Install maven (Debian/Ubuntu)."
+    say "installing Kafka in build/kafka"
+    rm -rf build/kafka
+    mkdir -p build/kafka
+    mvn -q -B -f .ci/kafka.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$PWD/build/kafka" \
+        || die "Maven could not fetch Kafka; it says why above."
+    printf '%s\n' "$wanted" >build/kafka/of
 }
 
 check_chromium() {
@@ -173,6 +187,7 @@ case "${1:-}" in
     postgres) check_postgres ;;
     prometheus) check_prometheus ;;
     streamparse) install_streamparse ;;
+    kafka) install_kafka ;;
     chromium) check_chromium ;;
-    *) die "usage: .ci/bootstrap.sh install EXTRAS | compile | java | postgres | prometheus | streamparse | chromium" ;;
+    *) die "usage: .ci/bootstrap.sh install EXTRAS | compile | java | postgres | prometheus | streamparse | kafka | chromium" ;;
 esac

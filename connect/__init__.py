@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from squall.connect.durable_queue import Queue as Queue
     from squall.connect.http_sink import HttpSink as HttpSink
     from squall.connect.http_source import HttpSource as HttpSource
+    from squall.connect.kafka import KafkaSink as KafkaSink
+    from squall.connect.kafka import KafkaSource as KafkaSource
     from squall.connect.queue_ends import QueueSink as QueueSink
     from squall.connect.queue_ends import QueueSource as QueueSource
     from squall.connect.shell_bolt import ShellBolt as ShellBolt
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "HttpSink": "squall.connect.http_sink",
     "HttpSource": "squall.connect.http_source",
+    "KafkaSink": "squall.connect.kafka",
+    "KafkaSource": "squall.connect.kafka",
     "Queue": "squall.connect.durable_queue",
     "QueueSink": "squall.connect.queue_ends",
     "QueueSource": "squall.connect.queue_ends",

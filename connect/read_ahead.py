@@ -148,11 +148,13 @@ class ReadAhead:
                 records.close()
         self._confirm()
 
-    def _pass_on(self, records: Iterator[Record | None]) -> None:
+    def _pass_on(self, records: Iterator[Record | list[Record] | None]) -> None:
         source, chunk, most = self._source, list[Record](), ROWS
         try:
             for record in records:
-                if record is not None:
+                if isinstance(record, list):
+                    chunk += record
+                elif record is not None:
                     chunk.append(record)
                     if len(chunk) == 1:
                         values: Any = getattr(record[1], "values", record[1])

@@ -71,8 +71,9 @@ class Source(Outside, ReplayingSpout, BatchSpout):
 
     # ---- what subclasses define ----
 
-    def read_from(self, position: Any) -> Iterator[Record | None]:
-        """Yield (position, values) for each record, or None if there is none at the moment; return at the end.
+    def read_from(self, position: Any) -> Iterator[Record | list[Record] | None]:
+        """Yield (position, values) for each record, or several in a list, or None if there is none at the moment;
+        return at the end.
 
         A record's position is where to go on after it; it is the message id too, so it is a plain value: a number, a
         text, a date, or a tuple of these. `position` is the one that was committed last, or, after a new connection,

@@ -1,0 +1,369 @@
+"""KafkaSource and KafkaSink: read a topic of Kafka, write to one.
+
+Guarantees
+    * With a group, Kafka shares the partitions out among the tasks. What is committed is the offset up to which
+      everything is acked; a task commits for its own partitions only, and moves no offset back.
+    * Without a group, each task reads every so-manieth partition, and stores its offsets in its state directory.
+    * A task has the same name in its group in each life: a worker that was replaced goes on with its partitions, and
+      the others need not share them out anew.
+    * A row is acked when all replicas in sync have it. Sent again by the client, it is there once.
+
+Relies on confluent-kafka, imported on use, whose client connects by itself when its broker is back.
+
+Thread: that of the source, that of the sink.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import re
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from squall.connect.outside import Outside, check_secret
+from squall.connect.read_ahead import ROWS
+from squall.connect.sink import Sink
+from squall.connect.source import Source, Unreadable
+from squall.engine.api.replaying import Record
+from squall.engine.errors import ClusterError, Unavailable, UsageError
+from squall.engine.foreign.given_columns import values_of
+from squall.engine.foreign.text import repr_of, text_of_error
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+    from squall.engine.api.columns import ColumnBatch
+    from squall.engine.api.context import TopologyContext
+
+ANSWER_SECS, DELIVERY_SECS = 5.0, 10.0
+"""Longest waits for an answer of a broker, and for the delivery of rows; together they end before
+`execute_timeout_secs`."""
+WAIT_SECS = 0.1
+"""Longest wait for a record, between two looks for acks."""
+_SECRET = ("password", "secret", "key.pem")
+_BEGINS, _DECODES = ("earliest", "latest"), (None, "utf-8", "json")
+_MISFIT = (ValueError, msgspec.MsgspecError, RecursionError)
+"""Errors of values that cannot be decoded or encoded."""
+_PLAIN = frozenset((str, bytes, type(None)))
+
+
+def _text(error: BaseException) -> str:
+    """Kafka's own words."""
+    told: Any = error.args[0] if error.args else None
+    return str(told.str()) if hasattr(told, "str") else str(error)
+
+
+class _Client(Outside):
+    """A client of Kafka, and what it says is wrong."""
+
+    _client: Any = None
+    _heard = ""
+
+    def _set(self, servers: str, topic: str, config: Mapping[str, Any] | None, own: Mapping[str, Any]) -> None:
+        """Keep what both have. `own`: settings of the client that `config` may not have."""
+        self._servers, self._topic, self._config, self._own = servers, topic, dict(config or {}), own
+        who = type(self).__name__
+        if importlib.util.find_spec("confluent_kafka") is None:
+            raise UsageError(f'{who} needs confluent-kafka: pip install "squall[kafka]"')
+        for what, value in (("servers", servers), ("topic", topic)):
+            if not isinstance(value, str) or not value:
+                raise UsageError(f"{who} has {what} {repr_of(value)}; allowed: a text, as 'localhost:9092', 'lines'")
+        for name, value in self._config.items():
+            if name in own or name == "bootstrap.servers":
+                raise UsageError(f"{who} has {name} in its config, which it sets itself; allowed: other settings")
+            if any(word in name for word in _SECRET):
+                check_secret(who, name, str(value))
+
+    def _open(self, make: Callable[[dict[str, Any]], Any], usual: Mapping[str, Any]) -> int:
+        """Make the client, with settings that `config` may change; return how many partitions the topic has."""
+        from confluent_kafka import KafkaException
+
+        self.away = (OSError, KafkaException)
+        given = {name: self.fill(value) if isinstance(value, str) else value for name, value in self._config.items()}
+        try:
+            # What the client logs is told: its errors.
+            own = {**self._own, "bootstrap.servers": self._servers, "error_cb": self._hear}
+            self._client = make({"log_level": 2, "reconnect.backoff.max.ms": 2000, **usual, **given, **own})
+        except (KafkaException, TypeError, ValueError) as error:
+            raise UsageError(f"{type(self).__name__} has a wrong config: {self.hide(_text(error))}") from None
+        try:
+            found = self._client.list_topics(self._topic, timeout=ANSWER_SECS).topics[self._topic]
+        except KafkaException:
+            self._client.poll(0)
+            if self._heard:
+                raise ConnectionError(self._heard) from None
+            raise
+        if found.error is not None:
+            raise ConnectionError(f"topic {self._topic}: {found.error.str()}; make it, or mend its name")
+        return len(found.partitions)
+
+    def _hear(self, error: KafkaError) -> None:
+        if error.code() != error._ALL_BROKERS_DOWN:
+            # Without how long it took: equal errors are told once.
+            self._heard = re.sub(r" \(after [^()]*\)", "", error.str())
+
+    def cut_off(self, error: BaseException) -> str:
+        return f"{type(self).__name__} is cut off from {self._servers}: {self.hide(_text(error))}; it tries again"
+
+
+class KafkaSource(_Client, Source):
+    """A spout over a topic: `KafkaSource("localhost:9092", "lines", group="words")`. A subclass may name other
+    `outputs`, out of key, value, partition, offset, and timestamp, in seconds."""
+
+    outputs = ("key", "value")
+    every_task = True
+    partitioned = True
+    pause_secs = 0.0
+
+    def __init__(
+        self, servers: str, topic: str, *, group: str | None = None, begin: str = "earliest",
+        decode: str | None = "utf-8", until_end: bool = False, config: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`servers`: "HOST:PORT", or several with commas. `group`: the tasks share the partitions with all consumers
+        of this group; without one, they share them among themselves. `begin`: "earliest" or "latest", for partitions
+        of which nothing is committed. `decode`: "utf-8" or "json", for the value, and the key is UTF-8; None for bytes.
+        `until_end`: stop at the end of each partition; not in a group. `config`: more settings of the client; those
+        that are secret are written `${NAME}`, for the environment variable NAME."""
+        if begin not in _BEGINS or decode not in _DECODES:
+            raise UsageError(
+                f"KafkaSource has begin {repr_of(begin)} and decode {repr_of(decode)}; allowed: {_BEGINS}, {_DECODES}"
+            )
+        if group is not None and (not isinstance(group, str) or not group or until_end):
+            raise UsageError(f"KafkaSource has group {repr_of(group)}; allowed: a name, without until_end, or None")
+        self._group, self._begin, self._decode = group, begin, decode
+        self._set(servers, topic, config, {
+            "group.id": group or "squall", "enable.auto.commit": group is not None, "enable.auto.offset.store": False,
+            "auto.offset.reset": "error", "enable.partition.eof": until_end,
+            "partition.assignment.strategy": "cooperative-sticky",
+        })
+
+    def connect(self, context: TopologyContext) -> None:
+        from confluent_kafka import Consumer
+
+        usual: dict[str, Any] = {"auto.commit.interval.ms": 1000}
+        if self._group is not None:
+            name = f"{socket.gethostname()}.{context.topology_name}.{context.component_id}.{context.task_index}"
+            usual |= {"group.instance.id": re.sub(r"[^\w.-]", "_", name, flags=re.ASCII), "session.timeout.ms": 10_000}
+        count = self._open(Consumer, usual)
+        self._all = range(context.task_index, count, len(context.component_tasks(context.component_id)))
+        self._readers = self._fields()
+
+    def disconnect(self) -> None:
+        if self._client is not None:
+            self._client.close()
+
+    def _fields(self) -> list[Callable[[Message], Any]]:
+        """Return a function for each output."""
+        text = bytes.decode if self._decode else bytes
+        value = msgspec.json.decode if self._decode == "json" else text
+        known: dict[str, Callable[[Message], Any]] = {
+            "key": lambda message: None if (raw := message.key()) is None else text(raw),
+            "value": lambda message: None if (raw := message.value()) is None else value(raw),
+            "partition": lambda message: message.partition(), "offset": lambda message: message.offset(),
+            "timestamp": lambda message: message.timestamp()[1] / 1000,
+        }
+        if wrong := set(self.outputs) - set(known):
+            raise UsageError(f"{type(self).__name__} has outputs {wrong}; allowed: {', '.join(known)}")
+        return [known[name] for name in self.outputs]
+
+    # ---- reading ----
+
+    def read_from(self, position: Mapping[int, tuple[int, int]] | None) -> Iterator[list[Record]]:
+        consumer: Consumer = self._client
+        self._next = dict((position or {}).values())
+        """Of each partition, the offset that was not read yet."""
+        self._done = dict[int, int]()
+        """Of each partition of this task, the offset up to which all is acked."""
+        self._early: list[Message] = []
+        self._is_paused = False
+        self._unended = set(self._all) if self._own["enable.partition.eof"] else {-1}
+        if self._group is None:
+            consumer.assign([self._begun(partition, self._next.get(partition, -1)) for partition in self._all])
+        else:
+            consumer.subscribe([self._topic], on_assign=self._take, on_revoke=self._leave)
+        while self._unended:
+            if self._is_paused:
+                consumer.resume(consumer.assignment())
+                self._is_paused = False
+            messages, self._early = self._early, []
+            if (first := consumer.poll(0 if messages else WAIT_SECS)) is not None:
+                messages += [first, *consumer.consume(ROWS - 1, 0)]
+            yield self._made_of([message for message in messages if not self._is_error(message)])
+
+    def _made_of(self, messages: list[Message]) -> list[Record]:
+        positions: list[Any] = [(message.partition(), message.offset() + 1) for message in messages]  # type: ignore[operator]
+        self._next.update(positions)
+        try:
+            columns = [list(map(read, messages)) for read in self._readers]
+            return list(zip(positions, zip(*columns, strict=True), strict=True))
+        except _MISFIT:
+            return list(zip(positions, map(self._readable, messages), strict=True))
+
+    def _readable(self, message: Message) -> Any:
+        try:
+            return tuple([read(message) for read in self._readers])
+        except _MISFIT as error:
+            where = f"{self._topic}, partition {message.partition()}, offset {message.offset()}"
+            raw = {"key": message.key(), "value": message.value()}
+            return Unreadable(tuple(raw.get(name) for name in self.outputs), f"{where}: {text_of_error(error)}")
+
+    def _is_error(self, message: Message) -> bool:
+        """Return False for a record; raise what reading cannot go on after."""
+        from confluent_kafka import OFFSET_BEGINNING, KafkaException, TopicPartition
+
+        if (error := message.error()) is None:
+            return False
+        partition = message.partition() or 0
+        if error.code() == error._PARTITION_EOF:
+            self._unended.discard(partition)
+        elif error.code() == error._AUTO_OFFSET_RESET:
+            self.tell(ClusterError(
+                f"KafkaSource lost records of {self._topic}, partition {partition}: Kafka removed them before they "
+                "were read; it goes on with the oldest there is"
+            ))
+            self._client.incremental_unassign([TopicPartition(self._topic, partition)])
+            self._client.incremental_assign([TopicPartition(self._topic, partition, OFFSET_BEGINNING)])
+        else:
+            raise KafkaException(error)
+        return True
+
+    def keep_alive(self) -> None:
+        consumer: Consumer = self._client
+        consumer.pause(consumer.assignment())
+        self._is_paused = True
+        if (message := consumer.poll(0)) is not None:
+            self._early.append(message)
+
+    def _hear(self, error: KafkaError) -> None:
+        super()._hear(error)
+        if error.code() in (error._ALL_BROKERS_DOWN, error._AUTHENTICATION):
+            self.tell(Unavailable(self.cut_off(ConnectionError(self._heard))))
+
+    # ---- what is committed, and whose partitions are whose ----
+
+    def commit(self, position: tuple[int, int]) -> None:
+        from confluent_kafka import TopicPartition
+
+        partition, offset = position
+        if self._group is None:
+            super().commit(position)
+        elif offset > self._done.get(partition, math.inf):
+            self._done[partition] = offset
+            self._client.store_offsets(offsets=[TopicPartition(self._topic, partition, offset)])
+
+    def _take(self, consumer: Consumer, given: list[TopicPartition]) -> None:
+        known = {each.partition: each.offset for each in consumer.committed(given, ANSWER_SECS)}
+        self._done.update(known)
+        # What this task read when it had a partition before is in memory still.
+        consumer.incremental_assign([
+            self._begun(partition, max(offset, self._next.get(partition, -1))) for partition, offset in known.items()
+        ])
+
+    def _leave(self, _: Consumer, taken: list[TopicPartition]) -> None:
+        for each in taken:
+            self._done.pop(each.partition, None)
+
+    def _begun(self, partition: int, offset: int) -> TopicPartition:
+        """Where to begin in a partition; what is before the latest record is done, and committed as such."""
+        from confluent_kafka import OFFSET_BEGINNING, TopicPartition
+
+        if offset < 0 and self._begin == "earliest":
+            return TopicPartition(self._topic, partition, OFFSET_BEGINNING)
+        if offset >= 0:
+            return TopicPartition(self._topic, partition, offset)
+        _, offset = self._client.get_watermark_offsets(TopicPartition(self._topic, partition), ANSWER_SECS)
+        begun = TopicPartition(self._topic, partition, offset)
+        if self._group is None:
+            super().commit((partition, offset))
+        else:
+            self._client.commit(offsets=[begun], asynchronous=False)
+        return begun
+
+
+class KafkaSink(_Client, Sink):
+    """A bolt that writes a record for each row: `KafkaSink("localhost:9092", "counts", key="word", value="count")`."""
+
+    def __init__(
+        self, servers: str, topic: str, *, value: str = "value", key: str | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`servers`: "HOST:PORT", or several with commas. `value`, `key`: fields; text and bytes are written as they
+        are, others as JSON, None as nothing. `config`: more settings of the client; those that are secret are written
+        `${NAME}`, for the environment variable NAME."""
+        self._fields = (value,) if key is None else (value, key)
+        self._set(servers, topic, config, {
+            "enable.idempotence": True, "delivery.report.only.error": True,
+            "message.timeout.ms": round(1000 * DELIVERY_SECS),
+            # The rows of a batch are in memory anyway.
+            "queue.buffering.max.messages": 0, "queue.buffering.max.kbytes": 2_147_483_647,
+        })
+
+    @property
+    def needed_fields(self) -> Sequence[str]:  # type: ignore[override]
+        """Names of the fields that it writes."""
+        return self._fields
+
+    def connect(self, context: TopologyContext) -> None:
+        from confluent_kafka import Producer
+
+        self._open(Producer, {})
+
+    def disconnect(self) -> None:
+        if self._client is not None:
+            self._client.purge()
+            self._client.flush(0)
+            self._client = None
+
+    def write(self, batch: ColumnBatch) -> Mapping[int, str] | None:
+        wrong = dict[int, str]()
+        columns = [_payloads(values_of(batch[name]), wrong) for name in self._fields]
+        rows = [row for row in range(len(batch)) if row not in wrong] if wrong else range(len(batch))
+        refused = self._send(rows, columns)
+        if len(refused) > 1:
+            # Kafka refuses all that came with one that is wrong.
+            refused = {row: why for one in refused for row, why in self._send([one], columns).items()}
+        return wrong | refused
+
+    def _send(self, rows: Sequence[int], columns: Sequence[Sequence[Any]]) -> dict[int, str]:
+        """Write rows; return which were refused, and why."""
+        from confluent_kafka import KafkaException
+
+        producer: Any = self._client
+        refused, errors = dict[int, str](), dict[int, Any]()
+
+        def answered(row: int, error: Any, _: Any) -> None:
+            if error is not None:
+                errors[row] = error
+
+        for row in rows:
+            try:
+                producer.produce(self._topic, *[column[row] for column in columns], on_delivery=partial(answered, row))
+            except KafkaException as error:
+                errors[row] = error.args[0]
+        unsent = producer.flush(ANSWER_SECS + DELIVERY_SECS)
+        for row, why in errors.items():
+            if why.code() not in (why.MSG_SIZE_TOO_LARGE, why.INVALID_RECORD, why._INVALID_DIFFERENT_RECORD):
+                raise ConnectionError(self._heard or why.str())
+            refused[row] = f"KafkaSink, topic {self._topic}: {why.str()}"
+        if unsent:
+            raise ConnectionError(self._heard or "no answer")
+        return refused
+
+
+def _payloads(column: Sequence[Any], wrong: dict[int, str]) -> Sequence[Any]:
+    """What is written for each value; those that are no JSON are noted as wrong, by their row."""
+    if _PLAIN.issuperset(map(type, column)):
+        return column
+    made = list[Any]()
+    for row, value in enumerate(column):
+        try:
+            made.append(value if type(value) in _PLAIN else msgspec.json.encode(value))
+        except (*_MISFIT, TypeError) as error:
+            made.append(None)
+            wrong[row] = f"KafkaSink cannot write {repr_of(value)}: {text_of_error(error)}"
+    return made

@@ -1,0 +1,347 @@
+"""KafkaSource and KafkaSink against a real broker: workers and broker killed, consumers that join, wrong input."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from squall import Config, Job, LocalCluster, Topology, TopologyBuilder, UsageError
+from squall.connect import KafkaSink, KafkaSource, Unreadable
+from squall.engine.api.replaying import Record
+from tests.process import kafka
+from tests.process.kafka import Broker
+from tests.process.parts import Numbers, Seen, notes
+from tests.process.waiting import wait_for
+
+AWAY = "127.0.0.1:9"
+"""Nobody listens there."""
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with kafka.running() as broker:
+        yield broker
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    return re.sub(r"\W", "-", request.node.name)
+
+
+@pytest.fixture
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(nodes=1, slots_per_node=2) as cluster:
+        yield cluster
+
+
+def reads(source: KafkaSource, directory: Path, tasks: int = 2) -> Topology:
+    """Note what is read."""
+    builder = TopologyBuilder()
+    builder.set_spout("source", source, parallelism=tasks)
+    builder.set_bolt("seen", Seen(str(directory))).shuffle_grouping("source")
+    return builder.build()
+
+
+def seen(directory: Path) -> set[Any]:
+    return {value for _, _, value in notes(directory, "seen")}
+
+
+def told(cluster: LocalCluster) -> str:
+    return "".join(path.read_text() for path in cluster.run_dir.logs.rglob("*") if path.is_file())
+
+
+def kill_a_worker(cluster: LocalCluster, job: Job) -> None:
+    """Kill one, and wait for its successor."""
+    deaths = len(job.stats().restarts)
+    cluster.inject("kill", "node-1:6700")
+    wait_for("its successor", lambda: len(job.stats().restarts) > deaths
+             and all(one.ready_after_secs is not None for one in job.stats().restarts))
+
+
+def test_what_is_written_is_read_also_by_a_worker_that_was_killed(
+    broker: Broker, topic: str, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    broker.make_topic(topic, 3)
+    builder = TopologyBuilder()
+    builder.set_spout("numbers", Numbers(str(tmp_path), 4000))
+    builder.set_bolt("sink", KafkaSink(broker.servers, topic, value="n")).shuffle_grouping("numbers")
+    builder.set_spout("source", KafkaSource(broker.servers, topic, decode="json"), parallelism=2)
+    builder.set_bolt("seen", Seen(str(tmp_path))).shuffle_grouping("source")
+    job = cluster.submit("both", builder.build(), Config(workers=2))
+    for count in (500, 2000):
+        wait_for(f"{count} values", lambda count=count: len(seen(tmp_path)) >= count)
+        kill_a_worker(cluster, job)
+    wait_for("everything", lambda: len(seen(tmp_path)) == 4000)
+    written = [json.loads(value) for values in broker.read_all(topic).values() for _, value in values if value]
+    assert seen(tmp_path) == set(written) == set(range(4000))
+
+
+def test_a_topic_is_read_to_its_end(broker: Broker, topic: str, cluster: LocalCluster, tmp_path: Path) -> None:
+    broker.make_topic(topic, 3)  # the last partition has no record
+    values = [f"{number}" for number in range(2000)]
+    broker.fill(topic, values, partitions=2)
+    source = KafkaSource(broker.servers, topic, until_end=True)
+    job = cluster.submit("reads", reads(source, tmp_path), Config(workers=2))
+    assert job.wait_until_drained(timeout=100).acked == 2000
+    assert sorted(value for _, _, value in notes(tmp_path, "seen")) == sorted(values)
+
+
+def test_nothing_is_committed_that_was_not_acked(
+    broker: Broker, topic: str, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    broker.make_topic(topic, 4)
+    broker.fill(topic, [str(number) for number in range(20_000)])
+    source = KafkaSource(broker.servers, topic, group=topic, decode="json", config={"auto.commit.interval.ms": 10})
+    job = cluster.submit("reads", reads(source, tmp_path), Config(workers=2))
+    for count in (1000, 5000, 10_000):
+        wait_for(f"{count} values", lambda count=count: len(seen(tmp_path)) >= count)
+        cluster.inject("kill", "node-1:6700")
+        committed = broker.committed(topic, topic, 4)
+        before = {4 * offset + partition for partition, end in committed.items() for offset in range(end)}
+        assert before <= seen(tmp_path)
+        wait_for("its successor", lambda: all(one.ready_after_secs is not None for one in job.stats().restarts))
+    wait_for("everything", lambda: len(seen(tmp_path)) == 20_000)
+    wait_for("all commits", lambda: broker.committed(topic, topic, 4) == dict.fromkeys(range(4), 5000))
+
+
+def test_a_consumer_that_joins_and_leaves(
+    broker: Broker, topic: str, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    broker.make_topic(topic, 6)
+    broker.fill(topic, [str(number) for number in range(6000)])
+    source = KafkaSource(broker.servers, topic, group=topic, decode="json")
+    cluster.submit("reads", reads(source, tmp_path), Config(workers=2))
+    wait_for("records of both tasks", lambda: len(seen(tmp_path)) > 500)
+    other = Consumer({
+        "bootstrap.servers": broker.servers, "group.id": topic, "auto.offset.reset": "earliest",
+        "partition.assignment.strategy": "cooperative-sticky", "log_level": 0,
+    })
+    theirs = set[int]()
+
+    def takes() -> bool:
+        if (message := other.poll(0.1)) is not None and not message.error():
+            theirs.add(int(message.value() or b""))
+        return bool(other.assignment())
+
+    try:
+        other.subscribe([topic])
+        wait_for("partitions for the third", takes)
+        broker.fill(topic, [str(number) for number in range(6000, 12_000)])
+        wait_for("records of the third", lambda: takes() and max(theirs, default=0) >= 6000)
+    finally:
+        other.close()
+    broker.fill(topic, [str(number) for number in range(12_000, 18_000)])
+    wait_for("everything", lambda: len(seen(tmp_path) | theirs) == 18_000)
+    wait_for("all commits", lambda: broker.committed(topic, topic, 6) == dict.fromkeys(range(6), 3000))
+
+
+def test_the_broker_is_away_at_first_and_once_more(topic: str, cluster: LocalCluster, tmp_path: Path) -> None:
+    with kafka.made() as broker:
+        builder = TopologyBuilder()
+        builder.set_spout("numbers", Numbers(str(tmp_path), 20_000))
+        builder.set_bolt("sink", KafkaSink(broker.servers, topic, value="n")).shuffle_grouping("numbers")
+        builder.set_spout("source", KafkaSource(broker.servers, topic, group="all", decode="json"), parallelism=2)
+        builder.set_bolt("seen", Seen(str(tmp_path))).shuffle_grouping("source")
+        job = cluster.submit("both", builder.build(), Config(workers=2, max_spout_pending=500))
+        for who in ("Source", "Sink"):
+            wait_for(f"the Kafka{who} to say that it is away", lambda who=who: re.search(
+                rf"Kafka{who} is cut off from {broker.servers}: .*Connection refused; it tries again", told(cluster)))
+        broker.start()
+        unknown = f"topic {topic}: Broker: Unknown topic or partition; make it"
+        wait_for("word of the topic", lambda: unknown in told(cluster))
+        broker.make_topic(topic, 3)
+        wait_for("1000 values", lambda: len(seen(tmp_path)) >= 1000)
+        broker.kill()
+        acked = job.stats().components["sink"].acked
+        assert acked < 20_000
+        broker.start()
+        wait_for("everything", lambda: len(seen(tmp_path)) == 20_000)
+        assert not notes(tmp_path, "dead")
+        assert not job.stats().restarts
+
+
+def test_what_cannot_be_decoded_is_a_dead_letter(
+    broker: Broker, topic: str, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    broker.make_topic(topic)
+    broker.fill(topic, ["[1]", b"\xff", "{", "[" * 100_000, "[2]"])
+    job = cluster.submit("reads", reads(KafkaSource(broker.servers, topic, decode="json", until_end=True), tmp_path))
+    assert job.wait_until_drained(timeout=100).dead_letters == 3
+    assert [value for _, _, value in notes(tmp_path, "seen")] == [[1], [2]]
+    assert re.search(rf"{topic}, partition 0, offset 1: ", told(cluster) + str(list(job.stats().failures.values())))
+
+
+@pytest.mark.parametrize("limit", ["of the client", "of the topic"])
+def test_what_is_too_large_is_refused_alone(
+    limit: str, broker: Broker, topic: str, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    broker.make_topic(topic, max_message_bytes=1_048_588 if limit == "of the client" else 2000)
+    large = "x" * (2_000_000 if limit == "of the client" else 5000)
+    sink = KafkaSink(broker.servers, topic, value="key", key="n")
+    builder = TopologyBuilder(Config(max_attempts=2))
+    builder.set_spout("texts", Texts(str(tmp_path), 300, large))
+    builder.set_bolt("sink", sink).shuffle_grouping("texts")
+    job = cluster.submit("writes", builder.build())
+    assert job.wait_until_drained(timeout=100).dead_letters == 1
+    [[number, _, why, _]] = notes(tmp_path, "dead")
+    assert number == 100
+    assert "Message size too large" in why or "Broker: Message" in why
+    assert {int(key or b"") for key, _ in broker.read_all(topic)[0]} == set(range(300)) - {100}
+
+
+class Texts(Numbers):
+    """Numbers with a short text, and one with a long one."""
+
+    outputs = ("n", "key")
+
+    def __init__(self, directory: str, count: int, large: str) -> None:
+        super().__init__(directory, count)
+        self.large = large
+
+    def read(self) -> Iterator[tuple[Any, Any]]:
+        for n in self.share:
+            yield n, (str(n), self.large if n == 100 else "x" * 100)
+
+
+# ---- one source by itself ----
+
+
+class Alone:
+    """A source as its thread calls it, until the end of a `with`."""
+
+    def __init__(self, source: KafkaSource) -> None:
+        self.source, self.told = source, list[str]()
+        source.tell = lambda error: self.told.append(str(error))  # type: ignore[method-assign]
+        context: Any = SimpleNamespace(
+            topology_name="alone", component_id="source", task_index=0, component_tasks=lambda _: [1])
+        source.connect(context)
+        self.read = source.read_from(None)
+
+    def __enter__(self) -> Alone:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.source.disconnect()
+
+    def until(
+        self, enough: Callable[[list[Record]], object], between: Callable[[], None] = lambda: None
+    ) -> list[Record]:
+        found = list[Record]()
+
+        def look() -> object:
+            more = next(self.read)
+            assert isinstance(more, list)
+            found.extend(more)
+            between()
+            return enough(found)
+
+        wait_for("enough records", look)
+        return found
+
+
+@pytest.mark.parametrize("group", [True, False])
+def test_nothing_is_lost_or_read_twice_where_reading_pauses(group: bool, broker: Broker, topic: str) -> None:
+    broker.make_topic(topic, 2)
+    broker.fill(topic, [str(number) for number in range(6000)])
+    with Alone(KafkaSource(broker.servers, topic, group=topic if group else None)) as alone:
+        found = alone.until(lambda found: len(found) >= 6000, alone.source.keep_alive)
+    for partition in range(2):
+        assert [at for (of, at), _ in found if of == partition] == list(range(1, 3001))
+
+
+def test_begin_at_the_latest_is_committed_at_once(broker: Broker, topic: str) -> None:
+    broker.make_topic(topic, 2)
+    broker.fill(topic, ["old", "old", "old"])
+    with Alone(KafkaSource(broker.servers, topic, group=topic, begin="latest")) as alone:
+        alone.until(lambda _: alone.source._done)
+        assert broker.committed(topic, topic, 2) == {0: 2, 1: 1}
+        broker.fill(topic, ["new"])
+        # Nothing of it is committed: the next one reads it, although it is not the latest any more.
+        assert [values for _, values in alone.until(bool)] == [(None, "new")]
+    with Alone(KafkaSource(broker.servers, topic, group=topic, begin="latest")) as alone:
+        assert [values for _, values in alone.until(bool)] == [(None, "new")]
+
+
+def test_records_that_kafka_removed_are_told(broker: Broker, topic: str) -> None:
+    broker.make_topic(topic)
+    broker.fill(topic, [str(number) for number in range(10)])
+    with Alone(KafkaSource(broker.servers, topic, group=topic)) as alone:
+        alone.until(lambda found: len(found) == 10)
+        alone.source.commit((0, 1))
+    broker.admin.delete_records([TopicPartition(topic, 0, 5)])[TopicPartition(topic, 0, 5)].result(60)
+    with Alone(KafkaSource(broker.servers, topic, group=topic)) as alone:
+        left = alone.until(lambda found: len(found) >= 5)
+        assert [values for _, values in left] == [(None, str(number)) for number in range(5, 10)]
+        assert len(alone.told) == 1
+        assert f"lost records of {topic}, partition 0" in alone.told[0]
+
+
+def test_a_task_commits_for_its_own_partitions_and_never_back(broker: Broker, topic: str) -> None:
+    broker.make_topic(topic)
+    broker.fill(topic, [str(number) for number in range(10)])
+    with Alone(KafkaSource(broker.servers, topic, group=topic)) as alone:
+        alone.until(lambda found: len(found) == 10)
+        for position in [(0, 6), (0, 4), (7, 9)]:
+            alone.source.commit(position)
+    assert broker.committed(topic, topic, 1) == {0: 6}
+
+
+def test_other_fields(broker: Broker, topic: str) -> None:
+    broker.make_topic(topic)
+    broker.fill(topic, [b"\xff"])
+
+    class Timed(KafkaSource):
+        outputs = ("value", "partition", "offset", "timestamp")
+
+    with Alone(Timed(broker.servers, topic, decode=None)) as alone:
+        [(_, (value, partition, offset, timestamp))] = alone.until(bool)
+    assert (value, partition, offset) == (b"\xff", 0, 0)
+    assert timestamp > 1_700_000_000
+    with Alone(Timed(broker.servers, topic)) as alone:
+        [(_, unreadable)] = alone.until(bool)
+    assert isinstance(unreadable, Unreadable)
+    assert unreadable.values == (b"\xff", None, None, None)
+
+
+# ---- wrong use ----
+
+
+@pytest.mark.parametrize(("make", "why"), [
+    (lambda: KafkaSource("", "t"), "KafkaSource has servers ''; allowed: a text, as 'localhost:9092', 'lines'"),
+    (lambda: KafkaSink(AWAY, 3), "KafkaSink has topic 3; allowed"),  # type: ignore[arg-type]
+    (lambda: KafkaSource(AWAY, "t", begin="now"), "KafkaSource has begin 'now'"),
+    (lambda: KafkaSource(AWAY, "t", decode="latin-1"), "decode 'latin-1'; allowed"),
+    (lambda: KafkaSource(AWAY, "t", group="g", until_end=True), "KafkaSource has group 'g'; allowed: a name, without"),
+    (lambda: KafkaSink(AWAY, "t", config={"sasl.password": "hush"}), "KafkaSink has its sasl.password written out"),
+    (lambda: KafkaSource(AWAY, "t", config={"group.id": "g"}), "KafkaSource has group.id in its config, which it sets"),
+])
+def test_wrong_arguments(make: Callable[[], object], why: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(why)) as refused:
+        make()
+    assert "hush" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("config", "why"), [
+    ({"sasl.password": "${SQUALL_NOT_SET}"}, "KafkaSink needs the environment variable SQUALL_NOT_SET"),
+    ({"no.such": "thing"}, 'KafkaSink has a wrong config: No such configuration property: "no.such"'),
+    ({"retries": "many"}, "KafkaSink has a wrong config: "),
+])
+def test_wrong_settings_are_told_where_the_worker_runs(config: dict[str, Any], why: str) -> None:
+    context: Any = None
+    with pytest.raises(UsageError, match=re.escape(why)):
+        KafkaSink(AWAY, "t", config=config).connect(context)
+
+
+def test_a_field_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("numbers", Numbers(str(tmp_path), 1))
+    builder.set_bolt("sink", KafkaSink(AWAY, "t")).shuffle_grouping("numbers")
+    with pytest.raises(UsageError, match="value"):
+        builder.build()
