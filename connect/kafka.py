@@ -35,20 +35,16 @@ from squall.engine.foreign.given_columns import values_of
 from squall.engine.foreign.text import repr_of, text_of_error
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+    from confluent_kafka import KafkaError, Message, TopicPartition
 
     from squall.engine.api.columns import ColumnBatch
     from squall.engine.api.context import TopologyContext
 
-ANSWER_SECS, DELIVERY_SECS = 5.0, 10.0
-"""Longest waits for an answer of a broker, and for the delivery of rows; together they end before
-`execute_timeout_secs`."""
-WAIT_SECS = 0.1
-"""Longest wait for a record, between two looks for acks."""
+RECORD_SECS, ANSWER_SECS, DELIVERY_SECS = 0.1, 5.0, 10.0
+"""Longest waits for a record, an answer, and the delivery of rows, which is shorter than `execute_timeout_secs`."""
 _SECRET = ("password", "secret", "key.pem")
 _BEGINS, _DECODES = ("earliest", "latest"), (None, "utf-8", "json")
-_MISFIT = (ValueError, msgspec.MsgspecError, RecursionError)
-"""Errors of values that cannot be decoded or encoded."""
+_MISFIT = (ValueError, TypeError, msgspec.MsgspecError, RecursionError)
 _PLAIN = frozenset((str, bytes, type(None)))
 
 
@@ -62,7 +58,7 @@ class _Client(Outside):
     """A client of Kafka, and what it says is wrong."""
 
     _client: Any = None
-    _heard = ""
+    _kafka: Any = None
 
     def _set(self, servers: str, topic: str, config: Mapping[str, Any] | None, own: Mapping[str, Any]) -> None:
         """Keep what both have. `own`: settings of the client that `config` may not have."""
@@ -79,30 +75,31 @@ class _Client(Outside):
             if any(word in name for word in _SECRET):
                 check_secret(who, name, str(value))
 
-    def _open(self, make: Callable[[dict[str, Any]], Any], usual: Mapping[str, Any]) -> int:
+    def _open(self, kind: str, usual: Mapping[str, Any]) -> int:
         """Make the client, with settings that `config` may change; return how many partitions the topic has."""
-        from confluent_kafka import KafkaException
+        import confluent_kafka
 
-        self.away = (OSError, KafkaException)
+        self._kafka, self._heard = confluent_kafka, ""
+        self.away = (OSError, confluent_kafka.KafkaException)
         given = {name: self.fill(value) if isinstance(value, str) else value for name, value in self._config.items()}
         try:
-            # What the client logs is told: its errors.
+            # What it would log, its errors, is told.
             own = {**self._own, "bootstrap.servers": self._servers, "error_cb": self._hear}
-            self._client = make({"log_level": 2, "reconnect.backoff.max.ms": 2000, **usual, **given, **own})
-        except (KafkaException, TypeError, ValueError) as error:
+            usual = {"log_level": 2, "reconnect.backoff.max.ms": 2000, **usual}
+            self._client = getattr(confluent_kafka, kind)({**usual, **given, **own})
+        except (confluent_kafka.KafkaException, TypeError, ValueError) as error:
             raise UsageError(f"{type(self).__name__} has a wrong config: {self.hide(_text(error))}") from None
         try:
             found = self._client.list_topics(self._topic, timeout=ANSWER_SECS).topics[self._topic]
-        except KafkaException:
+        except confluent_kafka.KafkaException as error:
             self._client.poll(0)
-            if self._heard:
-                raise ConnectionError(self._heard) from None
-            raise
+            raise ConnectionError(self._heard or _text(error)) from None
         if found.error is not None:
             raise ConnectionError(f"topic {self._topic}: {found.error.str()}; make it, or mend its name")
         return len(found.partitions)
 
     def _hear(self, error: KafkaError) -> None:
+        """Note what the client says is wrong."""
         if error.code() != error._ALL_BROKERS_DOWN:
             # Without how long it took: equal errors are told once.
             self._heard = re.sub(r" \(after [^()]*\)", "", error.str())
@@ -113,7 +110,7 @@ class _Client(Outside):
 
 class KafkaSource(_Client, Source):
     """A spout over a topic: `KafkaSource("localhost:9092", "lines", group="words")`. A subclass may name other
-    `outputs`, out of key, value, partition, offset, and timestamp, in seconds."""
+    `outputs`, of key, value, and timestamp, in seconds."""
 
     outputs = ("key", "value")
     every_task = True
@@ -130,9 +127,8 @@ class KafkaSource(_Client, Source):
         `until_end`: stop at the end of each partition; not in a group. `config`: more settings of the client; those
         that are secret are written `${NAME}`, for the environment variable NAME."""
         if begin not in _BEGINS or decode not in _DECODES:
-            raise UsageError(
-                f"KafkaSource has begin {repr_of(begin)} and decode {repr_of(decode)}; allowed: {_BEGINS}, {_DECODES}"
-            )
+            what = f"begin {repr_of(begin)} and decode {repr_of(decode)}"
+            raise UsageError(f"KafkaSource has {what}; allowed: one of {_BEGINS}, and one of {_DECODES}")
         if group is not None and (not isinstance(group, str) or not group or until_end):
             raise UsageError(f"KafkaSource has group {repr_of(group)}; allowed: a name, without until_end, or None")
         self._group, self._begin, self._decode = group, begin, decode
@@ -143,29 +139,25 @@ class KafkaSource(_Client, Source):
         })
 
     def connect(self, context: TopologyContext) -> None:
-        from confluent_kafka import Consumer
-
-        usual: dict[str, Any] = {"auto.commit.interval.ms": 1000}
-        if self._group is not None:
-            name = f"{socket.gethostname()}.{context.topology_name}.{context.component_id}.{context.task_index}"
-            usual |= {"group.instance.id": re.sub(r"[^\w.-]", "_", name, flags=re.ASCII), "session.timeout.ms": 10_000}
-        count = self._open(Consumer, usual)
+        name = f"{socket.gethostname()}.{context.topology_name}.{context.component_id}.{context.task_index}"
+        count = self._open("Consumer", {
+            "auto.commit.interval.ms": 1000, "session.timeout.ms": 10_000,
+            "group.instance.id": re.sub(r"[^\w.-]", "_", name, flags=re.ASCII),
+        })
         self._all = range(context.task_index, count, len(context.component_tasks(context.component_id)))
-        self._readers = self._fields()
+        self._readers = self._columns_of()
 
     def disconnect(self) -> None:
-        if self._client is not None:
-            self._client.close()
+        self._client.close()
 
-    def _fields(self) -> list[Callable[[Message], Any]]:
-        """Return a function for each output."""
+    def _columns_of(self) -> list[Callable[[Sequence[Any]], list[Any]]]:
+        """Return a function from messages to a column, for each output."""
         text = bytes.decode if self._decode else bytes
         value = msgspec.json.decode if self._decode == "json" else text
-        known: dict[str, Callable[[Message], Any]] = {
-            "key": lambda message: None if (raw := message.key()) is None else text(raw),
-            "value": lambda message: None if (raw := message.value()) is None else value(raw),
-            "partition": lambda message: message.partition(), "offset": lambda message: message.offset(),
-            "timestamp": lambda message: message.timestamp()[1] / 1000,
+        known: dict[str, Callable[[Sequence[Any]], list[Any]]] = {
+            "key": lambda them: [None if (raw := one.key()) is None else text(raw) for one in them],
+            "value": lambda them: [None if (raw := one.value()) is None else value(raw) for one in them],
+            "timestamp": lambda them: [one.timestamp()[1] / 1000 for one in them],
         }
         if wrong := set(self.outputs) - set(known):
             raise UsageError(f"{type(self).__name__} has outputs {wrong}; allowed: {', '.join(known)}")
@@ -174,7 +166,6 @@ class KafkaSource(_Client, Source):
     # ---- reading ----
 
     def read_from(self, position: Mapping[int, tuple[int, int]] | None) -> Iterator[list[Record]]:
-        consumer: Consumer = self._client
         self._next = dict((position or {}).values())
         """Of each partition, the offset that was not read yet."""
         self._done = dict[int, int]()
@@ -183,60 +174,53 @@ class KafkaSource(_Client, Source):
         self._is_paused = False
         self._unended = set(self._all) if self._own["enable.partition.eof"] else {-1}
         if self._group is None:
-            consumer.assign([self._begun(partition, self._next.get(partition, -1)) for partition in self._all])
+            self._client.assign([self._begun(partition, self._next.get(partition, -1)) for partition in self._all])
         else:
-            consumer.subscribe([self._topic], on_assign=self._take, on_revoke=self._leave)
+            self._client.subscribe([self._topic], on_assign=self._take, on_revoke=self._leave)
         while self._unended:
             if self._is_paused:
-                consumer.resume(consumer.assignment())
+                self._client.resume(self._client.assignment())
                 self._is_paused = False
             messages, self._early = self._early, []
-            if (first := consumer.poll(0 if messages else WAIT_SECS)) is not None:
-                messages += [first, *consumer.consume(ROWS - 1, 0)]
-            yield self._made_of([message for message in messages if not self._is_error(message)])
+            if (first := self._client.poll(0 if messages else RECORD_SECS)) is not None:
+                messages += [first, *self._client.consume(ROWS - 1, 0)]
+            yield self._made_of([one for one in messages if (error := one.error()) is None or self._passes(one, error)])
 
     def _made_of(self, messages: list[Message]) -> list[Record]:
         positions: list[Any] = [(message.partition(), message.offset() + 1) for message in messages]  # type: ignore[operator]
         self._next.update(positions)
         try:
-            columns = [list(map(read, messages)) for read in self._readers]
+            columns = [read(messages) for read in self._readers]
             return list(zip(positions, zip(*columns, strict=True), strict=True))
         except _MISFIT:
             return list(zip(positions, map(self._readable, messages), strict=True))
 
     def _readable(self, message: Message) -> Any:
         try:
-            return tuple([read(message) for read in self._readers])
+            return tuple([read([message])[0] for read in self._readers])
         except _MISFIT as error:
             where = f"{self._topic}, partition {message.partition()}, offset {message.offset()}"
-            raw = {"key": message.key(), "value": message.value()}
-            return Unreadable(tuple(raw.get(name) for name in self.outputs), f"{where}: {text_of_error(error)}")
+            raw = tuple(getattr(message, name)() for name in self.outputs)
+            return Unreadable(raw, f"{where}: {text_of_error(error)}")
 
-    def _is_error(self, message: Message) -> bool:
-        """Return False for a record; raise what reading cannot go on after."""
-        from confluent_kafka import OFFSET_BEGINNING, KafkaException, TopicPartition
-
-        if (error := message.error()) is None:
-            return False
+    def _passes(self, message: Message, error: KafkaError) -> bool:
+        """Return False for what is no record; raise what reading cannot go on after."""
         partition = message.partition() or 0
         if error.code() == error._PARTITION_EOF:
             self._unended.discard(partition)
         elif error.code() == error._AUTO_OFFSET_RESET:
-            self.tell(ClusterError(
-                f"KafkaSource lost records of {self._topic}, partition {partition}: Kafka removed them before they "
-                "were read; it goes on with the oldest there is"
-            ))
-            self._client.incremental_unassign([TopicPartition(self._topic, partition)])
-            self._client.incremental_assign([TopicPartition(self._topic, partition, OFFSET_BEGINNING)])
+            what = f"records of {self._topic}, partition {partition}, before they were read; the oldest left is next"
+            self.tell(ClusterError(f"Kafka removed {what}"))
+            self._client.incremental_unassign([self._at(partition, 0)])
+            self._client.incremental_assign([self._at(partition, self._kafka.OFFSET_BEGINNING)])
         else:
-            raise KafkaException(error)
-        return True
+            raise self._kafka.KafkaException(error)
+        return False
 
     def keep_alive(self) -> None:
-        consumer: Consumer = self._client
-        consumer.pause(consumer.assignment())
+        self._client.pause(self._client.assignment())
         self._is_paused = True
-        if (message := consumer.poll(0)) is not None:
+        if (message := self._client.poll(0)) is not None:
             self._early.append(message)
 
     def _hear(self, error: KafkaError) -> None:
@@ -247,46 +231,46 @@ class KafkaSource(_Client, Source):
     # ---- what is committed, and whose partitions are whose ----
 
     def commit(self, position: tuple[int, int]) -> None:
-        from confluent_kafka import TopicPartition
-
         partition, offset = position
         if self._group is None:
             super().commit(position)
         elif offset > self._done.get(partition, math.inf):
             self._done[partition] = offset
-            self._client.store_offsets(offsets=[TopicPartition(self._topic, partition, offset)])
+            self._client.store_offsets(offsets=[self._at(partition, offset)])
 
-    def _take(self, consumer: Consumer, given: list[TopicPartition]) -> None:
-        known = {each.partition: each.offset for each in consumer.committed(given, ANSWER_SECS)}
-        self._done.update(known)
+    def _take(self, _: Any, given: list[TopicPartition]) -> None:
+        known = {each.partition: each.offset for each in self._client.committed(given, ANSWER_SECS)}
+        self._done |= known
         # What this task read when it had a partition before is in memory still.
-        consumer.incremental_assign([
-            self._begun(partition, max(offset, self._next.get(partition, -1))) for partition, offset in known.items()
-        ])
+        begins = {partition: max(offset, self._next.get(partition, -1)) for partition, offset in known.items()}
+        self._client.incremental_assign([self._begun(*begin) for begin in begins.items()])
 
-    def _leave(self, _: Consumer, taken: list[TopicPartition]) -> None:
+    def _leave(self, _: Any, taken: list[TopicPartition]) -> None:
         for each in taken:
             self._done.pop(each.partition, None)
 
     def _begun(self, partition: int, offset: int) -> TopicPartition:
-        """Where to begin in a partition; what is before the latest record is done, and committed as such."""
-        from confluent_kafka import OFFSET_BEGINNING, TopicPartition
-
+        """Where to begin in a partition. What is before its end, where reading begins, is done: the next life reads
+        what comes from now on."""
         if offset < 0 and self._begin == "earliest":
-            return TopicPartition(self._topic, partition, OFFSET_BEGINNING)
-        if offset >= 0:
-            return TopicPartition(self._topic, partition, offset)
-        _, offset = self._client.get_watermark_offsets(TopicPartition(self._topic, partition), ANSWER_SECS)
-        begun = TopicPartition(self._topic, partition, offset)
-        if self._group is None:
-            super().commit((partition, offset))
-        else:
-            self._client.commit(offsets=[begun], asynchronous=False)
-        return begun
+            offset = self._kafka.OFFSET_BEGINNING
+        elif offset < 0:
+            _, offset = self._client.get_watermark_offsets(self._at(partition, 0), ANSWER_SECS)
+            if self._group is None:
+                super().commit((partition, offset))
+            else:
+                self._client.commit(offsets=[self._at(partition, offset)], asynchronous=False)
+        return self._at(partition, offset)
+
+    def _at(self, partition: int, offset: int) -> TopicPartition:
+        return self._kafka.TopicPartition(self._topic, partition, offset)  # type: ignore[no-any-return]
 
 
 class KafkaSink(_Client, Sink):
     """A bolt that writes a record for each row: `KafkaSink("localhost:9092", "counts", key="word", value="count")`."""
+
+    component_config: Mapping[str, Any] = {"batch_rows": 4096}
+    """A call waits for the broker: it takes what is there."""
 
     def __init__(
         self, servers: str, topic: str, *, value: str = "value", key: str | None = None,
@@ -295,7 +279,7 @@ class KafkaSink(_Client, Sink):
         """`servers`: "HOST:PORT", or several with commas. `value`, `key`: fields; text and bytes are written as they
         are, others as JSON, None as nothing. `config`: more settings of the client; those that are secret are written
         `${NAME}`, for the environment variable NAME."""
-        self._fields = (value,) if key is None else (value, key)
+        self.needed_fields = (value,) if key is None else (value, key)
         self._set(servers, topic, config, {
             "enable.idempotence": True, "delivery.report.only.error": True,
             "message.timeout.ms": round(1000 * DELIVERY_SECS),
@@ -303,15 +287,8 @@ class KafkaSink(_Client, Sink):
             "queue.buffering.max.messages": 0, "queue.buffering.max.kbytes": 2_147_483_647,
         })
 
-    @property
-    def needed_fields(self) -> Sequence[str]:  # type: ignore[override]
-        """Names of the fields that it writes."""
-        return self._fields
-
     def connect(self, context: TopologyContext) -> None:
-        from confluent_kafka import Producer
-
-        self._open(Producer, {})
+        self._open("Producer", {})
 
     def disconnect(self) -> None:
         if self._client is not None:
@@ -321,19 +298,12 @@ class KafkaSink(_Client, Sink):
 
     def write(self, batch: ColumnBatch) -> Mapping[int, str] | None:
         wrong = dict[int, str]()
-        columns = [_payloads(values_of(batch[name]), wrong) for name in self._fields]
-        rows = [row for row in range(len(batch)) if row not in wrong] if wrong else range(len(batch))
-        refused = self._send(rows, columns)
-        if len(refused) > 1:
-            # Kafka refuses all that came with one that is wrong.
-            refused = {row: why for one in refused for row, why in self._send([one], columns).items()}
-        return wrong | refused
+        columns = [_payloads(values_of(batch[name]), wrong) for name in self.needed_fields]
+        rows = [row for row in range(len(batch)) if row not in wrong]
+        return wrong | self._send(rows, list(zip(*columns, strict=True)))
 
-    def _send(self, rows: Sequence[int], columns: Sequence[Sequence[Any]]) -> dict[int, str]:
+    def _send(self, rows: Sequence[int], payloads: Sequence[tuple[Any, ...]]) -> dict[int, str]:
         """Write rows; return which were refused, and why."""
-        from confluent_kafka import KafkaException
-
-        producer: Any = self._client
         refused, errors = dict[int, str](), dict[int, Any]()
 
         def answered(row: int, error: Any, _: Any) -> None:
@@ -342,28 +312,30 @@ class KafkaSink(_Client, Sink):
 
         for row in rows:
             try:
-                producer.produce(self._topic, *[column[row] for column in columns], on_delivery=partial(answered, row))
-            except KafkaException as error:
+                self._client.produce(self._topic, *payloads[row], on_delivery=partial(answered, row))
+            except self._kafka.KafkaException as error:
                 errors[row] = error.args[0]
-        unsent = producer.flush(ANSWER_SECS + DELIVERY_SECS)
+            except UnicodeEncodeError as error:
+                refused[row] = f"KafkaSink cannot write {repr_of(payloads[row])}: {error}"
+        if self._client.flush(ANSWER_SECS + DELIVERY_SECS):
+            raise ConnectionError(self._heard or "no answer")
         for row, why in errors.items():
             if why.code() not in (why.MSG_SIZE_TOO_LARGE, why.INVALID_RECORD, why._INVALID_DIFFERENT_RECORD):
                 raise ConnectionError(self._heard or why.str())
             refused[row] = f"KafkaSink, topic {self._topic}: {why.str()}"
-        if unsent:
-            raise ConnectionError(self._heard or "no answer")
+        if len(refused) > 1:
+            # Kafka refuses all that came with one that is wrong, and what is too large together.
+            again, half = list(refused), len(refused) // 2
+            return self._send(again[:half], payloads) | self._send(again[half:], payloads)
         return refused
 
 
 def _payloads(column: Sequence[Any], wrong: dict[int, str]) -> Sequence[Any]:
     """What is written for each value; those that are no JSON are noted as wrong, by their row."""
-    if _PLAIN.issuperset(map(type, column)):
-        return column
-    made = list[Any]()
-    for row, value in enumerate(column):
+    made = list(column)
+    for row in [row for row, kind in enumerate(map(type, column)) if kind not in _PLAIN]:
         try:
-            made.append(value if type(value) in _PLAIN else msgspec.json.encode(value))
-        except (*_MISFIT, TypeError) as error:
-            made.append(None)
-            wrong[row] = f"KafkaSink cannot write {repr_of(value)}: {text_of_error(error)}"
+            made[row] = msgspec.json.encode(column[row])
+        except _MISFIT as error:
+            wrong[row] = f"KafkaSink cannot write {repr_of(column[row])}: {text_of_error(error)}"
     return made

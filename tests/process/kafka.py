@@ -18,7 +18,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin import NewTopic as Topic
+from confluent_kafka.cimpl import NewTopic
 
 from tests.process.waiting import wait_for
 
@@ -100,7 +100,7 @@ class Broker:
     def make_topic(self, name: str, partitions: int = 1, **config: Any) -> None:
         """Wait until it can be used. `config`: of the topic, with _ for dots."""
         settings = {key.replace("_", "."): str(value) for key, value in config.items()}
-        [made] = self.admin.create_topics([Topic(name, partitions, 1, config=settings)]).values()
+        [made] = self.admin.create_topics([NewTopic(name, partitions, 1, config=settings)]).values()
         made.result(60)
         wait_for(f"topic {name}", lambda: not self.admin.list_topics(name, timeout=10).topics[name].error)
 
@@ -128,10 +128,11 @@ class Broker:
             while unread:
                 message = consumer.poll(60)
                 assert message is not None, "no end of the topic in sight"
+                partition = message.partition() or 0
                 if message.error():
-                    unread.discard(message.partition())
+                    unread.discard(partition)
                 else:
-                    found[message.partition()].append((message.key(), message.value()))
+                    found[partition].append((message.key(), message.value()))
         return found
 
     @contextlib.contextmanager

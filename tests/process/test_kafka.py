@@ -16,6 +16,7 @@ from squall import Config, Job, LocalCluster, Topology, TopologyBuilder, UsageEr
 from squall.connect import KafkaSink, KafkaSource, Unreadable
 from squall.engine.api.replaying import Record
 from tests.process import kafka
+from tests.process.cli import ROOT, start
 from tests.process.kafka import Broker
 from tests.process.parts import Numbers, Seen, notes
 from tests.process.waiting import wait_for
@@ -154,7 +155,7 @@ def test_the_broker_is_away_at_first_and_once_more(topic: str, cluster: LocalClu
             wait_for(f"the Kafka{who} to say that it is away", lambda who=who: re.search(
                 rf"Kafka{who} is cut off from {broker.servers}: .*Connection refused; it tries again", told(cluster)))
         broker.start()
-        unknown = f"topic {topic}: Broker: Unknown topic or partition; make it"
+        unknown = f"topic {topic}: Broker: Unknown topic or partition; make it, or mend its name"
         wait_for("word of the topic", lambda: unknown in told(cluster))
         broker.make_topic(topic, 3)
         wait_for("1000 values", lambda: len(seen(tmp_path)) >= 1000)
@@ -189,25 +190,43 @@ def test_what_is_too_large_is_refused_alone(
     builder.set_spout("texts", Texts(str(tmp_path), 300, large))
     builder.set_bolt("sink", sink).shuffle_grouping("texts")
     job = cluster.submit("writes", builder.build())
-    assert job.wait_until_drained(timeout=100).dead_letters == 1
-    [[number, _, why, _]] = notes(tmp_path, "dead")
-    assert number == 100
-    assert "Message size too large" in why or "Broker: Message" in why
-    assert {int(key or b"") for key, _ in broker.read_all(topic)[0]} == set(range(300)) - {100}
+    assert job.wait_until_drained(timeout=100).dead_letters == 3
+    why = {number: error for number, _, error, _ in notes(tmp_path, "dead")}
+    assert f"KafkaSink, topic {topic}: " in why[100]
+    assert "Broker: Message size too large" in why[100]
+    assert "KafkaSink cannot write " in why[101]
+    assert "KafkaSink cannot write 1j: " in why[102]
+    assert {int(key or b"") for key, _ in broker.read_all(topic)[0]} == set(range(300)) - set(why)
 
 
 class Texts(Numbers):
-    """Numbers with a short text, and one with a long one."""
+    """Numbers with a short text, and some with what cannot be written."""
 
     outputs = ("n", "key")
 
     def __init__(self, directory: str, count: int, large: str) -> None:
         super().__init__(directory, count)
-        self.large = large
+        self.wrong = {100: large, 101: "\ud800", 102: 1j}
 
     def read(self) -> Iterator[tuple[Any, Any]]:
         for n in self.share:
-            yield n, (str(n), self.large if n == 100 else "x" * 100)
+            yield n, (str(n), self.wrong.get(n, "x" * 100))
+
+
+def test_the_example_of_the_docs(broker: Broker, tmp_path: Path) -> None:
+    broker.make_topic("lines")
+    broker.make_topic("words")
+    broker.fill("lines", ["the cat", "and the hat"])
+    [code] = re.findall(r"```python\n# kafka_words.py\n(.*?)```", (ROOT / "docs/connectors.md").read_text(), re.DOTALL)
+    (tmp_path / "kafka_words.py").write_text(code.replace("localhost:9092", broker.servers))
+    running = start("run", str(tmp_path / "kafka_words.py"))
+    try:
+        wait_for("the words", lambda: sorted(value for _, value in broker.read_all("words")[0]) == [
+            b"and", b"cat", b"hat", b"the", b"the"])
+    finally:
+        running.terminate()
+        _, said = running.communicate(timeout=100)
+    assert "Traceback" not in said
 
 
 # ---- one source by itself ----
@@ -280,7 +299,7 @@ def test_records_that_kafka_removed_are_told(broker: Broker, topic: str) -> None
         left = alone.until(lambda found: len(found) >= 5)
         assert [values for _, values in left] == [(None, str(number)) for number in range(5, 10)]
         assert len(alone.told) == 1
-        assert f"lost records of {topic}, partition 0" in alone.told[0]
+        assert f"Kafka removed records of {topic}, partition 0, before they were read" in alone.told[0]
 
 
 def test_a_task_commits_for_its_own_partitions_and_never_back(broker: Broker, topic: str) -> None:
@@ -298,16 +317,16 @@ def test_other_fields(broker: Broker, topic: str) -> None:
     broker.fill(topic, [b"\xff"])
 
     class Timed(KafkaSource):
-        outputs = ("value", "partition", "offset", "timestamp")
+        outputs = ("value", "timestamp")
 
     with Alone(Timed(broker.servers, topic, decode=None)) as alone:
-        [(_, (value, partition, offset, timestamp))] = alone.until(bool)
-    assert (value, partition, offset) == (b"\xff", 0, 0)
+        [(_, (value, timestamp))] = alone.until(bool)
+    assert value == b"\xff"
     assert timestamp > 1_700_000_000
     with Alone(Timed(broker.servers, topic)) as alone:
         [(_, unreadable)] = alone.until(bool)
     assert isinstance(unreadable, Unreadable)
-    assert unreadable.values == (b"\xff", None, None, None)
+    assert unreadable.values[0] == b"\xff"
 
 
 # ---- wrong use ----
