@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from squall.connect.durable_queue import Queue as Queue
     from squall.connect.queue_ends import QueueSink as QueueSink
     from squall.connect.queue_ends import QueueSource as QueueSource
+    from squall.connect.rabbit import RabbitSink as RabbitSink
+    from squall.connect.rabbit import RabbitSource as RabbitSource
+    from squall.connect.redis_streams import RedisSink as RedisSink
+    from squall.connect.redis_streams import RedisSource as RedisSource
     from squall.connect.sink import Sink as Sink
     from squall.connect.source import Source as Source
     from squall.connect.source import Unreadable as Unreadable
@@ -19,6 +23,10 @@ _HOMES = {
     "Queue": "squall.connect.durable_queue",
     "QueueSink": "squall.connect.queue_ends",
     "QueueSource": "squall.connect.queue_ends",
+    "RabbitSink": "squall.connect.rabbit",
+    "RabbitSource": "squall.connect.rabbit",
+    "RedisSink": "squall.connect.redis_streams",
+    "RedisSource": "squall.connect.redis_streams",
     "Unreadable": "squall.connect.source",
     "Sink": "squall.connect.sink",
     "Source": "squall.connect.source",
