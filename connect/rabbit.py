@@ -139,12 +139,11 @@ class RabbitSink(Sink):
         """`value` and `key` are names of fields; without `key`, every message has the same `routing_key`. The exchange
         "" takes the routing key for the name of a queue."""
         _check(self, url)
-        if not all(isinstance(each, str) for each in (routing_key, exchange, value, key)):
-            raise UsageError("RabbitSink has a routing_key, exchange, value or key that is no text; allowed: names")
-        if (routing_key and key) or not (routing_key or key or exchange):
+        names = routing_key, key, exchange
+        if not all(isinstance(each, str) for each in (*names, value)) or not any(names) or (routing_key and key):
             raise UsageError(
-                f"RabbitSink has routing_key {routing_key!r}, key {key!r} and exchange {exchange!r}; allowed: either of "
-                "the first two, or an exchange alone"
+                f"RabbitSink has routing_key {repr_of(routing_key)}, key {repr_of(key)}, exchange {repr_of(exchange)} "
+                f"and value {repr_of(value)}; allowed: names, and not both of the first two"
             )
         self._url, self._routing_key, self._exchange, self._value, self._key = url, routing_key, exchange, value, key
         self.needed_fields = (value, key) if key else (value,)
@@ -234,7 +233,12 @@ class Link:
     def ask(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> None:
         """Call a method of the channel that has a callback, and wait for its answer."""
         answers = list[Any]()
-        method(*arguments, callback=lambda frame: self.wake(answers.append(frame)), **named)
+
+        def answered(frame: Any) -> None:
+            answers.append(frame)
+            self.wake()
+
+        method(*arguments, callback=answered, **named)
         self.wait(lambda: answers, "answered")
 
     def wait(self, is_done: Callable[[], Any], what: str) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pika
+import psutil
 from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.process.ports import free_ports
@@ -35,7 +36,8 @@ class Broker:
     def __init__(self, directory: Path) -> None:
         self.port, self._dist_port, self._names_port = free_ports(3)
         self._directory = directory
-        self._server: subprocess.Popen[bytes] | None = None
+        self._parent: subprocess.Popen[str] | None = None
+        self._server: int | None = None
         (directory / "rabbitmq.conf").write_text(CONFIG.format(port=self.port, password=PASSWORD))
         (directory / "enabled_plugins").write_text("[].\n")
         self._environment = {
@@ -62,28 +64,26 @@ class Broker:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        log = (self._directory / "output").open("ab")
-        with log:
-            self._server = subprocess.Popen(
-                [program()], env=self._environment, cwd=self._directory, stdin=subprocess.DEVNULL, stdout=log,
-                stderr=log, start_new_session=True,
-            )
+        assert self._parent is not None
+        assert self._parent.stdin is not None
+        assert self._parent.stdout is not None
+        self._parent.stdin.write("\n")
+        self._parent.stdin.flush()
+        self._server = int(self._parent.stdout.readline())
         wait_for(f"RabbitMQ, of which {self._directory / 'output'} tells", self._answers)
 
     def _answers(self) -> bool:
         assert self._server is not None
-        assert self._server.poll() is None, (self._directory / "output").read_text()
+        assert not has_ended(self._server), (self._directory / "output").read_text()
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
             return True
         return False
 
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""
-        if self._server is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._server.pid, signal.SIGKILL)
-            self._server.wait()
-            self._server = None
+        if self._server is not None and not has_ended(server := self._server):
+            os.kill(server, signal.SIGKILL)
+            wait_for("the end of RabbitMQ", lambda: has_ended(server))
 
     @contextlib.contextmanager
     def channel(self) -> Iterator[BlockingChannel]:
@@ -92,12 +92,34 @@ class Broker:
         with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", self.port, credentials=user)) as connection:
             yield connection.channel()
 
-    def names(self) -> subprocess.Popen[bytes]:
-        """Start Erlang's name service: the server would start one that stays."""
-        return subprocess.Popen(
+    @contextlib.contextmanager
+    def parents(self) -> Iterator[None]:
+        """Run the processes that live longer than the server: Erlang's name service, of which it would start one that
+        stays, and its parent, so that a server that is started again is no new process of a test."""
+        names = subprocess.Popen(
             ["epmd", "-address", "127.0.0.1", "-port", str(self._names_port)], env=self._environment,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )
+        script = 'while read -r _; do "$0" </dev/null >>output 2>&1 & echo $!; done; wait'
+        self._parent = subprocess.Popen(
+            ["sh", "-c", script, program()], env=self._environment, cwd=self._directory, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, text=True,
+        )
+        try:
+            yield
+        finally:
+            self.kill()
+            names.kill()
+            names.wait()
+            self._parent.communicate()
+
+
+def has_ended(pid: int) -> bool:
+    """Return True if nobody but a parent knows of it any more."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def program() -> Path:
@@ -114,11 +136,6 @@ def running() -> Iterator[Broker]:
     program()
     with tempfile.TemporaryDirectory(prefix="rabbit-") as name:
         broker = Broker(Path(name))
-        names = broker.names()
-        try:
+        with broker.parents():
             broker.start()
             yield broker
-        finally:
-            broker.kill()
-            names.kill()
-            names.wait()
