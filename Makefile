@@ -47,6 +47,7 @@ test: ## Lint, types, the API reference, the wheel and every test that is not ma
 	$(BOOTSTRAP) prometheus
 	$(BOOTSTRAP) streamparse
 	$(BOOTSTRAP) kafka
+	$(BOOTSTRAP) brokers
 	$(BOOTSTRAP) chromium
 	$(BOOTSTRAP) install $(EXTRAS)
 	$(BIN)/ruff check .
@@ -65,6 +66,7 @@ again: ## The tests ROUNDS times, every second time beside four busy processes: 
 	$(BOOTSTRAP) prometheus
 	$(BOOTSTRAP) streamparse
 	$(BOOTSTRAP) kafka
+	$(BOOTSTRAP) brokers
 	$(BOOTSTRAP) chromium
 	$(BOOTSTRAP) install $(EXTRAS)
 	ROUNDS=$(ROUNDS) .ci/again.sh $(ARGS)

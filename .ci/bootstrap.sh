@@ -8,6 +8,7 @@
 #   .ci/bootstrap.sh prometheus        is there a Prometheus server that tests can start?
 #   .ci/bootstrap.sh streamparse       streamparse, in build/streamparse: tests read the REST API with it, and run its projects
 #   .ci/bootstrap.sh kafka             a Kafka broker, in build/kafka, that tests and benchmarks start
+#   .ci/bootstrap.sh brokers           are there servers of RabbitMQ and Redis that tests can start?
 #   .ci/bootstrap.sh chromium          is there a browser for the tests of the web page?
 #
 # PYTHON names the interpreter; unset, the first fit one of python3, python3.13, python3.12 and python3.11 is taken.
@@ -103,6 +104,14 @@ install_kafka() { # of one version; another one in .ci/kafka.xml is installed an
     printf '%s\n' "$wanted" >build/kafka/of
 }
 
+check_brokers() {
+    local program
+    for program in rabbitmq-server redis-server; do
+        command -v "$program" >/dev/null \
+            || die "Squall's tests need RabbitMQ and Redis; found no $program. Install $program (Debian/Ubuntu)."
+    done
+}
+
 check_chromium() {
     [ -x /usr/bin/chromium ] || die "Squall's tests of the web page need /usr/bin/chromium. Install chromium (Debian/Ubuntu)."
 }
@@ -188,6 +197,7 @@ case "${1:-}" in
     prometheus) check_prometheus ;;
     streamparse) install_streamparse ;;
     kafka) install_kafka ;;
+    brokers) check_brokers ;;
     chromium) check_chromium ;;
-    *) die "usage: .ci/bootstrap.sh install EXTRAS | compile | java | postgres | prometheus | streamparse | kafka | chromium" ;;
+    *) die "usage: .ci/bootstrap.sh install EXTRAS | compile | java | postgres | prometheus | streamparse | kafka | brokers | chromium" ;;
 esac

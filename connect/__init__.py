@@ -13,11 +13,15 @@ if TYPE_CHECKING:
     from squall.connect.http_source import HttpSource as HttpSource
     from squall.connect.kafka import KafkaSink as KafkaSink
     from squall.connect.kafka import KafkaSource as KafkaSource
+    from squall.connect.multilang.shell_bolt import ShellBolt as ShellBolt
+    from squall.connect.multilang.shell_process import ShellError as ShellError
+    from squall.connect.multilang.shell_spout import ShellSpout as ShellSpout
     from squall.connect.queue_ends import QueueSink as QueueSink
     from squall.connect.queue_ends import QueueSource as QueueSource
-    from squall.connect.shell_bolt import ShellBolt as ShellBolt
-    from squall.connect.shell_process import ShellError as ShellError
-    from squall.connect.shell_spout import ShellSpout as ShellSpout
+    from squall.connect.rabbit import RabbitSink as RabbitSink
+    from squall.connect.rabbit import RabbitSource as RabbitSource
+    from squall.connect.redis_streams import RedisSink as RedisSink
+    from squall.connect.redis_streams import RedisSource as RedisSource
     from squall.connect.sink import Sink as Sink
     from squall.connect.source import Source as Source
     from squall.connect.source import Unreadable as Unreadable
@@ -32,9 +36,13 @@ _HOMES = {
     "Queue": "squall.connect.durable_queue",
     "QueueSink": "squall.connect.queue_ends",
     "QueueSource": "squall.connect.queue_ends",
-    "ShellBolt": "squall.connect.shell_bolt",
-    "ShellError": "squall.connect.shell_process",
-    "ShellSpout": "squall.connect.shell_spout",
+    "RabbitSink": "squall.connect.rabbit",
+    "RabbitSource": "squall.connect.rabbit",
+    "RedisSink": "squall.connect.redis_streams",
+    "RedisSource": "squall.connect.redis_streams",
+    "ShellBolt": "squall.connect.multilang.shell_bolt",
+    "ShellError": "squall.connect.multilang.shell_process",
+    "ShellSpout": "squall.connect.multilang.shell_spout",
     "Sink": "squall.connect.sink",
     "Source": "squall.connect.source",
     "SqlSink": "squall.engine.state.sinks",

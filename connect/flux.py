@@ -27,8 +27,8 @@ from squall.engine.errors import ConfigError, SquallError, TopologyError, UsageE
 from squall.engine.foreign.text import message_of, repr_of, text_of_error, where_of
 
 JAVA_CLASSES = {
-    "org.apache.storm.flux.wrappers.spouts.FluxShellSpout": "squall.connect.shell_flux.FluxShellSpout",
-    "org.apache.storm.flux.wrappers.bolts.FluxShellBolt": "squall.connect.shell_flux.FluxShellBolt",
+    "org.apache.storm.flux.wrappers.spouts.FluxShellSpout": "squall.connect.multilang.shell_flux.FluxShellSpout",
+    "org.apache.storm.flux.wrappers.bolts.FluxShellBolt": "squall.connect.multilang.shell_flux.FluxShellBolt",
 }
 """Storm's classes that have a counterpart with the same arguments and methods."""
 _LOADS = {"on_heap_memory_load": "onHeapMemoryLoad", "off_heap_memory_load": "offHeapMemoryLoad", "cpu_load": "cpuLoad"}

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import repr_of, text_of_error
@@ -27,7 +30,7 @@ class Outside:
 
     away: tuple[type[BaseException], ...] = (OSError,)
     """Errors that mean that the other side is away: it is connected again, with growing delays."""
-    _secrets: tuple[str, ...] = ()
+    _secrets: frozenset[str] = frozenset()
 
     def connect(self, context: TopologyContext) -> None:
         """Connect to the other side. An error in `away` has it called again; any other ends the worker."""
@@ -35,17 +38,22 @@ class Outside:
     def disconnect(self) -> None:
         """Called at an orderly end, and after an error in `away`, also of `connect`."""
 
-    def fill(self, text: str) -> str:
-        """Put the values of environment variables in place of their `${NAME}`s. UsageError if one is not set."""
+    def fill(self, text: str, written: Callable[[str], str] = str) -> str:
+        """Put the values of environment variables in place of their `${NAME}`s, as `written` writes them. UsageError if
+        one is not set."""
         for name in _VARIABLE.findall(text):
             if not (secret := os.environ.get(name)):
                 raise UsageError(
                     f"{type(self).__name__} needs the environment variable {name}, which is not set where its worker "
                     "runs; set it for `squall run`, or for `squall up`"
                 )
-            self._secrets = (*self._secrets, secret)
-            text = text.replace(f"${{{name}}}", secret)
+            self._secrets |= {secret, written(secret)}
+            text = text.replace(f"${{{name}}}", written(secret))
         return text
+
+    def fill_url(self, url: str) -> str:
+        """The same for a URL, where characters such as / and @ in a secret are written %2F and %40."""
+        return self.fill(url, partial(quote, safe=""))
 
     def hide(self, text: str) -> str:
         """Put `***` in place of the secrets in a text."""

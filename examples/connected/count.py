@@ -28,7 +28,7 @@ def topology(args: list[str]) -> tuple[Topology, Config]:
     builder.set_spout("lines", QueueSource(queue, ("line",)))
     builder.set_bolt("pages", page_of, parallelism=2).shuffle_grouping("lines")
     builder.set_bolt("counts", Count(), parallelism=2).fields_grouping("pages", "page")
-    # Counts of a page come in order, as one task writes them.
-    sink = RedisSink(redis, sorted_set="pages", key="page", value="count")
+    # A count that comes late, or again, does no harm.
+    sink = RedisSink(redis, sorted_set="pages", key="page", value="count", rises=True)
     builder.set_bolt("redis", sink).fields_grouping("counts", "page")
     return builder.build(), Config(workers=2)

@@ -21,6 +21,8 @@ from tests.process.kafka import Broker
 from tests.process.parts import Numbers, Seen, notes
 from tests.process.waiting import wait_for
 
+pytestmark = pytest.mark.xdist_group("kafka")  # one server for all
+
 AWAY = "127.0.0.1:9"
 """Nobody listens there."""
 
@@ -279,8 +281,7 @@ def test_begin_at_the_latest_is_committed_at_once(broker: Broker, topic: str) ->
     broker.make_topic(topic, 2)
     broker.fill(topic, ["old", "old", "old"])
     with Alone(KafkaSource(broker.servers, topic, group=topic, begin="latest")) as alone:
-        alone.until(lambda _: alone.source._done)
-        assert broker.committed(topic, topic, 2) == {0: 2, 1: 1}
+        alone.until(lambda _: broker.committed(topic, topic, 2) == {0: 2, 1: 1})
         broker.fill(topic, ["new"])
         # Nothing of it is committed: the next one reads it, although it is not the latest any more.
         assert [values for _, values in alone.until(bool)] == [(None, "new")]

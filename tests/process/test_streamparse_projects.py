@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from squall.connect.streamparse_project import topology
+from squall.connect.multilang.streamparse_project import topology
 from squall.engine.errors import UsageError
 from tests.process.cli import ROOT, squall, start
 from tests.process.parts import notes

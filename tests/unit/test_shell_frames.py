@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.connect.shell_frames import ShellEmit, ShellReader, emit_of, encode, heartbeat, sent_tuple
+from squall.connect.multilang.shell_frames import ShellEmit, ShellReader, emit_of, encode, heartbeat, sent_tuple
 from squall.engine.api.stream import SYSTEM_COMPONENT, TICK_STREAM, Stream
 from squall.engine.api.tuple import Run, Source, Tuple
 from squall.engine.errors import ComponentError

@@ -46,7 +46,7 @@ class RunOptions:
         folder = os.path.abspath(self.target)
         name = self.name or "".join(self.arguments[:1]) or os.path.basename(folder)
         return replace(
-            self, target="squall.connect.streamparse_project", arguments=(folder, *self.arguments), name=name
+            self, target="squall.connect.multilang.streamparse_project", arguments=(folder, *self.arguments), name=name
         )
 
 

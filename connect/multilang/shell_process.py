@@ -2,7 +2,7 @@
 
 Guarantees
     * No call waits for the process, but `next_message` and those that end it.
-    * It dies with the thread that started it, and with the worker, however that ended (`connect.shell_launch`). It is
+    * It dies with the thread that started it, and with the worker, however that ended (`shell_launch`). It is
       in a session of its own, so Ctrl-C does not reach it, and what it started is ended with it.
     * What it writes to stderr, and what is no frame on stdout, is in the worker's log.
 
@@ -24,8 +24,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from squall.connect.shell_frames import Message, ShellReader
-from squall.connect.shell_launch import CANNOT, NOT_STARTED
+from squall.connect.multilang.shell_frames import Message, ShellReader
+from squall.connect.multilang.shell_launch import CANNOT, NOT_STARTED
 from squall.engine.errors import ComponentError, SquallError
 from squall.engine.foreign.text import plain_lines
 

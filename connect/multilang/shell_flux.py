@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from squall.connect.shell_bolt import ShellBolt
-from squall.connect.shell_component import ShellComponent
-from squall.connect.shell_spout import ShellSpout
+from squall.connect.multilang.shell_bolt import ShellBolt
+from squall.connect.multilang.shell_component import ShellComponent
+from squall.connect.multilang.shell_spout import ShellSpout
 from squall.engine.api.stream import DEFAULT_STREAM, Stream, parse_outputs
 
 

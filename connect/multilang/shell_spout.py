@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from squall.connect.shell_component import ShellComponent
-from squall.connect.shell_frames import ShellEmit, encode
+from squall.connect.multilang.shell_component import ShellComponent
+from squall.connect.multilang.shell_frames import ShellEmit, encode
 from squall.engine.api.collectors import SpoutCollector
 from squall.engine.api.component import Spout
 from squall.engine.api.context import TopologyContext

@@ -16,9 +16,9 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from squall.connect.shell_component import ShellComponent
-from squall.connect.shell_frames import ShellEmit, heartbeat, sent_tuple
-from squall.connect.shell_process import EXIT_SECS
+from squall.connect.multilang.shell_component import ShellComponent
+from squall.connect.multilang.shell_frames import ShellEmit, heartbeat, sent_tuple
+from squall.connect.multilang.shell_process import EXIT_SECS
 from squall.engine.api.async_component import AsyncBolt
 from squall.engine.api.collectors import BoltCollector
 from squall.engine.api.context import TopologyContext

@@ -3,7 +3,7 @@
 Guarantees: the project's own interpreter imports its topology and runs its components; this process imports nothing of
 it. Whatever is missing or cannot be run here is one UsageError.
 
-Relies on: `connect.streamparse_reader`, which tells what the topology consists of.
+Relies on: `connect.multilang.streamparse_reader`, which tells what the topology consists of.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from squall.connect.shell_bolt import ShellBolt
-from squall.connect.shell_spout import ShellSpout
+from squall.connect.multilang.shell_bolt import ShellBolt
+from squall.connect.multilang.shell_spout import ShellSpout
 from squall.engine.api.config import Config, canonical_name
 from squall.engine.api.stream import Stream
 from squall.engine.api.topology import Topology

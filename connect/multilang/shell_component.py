@@ -14,8 +14,8 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from squall.connect.shell_frames import Message, ShellEmit, emit_of, encode, greeting
-from squall.connect.shell_process import ShellError, ShellProcess
+from squall.connect.multilang.shell_frames import Message, ShellEmit, emit_of, encode, greeting
+from squall.connect.multilang.shell_process import ShellError, ShellProcess
 from squall.engine.api.collectors import BoltCollector, SpoutCollector
 from squall.engine.api.component import Component
 from squall.engine.api.context import TopologyContext

@@ -1,0 +1,1 @@
+"""Programs in other languages, by Storm's multilang protocol: docs/multilang.md."""

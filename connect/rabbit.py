@@ -1,0 +1,308 @@
+"""RabbitSource, RabbitSink: a RabbitMQ queue as a spout, and an exchange or queue as a sink; with pika.
+
+Guarantees
+    * A message is confirmed to the broker when it is acked or a dead letter. What is not confirmed when a connection or
+      a worker ends, the broker delivers again.
+    * Messages are sent as persistent ones, and their rows are acked when the broker has confirmed them.
+    * Passwords are read in the worker; what is wrong for good (a password, a queue that is not there) ends the worker
+      with one line, and is not tried again and again.
+
+A delivery tag is worth nothing after its connection, so a message's id is a digest of what it holds. By it, one that
+ends its worker is known when the broker delivers it again, and in the end becomes a dead letter. Of messages that hold
+the same, and are pending together, the later ones have their tags added.
+
+Thread: that of the source or sink, which calls everything here.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import xxhash
+
+from squall.connect.outside import Outside, check_url
+from squall.connect.sink import Sink
+from squall.connect.source import Source, Unreadable
+from squall.engine.api.replaying import Record
+from squall.engine.errors import UsageError
+from squall.engine.foreign.given_columns import values_of
+from squall.engine.foreign.text import repr_of, text_of_error
+
+if TYPE_CHECKING:
+    from squall.engine.api.columns import ColumnBatch
+    from squall.engine.api.context import TopologyContext
+
+LOOK_SECS = 0.02
+ANSWER_SECS = 30.0
+"""Longest that the broker may take to answer, or to confirm a batch."""
+CLOSE_SECS = 1.0
+_WRONG_FOR_GOOD = ("ACCESS_REFUSED", "NOT_ALLOWED", "NOT_FOUND - no ")
+_LONGEST_KEY = 255
+
+
+class RabbitSource(Source):
+    """Reads a queue, which must be there: `RabbitSource("amqp://user:${PASSWORD}@host/", "orders")`."""
+
+    outputs = ("value", "routing_key")
+    every_task = True
+    delivers_again = True
+    pause_secs = 0
+
+    def __init__(
+        self, url: str, queue: str, *, prefetch: int = 5000, decode: Callable[[bytes], Any] = bytes.decode
+    ) -> None:
+        """`prefetch`: messages that the broker has delivered to a task, and that are not done, at most. `decode` makes
+        the value of a message's body, by default a text; if it raises, the message becomes a dead letter."""
+        _check(self, url)
+        if not isinstance(queue, str) or not queue:
+            raise UsageError(f"RabbitSource has queue {repr_of(queue)}; allowed: a name")
+        if not isinstance(prefetch, int) or not 1 <= prefetch <= 65_535:
+            raise UsageError(f"RabbitSource has prefetch {repr_of(prefetch)}; allowed: 1 to 65535")
+        self._url, self._queue, self._prefetch, self._decode = url, queue, prefetch, decode
+        self._link: Link | None = None
+
+    def connect(self, context: TopologyContext) -> None:
+        self._arrived: list[tuple[int, str, bytes]] = []
+        self._tags: dict[str, int] = {}
+        """Delivery tag of each message that is not confirmed, by its position."""
+        self._next, self._apart = 1, set[int]()
+        """The first tag that is not confirmed, and tags after it that are."""
+        link = self._link = Link(self, self._url)
+        channel = link.open()
+        link.ask(channel.basic_qos, prefetch_count=self._prefetch)
+        channel.add_on_cancel_callback(lambda _: link.end(ConnectionError(f"queue {self._queue!r} has been deleted")))
+        link.ask(channel.basic_consume, self._queue, self._take)
+
+    def _take(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        self._arrived.append((method.delivery_tag, method.routing_key, body))
+        if len(self._arrived) == 1 and self._link is not None:
+            self._link.wake()
+
+    def read_from(self, position: Any) -> Iterator[Record | None]:
+        assert self._link is not None
+        tags, decode, digest = self._tags, self._decode, xxhash.xxh3_64_hexdigest
+        wait_secs = LOOK_SECS
+        while True:
+            self._link.serve(wait_secs)
+            arrived, self._arrived = self._arrived, []
+            if not arrived:
+                yield None
+            wait_secs = 0 if arrived else LOOK_SECS
+            for tag, key, body in arrived:
+                name = digest(key.encode() + b"\0" + body)
+                try:
+                    values: Any = decode(body), key
+                except Exception as error:
+                    values = Unreadable((body, key), f"cannot decode the message: {text_of_error(error)}")
+                if name in tags or values.__class__ is Unreadable:
+                    name = f"{name}+{tag}"
+                tags[name] = tag
+                yield name, values
+
+    def confirm(self, positions: Sequence[Any]) -> None:
+        assert self._link is not None
+        channel, last = self._link.channel, 0
+        for tag in sorted(tag for position in positions if (tag := self._tags.pop(position, 0))):
+            if tag != self._next:
+                channel.basic_ack(tag)
+                self._apart.add(tag)
+                continue
+            last, self._next = tag, tag + 1
+            while self._next in self._apart:
+                self._apart.remove(self._next)
+                self._next += 1
+        if last:
+            channel.basic_ack(last, multiple=True)
+        self.keep_alive()
+
+    def keep_alive(self) -> None:
+        if self._link is not None:
+            self._link.serve(0)
+
+    def disconnect(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+
+class RabbitSink(Sink):
+    """Sends a field's value, a text or bytes: `RabbitSink("amqp://user:${PASSWORD}@host/", "orders")` to a queue, and
+    `RabbitSink(url, exchange="events", key="kind")` to an exchange, with another field as routing key."""
+
+    def __init__(
+        self, url: str, routing_key: str = "", *, exchange: str = "", value: str = "value", key: str = ""
+    ) -> None:
+        """`value` and `key` are names of fields; without `key`, every message has the same `routing_key`. The exchange
+        "" takes the routing key for the name of a queue."""
+        _check(self, url)
+        names = routing_key, key, exchange
+        if not all(isinstance(each, str) for each in (*names, value)) or not any(names) or (routing_key and key):
+            raise UsageError(
+                f"RabbitSink has routing_key {repr_of(routing_key)}, key {repr_of(key)}, exchange {repr_of(exchange)} "
+                f"and value {repr_of(value)}; allowed: names, and not both of the first two"
+            )
+        self._url, self._routing_key, self._exchange, self._value, self._key = url, routing_key, exchange, value, key
+        self.needed_fields = (value, key) if key else (value,)
+        self._link: Link | None = None
+
+    def connect(self, context: TopologyContext) -> None:
+        import pika
+
+        self._properties = pika.BasicProperties(delivery_mode=pika.DeliveryMode.Persistent.value)
+        self._sent = 0
+        self._open: dict[int, int] = {}
+        """Row of each message that is not confirmed, by its number, in order."""
+        self._lost: list[int] = []
+        self._unroutable: set[str] = set()
+        # It is served while it writes only, so it cannot answer heartbeats.
+        link = self._link = Link(self, self._url, heartbeat=0)
+        channel = link.open()
+        if self._exchange:
+            link.ask(channel.exchange_declare, self._exchange, passive=True)
+        elif self._routing_key:
+            link.ask(channel.queue_declare, self._routing_key, passive=True)
+        channel.add_on_return_callback(lambda _, method, *others: self._unroutable.add(method.routing_key))
+        link.ask(channel.confirm_delivery, self._confirmed)
+
+    def write(self, batch: ColumnBatch) -> Mapping[int, str]:
+        assert self._link is not None
+        publish, exchange, properties = self._link.channel.basic_publish, self._exchange, self._properties
+        keys = list(values_of(batch[self._key])) if self._key else [self._routing_key] * len(batch)
+        refused = dict[int, str]()
+        self._unroutable.clear()
+        self._lost.clear()
+        for row, (value, key) in enumerate(zip(values_of(batch[self._value]), keys, strict=True)):
+            if why := _misfit(value, key):
+                refused[row] = f"RabbitSink cannot send {repr_of(value)}: {why}"
+                continue
+            publish(exchange, key, value, properties, mandatory=True)
+            self._sent += 1
+            self._open[self._sent] = row
+        self._link.wait(lambda: not self._open, f"confirmed {len(batch)} messages")
+        refused |= dict.fromkeys(self._lost, "RabbitSink: the broker did not take the message; its queue may be full")
+        if self._unroutable:
+            for row, key in enumerate(keys):
+                if key in self._unroutable:
+                    refused[row] = f"RabbitSink: exchange {exchange!r} has no queue for routing key {key!r}"
+        return refused
+
+    def _confirmed(self, frame: Any) -> None:
+        answer, waiting = frame.method, self._open
+        tags = [tag for tag in waiting if tag <= answer.delivery_tag] if answer.multiple else [answer.delivery_tag]
+        rows = [waiting.pop(tag) for tag in tags]
+        if answer.NAME == "Basic.Nack":
+            self._lost += rows
+        if not waiting and self._link is not None:
+            self._link.wake()
+
+    def disconnect(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+
+class Link:
+    """A connection with one channel. All that happens to it happens inside `serve`, and methods that call it."""
+
+    def __init__(self, user: Outside, url: str, **parameters: Any) -> None:
+        import pika
+
+        given = pika.URLParameters(user.fill_url(url))
+        for name, value in parameters.items():
+            setattr(given, name, value)
+        if not (log := logging.getLogger("pika")).level:
+            log.setLevel(logging.CRITICAL)  # its errors are told here, in one line each
+        self._who, self._at = type(user).__name__, f"{given.host}:{given.port}"
+        self._error: BaseException | None = None
+        self._connection = pika.SelectConnection(
+            given, on_open_callback=self.wake, on_open_error_callback=self._closed, on_close_callback=self._closed
+        )
+
+    def open(self) -> Any:
+        """Wait until it is open; return the channel."""
+        self.wait(lambda: self._connection.is_open, "answered")
+        self.channel = self._connection.channel(on_open_callback=self.wake)
+        self.channel.add_on_close_callback(self._closed)
+        self.wait(lambda: self.channel.is_open, "opened a channel")
+        return self.channel
+
+    def ask(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> None:
+        """Call a method of the channel that has a callback, and wait for its answer."""
+        answers = list[Any]()
+
+        def answered(frame: Any) -> None:
+            answers.append(frame)
+            self.wake()
+
+        method(*arguments, callback=answered, **named)
+        self.wait(lambda: answers, "answered")
+
+    def wait(self, is_done: Callable[[], Any], what: str) -> None:
+        """Serve until something is done that calls `wake`. ConnectionError if that takes too long."""
+        end = time.monotonic() + ANSWER_SECS
+        while not is_done():
+            if time.monotonic() > end:
+                raise ConnectionError(f"{self._at} has not {what} within {ANSWER_SECS:g} s")
+            self.serve(end - time.monotonic())
+
+    def serve(self, secs: float) -> None:
+        """Send and receive for so long, or until `wake`. Raises what has ended the connection."""
+        if self._error is None:
+            timer = self._connection.ioloop.call_later(max(0, secs), self.wake)
+            self._connection.ioloop.start()
+            self._connection.ioloop.remove_timeout(timer)
+        if self._error is not None:
+            raise self._error
+
+    def wake(self, *_: Any) -> None:
+        self._connection.ioloop.stop()
+
+    def _closed(self, _: Any, error: BaseException) -> None:
+        text = text_of_error(_innermost(error))
+        if any(sign in text for sign in _WRONG_FOR_GOOD):
+            self.end(UsageError(f"{self._who} is refused by {self._at}: {text}"))
+        else:
+            self.end(ConnectionError(f"{self._at}: {text}"))
+
+    def end(self, error: BaseException) -> None:
+        """From now on, `serve` raises this."""
+        self._error = self._error or error
+        self.wake()
+
+    def close(self) -> None:
+        if self._connection.is_open:
+            self._connection.close()
+            self._connection.ioloop.call_later(CLOSE_SECS, self.wake)
+            self._connection.ioloop.start()
+        self._connection.ioloop.close()
+
+
+def _check(user: Outside, url: str) -> None:
+    check_url(who := type(user).__name__, url, "amqp", "amqps")
+    if importlib.util.find_spec("pika") is None:
+        raise UsageError(f'{who} needs pika: pip install "squall[amqp]"')
+
+
+def _misfit(value: Any, key: Any) -> str:
+    """Why a row cannot be a message; "" if it can."""
+    try:
+        if isinstance(value, str):
+            value.encode()
+        elif not isinstance(value, bytes):
+            return "it is no text and no bytes"
+        if not isinstance(key, str) or len(key.encode()) > _LONGEST_KEY:
+            return f"its routing key {repr_of(key)} is no text of at most {_LONGEST_KEY} bytes"
+    except UnicodeEncodeError as error:
+        return text_of_error(error)
+    return ""
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """The error below those of the steps in which pika connects."""
+    around = (getattr(error, "exception", None), *error.args, *getattr(error, "exceptions", ()))
+    below = [each for each in around if isinstance(each, BaseException)]
+    return _innermost(below[-1]) if below else error
