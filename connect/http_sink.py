@@ -57,7 +57,7 @@ class HttpSink(Sink):
     def connect(self, context: TopologyContext) -> None:
         if time.monotonic() < self._again_at:
             raise ConnectionError(self._why)
-        token, parts = self.fill(self._token), urlsplit(self.fill(self._url))
+        token, parts = self.fill(self._token), urlsplit(self.fill_url(self._url))
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         if not ((token + target).isascii() and (token + target).isprintable()):
             raise UsageError(f"HttpSink has more than printable ASCII in its token, or in {self._url} when filled in")

@@ -537,7 +537,7 @@ class WorkerCore:
         for bolt in self.bolt_tasks.values():
             bolt.stats.in_queue = bolt.in_queue
             if isinstance(bolt.user, BasicBolt | BatchBolt):
-                bolt.stats.acked = bolt.stats.executed - bolt.stats.failed
+                bolt.stats.acked = max(0, bolt.stats.executed - bolt.stats.failed)  # a thread counts failures first
 
     @property
     def has_worked(self) -> bool:
