@@ -60,7 +60,7 @@ class HttpSource(Source):
     """Longest body; longer ones are answered 413."""
     answer_secs: float = 30.0
     """Time after which a request that is still in process is answered 503."""
-    server: _Server | None = None
+    _server: _Server | None = None
 
     def __init__(
         self, port: int, path: str = "/", *, host: str = "127.0.0.1", body: str = "text", token: str = "",
@@ -78,16 +78,16 @@ class HttpSource(Source):
         self.path, self.body, self.max_open = path, body, max_open
 
     def connect(self, context: TopologyContext) -> None:
-        self.came: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+        self.came: queue.SimpleQueue[Posted | None] = queue.SimpleQueue()
         self.room = threading.Semaphore(self.max_open)
-        self._open: dict[int, Request] = {}
+        self._open: dict[int, Posted] = {}
         self.authorization = f"Bearer {self.fill(self._token)}".encode() if self._token else b""
         try:
-            self.server = _Server(self._address, self)
+            self._server = _Server(self._address, self)
         except OSError as error:
             raise ConnectionError(f"cannot listen at {self._address}: {text_of_error(error)}") from error
         name = f"{context.component_id}[{context.task_id}] listens"
-        threading.Thread(target=self.server.serve_forever, args=(_LOOK_SECS,), name=name, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(_LOOK_SECS,), name=name, daemon=True).start()
 
     def read_from(self, position: int | None) -> Iterator[Record | None]:
         number = position or 0
@@ -121,7 +121,7 @@ class HttpSource(Source):
         super().on_dead_letter(message_id, failure)
 
     def disconnect(self) -> None:
-        server, self.server = self.server, None
+        server, self._server = self._server, None
         if server is not None:
             server.shutdown()
             server.server_close()
@@ -133,7 +133,7 @@ class HttpSource(Source):
                 request.answered.set()
 
 
-class Request:
+class Posted:
     """What a request brought."""
 
     def __init__(self, rows: list[Any]) -> None:
@@ -192,7 +192,7 @@ class _Handler(BaseHTTPRequestHandler):
             return HTTPStatus.NOT_FOUND, f"has the wrong path; allowed: {source.path}"
         parts = filter(None, body.splitlines()) if self.headers.get_content_type() == LINES else (body,)
         try:
-            request = Request(list(map(BODIES[source.body], parts)))
+            request = Posted(list(map(BODIES[source.body], parts)))
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             return HTTPStatus.BAD_REQUEST, f"cannot be decoded: {text_of_error(error)}"
         if not request.rows:
@@ -200,7 +200,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not source.room.acquire(blocking=False):
             return HTTPStatus.TOO_MANY_REQUESTS, "is one too many at a time"
         source.came.put(request)
-        if source.server is None or not request.answered.wait(source.answer_secs):
+        if source._server is None or not request.answered.wait(source.answer_secs):
             return HTTPStatus.SERVICE_UNAVAILABLE, "is not processed yet"
         return request.status, ""
 

@@ -230,6 +230,26 @@ def test_a_request_that_takes_long_is_answered_and_still_counts(
     assert set(path.read_text().split()) == {"1", "3"}
 
 
+def test_a_request_that_is_in_process_at_the_end_is_to_come_again(
+    squall_cluster: FixtureCluster, tmp_path: Path, port: int
+) -> None:
+    job = listening(squall_cluster, HttpSource(port), port, tmp_path / "there")
+    answers = list[int]()
+
+    def sent() -> None:
+        try:
+            answers.append(post(port, b"1").status)
+        except (OSError, http.client.HTTPException):
+            answers.append(503)  # the worker ended before its thread could say so
+
+    sender = threading.Thread(target=sent)
+    sender.start()
+    wait_for("it to be in process", lambda: job.stats().messages == 1)
+    job.kill(wait_secs=0)
+    sender.join(TIMEOUT_SECS)
+    assert answers == [503]
+
+
 def test_a_port_in_use_is_told_and_waited_for(squall_cluster: FixtureCluster, tmp_path: Path) -> None:
     path = tmp_path / "there"
     path.touch()
