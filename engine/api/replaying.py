@@ -13,7 +13,6 @@ Not guaranteed: replay after the death of this spout's worker. A source that can
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -86,8 +85,8 @@ class ReplayingSpout(Spout):
         self._order = 0
         self._now_ns, self._jitter = context.now_ns, context.random
         self.at_end = False
-        stores = type(self).store is not ReplayingSpout.store
-        self._store_at_ns: float = context.now_ns() if stores else math.inf
+        self._stores = type(self).store is not ReplayingSpout.store
+        self._store_at_ns = context.now_ns() if self._stores else 0
         kept = self.kept
         self.start(conf, context)
         if self.kept is not kept:
@@ -170,15 +169,16 @@ class ReplayingSpout(Spout):
 
     def ack(self, message_id: Any) -> None:
         self.kept.pop(message_id if self._ids_are_keys else key_of(message_id), None)
-        if self._now_ns() >= self._store_at_ns or (self.at_end and not self.kept):
+        if self._stores and (self._now_ns() >= self._store_at_ns or (self.at_end and not self.kept)):
             self._store_now()
 
     def close(self) -> None:
-        self._store_now()
+        if self._stores:
+            self._store_now()
 
     def _rest(self) -> None:
         self.idle()
-        if self._now_ns() >= self._store_at_ns:
+        if self._stores and self._now_ns() >= self._store_at_ns:
             self._store_now()
 
     def _store_now(self) -> None:
@@ -190,8 +190,7 @@ class ReplayingSpout(Spout):
             self.collector.report_error(ClusterError(
                 f"{type(self).__name__} cannot store how far it is: {text_of_error(error)}; records go on meanwhile"
             ))
-        if self._store_at_ns != math.inf:
-            self._store_at_ns = self._now_ns() + round(again_secs * NS_PER_SEC)
+        self._store_at_ns = self._now_ns() + round(again_secs * NS_PER_SEC)
 
     def on_failure(self, message_id: Any, failure: Failure) -> None:
         key = key_of(message_id)

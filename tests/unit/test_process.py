@@ -182,6 +182,7 @@ def test_a_lock_file_with_a_hostile_pid_names_nobody(said: bytes, tmp_path: Path
 
 
 MAY_SIGNAL_BY_NUMBER = {
+    "connect/multilang/shell_process.py": "the group of its own child, which nobody else reaps",
     "scheduler/common/process.py": "a group, right after its leader's pidfd spoke, or has been proven",
     "scheduler/forking/child.py": "its own child, which nobody else reaps",
     "squall/cli/given/load_child.py": "the group of its own child, which nobody else reaps",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from squall.connect.multilang.shell_frames import ShellEmit, ShellReader, emit_of, encode, heartbeat, sent_tuple
 from squall.engine.api.stream import SYSTEM_COMPONENT, TICK_STREAM, Stream
-from squall.engine.api.tuple import Run, Source, Tuple
+from squall.engine.api.tuple import Run, Tuple, TupleSource
 from squall.engine.errors import ComponentError
 
 ACK = {"command": "ack", "id": "7"}
@@ -57,11 +57,11 @@ def test_what_is_left_at_the_end_is_told() -> None:
 
 
 def test_messages_to_a_program() -> None:
-    tup = Tuple((1, "é", ["x"]), Source("words", 3, "default", Stream("a", "b", "c")), Run(1, 2, 1))
+    tup = Tuple((1, "é", ["x"]), TupleSource("words", 3, "default", Stream("a", "b", "c")), Run(1, 2, 1))
     name, data = sent_tuple(5, tup)
     assert name == "5"
     assert read(data) == [{"id": "5", "comp": "words", "stream": "default", "task": 3, "tuple": [1, "é", ["x"]]}]
-    tick = Tuple((1.0,), Source(SYSTEM_COMPONENT, 0, TICK_STREAM, Stream("rate_secs")), Run(0, 0, 1))
+    tick = Tuple((1.0,), TupleSource(SYSTEM_COMPONENT, 0, TICK_STREAM, Stream("rate_secs")), Run(0, 0, 1))
     name, data = sent_tuple(6, tick)
     assert name == "-6"
     assert read(data) == [{"id": "-6", "comp": "__system", "stream": "__tick", "task": -1, "tuple": [1.0]}]
