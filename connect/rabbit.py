@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from squall.engine.api.context import TopologyContext
 
 LOOK_SECS = 0.02
-ANSWER_SECS = 30.0
+ANSWER_SECS = 10.0
 """Longest that the broker may take to answer, or to confirm a batch."""
 CLOSE_SECS = 1.0
 _WRONG_FOR_GOOD = ("ACCESS_REFUSED", "NOT_ALLOWED", "NOT_FOUND - no ")
@@ -82,26 +82,24 @@ class RabbitSource(Source):
         if len(self._arrived) == 1 and self._link is not None:
             self._link.wake()
 
-    def read_from(self, position: Any) -> Iterator[Record | None]:
+    def read_from(self, position: Any) -> Iterator[list[Record]]:
         assert self._link is not None
-        tags, decode, digest = self._tags, self._decode, xxhash.xxh3_64_hexdigest
-        wait_secs = LOOK_SECS
         while True:
-            self._link.serve(wait_secs)
+            self._link.serve(LOOK_SECS)
             arrived, self._arrived = self._arrived, []
-            if not arrived:
-                yield None
-            wait_secs = 0 if arrived else LOOK_SECS
-            for tag, key, body in arrived:
-                name = digest(key.encode() + b"\0" + body)
-                try:
-                    values: Any = decode(body), key
-                except Exception as error:
-                    values = Unreadable((body, key), f"cannot decode the message: {text_of_error(error)}")
-                if name in tags or values.__class__ is Unreadable:
-                    name = f"{name}+{tag}"
-                tags[name] = tag
-                yield name, values
+            yield [self._record(*message) for message in arrived]
+
+    def _record(self, tag: int, key: str, body: bytes) -> Record:
+        name = xxhash.xxh3_64_hexdigest(key.encode() + b"\0" + body)
+        values: Any
+        try:
+            values = self._decode(body), key
+        except Exception as error:
+            values = Unreadable((body, key), f"cannot decode the message: {text_of_error(error)}")
+        if name in self._tags or values.__class__ is Unreadable:
+            name = f"{name}+{tag}"
+        self._tags[name] = tag
+        return name, values
 
     def confirm(self, positions: Sequence[Any]) -> None:
         assert self._link is not None

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 WAIT_MS = 100
 """Longest wait of Redis for an entry; acks wait as long."""
 READ_ENTRIES = 1024
-ANSWER_SECS = 30.0
+ANSWER_SECS = 10.0
 LEAST_CLAIM_SECS = 3.0
 """A consumer that may not read for the moment is seen once a second."""
 _AFTER_ALL = "18446744073709551615-18446744073709551615"
@@ -85,7 +85,7 @@ class RedisSource(Source):
             if "BUSYGROUP" not in str(error):  # it is there
                 raise
 
-    def read_from(self, position: Any) -> Iterator[Record | None]:
+    def read_from(self, position: Any) -> Iterator[list[Record]]:
         last, claim_at = "0", 0.0  # first what was delivered to an earlier life
         while True:
             entries = self._read(last)
@@ -96,9 +96,7 @@ class RedisSource(Source):
                     entries += claimed
                 else:
                     claim_at = time.monotonic() + self._claim_ms / 2000
-            for name, fields in entries:
-                yield name.decode(), self._values(fields)
-            yield None
+            yield [(name.decode(), self._values(fields)) for name, fields in entries]
 
     def _read(self, last: str, count: int = READ_ENTRIES) -> list[Any]:
         found = self._client.xreadgroup(self._group, self._consumer, {self._stream: last}, count=count, block=WAIT_MS)

@@ -53,9 +53,9 @@ class Broker:
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "enabled_plugins"),
             "RABBITMQ_MNESIA_BASE": str(directory / "data"),
             "RABBITMQ_LOG_BASE": str(directory / "log"),
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1} +sbwt none",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1} +sbwt none +S 2",
             "RUNNING_UNDER_SYSTEMD": "true",  # the script becomes the server
-            "XDG_RUNTIME_DIR": os.environ["XDG_RUNTIME_DIR"],  # by which tests.leaks knows our processes
+            "XDG_RUNTIME_DIR": os.environ.get("XDG_RUNTIME_DIR", "/nowhere"),  # tells tests.leaks whose it is
         }
 
     @property
