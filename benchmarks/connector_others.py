@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from benchmarks.connectors import Rates
 from benchmarks.drained import run_until_drained
 from squall import BatchBolt, BatchSpout, Config, LocalCluster, Topology, TopologyBuilder
 from squall.connect import HttpSink, HttpSource, Queue, QueueSink, QueueSource, SqlSink, SqlSource
@@ -74,7 +75,7 @@ def between(spout: Any, bolt: Any) -> Topology:
     return builder.build()
 
 
-def rates(spout: Any, bolt: Any, bare: Callable[[], object]) -> tuple[float, float]:
+def rates(spout: Any, bolt: Any, bare: Callable[[], object]) -> Rates:
     secs, _ = run_until_drained(between(spout, bolt), Config(workers=1))
     return ROWS / secs, rate(bare)
 
@@ -92,7 +93,7 @@ def table(path: Path, filled: bool) -> Callable[[], sqlite3.Connection]:
     return functools.partial(sqlite3.connect, path)
 
 
-def sql_source() -> tuple[float, float]:
+def sql_source(_: Any) -> Rates:
     def bare() -> None:
         with contextlib.closing(connect()) as database:
             last = -1
@@ -105,7 +106,7 @@ def sql_source() -> tuple[float, float]:
         return rates(source, Nothing(), bare)
 
 
-def sql_sink() -> tuple[float, float]:
+def sql_sink(_: Any) -> Rates:
     with tempfile.TemporaryDirectory() as place, contextlib.closing(table(Path(place) / "bare", False)()) as database:
         def bare() -> None:
             for batch in BATCHES:
@@ -115,15 +116,23 @@ def sql_sink() -> tuple[float, float]:
         return rates(AtHand(), SqlSink(table(Path(place) / "ours", False), INSERT), bare)
 
 
-def queue() -> tuple[float, float, float, float]:
-    """Of the source and of the sink."""
+def queue_source(_: Any) -> Rates:
     with tempfile.TemporaryDirectory() as place, contextlib.closing(Queue(f"{place}/bare")) as used:
         def take() -> None:
             while found := used.open(BATCH):
                 used.confirm([record.id for record in found])
 
-        sink = rates(AtHand(), QueueSink(f"{place}/ours"), lambda: list(map(used.put, BATCHES)))
-        return *rates(QueueSource(f"{place}/ours", ("id", "text"), until_empty=True), Nothing(), take), *sink
+        for batch in BATCHES:
+            used.put(batch)
+        with contextlib.closing(Queue(f"{place}/ours")) as ours:
+            for batch in BATCHES:
+                ours.put(batch)
+        return rates(QueueSource(f"{place}/ours", ("id", "text"), until_empty=True), Nothing(), take)
+
+
+def queue_sink(_: Any) -> Rates:
+    with tempfile.TemporaryDirectory() as place, contextlib.closing(Queue(f"{place}/bare")) as used:
+        return rates(AtHand(), QueueSink(f"{place}/ours"), lambda: list(map(used.put, BATCHES)))
 
 
 @contextlib.contextmanager
@@ -152,7 +161,7 @@ def send(port: int, bodies: list[bytes]) -> None:
         list(threads.map(sent, [bodies[number::SENDERS] for number in range(SENDERS)]))
 
 
-def http_source(lines: int = BATCH, requests: int = ROWS // BATCH) -> tuple[float, float]:
+def http_source(_: Any, lines: int = BATCH, requests: int = ROWS // BATCH) -> Rates:
     """`lines`: records of a request."""
     bodies = [b"\n".join([TEXT.encode()] * lines)] * requests
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -166,7 +175,7 @@ def http_source(lines: int = BATCH, requests: int = ROWS // BATCH) -> tuple[floa
         return ours, rate(lambda: send(port, bodies), lines * requests)
 
 
-def http_sink() -> tuple[float, float]:
+def http_sink(_: Any) -> Rates:
     encode = msgspec.json.Encoder().encode
     with accepting() as port:
         def bare() -> None:
@@ -177,3 +186,10 @@ def http_sink() -> tuple[float, float]:
                     connection.getresponse().read()
 
         return rates(AtHand(), HttpSink(f"http://127.0.0.1:{port}"), bare)
+
+
+SERVERS: dict[str, Callable[[], Any]] = {"": contextlib.nullcontext}
+CONNECTORS: dict[str, tuple[str, Callable[[Any], Rates]]] = {
+    "SqlSource": ("", sql_source), "SqlSink": ("", sql_sink), "QueueSource": ("", queue_source),
+    "QueueSink": ("", queue_sink), "HttpSource": ("", http_source), "HttpSink": ("", http_sink),
+}

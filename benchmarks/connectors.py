@@ -95,7 +95,7 @@ def kafka_source(broker: Any) -> Rates:
 
     ours = acked_per_sec(KafkaSource(broker.servers, "read"), Drop())
     consumer = Consumer({"bootstrap.servers": broker.servers, "group.id": "bare", "auto.offset.reset": "earliest",
-                         "enable.auto.commit": False, "log_level": 0})
+                         "enable.auto.commit": False, "fetch.queue.backoff.ms": 10, "log_level": 0})
     consumer.subscribe(["read"])
     read, measured, began = 0, 0, 0.0
     while read < RECORDS:
@@ -135,16 +135,20 @@ CONNECTORS: dict[str, tuple[str, Callable[[Any], Rates]]] = {
 
 def main() -> None:
     """Measure and print."""
+    from benchmarks import connector_brokers, connector_others
+
+    servers = SERVERS | connector_brokers.SERVERS | connector_others.SERVERS
+    connectors = CONNECTORS | connector_brokers.CONNECTORS | connector_others.CONNECTORS
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", default=list(CONNECTORS), metavar="NAME", help=", ".join(CONNECTORS))
+    parser.add_argument("names", nargs="*", default=list(connectors), metavar="NAME", help=", ".join(connectors))
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     print(f"{'':16}{'records/s':>12}{'bare':>12}{'ratio':>8}")
-    for server, start in SERVERS.items():
-        if names := [name for name in given.names if CONNECTORS[name][0] == server]:
+    for server, start in servers.items():
+        if names := [name for name in given.names if connectors[name][0] == server]:
             with start() as running:
                 for name in names:
-                    rounds = [CONNECTORS[name][1](running) for _ in range(given.rounds)]
+                    rounds = [connectors[name][1](running) for _ in range(given.rounds)]
                     ours, bare = (statistics.median(rates) for rates in zip(*rounds, strict=True))
                     print(f"{name:16}{ours:>12,.0f}{bare:>12,.0f}{ours / bare:>8.2f}", flush=True)
 
