@@ -45,21 +45,22 @@ class QueueSource(Source):
     def connect(self, context: TopologyContext) -> None:
         self._queue = self._queue or Queue(self._path)
 
-    def read_from(self, position: Any) -> Iterator[Record | None]:
+    def read_from(self, position: Any) -> Iterator[list[Record] | None]:
         assert self._queue is not None
         width = len(self.outputs)
         while True:
             found = self._queue.open(ROWS)
-            for id_, row in found:
-                if row is not None and len(row) == width:
-                    yield id_, row
-                else:
-                    what = "bytes that are no record" if row is None else f"the values {repr_of(row)}"
-                    yield id_, Unreadable((None,) * width, f"record {id_} of {self._path} holds {what}, not {width}")
-            if not found:
-                if self._until_empty:
-                    return
-                yield None
+            if not found and self._until_empty:
+                return
+            yield [
+                (id_, row if row is not None and len(row) == width else self._unreadable(id_, row))
+                for id_, row in found
+            ] or None
+
+    def _unreadable(self, id_: int, row: tuple[Any, ...] | None) -> Unreadable:
+        what = "bytes that are no record" if row is None else f"the values {repr_of(row)}"
+        width = len(self.outputs)
+        return Unreadable((None,) * width, f"record {id_} of {self._path} holds {what}, not {width}")
 
     def confirm(self, positions: Sequence[int]) -> None:
         assert self._queue is not None

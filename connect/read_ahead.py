@@ -6,9 +6,11 @@ Guarantees
     * What was read waits in at most `CHUNKS` chunks of `ROWS` records, or of about `BYTES` bytes; then reading stops.
     * After an error in the source's `away`, which is told, it disconnects, and connects again after a growing delay.
       Any other error is raised in the loop.
-    * Positions are committed when every record before them is acked, in the order in which they were read.
+    * Positions are committed when every record before them is acked, in the order in which they were read: each
+      `COMMIT_SECS`, and when nothing is pending.
 
-What both threads touch: a queue of what was read, and two deques, of what is acked and of what is to be told.
+What both threads touch: a queue of what was read, two deques, of what is done and of what is to be told, and the flag
+that a commit is due.
 
 Thread: its own for names with an underscore, the task's for the rest.
 """
@@ -18,8 +20,11 @@ from __future__ import annotations
 import contextlib
 import random
 import threading
+import time
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Container, Generator, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from queue import Empty, Full, Queue
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +37,8 @@ if TYPE_CHECKING:
     from squall.engine.api.context import TopologyContext
 
 CHUNKS, ROWS, BYTES = 4, 1024, 1 << 20
-LOOK_SECS = 0.02
-"""Time between two looks for acks while it waits."""
+LOOK_SECS, COMMIT_SECS = 0.02, 0.1
+"""Time between two looks for acks while it waits, and between two commits."""
 KEEP_ALIVE_SECS = 1.0
 CLOSE_SECS = 3.0
 FIRST_DELAY_SECS, MAX_DELAY_SECS = 0.05, 5.0
@@ -54,13 +59,17 @@ class ReadAhead:
     def __init__(self, source: Source, context: TopologyContext) -> None:
         self._source, self._context = source, context
         self._chunks: Queue[Any] = Queue(CHUNKS)
-        self._acked: deque[Sequence[Any]] = deque()
+        self._acked: deque[Any] = deque()
+        """What is done and was not taken by the source's thread: positions, or what has risen."""
         self._done: list[Any] = []
         """Positions that are acked and not confirmed yet."""
         self._risen: dict[Any, Any] = {}
         """For each partition, the position that is to be committed."""
         self._told: deque[BaseException] = deque()
         self._stop = threading.Event()
+        self._is_due, self._due_at = False, 0.0
+        self._newest: Any = None
+        """The position that was read last; of a partitioned source a dict, with that of each partition."""
         self._order = AckedInOrder(source.partitioned)
         self._rest: list[Record] = []
         name = f"{context.component_id}[{context.task_id}] reads"
@@ -73,6 +82,8 @@ class ReadAhead:
 
     def take(self, rows: int) -> list[Record] | type[Again] | type[End]:
         """Return up to `rows` records that were read, none if there are none. Raises what ended the thread."""
+        if self._is_due:
+            self.look()
         if not self._rest:
             try:
                 found = self._chunks.get_nowait()
@@ -81,14 +92,30 @@ class ReadAhead:
             if isinstance(found, BaseException):
                 raise found
             if found is Again or found is End:
+                if found is Again:
+                    self._order = AckedInOrder(self._source.partitioned)
                 return found
             self._rest = found
         taken, self._rest = self._rest[:rows], self._rest[rows:]
         return taken
 
+    def emitted(self, positions: Sequence[Any]) -> None:
+        """Note records that are pending from now on."""
+        if not self._source.is_confirmed_one_by_one:
+            self._order.read(positions)
+
     def acked(self, positions: Sequence[Any]) -> None:
-        """Note that these records are done."""
-        self._acked.append(positions)
+        """Note that these records are done, and pending no more."""
+        if self._source.is_confirmed_one_by_one:
+            self._acked.append(positions)
+        elif self._is_due or not self._source.kept:
+            self.look()
+
+    def look(self) -> None:
+        """Note up to where all is done, for the next commit."""
+        self._is_due = False
+        if risen := self._order.risen(self._source.kept):
+            self._acked.append(risen)
 
     def tell(self, error: BaseException) -> None:
         """Have the operator told of an error. Any thread may call it."""
@@ -101,6 +128,7 @@ class ReadAhead:
 
     def close(self) -> None:
         """Commit what is done, and disconnect. A thread that waits for its server longer is left behind."""
+        self.look()
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(CLOSE_SECS)
@@ -134,11 +162,10 @@ class ReadAhead:
         source.connect(self._context)
         source.connection += 1
         if source.connection == 1:
-            self._order.newest = source.stored_position()
+            self._newest = source.stored_position()
         elif source.delivers_again:
-            self._order = AckedInOrder(source.partitioned, self._order.newest)
             self._put(Again)
-        records = source.read_from(self._order.newest)
+        records = source.read_from(self._newest)
         try:
             self._pass_on(records)
             while not self._stop.wait(LOOK_SECS):
@@ -176,10 +203,10 @@ class ReadAhead:
         """Pass on a chunk; return the next one, which is empty. What could not be passed on is read again."""
         if chunk:
             self._put(chunk)
-            if self._source.is_confirmed_one_by_one:
-                self._order.newest = chunk[-1][0]
+            if self._source.partitioned:
+                self._newest = {**(self._newest or {}), **{position[0]: position for position, _ in chunk}}
             else:
-                self._order.read([position for position, _ in chunk])
+                self._newest = chunk[-1][0]
         return []
 
     def _put(self, what: Any) -> None:
@@ -200,52 +227,52 @@ class ReadAhead:
 
     def _confirm(self) -> None:
         # What raises is confirmed once more, by the next connection.
-        while self._acked:
-            self._done += self._acked.popleft()
         if self._source.is_confirmed_one_by_one:
+            while self._acked:
+                self._done += self._acked.popleft()
             if self._done:
                 self._source.confirm(self._done)
                 self._done = []
             return
-        done, self._done = self._done, []
-        self._risen.update(self._order.acked(done))
+        while self._acked:
+            self._risen.update(self._acked.popleft())
         while self._risen:
             partition, position = next(iter(self._risen.items()))
             self._source.commit(position)
             del self._risen[partition]
+        if not self._is_due and (now := time.monotonic()) >= self._due_at:
+            self._is_due, self._due_at = True, now + COMMIT_SECS
 
 
 class AckedInOrder:
     """Tells up to which position all records are acked, although acks arrive out of order. Other than for an
     `AckedPrefix`, the positions need not follow one another without a gap."""
 
-    def __init__(self, partitioned: bool, newest: Any = None) -> None:
+    def __init__(self, partitioned: bool) -> None:
         """`partitioned`: positions are tuples that begin with a partition, and each partition has its own order."""
         self._partitioned = partitioned
-        self.newest = newest
-        """The position that was read last; of a partitioned source a dict, with that of each partition."""
-        self._open: dict[Any, deque[Any]] = {}
-        """For each partition, the positions that were read and are not committed, in order."""
-        self._done: set[Any] = set()
+        self._open: dict[Any, deque[Sequence[Any]]] = {}
+        """For each partition, in order of reading, the positions that are not known to be done, as they were read."""
 
     def read(self, positions: Sequence[Any]) -> None:
         """Note records that were read."""
         if not self._partitioned:
-            self._open.setdefault(None, deque()).extend(positions)
-            self.newest = positions[-1]
+            self._open.setdefault(None, deque()).append(positions)
         else:
-            self.newest = dict(self.newest or {})
-            for position in positions:
-                self._open.setdefault(position[0], deque()).append(position)
-                self.newest[position[0]] = position
+            for partition, its in groupby(positions, itemgetter(0)):
+                self._open.setdefault(partition, deque()).append(list(its))
 
-    def acked(self, positions: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-        """Note acks; yield each partition that has risen, and the position up to which all is acked now."""
-        self._done.update(positions)
-        for partition in {position[0] for position in positions} if self._partitioned else (None,):
-            order, last = self._open.get(partition, deque()), None
-            while order and order[0] in self._done:
-                last = order.popleft()
-                self._done.remove(last)
-            if last is not None:
-                yield partition, last
+    def risen(self, pending: Container[Any]) -> dict[Any, Any]:
+        """Return, for each partition that has risen, the position up to which nothing is pending now."""
+        risen = {}
+        for partition, order in self._open.items():
+            while order:
+                its = order[0]
+                done = next((at for at, position in enumerate(its) if position in pending), len(its))
+                if done:
+                    risen[partition] = its[done - 1]
+                if done < len(its):
+                    order[0] = its[done:]
+                    break
+                order.popleft()
+        return risen

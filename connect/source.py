@@ -138,6 +138,7 @@ class Source(Outside, ReplayingSpout, BatchSpout):
                 f"{type(self).__name__}.read_from yielded a position twice, such as {repr_of(positions[-1])}; no two "
                 "records that are pending may have the same"
             )
+        self._ahead.emitted(positions)
         if all(row.__class__ is tuple and len(row) == len(rows[0]) for row in rows):
             columns = [list(column) for column in zip(*rows, strict=True)]
             self.collector.emit_batch(columns, message_ids=positions)

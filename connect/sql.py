@@ -10,10 +10,13 @@ Thread: that of the source.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
+from operator import lt
 from typing import TYPE_CHECKING, Any
 
+from squall.connect.read_ahead import ROWS
 from squall.connect.source import Source
 from squall.engine.api.replaying import Record
 from squall.engine.errors import UsageError
@@ -59,13 +62,15 @@ class SqlSource(Source):
         except Exception as error:
             raise self._told(error) from error
 
-    def read_from(self, position: Any) -> Iterator[Record | None]:
+    def read_from(self, position: Any) -> Iterator[list[Record] | None]:
         last = self._begin if position is None else position
         while True:
             rows = self._polled(last)
-            for row in rows:
-                last = self._next(row, last)
-                yield last, tuple(row)
+            for begin in range(0, len(rows), ROWS):
+                some = rows[begin : begin + ROWS]
+                positions = self._positions(some, last)
+                last = positions[-1]
+                yield list(zip(positions, map(tuple, some), strict=True))
             if not rows:
                 if self._until_end:
                     return
@@ -83,6 +88,15 @@ class SqlSource(Source):
         except Exception as error:
             raise self._told(error) from error
         return rows
+
+    def _positions(self, rows: Sequence[Sequence[Any]], last: Any) -> list[Any]:
+        """The positions of rows, of which there is one at least."""
+        if set(map(len, rows)) == {len(self._fields)}:
+            positions = [row[self._place] for row in rows]
+            with contextlib.suppress(TypeError):
+                if all(map(lt, [last, *positions], positions)):
+                    return positions
+        return [last := self._next(row, last) for row in rows]
 
     def _next(self, row: Sequence[Any], last: Any) -> Any:
         """The position of a row."""
