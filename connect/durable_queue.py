@@ -59,7 +59,7 @@ class Queue:
     """The queue in a directory, which is made if it is missing."""
 
     def __init__(self, path: str | os.PathLike[str], must_exist: bool = False) -> None:
-        """UsageError if there can be no queue there."""
+        """UsageError if there can be no queue there; TimeoutError if another program has it locked."""
         self.path = Path(path).absolute()
         """Its directory."""
         file = self.path / "queue.db"
@@ -68,17 +68,24 @@ class Queue:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(file, _WAIT_SECS, isolation_level=None, check_same_thread=False)
+            self._inode = file.stat().st_ino
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
             with self._changing():
                 for table in _TABLES:
                     self._db.execute(table)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
+                raise TimeoutError(f"{self.path} is locked by another program for {_WAIT_SECS:g} s") from error
+            raise UsageError(f"{self.path} cannot be a queue: {text_of_error(error)}") from error
         except (OSError, sqlite3.DatabaseError) as error:
             raise UsageError(f"{self.path} cannot be a queue: {text_of_error(error)}") from error
         self._name, self._lock = "", -1
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
+        if (self.path / "queue.db").stat().st_ino != self._inode:
+            raise FileNotFoundError(f"{self.path} was removed; a new queue is in its place")
         self._db.execute("BEGIN IMMEDIATE")
         with self._db:  # commits, or rolls back
             yield

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from squall.connect.outside import check_secret, check_url
+from squall.connect.outside import check_secret, check_url, shown_url
 from squall.connect.sink import Sink
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import plain, repr_of, text_of_error
@@ -34,7 +34,7 @@ _MOST_WAIT_SECS = 60.0
 """Longest time for which `Retry-After` is kept to."""
 _IDLE_SECS = 1.0
 """Time after which a connection is not used again, as the other side may be ending it."""
-_SHOWN_CHARACTERS = 200
+_SHOWN_CHARACTERS, _MOST_READ_BYTES = 200, 1 << 16
 
 
 class HttpSink(Sink):
@@ -49,7 +49,7 @@ class HttpSink(Sink):
         row. `timeout_secs`: the longest wait for the other side; less than half of `execute_timeout_secs`."""
         check_url("HttpSink", url, "http", "https")
         if "@" in urlsplit(url).netloc or not urlsplit(url).hostname:
-            raise UsageError(f"HttpSink has url {repr_of(url)}; allowed: http://HOST/PATH, and a token by itself")
+            raise UsageError(f"HttpSink has url {shown_url(url)}; allowed: http://HOST/PATH, and a token by itself")
         if token:
             check_secret("HttpSink", "token", token)
         self._url, self._token, self._each, self._timeout_secs = url, token, each, timeout_secs
@@ -99,7 +99,9 @@ class HttpSink(Sink):
         try:
             self._connection.request("POST", self._target, b"\n".join(lines), self._headers)
             response = self._connection.getresponse()
-            text = response.read().decode("utf-8", "replace")
+            text = response.read(_MOST_READ_BYTES).decode("utf-8", "replace")
+            if not response.isclosed():
+                self.disconnect()  # the rest of a long answer is in the way of the next one
         except (OSError, http.client.HTTPException) as error:
             raise ConnectionError(f"{self._url}: {self.hide(text_of_error(error))}") from None
         if 200 <= response.status < 300:

@@ -142,6 +142,8 @@ class KafkaSource(_Client, Source):
         name = f"{socket.gethostname()}.{context.topology_name}.{context.component_id}.{context.task_index}"
         count = self._open("Consumer", {
             "auto.commit.interval.ms": 1000, "session.timeout.ms": 10_000,
+            # Full of records it would fetch no more for a second, which is time to run dry.
+            "fetch.queue.backoff.ms": 10,
             "group.instance.id": re.sub(r"[^\w.-]", "_", name, flags=re.ASCII),
         })
         self._all = range(context.task_index, count, len(context.component_tasks(context.component_id)))
@@ -209,8 +211,15 @@ class KafkaSource(_Client, Source):
         if error.code() == error._PARTITION_EOF:
             self._unended.discard(partition)
         elif error.code() == error._AUTO_OFFSET_RESET:
+            first, _ = self._client.get_watermark_offsets(self._at(partition, 0), ANSWER_SECS)
             what = f"records of {self._topic}, partition {partition}, before they were read; the oldest left is next"
             self.tell(ClusterError(f"Kafka removed {what}"))
+            # It may be one before what was committed, if the broker has lost records.
+            self._done[partition] = first
+            self._store_at_once(partition, first)
+            if first < self._next.get(partition, -1):
+                # What is pending has the positions of what comes next.
+                raise ClusterError(f"Kafka lost {what}; the worker begins anew there")
             self._client.incremental_unassign([self._at(partition, 0)])
             self._client.incremental_assign([self._at(partition, self._kafka.OFFSET_BEGINNING)])
         else:
@@ -256,11 +265,14 @@ class KafkaSource(_Client, Source):
             offset = self._kafka.OFFSET_BEGINNING
         elif offset < 0:
             _, offset = self._client.get_watermark_offsets(self._at(partition, 0), ANSWER_SECS)
-            if self._group is None:
-                super().commit((partition, offset))
-            else:
-                self._client.commit(offsets=[self._at(partition, offset)], asynchronous=False)
+            self._store_at_once(partition, offset)
         return self._at(partition, offset)
+
+    def _store_at_once(self, partition: int, offset: int) -> None:
+        if self._group is None:
+            super().commit((partition, offset))
+        else:
+            self._client.commit(offsets=[self._at(partition, offset)], asynchronous=False)
 
     def _at(self, partition: int, offset: int) -> TopicPartition:
         return self._kafka.TopicPartition(self._topic, partition, offset)  # type: ignore[no-any-return]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from squall.engine.api.context import TopologyContext
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}", re.ASCII)
-_PASSWORD = re.compile(r"://[^/@:]*:([^@]+)@")
+_PASSWORDS = re.compile(r"://[^/@:]*:([^@]+)@|[?&]password=([^&]*)")
 
 
 class Outside:
@@ -75,6 +75,11 @@ def check_secret(who: str, what: str, text: str) -> None:
 def check_url(who: str, url: str, *schemes: str) -> None:
     """UsageError if a text is no URL of these schemes, or has its password written out."""
     if not isinstance(url, str) or not url.startswith(tuple(f"{scheme}://" for scheme in schemes)):
-        raise UsageError(f"{who} has url {repr_of(url)}; allowed: {schemes[0]}://HOST and more")
-    if found := _PASSWORD.search(url):
-        check_secret(who, "password", found[1])
+        raise UsageError(f"{who} has url {shown_url(url)}; allowed: {schemes[0]}://HOST and more")
+    for parts in _PASSWORDS.findall(url):
+        check_secret(who, "password", "".join(parts))
+
+
+def shown_url(url: object) -> str:
+    """Return a URL as errors show it: without what may be a password."""
+    return re.sub("//.*@", "//***@", repr_of(url))

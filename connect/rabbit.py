@@ -66,7 +66,7 @@ class RabbitSource(Source):
         self._link: Link | None = None
 
     def connect(self, context: TopologyContext) -> None:
-        self._arrived: list[tuple[int, str, bytes]] = []
+        self._arrived: list[tuple[int, str | bytes, bytes]] = []
         self._tags: dict[str, int] = {}
         """Delivery tag of each message that is not confirmed, by its position."""
         self._next, self._apart = 1, set[int]()
@@ -89,11 +89,12 @@ class RabbitSource(Source):
             arrived, self._arrived = self._arrived, []
             yield [self._record(*message) for message in arrived]
 
-    def _record(self, tag: int, key: str, body: bytes) -> Record:
-        name = xxhash.xxh3_64_hexdigest(key.encode() + b"\0" + body)
+    def _record(self, tag: int, key: str | bytes, body: bytes) -> Record:
+        raw = key if isinstance(key, bytes) else key.encode()  # pika gives bytes if it is no UTF-8
+        name = xxhash.xxh3_64_hexdigest(raw + b"\0" + body)
         values: Any
         try:
-            values = self._decode(body), key
+            values = self._decode(body), raw.decode()
         except Exception as error:
             values = Unreadable((body, key), f"cannot decode the message: {text_of_error(error)}")
         if name in self._tags or values.__class__ is Unreadable:

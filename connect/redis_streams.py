@@ -18,6 +18,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from squall.connect.outside import Outside, check_url
@@ -185,7 +186,9 @@ class RedisSink(Sink):
         if self._kind == "hash":
             self._client.hset(self._name, mapping=dict(good))
         elif self._kind == "zset":
-            self._client.zadd(self._name, dict(good), gt=self._rises)
+            # Of the scores of one member in a batch, the last one counts, or the greatest.
+            scores = sorted(good, key=itemgetter(1)) if self._rises else good
+            self._client.zadd(self._name, dict(scores), gt=self._rises)
         else:
             pipeline, fields = self._client.pipeline(transaction=False), list(map(encode, names))
             for entry in good:

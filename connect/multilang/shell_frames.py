@@ -41,7 +41,8 @@ class ShellReader:
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterator[Message | str]:
-        """Take more bytes; gives the messages, as dicts, and the stray texts that are whole now."""
+        """Take more bytes; gives the messages, as dicts, and the stray texts that are whole now. ValueError for a
+        message that cannot be read."""
         *frames, self._rest = (self._rest + data).split(_END)
         for frame in frames:
             yield from _parts(frame)
@@ -63,7 +64,10 @@ def _parts(frame: bytes) -> Iterator[Message | str]:
             yield stray.decode(errors="replace")
         yield found
         return
-    yield frame.decode(errors="replace")
+    text = frame.decode(errors="replace")
+    if '"command"' in text:
+        raise ValueError(text)
+    yield text
 
 
 def greeting(conf: Mapping[str, Any], context: TopologyContext, outputs: Outputs, pid_dir: str) -> bytes:

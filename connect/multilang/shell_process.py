@@ -27,7 +27,7 @@ from typing import Any
 from squall.connect.multilang.shell_frames import Message, ShellReader
 from squall.connect.multilang.shell_launch import CANNOT, NOT_STARTED
 from squall.engine.errors import ComponentError, SquallError
-from squall.engine.foreign.text import plain_lines
+from squall.engine.foreign.text import plain_lines, repr_of
 
 _CHUNK_BYTES = 1 << 16
 EXIT_SECS = 1.0
@@ -89,7 +89,8 @@ class ShellProcess:
     # ---- reading ----
 
     def receive(self) -> list[Message]:
-        """Read what is there. ShellError if the process has ended, ComponentError if it could not be started."""
+        """Read what is there. ShellError if the process has ended or sent what is no JSON, ComponentError if it could
+        not be started."""
         try:
             data = os.read(self.stdout, _CHUNK_BYTES)
         except BlockingIOError:
@@ -97,7 +98,11 @@ class ShellProcess:
         if not data:
             raise self._ended()
         messages: list[Message] = []
-        for part in self._reader.feed(data):
+        try:
+            parts = list(self._reader.feed(data))
+        except ValueError as error:
+            raise ShellError(f"{self._called} sent a message that is no JSON: {repr_of(str(error))}") from None
+        for part in parts:
             if isinstance(part, str):
                 self._tell(part)
             elif not self.greeted and isinstance(part.get("pid"), int):

@@ -105,12 +105,20 @@ class Broker:
         wait_for(f"topic {name}", lambda: not self.admin.list_topics(name, timeout=10).topics[name].error)
 
     def fill(self, topic: str, values: Sequence[str | bytes], partitions: int = 0) -> None:
-        """Write values, in turn to the first `partitions`, or to all."""
-        producer = Producer({"bootstrap.servers": self.servers, "queue.buffering.max.messages": 0, **_QUIET})
+        """Write values in order, in turn to the first `partitions`, or to all."""
+        # Another producer that has to write again, as to a topic that is new, changes the order.
+        producer = Producer({
+            "bootstrap.servers": self.servers, "queue.buffering.max.messages": 0, "enable.idempotence": True, **_QUIET
+        })
         partitions = partitions or len(self.admin.list_topics(topic, timeout=60).topics[topic].partitions)
         for number, value in enumerate(values):
             producer.produce(topic, value, partition=number % partitions)
         assert producer.flush(60) == 0
+
+    def commit(self, group: str, topic: str, offset: int) -> None:
+        """Commit an offset of the first partition."""
+        with self._consumer(group) as consumer:
+            consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
 
     def committed(self, group: str, topic: str, partitions: int) -> dict[int, int]:
         """Offset of each partition up to which a group has committed; none for one without."""

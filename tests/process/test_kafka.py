@@ -16,7 +16,7 @@ from squall import Config, Job, LocalCluster, Topology, TopologyBuilder, UsageEr
 from squall.connect import KafkaSink, KafkaSource, Unreadable
 from squall.engine.api.replaying import Record
 from tests.process import kafka
-from tests.process.cli import ROOT, start
+from tests.process.doc_program import running_program
 from tests.process.kafka import Broker
 from tests.process.parts import Numbers, Seen, notes
 from tests.process.waiting import wait_for
@@ -215,20 +215,28 @@ class Texts(Numbers):
             yield n, (str(n), self.wrong.get(n, "x" * 100))
 
 
+def test_what_comes_after_a_broker_lost_records_is_read(
+    broker: Broker, topic: str, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    broker.make_topic(topic, 1)
+    broker.fill(topic, [str(number) for number in range(500)])
+    broker.commit(topic, topic, 1000)
+    for count in (500, 1100):
+        source = KafkaSource(broker.servers, topic, group=topic, config={"auto.commit.interval.ms": 10})
+        job = cluster.submit(f"reads-{count}", reads(source, tmp_path))
+        wait_for("all values", lambda count=count: len(seen(tmp_path)) == count)
+        wait_for("the commit", lambda count=count: broker.committed(topic, topic, 1) == {0: count})
+        job.kill(wait_secs=0)
+        broker.fill(topic, [str(number) for number in range(500, 1100)])
+
+
 def test_the_example_of_the_docs(broker: Broker, tmp_path: Path) -> None:
     broker.make_topic("lines")
     broker.make_topic("words")
     broker.fill("lines", ["the cat", "and the hat"])
-    [code] = re.findall(r"```python\n# kafka_words.py\n(.*?)```", (ROOT / "docs/connectors.md").read_text(), re.DOTALL)
-    (tmp_path / "kafka_words.py").write_text(code.replace("localhost:9092", broker.servers))
-    running = start("run", str(tmp_path / "kafka_words.py"))
-    try:
+    with running_program("kafka_words.py", tmp_path, "localhost:9092", broker.servers):
         wait_for("the words", lambda: sorted(value for _, value in broker.read_all("words")[0]) == [
             b"and", b"cat", b"hat", b"the", b"the"])
-    finally:
-        running.terminate()
-        _, said = running.communicate(timeout=100)
-    assert "Traceback" not in said
 
 
 # ---- one source by itself ----

@@ -45,6 +45,7 @@ def test_rows_go_in_and_come_out_as_json(tmp_path: Path) -> None:
     (b"a\nb\xff\nc\n", (), "line 2 is no UTF-8", 1),
     (b'["a"]\n["b"]\n{}\n["c"]\n', ("--json",), "line 3 is no JSON list of values", 2),
     (b'["a"]\n[1\n', ("--json",), "line 2 is no JSON", 1),
+    (b'["a"]\n["\\ud800"]\n', ("--json",), "line 2 is no JSON", 1),
 ])
 def test_a_line_that_cannot_be_put_is_named(
     tmp_path: Path, lines: bytes, option: tuple[str, ...], told: str, kept: int
@@ -63,6 +64,15 @@ def test_a_queue_that_is_not_there_is_not_made(tmp_path: Path, words: tuple[str,
     assert done.returncode == 2
     assert "holds no queue; `squall queue put " in done.stderr
     assert not (tmp_path / "nothing").exists()
+
+
+def test_nothing_is_taken_without_a_place_to_print_it(tmp_path: Path) -> None:
+    piped(b"a\n", "put", tmp_path)
+    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *command("queue", "get", tmp_path)]
+    done = subprocess.run(closed, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, timeout=120, check=False)
+    assert done.returncode == 2
+    assert b"stdout is closed; nothing is taken from the queue" in done.stderr
+    assert Queue(tmp_path).counts().waiting == 1
 
 
 def test_what_is_written_is_put_at_once_and_a_reader_that_goes_loses_nothing(tmp_path: Path) -> None:

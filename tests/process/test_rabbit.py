@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pika
 import pytest
@@ -12,6 +13,7 @@ from squall import Config, LocalCluster, Topology, TopologyBuilder, UsageError, 
 from squall.connect import RabbitSink, RabbitSource
 from squall.testing import check_sink, check_source
 from tests.process import rabbitmq
+from tests.process.doc_program import running_program
 from tests.process.rabbitmq import Broker
 from tests.process.told import Told
 from tests.process.waiting import wait_for
@@ -118,6 +120,17 @@ def test_nothing_is_lost_if_the_broker_is_killed(broker: Broker) -> None:
         job.kill()
         assert length(broker, "in") == 0
         assert not told.has(rabbitmq.PASSWORD)
+
+
+def test_the_example_of_the_docs(broker: Broker, tmp_path: Path) -> None:
+    with broker.channel() as channel:
+        for queue in ("orders", "copies"):
+            channel.queue_declare(queue, durable=True)
+        channel.basic_publish("", "orders", b"a pen")
+    with running_program("orders.py", tmp_path, "amqp://shop:${RABBIT_PASSWORD}@localhost/", broker.url):
+        wait_for("the copy", lambda: length(broker, "copies") == 1)
+    assert length(broker, "orders") == 0
+    assert take(broker, "copies") == [b"a pen"]
 
 
 ROWS = [("a", "out"), (5, "out"), ("b", "nowhere"), (b"\xff", "out"), ("c", "k" * 256), ("half \ud800", "out")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from squall import Config, LocalCluster, Topology, TopologyBuilder, UsageError, 
 from squall.connect import RedisSink, RedisSource
 from squall.testing import check_sink, check_source
 from tests.process import redis_server
+from tests.process.doc_program import running_program
 from tests.process.redis_server import RedisServer
 from tests.process.told import Told
 from tests.process.waiting import wait_for
@@ -137,22 +139,33 @@ def test_a_source_and_a_sink_keep_their_promises(server: RedisServer, squall_clu
     ], outputs=("value",), row=lambda number: (str(number),), records=300)
 
 
-ROWS = [("a", 1), ("b", 2.5), ("a", 3), ("no number", "x"), (None, 4), ("half \ud800", 5), ("nan", float("nan"))]
+ROWS = [
+    ("a", 1), ("b", 2.5), ("a", 3), ("a", 2), ("no number", "x"), (None, 4), ("half \ud800", 5), ("nan", float("nan")),
+]
 
 
-def test_hashes_and_sorted_sets_hold_the_last_of_each_key(server: RedisServer) -> None:
+def test_hashes_and_sorted_sets_hold_the_last_or_the_greatest_of_each_key(server: RedisServer) -> None:
     builder = TopologyBuilder()
     builder.set_spout("rows", spout("word", "count")(lambda: iter(ROWS)))
-    for kind in ("hash", "sorted_set"):
-        sink = RedisSink(server.url, key="word", value="count", **{kind: kind})  # type: ignore[arg-type]
-        builder.set_bolt(kind, sink).shuffle_grouping("rows")
+    for name, kind, rises in (("hash", "hash", False), ("last", "sorted_set", False), ("greatest", "sorted_set", True)):
+        sink = RedisSink(server.url, key="word", value="count", rises=rises, **{kind: name})  # type: ignore[arg-type]
+        builder.set_bolt(name, sink).shuffle_grouping("rows")
     with server.client() as client, LocalCluster(nodes=1, slots_per_node=1) as cluster:
         job, told = cluster.submit("rows", builder.build(), Config(max_attempts=1)), Told(cluster)
         assert job.wait_until_drained(timeout=60).dead_letters == 4
-        assert client.hgetall("hash") == {"a": "3", "b": "2.5", "no number": "x", "nan": "nan"}
-        assert client.zrange("sorted_set", 0, -1, withscores=True) == [("b", 2.5), ("a", 3.0)]
+        assert client.hgetall("hash") == {"a": "2", "b": "2.5", "no number": "x", "nan": "nan"}
+        assert client.zrange("last", 0, -1, withscores=True) == [("a", 2.0), ("b", 2.5)]
+        assert client.zrange("greatest", 0, -1, withscores=True) == [("b", 2.5), ("a", 3.0)]
         assert told.has("RedisSink cannot write (None, 4): DataError: Invalid input of type: 'NoneType'")
         assert told.has("'x' is no score; allowed: a number")
+
+
+def test_the_example_of_the_docs(server: RedisServer, tmp_path: Path) -> None:
+    with server.client() as client:
+        for fields in ({"id": "pen", "price": "2"}, {"id": "desk", "price": "300"}, {"id": "pen", "price": "3"}):
+            client.xadd("prices", fields)
+        with running_program("prices.py", tmp_path, "redis://:${REDIS_PASSWORD}@localhost/0", server.url):
+            wait_for("both prices", lambda: client.hgetall("latest") == {"pen": "3", "desk": "300"})
 
 
 def test_what_is_wrong_for_good_is_told_and_not_tried_for_ever(
@@ -182,6 +195,8 @@ def test_what_is_wrong_for_good_is_told_and_not_tried_for_ever(
 
 @pytest.mark.parametrize(("make", "says"), [
     (lambda: RedisSource("redis://:secret@host/0", "in", "g"), "RedisSource has its password written out"),
+    (lambda: RedisSource("redis://host/0?db=1&password=secret", "in", "g"), "RedisSource has its password written out"),
+    (lambda: RedisSource("redi://:secret@host", "in", "g"), "RedisSource has url 'redi://***@host'; allowed: redis"),
     (lambda: RedisSource("http://host", "in", "g"), "RedisSource has url 'http://host'; allowed: redis://HOST"),
     (lambda: RedisSource("redis://host", "", "g"), "RedisSource has stream ''; allowed: a name"),
     (lambda: RedisSource("redis://host", "in", "g", fields="value"), "RedisSource has fields 'value'; allowed: names"),

@@ -50,6 +50,12 @@ def test_stray_text_is_told() -> None:
     assert read(b'{\n"command":\n"sync"}\nend\n') == [{"command": "sync"}]
 
 
+@pytest.mark.parametrize("values", [b'"caf\xe9"', b"[" * 20_000 + b"]" * 20_000])
+def test_a_message_that_cannot_be_read_is_no_stray_text(values: bytes) -> None:
+    with pytest.raises(ValueError, match="command"):
+        read(b'{"command": "emit", "tuple": [' + values + b"]}\nend\n")
+
+
 def test_what_is_left_at_the_end_is_told() -> None:
     reader = ShellReader()
     assert list(reader.feed(framed(ACK) + b"cut o")) == [ACK]

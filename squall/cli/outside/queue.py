@@ -9,14 +9,14 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import click
 
 from squall.cli.given.checks import SomePath
 from squall.cli.shown.output import say
 from squall.cli.shown.screen import show
-from squall.connect.durable_queue import Queue, QueueRecord
+from squall.connect.durable_queue import Queue, QueueRecord, pack
 from squall.engine.errors import UsageError
 from squall.engine.plural import plural
 
@@ -40,11 +40,11 @@ def put(directory: str, file: BinaryIO, as_json: bool) -> None:
     queue, count = Queue(directory), 0
     try:
         for lines in _lines(file):
-            rows = list[list[Any]]()
+            rows = list[bytes]()
             try:
                 rows.extend(_row(line, count + number, as_json) for number, line in enumerate(lines, 1))
             finally:
-                queue.put(rows)
+                queue.put_packed(rows)
             count += len(rows)
     finally:
         queue.close()
@@ -57,6 +57,8 @@ def put(directory: str, file: BinaryIO, as_json: bool) -> None:
 @_as_json
 def get(directory: str, most: int, as_json: bool) -> None:
     """Print records of the queue in DIR, and remove them."""
+    if sys.stdout is None:
+        raise UsageError("stdout is closed; nothing is taken from the queue")
     queue = Queue(directory, must_exist=True)
     try:
         while most and (found := queue.open(min(most, _ROWS))[:most]):
@@ -100,15 +102,17 @@ def _lines(file: BinaryIO) -> Iterator[list[bytes]]:
         yield [rest]
 
 
-def _row(line: bytes, number: int, as_json: bool) -> list[Any]:
+def _row(line: bytes, number: int, as_json: bool) -> bytes:
+    """Return what is put for a line."""
     try:
         row = json.loads(line) if as_json else [line.decode()]
-    except ValueError as error:
+        packed = pack(row)
+    except (ValueError, OverflowError, RecursionError) as error:
         kind = "JSON" if as_json else "UTF-8"
         raise UsageError(f"line {number} is no {kind} ({error}); the lines before it are put") from error
     if not isinstance(row, list):
         raise UsageError(f"line {number} is no JSON list of values, such as [\"a\", 1]; the lines before it are put")
-    return row
+    return packed
 
 
 def _print(records: list[QueueRecord], as_json: bool) -> None:
