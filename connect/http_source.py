@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from squall.connect.outside import check_secret
-from squall.connect.source import Source
+from squall.connect.source import Source, read_json
 from squall.engine.api.replaying import Record
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import repr_of, text_of_error
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from squall.engine.api.context import TopologyContext
     from squall.engine.api.failure import Failure
 
-BODIES: dict[str, Callable[[bytes], Any]] = {"text": bytes.decode, "json": msgspec.json.decode, "bytes": bytes}
+BODIES: dict[str, Callable[[bytes], Any]] = {"text": bytes.decode, "json": read_json, "bytes": bytes}
 LINES = "application/x-ndjson"
 _CONNECTIONS = 2
 _IDLE_SECS, _LOOK_SECS = 30.0, 0.1

@@ -28,7 +28,7 @@ import msgspec
 from squall.connect.outside import Outside, check_secret
 from squall.connect.read_ahead import ROWS
 from squall.connect.sink import Sink
-from squall.connect.source import Source, Unreadable
+from squall.connect.source import Source, Unreadable, read_json
 from squall.engine.api.replaying import Record
 from squall.engine.errors import ClusterError, Unavailable, UsageError
 from squall.engine.foreign.given_columns import values_of
@@ -155,7 +155,7 @@ class KafkaSource(_Client, Source):
     def _columns_of(self) -> list[Callable[[Sequence[Any]], list[Any]]]:
         """Return a function from messages to a column, for each output."""
         text = bytes.decode if self._decode else bytes
-        value = msgspec.json.decode if self._decode == "json" else text
+        value = read_json if self._decode == "json" else text
         known: dict[str, Callable[[Sequence[Any]], list[Any]]] = {
             "key": lambda them: [None if (raw := one.key()) is None else text(raw) for one in them],
             "value": lambda them: [None if (raw := one.value()) is None else value(raw) for one in them],

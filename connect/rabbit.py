@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import math
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -132,6 +134,9 @@ class RabbitSink(Sink):
     """Sends a field's value, a text or bytes: `RabbitSink("amqp://user:${PASSWORD}@host/", "orders")` to a queue, and
     `RabbitSink(url, exchange="events", key="kind")` to an exchange, with another field as routing key."""
 
+    _most_bytes: float = math.inf
+    """The longest message that the broker takes, once it has told."""
+
     def __init__(
         self, url: str, routing_key: str = "", *, exchange: str = "", value: str = "value", key: str = ""
     ) -> None:
@@ -175,13 +180,19 @@ class RabbitSink(Sink):
         self._unroutable.clear()
         self._lost.clear()
         for row, (value, key) in enumerate(zip(values_of(batch[self._value]), keys, strict=True)):
-            if why := _misfit(value, key):
+            if why := _misfit(value, key, self._most_bytes):
                 refused[row] = f"RabbitSink cannot send {repr_of(value)}: {why}"
                 continue
             publish(exchange, key, value, properties, mandatory=True)
             self._sent += 1
             self._open[self._sent] = row
-        self._link.wait(lambda: not self._open, f"confirmed {len(batch)} messages")
+        try:
+            self._link.wait(lambda: not self._open, f"confirmed {len(batch)} messages")
+        except ConnectionError as error:
+            # The broker closes the channel on a message that is too large: it is refused when its batch comes again.
+            if found := re.search(r"larger than configured max size (\d+)", str(error)):
+                self._most_bytes = int(found[1])
+            raise
         refused |= dict.fromkeys(self._lost, "RabbitSink: the broker did not take the message; its queue may be full")
         if self._unroutable:
             for row, key in enumerate(keys):
@@ -286,13 +297,15 @@ def _check(user: Outside, url: str) -> None:
         raise UsageError(f'{who} needs pika: pip install "squall[amqp]"')
 
 
-def _misfit(value: Any, key: Any) -> str:
+def _misfit(value: Any, key: Any, most_bytes: float) -> str:
     """Why a row cannot be a message; "" if it can."""
     try:
         if isinstance(value, str):
-            value.encode()
+            value = value.encode()
         elif not isinstance(value, bytes):
             return "it is no text and no bytes"
+        if len(value) > most_bytes:
+            return f"it has {len(value)} bytes, more than the broker's max_message_size of {most_bytes}"
         if not isinstance(key, str) or len(key.encode()) > _LONGEST_KEY:
             return f"its routing key {repr_of(key)} is no text of at most {_LONGEST_KEY} bytes"
     except UnicodeEncodeError as error:

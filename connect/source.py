@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from squall.connect.outside import Outside
 from squall.connect.read_ahead import Again, End, ReadAhead
 from squall.engine.api.component import BatchSpout
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
     from squall.engine.api.context import TopologyContext
 
 
+DEEPEST = 100
+"""Most lists and objects of JSON around one value."""
+
+
 @dataclass(frozen=True, slots=True)
 class Unreadable:
     """Stands for the values of a record that cannot be processed, such as bytes that are no text: it becomes a dead
@@ -37,6 +43,22 @@ class Unreadable:
     """What is shown of it, a value for each field."""
     why: str
     """The error of its dead letter."""
+
+
+def read_json(text: bytes) -> Any:
+    """Decode JSON. ValueError for what is nested deeper than `DEEPEST`, which could not be sent on to a worker."""
+    value = msgspec.json.decode(text)
+    if text.count(b"[") + text.count(b"{") > DEEPEST:
+        _check_depth(value, DEEPEST)
+    return value
+
+
+def _check_depth(value: Any, most: int) -> None:
+    if isinstance(value, list | dict):
+        if not most:
+            raise ValueError(f"it is nested deeper than {DEEPEST}")
+        for part in value.values() if isinstance(value, dict) else value:
+            _check_depth(part, most - 1)
 
 
 class Source(Outside, ReplayingSpout, BatchSpout):

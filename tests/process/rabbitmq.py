@@ -26,6 +26,7 @@ listeners.tcp.1 = 127.0.0.1:{port}
 default_user = squall
 default_pass = {password}
 disk_free_limit.absolute = 10MB
+max_message_size = 1000000
 vm_memory_high_watermark.absolute = 512MB
 """
 

@@ -181,6 +181,7 @@ def test_each_request_gets_its_answer(
         (b'1\n"bad"\n2', "/in", lines, 422),
         (b"{", "/in", {"Authorization": right}, 400),
         (b"[" * 100_000, "/in", {"Authorization": right}, 400),
+        (b'{"a": ' * 500 + b"1" + b"}" * 500, "/in", {"Authorization": right}, 400),
         (b"1", "/in", {}, 401),
         (b"1", "/in", {"Authorization": f"Bearer {SECRET}é"}, 401),
         (b"1", "/", {"Authorization": right}, 404),

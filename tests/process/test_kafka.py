@@ -174,9 +174,9 @@ def test_what_cannot_be_decoded_is_a_dead_letter(
     broker: Broker, topic: str, cluster: LocalCluster, tmp_path: Path
 ) -> None:
     broker.make_topic(topic)
-    broker.fill(topic, ["[1]", b"\xff", "{", "[" * 100_000, "[2]"])
+    broker.fill(topic, ["[1]", b"\xff", "{", "[" * 100_000, "[" * 500 + "]" * 500, "[2]"])
     job = cluster.submit("reads", reads(KafkaSource(broker.servers, topic, decode="json", until_end=True), tmp_path))
-    assert job.wait_until_drained(timeout=100).dead_letters == 3
+    assert job.wait_until_drained(timeout=100).dead_letters == 4
     assert [value for _, _, value in notes(tmp_path, "seen")] == [[1], [2]]
     assert re.search(rf"{topic}, partition 0, offset 1: ", told(cluster) + str(list(job.stats().failures.values())))
 

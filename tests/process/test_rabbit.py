@@ -147,6 +147,17 @@ def test_rows_that_cannot_be_sent_fail_alone(broker: Broker) -> None:
     assert sorted(take(broker, "out")) == [b"a", b"\xff"]
 
 
+def test_a_message_that_is_too_large_fails_alone(broker: Broker) -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("rows", spout("value")(lambda: iter(["a", "x" * 1_000_001, "b"])))
+    builder.set_bolt("out", RabbitSink(broker.url, "out")).shuffle_grouping("rows")
+    with LocalCluster(nodes=1, slots_per_node=1) as cluster:
+        job, told = cluster.submit("rows", builder.build(), Config(max_attempts=1)), Told(cluster)
+        assert job.wait_until_drained(timeout=100).dead_letters == 1
+        assert told.has("it has 1000001 bytes, more than the broker's max_message_size of 1000000")
+    assert set(take(broker, "out")) == {b"a", b"b"}  # what was sent with it may have come twice
+
+
 def test_what_is_wrong_for_good_is_told_and_not_tried_for_ever(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
