@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from squall.engine.api.columns import ColumnBatch
     from squall.engine.api.context import TopologyContext
 
-ROWS = 1000
-
 
 class QueueSource(Source):
     """A spout that reads a queue: `QueueSource("build/queue")`. All tasks read, and other consumers may."""
@@ -49,7 +47,7 @@ class QueueSource(Source):
         assert self._queue is not None
         width = len(self.outputs)
         while True:
-            found = self._queue.open(ROWS)
+            found = self._queue.open(self.fitting)
             if not found and self._until_empty:
                 return
             yield [

@@ -181,12 +181,12 @@ class ReadAhead:
             for record in records:
                 if isinstance(record, list):
                     chunk += record
+                    if record:
+                        source.fitting = _fitting(record[-1])
                 elif record is not None:
                     chunk.append(record)
                     if len(chunk) == 1:
-                        values: Any = getattr(record[1], "values", record[1])
-                        size_bytes = row_bytes(values)
-                        most = max(1, min(ROWS, BYTES // (size_bytes or 1)))
+                        most = _fitting(record)
                     if len(chunk) < most:
                         continue
                 if not chunk and source.pause_secs:
@@ -242,6 +242,12 @@ class ReadAhead:
             del self._risen[partition]
         if not self._is_due and (now := time.monotonic()) >= self._due_at:
             self._is_due, self._due_at = True, now + COMMIT_SECS
+
+
+def _fitting(record: Record) -> int:
+    """Return how many records like this one make a chunk."""
+    values: Any = getattr(record[1], "values", record[1])
+    return max(1, min(ROWS, BYTES // row_bytes(values)))
 
 
 class AckedInOrder:

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 WAIT_MS = 100
 """Longest wait of Redis for an entry; acks wait as long."""
-READ_ENTRIES = 1024
 ANSWER_SECS = 10.0
 LEAST_CLAIM_SECS = 3.0
 """A consumer that may not read for the moment is seen once a second."""
@@ -99,7 +98,8 @@ class RedisSource(Source):
                     claim_at = time.monotonic() + self._claim_ms / 2000
             yield [(name.decode(), self._values(fields)) for name, fields in entries]
 
-    def _read(self, last: str, count: int = READ_ENTRIES) -> list[Any]:
+    def _read(self, last: str, count: int = 0) -> list[Any]:
+        count = count or self.fitting
         found = self._client.xreadgroup(self._group, self._consumer, {self._stream: last}, count=count, block=WAIT_MS)
         return list(found[0][1]) if found else []
 
@@ -122,7 +122,7 @@ class RedisSource(Source):
         for consumer in client.xinfo_consumers(*at):
             name = consumer["name"]
             if consumer["pending"] and consumer["idle"] > self._claim_ms and name != self._consumer.encode():
-                pending = client.xpending_range(*at, "-", "+", READ_ENTRIES, consumername=name)
+                pending = client.xpending_range(*at, "-", "+", self.fitting, consumername=name)
                 ids = [entry["message_id"] for entry in pending]
                 found += client.xclaim(*at, self._consumer, self._claim_ms, ids)
         return found

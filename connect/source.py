@@ -85,6 +85,9 @@ class Source(Outside, ReplayingSpout, BatchSpout):
     pause_secs: float = 0.05
     """Time until `read_from` is asked again after a None; 0 if it waits itself."""
 
+    fitting: int = 32
+    """Records that a list which `read_from` yields should have at most: few at first, then as many like the newest as
+    take about 1 MiB."""
     connection: int = 0
     """Number of the present connection, from 1."""
 
