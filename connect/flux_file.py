@@ -23,7 +23,7 @@ import yaml
 
 from squall.connect.flux_parts import Arguments, BeanDef, FluxPart, IncludeDef, TopologyDef
 from squall.engine.errors import TopologyError, UsageError
-from squall.engine.foreign.text import repr_of
+from squall.engine.foreign.text import repr_of, text_of_error
 
 _VARIABLE = re.compile(r"\$\{([^{}]*)\}")
 P = TypeVar("P", bound=FluxPart)
@@ -81,7 +81,11 @@ def _given(arguments: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
         name, equals, value = word.partition("=")
         if name == "--filter":
             path = value or next(rest, "")
-            for number, line in enumerate(map(str.strip, Path(path).read_text().splitlines()), 1):
+            try:
+                lines = Path(path).read_text().splitlines()
+            except (OSError, ValueError) as error:
+                raise UsageError(f"--filter {path} cannot be read: {text_of_error(error)}") from None
+            for number, line in enumerate(map(str.strip, lines), 1):
                 if "\\" in line:
                     raise UsageError(f"{path}:{number}: a \\ is not understood; write the character itself")
                 if line and line[0] not in "#!":
@@ -123,6 +127,13 @@ class _Nodes(yaml.SafeLoader):  # type: ignore[misc]
             seen.add(str(key.value))
         return node
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, OverflowError) as error:
+            why = f"{repr_of(node.value)} is none of what it looks like ({error}); write a text in quotes"
+            raise yaml.constructor.ConstructorError(None, None, why, node.start_mark) from None
+
     def pairs(self, node: yaml.Node) -> list[tuple[str, yaml.Node, yaml.Node]]:
         """(key, its node, the node of its value) of each; none if it is no mapping."""
         if not isinstance(node, yaml.MappingNode):
@@ -136,14 +147,22 @@ class _File:
 
     def __init__(self, path: Path, fill: Callable[[str, str], str], mistakes: list[str], above: Sequence[Path]) -> None:
         self._path, self._fill, self._mistakes, self._above = path, fill, mistakes, (*above, path.resolve())
-        self._nodes = _Nodes(path.read_bytes(), lambda node: fill(node.value, self._place(node.start_mark)))
+        text = path.read_bytes()
         try:
+            self._nodes = _Nodes(text, lambda node: fill(node.value, self._place(node.start_mark)))
             node = self._nodes.get_single_node()
             if node is None:
                 raise UsageError(f"{path} is empty; a Flux file has spouts, bolts and streams, or a topologySource")
             self.topology = self._part(node, TopologyDef, "")
         except yaml.MarkedYAMLError as error:
             raise UsageError(f"{self._place(error.problem_mark or error.context_mark)}: {error.problem}") from None
+        except yaml.reader.ReaderError as error:
+            before = text[: error.position].rpartition(b"\n")
+            place = f"{path}:{before[0].count(10) + len(before[1]) + 1}:{len(before[2]) + 1}"
+            raise UsageError(f"{place}: a character that YAML has not: {error.reason}") from None
+        except RecursionError:
+            place = self._place(self._nodes.get_mark())
+            raise UsageError(f"{place}: what begins before this is nested too deeply") from None
         if self.topology.worker_hooks:
             place = self.topology.at("workerHooks")
             mistakes.append(f"{place}: Squall has no workerHooks; use open and prepare of components, or a TaskHook")
@@ -164,7 +183,9 @@ class _File:
 
     def _include(self, include: IncludeDef) -> None:
         """Add what another file has; of what both have, `override` decides."""
-        path = self._path.parent / str(include.file)
+        if include.file is None:
+            return  # which was told
+        path = self._path.parent / include.file
         if include.resource:
             self._mistakes.append(f"{include.at('resource')}: resource is true, but there is no jar; name a file")
         elif path.resolve() in self._above:
@@ -186,6 +207,8 @@ class _File:
         for name, key, value in self._nodes.pairs(node):
             if name not in fields:
                 self._wrong(key, f"{who}unknown key {name!r:.80}{near(name, fields)}")
+                continue
+            if value.tag == "tag:yaml.org,2002:null" and not fields[name].required:
                 continue
             places[name] = self._place(value.start_mark)
             places |= {f"{name}.{inner}": self._place(at.start_mark) for inner, at, _ in self._nodes.pairs(value)}
