@@ -235,7 +235,7 @@ class KafkaSource(_Client, Source):
     def _hear(self, error: KafkaError) -> None:
         super()._hear(error)
         if error.code() in (error._ALL_BROKERS_DOWN, error._AUTHENTICATION):
-            self.tell(Unavailable(self.cut_off(ConnectionError(self._heard))))
+            self.tell(Unavailable(self.cut_off(ConnectionError(self._heard or error.str()))))
 
     # ---- what is committed, and whose partitions are whose ----
 

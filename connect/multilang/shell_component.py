@@ -72,7 +72,7 @@ class ShellComponent(Component):
             case "metrics":
                 try:
                     self._context.histogram(str(message.get("name"))).update(message["params"])
-                except (KeyError, TypeError, ComponentError) as error:
+                except (KeyError, TypeError, OverflowError, ComponentError) as error:
                     collector.report_error(ComponentError(f"{self._who} sent {repr_of(message)}: {error}"))
             case "emit":
                 emit = emit_of(self._who, message)

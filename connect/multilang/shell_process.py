@@ -146,6 +146,8 @@ class ShellProcess:
     def _read_until(self, done: Callable[[], bool], timeout_secs: float, doing: str) -> None:
         errors, until = True, monotonic() + timeout_secs
         while not done():
+            if monotonic() >= until:
+                raise self.silent(timeout_secs, doing)
             poll = select.poll()
             poll.register(self.stdout, select.POLLIN)
             if errors:
@@ -153,8 +155,6 @@ class ShellProcess:
             if self._to_send:
                 poll.register(self.stdin, select.POLLOUT)
             ready = {fd for fd, _ in poll.poll(max(0.0, until - monotonic()) * 1000)}
-            if not ready and monotonic() >= until:
-                raise self.silent(timeout_secs, doing)
             self.flush()
             if self.stderr in ready:
                 errors = self.receive_errors()
@@ -163,7 +163,7 @@ class ShellProcess:
 
     def silent(self, secs: float, doing: str) -> ShellError:
         """Make the error for a process that says nothing."""
-        return ShellError(f"{self._called} said nothing for {secs:g} s; it was to {doing}")
+        return ShellError(f"{self._called} said nothing of use for {secs:g} s; it was to {doing}")
 
     def _tell(self, text: str) -> None:
         sys.stderr.write(plain_lines(text.rstrip("\n")) + "\n")

@@ -149,7 +149,7 @@ class TellsTask(ShellBolt):
     ("role", "secs", "said"),
     [
         ("killed", 600, "was ended by signal 9 (SIGKILL): my last words"),
-        ("hangs", 5, "said nothing for 5 s; it was to answer a heartbeat"),
+        ("hangs", 5, "said nothing of use for 5 s; it was to answer a heartbeat"),
         ("twice", 600, ", which it does not have, or has acked or failed"),
     ],
 )
@@ -246,7 +246,7 @@ def test_a_spouts_program_that_is_killed_in_the_middle(tmp_path: Path) -> None:
 def test_a_spouts_program_that_does_not_answer(tmp_path: Path) -> None:
     builder = TopologyBuilder()
     builder.set_spout("source", ShellSpout(command(tmp_path, "mute"), ("n",), subprocess_timeout_secs=5))
-    with pytest.raises(TaskCrashed, match=r"said nothing for 5 s; it was to answer '(activate|next)' with 'sync'"):
+    with pytest.raises(TaskCrashed, match=r"nothing of use for 5 s; it was to answer .(activate|next). with .sync."):
         complete_topology(builder.build())
     assert no_child_left(tmp_path)
 
