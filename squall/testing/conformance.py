@@ -80,7 +80,7 @@ def check_source(
         job = cluster.submit("check-source-deaths", topology, Config(workers=1))
         for kill in range(1, KILLS + 1):
             seen.wait(kill * records // (KILLS + 1), job)
-            cluster.inject("kill", *job.stats().workers)
+            _kill(cluster, job, kill)
         seen.wait(records, job)
         job.kill(wait_secs=STILL_SECS)
         return _judged(seen.read(), records)
@@ -107,10 +107,21 @@ def check_sink(
     job = cluster.submit("check-sink-deaths", _writing(sink, outputs, row, records, 2 * records), Config(workers=1))
     for kill in range(1, KILLS + 1):
         _until(partial(_has_acked, job, kill * records // (KILLS + 1)), lambda: job.stats().acked)
-        cluster.inject("kill", *job.stats().workers)
+        _kill(cluster, job, kill)
     job.wait_until_drained(timeout=STILL_SECS)
     job.kill()
     return _judged([number - records for number in read() if number >= records], records)
+
+
+def _kill(cluster: LocalCluster, job: Job, number: int) -> None:
+    """Kill the worker for this time, once it is back from the time before."""
+    back = partial(_times_back, job)
+    _until(lambda: back() >= number - 1, back)
+    cluster.inject("kill", *job.stats().workers)
+
+
+def _times_back(job: Job) -> int:
+    return sum(one.ready_after_secs is not None for one in job.stats().restarts)
 
 
 def _has_acked(job: Job, records: int) -> bool:
