@@ -18,6 +18,7 @@ from squall.connect.durable_queue import Queue, pack, row_mistake
 from squall.connect.sink import Sink
 from squall.connect.source import Source, Unreadable
 from squall.engine.api.replaying import Record
+from squall.engine.errors import UsageError
 from squall.engine.foreign.text import repr_of
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class QueueSource(Source):
     ) -> None:
         """`fields` name the values of a record. `until_empty`: it ends when nothing is left to take. UsageError if
         there can be no queue at `path`."""
+        if isinstance(fields, str):
+            raise UsageError(f"QueueSource has fields {repr_of(fields)}; allowed: names, as in [{repr_of(fields)}]")
         Queue(path).close()
         self._path, self.outputs, self._until_empty = Path(path).absolute(), tuple(fields), until_empty
 

@@ -21,7 +21,7 @@ def piped(given: bytes, *arguments: str | Path) -> subprocess.CompletedProcess[b
 
 def test_lines_go_in_and_come_out(tmp_path: Path) -> None:
     path = tmp_path / "queue"
-    lines = "".join(f"line {number} é\t\n" for number in range(5000)).encode()
+    lines = "".join(f"line {number} é\t\n" for number in range(4999)).encode() + b"long \x1b\r" + b"x" * 50_000 + b"\n"
     assert piped(lines, "put", path).stdout.decode() == f"5,000 records put into {path}\n"
     assert squall("queue", "peek", path, "-n", "2").stdout == "line 0 é\t\nline 1 é\t\n"
     counts = json.loads(squall("queue", "stat", path, "--json").stdout)

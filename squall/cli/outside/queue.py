@@ -19,6 +19,7 @@ from squall.cli.shown.screen import show
 from squall.connect.durable_queue import Queue, QueueRecord, pack
 from squall.engine.errors import UsageError
 from squall.engine.plural import plural
+from squall.ipc.private import naming
 
 _CHUNK_BYTES = 1 << 18
 _ROWS = 1000
@@ -62,7 +63,10 @@ def get(directory: str, most: int, as_json: bool) -> None:
     queue = Queue(directory, must_exist=True)
     try:
         while most and (found := queue.open(min(most, _ROWS))[:most]):
-            _print(found, as_json)
+            with naming("stdout"):
+                # As it is: what is shortened or made plain here is lost.
+                sys.stdout.buffer.writelines(_line(record, as_json).encode() + b"\n" for record in found)
+                sys.stdout.buffer.flush()
             queue.confirm([record.id for record in found])
             most -= len(found)
     finally:
@@ -75,7 +79,8 @@ def get(directory: str, most: int, as_json: bool) -> None:
 @_as_json
 def peek(directory: str, most: int, as_json: bool) -> None:
     """Print the first records of the queue in DIR, also those that somebody has open."""
-    _print(Queue(directory, must_exist=True).peek(most), as_json)
+    for record in Queue(directory, must_exist=True).peek(most):
+        say(_line(record, as_json))
 
 
 @queue_group.command("stat")
@@ -115,7 +120,8 @@ def _row(line: bytes, number: int, as_json: bool) -> bytes:
     return packed
 
 
-def _print(records: list[QueueRecord], as_json: bool) -> None:
-    for _, row in records:
-        is_text = row is not None and len(row) == 1 and isinstance(row[0], str)
-        say(row[0] if row is not None and is_text and not as_json else json.dumps(row, default=str))
+def _line(record: QueueRecord, as_json: bool) -> str:
+    row = record.row
+    if row is not None and len(row) == 1 and isinstance(row[0], str) and not as_json:
+        return row[0]
+    return json.dumps(row, default=str)
