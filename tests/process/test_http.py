@@ -294,6 +294,8 @@ class Receiver:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
+                if not body:
+                    return  # `stop` cut it off after its headers
                 rows = [json.loads(line) for line in body.splitlines()]
                 status, headers = outer.answer(rows)
                 outer.posts.append((time.monotonic(), self.headers.get("Authorization", ""), len(rows)))
