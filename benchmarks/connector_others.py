@@ -22,9 +22,9 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.connectors import Rates
+from benchmarks.connectors import Drop, Rates
 from benchmarks.drained import run_until_drained
-from squall import BatchBolt, BatchSpout, Config, LocalCluster, Topology, TopologyBuilder
+from squall import BatchSpout, Config, LocalCluster, Topology, TopologyBuilder
 from squall.connect import HttpSink, HttpSource, Queue, QueueSink, QueueSource, SqlSink, SqlSource
 
 ROWS, BATCH, SENDERS = 200_000, 1000, 4
@@ -47,11 +47,6 @@ class AtHand(BatchSpout):
             self.collector.emit_batch((list(ids), [TEXT] * len(ids)), message_ids=ids)
 
     def ack_batch(self, message_ids: list[Any]) -> None:
-        pass
-
-
-class Nothing(BatchBolt):
-    def execute_batch(self, batch: Any, collector: Any) -> None:
         pass
 
 
@@ -103,7 +98,7 @@ def sql_source(_: Any) -> Rates:
     with tempfile.TemporaryDirectory() as place:
         connect = table(Path(place) / "db", filled=True)
         source = SqlSource(connect, QUERY, ("id", "text"), position="id", begin=-1, until_end=True)
-        return rates(source, Nothing(), bare)
+        return rates(source, Drop(), bare)
 
 
 def sql_sink(_: Any) -> Rates:
@@ -127,7 +122,7 @@ def queue_source(_: Any) -> Rates:
         with contextlib.closing(Queue(f"{place}/ours")) as ours:
             for batch in BATCHES:
                 ours.put(batch)
-        return rates(QueueSource(f"{place}/ours", ("id", "text"), until_empty=True), Nothing(), take)
+        return rates(QueueSource(f"{place}/ours", ("id", "text"), until_empty=True), Drop(), take)
 
 
 def queue_sink(_: Any) -> Rates:
@@ -167,7 +162,7 @@ def http_source(_: Any, lines: int = BATCH, requests: int = ROWS // BATCH) -> Ra
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with LocalCluster() as cluster:
-        cluster.submit("bench", between(HttpSource(port), Nothing()), Config(workers=1)).wait_until_ready(timeout=60)
+        cluster.submit("bench", between(HttpSource(port), Drop()), Config(workers=1)).wait_until_ready(timeout=60)
         while socket.socket().connect_ex(("127.0.0.1", port)):
             time.sleep(0.01)
         ours = rate(lambda: send(port, bodies), lines * requests)

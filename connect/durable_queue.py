@@ -62,29 +62,27 @@ class Queue:
         """UsageError if there can be no queue there; TimeoutError if another program has it locked."""
         self.path = Path(path).absolute()
         """Its directory."""
-        file = self.path / "queue.db"
-        if must_exist and not file.is_file():
+        self._file = self.path / "queue.db"
+        if must_exist and not self._file.is_file():
             raise UsageError(f"{self.path} holds no queue; `squall queue put {path}` makes one")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(file, _WAIT_SECS, isolation_level=None, check_same_thread=False)
-            self._inode = file.stat().st_ino
+            self._db = sqlite3.connect(self._file, _WAIT_SECS, isolation_level=None, check_same_thread=False)
+            self._inode = self._file.stat().st_ino
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
             with self._changing():
                 for table in _TABLES:
                     self._db.execute(table)
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
-                raise TimeoutError(f"{self.path} is locked by another program for {_WAIT_SECS:g} s") from error
-            raise UsageError(f"{self.path} cannot be a queue: {text_of_error(error)}") from error
         except (OSError, sqlite3.DatabaseError) as error:
+            if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_BUSY:
+                raise TimeoutError(f"{self.path} is locked by another program for {_WAIT_SECS:g} s") from error
             raise UsageError(f"{self.path} cannot be a queue: {text_of_error(error)}") from error
         self._name, self._lock = "", -1
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
-        if (self.path / "queue.db").stat().st_ino != self._inode:
+        if self._file.stat().st_ino != self._inode:
             raise FileNotFoundError(f"{self.path} was removed; a new queue is in its place")
         self._db.execute("BEGIN IMMEDIATE")
         with self._db:  # commits, or rolls back

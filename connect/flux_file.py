@@ -157,8 +157,8 @@ class _File:
         except yaml.MarkedYAMLError as error:
             raise UsageError(f"{self._place(error.problem_mark or error.context_mark)}: {error.problem}") from None
         except yaml.reader.ReaderError as error:
-            before = text[: error.position].rpartition(b"\n")
-            place = f"{path}:{before[0].count(10) + len(before[1]) + 1}:{len(before[2]) + 1}"
+            before = text[: error.position]
+            place = f"{path}:{before.count(10) + 1}:{len(before) - before.rfind(10)}"  # 10: a line feed
             raise UsageError(f"{place}: a character that YAML has not: {error.reason}") from None
         except RecursionError:
             place = self._place(self._nodes.get_mark())

@@ -91,9 +91,9 @@ class ReadAhead:
                 return []
             if isinstance(found, BaseException):
                 raise found
+            if found is Again:
+                self._order = AckedInOrder(self._source.partitioned)
             if found is Again or found is End:
-                if found is Again:
-                    self._order = AckedInOrder(self._source.partitioned)
                 return found
             self._rest = found
         taken, self._rest = self._rest[:rows], self._rest[rows:]

@@ -115,13 +115,12 @@ def check_sink(
 
 def _kill(cluster: LocalCluster, job: Job, number: int) -> None:
     """Kill the worker for this time, once it is back from the time before."""
-    back = partial(_times_back, job)
-    _until(lambda: back() >= number - 1, back)
+
+    def times_back() -> int:
+        return sum(one.ready_after_secs is not None for one in job.stats().restarts)
+
+    _until(lambda: times_back() >= number - 1, times_back)
     cluster.inject("kill", *job.stats().workers)
-
-
-def _times_back(job: Job) -> int:
-    return sum(one.ready_after_secs is not None for one in job.stats().restarts)
 
 
 def _has_acked(job: Job, records: int) -> bool:

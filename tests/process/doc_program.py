@@ -18,7 +18,6 @@ def running_program(name: str, directory: Path, documented: str, used: str) -> I
     assert documented in code
     (directory / name).write_text(code.replace(documented, used))
     running = start("run", directory / name)
-    said = ""
     try:
         yield
     finally:
