@@ -38,8 +38,8 @@ WAIT_MS = 100
 ANSWER_SECS = 10.0
 LEAST_CLAIM_SECS = 3.0
 """A consumer that may not read for the moment is seen once a second."""
-_AFTER_ALL = "18446744073709551615-18446744073709551615"
-"""The greatest id."""
+_AFTER_ALL = f"{2**64 - 1}-0"
+"""An id after which nothing was delivered. Redis takes the greatest one, which ends in {2**64 - 1}, for ">"."""
 
 
 class RedisSource(Source):
@@ -79,6 +79,7 @@ class RedisSource(Source):
 
         self._consumer = f"{context.topology_name}-{context.component_id}-{context.task_index}"
         self._client = _connected(self, self._url, "stream", self._stream)
+        self._held = set[bytes]()  # by this connection: it may happen that they are claimed, and claimed back
         try:
             self._client.xgroup_create(self._stream, self._group, self._begin, mkstream=True)
         except redis.ResponseError as error:
@@ -96,6 +97,7 @@ class RedisSource(Source):
                     entries += claimed
                 else:
                     claim_at = time.monotonic() + self._claim_ms / 2000
+            self._held.update(map(itemgetter(0), entries))
             yield [(name.decode(), self._values(fields)) for name, fields in entries]
 
     def _read(self, last: str, count: int = 0) -> list[Any]:
@@ -125,10 +127,11 @@ class RedisSource(Source):
                 pending = client.xpending_range(*at, "-", "+", self.fitting, consumername=name)
                 ids = [entry["message_id"] for entry in pending]
                 found += client.xclaim(*at, self._consumer, self._claim_ms, ids)
-        return found
+        return [entry for entry in found if entry[0] not in self._held]
 
     def confirm(self, positions: Sequence[Any]) -> None:
         self._client.xack(self._stream, self._group, *positions)
+        self._held.difference_update(map(str.encode, positions))
 
     def keep_alive(self) -> None:
         self._read(_AFTER_ALL, count=1)  # nothing: but it was seen

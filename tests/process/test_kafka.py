@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +13,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 from squall import Config, Job, LocalCluster, Topology, TopologyBuilder, UsageError
 from squall.connect import KafkaSink, KafkaSource, Unreadable
-from squall.engine.api.replaying import Record
 from tests.process import kafka
+from tests.process.alone import Alone
 from tests.process.doc_program import running_program
 from tests.process.kafka import Broker
 from tests.process.parts import Numbers, Seen, notes
@@ -240,39 +239,6 @@ def test_the_example_of_the_docs(broker: Broker, tmp_path: Path) -> None:
 
 
 # ---- one source by itself ----
-
-
-class Alone:
-    """A source as its thread calls it, until the end of a `with`."""
-
-    def __init__(self, source: KafkaSource) -> None:
-        self.source, self.told = source, list[str]()
-        source.tell = lambda error: self.told.append(str(error))  # type: ignore[method-assign]
-        context: Any = SimpleNamespace(
-            topology_name="alone", component_id="source", task_index=0, component_tasks=lambda _: [1])
-        source.connect(context)
-        self.read = source.read_from(None)
-
-    def __enter__(self) -> Alone:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.source.disconnect()
-
-    def until(
-        self, enough: Callable[[list[Record]], object], between: Callable[[], None] = lambda: None
-    ) -> list[Record]:
-        found = list[Record]()
-
-        def look() -> object:
-            more = next(self.read)
-            assert isinstance(more, list)
-            found.extend(more)
-            between()
-            return enough(found)
-
-        wait_for("enough records", look)
-        return found
 
 
 @pytest.mark.parametrize("group", [True, False])

@@ -12,6 +12,7 @@ from squall import Config, LocalCluster, Topology, TopologyBuilder, UsageError, 
 from squall.connect import RedisSink, RedisSource
 from squall.testing import check_sink, check_source
 from tests.process import redis_server
+from tests.process.alone import Alone
 from tests.process.doc_program import running_program
 from tests.process.redis_server import RedisServer
 from tests.process.told import Told
@@ -113,6 +114,25 @@ def test_entries_of_a_consumer_that_is_gone_are_claimed(server: RedisServer) -> 
             cluster.submit("copy", builder.build())
             wait_for("all of it", lambda: written(server).keys() == set(numbers(0, 3000)))
             wait_for("all to be confirmed", lambda: not pending(server))
+
+
+def test_a_source_that_may_not_read_takes_nothing(server: RedisServer) -> None:
+    add(server, *numbers(0, 3000))
+    with Alone(RedisSource(server.url, "in", "g")) as alone:
+        found = alone.until(lambda found: len(found) >= 3000, alone.source.keep_alive)
+    assert [values for _, values in found] == [(number,) for number in numbers(0, 3000)]
+
+
+def test_what_is_claimed_back_while_it_is_under_way_is_not_emitted_twice(server: RedisServer) -> None:
+    add(server, *numbers(0, 3))
+    with server.client() as client, Alone(RedisSource(server.url, "in", "g", claim_secs=3)) as alone:
+        first = alone.until(lambda found: len(found) == 3)
+        ids = [position for position, _ in first]
+        client.xclaim("in", "g", "another", 0, ids)
+        alone.source.confirm(ids[:1])
+        assert pending(server) == 2
+        more = alone.until(lambda _: client.xpending("in", "g")["consumers"][0]["name"] != "another")
+    assert not more
 
 
 def test_an_entry_that_was_deleted_is_a_dead_letter(server: RedisServer) -> None:
