@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 from dataclasses import dataclass, field, replace
 
+from squall.engine.errors import ComponentError, UsageError
+
 FAILED = "failed"
 EXCEPTION = "exception"
 TIMEOUT = "timeout"
@@ -22,7 +24,7 @@ ANOTHER_TUPLE = "the worker ended by an exception in another tuple"
 FROM_OUTSIDE = "no tuple ended the worker"
 """Error text of a "worker died" that no message can have caused, or of which the cause is unknown."""
 UNAVAILABLE = "unavailable"
-"""A bolt said that what any tuple needs is away, such as a server: not the message's fault."""
+"""What any tuple needs is away, as a bolt said, or is set up wrong (a UsageError): not the message's fault."""
 _REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _SQLITE_FULL = 13
 """SQLITE_FULL: "database or disk is full"."""
@@ -77,6 +79,8 @@ class Failure:
 
 def reason_of(error: BaseException) -> str:
     """The reason why a tuple failed by this error of user code, or by the one that it wraps."""
+    if isinstance(error, UsageError) and not isinstance(error, ComponentError):
+        return UNAVAILABLE
     inner: BaseException | None = error
     for _ in range(_DEEPEST):
         if inner is None:

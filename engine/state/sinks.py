@@ -108,6 +108,12 @@ def _is_of_outside(error: BaseException) -> bool:
     return not names.isdisjoint({"OperationalError", "InterfaceError", "OSError"})
 
 
+def _is_of_value(error: BaseException) -> bool:
+    """Return True for what DB-API modules raise when a database cannot take a value."""
+    names = {one.__name__ for one in type(error).__mro__}
+    return not names.isdisjoint({"IntegrityError", "DataError", "OverflowError", "TypeError", "ValueError"})
+
+
 _JSON = msgspec.json.Encoder(enc_hook=str)
 _STYLES = {"qmark": "?", "format": "%s", "pyformat": "%s"}
 
@@ -138,7 +144,7 @@ class SqlSink(ExactSink):
                 if self._is_away(error):
                     raise
                 found = self._run_each(rows)
-                if len(found) == len(rows):
+                if len(found) == len(rows) and not _is_of_value(error):
                     raise  # not a row is wrong, but the statement or the table
             self._is_ready = True
         except BaseException as error:

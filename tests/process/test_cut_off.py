@@ -132,6 +132,18 @@ def test_a_server_that_is_away_counts_against_no_tuple(squall_cluster: FixtureCl
     }
 
 
+class WrongSink(Sink):
+    def connect(self, context: Any) -> None:
+        raise UsageError("the server knows no such user")
+
+
+def test_a_sink_that_is_set_up_wrong_counts_against_no_tuple(squall_cluster: FixtureCluster) -> None:
+    job = squall_cluster.submit("wrong", between(Numbers(1), WrongSink()), Config(max_attempts=2))
+    wait_for("it to be given up", lambda: "knows no such user" in job.why_stopped(), 90)
+    assert job.stats().dead_letters == 0
+    job.kill()
+
+
 def test_a_batch_bolt_may_wait_in_a_thread_of_its_own() -> None:
     report = run(between(Numbers(20_000), Waits(), Adds()), Config(max_attempts=1), name="waits")
     assert (report.acked, report.dead_letters) == (19_999, 1)

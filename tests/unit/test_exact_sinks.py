@@ -46,10 +46,11 @@ def test_files_that_are_there_stay_when_a_topology_begins_anew(tmp_path: Path) -
     assert [len(path.read_text().splitlines()) for path in tmp_path.iterdir()] == [len(ROWS)] * 2
 
 
-def test_a_row_that_a_database_refuses_fails_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pending", [1, 1000])
+def test_a_row_that_a_database_refuses_fails_alone(tmp_path: Path, pending: int) -> None:
     bad = [("too long", 1 << 80), ("w7", 7)]  # the second is there already
     sink = SqlSink(partial(connect, tmp_path / "db"), "INSERT INTO counts VALUES (?, ?)")
-    config = Config(max_attempts=2, on_error="fail")
+    config = Config(max_attempts=2, max_spout_pending=pending)
     with SimulatedCluster(written_by(sink, rows=[*ROWS[:20], *bad, *ROWS[20:]]), config) as cluster:
         cluster.run()
         assert cluster.report().dead_letters == 2
