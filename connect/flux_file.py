@@ -4,6 +4,7 @@ Guarantees
     * A mistake is told as FILE:LINE:COLUMN, with what is allowed, and all others with it: only one in the YAML itself
       ends the reading.
     * What `${NAME}` stands for is data: it cannot add a key, or end a text. Unquoted, it may be a number or a list.
+    * `$${NAME}` stands for `${NAME}`, which a connector fills in where its worker runs: so a secret is in no topology.
 
 Relies on: PyYAML for nodes and their places, msgspec for the types of values.
 """
@@ -25,7 +26,7 @@ from squall.connect.flux_parts import Arguments, BeanDef, FluxPart, IncludeDef, 
 from squall.engine.errors import TopologyError, UsageError
 from squall.engine.foreign.text import repr_of, text_of_error
 
-_VARIABLE = re.compile(r"\$\{([^{}]*)\}")
+_VARIABLE = re.compile(r"\$?\$\{([^{}]*)\}")
 P = TypeVar("P", bound=FluxPart)
 
 
@@ -59,6 +60,8 @@ def read_flux(path: str, arguments: Sequence[str]) -> TopologyDef:
 
     def fill(text: str, place: str) -> str:
         def value(found: re.Match[str]) -> str:
+            if found[0].startswith("$$"):
+                return found[0][1:]
             used.add(found[1])
             if found[1] not in values:
                 how = f"write -- {found[1]}=VALUE, or -- --filter FILE"

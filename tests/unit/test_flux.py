@@ -200,11 +200,12 @@ def test_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLACE", "a: [b # c")
     Path("dev.properties").write_text('# For me.\n! Also.\n\nname = first\nn:1\nhosts ["x", "y"]\n')
     text = WORDS.replace("[1, {ref", '["${name}-${ENV-PLACE}", {ref').replace("parallelism: 2", "parallelism: ${n}")
-    text = text.replace("shop.currency: EUR", "shop.hosts: ${hosts}\n  shop.n: '${n}'\n  shop.place: ${ENV-PLACE}")
+    text = text.replace("shop.currency: EUR", "shop.hosts: ${hosts}\n  shop.n: '${n} $${n}'\n  shop.place: ${ENV-PLACE}")
     topology = load(text, "name=second", "--filter", "dev.properties", "n=3")
     assert topology["same"].executors == 3
     assert topology["count"].component.tag.given[0] == "second-a: [b # c"
-    assert dict(topology.config.extra) == {"shop.hosts": ["x", "y"], "shop.n": "3", "shop.place": "a: [b # c"}
+    assert dict(topology.config.extra) == {
+        "shop.hosts": ["x", "y"], "shop.n": "3 ${n}", "shop.place": "a: [b # c"}
     assert refusal(text, "n=3", "hosts=a") == [
         "t.yaml:10:23: nothing is given for ${name}; write -- name=VALUE, or -- --filter FILE"]
     assert refusal(text, "name=x", "hosts=x", "n=[2,") == [
