@@ -211,6 +211,8 @@ class Queue:
 
 def pack(row: Sequence[Any]) -> bytes:
     """Make the bytes of a record. TypeError, OverflowError or ValueError for what msgpack cannot hold."""
+    if not isinstance(row, list | tuple):
+        raise TypeError(f"{repr_of(row)} is no record; allowed: a list or tuple of its values")
     return _ENCODER.encode(row)
 
 

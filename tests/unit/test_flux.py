@@ -200,7 +200,8 @@ def test_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLACE", "a: [b # c")
     Path("dev.properties").write_text('# For me.\n! Also.\n\nname = first\nn:1\nhosts ["x", "y"]\n')
     text = WORDS.replace("[1, {ref", '["${name}-${ENV-PLACE}", {ref').replace("parallelism: 2", "parallelism: ${n}")
-    text = text.replace("shop.currency: EUR", "shop.hosts: ${hosts}\n  shop.n: '${n} $${n}'\n  shop.place: ${ENV-PLACE}")
+    more = "shop.hosts: ${hosts}\n  shop.n: '${n} $${n}'\n  shop.place: ${ENV-PLACE}"
+    text = text.replace("shop.currency: EUR", more)
     topology = load(text, "name=second", "--filter", "dev.properties", "n=3")
     assert topology["same"].executors == 3
     assert topology["count"].component.tag.given[0] == "second-a: [b # c"

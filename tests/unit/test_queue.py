@@ -92,8 +92,9 @@ def test_a_record_that_a_queue_did_not_write_is_told_from_others(tmp_path: Path)
         db.execute("INSERT INTO records (row) VALUES (x'c1')")
     db.close()
     assert [record.row for record in queue.open(10)] == [("é", 1, 2.5, None, b"\x00", {"a": [True]}), None]
-    with pytest.raises(TypeError):
-        queue.put([(1,), (object(),)])
+    for record in ((object(),), "abc", 5):
+        with pytest.raises(TypeError):
+            queue.put([(1,), record])  # type: ignore[list-item]
     assert queue.counts().waiting == 0
     queue.close()
 

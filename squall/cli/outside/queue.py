@@ -16,7 +16,7 @@ import click
 from squall.cli.given.checks import SomePath
 from squall.cli.shown.output import say
 from squall.cli.shown.screen import show
-from squall.connect.durable_queue import Queue, QueueRecord, pack
+from squall.connect.durable_queue import Queue, QueueRecord, pack, row_mistake
 from squall.engine.errors import UsageError
 from squall.engine.plural import plural
 from squall.ipc.private import naming
@@ -111,13 +111,15 @@ def _row(line: bytes, number: int, as_json: bool) -> bytes:
     """Return what is put for a line."""
     try:
         row = json.loads(line) if as_json else [line.decode()]
-        packed = pack(row)
-    except (ValueError, OverflowError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         kind = "JSON" if as_json else "UTF-8"
         raise UsageError(f"line {number} is no {kind} ({error}); the lines before it are put") from error
     if not isinstance(row, list):
         raise UsageError(f"line {number} is no JSON list of values, such as [\"a\", 1]; the lines before it are put")
-    return packed
+    try:
+        return pack(row)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise UsageError(f"line {number}: {row_mistake(row, error)}; the lines before it are put") from error
 
 
 def _line(record: QueueRecord, as_json: bool) -> str:
