@@ -41,8 +41,8 @@ class HttpSink(Sink):
     """A bolt that posts its rows, as objects of JSON, one a line: `HttpSink("https://logs.example.org/in")`."""
 
     _connection: http.client.HTTPConnection | None = None
-    _used_at, _again_at, _why = 0.0, 0.0, ""
-    """When the last answer came, when the other side wants to be asked again, and why."""
+    _used_at = 0.0
+    """When the last answer came."""
 
     def __init__(self, url: str, *, token: str = "", each: bool = False, timeout_secs: float = 10.0) -> None:
         """`url` may have `${NAME}`s. `token`: `${NAME}`, sent as `Authorization: Bearer ...`. `each`: a request a
@@ -55,8 +55,6 @@ class HttpSink(Sink):
         self._url, self._token, self._each, self._timeout_secs = url, token, each, timeout_secs
 
     def connect(self, context: TopologyContext) -> None:
-        if time.monotonic() < self._again_at:
-            raise ConnectionError(self._why)
         token, parts = self.fill(self._token), urlsplit(self.fill_url(self._url))
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         if not ((token + target).isascii() and (token + target).isprintable()):
@@ -112,7 +110,7 @@ class HttpSink(Sink):
             return why
         wait = response.headers.get("Retry-After", "")
         if wait.isascii() and wait.isdigit():
-            self._again_at, self._why = time.monotonic() + min(float(wait), _MOST_WAIT_SECS), why
+            self.least_delay_secs = min(float(wait), _MOST_WAIT_SECS)
         raise ConnectionError(why)
 
     def disconnect(self) -> None:

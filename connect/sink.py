@@ -45,6 +45,8 @@ class Sink(Outside, BatchBolt):
     """
 
     blocking = True
+    least_delay_secs: float = 0.0
+    """Set it before an error in `away` to have the next connection no earlier."""
 
     def write(self, batch: ColumnBatch) -> Mapping[int, str] | None:
         """Write the rows, and return when they are safe: None, or why some were refused, by their row. An error in
@@ -71,7 +73,8 @@ class Sink(Outside, BatchBolt):
         except self.away as error:
             self._why = self.cut_off(error)
             self.cleanup()
-            self._again_ns = self._context.now_ns() + round(self._delay_secs * NS_PER_SEC)
+            delay_secs, self.least_delay_secs = max(self._delay_secs, self.least_delay_secs), 0.0
+            self._again_ns = self._context.now_ns() + round(delay_secs * NS_PER_SEC)
             self._delay_secs = min(2 * self._delay_secs, MAX_DELAY_SECS)
             collector.report_error(Unavailable(self._why))
             raise Unavailable(self._why) from None
