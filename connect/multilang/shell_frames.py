@@ -38,13 +38,16 @@ class ShellReader:
     """Cuts what a program writes into messages and stray text."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Message | str]:
         """Take more bytes; gives the messages, as dicts, and the stray texts that are whole now. ValueError for a
         message that cannot be read."""
-        *frames, self._rest = (self._rest + data).split(_END)
-        for frame in frames:
+        rest, searched = self._rest, max(0, len(self._rest) - len(_END))
+        rest += data
+        while (end := rest.find(_END, searched)) >= 0:
+            frame, searched = bytes(rest[:end]), 0
+            del rest[: end + len(_END)]
             yield from _parts(frame)
 
     def rest(self) -> str:
