@@ -236,6 +236,10 @@ def _connected(user: Outside, url: str, kind: str, name: str) -> Any:
 
 
 def _score(value: Any) -> float:
-    if not isinstance(value, int | float) or math.isnan(value):
+    try:
+        score = float(value)
+    except (TypeError, ValueError):
+        score = math.nan
+    if math.isnan(score):
         raise ValueError(f"{repr_of(value)} is no score; allowed: a number")
-    return float(value)
+    return score
