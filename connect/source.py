@@ -164,7 +164,7 @@ class Source(Outside, ReplayingSpout, BatchSpout):
                 "records that are pending may have the same"
             )
         self._ahead.emitted(positions)
-        if all(row.__class__ is tuple and len(row) == len(rows[0]) for row in rows):
+        if set(map(type, rows)) == {tuple} and len(set(map(len, rows))) == 1:
             columns = [list(column) for column in zip(*rows, strict=True)]
             self.collector.emit_batch(columns, message_ids=positions)
             return
