@@ -106,7 +106,7 @@ def check_sink(
 
     job = cluster.submit("check-sink-deaths", _writing(sink, outputs, row, records, 2 * records), Config(workers=1))
     for kill in range(1, KILLS + 1):
-        _until(partial(_has_acked, job, kill * records // (KILLS + 1)), lambda: job.stats().acked)
+        _until(partial(_has_acked, job, kill * records // (KILLS + 1)), lambda: job.stats().acked, job)
         _kill(cluster, job, kill)
     job.wait_until_drained(timeout=STILL_SECS)
     job.kill()
@@ -119,7 +119,7 @@ def _kill(cluster: LocalCluster, job: Job, number: int) -> None:
     def times_back() -> int:
         return sum(one.ready_after_secs is not None for one in job.stats().restarts)
 
-    _until(lambda: times_back() >= number - 1, times_back)
+    _until(lambda: times_back() >= number - 1, times_back, job)
     cluster.inject("kill", *job.stats().workers)
 
 
@@ -191,14 +191,18 @@ class _Numbers:
         _until(
             lambda: len(set(self.read())) >= different or job.stats().drained,
             lambda: (len(set(self.read())), job.stats().failures),
+            job,
         )
+        assert self.read(), f"no record came within {STILL_SECS:g} s"
 
 
-def _until(condition: Callable[[], bool], progress: Callable[[], Any]) -> None:
-    """Wait until a condition is true, or nothing has moved for a while."""
+def _until(condition: Callable[[], bool], progress: Callable[[], Any], job: Job) -> None:
+    """Wait until a condition is true, or nothing has moved for a while. AssertionError if the topology has stopped by
+    an error."""
     seen, since = progress(), time.monotonic()
     while not condition() and time.monotonic() - since < STILL_SECS:
         time.sleep(0.01)
+        assert not (why := job.why_stopped()), why
         if (now := progress()) != seen:
             seen, since = now, time.monotonic()
 

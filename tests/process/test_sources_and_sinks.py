@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from squall import TailSpout
+from squall import TailSpout, UsageError
 from squall.connect import Queue, QueueSink, QueueSource, Sink, Source
 from squall.testing import check_sink, check_source
 from squall.testing.fixtures import FixtureCluster
@@ -91,7 +91,16 @@ def test_a_source_of_a_few_lines(squall_cluster: FixtureCluster, tmp_path: Path)
     check_source(squall_cluster, lambda records: Lines(lines_in(tmp_path / next(paths), records)), number_of)
 
 
-@pytest.mark.parametrize(("kind", "why"), [(Forgets, "came twice though nothing failed"), (Hurries, "did not come")])
+class Refused(Lines):
+    """Is not let in."""
+
+    def connect(self, context: Any) -> None:
+        raise UsageError("the server knows no such user")
+
+
+@pytest.mark.parametrize(("kind", "why"), [
+    (Forgets, "came twice though nothing failed"), (Hurries, "did not come"), (Refused, "knows no such user"),
+])
 def test_a_source_that_breaks_its_promise_is_found_out(
     squall_cluster: FixtureCluster, tmp_path: Path, kind: type[Lines], why: str
 ) -> None:
