@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from benchmarks.connectors import RECORDS, TEXT, WARM, Drop, Rates, Texts, acked_per_sec
+from benchmarks.connectors import RECORDS, TEXT, WARM, AtHand, Drop, Rates, acked_per_sec
 from squall.connect import RabbitSink, RabbitSource, RedisSink, RedisSource
 
 BATCH = 1000
@@ -97,7 +97,7 @@ def rabbit_source(broker: Any) -> Rates:
 def rabbit_sink(broker: Any) -> Rates:
     """Compare with batches of a thousand, each confirmed before the next."""
     bare = _published(broker, "written")
-    return acked_per_sec(Texts(), RabbitSink(broker.url, "written")), bare
+    return acked_per_sec(AtHand("value"), RabbitSink(broker.url, "written")), bare
 
 
 @contextmanager
@@ -144,7 +144,7 @@ def redis_source(server: Any) -> Rates:
 def redis_sink(server: Any) -> Rates:
     """Compare with pipelines of a thousand XADD."""
     bare = _added(server, "written")
-    return acked_per_sec(Texts(), RedisSink(server.url, stream="written")), bare
+    return acked_per_sec(AtHand("value"), RedisSink(server.url, stream="written")), bare
 
 
 SERVERS: dict[str, Callable[[], Any]] = {"RabbitMQ": _rabbit, "Redis": _redis}

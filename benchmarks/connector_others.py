@@ -22,32 +22,15 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.connectors import Drop, Rates
+from benchmarks.connectors import RECORDS, TEXT, AtHand, Drop, Rates
 from benchmarks.drained import run_until_drained
-from squall import BatchSpout, Config, LocalCluster, Topology, TopologyBuilder
+from squall import Config, LocalCluster, Topology, TopologyBuilder
 from squall.connect import HttpSink, HttpSource, Queue, QueueSink, QueueSource, SqlSink, SqlSource
 
-ROWS, BATCH, SENDERS = 200_000, 1000, 4
-TEXT = "x" * 100
+BATCH, SENDERS = 1000, 4
 QUERY, INSERT = f"SELECT id, text FROM lines WHERE id > ? ORDER BY id LIMIT {BATCH}", "INSERT INTO lines VALUES (?, ?)"
 HEADERS = {"Content-Type": "application/x-ndjson"}
-BATCHES = [[(number, TEXT) for number in range(first, first + BATCH)] for first in range(0, ROWS, BATCH)]
-
-
-class AtHand(BatchSpout):
-    outputs = ("id", "text")
-
-    def open(self, conf: Any, context: Any, collector: Any) -> None:
-        self.collector, self.next = collector, 0
-
-    def next_batch(self, rows: int) -> None:
-        ids = range(self.next, min(self.next + rows, ROWS))
-        self.next, self.exhausted = ids.stop, ids.stop == ROWS
-        if ids:
-            self.collector.emit_batch((list(ids), [TEXT] * len(ids)), message_ids=ids)
-
-    def ack_batch(self, message_ids: list[Any]) -> None:
-        pass
+BATCHES = [[(number, TEXT) for number in range(first, first + BATCH)] for first in range(0, RECORDS, BATCH)]
 
 
 class Accepts(http.server.BaseHTTPRequestHandler):
@@ -72,10 +55,10 @@ def between(spout: Any, bolt: Any) -> Topology:
 
 def rates(spout: Any, bolt: Any, bare: Callable[[], object]) -> Rates:
     secs, _ = run_until_drained(between(spout, bolt), Config(workers=1))
-    return ROWS / secs, rate(bare)
+    return RECORDS / secs, rate(bare)
 
 
-def rate(work: Callable[[], object], records: int = ROWS) -> float:
+def rate(work: Callable[[], object], records: int = RECORDS) -> float:
     began = time.perf_counter()
     work()
     return records / (time.perf_counter() - began)
@@ -108,7 +91,7 @@ def sql_sink(_: Any) -> Rates:
                 database.executemany(INSERT, batch)
                 database.commit()
 
-        return rates(AtHand(), SqlSink(table(Path(place) / "ours", False), INSERT), bare)
+        return rates(AtHand("id", "text"), SqlSink(table(Path(place) / "ours", False), INSERT), bare)
 
 
 def queue_source(_: Any) -> Rates:
@@ -127,7 +110,7 @@ def queue_source(_: Any) -> Rates:
 
 def queue_sink(_: Any) -> Rates:
     with tempfile.TemporaryDirectory() as place, contextlib.closing(Queue(f"{place}/bare")) as used:
-        return rates(AtHand(), QueueSink(f"{place}/ours"), lambda: list(map(used.put, BATCHES)))
+        return rates(AtHand("id", "text"), QueueSink(f"{place}/ours"), lambda: list(map(used.put, BATCHES)))
 
 
 @contextlib.contextmanager
@@ -156,7 +139,7 @@ def send(port: int, bodies: list[bytes]) -> None:
         list(threads.map(sent, [bodies[number::SENDERS] for number in range(SENDERS)]))
 
 
-def http_source(_: Any, lines: int = BATCH, requests: int = ROWS // BATCH) -> Rates:
+def http_source(_: Any, lines: int = BATCH, requests: int = RECORDS // BATCH) -> Rates:
     """`lines`: records of a request."""
     bodies = [b"\n".join([TEXT.encode()] * lines)] * requests
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -180,7 +163,7 @@ def http_sink(_: Any) -> Rates:
                     connection.request("POST", "/", body, HEADERS)
                     connection.getresponse().read()
 
-        return rates(AtHand(), HttpSink(f"http://127.0.0.1:{port}"), bare)
+        return rates(AtHand("id", "text"), HttpSink(f"http://127.0.0.1:{port}"), bare)
 
 
 SERVERS: dict[str, Callable[[], Any]] = {"": contextlib.nullcontext}

@@ -25,19 +25,24 @@ Rates = tuple[float, float]
 """Records a second, ours and bare."""
 
 
-class Texts(BatchSpout):
-    """RECORDS times the same text."""
+class AtHand(BatchSpout):
+    """RECORDS times a number and the same text, or the text alone."""
 
-    outputs = ("value",)
+    def __init__(self, *outputs: str) -> None:
+        self.outputs = outputs
 
     def open(self, conf: Any, context: Any, collector: Any) -> None:
         self.collector, self.next = collector, 0
 
     def next_batch(self, rows: int) -> None:
-        ids = list(range(self.next, min(RECORDS, self.next + rows)))
-        self.next += len(ids)
+        ids = range(self.next, min(self.next + rows, RECORDS))
+        self.next, self.exhausted = ids.stop, ids.stop == RECORDS
         if ids:
-            self.collector.emit_batch(([TEXT] * len(ids),), message_ids=ids)
+            columns = [list(ids), [TEXT] * len(ids)]
+            self.collector.emit_batch(columns[-len(self.outputs) :], message_ids=ids)
+
+    def ack_batch(self, message_ids: list[Any]) -> None:
+        pass
 
 
 class Drop(BatchBolt):
@@ -113,7 +118,7 @@ def kafka_sink(broker: Any) -> Rates:
 
     from squall.connect import KafkaSink
 
-    ours = acked_per_sec(Texts(), KafkaSink(broker.servers, "written"))
+    ours = acked_per_sec(AtHand("value"), KafkaSink(broker.servers, "written"))
     producer = Producer({"bootstrap.servers": broker.servers, "enable.idempotence": True, "log_level": 0,
                          "delivery.report.only.error": True})
     began, failed = 0.0, list[Any]()
