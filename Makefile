@@ -47,6 +47,7 @@ test: ## Lint, types, the API reference, the wheel and every test that is not ma
 	$(BOOTSTRAP) prometheus
 	$(BOOTSTRAP) streamparse
 	$(BOOTSTRAP) kafka
+	$(BOOTSTRAP) zookeeper
 	$(BOOTSTRAP) brokers
 	$(BOOTSTRAP) chromium
 	$(BOOTSTRAP) install $(EXTRAS)
@@ -66,6 +67,7 @@ again: ## The tests ROUNDS times, every second time beside four busy processes: 
 	$(BOOTSTRAP) prometheus
 	$(BOOTSTRAP) streamparse
 	$(BOOTSTRAP) kafka
+	$(BOOTSTRAP) zookeeper
 	$(BOOTSTRAP) brokers
 	$(BOOTSTRAP) chromium
 	$(BOOTSTRAP) install $(EXTRAS)

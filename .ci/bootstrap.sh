@@ -8,6 +8,7 @@
 #   .ci/bootstrap.sh prometheus        is there a Prometheus server that tests can start?
 #   .ci/bootstrap.sh streamparse       streamparse, in build/streamparse: tests read the REST API with it, and run its projects
 #   .ci/bootstrap.sh kafka             a Kafka broker, in build/kafka, that tests and benchmarks start
+#   .ci/bootstrap.sh zookeeper         a ZooKeeper server, in build/zookeeper, that tests start
 #   .ci/bootstrap.sh brokers           are there servers of RabbitMQ and Redis that tests can start?
 #   .ci/bootstrap.sh chromium          is there a browser for the tests of the web page?
 #
@@ -91,17 +92,17 @@ install_streamparse() { # with its old friends, so not in the environment of eve
     build/streamparse/bin/python -m pip install --quiet --disable-pip-version-check --no-input streamparse 'setuptools<81'
 }
 
-install_kafka() { # of one version; another one in .ci/kafka.xml is installed anew
-    local wanted
-    wanted=$(sha256sum <.ci/kafka.xml)
-    [ "$(cat build/kafka/of 2>/dev/null)" != "$wanted" ] || return 0
-    command -v mvn >/dev/null || die "Squall's tests need a Kafka broker, which Maven fetches; found no mvn. Install maven (Debian/Ubuntu)."
-    say "installing Kafka in build/kafka"
-    rm -rf build/kafka
-    mkdir -p build/kafka
-    mvn -q -B -f .ci/kafka.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$PWD/build/kafka" \
-        || die "Maven could not fetch Kafka; it says why above."
-    printf '%s\n' "$wanted" >build/kafka/of
+install_jars() { # NAME of a server and of its pom; another version there is installed anew
+    local name=$1 wanted
+    wanted=$(sha256sum <".ci/$name.xml")
+    [ "$(cat "build/$name/of" 2>/dev/null)" != "$wanted" ] || return 0
+    command -v mvn >/dev/null || die "Squall's tests need $name, which Maven fetches; found no mvn. Install maven (Debian/Ubuntu)."
+    say "installing $name in build/$name"
+    rm -rf "build/$name"
+    mkdir -p "build/$name"
+    mvn -q -B -f ".ci/$name.xml" dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$PWD/build/$name" \
+        || die "Maven could not fetch $name; it says why above."
+    printf '%s\n' "$wanted" >"build/$name/of"
 }
 
 check_brokers() {
@@ -196,8 +197,8 @@ case "${1:-}" in
     postgres) check_postgres ;;
     prometheus) check_prometheus ;;
     streamparse) install_streamparse ;;
-    kafka) install_kafka ;;
+    kafka | zookeeper) install_jars "$1" ;;
     brokers) check_brokers ;;
     chromium) check_chromium ;;
-    *) die "usage: .ci/bootstrap.sh install EXTRAS | compile | java | postgres | prometheus | streamparse | kafka | brokers | chromium" ;;
+    *) die "usage: .ci/bootstrap.sh install EXTRAS | compile | java | postgres | prometheus | streamparse | kafka | zookeeper | brokers | chromium" ;;
 esac

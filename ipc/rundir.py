@@ -14,6 +14,7 @@ Layout::
     RUN/keeper.lock  daemons/<name>                   which process a daemon is
     RUN/ui.token  ui.json                             who may use the web page, and where it is
     RUN/lock  nimbus.db  nimbus.db.copy  text.seed
+    RUN/zookeeper                                     instead of nimbus.db: where in ZooKeeper the store is
     RUN/ui-history.db                                 what `squall ui` has seen in the last day
     RUN/faults.json  faults.jsonl                     what is broken on purpose now, and what was
     RUN/code/<sha256>                                 topology blobs
@@ -164,7 +165,8 @@ class RunDir:
         make_directory(self.durable)
         for name in _DURABLE:
             (self.durable / name).mkdir(mode=0o700, exist_ok=True)
-        hash_seed.make(self.durable / hash_seed.FILE_NAME, self.nimbus_db)
+        store = self.zookeeper if self.zookeeper.exists() else self.nimbus_db
+        hash_seed.make(self.durable / hash_seed.FILE_NAME, store)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RunDir:
@@ -319,6 +321,11 @@ class RunDir:
     @property
     def nimbus_db(self) -> Path:
         return self.durable / STORE
+
+    @property
+    def zookeeper(self) -> Path:
+        """Where the store is, if that is ZooKeeper (see `scheduler.nimbus.zookeeper_store`)."""
+        return self.durable / "zookeeper"
 
     @property
     def ui_history(self) -> Path:

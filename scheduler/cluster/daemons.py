@@ -7,6 +7,7 @@ Guarantees
     * A daemon that was killed or failed is started again, with the arguments and the lifeline that it had: at once the
       first times, then after a growing delay, and no more if it keeps dying. One that ended with code 0 was told to,
       and is not. Workers are left alone: a new supervisor adopts them.
+    * If the store is in ZooKeeper, there are two Nimbuses; which of them stands by is theirs to find out.
     * The web page ends when no other daemon is left.
     * Daemons of a keeper that was killed are replaced; their workers run on, and the new supervisors adopt them.
 
@@ -32,7 +33,7 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.cluster.starting import FIRST_PORT
 from squall.scheduler.common.process import EXIT_WRONG_USE
 from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions
-from squall.scheduler.common.role import MODULES, Role, RoleKind, processes_of, role_of, signal_marked
+from squall.scheduler.common.role import MODULES, STANDBY, Role, RoleKind, processes_of, role_of, signal_marked
 from squall.scheduler.forking.child import ForkedModule, fork_module
 from squall.scheduler.records.daemon_deaths import note_death
 
@@ -68,6 +69,8 @@ class Daemons:
         self._due: dict[str, float] = {}
         """Daemon -> when it is started again, in seconds of the monotonic clock."""
         self._roles: dict[str, tuple[Role, tuple[str, ...]]] = {"nimbus": (Role(RoleKind.NIMBUS), ())}
+        if run_dir.zookeeper.exists():
+            self._roles["nimbus-2"] = Role(RoleKind.NIMBUS, "2"), ()
         for number in range(1, nodes + 1):
             role = Role(RoleKind.SUPERVISOR, f"node-{number}")
             self._roles[f"supervisor-{role.name}"] = role, ("--node", role.name, "--ports", ports_of(slots))
@@ -76,7 +79,7 @@ class Daemons:
 
     def kill_earlier(self) -> None:
         """Kill the daemons of a keeper that was killed. Call it before `start`."""
-        roles = {Role(RoleKind.UI), *(role for role, _ in self._roles.values())}
+        roles = {Role(RoleKind.UI), STANDBY, *(role for role, _ in self._roles.values())}
         deadline = time.monotonic() + _KILL_TIMEOUT_SECS
         while left := [process for process in processes_of(self._run_dir) if role_of(process) in roles]:
             if time.monotonic() >= deadline:
@@ -158,7 +161,7 @@ class Daemons:
         policy = self._policies.setdefault(name, RestartPolicy(OPTIONS, random.Random()))
         verdict = policy.died(now, lived_secs=now - self._started_at.get(name, 0.0))
         if isinstance(verdict, GiveUp):
-            command = f"squall {'supervisor' if name.startswith('supervisor') else name}"
+            command = f"squall {name.partition('-')[0]}"
             tell(f"{words}\n{name} is given up after {verdict}; the rest of the cluster runs on; see `{command}`")
             return
         when = f"in {verdict.delay_secs:.1f} s" if verdict.delay_secs else "at once"

@@ -77,10 +77,15 @@ class DaemonRecord(msgspec.Struct, frozen=True):
     pid: int
     started_ticks: int
 
+    @staticmethod
+    def of_process() -> DaemonRecord:
+        """That of this process."""
+        return DaemonRecord(os.getpid(), process.start_time_ticks(os.getpid()))
+
 
 def write_record(path: Path) -> None:
     """Make the record this process's; on a full disk the daemon goes on without."""
-    record = DaemonRecord(os.getpid(), process.start_time_ticks(os.getpid()))
+    record = DaemonRecord.of_process()
     try:
         make_levels(path.parent, 1)
         with naming(path), open(path, "wb", opener=opener) as file:

@@ -76,6 +76,10 @@ class Role(NamedTuple):
     """Of a worker, and of a spare that has loaded its code; cut if it is long."""
 
 
+STANDBY = Role(RoleKind.NIMBUS, "standby")
+"""A Nimbus that waits for its turn."""
+
+
 def find_command_line() -> None:
     """Find the memory that titles are written to. Call it before the environment is replaced: `setproctitle` searches
     from the environment that the process was executed with, once, and otherwise shows nothing. A fork inherits it.

@@ -1,7 +1,8 @@
 """The process of Nimbus: wiring, loop and end.
 
 Guarantees
-    * One Nimbus per run directory: a second one is refused with the pid of the first.
+    * One Nimbus per run directory: a second one is refused with the pid of the first, or, if the store is in ZooKeeper,
+      stands by (`scheduler.nimbus.standby`).
     * On a shutdown request, on SIGTERM, when the lifeline's other end closes (the launcher died, in whatever way), and
       within seconds after the run directory was removed, Nimbus tells every supervisor to leave, waits for it, and
       ends.
@@ -22,6 +23,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import zmq
 
@@ -29,9 +31,12 @@ from squall.ipc.control import ControlServer
 from squall.ipc.rundir import Presence, RunDir, RunLock
 from squall.scheduler.common.daemon import SignalInbox, daemon_parser, run_daemon, tell_ready, write_record
 from squall.scheduler.common.process import exists
-from squall.scheduler.common.role import RoleKind
+from squall.scheduler.common.role import RoleKind, processes_of, signal_marked
 from squall.scheduler.nimbus.service import NimbusService
-from squall.scheduler.nimbus.store import open_store
+from squall.scheduler.nimbus.store import Store, needing_kazoo, open_store
+
+if TYPE_CHECKING:
+    from squall.scheduler.nimbus.zookeeper_store import ZooKeeperStore
 
 DEFAULT_GRACE_SECS = 5.0
 """Time for workers to stop unless the request gives one: long enough for `cleanup`, short enough to wait for."""
@@ -50,19 +55,21 @@ log = logging.getLogger("squall.scheduler.nimbus")
 class NimbusProcess:
     """Makes and connects the parts of Nimbus. Thread: main."""
 
-    def __init__(self, run_dir: RunDir, lock: RunLock, options: argparse.Namespace) -> None:
+    def __init__(
+        self, run_dir: RunDir, options: argparse.Namespace, inbox: SignalInbox, poller: zmq.Poller, lock: RunLock,
+        store: Store | ZooKeeperStore,
+    ) -> None:
         self._run_dir = run_dir
         self._lock = lock
+        self._store = store
         self._presence = Presence(self._run_dir.path)
         self._look_at = 0.0
         self._leave_at: float | None = None
         self._awaited: dict[str, int] = {}
         """Node -> pid, of each supervisor that has yet to end."""
-        self._poller = zmq.Poller()
+        self._poller = poller
         self._alone: bool = options.alone
-        signals = [signal.SIGTERM, signal.SIGINT] if options.alone else [signal.SIGTERM]
-        self._inbox = SignalInbox(self._poller, options.lifeline, signals)
-        self._store = open_store(self._run_dir)
+        self._inbox = inbox
         self._server = ControlServer(self._run_dir.nimbus_socket, self._run_dir.key(), "nimbus")
         self._poller.register(self._server.socket, zmq.POLLIN)
         self._service = NimbusService(run_dir, self._store, self._server, self._leave)
@@ -113,6 +120,10 @@ class NimbusProcess:
         elif leave_at >= self._leave_at:
             return
         self._leave_at = leave_at
+        if self._run_dir.zookeeper.exists():
+            # Otherwise it would take over what is ending.
+            for standby in processes_of(self._run_dir, RoleKind.NIMBUS):
+                signal_marked(standby, self._run_dir, signal.SIGTERM)
         self._service.begin_shutdown(grace_secs)
 
     def _has_left(self) -> bool:
@@ -147,9 +158,18 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _work(options: argparse.Namespace) -> None:
     run_dir = RunDir.open(options.dir)
+    poller = zmq.Poller()
+    inbox = SignalInbox(poller, options.lifeline, [signal.SIGTERM, signal.SIGINT][: 1 + options.alone])
+    if run_dir.zookeeper.exists():
+        with needing_kazoo():
+            from squall.scheduler.nimbus.standby import await_turn
+        turn = await_turn(run_dir, options, inbox, poller)
+        if turn is not None:
+            NimbusProcess(run_dir, options, inbox, poller, *turn).run()
+        return
     lock = run_dir.lock()
     write_record(run_dir.daemon_record("nimbus"))
-    NimbusProcess(run_dir, lock, options).run()
+    NimbusProcess(run_dir, options, inbox, poller, lock, open_store(run_dir)).run()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

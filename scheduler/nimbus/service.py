@@ -21,7 +21,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -71,6 +71,9 @@ from squall.scheduler.nimbus.nimbus_files import NimbusFiles, mend_boards, tidy_
 from squall.scheduler.nimbus.store import Store, StoreError
 from squall.scheduler.nimbus.topology_life import TopologyLife
 
+if TYPE_CHECKING:
+    from squall.scheduler.nimbus.zookeeper_store import ZooKeeperStore
+
 FRAMES_PER_TURN = 1000
 """Frames handled between two looks at signals and deadlines, which a flood must not delay."""
 
@@ -92,7 +95,8 @@ class NimbusService:
     """Connects decisions, store, boards and socket."""
 
     def __init__(
-        self, run_dir: RunDir, store: Store, server: ControlServer, on_shutdown: Callable[[float], None]
+        self, run_dir: RunDir, store: Store | ZooKeeperStore, server: ControlServer,
+        on_shutdown: Callable[[float], None],
     ) -> None:
         self._run_dir = run_dir
         self._files = NimbusFiles(run_dir)

@@ -24,14 +24,17 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
-from squall.engine.errors import ClusterError
+from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.private import gone_if_failed, replace_file, sync_directory
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.messages import Assignment, RestartRecord, TopologyRecord
+
+if TYPE_CHECKING:
+    from squall.scheduler.nimbus.zookeeper_store import ZooKeeperStore
 
 SCHEMA_VERSION = 4
 BUSY_TIMEOUT_SECS = 5.0
@@ -83,15 +86,33 @@ class StoredTopology(NamedTuple):
     restarts_total: int
 
 
-def open_store(run_dir: RunDir) -> Store:
+def open_store(run_dir: RunDir) -> Store | ZooKeeperStore:
     """Open the store of a run directory, whose lock the caller holds; make one if the directory is new."""
+    if run_dir.zookeeper.exists():
+        with needing_kazoo():
+            from squall.scheduler.nimbus.zookeeper_store import open_alone
+        return open_alone(run_dir)
     if not any((run_dir.durable / name).exists() for name in STORE_FILES):
-        for directory, pattern in (
-            (run_dir.boards, "*"), (run_dir.code, "[0-9a-f]*"), (run_dir.path / "n", "*.worker"),
-        ):
-            if trace := next(directory.glob(pattern), None):
-                raise StoreError(f"store {run_dir.nimbus_db} is missing, though there is {trace}; {_ADVICE}")
+        refuse_traces(run_dir, f"store {run_dir.nimbus_db}")
     return Store(run_dir.nimbus_db)
+
+
+def refuse_traces(run_dir: RunDir, store: str) -> None:
+    """StoreError if a directory whose store is not there has traces of topologies."""
+    for directory, pattern in (
+        (run_dir.boards, "*"), (run_dir.code, "[0-9a-f]*"), (run_dir.path / "n", "*.worker"),
+    ):
+        if trace := next(directory.glob(pattern), None):
+            raise StoreError(f"{store} is missing, though there is {trace}; {_ADVICE}")
+
+
+@contextlib.contextmanager
+def needing_kazoo() -> Iterator[None]:
+    """Around an import of `scheduler.nimbus.zookeeper_store`: UsageError without kazoo."""
+    try:
+        yield
+    except ImportError as error:
+        raise UsageError(f"ZooKeeper needs another package: pip install 'squall[zookeeper]' ({error})") from None
 
 
 @contextlib.contextmanager

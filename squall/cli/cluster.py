@@ -7,6 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -33,6 +34,7 @@ from squall.scheduler.cluster.starting import SMALLEST_SLOTS, check_cluster, sta
 from squall.scheduler.cluster.stopping import StoppedCluster, end_lost, stop_cluster
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
 from squall.scheduler.common.role import MODULES, RoleKind, check_node_name, daemon_environment, interpreter
+from squall.scheduler.nimbus.store import needing_kazoo
 
 DEFAULT_SLOTS = SMALLEST_SLOTS
 """Slots per node: as many as in Storm's supervisor.slots.ports."""
@@ -53,12 +55,13 @@ drain_option = click.option(
 @directory_option
 @click.option("--detach", is_flag=True, help="Return when the cluster answers; it runs until squall down.")
 @drain_option
+@click.option("--zookeeper", metavar="HOSTS", help="Keep the store in ZooKeeper, and a second Nimbus that takes over.")
 @click.option("--ui", "with_ui", is_flag=True, help="Serve a web page, as one more daemon; see squall ui.")
 @ui_port_option
 @json_option
 def up_command(
-    nodes: int, slots: int, directory: str | None, detach: bool, drain_secs: float, with_ui: bool, ui_port: int | None,
-    as_json: bool,
+    nodes: int, slots: int, directory: str | None, detach: bool, drain_secs: float, zookeeper: str | None,
+    with_ui: bool, ui_port: int | None, as_json: bool,
 ) -> None:
     """Start a standing cluster: Nimbus and supervisors.
 
@@ -69,6 +72,9 @@ def up_command(
     """
     with Interrupts() as interrupts:
         path, ui = cluster_path(directory), ui_options(with_ui, ui_port)
+
+        if zookeeper is not None or RunDir(path).zookeeper.exists():
+            _reach_zookeeper(path, zookeeper, interrupts)
 
         def start() -> KeeperProcess:
             return start_cluster(path, nodes, slots, adopts=True, is_bound=not detach, to_log=detach, ui=ui)
@@ -93,6 +99,18 @@ def up_command(
         if interrupts.count:
             stop_cluster(run_dir, 0.0)
             raise click.exceptions.Exit(interrupts.exit_code)
+
+
+def _reach_zookeeper(path: Path, hosts: str | None, interrupts: Interrupts) -> None:
+    """Note where the store is to be, if that was given, and wait for ZooKeeper."""
+    with needing_kazoo():
+        from squall.scheduler.nimbus.zookeeper_store import await_zookeeper, put_in_zookeeper
+    run_dir = take_directory(path)
+    if hosts is not None:
+        put_in_zookeeper(run_dir, hosts)
+    await_zookeeper(run_dir, note, lambda: interrupts.count > 0)
+    if interrupts.count:
+        raise click.exceptions.Exit(interrupts.exit_code)
 
 
 def tell_ready() -> None:
