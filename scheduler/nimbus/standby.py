@@ -14,22 +14,69 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
+import os
 import signal
 import time
+from functools import partial
 
 import zmq
+from kazoo.exceptions import ConnectionLoss, KazooException, NodeExistsError
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KeeperState
 
 from squall.engine.errors import UsageError
 from squall.ipc.rundir import RunDir, RunLock
-from squall.scheduler.common.daemon import SignalInbox, read_record, tell_ready, write_record
+from squall.scheduler.common.daemon import DaemonRecord, SignalInbox, read_record, tell_ready, write_record
 from squall.scheduler.common.process import send_signal_proven
 from squall.scheduler.common.role import STANDBY, Role, RoleKind, show_role
-from squall.scheduler.nimbus.zookeeper_store import Session, ZooKeeperStore
+from squall.scheduler.nimbus.store import BUSY_TIMEOUT_SECS
+from squall.scheduler.nimbus.zookeeper_store import TOLD_SECS, ZooKeeperStore, client_of, place_of, told
 
 LOCK_LOOK_MS = 50
 SESSION_LOOK_SECS = 1.0
 
 log = logging.getLogger("squall.scheduler.nimbus")
+
+
+class Session:
+    """Of a Nimbus, for the life of its process, which ends when ZooKeeper has given it up."""
+
+    def __init__(self, run_dir: RunDir) -> None:
+        hosts, path = place_of(run_dir)
+        self.client = client_of(hosts)
+        self._listing = f"{path}/nimbus"
+        self._is_listed = False
+        self.client.add_listener(partial(self._take_state, hosts))
+        if not self.client.start_async().wait(TOLD_SECS):
+            log.warning("waiting for ZooKeeper at %s", hosts)
+
+    def is_listed_itself(self) -> bool:
+        """Whether others can see that this process has a session. Waits a moment for ZooKeeper's answer."""
+        if self.client.connected and not self._is_listed:
+            with told(self._listing), contextlib.suppress(ConnectionLoss, KazooTimeoutError):
+                here = self._place(DaemonRecord.of_process())
+                with contextlib.suppress(NodeExistsError):  # the answer to an earlier try was lost
+                    self.client.create_async(here, makepath=True, ephemeral=True).get(timeout=BUSY_TIMEOUT_SECS)
+                self._is_listed = True
+        return self.client.connected and self._is_listed
+
+    def has_lost(self, nimbus: DaemonRecord) -> bool:
+        """Whether ZooKeeper answers, and says that this process has no session any more."""
+        with contextlib.suppress(KazooException, KazooTimeoutError):
+            # So that a server that lags behind the others does not answer from what was.
+            self.client.sync_async(self._listing).get(timeout=BUSY_TIMEOUT_SECS)
+            return self.client.exists_async(self._place(nimbus)).get(timeout=BUSY_TIMEOUT_SECS) is None
+        return False
+
+    def _place(self, nimbus: DaemonRecord) -> str:
+        return f"{self._listing}/{nimbus.pid}-{nimbus.started_ticks}"
+
+    def _take_state(self, hosts: str, state: str) -> None:
+        log.warning("ZooKeeper at %s: %s", hosts, state)
+        if self.client.client_state == KeeperState.EXPIRED_SESSION:
+            # Here, whatever the loop does: the standby may have its turn by now. All is stored that was answered.
+            log.error("the session with ZooKeeper is lost: ending")
+            os._exit(1)
 
 
 def await_turn(

@@ -8,7 +8,8 @@ Guarantees
     * A change that ZooKeeper has not answered within BUSY_TIMEOUT_SECS is a StoreError that names it.
     * A new store is made only in a directory without traces of topologies.
 
-Relies on: kazoo, which nothing else imports; `submission.SUBMISSION_MAX_BYTES`, a quarter of what ZooKeeper takes.
+Relies on: `submission.SUBMISSION_MAX_BYTES`, a quarter of what ZooKeeper takes; kazoo, which only this file and
+`scheduler.nimbus.standby` import.
 Threads: Nimbus's loop; kazoo has its own.
 
 Layout::
@@ -23,28 +24,18 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import msgspec
 from kazoo.client import KazooClient
-from kazoo.exceptions import BadVersionError, ConnectionLoss, KazooException, NodeExistsError
+from kazoo.exceptions import BadVersionError, KazooException
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.states import KeeperState
 
 from squall.engine.errors import UsageError
 from squall.ipc.private import replace_file
 from squall.ipc.rundir import RunDir
-from squall.scheduler.common.daemon import DaemonRecord
 from squall.scheduler.common.messages import Assignment, RestartRecord, TopologyRecord
-from squall.scheduler.nimbus.store import (
-    BUSY_TIMEOUT_SECS,
-    DELETED_KEPT,
-    Store,
-    StoredTopology,
-    StoreError,
-    refuse_traces,
-)
+from squall.scheduler.nimbus.store import BUSY_TIMEOUT_SECS, DELETED_KEPT, StoredTopology, StoreError, refuse_traces
 
 VERSION = b"1"
 SESSION_SECS = 10.0
@@ -54,8 +45,6 @@ TOLD_SECS = 1.0
 POLL_SECS = 0.05
 DEATHS_KEPT = 100
 """Per topology: each death writes the others again."""
-
-log = logging.getLogger(__name__)
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -76,7 +65,7 @@ _KINDS: dict[str, type[msgspec.Struct]] = {"k": _Known, "t": TopologyRecord, "a"
 
 
 def put_in_zookeeper(run_dir: RunDir, hosts: str) -> None:
-    """Have a directory's store in ZooKeeper from now on. UsageError if a cluster runs, or has topologies elsewhere."""
+    """Have a directory's store in ZooKeeper from now on. UsageError if a cluster runs there, or has another store."""
     found = place_of(run_dir) if run_dir.zookeeper.exists() else None
     servers, slash, folder = hosts.partition("/")
     name = os.urandom(6).hex() if found is None else os.path.basename(found[1])
@@ -87,9 +76,7 @@ def put_in_zookeeper(run_dir: RunDir, hosts: str) -> None:
     lock = run_dir.lock()
     try:
         if found is None and run_dir.nimbus_db.exists():
-            with Store(run_dir.nimbus_db) as store:
-                if store.topologies():
-                    raise UsageError(f"--zookeeper: {run_dir.nimbus_db} has topologies: choose another directory")
+            raise UsageError(f"--zookeeper: {run_dir.path} has its store in nimbus.db: choose another directory")
         replace_file(run_dir.zookeeper, "{}\n{}\n".format(*wanted).encode(), sync=True)
     finally:
         lock.release()
@@ -128,53 +115,12 @@ def client_of(hosts: str) -> KazooClient:
         raise UsageError(f"--zookeeper {hosts!r:.200}: {error}") from None
 
 
-class Session:
-    """Of a Nimbus, for the life of its process, which ends when ZooKeeper has given it up."""
-
-    def __init__(self, run_dir: RunDir) -> None:
-        hosts, path = place_of(run_dir)
-        self.client = client_of(hosts)
-        self._listing = f"{path}/nimbus"
-        self._is_listed = False
-        self.client.add_listener(partial(self._take_state, hosts))
-        if not self.client.start_async().wait(TOLD_SECS):
-            log.warning("waiting for ZooKeeper at %s", hosts)
-
-    def is_listed_itself(self) -> bool:
-        """Whether others can see that this process has a session. Waits a moment for ZooKeeper's answer."""
-        if self.client.connected and not self._is_listed:
-            with _told(self._listing), contextlib.suppress(ConnectionLoss, KazooTimeoutError):
-                here = self._place(DaemonRecord.of_process())
-                with contextlib.suppress(NodeExistsError):  # the answer to an earlier try was lost
-                    self.client.create_async(here, makepath=True, ephemeral=True).get(timeout=BUSY_TIMEOUT_SECS)
-                self._is_listed = True
-        return self.client.connected and self._is_listed
-
-    def has_lost(self, nimbus: DaemonRecord) -> bool:
-        """Whether ZooKeeper answers, and says that this process has no session any more."""
-        with contextlib.suppress(KazooException, KazooTimeoutError):
-            # So that a server that lags behind the others does not answer from what was.
-            self.client.sync_async(self._listing).get(timeout=BUSY_TIMEOUT_SECS)
-            return self.client.exists_async(self._place(nimbus)).get(timeout=BUSY_TIMEOUT_SECS) is None
-        return False
-
-    def _place(self, nimbus: DaemonRecord) -> str:
-        return f"{self._listing}/{nimbus.pid}-{nimbus.started_ticks}"
-
-    def _take_state(self, hosts: str, state: str) -> None:
-        log.warning("ZooKeeper at %s: %s", hosts, state)
-        if self.client.client_state == KeeperState.EXPIRED_SESSION:
-            # Here, whatever the loop does: the standby may have its turn by now. All is stored that was answered.
-            log.error("the session with ZooKeeper is lost: ending")
-            os._exit(1)
-
-
 def open_alone(run_dir: RunDir) -> ZooKeeperStore:
     """Open the store without being Nimbus. StoreError if ZooKeeper does not answer."""
     hosts, _ = place_of(run_dir)
     client = client_of(hosts)
     try:
-        with _told(f"ZooKeeper at {hosts}"):
+        with told(f"ZooKeeper at {hosts}"):
             client.start(timeout=BUSY_TIMEOUT_SECS)
         return ZooKeeperStore(run_dir, client)
     except BaseException:
@@ -189,7 +135,8 @@ def close(client: KazooClient) -> None:
 
 
 @contextlib.contextmanager
-def _told(name: str) -> Iterator[None]:
+def told(name: str) -> Iterator[None]:
+    """Errors of the block as a StoreError that names the store."""
     try:
         yield
     except (KazooException, KazooTimeoutError) as error:
@@ -206,7 +153,7 @@ class ZooKeeperStore:
         self._root = f"{path}/store"
         self._name = f"store {self._root} in ZooKeeper at {hosts}"
         self._in_transaction = False
-        with _told(self._name):
+        with told(self._name):
             if client.exists(self._root) is None:
                 refuse_traces(run_dir, self._name)
                 client.create(self._root, VERSION, makepath=True)
@@ -345,7 +292,7 @@ class ZooKeeperStore:
             if before.get(node) is not content:
                 change = request.set_data if node in before else request.create
                 change(f"{self._root}/{node}", msgspec.msgpack.encode(content))
-        with _told(self._name):
+        with told(self._name):
             results = request.commit_async().get(timeout=BUSY_TIMEOUT_SECS)
         if failed := [type(result).__name__ for result in results if isinstance(result, Exception)]:
             opened = isinstance(results[0], BadVersionError)

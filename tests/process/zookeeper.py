@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from squall.scheduler.nimbus.zookeeper_store import client_of, close
 from tests.process.ports import free_ports
 from tests.process.waiting import wait_for
 
@@ -30,11 +30,11 @@ class ZooKeeperServer:
     """A server that writes everything to its disk, and can be killed and started again."""
 
     def __init__(self, directory: Path) -> None:
-        [port] = free_ports(1)
-        self.hosts = f"127.0.0.1:{port}"
+        [self._port] = free_ports(1)
+        self.hosts = f"127.0.0.1:{self._port}"
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
-        (directory / "zoo.cfg").write_text(_CONFIG.format(directory=directory, port=port))
+        (directory / "zoo.cfg").write_text(_CONFIG.format(directory=directory, port=self._port))
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
@@ -46,17 +46,16 @@ class ZooKeeperServer:
                  self._directory / "zoo.cfg"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self._directory,
             )
-        client = client_of(self.hosts)
-        try:
-            answers = client.start_async()
-            wait_for("ZooKeeper to answer", lambda: self._check() and answers.wait(0.1))
-        finally:
-            close(client)
+        wait_for(f"ZooKeeper, of which {self._directory / 'log'} tells", self._answers)
 
-    def _check(self) -> bool:
+    def _answers(self) -> bool:
         assert self._process is not None
         assert self._process.poll() is None, (self._directory / "log").read_text()
-        return True
+        # A client that comes too early may be left without an answer.
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._port), 1.0) as asked:
+            asked.sendall(b"srvr")
+            return b"Mode: " in asked.makefile("rb").read()
+        return False
 
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone. What it has acknowledged is there again after `start`."""

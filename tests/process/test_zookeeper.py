@@ -1,0 +1,260 @@
+"""Nimbus with its store in a real ZooKeeper, and another one that stands by."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from squall.engine.errors import ClusterError
+from squall.ipc.rundir import RunDir
+from squall.scheduler.common.messages import RestartRecord
+from squall.scheduler.common.role import RoleKind, processes_of
+from squall.scheduler.nimbus.store import Store, StoreError, open_store
+from squall.scheduler.nimbus.zookeeper_store import (
+    DEATHS_KEPT,
+    ZooKeeperStore,
+    client_of,
+    close,
+    place_of,
+    put_in_zookeeper,
+)
+from tests.process import zookeeper
+from tests.process.cli import ROOT, start
+from tests.process.standing_tools import ENDLESS, Standing, directory
+from tests.process.waiting import wait_for
+from tests.process.zookeeper import ZooKeeperServer
+from tests.unit import test_store
+
+
+@pytest.fixture
+def server() -> Iterator[ZooKeeperServer]:
+    with zookeeper.made() as made:
+        made.start()
+        yield made
+
+
+# ---- the store ----
+
+
+@pytest.fixture
+def run_dir(server: ZooKeeperServer, tmp_path: Path) -> RunDir:
+    made = RunDir.create(tmp_path / "c")
+    put_in_zookeeper(made, f"{server.hosts}/a/folder")
+    return made
+
+
+@pytest.mark.parametrize("contract", [
+    test_store.test_delete_forgets_everything_but_the_number, test_store.test_a_death_is_counted_once_and_updated,
+])
+def test_it_keeps_what_the_embedded_store_keeps(
+    contract: Callable[[Store | ZooKeeperStore], None], run_dir: RunDir
+) -> None:
+    with open_store(run_dir) as store:
+        contract(store)
+
+
+def test_everything_is_there_after_reopening(run_dir: RunDir) -> None:
+    one, two = test_store.record("one"), test_store.record("two", 2)
+    deaths = [RestartRecord("node-1:6700", each, "killed by SIGKILL", "", 1.0, None) for each in range(DEATHS_KEPT + 5)]
+    with open_store(run_dir) as store:
+        store.put_topology(two)
+        store.put_topology(one)
+        store.put_assignment(test_store.assignment(one))
+        with store.transaction():
+            for death in deaths:
+                store.add_restart(two.id, death)
+        store.put_deleted("three")
+    with open_store(run_dir) as store:
+        first, second = store.topologies()
+        assert (first.record, first.assignment, first.restarts_total) == (two, None, len(deaths))
+        assert (second.record, second.assignment, second.restarts_total) == (one, test_store.assignment(one), 0)
+        assert store.restarts(two.id) == deaths[-DEATHS_KEPT:]
+        assert (store.deleted(), store.next_number()) == ({"three"}, 3)
+
+
+def test_an_error_in_a_transaction_takes_all_of_it_back(run_dir: RunDir) -> None:
+    def change(store: Store | ZooKeeperStore) -> None:
+        with store.transaction():
+            store.put_topology(test_store.record("one"))
+            raise ClusterError("no")
+
+    with open_store(run_dir) as store:
+        with pytest.raises(ClusterError, match="no"):
+            change(store)
+        assert store.topologies() == []
+        store.put_topology(test_store.record("two"))
+        assert store.next_number() == 2
+
+
+def test_who_opened_it_last_writes_alone(run_dir: RunDir) -> None:
+    with open_store(run_dir) as former, open_store(run_dir) as latter:
+        with pytest.raises(StoreError, match=r"ZooKeeper at .*: another Nimbus has opened it since$"):
+            former.put_topology(test_store.record("one"))
+        latter.put_topology(test_store.record("two"))
+    with open_store(run_dir) as store:
+        assert [stored.record.name for stored in store.topologies()] == ["two"]
+
+
+# ---- clusters ----
+
+
+@pytest.fixture
+def cluster() -> Iterator[Standing]:
+    with directory() as made:
+        yield made
+
+
+@pytest.fixture
+def up(cluster: Standing, server: ZooKeeperServer) -> Standing:
+    cluster.ok("up", "--slots", "2", "--detach", "--zookeeper", server.hosts)
+    return cluster
+
+
+def nimbuses(cluster: Standing) -> list[psutil.Process]:
+    return processes_of(cluster.run_dir, RoleKind.NIMBUS)
+
+
+def next_nimbus(cluster: Standing, former: psutil.Process) -> psutil.Process:
+    """The one that has taken over, once it answers, and another one stands by."""
+    wait_for("another Nimbus", lambda: cluster.nimbus() != former)
+    wait_for("an answer", lambda: cluster.run("status").returncode == 0)
+    wait_for("a standby", lambda: " standby " in cluster.ok("ps"))
+    assert not former.is_running()
+    return cluster.nimbus()
+
+
+def await_acks(cluster: Standing) -> None:
+    before = cluster.described("one")["acked"]
+    wait_for("more acks", lambda: cluster.described("one")["acked"] > before)
+
+
+def test_a_killed_nimbus_is_followed_by_the_standby_and_nothing_is_lost(up: Standing, tmp_path: Path) -> None:
+    up.ok("submit", f"{ENDLESS}:marked", "--name", "one", "--workers", "2", "--", tmp_path)
+    await_acks(up)
+    first = up.nimbus()
+    [standby] = set(nimbuses(up)) - {first}
+    first.kill()
+    assert next_nimbus(up, first) == standby
+    up.ok("inject", "kill", "nimbus")
+    next_nimbus(up, standby)
+    await_acks(up)
+    done = len(list(tmp_path.glob("done-*")))
+    (tmp_path / "limit").write_text(str(done + 100))
+    wait_for("the end", lambda: up.described("one")["status"] == "FINISHED")
+    assert {path.name for path in tmp_path.glob("done-*")} >= {f"done-{n}" for n in range(done + 100)}
+    assert [death["reason"] for death in up.json("status")["daemon_deaths"]] == ["killed by SIGKILL"] * 2
+    up.ok("kill", "one")
+    wait_for("its end", lambda: up.run("list").stdout == "no topologies\n")
+
+
+def test_a_nimbus_that_stands_still_gives_way(up: Standing) -> None:
+    up.ok("submit", ENDLESS, "--name", "one")
+    stopped = up.nimbus()
+    stopped.suspend()
+    next_nimbus(up, stopped)
+    assert "one" in up.ok("list")
+    await_acks(up)
+
+
+def test_a_nimbus_whose_session_is_lost_ends(up: Standing) -> None:
+    hosts, path = place_of(up.run_dir)
+    former = nimbuses(up)
+    for each in former:
+        each.suspend()
+    client = client_of(hosts)
+    try:
+        client.start(timeout=100)
+        wait_for("the end of both sessions", lambda: client.get_children(f"{path}/nimbus") == [])
+    finally:
+        close(client)
+    for each in former:
+        each.resume()
+    wait_for("two others", lambda: len(found := nimbuses(up)) == 2 and not set(found) & set(former))
+    wait_for("an answer", lambda: up.run("status").returncode == 0)
+    logs = [up.run_dir.daemon_log(name).read_text() for name in ("nimbus", "nimbus-2")]
+    assert any("the session with ZooKeeper is lost: ending" in log for log in logs)
+
+
+def test_zookeeper_may_die_and_come_back(up: Standing, server: ZooKeeperServer) -> None:
+    up.ok("submit", ENDLESS, "--name", "one")
+    await_acks(up)
+    server.kill()
+    await_acks(up)
+    assert "ZooKeeper at " in up.refused(1, "deactivate", "one")
+    server.start()
+    wait_for("Nimbus", lambda: up.run("deactivate", "one").returncode == 0)
+    up.ok("activate", "one")
+    await_acks(up)
+
+
+def test_topologies_go_on_after_down_and_up(up: Standing) -> None:
+    up.ok("submit", ENDLESS, "--name", "one")
+    await_acks(up)
+    assert up.json("down")["killed"] == 0
+    assert processes_of(up.run_dir) == []
+    assert up.run("clean").returncode == 0
+    assert "one" in up.ok("up", "--slots", "2", "--detach")
+    await_acks(up)
+
+
+def test_a_cluster_waits_for_zookeeper_at_its_start_and_can_be_ended_while_it_waits(
+    cluster: Standing, server: ZooKeeperServer
+) -> None:
+    server.kill()
+    with start("up", "--detach", "--zookeeper", server.hosts, SQUALL_DIR=str(cluster.path)) as waiting:
+        try:
+            assert waiting.stderr is not None
+            assert waiting.stderr.readline() == f"waiting for ZooKeeper at {server.hosts}\n"
+            server.start()
+            assert waiting.wait(100) == 0
+        finally:
+            waiting.kill()
+    server.kill()
+    former = nimbuses(cluster)
+    for each in former:
+        each.kill()
+    logs = [cluster.run_dir.daemon_log(name) for name in ("nimbus", "nimbus-2")]
+    told = f"waiting for ZooKeeper at {server.hosts}\n"
+    wait_for("both to wait", lambda: all(told in log.read_text() for log in logs))
+    cluster.ok("down")
+    assert processes_of(cluster.run_dir) == []
+    with start("up", SQUALL_DIR=str(cluster.path)) as waiting:
+        assert waiting.stderr is not None
+        waiting.stderr.readline()
+        waiting.send_signal(signal.SIGINT)
+        assert waiting.wait(100) == 130
+
+
+def test_an_embedded_store_is_not_forgotten(cluster: Standing) -> None:
+    cluster.up()
+    cluster.ok("down")
+    refused = cluster.refused(2, "up", "--zookeeper", "localhost")
+    assert refused == f"--zookeeper: {cluster.path} has its store in nimbus.db: choose another directory"
+
+
+def test_a_store_that_zookeeper_has_lost_is_not_made_anew(up: Standing) -> None:
+    up.ok("submit", ENDLESS, "--name", "one")
+    up.ok("down", "-w", "0")
+    hosts, path = place_of(up.run_dir)
+    client = client_of(hosts)
+    try:
+        client.start(timeout=100)
+        client.delete(path, recursive=True)
+    finally:
+        close(client)
+    assert f"store {path}/store in ZooKeeper at {hosts} is missing, though" in up.refused(1, "up", "--detach")
+
+
+@pytest.mark.parametrize("hosts", ["", "one:port", "one:1/../x"])
+def test_hosts_that_are_none_are_refused(cluster: Standing, hosts: str) -> None:
+    assert cluster.refused(2, "up", "--zookeeper", hosts).startswith(f"--zookeeper {hosts!r}: ")
+
+
+def test_without_kazoo_it_says_what_to_install(cluster: Standing, tmp_path: Path) -> None:
+    (tmp_path / "kazoo.py").write_text("raise ModuleNotFoundError('not here')\n")
+    refused = cluster.refused(2, "up", "--zookeeper", "localhost", PYTHONPATH=f"{tmp_path}:{ROOT}")
+    assert refused == "ZooKeeper needs another package: pip install 'squall[zookeeper]' (not here)"
