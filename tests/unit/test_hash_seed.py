@@ -41,12 +41,13 @@ def test_what_is_no_seed_is_not_taken(given: str) -> None:
     assert of_process({VARIABLE: given}) is None
 
 
-def test_one_that_is_lost_is_drawn_again_only_without_a_store(run_dir: RunDir) -> None:
+@pytest.mark.parametrize("store", ["nimbus.db", "zookeeper"])
+def test_one_that_is_lost_is_drawn_again_only_without_a_store(run_dir: RunDir, store: str) -> None:
     (run_dir.path / FILE_NAME).unlink()
     with pytest.raises(ClusterError, match=r"text\.seed is lost"):
         run_dir.hash_seed()
     RunDir.create(run_dir.path).hash_seed()
     (run_dir.path / FILE_NAME).unlink()
-    run_dir.nimbus_db.touch()
+    (run_dir.path / store).touch()
     with pytest.raises(UsageError, match=r"text\.seed is lost: .* put back a copy"):
         RunDir.create(run_dir.path)
