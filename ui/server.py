@@ -31,7 +31,7 @@ from squall.ipc.rundir import RunDir
 from squall.ui.access import Access, Guard, UiAddress, earlier_port, running_address, token_of, write_address
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.history import History
-from squall.ui.rest import api_app
+from squall.ui.rest.application import api_app
 from squall.ui.sampler import Sampler
 
 FIRST_PORT, PORTS_TRIED = 8090, 100

@@ -34,7 +34,7 @@ from squall.ui.access import token_in
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.history import History
 from squall.ui.metrics.otlp import OtlpSender
-from squall.ui.rest import api_app
+from squall.ui.rest.application import api_app
 from squall.ui.sampler import Sampler
 from tests.process.waiting import wait_for
 from tests.unit.source import ROOT

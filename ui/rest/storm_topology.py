@@ -6,6 +6,7 @@ it is that of `execute` alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -91,7 +92,7 @@ def _topology_stats(api: ClusterApi, sample: Sample, window: str) -> dict[str, A
     }
 
 
-def _errors(sample: Sample, component: str) -> list[dict[str, Any]]:
+def errors_of(sample: Sample, component: str) -> list[dict[str, Any]]:
     """The last failures of a component with an error, oldest first."""
     known = sample.report.failures.get(component)
     failures = [] if known is None else [each for each in known.last if each.error]
@@ -109,7 +110,7 @@ def _errors(sample: Sample, component: str) -> list[dict[str, Any]]:
 
 def _last_error(sample: Sample, component: str) -> dict[str, Any]:
     nothing = dict.fromkeys(("errorTime", "errorHost", "errorPort", "errorLapsedSecs", "errorWorkerLogLink"))
-    last: dict[str, Any] = next(reversed(_errors(sample, component)), {**nothing, "error": ""})
+    last: dict[str, Any] = next(reversed(errors_of(sample, component)), {**nothing, "error": ""})
     return {"lastError": last["error"], **{key: last[key] for key in nothing}}
 
 
@@ -126,14 +127,14 @@ def component_page(api: ClusterApi, sample: Sample, name: str, window: str) -> d
         "componentType": kind, "id": name, "name": document["name"], "executors": component["executors"],
         "tasks": component["tasks"], "window": window, "windowHint": hint(window), "topologyId": document["id"],
         "topologyName": document["name"], "topologyStatus": document["status"],
-        "componentErrors": _errors(sample, name), "spoutSummary" if kind == "spout" else "boltStats": windows,
-        "inputStats": _inputs(sample, component, done), "outputStats": _outputs(component, done),
+        "componentErrors": errors_of(sample, name), "spoutSummary" if kind == "spout" else "boltStats": windows,
+        "inputStats": by_input(sample, component, done), "outputStats": by_output(component, done),
         "executorStats": _executors(sample, name, kind), **_DEBUG, "eventLogLink": "",
         "profilingAndDebuggingCapable": False, "profileActionEnabled": False, "profilerActive": [],
     }
 
 
-def _inputs(sample: Sample, component: dict[str, Any], done: dict[str, Any]) -> list[dict[str, Any]]:
+def by_input(sample: Sample, component: dict[str, Any], done: dict[str, Any]) -> list[dict[str, Any]]:
     """Numbers by input: a component counts its inputs together, so of several each has its share of what was emitted on
     them."""
     inputs, components = component["inputs"], sample.document["components"]
@@ -157,35 +158,43 @@ def _shares(weights: list[int]) -> list[float]:
     return [weight / whole if whole else 1 / len(weights) for weight in weights]
 
 
-def _outputs(component: dict[str, Any], done: dict[str, Any]) -> list[dict[str, Any]]:
+def by_output(component: dict[str, Any], done: dict[str, Any]) -> list[dict[str, Any]]:
     """Numbers by output; of several each has its share, as above."""
     rows = []
     shares = _shares([output["emitted"] for output in component["outputs"].values()])
     for stream, share in zip(component["outputs"], shares, strict=True):
         row = {"stream": stream, **{key: round(done[key] * share) for key in ("emitted", "transferred")}}
         if component["kind"] == "spout":
-            row |= {"completeLatency": _number(done["complete_ms"]), "acked": done["acked"], "failed": done["failed"]}
+            row |= {key: round(done[key] * share) for key in ("acked", "failed")}
+            row["completeLatency"] = _number(done["complete_ms"])
         rows.append(row)
     return rows
 
 
 def _executors(sample: Sample, name: str, kind: str) -> list[dict[str, Any]]:
+    return [
+        {"id": "[{}-{}]".format(*each["tasks"]), **place(sample, each["worker"]), **_stats(kind, done)}
+        for each, done in by_executor(sample, name)
+    ]
+
+
+def by_executor(sample: Sample, name: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Yield each executor of a component with what it has done since the submission."""
     by_task = {reading.task: reading for reading in sample.readings if reading.component == name}
-    rows = []
     for each in sample.document["executors"]:
         if each["component"] == name:
             first, last = each["tasks"]
-            mine = counts_of([by_task[task] for task in range(first, last + 1) if task in by_task])
-            done = windowed(sample.report.duration_secs, mine, last - first + 1)
-            rows.append({"id": f"[{first}-{last}]", **place(sample, each["worker"]), **_stats(kind, done)})
-    return rows
+            mine = [by_task[task] for task in range(first, last + 1) if task in by_task]
+            # There is nothing to read until its worker's board is there.
+            done = counts_of(mine) if mine else ComponentCounts()
+            yield each, windowed(sample.report.duration_secs, done, last - first + 1)
 
 
 def metrics(api: ClusterApi, sample: Sample, window: str) -> dict[str, Any]:
     pretty_window, done = hint(window), _done(api, sample, window)
     rows: dict[str, list[dict[str, Any]]] = {"spout": [], "bolt": []}
     for name, component in sample.document["components"].items():
-        outputs, kind = _outputs(component, done[name]), component["kind"]
+        outputs, kind = by_output(component, done[name]), component["kind"]
         row: dict[str, Any] = {"id": name}
         for key in ("emitted", "transferred"):
             row[key] = [{"stream_id": each["stream"], "value": each[key]} for each in outputs]
@@ -198,7 +207,7 @@ def metrics(api: ClusterApi, sample: Sample, window: str) -> dict[str, Any]:
             for key, of in (*pairs, ("executed", "executed"), *means):
                 row[key] = [
                     {"component_id": each["component"], "stream_id": each["stream"], "value": each[of]}
-                    for each in _inputs(sample, component, done[name])
+                    for each in by_input(sample, component, done[name])
                 ]
         rows[kind].append(row)
     return {"window": window, "window-hint": pretty_window, "spouts": rows["spout"], "bolts": rows["bolt"]}
