@@ -89,6 +89,7 @@ COMMANDS = {
     "doctor": Home("insight.doctor:doctor_command", "Tell what is missing or misset on this machine."),
     "config": Home("config:config_command", "Show settings, and where they come from."),
     "queue": Home("outside.queue:queue_group", "Use a durable queue in a directory."),
+    "thrift": Home("outside.thrift:thrift_command", "Serve Storm's Nimbus interface."),
     "prepare": Home("spark:prepare", "Make a feed from text files, with Spark."),
     "verify": Home("verify:verify", "Check results with Spark."),
     "spark": Home("spark:spark_group", "Tell what of a topology runs on Spark."),

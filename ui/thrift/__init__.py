@@ -1,0 +1,1 @@
+"""Storm's Nimbus interface, by Thrift."""
