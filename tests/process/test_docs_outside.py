@@ -1,4 +1,4 @@
-"""Every command of docs/ui.md, docs/tracing.md and docs/metrics.md does what its page says."""
+"""Every command of docs/ui.md, docs/rest.md, docs/tracing.md and docs/metrics.md does what its page says."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.process.standing_tools import Standing, directory
 from tests.process.ui_tools import address, cluster_with_page
 from tests.process.waiting import wait_for
 
-PAGES = {name: (ROOT / "docs" / f"{name}.md").read_text() for name in ("ui", "tracing", "metrics")}
+PAGES = {name: (ROOT / "docs" / f"{name}.md").read_text() for name in ("ui", "rest", "tracing", "metrics")}
 TOPOLOGY = "tests/process/ui_topology.py:shown"
 
 
@@ -38,6 +38,17 @@ def prints_a_link(cluster: Standing, *words: str) -> None:
     served.terminate()
     _, said = served.communicate(timeout=100)
     assert re.match(r"http://127.0.0.1:\d+/enter\?code=", line), said
+    assert served.returncode == 0, said
+
+
+def serves_thrift(cluster: Standing, command: str) -> None:
+    # The port may be in use here.
+    served = start(*arguments(command, **{"6627": "0"}), SQUALL_DIR=str(cluster.path))
+    assert served.stdout is not None
+    line = served.stdout.readline()
+    served.terminate()
+    _, said = served.communicate(timeout=100)
+    assert re.match(r"Storm's Nimbus interface: 127.0.0.1:\d+$", line), said
     assert served.returncode == 0, said
 
 
@@ -77,6 +88,7 @@ def test_every_command_of_the_pages_does_what_they_say() -> None:
                 *arguments(command, NAME="words", COMPONENT="picky"), "--for", "1"),
             "squall run FILE --ui": runs_with_its_page,
             "squall ui": lambda command: prints_a_link(without, *arguments(command)),
+            "squall thrift --port 6627": lambda command: serves_thrift(without, command),
             "squall ui --otlp http://127.0.0.1:4318": lambda command: prints_a_link(without, *arguments(command)),
         }
         assert commands() == set(shown)

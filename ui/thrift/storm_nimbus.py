@@ -128,13 +128,15 @@ def _summary(sample: Sample) -> Any:
 
 
 def _info(sample: Sample, options: Any = None) -> Any:
-    row, choice = cluster.topology_row(sample), idl.NumErrorsChoice
+    row, choice, document = cluster.topology_row(sample), idl.NumErrorsChoice, sample.document
     most = {choice.NONE: 0, choice.ONE: 1}.get(options and options.num_err_choice)
-    components = sample.document["components"]
+    names = dict.fromkeys(each["component"] for each in document["executors"])
     executors = [
-        _executor(sample, name, each, done) for name in components for each, done in topology.by_executor(sample, name)
+        _executor(sample, name, each, done) for name in names for each, done in topology.by_executor(sample, name)
     ]
-    errors = {name: [_error(each) for each in topology.errors_of(sample, name)[::-1][:most]] for name in components}
+    errors = {
+        name: list(map(_error, topology.errors_of(sample, name)[::-1][:most])) for name in document["components"]
+    }
     return idl.TopologyInfo(
         row["id"], row["name"], row["uptimeSeconds"], executors, row["status"], errors, row["stormVersion"],
         row["owner"],
@@ -146,22 +148,27 @@ def _error(row: dict[str, Any]) -> Any:
 
 
 def _executor(sample: Sample, name: str, executor: dict[str, Any], done: dict[str, Any]) -> Any:
-    where, component = cluster.place(sample, executor["worker"]), sample.document["components"][name]
+    where, component = cluster.place(sample, executor["worker"]), sample.document["components"].get(name)
+    return idl.ExecutorSummary(
+        idl.ExecutorInfo(*executor["tasks"]), name, where["host"], where["port"], where["uptimeSeconds"],
+        # An acker has no figures.
+        None if component is None else _stats(sample, component, done),
+    )
+
+
+def _stats(sample: Sample, component: dict[str, Any], done: dict[str, Any]) -> Any:
     outputs = topology.by_output(component, done)
 
     def by_stream(key: str, kind: type = int) -> dict[str, Any]:
         return {_ALL_TIME: {row["stream"]: kind(row[key]) for row in outputs}}
 
     if component["kind"] == "spout":
-        stats = idl.SpoutStats(by_stream("acked"), by_stream("failed"), by_stream("completeLatency", float))
-        specific = idl.ExecutorSpecificStats(spout=stats)
+        spout = idl.SpoutStats(by_stream("acked"), by_stream("failed"), by_stream("completeLatency", float))
+        specific = idl.ExecutorSpecificStats(spout=spout)
     else:
         specific = idl.ExecutorSpecificStats(bolt=_bolt(topology.by_input(sample, component, done)))
     # Storm counts a share of all tuples, the rate.
-    stats = idl.ExecutorStats(by_stream("emitted"), by_stream("transferred"), specific, rate=1.0)
-    return idl.ExecutorSummary(
-        idl.ExecutorInfo(*executor["tasks"]), name, where["host"], where["port"], where["uptimeSeconds"], stats
-    )
+    return idl.ExecutorStats(by_stream("emitted"), by_stream("transferred"), specific, rate=1.0)
 
 
 def _bolt(inputs: list[dict[str, Any]]) -> Any:

@@ -7,7 +7,10 @@ Guarantees
       nothing, keeps no other waiting.
     * It ends at once at SIGTERM and SIGINT.
 
-Relies on: thriftpy2 for the protocol. Its server is not used: it shares a port in use, and believes each length.
+Relies on
+    * thriftpy2 for the protocol. Its server is not used: it shares a port in use, and believes each length.
+    * Clients that mean no harm: who comes here can kill topologies, or have thriftpy2 skip two billion empty items.
+
 Thread: one for each connection, the sampler's, and the main thread, which waits for signals.
 """
 

@@ -1,0 +1,126 @@
+"""Storm's Nimbus interface without a cluster: its structs on the wire, and what becomes of calls and errors."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from thriftpy2.thrift import TApplicationException, TProcessor, TType
+from thriftpy2.utils import deserialize, serialize
+
+from squall.engine.errors import ClusterError, UsageError
+from squall.ui.sampler import Unknown
+from squall.ui.thrift.storm_nimbus import idl
+from squall.ui.thrift.thrift_server import answer_to
+
+STRUCTS = [
+    struct for kind in ("structs", "unions", "exceptions") for struct in idl.__thrift_meta__[kind]
+]
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
+
+
+def values(kind: Any, inner: Any = None) -> st.SearchStrategy[Any]:
+    """Values of a type as thriftpy2 describes it: (kind, what is in it)."""
+    if isinstance(kind, tuple):
+        kind, inner = kind
+    match kind:
+        case TType.STRUCT:
+            return filled(inner)
+        case TType.LIST:
+            return st.lists(values(inner), max_size=3)
+        case TType.MAP:
+            return st.dictionaries(values(inner[0]), values(inner[1]), max_size=3)
+        case TType.I32:
+            # Also of an enum, of which any number may come.
+            return st.integers(-(2**31), 2**31 - 1)
+        case TType.I64:
+            return st.integers(-(2**63), 2**63 - 1)
+        case TType.DOUBLE:
+            return st.floats(allow_nan=False)
+        case TType.BOOL:
+            return st.booleans()
+        case TType.STRING:
+            return TEXTS
+    raise AssertionError(kind)
+
+
+def filled(struct: Any) -> st.SearchStrategy[Any]:
+    return st.fixed_dictionaries({}, optional={
+        name: values(kind, *inner) for kind, name, *inner, _ in struct.thrift_spec.values()
+    }).map(lambda fields: struct(**fields))
+
+
+@given(st.sampled_from(STRUCTS).flatmap(filled))
+def test_every_struct_is_read_as_it_was_written(written: Any) -> None:
+    read = deserialize(type(written)(), serialize(written))
+    assert vars(read) == vars(written)
+
+
+class Cluster:
+    """Methods of Nimbus that fail."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def killTopology(self, name: str) -> None:  # noqa: N802
+        raise self.error
+
+    def rebalance(self, name: str, options: Any) -> None:
+        raise self.error
+
+
+def call(method: str, **arguments: Any) -> bytes:
+    name = method.encode()
+    head = b"\x80\x01\x00\x01" + len(name).to_bytes(4, "big") + name + b"\x00\x00\x00\x07"
+    return head + serialize(getattr(idl.Nimbus, f"{method}_args")(**arguments))
+
+
+def answered(error: Exception, method: str) -> Any:
+    """What a client makes of the answer to a call that fails."""
+    answer = answer_to(call(method, name="x"), TProcessor(idl.Nimbus, Cluster(error)))
+    kind, rest = answer[3], answer[8 + len(method):]
+    assert answer[8:].startswith(method.encode())
+    assert rest[:4] == b"\x00\x00\x00\x07"
+    if kind == 3:
+        return deserialize(TApplicationException(), rest[4:])
+    result = deserialize(getattr(idl.Nimbus, f"{method}_result")(), rest[4:])
+    [raised] = filter(None, vars(result).values())
+    return raised
+
+
+@pytest.mark.parametrize(("error", "method", "kind"), [
+    (Unknown("no x"), "killTopology", idl.NotAliveException),
+    (Unknown("no x"), "rebalance", idl.NotAliveException),
+    (UsageError("no x"), "rebalance", idl.InvalidTopologyException),
+    (UsageError("no x"), "killTopology", TApplicationException),
+    (ClusterError("no x"), "rebalance", TApplicationException),
+    (KeyError("no x"), "killTopology", TApplicationException),
+])
+def test_an_error_is_answered(
+    error: Exception, method: str, kind: type, caplog: pytest.LogCaptureFixture
+) -> None:
+    raised = answered(error, method)
+    assert type(raised) is kind
+    assert "no x" in (raised.message if kind is TApplicationException else raised.msg)
+    # A bug is told here, too.
+    assert [each.levelno for each in caplog.records] == [logging.ERROR] * isinstance(error, KeyError)
+
+
+@given(st.data())
+def test_a_call_that_is_cut_off_is_not_carried_out(data: st.DataObject) -> None:
+    whole = call("rebalance", name="words", options=data.draw(filled(idl.RebalanceOptions)))
+    carried_out = TProcessor(idl.Nimbus, Cluster(AssertionError("carried out")))
+    assert answer_to(whole[: data.draw(st.integers(0, len(whole) - 1))], carried_out) == b""
+
+
+@given(st.binary(max_size=200))
+def test_noise_is_no_call(noise: bytes) -> None:
+    assert answer_to(noise, TProcessor(idl.Nimbus, Cluster(AssertionError("carried out")))) == b""
+
+
+def test_a_text_that_is_no_utf_8_is_no_call() -> None:
+    nobody = TProcessor(idl.Nimbus, Cluster(AssertionError("carried out")))
+    assert answer_to(call("killTopology", name=b"\xff"), nobody) == b""
