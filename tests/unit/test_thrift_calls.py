@@ -1,8 +1,9 @@
-"""Storm's Nimbus interface without a cluster: its structs on the wire, and what becomes of calls and errors."""
+"""Storm's Nimbus interface without a cluster: its structs on the wire, calls and errors, and figures that it shares."""
 
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from thriftpy2.thrift import TApplicationException, TProcessor, TType
 from thriftpy2.utils import deserialize, serialize
 
 from squall.engine.errors import ClusterError, UsageError
+from squall.ui.rest.storm_topology import by_executor, by_output
 from squall.ui.sampler import Unknown
 from squall.ui.thrift.storm_nimbus import idl
 from squall.ui.thrift.thrift_server import answer_to
@@ -124,3 +126,21 @@ def test_noise_is_no_call(noise: bytes) -> None:
 def test_a_text_that_is_no_utf_8_is_no_call() -> None:
     nobody = TProcessor(idl.Nimbus, Cluster(AssertionError("carried out")))
     assert answer_to(call("killTopology", name=b"\xff"), nobody) == b""
+
+
+def test_each_stream_of_a_spout_has_its_share() -> None:
+    spout = {"kind": "spout", "outputs": {"a": {"emitted": 30}, "b": {"emitted": 10}}}
+    done = {"emitted": 40, "transferred": 80, "acked": 20, "failed": 4, "complete_ms": 1.5}
+    assert by_output(spout, done) == [
+        {"stream": "a", "emitted": 30, "transferred": 60, "acked": 15, "failed": 3, "completeLatency": "1.500"},
+        {"stream": "b", "emitted": 10, "transferred": 20, "acked": 5, "failed": 1, "completeLatency": "1.500"},
+    ]
+
+
+def test_an_executor_whose_worker_has_no_board_yet_has_done_nothing() -> None:
+    executor = {"component": "split", "tasks": [1, 2], "worker": "node-1:6700"}
+    begun: Any = SimpleNamespace(
+        document={"executors": [executor]}, readings=[], report=SimpleNamespace(duration_secs=0.0)
+    )
+    [(found, done)] = by_executor(begun, "split")
+    assert (found, done["executed"], done["capacity"]) == (executor, 0, 0.0)

@@ -5,7 +5,7 @@ Guarantees
       or says that it is longer than FRAME_BYTES (as HTTP does), ends its connection, and nothing else.
     * At most CONNECTIONS are open at once; further ones are closed as they come. A client that is silent, or reads
       nothing, keeps no other waiting.
-    * It ends at once at SIGTERM and SIGINT.
+    * It ends at once at SIGTERM and SIGINT; within seconds if Nimbus hangs.
 
 Relies on
     * thriftpy2 for the protocol. Its server is not used: it shares a port in use, and believes each length.
