@@ -160,7 +160,8 @@ def test_a_source_and_a_sink_keep_their_promises(server: RedisServer, squall_clu
 
 
 ROWS = [
-    ("a", 1), ("b", 2.5), ("a", 3), ("a", "2"), ("no number", "x"), (None, 4), ("half \ud800", 5), ("nan", float("nan")),
+    ("a", 1), ("b", 2.5), ("a", 3), ("a", "2"), ("no number", "x"), (None, 4), ("half \ud800", 5),
+    ("nan", float("nan")),
 ]
 
 
