@@ -283,7 +283,8 @@ def test_a_frame_may_come_in_pieces_and_another_after_it(served: Thrift) -> None
                 connection.sendall(bytes([byte]))
             answer = answers.read(int.from_bytes(answers.read(4), "big"))
             assert b"topology.workers" in answer
-        connection.sendall(framed(CALL)[:-1])
+        # A whole call in a frame that is cut off.
+        connection.sendall(framed(CALL + b"more")[:-1])
         connection.shutdown(socket.SHUT_WR)
         assert answers.read() == b""
 
