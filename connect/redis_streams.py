@@ -37,7 +37,8 @@ WAIT_MS = 100
 """Longest wait of Redis for an entry; acks wait as long."""
 ANSWER_SECS = 10.0
 LEAST_CLAIM_SECS = 3.0
-"""A consumer that may not read for the moment is seen once a second."""
+SEEN_SECS = 1.0
+"""Time after which a consumer shows itself: before version 7.2, Redis does not note one that found nothing to read."""
 _AFTER_ALL = f"{2**64 - 1}-0"
 """An id after which nothing was delivered. Redis takes the greatest one, which ends in {2**64 - 1}, for ">"."""
 
@@ -87,8 +88,11 @@ class RedisSource(Source):
                 raise
 
     def read_from(self, position: Any) -> Iterator[list[Record]]:
-        last, claim_at = "0", 0.0  # first what was delivered to an earlier life
+        last, claim_at, seen_at = "0", 0.0, 0.0  # first what was delivered to an earlier life
         while True:
+            if time.monotonic() >= seen_at:
+                self.keep_alive()
+                seen_at = time.monotonic() + SEEN_SECS
             entries = self._read(last)
             if last != ">":
                 last = entries[-1][0] if entries else ">"

@@ -123,6 +123,19 @@ def test_a_source_that_may_not_read_takes_nothing(server: RedisServer) -> None:
     assert [values for _, values in found] == [(number,) for number in numbers(0, 3000)]
 
 
+def test_a_consumer_is_seen_while_nothing_comes(server: RedisServer) -> None:
+    add(server, "a")
+    with server.client() as client, Alone(RedisSource(server.url, "in", "g")) as alone:
+        alone.until(bool)
+        idle_ms = [0]
+
+        def seen(_: object) -> bool:
+            idle_ms.append(client.xinfo_consumers("in", "g")[0]["idle"])
+            return idle_ms[-1] < idle_ms[-2]
+
+        alone.until(seen)
+
+
 def test_what_is_claimed_back_while_it_is_under_way_is_not_emitted_twice(server: RedisServer) -> None:
     add(server, *numbers(0, 3))
     with server.client() as client, Alone(RedisSource(server.url, "in", "g", claim_secs=3)) as alone:
