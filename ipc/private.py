@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,7 +92,7 @@ _PROBE_BYTES = 65536
 
 def room_error(directory: Path) -> str:
     """The system's error, with the directory, if its file system takes no write; "" if it does. Changes no file."""
-    probe = directory / f".room-{os.getpid()}"
+    probe = directory / f".room-{threading.get_native_id()}"
     try:
         # Write and sync as the store does: for some file systems reserving room (fallocate) just sets a length, others
         # notice only at the sync that there is none.

@@ -291,8 +291,10 @@ class NimbusClient:
             time.sleep(POLL_SECS)
 
     def _reason(self) -> str:
-        room = room_error(self.run_dir.durable)
-        return f" ({room})" if room else ""
+        why = room_error(self.run_dir.durable)
+        if not why and self.run_dir.zookeeper.exists():
+            why = f"it waits if ZooKeeper at {self.run_dir.zookeeper.read_text().partition(chr(10))[0]} is away"
+        return f" ({why})" if why else ""
 
     def _call(self, method: str, body: Wire, reply_type: type[W], *, repeats: bool = False) -> W:
         """Ask, and ask the next Nimbus if this one ends before it answers and the request `repeats`: it may be carried

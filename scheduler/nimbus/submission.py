@@ -21,7 +21,7 @@ WORKERS_MAX = 1024
 
 def check_submission(request: SubmitTopology) -> None:
     """TopologyError that lists every mistake. What the builder of a topology has checked is not checked again."""
-    mistakes = [*_name_mistakes(request.name), *_workers_mistakes(request.conf.get("workers"))]
+    mistakes = [*name_mistakes(request.name), *_workers_mistakes(request.conf.get("workers"))]
     total = sum(component.tasks for component in request.components)
     if not 1 <= total <= TASKS_MAX:
         mistakes.append(f"the topology has {total} tasks; allowed: 1 to {TASKS_MAX}")
@@ -52,7 +52,7 @@ def record_of(request: SubmitTopology, topology_id: str, created_unix_secs: floa
 
 def check_topology_name(name: str) -> None:
     """UsageError unless a topology may have this name."""
-    if mistakes := _name_mistakes(name):
+    if mistakes := name_mistakes(name):
         raise UsageError("; ".join(mistakes))
 
 
@@ -85,7 +85,8 @@ def _workers_mistakes(workers: object) -> list[str]:
     return [f"workers is {workers!r}; allowed: an integer from 1 to {WORKERS_MAX}"]
 
 
-def _name_mistakes(name: str) -> list[str]:
+def name_mistakes(name: str) -> list[str]:
+    """Return why a topology may not have this name."""
     if mistake := name_mistake(name, NAME_MAX_CHARS):
         return [f"a topology name {mistake}"]
     if set(name) & set(NO_NAME_CHARS):

@@ -28,7 +28,7 @@ from typing import Any
 
 import msgspec
 from kazoo.client import KazooClient
-from kazoo.exceptions import BadVersionError, KazooException
+from kazoo.exceptions import BadVersionError, ConnectionLoss, KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
 from squall.engine.errors import UsageError
@@ -64,20 +64,28 @@ _KINDS: dict[str, type[msgspec.Struct]] = {"k": _Known, "t": TopologyRecord, "a"
 """First letter of a node's name -> what is in it."""
 
 
-def put_in_zookeeper(run_dir: RunDir, hosts: str) -> None:
-    """Have a directory's store in ZooKeeper from now on. UsageError if a cluster runs there, or has another store."""
-    found = place_of(run_dir) if run_dir.zookeeper.exists() else None
+def put_in_zookeeper(
+    run_dir: RunDir, hosts: str, tell: Callable[[str], None], is_over: Callable[[], bool] = lambda: False
+) -> None:
+    """Have a new directory's store in ZooKeeper from now on, once that answers. UsageError if a cluster runs there, or
+    has its store elsewhere."""
     servers, slash, folder = hosts.partition("/")
-    name = os.urandom(6).hex() if found is None else os.path.basename(found[1])
-    wanted = servers, f"{slash}{folder}".rstrip("/") + f"/squall/{name}"
-    if wanted == found:
+    parent = f"{slash}{folder}".rstrip("/") + "/squall"
+    if run_dir.zookeeper.exists():
+        found, path = place_of(run_dir)
+        if (found, os.path.dirname(path)) != (servers, parent):
+            raise UsageError(
+                f"--zookeeper {hosts!r:.200}: {run_dir.path} has its store at {found}{path.rpartition('/squall/')[0]}: "
+                f"leave the option out; other hosts of that ZooKeeper are written into {run_dir.zookeeper}"
+            )
         return
-    client_of(hosts)  # are they well-formed?
     lock = run_dir.lock()
     try:
-        if found is None and run_dir.nimbus_db.exists():
+        if run_dir.nimbus_db.exists():
             raise UsageError(f"--zookeeper: {run_dir.path} has its store in nimbus.db: choose another directory")
-        replace_file(run_dir.zookeeper, "{}\n{}\n".format(*wanted).encode(), sync=True)
+        if await_answer(hosts, tell, is_over):
+            place = f"{servers}\n{parent}/{os.urandom(6).hex()}\n"
+            replace_file(run_dir.zookeeper, place.encode(), sync=True)
     finally:
         lock.release()
 
@@ -91,9 +99,8 @@ def place_of(run_dir: RunDir) -> tuple[str, str]:
     return hosts, path
 
 
-def await_zookeeper(run_dir: RunDir, tell: Callable[[str], None], is_over: Callable[[], bool]) -> None:
-    """Wait until ZooKeeper answers, or `is_over`."""
-    hosts, _ = place_of(run_dir)
+def await_answer(hosts: str, tell: Callable[[str], None], is_over: Callable[[], bool]) -> bool:
+    """Wait until ZooKeeper answers, or `is_over`; return True if it answers."""
     client = client_of(hosts)
     try:
         answers = client.start_async()
@@ -101,6 +108,7 @@ def await_zookeeper(run_dir: RunDir, tell: Callable[[str], None], is_over: Calla
             tell(f"waiting for ZooKeeper at {hosts}")
         while not answers.wait(POLL_SECS) and not is_over():
             pass
+        return bool(answers.is_set())
     finally:
         close(client)
 
@@ -110,9 +118,12 @@ def client_of(hosts: str) -> KazooClient:
     # It would tell of each attempt.
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
     try:
+        if "://" in hosts:
+            raise ValueError("it is no URL")
         return KazooClient(hosts, timeout=SESSION_SECS, connection_retry={"max_tries": -1, "max_delay": 1.0})
     except ValueError as error:
-        raise UsageError(f"--zookeeper {hosts!r:.200}: {error}") from None
+        allowed = "HOST:PORT, several of them with commas, and then /FOLDER"
+        raise UsageError(f"--zookeeper {hosts!r:.200}: {error}; allowed: {allowed}") from None
 
 
 def open_alone(run_dir: RunDir) -> ZooKeeperStore:
@@ -135,11 +146,13 @@ def close(client: KazooClient) -> None:
 
 
 @contextlib.contextmanager
-def told(name: str) -> Iterator[None]:
-    """Errors of the block as a StoreError that names the store."""
+def told(name: str, so: str = "") -> Iterator[None]:
+    """Errors of the block as a StoreError that names the store. `so`: what follows if there is no answer."""
     try:
         yield
-    except (KazooException, KazooTimeoutError) as error:
+    except (KazooTimeoutError, ConnectionLoss) as error:
+        raise StoreError(f"{name} does not answer{so}: is that server up?") from error
+    except KazooException as error:
         raise StoreError(f"{name}: {type(error).__name__} {error}".rstrip()) from error
 
 
@@ -292,7 +305,7 @@ class ZooKeeperStore:
             if before.get(node) is not content:
                 change = request.set_data if node in before else request.create
                 change(f"{self._root}/{node}", msgspec.msgpack.encode(content))
-        with told(self._name):
+        with told(self._name, ", so the change is made, or not"):
             results = request.commit_async().get(timeout=BUSY_TIMEOUT_SECS)
         if failed := [type(result).__name__ for result in results if isinstance(result, Exception)]:
             opened = isinstance(results[0], BadVersionError)

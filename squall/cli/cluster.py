@@ -102,14 +102,19 @@ def up_command(
 
 
 def _reach_zookeeper(path: Path, hosts: str | None, interrupts: Interrupts) -> None:
-    """Note where the store is to be, if that was given, and wait for ZooKeeper."""
+    """Wait for ZooKeeper; note that the store is to be there, if that was given."""
     with needing_kazoo():
-        from squall.scheduler.nimbus.zookeeper_store import await_zookeeper, put_in_zookeeper
+        from squall.scheduler.nimbus.zookeeper_store import await_answer, place_of, put_in_zookeeper
     run_dir = take_directory(path)
+
+    def is_over() -> bool:
+        return interrupts.count > 0
+
     if hosts is not None:
-        put_in_zookeeper(run_dir, hosts)
-    await_zookeeper(run_dir, note, lambda: interrupts.count > 0)
-    if interrupts.count:
+        put_in_zookeeper(run_dir, hosts, note, is_over)
+    if not is_over():
+        await_answer(place_of(run_dir)[0], note, is_over)
+    if is_over():
         raise click.exceptions.Exit(interrupts.exit_code)
 
 

@@ -201,7 +201,8 @@ def test_questions_have_the_figures_of_the_cluster(served: Thrift) -> None:
     row = served.call("getTopologySummaryByName", "words")
     assert served.call("getTopologySummary", row.id).name == "words"
     assert json.loads(served.call("getNimbusConf"))["topology.workers"] == 1
-    assert [served.call("isTopologyNameAllowed", name) for name in ("words", "others")] == [False, True]
+    assert [served.call("isTopologyNameAllowed", name) for name in ("words", "a/b", "", "others")] == [
+        False, False, False, True]
 
     def failed() -> Any:
         info = served.call("getTopologyInfo", row.id)

@@ -43,7 +43,7 @@ def server() -> Iterator[ZooKeeperServer]:
 @pytest.fixture
 def run_dir(server: ZooKeeperServer, tmp_path: Path) -> RunDir:
     made = RunDir.create(tmp_path / "c")
-    put_in_zookeeper(made, f"{server.hosts}/a/folder")
+    put_in_zookeeper(made, f"{server.hosts}/a/folder", print)
     return made
 
 
@@ -139,7 +139,7 @@ def test_a_killed_nimbus_is_followed_by_the_standby_and_nothing_is_lost(up: Stan
     [standby] = set(nimbuses(up)) - {first}
     first.kill()
     assert next_nimbus(up, first) == standby
-    up.ok("inject", "kill", "nimbus")
+    wait_for("a supervisor to do it", lambda: up.run("inject", "kill", "nimbus").returncode == 0)
     next_nimbus(up, standby)
     await_acks(up)
     done = len(list(tmp_path.glob("done-*")))
@@ -184,7 +184,9 @@ def test_zookeeper_may_die_and_come_back(up: Standing, server: ZooKeeperServer) 
     await_acks(up)
     server.kill()
     await_acks(up)
-    assert "ZooKeeper at " in up.refused(1, "deactivate", "one")
+    why = f"in ZooKeeper at {server.hosts} does not answer, so the change is made, or not: is that server up?"
+    assert why in up.refused(1, "deactivate", "one")
+    assert f" is away (it waits if ZooKeeper at {server.hosts} is away), " in up.run("status").stderr
     server.start()
     wait_for("Nimbus", lambda: up.run("deactivate", "one").returncode == 0)
     up.ok("activate", "one")
@@ -249,9 +251,27 @@ def test_a_store_that_zookeeper_has_lost_is_not_made_anew(up: Standing) -> None:
     assert f"store {path}/store in ZooKeeper at {hosts} is missing, though" in up.refused(1, "up", "--detach")
 
 
-@pytest.mark.parametrize("hosts", ["", "one:port", "one:1/../x"])
+@pytest.mark.parametrize("hosts", ["", "one:port", "one:1/../x", "zk://one"])
 def test_hosts_that_are_none_are_refused(cluster: Standing, hosts: str) -> None:
-    assert cluster.refused(2, "up", "--zookeeper", hosts).startswith(f"--zookeeper {hosts!r}: ")
+    refused = cluster.refused(2, "up", "--zookeeper", hosts)
+    assert refused.startswith(f"--zookeeper {hosts!r}: ")
+    assert refused.endswith("; allowed: HOST:PORT, several of them with commas, and then /FOLDER")
+
+
+def test_hosts_are_noted_once_they_answer_and_not_changed_by_the_way(
+    cluster: Standing, server: ZooKeeperServer
+) -> None:
+    with start("up", "--zookeeper", "localhost:1", SQUALL_DIR=str(cluster.path)) as waiting:
+        assert waiting.stderr is not None
+        assert waiting.stderr.readline() == "waiting for ZooKeeper at localhost:1\n"
+        waiting.send_signal(signal.SIGINT)
+        assert waiting.wait(100) == 130
+    cluster.ok("up", "--detach", "--zookeeper", f"{server.hosts}/here")
+    cluster.ok("down")
+    for hosts in (server.hosts, "localhost:1/here"):
+        why = cluster.refused(2, "up", "--detach", "--zookeeper", hosts)
+        assert f" has its store at {server.hosts}/here: leave the option out; other hosts of that" in why
+    cluster.ok("up", "--detach", "--zookeeper", f"{server.hosts}/here")
 
 
 def test_without_kazoo_it_says_what_to_install(cluster: Standing, tmp_path: Path) -> None:

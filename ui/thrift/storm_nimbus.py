@@ -15,6 +15,7 @@ import thriftpy2
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import plain
 from squall.engine.report.document import strict_json
+from squall.scheduler.nimbus.submission import name_mistakes
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.rest import storm_cluster as cluster
 from squall.ui.rest import storm_topology as topology
@@ -49,7 +50,7 @@ class StormNimbus:
         return strict_json(cluster.configuration())
 
     def isTopologyNameAllowed(self, name: str) -> bool:
-        return name not in self._api.sampler.names()
+        return not name_mistakes(name or "") and name not in self._api.sampler.names()
 
     def getTopologySummaries(self) -> list[Any]:
         self._api.cluster()  # raises if none was ever seen
