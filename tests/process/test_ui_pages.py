@@ -146,6 +146,7 @@ def test_the_theme_is_kept(chromium: Browser, cluster: Standing) -> None:
         page.get_by_label("Colours: auto").click()
         page.get_by_label("Colours: light").click()
         expect(page.locator("body")).to_have_class(re.compile("body--dark"))
+        page.wait_for_function("document.cookie.includes('squall-theme=dark')")  # comes after what is seen
         page.reload()
         expect(page.get_by_label("Colours: dark")).to_be_visible()
         expect(page.locator("body")).to_have_class(re.compile("body--dark"))
