@@ -16,11 +16,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from benchmarks.publish import publish
+from benchmarks.results import Part
+from benchmarks.rounds import say
 from squall import BatchBolt, BatchSpout, Config, Job, LocalCluster, Topology, TopologyBuilder
 
 RECORDS, WARM = 200_000, 30_000
 """Records of a round, of which the first ones are not measured."""
 TEXT = "x" * 100
+_ABOUT = """\
+Records of 100 bytes through one worker, from a source to a bolt that does nothing, or from a spout that has them at
+hand to a sink; and by the client library in a loop that keeps and tracks nothing, in batches of 1,000 where it has
+them. Medians of rounds in turn."""
 Rates = tuple[float, float]
 """Records a second, ours and bare."""
 
@@ -139,7 +146,7 @@ CONNECTORS: dict[str, tuple[str, Callable[[Any], Rates]]] = {
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and print; of all together, keep the results."""
     from benchmarks import connector_brokers, connector_others
 
     servers = SERVERS | connector_brokers.SERVERS | connector_others.SERVERS
@@ -147,15 +154,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=list(connectors), metavar="NAME", help=", ".join(connectors))
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--no-write", action="store_true", help="print only; leave results and RESULTS.md")
     given = parser.parse_args()
-    print(f"{'':16}{'records/s':>12}{'bare':>12}{'ratio':>8}")
+    part = Part("Connectors", _ABOUT, ["", "records/s", "bare", "ratio"], command="python -m benchmarks.connectors")
     for server, start in servers.items():
         if names := [name for name in given.names if connectors[name][0] == server]:
             with start() as running:
                 for name in names:
                     rounds = [connectors[name][1](running) for _ in range(given.rounds)]
                     ours, bare = (statistics.median(rates) for rates in zip(*rounds, strict=True))
-                    print(f"{name:16}{ours:>12,.0f}{bare:>12,.0f}{ours / bare:>8.2f}", flush=True)
+                    part.rows.append([name, f"{ours:,.0f}", f"{bare:,.0f}", f"{ours / bare:.2f}"])
+                    say(" ".join(part.rows[-1]))
+    publish({"connectors": part}, write=not given.no_write and given.names == list(connectors))
 
 
 if __name__ == "__main__":
