@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _REFUSES = frozenset({400, 409, 413, 422})
 _JSON = msgspec.json.Encoder(enc_hook=str)
+_MISFIT = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
 _MOST_WAIT_SECS = 60.0
 """Longest time for which `Retry-After` is kept to."""
 _IDLE_SECS = 1.0
@@ -82,11 +83,13 @@ class HttpSink(Sink):
                 raise ConnectionError(f"{self._url} takes {len(rows) - len(waiting)} rows in {self._timeout_secs:g} s")
             try:
                 body = _JSON.encode_lines([rows[place] for place in places])[:-1]
-            except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
-                why = f"HttpSink cannot send {repr_of(batch.to_rows()[places[0]])}: {text_of_error(error)}"
-            else:
-                why = self._refusal(body)
-            if not why:
+            except _MISFIT:
+                wrong = {place: why for place in places if (why := _mistake(rows[place]))}
+                refused |= wrong
+                if good := [place for place in places if place not in wrong]:
+                    waiting.append(good)
+                continue
+            if not (why := self._refusal(body)):
                 continue
             if len(places) == 1 or is_late:
                 refused.update(dict.fromkeys(places, why))
@@ -128,3 +131,12 @@ def _row_type(fields: tuple[str, ...]) -> Callable[..., Any]:
     """A type that is encoded as an object with these keys: six times as fast as a dict."""
     keys = {f"field_{place}": name for place, name in enumerate(fields)}
     return msgspec.defstruct("Row", list(keys), rename=keys, gc=False)
+
+
+def _mistake(row: Any) -> str:
+    """Say why a row cannot be JSON; "" if it can."""
+    try:
+        _JSON.encode(row)
+    except _MISFIT as error:
+        return f"HttpSink cannot send {repr_of(msgspec.structs.astuple(row))}: {text_of_error(error)}"
+    return ""

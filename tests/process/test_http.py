@@ -17,7 +17,7 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from squall import Config, Job, Topology, TopologyBuilder, UsageError
+from squall import Config, Job, Topology, TopologyBuilder, UsageError, spout
 from squall.connect import HttpSink, HttpSource, Sink, Source
 from squall.testing import check_sink, check_source
 from squall.testing.fixtures import FixtureCluster
@@ -369,6 +369,15 @@ def test_rows_that_are_refused_fail_alone(squall_cluster: FixtureCluster, receiv
     assert (job.stats().acked, job.stats().dead_letters) == (990, 10)
     assert sorted(receiver.numbers) == [number for number in range(1000) if number % 100]
     assert f"http://127.0.0.1:{port} answers 422 Unprocessable Entity" in str(job.stats().failures)
+
+
+def test_a_row_that_cannot_be_json_fails_alone(squall_cluster: FixtureCluster, receiver: Receiver, port: int) -> None:
+    rows = spout("number")(lambda: iter([1, "half \ud800", 2]))
+    job = squall_cluster.submit("post", between(rows, HttpSink(f"http://127.0.0.1:{port}")), Config(max_attempts=1))
+    job.wait_until_drained(timeout=TIMEOUT_SECS)
+    assert (job.stats().acked, job.stats().dead_letters) == (2, 1)
+    assert sorted(receiver.numbers) == [1, 2]
+    assert "HttpSink cannot send (" in str(job.stats().failures)
 
 
 def test_it_waits_as_long_as_it_is_told_to(squall_cluster: FixtureCluster, receiver: Receiver, port: int) -> None:
