@@ -69,25 +69,37 @@ def put_in_zookeeper(
 ) -> None:
     """Have a new directory's store in ZooKeeper from now on, once that answers. UsageError if a cluster runs there, or
     has its store elsewhere."""
+    servers, parent = _parent_of(hosts)
+    is_there = _is_there(run_dir, hosts)
+    if not await_answer(hosts, tell, is_over) or is_there:
+        return
+    lock = run_dir.lock()
+    try:
+        if not _is_there(run_dir, hosts):
+            replace_file(run_dir.zookeeper, f"{servers}\n{parent}/{os.urandom(6).hex()}\n".encode(), sync=True)
+    finally:
+        lock.release()
+
+
+def _parent_of(hosts: str) -> tuple[str, str]:
+    """The servers, and the node that the nodes of directories are in."""
     servers, slash, folder = hosts.partition("/")
-    parent = f"{slash}{folder}".rstrip("/") + "/squall"
+    return servers, f"{slash}{folder}".rstrip("/") + "/squall"
+
+
+def _is_there(run_dir: RunDir, hosts: str) -> bool:
+    """Return True if the directory has its store there, False if it has none. UsageError if it is elsewhere."""
     if run_dir.zookeeper.exists():
         found, path = place_of(run_dir)
-        if (found, os.path.dirname(path)) != (servers, parent):
+        if (found, os.path.dirname(path)) != _parent_of(hosts):
             raise UsageError(
                 f"--zookeeper {hosts!r:.200}: {run_dir.path} has its store at {found}{path.rpartition('/squall/')[0]}: "
                 f"leave the option out; other hosts of that ZooKeeper are written into {run_dir.zookeeper}"
             )
-        return
-    lock = run_dir.lock()
-    try:
-        if run_dir.nimbus_db.exists():
-            raise UsageError(f"--zookeeper: {run_dir.path} has its store in nimbus.db: choose another directory")
-        if await_answer(hosts, tell, is_over):
-            place = f"{servers}\n{parent}/{os.urandom(6).hex()}\n"
-            replace_file(run_dir.zookeeper, place.encode(), sync=True)
-    finally:
-        lock.release()
+        return True
+    if run_dir.nimbus_db.exists():
+        raise UsageError(f"--zookeeper: {run_dir.path} has its store in nimbus.db: choose another directory")
+    return False
 
 
 def place_of(run_dir: RunDir) -> tuple[str, str]:

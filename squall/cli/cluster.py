@@ -110,10 +110,10 @@ def _reach_zookeeper(path: Path, hosts: str | None, interrupts: Interrupts) -> N
     def is_over() -> bool:
         return interrupts.count > 0
 
-    if hosts is not None:
-        put_in_zookeeper(run_dir, hosts, note, is_over)
-    if not is_over():
+    if hosts is None:
         await_answer(place_of(run_dir)[0], note, is_over)
+    else:
+        put_in_zookeeper(run_dir, hosts, note, is_over)
     if is_over():
         raise click.exceptions.Exit(interrupts.exit_code)
 
