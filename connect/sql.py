@@ -21,12 +21,11 @@ from squall.connect.source import Source
 from squall.engine.api.replaying import Record
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import repr_of, text_of_error
+from squall.engine.state.sinks import is_of_outside
 
 if TYPE_CHECKING:
     from squall.engine.api.context import TopologyContext
 
-_AWAY = frozenset({"OperationalError", "InterfaceError", "OSError"})
-"""Names, because each DB-API module has classes of its own."""
 _SQLITE_ERROR = 1
 """SQLite's code for a mistake in SQL and for a table that is missing, which it calls operational."""
 
@@ -118,9 +117,8 @@ class SqlSource(Source):
 
     def _told(self, error: Exception) -> Exception:
         """The error to raise: whether the database is away, or something is set up wrong."""
-        names = {one.__name__ for one in type(error).__mro__}
         what = f"its database by {self._query!r}: {text_of_error(error)}"
-        if names.isdisjoint(_AWAY) or getattr(error, "sqlite_errorcode", 0) == _SQLITE_ERROR:
+        if not is_of_outside(error) or getattr(error, "sqlite_errorcode", 0) == _SQLITE_ERROR:
             return UsageError(f"SqlSource cannot read {what}")
         return ConnectionError(f"cannot read {what}")
 

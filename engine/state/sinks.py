@@ -102,16 +102,19 @@ class FileSink(ExactSink):
         os.close(self._fd)
 
 
-def _is_of_outside(error: BaseException) -> bool:
+def is_of_outside(error: BaseException) -> bool:
     """Return True for what DB-API modules raise when a database cannot be reached."""
-    names = {one.__name__ for one in type(error).__mro__}
-    return not names.isdisjoint({"OperationalError", "InterfaceError", "OSError"})
+    return _is_one_of(error, {"OperationalError", "InterfaceError", "OSError"})
 
 
 def _is_of_value(error: BaseException) -> bool:
     """Return True for what DB-API modules raise when a database cannot take a value."""
-    names = {one.__name__ for one in type(error).__mro__}
-    return not names.isdisjoint({"IntegrityError", "DataError", "OverflowError", "TypeError", "ValueError"})
+    return _is_one_of(error, {"IntegrityError", "DataError", "OverflowError", "TypeError", "ValueError"})
+
+
+def _is_one_of(error: BaseException, names: set[str]) -> bool:
+    """By name, because each DB-API module has classes of its own."""
+    return not names.isdisjoint(one.__name__ for one in type(error).__mro__)
 
 
 _JSON = msgspec.json.Encoder(enc_hook=str)
@@ -189,7 +192,7 @@ class SqlSink(ExactSink):
         return found
 
     def _is_away(self, error: BaseException) -> bool:
-        return _is_of_outside(error) and bool(getattr(self._connection, "closed", self._connection is None))
+        return is_of_outside(error) and bool(getattr(self._connection, "closed", self._connection is None))
 
     def _failed(self, error: BaseException) -> NoReturn:
         if self._is_away(error):
