@@ -31,25 +31,25 @@ def arguments(command: str, **given: str) -> list[str]:
     return [given.get(word, word) for word in shlex.split(command)[1:]]
 
 
-def prints_a_link(cluster: Standing, *words: str) -> None:
+def begins_with(line: str, cluster: Standing, *words: str) -> None:
+    """Its first line matches, and it ends well when it is told to."""
     served = start(*words, SQUALL_DIR=str(cluster.path))
     assert served.stdout is not None
-    line = served.stdout.readline()
+    first = served.stdout.readline()
     served.terminate()
     _, said = served.communicate(timeout=100)
-    assert re.match(r"http://127.0.0.1:\d+/enter\?code=", line), said
+    assert re.match(line, first), said
     assert served.returncode == 0, said
+
+
+def prints_a_link(cluster: Standing, *words: str) -> None:
+    begins_with(r"http://127.0.0.1:\d+/enter\?code=", cluster, *words)
 
 
 def serves_thrift(cluster: Standing, command: str) -> None:
     # The port may be in use here.
-    served = start(*arguments(command, **{"6627": "0"}), SQUALL_DIR=str(cluster.path))
-    assert served.stdout is not None
-    line = served.stdout.readline()
-    served.terminate()
-    _, said = served.communicate(timeout=100)
-    assert re.match(r"Storm's Nimbus interface: 127.0.0.1:\d+$", line), said
-    assert served.returncode == 0, said
+    words = arguments(command, **{"6627": "0"})
+    begins_with(r"Storm's Nimbus interface: 127.0.0.1:\d+$", cluster, *words)
 
 
 def answers(cluster: Standing, command: str) -> None:
