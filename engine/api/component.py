@@ -42,6 +42,28 @@ class Spout(Component):
     """If True, each of this spout's executors gets its own thread, and `next_tuple` may block for any time. The other
     methods, such as `ack` and `fail`, are called between two calls of `next_tuple`."""
 
+    record_identity: str | None = "task"
+    """What a message id means to state that counts each record once. Ids that are whole numbers, or tuples that end
+    with one such as (file, offset), are positions; what comes before the last number is the partition.
+
+    * "task": ids name records of this task only: 5 of task 0 and 5 of task 1 are two records.
+    * "partition": whichever task reads a partition, one at a time, its positions name the same records, and ascend.
+    * "dense": the same, but several tasks may read one partition at a time, and no position is left out.
+    * "name": ids are any values that name a record, whichever task reads it. They are numbered as they come; if
+      `confirmed` is defined, what it returns is forgotten.
+    * None: this source cannot name its records; `build()` refuses it before such state."""
+
+    def partitions(self) -> Mapping[tuple[Any, ...], bool] | None:
+        """The partitions that this task reads at present, by what their message ids begin with, such as `("lines-0",)`
+        for the id `("lines-0", 17)`, and `()` for ids that are numbers. The value is True if everything that is there
+        at the moment has been read. Partitions that have ended are left out. Event time waits for each of these. None:
+        not known; then it waits for every partition of which this task has emitted a record in this life."""
+        return None
+
+    def confirmed(self) -> Sequence[Any]:
+        """The message ids that are confirmed outside since the last call, so that their records never come again."""
+        return ()
+
     @property
     def waiting_count(self) -> int:
         """Number of failed messages that this spout holds for a retry, from 0 to 2**63 - 1. The account shows them as
