@@ -15,8 +15,8 @@ class _WithState:
     """What both kinds have in common."""
 
     state: State
-    """A mapping of this task, by key: text, whole numbers, bytes, None or tuples of these. Values are whatever can be
-    pickled. Set before `prepare`."""
+    """A mapping of this task, by key: whatever Python compares and hashes by value. Values are whatever can be pickled.
+    Set before `prepare`."""
     state_ttl_secs: float | None = None
     """Time to live: a value that was not used for so long is removed, soon after. None: never."""
     state_kept_keys: int = 1_000_000

@@ -57,7 +57,7 @@ def test_plain_values_are_readable_in_an_export(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("wrong", "named"), [
     ({"component": "../../x"}, "there is no task 1 of 2 of '../../x'"), ({"task": 2}, "there is no task 2 of 2"),
     ({"task": -1}, "there is no task -1 of 2"), ({"task": 0, "tasks": 3}, "was made by 2 tasks, and count has 3 now"),
-    ({"key": 1.5}, r"line 2 set state\[1.5\]"), ({"value": {"pickle": "?"}}, "line 2 is no row"),
+    ({"key": [1]}, r"line 2 set state\[\[1\]\]"), ({"value": {"pickle": "?"}}, "line 2 is no row"),
 ])
 def test_a_wrong_line_is_named_and_nothing_is_changed(wrong: dict[str, Any], named: str, tmp_path: Path) -> None:
     root = tmp_path / "root"

@@ -8,8 +8,9 @@ import datetime
 import pickle
 import random
 import tempfile
+import uuid
 from collections.abc import Callable, Iterable, Iterator
-from http import HTTPStatus
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,6 +33,7 @@ from squall.engine.state.task_store import STORE_FILE, TaskStore
 
 KEYS: list[Any] = [
     0, 1, -1, 2**63, -(2**63), 2**70, "", "a", "a\0b", "é", "\ud800", b"", b"a", None, (), ("a", 1), (None, (b"x",)),
+    1.5, ("a", 1.5), Decimal("0.3"), datetime.date(2026, 1, 1), frozenset("a"), uuid.UUID(int=7),
 ]
 TEXT = st.text("a\0é\ud800\U0001f600", max_size=3)
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | TEXT | st.binary(max_size=3)
@@ -47,7 +49,7 @@ class Kept:
         bolt = SimpleNamespace(outputs=(), component_config={}, state_ttl_secs=ttl_secs)
         self.task = StatefulTask(bolt, Lineage("count", 0, {}), {}, frozenset(), {}, 0)
         self.task.now_ns = self.task.clock_ns = lambda: self.secs * NS_PER_SEC
-        self.task.out = SimpleNamespace(take=lambda rows: [], drop=lambda: None)  # type: ignore[assignment]
+        self.task.out = SimpleNamespace(take=lambda rows: [], drop=lambda: None, committed=lambda: None)  # type: ignore[assignment]
         self.open()
 
     def open(self) -> None:
@@ -276,8 +278,7 @@ def test_memory_and_the_log_stay_bounded_while_hot_keys_are_in_the_log(log: int)
 
 @pytest.mark.parametrize("removed", [False, True], ids=["set", "removed"])
 @pytest.mark.parametrize(("key", "known"), [
-    (1.5, "a"), (True, 1), (1.0, 1), (HTTPStatus.OK, 200), (HTTPStatus.OK, "a"), (type("Text", (str,), {})("a"), "a"),
-    (("a", 1.0), ("a", 1)), (frozenset("a"), "a"), (datetime.date(2026, 1, 1), "a"), (lambda: None, "a"),
+    (float("nan"), 1), (("a", float("nan")), ("a", 1)), (SimpleNamespace, "a"), (lambda: None, "a"), (1j, 1),
 ], ids=lambda key: type(key).__name__)
 def test_a_bad_key_is_refused_by_name_and_leaves_nothing(key: Any, known: Any, removed: bool) -> None:
     with opened() as its:
@@ -286,7 +287,7 @@ def test_a_bad_key_is_refused_by_name_and_leaves_nothing(key: Any, known: Any, r
         its.state["good"], its.state[key] = 2, 2
         if removed:
             its.state.pop(key)
-        with pytest.raises(ComponentError, match=r"count\[1\] set state\[.*\]; allowed as keys: text") as raised:
+        with pytest.raises(ComponentError, match=r"count\[1\] set state\[.*\]: (nan is no|.*; expected te)") as raised:
             its.commit()
         assert repr(key)[:20] in str(raised.value)
         assert dict(its.state) == dict(its.reopened()) == {known: 1}
