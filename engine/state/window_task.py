@@ -32,11 +32,13 @@ from squall.engine.foreign.given_columns import values_of
 from squall.engine.state.event_time import END, EventTime
 from squall.engine.state.floors import FollowedSpout
 from squall.engine.state.kept_rows import Input, Inputs
+from squall.engine.state.keys import mistakes_in
 from squall.engine.state.lineage import NUMBER_BITS, RESULTS, Lineage, Slots
 from squall.engine.state.panes import Due, Pane, Panes
 from squall.engine.state.stateful_task import StatefulTask
 from squall.engine.state.task_store import CLOSED, pickled
-from squall.engine.state.windows import COUNT, Window, WindowedBolt, Windowing, ns_of
+from squall.engine.state.timestamps import times_of
+from squall.engine.state.windows import COUNT, Window, WindowedBolt, Windowing
 
 TICK_SECS = 0.05
 _TIME = ("time",)
@@ -115,8 +117,10 @@ class WindowTask(StatefulTask):
             self._more = self._fire(self._complete_until())
             return
         values = batch.to_rows()
-        its, times = self._windowing, self._times_of(batch)
+        its, (times, mistakes) = self._windowing, self._times_of(batch)
         at = [values_of(batch[field]) for field in its.key]
+        if mistakes := mistakes | mistakes_in(dict(zip(its.key, at, strict=True))):
+            rows = self._without(rows, mistakes)
         number = self._inputs.number(batch._source)
         watermark, added, late = self._event_time.watermark, [], []
         for row in rows:
@@ -139,11 +143,18 @@ class WindowTask(StatefulTask):
                 pass
             self._closed = False
 
-    def _times_of(self, batch: ColumnBatch) -> Sequence[int]:
+    def _without(self, rows: Sequence[int], mistakes: Mapping[int, str]) -> list[int]:
+        """Fail rows with mistakes; return the others."""
+        for row in rows:
+            if row in mistakes:
+                self.out.refuse(row, f"{self._who}: {mistakes[row]}")
+        return [row for row in rows if row not in mistakes]
+
+    def _times_of(self, batch: ColumnBatch) -> tuple[list[int], dict[int, str]]:
         field = self._windowing.timestamp_field
         if field is None:
-            return [self.clock_ns()] * len(batch)
-        return [ns_of(timestamp, self._who, field) for timestamp in values_of(batch[field])]
+            return [self.clock_ns()] * len(batch), {}
+        return times_of(batch[field], field)
 
     def _note_times(self, rows: Sequence[int], times: Sequence[int]) -> None:
         """Note how far the messages of each partition have come."""

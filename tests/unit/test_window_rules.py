@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import random
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +22,6 @@ from squall import (
     WindowedBolt,
     bolt,
 )
-from squall.engine.core.executor import TaskCrashed
 from squall.engine.state.event_time import END, EventTime
 from squall.engine.state.lineage import Slots
 from squall.engine.state.settled import Floor
@@ -281,17 +279,3 @@ def test_windows_of_the_clock_are_executed_when_their_time_has_passed(tmp_path: 
         rows = cluster.emitted["bolt.results"][:3]
     assert sorted((row[0], row[3]) for row in rows) == [("a", [0]), ("a", [2]), ("b", [1])]
     assert all(row[2] - row[1] == 0.25 and row[1] % 0.25 == 0 for row in rows)
-
-
-def test_a_time_may_be_a_datetime() -> None:
-    at = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
-    made = Shows().with_tumbling_window(secs=60).with_timestamp_field("at")
-    [row] = windows_of(made, [("a", at, 0), ("a", at.timestamp() + 59, 1)])["bolt"]
-    assert row[1:4] == (at.timestamp(), at.timestamp() + 60, [0, 1])
-
-
-@pytest.mark.parametrize("at", ["12:00", None, float("nan"), 10**12, True])
-def test_what_is_no_time_is_told_in_a_line(at: Any) -> None:
-    made = Shows().with_tumbling_window(secs=60).with_timestamp_field("at")
-    with pytest.raises(TaskCrashed, match=r"got .* in the timestamp field 'at'; allowed: seconds since 1970"):
-        windows_of(made, [("a", at, 0)])
