@@ -31,7 +31,7 @@ from squall.engine.api.emit_checks import Declared
 from squall.engine.api.stream import DEFAULT_STREAM, Stream
 from squall.engine.api.tuple import UNSHARED, UNTRACKED, Tuple
 from squall.engine.clock import NS_PER_SEC
-from squall.engine.errors import ClusterError, ComponentError, FailedTuple
+from squall.engine.errors import ClusterError, ComponentError, FailedTuple, UnstorableError
 from squall.engine.foreign.given_columns import parents_of, values_of
 from squall.engine.foreign.text import line_of_error, repr_of
 from squall.engine.plural import plural
@@ -165,6 +165,13 @@ class StatefulTask(BatchBolt):
                 rows = [*rows[:place], *rows[place + 1 :]]
             failed = self.out.failed
             self.commit(identities, [row for row in rows if row not in failed] if failed else rows)
+        except UnstorableError as error:
+            # By halves, until the row is alone that set it.
+            self.undo()
+            if len(rows) == 1:
+                self.out.refuse(rows[0], line_of_error(error))
+            for half in (rows[: len(rows) // 2], rows[len(rows) // 2 :]) if len(rows) > 1 else ():
+                self._absorb(batch, identities, half)
         except BaseException:
             self.undo()
             raise
@@ -223,6 +230,7 @@ class StatefulTask(BatchBolt):
             changes = state.in_log() | changes
         if not (its or changes or self._has_more()):
             state.committed({}, [], 0)
+            self.out.committed()
             return
         placed, forgettable = state.to_place(len(changes)), self.absorbed.forgettable()
         content = self._packed(group) if its else b""
@@ -243,6 +251,7 @@ class StatefulTask(BatchBolt):
             store.write("DELETE FROM absorbed WHERE number = ?", [(number,) for number in forgettable])
         self._write_more()
         store.end()
+        self.out.committed()
         state.committed(changes, placed, log_bytes)
         self.absorbed.forget(forgettable)
         if its:
@@ -313,6 +322,8 @@ class HeldEmits:
         self._parents: list[int] = []
         """The row of each emit on such streams."""
         self._batches: list[Emitted] = []
+        self._taken: list[Emitted] = []
+        """By a commit that is being made."""
         self._children.drop()
 
     # ---- what the component calls ----
@@ -381,7 +392,7 @@ class HeldEmits:
     # ---- what its task calls ----
 
     def take(self, rows: Sequence[int]) -> list[Emitted]:
-        """Make what was emitted ready to be sent; return what a group keeps of it, with places in the group."""
+        """Take what was emitted, for a commit; return what a group keeps of it, with places in the group."""
         identities = self._children.of(self._parents, True) if self._parents else ()
         made = []
         for (stream, task), (parents, values, places) in self._rows.items():
@@ -393,12 +404,17 @@ class HeldEmits:
         if self.failed:
             made = [_without(emitted, self.failed) for emitted in made]
         self.drop()
-        self._ready += made
+        self._taken = made
         kept = [emitted for emitted in made if emitted.stream in self._read]
         if not kept or (isinstance(rows, range) and rows == range(len(rows))):
             return kept
         place_of = {row: place for place, row in enumerate(rows)}
         return [each._replace(parents=[place_of[parent] for parent in each.parents]) for each in kept]
+
+    def committed(self) -> None:
+        """Make what was taken ready to be sent."""
+        self._ready += self._taken
+        self._taken = []
 
     def repeat(self, identities: Sequence[int], known: Sequence[Group]) -> None:
         """Emit again what known tuples have emitted."""
