@@ -36,6 +36,8 @@ _LEAST_INT, _MOST_INT = -(2**63), 2**63 - 1
 PLAIN = frozenset({str, int})
 _OWN_FORM = frozenset({str, int, bytes, type(None)})
 _OR_TUPLE = _OWN_FORM | {tuple}
+_TIMES_OF_NUMPY = frozenset({"datetime64", "timedelta64"})
+"""What equals them, and hashes alike, differs by unit and by version of numpy."""
 _MOST_DIGITS = 10_000
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 (of what has no zone)
 _MICROSECOND = datetime.timedelta(microseconds=1)
@@ -124,6 +126,10 @@ def form_of(key: Any) -> Any:
     if (make := _FORMS.get(owner)) is not None:
         return make(key)
     name = [kind.__module__, kind.__qualname__]
+    if name[0] == "numpy" and name[1] not in _TIMES_OF_NUMPY and type(key.item()) is not kind:
+        return form_of(key.item())
+    if name[0].startswith("pandas.") and isinstance(key, datetime.datetime):
+        return _of_pandas(key)
     if owner is object and isinstance(key, enum.Enum):
         return ["enum", *name, key.name]
     if has_dataclass_equality(owner):
@@ -154,6 +160,13 @@ def _of_datetime(key: datetime.datetime) -> Any:
     if offsets[0] != offsets[1]:
         return ["clock change", wall, str(key.tzinfo)]  # equal only to itself, in either fold
     return ["moment", wall - _micros(offsets[0])]
+
+
+def _of_pandas(key: Any) -> Any:
+    if key != key:
+        raise ValueError("NaT is no key: it does not equal itself")
+    micros, rest = divmod(key.value, 1_000)
+    return ["datetime" if key.tzinfo is None else "moment", micros, *([rest] if rest else ())]
 
 
 def _of_time(key: datetime.time) -> Any:

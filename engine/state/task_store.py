@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from squall.engine.errors import ClusterError, UnstorableError
+from squall.engine.errors import ClusterError, ComponentError, UnstorableError
 from squall.engine.foreign.text import message_of, repr_of, text_of_error, type_name
 from squall.engine.plural import plural
 from squall.engine.state.keys import (
@@ -119,12 +119,12 @@ def unpack_value(key: Any, value: Any, who: str) -> Any:
         ) from error
 
 
-def pickled(value: Any, what: Callable[[], str]) -> bytes:
-    """A value of the user's as a pickle. UnstorableError if that cannot be; `what` makes the text that names it."""
+def pickled(value: Any, what: Callable[[], str], refusal: type[ComponentError] = ComponentError) -> bytes:
+    """A value of the user's as a pickle. `refusal` if that cannot be; `what` makes the text that names it."""
     try:
         return pickle.dumps(value, 5)
     except BaseException as error:  # the value's own code
-        raise UnstorableError(
+        raise refusal(
             f"{what()} is {repr_of(value)}, of type {type_name(value)}, which cannot be stored: "
             f"{text_of_error(error)}; allowed: values that can be pickled"
         ) from error
@@ -132,7 +132,7 @@ def pickled(value: Any, what: Callable[[], str]) -> bytes:
 
 def pack_value(key: Any, value: Any) -> Any:
     """A value as it is stored. UnstorableError, with its key, if it cannot be pickled."""
-    return value if is_native(value) else pickled(value, lambda: f"state[{repr_of(key)}]")
+    return value if is_native(value) else pickled(value, lambda: f"state[{repr_of(key)}]", UnstorableError)
 
 
 def check_made_by(made_by: int | None, tasks: int | None, who: str, path: object) -> None:

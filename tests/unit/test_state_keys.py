@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 from zoneinfo import ZoneInfo
 
+import numpy
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -113,6 +114,23 @@ KEYS = st.recursive(SIMPLE, lambda inner: st.one_of(
     st.lists(inner, max_size=3).map(tuple), st.frozensets(inner, max_size=3), st.builds(Pair, inner, inner),
     st.builds(Point, inner, inner, st.sampled_from(["", "note"])), st.builds(Place, inner),
 ), max_leaves=5)
+
+
+def test_numbers_of_numpy_and_times_of_pandas_are_those_of_python() -> None:
+    naive, aware = datetime.datetime(2024, 1, 1), datetime.datetime(2024, 1, 1, 12, tzinfo=UTC)
+    pandas = pytest.importorskip("pandas")
+    for one, other in [
+        (numpy.int64(1), 1), (numpy.float64(0.5), 0.5), (numpy.float32(0.5), Decimal("0.5")), (numpy.bool_(True), 1),
+        (numpy.str_("a"), "a"), (numpy.uint8(200), HTTPStatus.OK), (pandas.Timestamp(naive), naive),
+        (pandas.Timestamp(aware).tz_convert("Asia/Tokyo"), aware),
+    ]:
+        assert {one: 1} == {other: 1}
+        assert pack_key(one) == pack_key(other)
+    assert pack_key(numpy.float32(0.1)) != pack_key(0.1)  # the hashes differ
+    assert pack_key(pandas.Timestamp("2024-01-01 00:00:00.000000001")) != pack_key(naive)
+    for key in (numpy.datetime64(5, "s"), numpy.timedelta64(5, "s"), numpy.longdouble(1), numpy.float64(NAN)):
+        with pytest.raises(UnstorableError):
+            check_key(key, "count[0]")
 
 
 def test_atoms_are_stored_alike_exactly_if_they_are_equal() -> None:
