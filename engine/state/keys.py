@@ -18,7 +18,7 @@ import marshal
 import pickle
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from fractions import Fraction
 from itertools import chain
@@ -45,9 +45,11 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """A key that is not its own form, pickled: its class may be one that only the topology can import."""
+    """Stands for a key that is not its own form, where its class may be one that only the topology can import."""
 
-    pickled: bytes
+    form: Any
+    """As it is stored; equal ones have the same."""
+    pickled: bytes = field(compare=False)
 
 
 def is_native(value: Any) -> bool:
@@ -87,7 +89,7 @@ def pack_form(form: Any) -> Any:
 
 def spelt(key: Any) -> Any:
     """A key as the log has it."""
-    return key if has_own_form(key) or type(key) is Spelling else Spelling(pickle.dumps(key, 5))
+    return key if has_own_form(key) or type(key) is Spelling else Spelling(pack_key(key), pickle.dumps(key, 5))
 
 
 def check_key(key: Any, who: str) -> None:
@@ -108,12 +110,12 @@ def check_key(key: Any, who: str) -> None:
 def mistakes_in(columns: Mapping[str, Sequence[Any]]) -> dict[int, str]:
     """What is wrong with values of fields that are to be keys, by row."""
     mistakes: dict[int, str] = {}
-    for field, column in columns.items():
+    for name, column in columns.items():
         for row, key in enumerate(() if have_own_forms(column) else column):
             try:
                 form_of(key)
             except ValueError as error:
-                mistakes[row] = f"key field {field!r} is {repr_of(key)}: {error}"
+                mistakes[row] = f"key field {name!r} is {repr_of(key)}: {error}"
     return mistakes
 
 

@@ -184,7 +184,7 @@ def import_rows(root: Path, lines: Iterable[bytes]) -> int:
                 raise UsageError(f"there is no task {task} of {tasks} of {component!r:.80}")
             key, value = row["key"], row["value"]
             if isinstance(key, dict):
-                key = _known(Spelling(_of_base64(key)), "its key")
+                key = _known(Spelling(key[_PICKLE], _of_base64(key)), "its key")
             if type(key) is not Spelling:
                 check_key(key, f"line {number}")
             is_packed = isinstance(value, dict) and _PICKLE in value
@@ -201,10 +201,10 @@ def import_rows(root: Path, lines: Iterable[bytes]) -> int:
         directory = root / f"{component}-{task}"
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         store = TaskStore(str(directory), f"{component}[{task}]")
-        commits = [number for number, _ in store.log()]
+        [(last,)] = store.read("SELECT max(number) FROM log")
         try:
             store.begin()
-            store.append(max(commits, default=-1) + 1, items)
+            store.append(0 if last is None else last + 1, items)
             store.put_meta("tasks", tasks)
             store.end()
         finally:

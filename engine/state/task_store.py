@@ -95,14 +95,15 @@ def _pack_row(key: Any, value: Any) -> tuple[Any, Any]:
     """A key and its packed value as the table has them: the spelling of a key is beside its value."""
     if has_own_form(key):
         return pack_form(key), value
-    return pack_key(key), value if value is GONE else _SPELT + pickle.dumps((spelt(key), value), 5)
+    spelling = spelt(key)
+    return spelling.form, value if value is GONE else _SPELT + pickle.dumps((spelling.pickled, value), 5)
 
 
 def unpack_row(key: Any, value: Any) -> tuple[Any, Any]:
     """Reverse `_pack_row`, but for spellings, which `read_key` reads."""
     if type(value) is bytes and value[:1] == _SPELT:
-        key, value = pickle.loads(value[1:])
-        return key, value
+        pickled_key, value = pickle.loads(value[1:])
+        return Spelling(key, pickled_key), value
     return marshal.loads(key) if type(key) is bytes else key, value
 
 

@@ -259,9 +259,12 @@ def test_what_has_no_known_equality_is_refused_by_name() -> None:
 
 
 COLOURS = """
-import enum
+import dataclasses, enum
 class Colour(enum.Enum):
     RED = 1
+@dataclasses.dataclass(frozen=True)
+class Dot:
+    x: float
 """
 SETS = """
 import sys, colours, datetime
@@ -276,6 +279,9 @@ its.commit()
 with mock.patch.multiple(keyed, COMMITS_IN_LOG=0):
     its.commit(last=1)
     its.state["later"] = 1
+    its.commit()
+for x in (1, 1.0):
+    its.state[colours.Dot(x)] = x
     its.commit()
 its.close()
 """
@@ -293,8 +299,9 @@ def test_keys_of_classes_that_only_the_topology_can_import_are_exported_and_impo
         check=True,
     )
     rows = list(rows_of(tmp_path / "root", None))
-    assert import_rows(tmp_path / "other", [json.dumps(row).encode() for row in rows]) == len(rows) == 6
+    assert import_rows(tmp_path / "other", [json.dumps(row).encode() for row in rows]) == len(rows) == 7
     assert list(rows_of(tmp_path / "other", None)) == rows
+    import_rows(tmp_path / "root", [json.dumps(row).encode() for row in rows])
     with pytest.raises(ClusterError, match="cannot be read: ModuleNotFoundError"):
         dict(items_of(tmp_path / "other" / "count-0" / STORE_FILE))
     with pytest.raises(ClusterError, match="cannot be read: ModuleNotFoundError"):
@@ -305,6 +312,6 @@ def test_keys_of_classes_that_only_the_topology_can_import_are_exported_and_impo
     import colours  # type: ignore[import-not-found]
 
     with contextlib.closing(Kept(tmp_path / "other" / "count-0")) as its:
-        assert its.state[colours.Colour.RED] == 1
+        assert its.state[colours.Colour.RED] == its.state[colours.Dot(1)] == 1
         assert its.state["a", colours.Colour.RED] == [2]
         assert its.state[frozenset("fedcba")] == 3
