@@ -16,7 +16,6 @@ Thread: the worker's loop.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, compress
 from sys import getrefcount
@@ -38,6 +37,7 @@ from squall.engine.plural import plural
 from squall.engine.state.absorbed import AGAIN, FRESH, Absorbed, Emitted, Group
 from squall.engine.state.children import Children
 from squall.engine.state.floors import Floors
+from squall.engine.state.kept_clock import kept_clock
 from squall.engine.state.keyed import State
 from squall.engine.state.lineage import FIELD, RESULTS, Lineage, Slots
 from squall.engine.state.stateful import StatefulBatchBolt
@@ -68,6 +68,11 @@ class StatefulTask(BatchBolt):
         """Return True if the user's object sees the state."""
         return hasattr(self.inner, "state_ttl_secs")
 
+    @property
+    def _keeps_time(self) -> bool:
+        """Return True if something is kept for a time by the clock."""
+        return self._has_state and self.inner.state_ttl_secs is not None
+
     # ---- life ----
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
@@ -86,8 +91,7 @@ class StatefulTask(BatchBolt):
         else:
             inner.store_id = self.store.id
         self.now_ns, self.sweep_at_ns = context.now_ns, 0
-        self.clock_ns = time.time_ns if context.now_ns is time.monotonic_ns else context.now_ns
-        """For what outlives the machine's: nanoseconds since 1970."""
+        self.clock = kept_clock(self.store, context)
         self._hidden = HiddenField(FIELD, RESULTS)
         self.out = HeldEmits(who, self.lineage, self._streams, self._read)
         self._by_batch = isinstance(inner, StatefulBatchBolt)
@@ -124,6 +128,8 @@ class StatefulTask(BatchBolt):
 
     def execute_batch(self, batch: ColumnBatch, collector: BatchCollector) -> None:
         self._floors.changed(self.now_ns())
+        if self._keeps_time and (jump := self.clock.jump()):
+            collector.report_error(ClusterError(jump))
         self.sweep()
         batch, identities = self._hidden.off_batch(batch)
         out = self.out
@@ -228,8 +234,10 @@ class StatefulTask(BatchBolt):
         content = self._packed(group) if its else b""
         log_bytes: int | None = 0
         store.begin()
+        if self._keeps_time:
+            self.clock.write()
         if ttl_secs is not None:
-            store.put(changes.items(), self.clock_ns() // NS_PER_SEC)
+            store.put(changes.items(), self.clock.now_ns() // NS_PER_SEC)
             store.cut_log(state.commits)
             placed, log_bytes = [], None
         elif changes:
@@ -273,7 +281,7 @@ class StatefulTask(BatchBolt):
 
     def sweep(self) -> None:
         """Remove some values that are too old, if it is time."""
-        ttl_secs, now_ns = self.inner.state_ttl_secs if self._has_state else None, self.clock_ns()
+        ttl_secs, now_ns = self.inner.state_ttl_secs if self._has_state else None, self.clock.now_ns()
         if ttl_secs is None or now_ns < self.sweep_at_ns:
             return
         self.store.begin()

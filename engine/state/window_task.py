@@ -99,6 +99,10 @@ class WindowTask(StatefulTask):
         self._panes.load()
         self._read_time()
 
+    @property
+    def _keeps_time(self) -> bool:
+        return self._windowing.timestamp_field is None and self._windowing.kind != COUNT
+
     # ---- tuples and ticks ----
 
     def execute_batch(self, batch: ColumnBatch, collector: Any) -> None:
@@ -142,7 +146,7 @@ class WindowTask(StatefulTask):
     def _times_of(self, batch: ColumnBatch) -> Sequence[int]:
         field = self._windowing.timestamp_field
         if field is None:
-            return [self.clock_ns()] * len(batch)
+            return [self.clock.now_ns()] * len(batch)
         return [ns_of(timestamp, self._who, field) for timestamp in values_of(batch[field])]
 
     def _note_times(self, rows: Sequence[int], times: Sequence[int]) -> None:
@@ -166,7 +170,7 @@ class WindowTask(StatefulTask):
         if sources and all(source.ended for source in sources):
             return None
         if self._windowing.timestamp_field is None:
-            return self.clock_ns()
+            return self.clock.now_ns()
         before = self._event_time.watermark
         watermark = self._event_time.look(self._floors.all, sources, self.now_ns())
         if watermark > before:

@@ -24,6 +24,7 @@ from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ClusterError, ComponentError
 from squall.engine.state import keyed
 from squall.engine.state.absorbed import Absorbed
+from squall.engine.state.kept_clock import KeptClock
 from squall.engine.state.keyed import State
 from squall.engine.state.lineage import Lineage
 from squall.engine.state.reading import items_of
@@ -46,7 +47,7 @@ class Kept:
         self.path, self.kept, self.secs = Path(directory), kept, 0
         bolt = SimpleNamespace(outputs=(), component_config={}, state_ttl_secs=ttl_secs)
         self.task = StatefulTask(bolt, Lineage("count", 0, {}), {}, frozenset(), {}, 0)
-        self.task.now_ns = self.task.clock_ns = lambda: self.secs * NS_PER_SEC
+        self.task.now_ns = lambda: self.secs * NS_PER_SEC
         self.task.out = SimpleNamespace(take=lambda rows: [], drop=lambda: None)  # type: ignore[assignment]
         self.open()
 
@@ -54,6 +55,7 @@ class Kept:
         task = self.task
         task.store, task.absorbed, task.sweep_at_ns = TaskStore(str(self.path), "count[1]"), Absorbed(0, {}), 0
         self.state = task.keyed = State(task.store, self.kept)
+        task.clock = KeptClock(task.store, task.now_ns, task.now_ns)
 
     def close(self) -> None:
         self.task.store.close()
