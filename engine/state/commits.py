@@ -16,7 +16,7 @@ Thread: the task's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from squall.engine.api.around import HiddenField
@@ -24,12 +24,14 @@ from squall.engine.api.collectors import BatchCollector
 from squall.engine.api.columns import ColumnBatch
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.stream import Stream
+from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ClusterError
 from squall.engine.plural import plural
 from squall.engine.state.absorbed import AGAIN, FRESH, Absorbed, Group
 from squall.engine.state.children import Children
 from squall.engine.state.floors import Floors
 from squall.engine.state.held_emits import HeldEmits
+from squall.engine.state.kept_clock import KeptClock
 from squall.engine.state.keyed import State
 from squall.engine.state.lineage import FIELD, RESULTS, Lineage, PartitionNumbers
 from squall.engine.state.task_store import TaskStore, check_made_by, pickled, unpickled
@@ -83,15 +85,17 @@ class Commits:
         self.floors = Floors(context, place.spouts)
         self.absorbed = self._loaded(context)
         self.state = State(self.store, kept_keys)
-        self.ages: Callable[[], int] | None = None
-        """Of state with a time to live: the time now, in seconds."""
+        self.clock: KeptClock | None = None
+        """Set it if something is kept for a time by the clock."""
+        self.ages = False
+        """True if state has a time to live."""
         self.hidden = HiddenField(FIELD, RESULTS)
         self.out = HeldEmits(self.who, place.lineage, place.streams, place.read)
         self.identities: Sequence[int] = ()
         """Those of the batch at hand."""
 
     def _loaded(self, context: TopologyContext) -> Absorbed:
-        """What was absorbed in earlier lives. ClusterError if it was by another number of tasks, or is under way and its
+        """Return what was absorbed in earlier lives. ClusterError if that was by other tasks, or is under way and its
         identities mean others now."""
         store, tasks, component = self.store, len(context.component_tasks(context.component_id)), context.component_id
         check_made_by(store.meta("tasks"), tasks, component, store.path)
@@ -127,6 +131,8 @@ class Commits:
     def run(self, batch: ColumnBatch, collector: BatchCollector) -> None:
         """Execute what is fresh of a batch, commit it, and emit."""
         self.floors.changed(self.now_ns())
+        if self.clock is not None and (jump := self.clock.jump()):
+            collector.report_error(ClusterError(jump))
         batch, identities = self.hidden.off_batch(batch)
         out = self.out
         out.begin(collector, Children.of_batch(self._place.lineage, batch, identities, self._index))
@@ -186,9 +192,9 @@ class Commits:
         same = len(rows) >= len(identities)
         absorbed = identities if same else [identities[row] for row in rows]
         group = self.absorbed.new_group(absorbed, self.out.take(rows), same)
-        store, state, ages = self.store, self.state, self.ages
-        changes = state.changes(all_used=ages is not None)
-        if ages is not None:
+        store, state, clock = self.store, self.state, self.clock
+        changes = state.changes(all_used=self.ages)
+        if self.ages:
             # With their ages, which a log would hide, such as that of an import.
             changes = state.in_log() | changes
         if not (absorbed or changes or self._work.has_more):
@@ -198,8 +204,10 @@ class Commits:
         content = self._packed(group) if absorbed else b""
         log_bytes: int | None = 0
         store.begin()
-        if ages is not None:
-            store.put(changes.items(), ages())
+        if clock is not None:
+            clock.write()
+        if self.ages and clock is not None:
+            store.put(changes.items(), clock.now_ns() // NS_PER_SEC)
             store.cut_log(state.commits)
             placed, log_bytes = [], None
         elif changes:

@@ -8,7 +8,6 @@ Thread: the worker's loop.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from sys import getrefcount
 from typing import Any
@@ -22,6 +21,7 @@ from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ComponentError, FailedTuple
 from squall.engine.foreign.text import line_of_error, repr_of
 from squall.engine.state.commits import Commits, Place
+from squall.engine.state.kept_clock import kept_clock
 from squall.engine.state.stateful import StatefulBatchBolt
 from squall.engine.state.task_store import TaskStore
 
@@ -43,10 +43,8 @@ class StatefulTask(BatchBolt):
         self.commits = commits = Commits(self, self._place, context, is_full, inner.state_kept_keys)
         inner.state = commits.state
         self._sweep_at_ns = 0
-        self.clock_ns = time.time_ns if context.now_ns is time.monotonic_ns else context.now_ns
-        """For what outlives the machine's: nanoseconds since 1970."""
         if inner.state_ttl_secs is not None:
-            commits.ages = lambda: self.clock_ns() // NS_PER_SEC
+            commits.ages, commits.clock = True, kept_clock(commits.store, context)
         inner.prepare(conf, context)
         commits.commit((), ())  # what it has set: a batch that fails takes back its own changes only
 
@@ -55,17 +53,17 @@ class StatefulTask(BatchBolt):
         self.commits.close()
 
     def execute_batch(self, batch: ColumnBatch, collector: BatchCollector) -> None:
-        if self.commits.ages is not None:
-            self._sweep(self.inner.state_ttl_secs)
+        if (clock := self.commits.clock) is not None:
+            self.sweep(clock.now_ns(), self.inner.state_ttl_secs)
         self.commits.run(batch, collector)
         if self.inner.state is not self.commits.state:
             raise ComponentError(
                 f"{self.commits.who} set self.state to {repr_of(self.inner.state)}; expected changes of it only"
             )
 
-    def _sweep(self, ttl_secs: float) -> None:
+    def sweep(self, now_ns: int, ttl_secs: float) -> None:
         """Remove some values that are too old, if it is time."""
-        store, now_ns = self.commits.store, self.clock_ns()
+        store = self.commits.store
         if now_ns < self._sweep_at_ns:
             return
         store.begin()

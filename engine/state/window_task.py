@@ -18,7 +18,6 @@ Thread: the worker's loop.
 from __future__ import annotations
 
 import ast
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -35,6 +34,7 @@ from squall.engine.errors import ClusterError, ComponentError, FailedTuple
 from squall.engine.foreign.given_columns import values_of
 from squall.engine.state.commits import Commits, Place
 from squall.engine.state.event_time import END, EventTime, Heard
+from squall.engine.state.kept_clock import kept_clock
 from squall.engine.state.kept_rows import Input, Inputs
 from squall.engine.state.lineage import NUMBER_BITS, RESULTS, Partition, is_ordered
 from squall.engine.state.panes import Due, Pane, Panes
@@ -72,10 +72,12 @@ class WindowTask(BatchBolt):
         self._crashes = conf["on_error"] == "crash"
         self._late, self._ahead = context.counter("late tuples"), context.counter("ahead tuples")
         self.now_ns = context.now_ns
-        self.clock_ns = time.time_ns if context.now_ns is time.monotonic_ns else context.now_ns
-        """For windows by the clock: nanoseconds since 1970."""
+        self._wall_ns = context.wall_ns
         self.commits = commits = Commits(self, self._place, context, self.inner.durability == "full", _KEPT_KEYS)
         store, component = commits.store, context.component_id
+        self._clock = kept_clock(store, context)
+        if self._windowing.timestamp_field is None and self._windowing.kind != COUNT:
+            commits.clock = self._clock
         self._emitter = None if context.state_root is None else Reader(
             context.directory_of(component + RESULTS, SHARED), RECORDS_FILE
         )
@@ -161,13 +163,13 @@ class WindowTask(BatchBolt):
     def _times_of(self, batch: ColumnBatch) -> Sequence[int]:
         field = self._windowing.timestamp_field
         if field is None:
-            return [self.clock_ns()] * len(batch)
+            return [self._clock.now_ns()] * len(batch)
         return [ns_of(timestamp, self.commits.who, field) for timestamp in values_of(batch[field])]
 
     def _note_times(self, rows: Sequence[int], times: Sequence[int]) -> None:
         """Note how far the records of each partition have come."""
         shift, newest = self._place.lineage.path_bits, dict[int, tuple[int, int]]()
-        identities, most = self.commits.identities, time.time_ns() + self._windowing.max_ahead
+        identities, most = self.commits.identities, self._wall_ns() + self._windowing.max_ahead
         for row in rows:
             message, time_ns = identities[row] >> shift, times[row]
             if time_ns > most:
@@ -194,7 +196,7 @@ class WindowTask(BatchBolt):
         if sources and all(source.ended for source in sources):
             return None
         if self._windowing.timestamp_field is None:
-            return self.clock_ns()
+            return self._clock.now_ns()
         event_time, before = self._event_time, self._event_time.watermark
         event_time.settle(self.commits.floors.settled)
         heard: Mapping[Partition, Heard] = event_time.heard()
