@@ -288,6 +288,7 @@ class Assembler:
             around.topology_name, spec.id, task, index, around.worker, around.attempt, self.plan, around.state_root,
             around.now_ns, random.Random(None if self.config.seed is None else f"{self.config.seed} {spec.id} {index}"),
             metrics=around.metrics, input_fields=inputs, hooks=Hooks(spec.id, task, around.now_ns),
+            wall_ns=around.wall_ns or around.now_ns,
         )
 
     def _hooks(self, spec: ComponentSpec, context: TopologyContext) -> Hooks | None:

@@ -41,24 +41,20 @@ from squall.engine.state.keys import (
     pack_key,
     spelt,
 )
-from squall.engine.state.settled import Floor, StoredFloor
 
 STORE_FILE = "state.db"
-ACTIVITY = "activity"
-"""In the store of a spout's task: one of the following."""
 CLOSED = "closed"
 """In the store of a bolt with windows: whether its inputs have ended, and no window is open."""
-READ_ACTIVITY = "SELECT value FROM meta WHERE name = 'activity'"
-BUSY, QUIET, ENDED = "busy", "quiet", "ended"
-"""It has messages open; it has none; it has none, and is exhausted."""
-_FORMAT = 1
+OPEN = "open"
+"""In the same: whether a window is open, so that results will come."""
+_FORMAT = 2
 _SCHEMA = """
     CREATE TABLE IF NOT EXISTS state (key PRIMARY KEY, value, at INTEGER) WITHOUT ROWID;
     CREATE INDEX IF NOT EXISTS by_age ON state (at) WHERE at IS NOT NULL;
     CREATE TABLE IF NOT EXISTS log (number INTEGER PRIMARY KEY, changes BLOB NOT NULL);
     CREATE TABLE IF NOT EXISTS absorbed (number INTEGER PRIMARY KEY, content BLOB NOT NULL);
-    CREATE TABLE IF NOT EXISTS settled (prefix TEXT PRIMARY KEY, local INTEGER, floor BLOB, broken TEXT);
-    CREATE TABLE IF NOT EXISTS results (number INTEGER PRIMARY KEY AUTOINCREMENT, content BLOB NOT NULL);
+    CREATE TABLE IF NOT EXISTS results (
+        place INTEGER PRIMARY KEY AUTOINCREMENT, origin TEXT NOT NULL, number INTEGER NOT NULL, content BLOB NOT NULL);
     CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 """
 _SPELT = b"\0"
@@ -298,14 +294,6 @@ class TaskStore:
         """Set one of the values that are not the user's."""
         self.write("INSERT OR REPLACE INTO meta VALUES (?, ?)", [(name, value)])
 
-    def put_floors(self, floors: Iterable[StoredFloor]) -> None:
-        """Store what is settled, of a spout."""
-        rows = [
-            (prefix, local, marshal.dumps((floor.number, sorted(floor.buried), floor.first), 2), broken)
-            for prefix, local, floor, broken in floors
-        ]
-        self.write("INSERT OR REPLACE INTO settled VALUES (?, ?, ?, ?)", rows)
-
     # ---- read ----
 
     def read(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
@@ -335,28 +323,12 @@ class TaskStore:
         """The number of keys, or `most` if there are more."""
         return int(self.read("SELECT count(*) FROM (SELECT 1 FROM state LIMIT ?)", (most,))[0][0])
 
-    def floors(self) -> list[StoredFloor]:
-        """What is settled, of a spout."""
-        return floors_of(self.read(FLOORS))
-
-
-FLOORS = "SELECT prefix, local, floor, broken FROM settled"
-
-
-def floors_of(rows: Iterable[tuple[str, int, bytes, str]]) -> list[StoredFloor]:
-    """Unpack what FLOORS selects."""
-    found = []
-    for prefix, local, packed, broken in rows:
-        number, buried, first = marshal.loads(packed)
-        found.append(StoredFloor(prefix, local, Floor(number, frozenset(buried), first), broken))
-    return found
-
 
 class Reader:
     """Follows the store of another task, which may not be there yet."""
 
-    def __init__(self, directory: str) -> None:
-        self._path = Path(directory, STORE_FILE)
+    def __init__(self, directory: str, file: str = STORE_FILE) -> None:
+        self._path = Path(directory, file)
         self._db: sqlite3.Connection | None = None
         self._version = -1
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from squall.engine.api.context import TopologyContext
 
 TIME, COUNT, SESSION = "time", "count", "session"
-_IDLE_SECS = 5.0
+_MAX_AHEAD_SECS = 300.0
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,8 @@ class Windowing:
     lag: int = 0
     late_stream: str | None = None
     key: tuple[str, ...] = ()
-    idle: int = round(_IDLE_SECS * NS_PER_SEC)
+    idle: int | None = None
+    max_ahead: int = round(_MAX_AHEAD_SECS * NS_PER_SEC)
 
     @property
     def pane(self) -> int:

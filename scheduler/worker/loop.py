@@ -30,6 +30,7 @@ from squall.engine.api.config import Config
 from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.api.topology import Topology
 from squall.engine.api.user_metrics import UserMetrics
+from squall.engine.clock import wall_ns
 from squall.engine.core.assemble import Assembler
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.surroundings import Surroundings
@@ -146,6 +147,7 @@ class Worker:
             worker=self._name,
             attempt=boot.incarnation,
             now_ns=time.monotonic_ns,
+            wall_ns=wall_ns,
             state_root=str(self._run_dir.topology_state(boot.topology.name)),
             report_error=self._report_error,
             dead_letter=self._files.dead_letter,

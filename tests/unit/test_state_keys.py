@@ -183,12 +183,12 @@ def test_keys_are_read_back_as_they_were_set(log: int, tmp_path: Path) -> None:
         commit(its)
         expected["commits"] = 2
         state = its.reopened()
-        assert len(list(its.task.store.items())) == (log == 0 and len(expected))
+        assert len(list(its.store.items())) == (log == 0 and len(expected))
         assert dict(state) == expected == dict(items_of(tmp_path / STORE_FILE))
         kinds = {type(key) for key in state}
         assert {Colour, uuid.UUID, Decimal, float, frozenset, Pair, datetime.datetime} <= kinds
         assert {key for key in state if isinstance(key, datetime.datetime) and key.tzinfo == EAST}
-        its.task.undo()
+        its.commits.undo()
         for key in list(expected):
             del its.state[key]
         commit(its)
@@ -211,16 +211,16 @@ def test_values_of_rarer_keys_age_away(tmp_path: Path) -> None:
         its.state.update({1.5: b"\0text", Colour.RED: "b", "a": "\0", 7: [1]})
         its.commit()
         assert dict(its.state) == {1.5: b"\0text", Colour.RED: "b", "a": "\0", 7: [1]}
-        its.task.undo()
+        its.commits.undo()
         its.secs = 60
-        its.task.sweep()
+        its.sweep()
         assert dict(its.state) == dict(its.reopened()) == {}
 
 
 def test_plain_keys_are_on_disk_as_ever(tmp_path: Path) -> None:
     """So stores of earlier versions are read."""
     with contextlib.closing(Kept(tmp_path)) as its:
-        store = its.task.store
+        store = its.store
         store.begin()
         store.put([("a", 1), (2, b"x"), (("a", 1), 2.5), (b"k", "v")])
         store.append(0, {"b": 1, ("a", (2, b"x")): 2})
@@ -273,7 +273,6 @@ from unittest import mock
 from squall.engine.state import keyed
 from tests.unit.test_keyed_state import Kept
 its = Kept(sys.argv[1])
-its.task.store.begin(); its.task.store.put_meta("tasks", 1); its.task.store.end()
 its.state.update({colours.Colour.RED: 1, ("a", colours.Colour.RED): [2], frozenset("abcdef"): 3, 1.5: 4})
 its.commit()
 with mock.patch.multiple(keyed, COMMITS_IN_LOG=0):
