@@ -162,49 +162,45 @@ class Absorbed:
         """What is left of generations that were not settled as a whole."""
         self._apart_limit = GENERATION
         self._next = 0
-        self._spans: Spans = []
-        self._different: set[int] = set()
-        """Of the identities that were looked at last."""
+        self._looked_at: tuple[set[int], Spans] = set(), []
+        """The identities that came last, and their spans."""
 
     def load(self, number: int, content: tuple[Any, ...]) -> None:
         """Take up a group that was stored, unpickled."""
         identities, emitted = content
-        different = self._look_at(list(identities))
-        self.take(Group(number, list(identities), [Emitted(*each) for each in emitted]), different)
+        group = Group(number, list(identities), [Emitted(*each) for each in emitted])
+        self._looked_at = self._look_at(group.identities)
+        self.add(group)
 
     def add(self, group: Group) -> None:
-        """Note that a group is stored, of those that `new_group` made last."""
-        self.take(group, self._different)
-
-    def take(self, group: Group, different: set[int]) -> None:
-        """Note a group, of these tuples, which were looked at last."""
+        """Note that a group is stored, which `new_group` made last."""
         if len(self._generations[-1].identities) >= GENERATION:
             self._generations.append(_Generation())
-        self._generations[-1].add(group, different, self._spans)
+        self._generations[-1].add(group, *self._looked_at)
         self._next = max(self._next, group.number + 1)
 
-    def _look_at(self, identities: Sequence[int]) -> set[int]:
-        """Find the lowest and the highest message of each partition among tuples; return their different ones."""
+    def _look_at(self, identities: Sequence[int]) -> tuple[set[int], Spans]:
+        """Return the different ones of tuples, and the lowest and the highest message of each partition among them."""
         shift, ordered = self._path_bits, sorted(identities)
-        self._spans, begin = [], 0
+        spans, begin = Spans(), 0
         while begin < len(ordered):
             partition = ordered[begin] >> NUMBER_BITS + shift
             if not is_ordered(partition):  # hashes, which come after all partitions
-                self._spans.append((HASHED, -1, _NUMBER))
+                spans.append((HASHED, -1, _NUMBER))
                 break
             end = bisect_left(ordered, partition + 1 << NUMBER_BITS + shift, begin)
-            self._spans.append((partition, ordered[begin] >> shift & _NUMBER, ordered[end - 1] >> shift & _NUMBER))
+            spans.append((partition, ordered[begin] >> shift & _NUMBER, ordered[end - 1] >> shift & _NUMBER))
             begin = end
-        self._different = set(identities)
-        return self._different
+        return set(identities), spans
 
     def known(self, identities: Sequence[int]) -> list[Group] | None:
         """What is known of each tuple: its group, FRESH, SETTLED or AGAIN; None if all are fresh."""
-        settled, different = self._settled, self._look_at(identities)
+        settled, self._looked_at = self._settled, self._look_at(identities)
+        different, spans = self._looked_at
         if not (
             len(different) < len(identities)
-            or any(settled.get(part, NOTHING).ranges.meets(lowest, newest) for part, lowest, newest in self._spans)
-            or any(each.has_any(different, self._spans) for each in self._all())
+            or any(settled.get(part, NOTHING).ranges.meets(lowest, newest) for part, lowest, newest in spans)
+            or any(each.has_any(different, spans) for each in self._all())
         ):
             return None
         seen: set[int] = set()
@@ -234,7 +230,7 @@ class Absorbed:
     def new_group(self, identities: Sequence[int], emitted: Sequence[Emitted], same: bool) -> Group:
         """Make a group, which is to be stored, and then to be added. `same`: these were looked at last."""
         if not same:
-            self._look_at(identities)
+            self._looked_at = self._look_at(identities)
         return Group(self._next, identities, emitted)
 
     def forgettable(self) -> Change:
@@ -268,8 +264,7 @@ class Absorbed:
             rest = [each for each in self._generations if not each.groups or each.groups[0].number not in gone]
             self._generations = rest or [_Generation()]
         for group in change.kept:
-            different = self._look_at(group.identities)
-            self._apart.add(group, different, self._spans)
+            self._apart.add(group, *self._look_at(group.identities))
         if change.kept:
             self._apart_limit = max(GENERATION, 2 * len(self._apart.identities))
 

@@ -233,9 +233,9 @@ class Commits:
         self._work.write(store)
         store.end()
         state.committed(changes, placed, log_bytes)
+        self.absorbed.forget(forgotten)
         if absorbed:
             self.absorbed.add(group)
-        self.absorbed.forget(forgotten)
         self._work.committed()
 
     def _packed(self, group: Group) -> bytes:
