@@ -31,7 +31,7 @@ from squall.engine.state.held_emits import HeldEmits
 from squall.engine.state.reading import read_component
 from squall.engine.state.record_store import RecordStore
 from squall.engine.state.sink_task import SinkTask
-from squall.engine.state.task_store import Reader, TaskStore
+from squall.engine.state.task_store import CLOSED, Reader, TaskStore
 from squall.engine.state.window_task import WindowTask
 from squall.testing import SimulatedCluster
 from tests.process import state_parts as parts
@@ -354,11 +354,11 @@ class ForgetfulSink(SinkTask):
 
 
 class HastyEnd(WindowTask):
-    """An end whose commit fails is taken for stored."""
+    """An end is taken for stored before it is."""
 
     def write(self, store: TaskStore) -> None:
+        self._flags = {**self._flags, CLOSED: self._is_closed}
         super().write(store)
-        self._flags = self._flags_now()
 
 
 class KeptWindows(WindowTask):
