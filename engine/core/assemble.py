@@ -90,8 +90,8 @@ class Assembler:
         for runner in self.core.blocking:
             first = runner.tasks[0]
             runner.start(
-                f"{first.component}[{first.task}]", self.core.post, self.core.post_resets, self.core.outbox.edges.next,
-                self.config.execute_timeout_of(self.topology[first.component].config),
+                f"{first.component}[{first.task}]", self.core.post, self.core.post_resets, self.around.wake,
+                self.core.outbox.edges.next, self.config.execute_timeout_of(self.topology[first.component].config),
             )
         for spout in self._blocking_spouts:
             spout.start()
