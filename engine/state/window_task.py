@@ -91,7 +91,7 @@ class WindowTask(StatefulTask):
 
     def _read_time(self) -> None:
         kept = self.keyed.get(_TIME, {})
-        self._event_time = EventTime(self._windowing.lag, self._windowing.idle, kept, self.now_ns())
+        self._event_time = EventTime(self._windowing.lag, self._windowing.idle or END, kept, self.now_ns())
 
     def undo(self) -> None:
         super().undo()
@@ -126,11 +126,11 @@ class WindowTask(StatefulTask):
             key = None if not at else at[0][row] if len(at) == 1 else tuple(column[row] for column in at)
             added.append((key, times[row], (number, values[row])))
         self._panes.add(added)
-        if late:
+        if its.late_stream is None:
             self._late.inc(len(late))
-            if its.late_stream is not None:
-                for row_values in late:
-                    self.add_result(row_values, its.late_stream, None)
+        else:
+            for row_values in late:
+                self.add_result(row_values, its.late_stream, None)
         if its.timestamp_field is not None:
             self._note_times(rows, times)
         self._closed = False
