@@ -15,6 +15,7 @@ from squall.engine.api.user_metrics import UserMetrics
 from squall.engine.report.run_report import RunReport, build_report
 from squall.engine.state.windows import Windowing
 from squall.testing import complete_topology
+from squall.ui.pages.topology_page import hint_of
 from tests.unit.test_window_rules import Phases
 from tests.unit.test_windows import Shows, windowed
 
@@ -113,6 +114,17 @@ def test_the_report_sums_what_was_late_and_ahead() -> None:
     assert late.startswith("6 late tuples were dropped (3 in more, 3 in windows): ")
     assert ahead.startswith("2,000 tuples were too far ahead of the clock to move event time (1,000 in more, ")
     assert not list(time_lines(report_of().to_dict()))
+
+
+def test_the_page_says_what_was_late_and_ahead() -> None:
+    hint, tone = hint_of({
+        "why_stopped": "", "given_up": [], "workers": [{"state": "ready"}], "faults": [], "dead_letters": 0,
+        "components": {}, "recent": {}, "late": 1, "ahead": 2,
+    })
+    assert tone == "bad"
+    assert hint == (
+        "1 late tuple was dropped by windows. 2 tuples were too far ahead of the clock to move event time."
+    )
 
 
 def dropping() -> Topology:
