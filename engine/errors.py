@@ -7,6 +7,7 @@
     │   ├── TopologyError     the topology is wrong; lists every mistake found
     │   ├── ConfigError       a setting is unknown or out of range
     │   └── ComponentError    user code broke the rules of the API inside a component
+    │       └── UnstorableError   a key or value of its state cannot be stored: its tuple fails
     ├── ClusterError          a process, a file or a deadline failed us: look at the cluster (exit code 1)
     ├── ProtocolError         a frame broke the wire rules: refused, counted, never decoded
     └── FailedTuple           raised *by users* inside execute: fail this tuple, carry on
@@ -47,6 +48,10 @@ class ConfigError(UsageError):
 
 class ComponentError(UsageError):
     """A component used a collector or a tuple in a way that would break tracking, such as acking a tuple twice."""
+
+
+class UnstorableError(ComponentError):
+    """A key or value of a component's state cannot be stored. The tuple that set it fails."""
 
 
 class ClusterError(SquallError):

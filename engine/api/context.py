@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from squall.engine.api.plan import Plan
 from squall.engine.api.user_metrics import Counter, Histogram, UserMetrics
+from squall.engine.clock import wall_ns
 
 if TYPE_CHECKING:
     from squall.engine.api.hooks import Hooks, TaskHook
@@ -45,6 +46,8 @@ class TopologyContext:
     """The topology's clock, in nanoseconds; in simulation it moves only when the test moves it."""
     random: random.Random = field(default_factory=random.Random, compare=False)
     """Random numbers for this task; repeatable if the topology has a `seed`."""
+    wall_ns: Callable[[], int] = field(default=wall_ns, repr=False, compare=False, kw_only=True)
+    """The wall clock beside `now_ns`, in nanoseconds since 1970; it may jump."""
     metrics: UserMetrics = field(default_factory=UserMetrics, repr=False, compare=False, kw_only=True)
     """The metrics behind `counter`, `gauge` and `histogram`."""
     input_fields: Mapping[str, Mapping[str, Sequence[str]]] = field(

@@ -19,14 +19,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
-from itertools import accumulate
 from typing import Any
 
 from squall.engine.api.around import hiding_last
 from squall.engine.api.stream import Stream
 from squall.engine.api.topology import ALL, ANY_TASK, CUSTOM, FIELDS, ComponentSpec, Subscription
+from squall.engine.state.commits import Place
 from squall.engine.state.identified import IdentifiedBolt, IdentifiedSpout
-from squall.engine.state.lineage import FIELD, HOP_BITS, RESULTS, Lineage, Slots, hash64
+from squall.engine.state.lineage import FIELD, HOP_BITS, RESULTS, Lineage, PartitionNumbers, hash64
 from squall.engine.state.results import ResultsSpout
 from squall.engine.state.sink_task import GatheringTask, SinkTask
 from squall.engine.state.sinks import ExactSink
@@ -68,10 +68,7 @@ class _Weaver:
         self.kinds = {name: number for number, name in enumerate(bolts)} if meets else {}
         """Bolts whose tuples must differ from those of others, because some bolt reads several components -> number."""
         spouts = sorted(name for name in self.carried if specs[name].is_spout)
-        tasks = [specs[name].tasks for name in spouts]
-        self.slots = {
-            name: Slots(before, sum(tasks)) for name, before in zip(spouts, accumulate(tasks, initial=0), strict=False)
-        }
+        self.numbers = {name: PartitionNumbers(number, len(spouts)) for number, name in enumerate(spouts)}
 
     def is_carried(self, one: Subscription) -> bool:
         return one.stream in self.carried.get(one.source, ())
@@ -105,6 +102,8 @@ class _Weaver:
             spec = self.specs[name]
             if spec.component.blocking:
                 found.append(f"bolt {name!r} has state and blocking = True; allowed: False")
+            if (durability := spec.component.durability) not in ("process", "full"):
+                found.append(f'bolt {name!r} has durability {durability!r:.80}; expected "process" or "full"')
             if isinstance(spec.component, WindowedBolt):
                 found += self._window_mistakes(spec, spec.component)
             elif isinstance(spec.component, ExactSink):
@@ -124,6 +123,12 @@ class _Weaver:
                 f"bolt {name!r} reads stream {stream!r} of {source!r} twice, which leads to state that counts each "
                 "tuple once; allowed: once" for source, stream in sorted({way for way in ways if ways.count(way) > 1})
             ]
+        found += [
+            f"spout {name!r} cannot name its records, which state that counts each record once needs; "
+            f"{getattr(spec.component, 'identity_remedy', 'set its record_identity')}"
+            for name, spec in self.specs.items()
+            if name in self.carried and getattr(spec.component, "record_identity", "") is None
+        ]
         found += [
             f"component {name!r} declares a field {FIELD!r}, which is the system's" for name, spec in self.specs.items()
             if any(FIELD in shape.fields for shape in spec.outputs.values())
@@ -170,7 +175,7 @@ class _Weaver:
         copied = frozenset((_plain(one.source), one.stream) for one in reads if one.grouping in (ALL, CUSTOM))
         lineage = Lineage(
             spec.id, path_bits, {name: spec.outputs[name] for name in streams},
-            self.kinds.get(spec.id, 0), max(1, len(self.kinds)), copied, spec.tasks if copied else 1,
+            self.kinds.get(spec.id, 0), max(1, len(self.kinds)), copied, self._copies(spec),
             any(not self.specs[one.source].is_spout for one in reads),
         )
         subscriptions = tuple(hiding_last(one) if self.is_carried(one) else one for one in spec.subscriptions)
@@ -182,32 +187,44 @@ class _Weaver:
             config = {**GROUP_COMMIT, **config}
         return replace(spec, component=component, outputs=outputs, subscriptions=subscriptions, config=config)
 
+    def _copies(self, spec: ComponentSpec) -> int:
+        """How many tasks of a component may get a copy of the same tuple."""
+        reads = [one.grouping for one in spec.subscriptions if self.is_carried(one)]
+        return spec.tasks if ALL in reads or CUSTOM in reads else 1
+
     def _around(self, spec: ComponentSpec, lineage: Lineage) -> object:
         if spec.is_spout:
-            return IdentifiedSpout(spec.component, lineage, self.slots[spec.id])
+            is_full = any(
+                getattr(self.specs[name].component, "durability", "") == "full" for name in self.stateful
+                if spec.id in self.spouts_of(name, set())
+            )
+            return IdentifiedSpout(spec.component, lineage, self.numbers[spec.id], is_full)
         if spec.id not in self.stateful:
             return IdentifiedBolt(spec.component, lineage)
-        spouts = {name: self.slots[name] for name in sorted(self.spouts_of(spec.id, set()))}
+        spouts = {name: self.numbers[name] for name in sorted(self.spouts_of(spec.id, set()))}
         inputs = sorted(
             (_plain(one.source), one.stream, self.specs[one.source].outputs[one.stream].fields)
             for one in spec.subscriptions
         )
-        shape = self._shape(spec, lineage)
-        if isinstance(spec.component, ExactSink):
-            task = SinkTask(spec.component, lineage, inputs, spouts, shape)
-            return GatheringTask(task) if spec.component.commit_secs else task
+        read = {one.stream for each in self.specs.values() for one in each.subscriptions if one.source == spec.id}
+        streams, read_streams = spec.outputs, frozenset(read)
         if isinstance(spec.component, WindowedBolt):
             streams = self.specs[spec.id + RESULTS].outputs
-            return WindowTask(spec.component, lineage, streams, inputs, spouts, shape)
-        read = {one.stream for each in self.specs.values() for one in each.subscriptions if one.source == spec.id}
-        return StatefulTask(spec.component, lineage, spec.outputs, frozenset(read), spouts, shape)
+            read_streams = frozenset(streams)
+        place = Place(lineage, streams, read_streams, spouts, self._shape(spec, lineage))
+        if isinstance(spec.component, ExactSink):
+            task = SinkTask(spec.component, place, inputs)
+            return GatheringTask(task) if spec.component.commit_secs else task
+        if isinstance(spec.component, WindowedBolt):
+            return WindowTask(spec.component, place, inputs)
+        return StatefulTask(spec.component, place)
 
     def _shape(self, spec: ComponentSpec, lineage: Lineage) -> int:
         """A number that differs where the same messages have other identities."""
-        before = [(each.id, each.tasks, [
+        before = [(each.id, self._copies(each), [
             (one.source, one.stream, one.grouping, one.fields) for one in each.subscriptions
         ]) for each in self.specs.values() if each.id in self.carried or each.id == spec.id]
-        numbering = lineage.path_bits, sorted(self.kinds.items()), sorted(self.slots.items())
+        numbering = lineage.path_bits, sorted(self.kinds.items()), sorted(self.numbers.items())
         return hash64((spec.id, numbering, sorted(before))) >> 1
 
 

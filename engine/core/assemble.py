@@ -90,8 +90,8 @@ class Assembler:
         for runner in self.core.blocking:
             first = runner.tasks[0]
             runner.start(
-                f"{first.component}[{first.task}]", self.core.post, self.core.post_resets, self.core.outbox.edges.next,
-                self.config.execute_timeout_of(self.topology[first.component].config),
+                f"{first.component}[{first.task}]", self.core.post, self.core.post_resets, self.around.wake,
+                self.core.outbox.edges.next, self.config.execute_timeout_of(self.topology[first.component].config),
             )
         for spout in self._blocking_spouts:
             spout.start()
@@ -288,6 +288,7 @@ class Assembler:
             around.topology_name, spec.id, task, index, around.worker, around.attempt, self.plan, around.state_root,
             around.now_ns, random.Random(None if self.config.seed is None else f"{self.config.seed} {spec.id} {index}"),
             metrics=around.metrics, input_fields=inputs, hooks=Hooks(spec.id, task, around.now_ns),
+            wall_ns=around.wall_ns or around.now_ns,
         )
 
     def _hooks(self, spec: ComponentSpec, context: TopologyContext) -> Hooks | None:

@@ -93,6 +93,11 @@ class AsyncExecutor(BlockingExecutor):
         """A number that changes while the event loop turns; 0 = no tuple is in `execute`."""
         return self._calls + 1 if self.in_flight else 0
 
+    @property
+    def busy(self) -> bool:
+        """Whether the thread has tuples or ticks, which the end of the worker would cancel."""
+        return self._given > 0
+
     def _at_hand_now(self) -> tuple[BoltTask, Sequence[int]] | None:
         current = asyncio.current_task(self._loop)
         found = None if current is None else self.in_flight.get(current)
@@ -223,19 +228,20 @@ class AsyncExecutor(BlockingExecutor):
         """Count a tuple that has ended."""
         self._calls += 1
         task, stats = lot.task, lot.task.stats
-        task.processed += 1
         stats.execute_ns += spent_ns
+        lot.left -= 1
+        self._loop.call_soon(self._hand_over)
         if lot.batch.stream == TICK_STREAM:
             task.ticks_done += 1
+            self._loop.call_soon(self._tick_ended)
         else:
             stats.executed += 1
             if not tup._run.root:
                 stats.untracked_executed += 1
-        lot.left -= 1
+            self._ended.append(partial(self.ended, 1, None if lot.left else lot.done))
+        task.processed += 1
         if not lot.left:
             task.processed_bytes += lot.batch.bytes
-        self._ended.append(partial(self.ended, 1, None if lot.left else lot.done))
-        self._loop.call_soon(self._hand_over)
 
     def _look_for_hung(self) -> None:
         """End the worker, after failing its trees, if a tuple that was cancelled is still in `execute` after that time

@@ -28,6 +28,7 @@ from typing import Any
 
 from squall.engine.api.component import BatchBolt
 from squall.engine.api.failure import HUNG
+from squall.engine.api.stream import TICK_STREAM
 from squall.engine.core.call_cost import CallCost
 from squall.engine.core.closing import ThreadEnd
 from squall.engine.core.executor import BoltExecutor, BoltTask, TaskCrashed, TaskHung
@@ -70,12 +71,13 @@ class BlockingExecutor(BoltExecutor):
 
     def start(
         self, name: str, post: Callable[[Handover], None], post_resets: Callable[[Iterable[int]], None],
-        new_edge: Callable[[], int], execute_timeout_secs: float | None,
+        wake: Callable[[], None], new_edge: Callable[[], int], execute_timeout_secs: float | None,
     ) -> None:
-        """`post` and `post_resets` (roots) pass output to the loop; any thread may call them. `new_edge`: see
-        `Batch.split`."""
+        """`post` and `post_resets` (roots) pass output to the loop, and `wake` wakes it; any thread may call them.
+        `new_edge`: see `Batch.split`."""
         self._post = post
         self._post_resets = post_resets
+        self._wake = wake
         self._new_edge = new_edge
         self.execute_timeout_secs = execute_timeout_secs
         """Longest that one tuple, or one batch, may be in `execute` without a `reset_timeout`; None = for ever."""
@@ -85,6 +87,9 @@ class BlockingExecutor(BoltExecutor):
         self._in_turn = deque(self.tasks)
         """The task that is given tuples first is another one each time."""
         self._under_way = 0
+        """Tuples that the thread has, or whose output is not taken in."""
+        self._ticks_given = self._ticks_ended = 0
+        """Ticks that the thread was given, and those that it has ended and whose output it has handed over."""
         self._stopping = False
         self._calls = 0
         self._doing: tuple[BoltTask, Sequence[int]] | None = None
@@ -150,7 +155,7 @@ class BlockingExecutor(BoltExecutor):
         """Give the thread as many tuples as it may have; whether there were any."""
         gave = False
         for task in self._in_turn:
-            while task.inbox and (room := self.most_rows(task) - self._under_way) > 0:
+            while task.inbox and (room := self.most_rows(task) - self._given) > 0:
                 batch, done = task.inbox[0]
                 if len(batch.rows) > room:
                     batch, done = batch.split(room, self._new_edge), None
@@ -160,17 +165,26 @@ class BlockingExecutor(BoltExecutor):
                         dones = [done]
                         batch = self._joined(task, task.cost, batch, dones)
                         done = partial(_call_all, dones)
-                self._under_way += len(batch.rows)
+                if batch.stream == TICK_STREAM:
+                    self._ticks_given += 1
+                else:
+                    self._under_way += len(batch.rows)
+                    self.acted = True
                 self.put(task, batch, done)
                 gave = True
         self._in_turn.rotate()
         return gave
 
+    @property
+    def _given(self) -> int:
+        """Tuples and ticks that the thread has."""
+        return self._under_way + self._ticks_given - self._ticks_ended
+
     def most_rows(self, task: BoltTask) -> int:
         """How many tuples the thread may have at a time. A batch bolt's wait for the end of its present call, as what
         has come by then goes into one."""
         if task.cost is not None:
-            return 0 if self._under_way else task.slice_rows
+            return 0 if self._given else task.slice_rows
         return _AHEAD * task.slice_rows
 
     def put(self, task: BoltTask, batch: Batch, done: Callable[[], None] | None) -> None:
@@ -185,8 +199,14 @@ class BlockingExecutor(BoltExecutor):
 
     @property
     def busy(self) -> bool:
-        """Whether the thread has tuples, or their output is not handed over yet."""
+        """Whether the thread has tuples, or their output is not handed over yet. Ticks do not count: what they lead to
+        does, once it is handed over."""
         return self._under_way > 0
+
+    def _tick_ended(self) -> None:
+        """Count a tick, once what it led to is handed over, and have the loop give more."""
+        self._ticks_ended += 1
+        self._wake()
 
     def stop(self) -> bool:
         """End the thread after its present slice; no spout waits for the tuples queued behind. Returns True if it has
@@ -211,7 +231,12 @@ class BlockingExecutor(BoltExecutor):
                     crash = TaskCrashed(task.component, task.task, "execute", error)
                     crash.__cause__ = error
                 self._doing = None
-                self._post(Handover(self.outbox, [] if more else [partial(self.ended, rows, done)], crash))
+                if batch.stream != TICK_STREAM:
+                    self._post(Handover(self.outbox, [] if more else [partial(self.ended, rows, done)], crash))
+                    continue
+                if self.outbox or crash is not None:
+                    self._post(Handover(self.outbox, [], crash))
+                self._tick_ended()
             if crash is not None:
                 return
         self._thread_end.close()

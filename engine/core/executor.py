@@ -201,6 +201,8 @@ class BoltExecutor:
         """Sees what it executes (`engine.core.watch`)."""
         self.held = 0
         """How many of the tasks it can send to are full. While there are any, it is not run."""
+        self.acted = False
+        """True once it has done anything but ticks that led to nothing; cleared by the core."""
         user = tasks[0].user
         self._process = self._process_plain
         if isinstance(user, BasicBolt):
@@ -243,6 +245,8 @@ class BoltExecutor:
                     for done in dones:
                         if done is not None:
                             done()
+                if batch.stream != TICK_STREAM or self.outbox:
+                    self.acted = True
                 if task.stats.execute_ns >= until_ns if self._slice_ns else self.outbox.bytes >= self._most_bytes:
                     break
         return worked
@@ -301,8 +305,6 @@ class BoltExecutor:
             self._at_hand[0] = 0
             stats = task.stats
             spent_ns = now_ns() - begin
-            task.processed += count
-            task.processed_bytes += size_bytes
             stats.execute_ns += spent_ns
             if batch.stream == TICK_STREAM:
                 task.ticks_done += count
@@ -317,6 +319,9 @@ class BoltExecutor:
                     task.slice_rows = count * self._slice_ns // (spent_ns or 1) or 1
                 else:
                     task.slice_rows = count * self._most_bytes // max(1, self.outbox.bytes - before_bytes) or 1
+            # Last: a loop that looks meanwhile sees too many in the queue, never too few.
+            task.processed += count
+            task.processed_bytes += size_bytes
         return more
 
     def _process_basic(self, task: BoltTask, batch: Batch) -> None:

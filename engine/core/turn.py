@@ -157,6 +157,8 @@ class Turn:
         self._balance_at_ns = self._balance_ns = 0
         self._idle_wait_ms = IDLE_WAIT_MIN_MS
         self._worked = True
+        self.acted = True
+        """True if the last turn did anything but ticks that led to nothing."""
         self.rotates_at_ns = 0
         """When a message timeout will have passed since the ackers rotated."""
         self.ended_ns = 0
@@ -169,25 +171,27 @@ class Turn:
     def run(self) -> bool:
         """Run one turn; return True if anything was done. Raises TaskCrashed."""
         core, now_ns = self._core, self._now_ns
+        core.acted = ran = False
         began_ns = now_ns()
-        worked = self._take_in()
+        acted = self._take_in()
         if self._said_ns > _LONG_SAY_NS and self._answer_and_look(began_ns):
-            worked = True
+            acted = True
         spoke_ns = now_ns()
-        if core.run_spouts():
-            worked = True
+        core.run_spouts()
         self._write_journals()
         if self.settle():
-            worked = True
+            acted = True
         if core.run_feeders():
-            worked = True
+            ran = True
         self._said_ns = now_ns() - spoke_ns
         if self._answer_and_look(began_ns):
-            worked = True
+            acted = True
         if core.run_bolts():
-            worked = True
+            ran = True
         if self.settle():
-            worked = True
+            acted = True
+        self.acted = acted = acted or core.acted
+        worked = acted or ran
         self.ended_ns = ended_ns = now_ns()
         core.end_turn(ended_ns - spoke_ns)
         self._end(worked, ended_ns)

@@ -107,6 +107,8 @@ class WorkerCore:
         """Tells the operator of an error in a task."""
         self.ran_dry = True
         """True if nothing was left to do when the last turn ended."""
+        self.acted = False
+        """True once executors have done anything but ticks that led to nothing; cleared by who looks."""
         self.dropped = 0
         """Tuples that were for a worker that died before they left."""
         self.untracked = [0] * (2 * max(plan.task_worker, default=0)) if around.untracked is None else around.untracked
@@ -165,27 +167,24 @@ class WorkerCore:
 
     # ---- the parts of a turn (see engine.core.turn) ----
 
-    def run_spouts(self) -> bool:
-        """Put ticks that are due, take in the output of threads, and ask the spouts for more; return True if there was
-        anything. Raises TaskCrashed."""
-        worked = False
+    def run_spouts(self) -> None:
+        """Put ticks that are due, take in the output of threads, and ask the spouts for more. Raises TaskCrashed."""
         if self._ticking:
             self._tick()
         while self._handovers:
-            worked = True
+            self.acted = True
             self.absorb(self._handovers.popleft())
         if self._resets:
-            worked = True
+            self.acted = True
             self._absorb_resets()
         may_emit = not (self._congested or self.pressure.congested)
         emits = self._turn_emits if self.active and may_emit else 0
         dry = True
         for spout in self.spouts:
             if spout.run(emits, may_emit):
-                worked = True
+                self.acted = True
             dry = dry and spout.ran_dry
         self.ran_dry = dry
-        return worked
 
     def write_journals(self) -> None:
         """After anything that may have made a spout emit: before a bolt executes it, and before it leaves."""
@@ -216,6 +215,7 @@ class WorkerCore:
         for bolt in bolts:
             if not bolt.held and bolt.run():
                 busy = True
+                self.acted, bolt.acted = self.acted or bolt.acted, False
                 self._flush_here()
         return busy
 
@@ -570,14 +570,14 @@ class WorkerCore:
 
     @property
     def quiet(self) -> bool:
-        """True if nothing is under way inside this worker."""
+        """True if nothing is under way inside this worker. Ticks that wait do not count: they come for ever."""
         # Threads first: one that is no longer busy has handed over its output, which is then seen below.
         return not (
             any(runner.busy for runner in self.blocking)
             or any(spout.busy for spout in self.spouts)
             or self._handovers or self.outbox or self.tracking.has_to_tell
             or any(map(bool, self._parcels.values())) or self.keeps_back
-            or any(task.received != task.processed for task in self.bolt_tasks.values())
+            or any(task.in_queue for task in self.bolt_tasks.values())
         )
 
     @property

@@ -95,18 +95,23 @@ _MADE = dataclasses.make_dataclass("_Made", ["field"]).__eq__
 _OF_NUMPY = frozenset({"datetime64", "timedelta64"})
 
 
-def _equality_owner(kind: type) -> type:
+def equality_owner(kind: type) -> type:
     """The class that defines the equality of `kind`."""
     return next(base for base in kind.__mro__ if "__eq__" in vars(base))
 
 
+def has_dataclass_equality(owner: type) -> bool:
+    """Return True if `@dataclass` made the equality that a class defines."""
+    equality = vars(owner)["__eq__"]
+    return dataclasses.is_dataclass(owner) and isinstance(equality, types.FunctionType) and (
+        equality.__code__.co_filename == _MADE.__code__.co_filename
+    )
+
+
 def _check_equality(kind: type) -> None:
     """ComponentError for a class that defines equality in its own code."""
-    owner = _equality_owner(kind)
-    equality = vars(owner)["__eq__"]
-    if owner in _EXACT or not isinstance(equality, types.FunctionType):
-        return
-    if dataclasses.is_dataclass(owner) and equality.__code__.co_filename == _MADE.__code__.co_filename:
+    owner = equality_owner(kind)
+    if owner in _EXACT or not isinstance(vars(owner)["__eq__"], types.FunctionType) or has_dataclass_equality(owner):
         return
     raise ComponentError(
         f"fields grouping cannot use a value of type {kind.__qualname__} as a key: {owner.__qualname__} defines __eq__ "
@@ -164,7 +169,7 @@ def _of_rarer(value: Any) -> int:
         return _mix(11, stable_hash(value.int))
     if isinstance(value, enum.Enum):
         return _mix(12, stable_hash((type(value).__qualname__, value.name)))
-    owner = _equality_owner(type(value))
+    owner = equality_owner(type(value))
     if dataclasses.is_dataclass(owner) and not isinstance(value, type):
         # Two objects are equal if their class is the same and the fields of the class that owns the equality are.
         fields = [getattr(value, f.name) for f in dataclasses.fields(owner) if f.compare]

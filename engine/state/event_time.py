@@ -1,13 +1,21 @@
 """How far event time has come, as far as it is sure: from what is settled.
 
-A message is settled when all of its tuples are in the states behind it, so that no tuple of it can come any more. The
-newest timestamp among the settled messages of a source, less the lag, is its watermark; that of the task is the least
-of all. Other systems take the newest timestamp that has arrived: there, a tuple that comes again after a death may
-be late. Here nothing is, that was not already late in its source.
+::
 
-A source holds up the others unless it has ended, or has had no message open for the idle timeout; so does each of its
-partitions of which a tuple came within that time. The time of a source stands still while none of its messages are
-settled: what is under way, or read again after a death, is waited for.
+    partition 0 │ 10:00 │ 10:02 │ 10:01 │ open │            time: 10:02          least of all, less the lag:
+    partition 1 │ 10:05 │ 10:07 │ open                      time: 10:07          the watermark, 10:02
+    partition 2 │ (read to its end, for some seconds)       holds up nothing
+
+A record is settled when all of its tuples are in the states behind it, so that no tuple of it can come any more. The
+newest timestamp among the settled records of a partition is its time. Other systems take the newest timestamp that has
+arrived: there, a tuple that is replayed after a death may be late. Here nothing is that was not already late in its
+partition.
+
+A partition holds up time as long as a task reads it, or a record of it is open. It does not once its source says that
+it has ended, or that everything there is has been read, for `AT_END_NS`; nor after the user's idle timeout.
+
+Each task sees a share of the tuples only. So the tasks of a bolt tell each other the times of partitions
+(`engine.state.shared_times`), and time comes to a task without a tuple.
 
 Guarantees: the watermark never falls. Pure. Thread: the task's.
 """
@@ -15,85 +23,160 @@ Guarantees: the watermark never falls. Pure. Thread: the task's.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from squall.engine.state.lineage import Partition, Slots
-from squall.engine.state.settled import NO_FLOOR, Floor
+from squall.engine.state.floors import NOTHING, Settled
+from squall.engine.state.lineage import Partition
+from squall.engine.state.record_store import ENDED, QUIET, TaskState
+from squall.engine.state.settled import Reading
 
 END = 1 << 62
 """A watermark after all timestamps, in nanoseconds."""
+AT_END_NS = 5_000_000_000
+"""A partition that is read to its end holds up time for so long: what is on its way to it is not late by."""
+_MOST_MARKS = 64
+"""Of a partition: of more, every second one goes, which only delays time."""
 
 
 class EventSource(Protocol):
-    """A spout's task, as `engine.state.floors` follows it."""
+    """A spout, as `engine.state.floors` follows it."""
 
-    slots: Slots
-    ended: bool
+    @property
+    def settled(self) -> Mapping[Partition, Settled]:
+        """Return what is settled of each partition."""
 
-    def quiet_for(self, now: int) -> int:
-        """How long it has had no message open."""
+    @property
+    def readings(self) -> Mapping[Partition, Sequence[Reading]]:
+        """Return of each partition how far the tasks are that read it."""
+
+    @property
+    def tasks(self) -> Sequence[TaskState]:
+        """Return what each task is doing."""
+
+    @property
+    def ended(self) -> bool:
+        """Return True if every task is exhausted, and every record is settled."""
+
+
+class Heard(NamedTuple):
+    """What the tasks of a bolt know of a partition together."""
+
+    time: int = -END
+    """The newest timestamp among its settled records."""
+    seen: int = 0
+    """A number that grows with each batch that has tuples of it."""
+
+
+class _Rest(NamedTuple):
+    """Since when nothing has come of a partition, or of a task that has not emitted."""
+
+    since: int
+    newest: int
+    """The highest number at that time."""
+    seen: int
 
 
 class EventTime:
     """The watermark of one task."""
 
-    def __init__(self, lag: int, idle: int, kept: Mapping[str, Any], now: int) -> None:
-        """`kept`: what `to_keep` gave. Times are in nanoseconds; `now` is of the clock of `look`."""
-        self._lag, self._idle, self._began = lag, idle, now
+    def __init__(self, lag: int, idle: int | None, kept: Mapping[str, Any]) -> None:
+        """`kept`: what `to_keep` gave. Times are in nanoseconds."""
+        self._lag, self._idle = lag, idle
         self.watermark: int = kept.get("watermark", -END)
-        self._newest: dict[Partition, int] = dict(kept.get("newest", {}))
-        """Newest timestamp of the settled messages."""
+        self.times: dict[Partition, int] = dict(kept.get("times", {}))
+        """The newest timestamp among the settled records of a partition, as far as they came to this task."""
         self._marks: dict[Partition, list[tuple[int, int]]] = {
             partition: list(marks) for partition, marks in kept.get("marks", {}).items()
         }
-        """(message, newest timestamp up to there), ascending, of those that are not settled."""
-        self._moved: dict[Partition, int] = dict.fromkeys(self._marks, now)
-        """When a tuple came."""
-        self._floors: dict[Partition, int] = {}
-        self._rose: dict[int, int] = {}
-        """Slot of a source -> when a message of it was settled last."""
+        """(number, newest timestamp up to there), ascending, of those that are not settled."""
+        self.seen: dict[Partition, int] = {}
+        """Batches with tuples of a partition."""
+        self._at_end: dict[Any, int] = {}
+        """Since when a partition, or a task without one, is read to its end."""
+        self._resting: dict[Any, _Rest] = {}
 
     def to_keep(self) -> dict[str, Any]:
-        """What a successor needs."""
-        return {"watermark": self.watermark, "newest": dict(self._newest), "marks": dict(self._marks)}
+        """Return what a successor needs."""
+        return {"watermark": self.watermark, "times": dict(self.times), "marks": dict(self._marks)}
 
-    def saw(self, partition: Partition, message: int, time: int, now: int) -> None:
-        """Note the newest message of a partition in a batch, and the newest timestamp in it."""
-        self._moved[partition] = now
+    def saw(self, partition: Partition, number: int, time: int) -> None:
+        """Note the highest number of a partition in a batch, and the newest timestamp in it."""
+        self.seen[partition] = self.seen.get(partition, 0) + 1
         marks = self._marks.setdefault(partition, [])
-        if not marks or message > marks[-1][0]:
-            marks.append((message, max(time, marks[-1][1]) if marks else time))
+        if not marks or number > marks[-1][0]:
+            marks.append((number, max(time, marks[-1][1]) if marks else time))
+            if len(marks) > _MOST_MARKS:
+                del marks[-3::-2]
         else:
-            # An older message with a newer time counts when the newest is settled.
+            # A lower number with a newer time counts when the highest is settled.
             marks[-1] = marks[-1][0], max(time, marks[-1][1])
 
-    def look(self, floors: Mapping[Partition, Floor], sources: Sequence[EventSource], now: int) -> int:
-        """Bring the watermark up to date; return it."""
-        for partition, floor in floors.items():
-            if self._floors.get(partition) != floor.number:
-                self._floors[partition] = floor.number
-                self._rose[partition % sources[0].slots.tasks] = now
+    def heard(self) -> dict[Partition, Heard]:
+        """Return what this task knows of partitions."""
+        return {
+            partition: Heard(self.times.get(partition, -END), self.seen.get(partition, 0))
+            for partition in self.times.keys() | self.seen.keys()
+        }
+
+    def settle(self, settled: Mapping[Partition, Settled]) -> None:
+        """Take note of what is settled."""
         for partition, marks in self._marks.items():
-            settled = floors.get(partition, NO_FLOOR).number
-            while marks and marks[0][0] < settled:
+            floor = settled.get(partition, NOTHING).floor if marks else 0
+            while marks and marks[0][0] < floor:
                 time = marks.pop(0)[1]
-                self._newest[partition] = max(time, self._newest.get(partition, -END))
+                self.times[partition] = max(time, self.times.get(partition, -END))
+
+    def look(self, sources: Sequence[EventSource], heard: Mapping[Partition, Heard], now: int) -> int:
+        """Bring the watermark up to date; return it. `heard`: what all tasks know of partitions."""
         if all(source.ended for source in sources):
             self.watermark = END
             return END
         times = []
-        for source in sources:
-            if not source.ended and source.quiet_for(now) < self._idle:
-                times += self._times_of(source.slots, now)
+        for number, source in enumerate(sources):
+            if source.ended:
+                continue
+            times += [
+                heard.get(partition, Heard()).time for partition in source.settled.keys() | source.readings.keys()
+                if self._holds_up(partition, source, heard.get(partition, Heard()), now)
+            ]
+            times += [
+                -END for task, state in enumerate(source.tasks) if self._task_holds_up((number, task), state, now)
+            ]
         if times:
             self.watermark = max(self.watermark, min(times) - self._lag)
         return self.watermark
 
-    def _times_of(self, slots: Slots, now: int) -> list[int]:
-        """How far the partitions of a source have come that hold up the others."""
-        its = [partition for partition in self._moved if partition % slots.tasks == slots.slot]
-        rose = self._rose.get(slots.slot, self._began)
-        active = [one for one in its if self._marks.get(one) or rose - self._moved[one] < self._idle]
-        if not its and now - self._began < self._idle:
-            return [-END]
-        return [self._newest.get(partition, -END) for partition in active]
+    def _holds_up(self, partition: Partition, source: EventSource, heard: Heard, now: int) -> bool:
+        settled, readings = source.settled.get(partition, NOTHING), source.readings.get(partition, ())
+        is_open = settled.floor <= settled.newest
+        if not readings and not is_open:
+            return False
+        is_behind = any(-1 < reading.at < settled.newest for reading in readings)
+        is_read = not is_open and not is_behind and all(reading.is_read for reading in readings)
+        rest = _Rest(now, settled.newest, heard.seen)
+        return not (
+            self._is_at_end(partition, is_read, now) or self._is_idle(partition, is_behind, settled.floor, rest)
+        )
+
+    def _task_holds_up(self, task: tuple[int, int], state: TaskState, now: int) -> bool:
+        """Return True if a task of a spout of which no partition is known holds up time."""
+        if state.declares or state.activity == ENDED:
+            return False
+        is_quiet = state.activity == QUIET
+        return not (self._is_at_end(task, is_quiet, now) or self._is_idle(task, not is_quiet, 0, _Rest(now, -1, 0)))
+
+    def _is_at_end(self, holder: Any, is_read: bool, now: int) -> bool:
+        """Return True if everything there is has been read for long."""
+        if not is_read:
+            self._at_end.pop(holder, None)
+            return False
+        return now - self._at_end.setdefault(holder, now) >= AT_END_NS
+
+    def _is_idle(self, holder: Any, is_busy: bool, floor: int, rest: _Rest) -> bool:
+        """Return True if no tuple has come for the user's idle timeout, and nothing that was open then is open still.
+        `rest`: what it would be from now on."""
+        before = self._resting.setdefault(holder, rest)
+        if is_busy or rest.seen != before.seen:
+            self._resting[holder] = rest
+            return False
+        return self._idle is not None and rest.since - before.since >= self._idle and floor > before.newest

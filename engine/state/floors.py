@@ -1,7 +1,7 @@
-"""What is settled, as a task with state follows it: by a look at the stores of the spouts, now and then.
+"""What is settled, as a task with state follows it: by a look at the records of the spouts, now and then.
 
-It decides what may be forgotten, and how far event time has come (`engine.state.windows`). Nothing waits for it, and
-it may be late: floors only rise.
+It decides what may be forgotten, and how far event time has come (`engine.state.event_time`). Nothing waits for it, and
+it may be late: what is settled only grows.
 
 Thread: the task's.
 """
@@ -9,66 +9,117 @@ Thread: the task's.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from squall.engine.api.context import TopologyContext
-from squall.engine.state.lineage import Partition, Slots
-from squall.engine.state.settled import Floor, StoredFloor
-from squall.engine.state.task_store import BUSY, ENDED, FLOORS, READ_ACTIVITY, Reader, floors_of
+from squall.engine.state.lineage import Partition, PartitionNumbers
+from squall.engine.state.ranges import Ranges
+from squall.engine.state.record_store import (
+    BUSY,
+    ENDED,
+    PARTITIONS,
+    READERS,
+    RECORDS_FILE,
+    SHARED,
+    TASKS,
+    TaskState,
+    unpacked_ranges,
+)
+from squall.engine.state.settled import Reading
+from squall.engine.state.task_store import Reader
 
 LOOK_NS = 50_000_000
 
 
+class Settled(NamedTuple):
+    """What is settled of a partition."""
+
+    ranges: Ranges
+    """Of settled records, and dead letters."""
+    buried: Ranges = Ranges()
+    """The dead letters among them, which may be sent again."""
+    begun: int = 0
+    """Where the task that reads it has begun: holes below are not filled any more."""
+    newest: int = -1
+    """The highest number that was emitted."""
+
+    @property
+    def floor(self) -> int:
+        """Return the number below which no record is under way."""
+        return self.ranges.end_from(self.begun)
+
+    def settles(self, number: int) -> bool:
+        """Return True if the record of this number is settled."""
+        return number in self.ranges and number not in self.buried
+
+    def settles_all(self, first: int, last: int) -> bool:
+        """Return True if all records from `first` to `last`, inclusive, are settled."""
+        return self.ranges.end_from(first) > last and not self.buried.meets(first, last)
+
+
+NOTHING = Settled(Ranges())
+
+
 class FollowedSpout:
-    """One task of a spout, as its store tells."""
+    """A spout, as its records tell."""
 
-    def __init__(self, directory: str, slots: Slots) -> None:
-        self.slots = slots
-        self.ended = False
-        """True if it is exhausted, and every message is settled."""
-        self.reader = Reader(directory)
-        self._quiet_since: int | None = None
+    def __init__(self, directory: str, numbers: PartitionNumbers, tasks: int) -> None:
+        self.numbers, self._tasks = numbers, tasks
+        self.reader = Reader(directory, RECORDS_FILE)
+        self.settled: dict[Partition, Settled] = {}
+        self.readings: dict[Partition, list[Reading]] = {}
+        """Of each partition, how far the tasks are that read it."""
+        self.tasks = [TaskState(BUSY, False)] * tasks
+        self._version = -1
 
-    def look(self, now_ns: int) -> list[StoredFloor]:
-        """Its floors, if anything has changed."""
-        changed = self.reader.changed(FLOORS, READ_ACTIVITY)
+    def look(self) -> bool:
+        """Look whether anything has changed; return True if so."""
+        changed = self.reader.changed(PARTITIONS.replace("?", str(self._version)), READERS, TASKS)
         if changed is None:
-            return []
-        floors, activities = changed
-        activity = activities[0][0] if activities else BUSY
-        self.ended = activity == ENDED
-        self._quiet_since = None if activity == BUSY else now_ns
-        return floors_of(floors)
+            return False
+        partitions, readings, tasks = changed
+        for number, settled, buried, begun, newest, version in partitions:
+            view = Settled(unpacked_ranges(settled), unpacked_ranges(buried), begun, newest)
+            self.settled[self.numbers.partition(number)] = view
+            self._version = max(self._version, version)
+        self.readings = {}
+        for number, task, at, is_read in readings:
+            if task < self._tasks:  # those above are of an earlier life with more tasks
+                self.readings.setdefault(self.numbers.partition(number), []).append(Reading(at, bool(is_read)))
+        for task, activity, declares in tasks:
+            if task < self._tasks:
+                self.tasks[task] = TaskState(activity, bool(declares))
+        return True
 
-    def quiet_for(self, now: int) -> int:
-        """How long it has had no message open."""
-        return 0 if self._quiet_since is None else now - self._quiet_since
+    @property
+    def ended(self) -> bool:
+        """Return True if every task is exhausted, and every record is settled."""
+        return all(task.activity == ENDED for task in self.tasks)
 
 
 class Floors:
-    """The floors of all messages that may reach a task."""
+    """What is settled of all records that may reach a task."""
 
-    def __init__(self, context: TopologyContext, spouts: Mapping[str, Slots]) -> None:
-        """`spouts`: whose messages may reach the task -> the slots of their first task."""
-        self.sources = [] if context.state_root is None else [
-            FollowedSpout(context.directory_of(spout, str(index)), slots.of(index))
-            for spout, slots in spouts.items() for index in range(len(context.component_tasks(spout)))
+    def __init__(self, context: TopologyContext, spouts: Mapping[str, PartitionNumbers]) -> None:
+        """`spouts`: whose records may reach the task."""
+        self.spouts = [] if context.state_root is None else [
+            FollowedSpout(context.directory_of(spout, SHARED), numbers, len(context.component_tasks(spout)))
+            for spout, numbers in spouts.items()
         ]
-        self.all: dict[Partition, Floor] = {}
+        self.settled: dict[Partition, Settled] = {}
         self._look_at_ns = 0
 
     def changed(self, now_ns: int) -> bool:
-        """Look, if it is time; return True if any has changed."""
+        """Look, if it is time; return True if anything has changed."""
         if now_ns < self._look_at_ns:
             return False
         self._look_at_ns = now_ns + LOOK_NS
-        found = False
-        for source in self.sources:
-            for each in source.look(now_ns):
-                found = True
-                self.all[source.slots.partition(each.local)] = each.floor
-        return found
+        changed = [spout for spout in self.spouts if spout.look()]
+        for spout in changed:
+            self.settled.update(spout.settled)
+        return bool(changed)
 
     def close(self) -> None:
         """Close the stores."""
-        for source in self.sources:
-            source.reader.close()
+        for spout in self.spouts:
+            spout.reader.close()

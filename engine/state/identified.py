@@ -1,7 +1,7 @@
 """Components before state that counts exactly once: what stands around them, so that tuples carry identities.
 
 Identities travel as a last field of each stream that leads to such state (`engine.state.lineage`); users' components
-do not see it. A spout's task also stores what is settled, for the tasks with state (`engine.state.settled`).
+do not see it. A spout's task also tells what is settled, for the tasks with state (`engine.state.record_store`).
 
 Guarantees: the user's components see the same as without: values, fields, anchors, answers.
 
@@ -10,7 +10,7 @@ Thread: the task's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from squall.engine.api.around import Around, HiddenField, HidingOut, listed
@@ -24,62 +24,68 @@ from squall.engine.api.tuple import Tuple
 from squall.engine.foreign.given_columns import column_mistake, parents_of, values_of
 from squall.engine.state.children import Children
 from squall.engine.state.floors import LOOK_NS
-from squall.engine.state.lineage import DIGIT, FIELD, RESULTS, Lineage, Slots, loose_identity, origin_of
-from squall.engine.state.settled import Settling, StoredFloor
-from squall.engine.state.task_store import ACTIVITY, BUSY, ENDED, QUIET, TaskStore
+from squall.engine.state.lineage import DIGIT, FIELD, RESULTS, Lineage, PartitionNumbers, loose_identity, origin_of
+from squall.engine.state.record_store import BUSY, ENDED, QUIET, RecordStore
+from squall.engine.state.settled import Progress, Reading, Settling
 
 
 class IdentifiedSpout(Around):
-    """Numbers each message, and follows it to its answer."""
+    """Numbers each record, follows it to its answer, and tells what is settled."""
 
-    def __init__(self, inner: Any, lineage: Lineage, slots: Slots) -> None:
-        """`slots`: of its first task."""
+    def __init__(self, inner: Any, lineage: Lineage, numbers: PartitionNumbers, full: bool = False) -> None:
+        """`numbers`: of its partitions. `full`: state behind it is to survive power loss."""
         super().__init__(inner)
-        self.lineage, self._slots = lineage, slots
-        self.kept: Settling | None = None
-        """For runners that keep a spout as a whole, open messages and all, before `open`: the `settling` of its last
-        life, or a new one. Then nothing is stored here."""
+        self.lineage, self._numbers, self._full = lineage, numbers, full
+        self.kept: tuple[Settling, RecordStore] | None = None
+        """For runners that keep a spout as a whole, open records and all, before `open`: those of its last life, or
+        `new_kept`. Then nothing is written to a file here."""
 
     def __reduce__(self) -> Any:
-        return IdentifiedSpout, (self._inner, self.lineage, self._slots)
+        return IdentifiedSpout, (self._inner, self.lineage, self._numbers, self._full)
 
     def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: Any) -> None:
         who = f"{context.component_id}[{context.task_id}]"
-        self.store = TaskStore(None if context.state_root is None or self.kept else context.state_dir, who)
-        self.settling = self.kept or self.new_settling(context, self.store.floors())
-        """What became of its messages."""
-        self.settling.store = self._put
-        self._now_ns, self._store_at_ns, self._activity = context.now_ns, 0, ""
-        self._put([], BUSY)
+        directory = None if context.state_root is None else context.shared_state_dir
+        self.settling, self.store = self.kept or self._new(who, context, directory)
+        """What became of its records, and where all tasks tell it."""
+        self.settling.records = self.store
+        self._now_ns, self._tell_at_ns, self._emits = context.now_ns, 0, -1
+        self._told: tuple[str, Mapping[int, Reading] | None] = BUSY, None
+        self._floors: dict[tuple[Any, ...], int] = {}
+        self.store.tell(BUSY)
         self._inner.open(conf, context, _SpoutOut(collector, self.lineage, who, self.settling))
 
-    def new_settling(self, context: TopologyContext, stored: Iterable[StoredFloor] = ()) -> Settling:
-        """Return one for `kept`, of the first life of a task."""
-        who = f"{context.component_id}[{context.task_id}]"
-        return Settling(who, self._slots.of(context.task_index), stored)
+    def _new(self, who: str, context: TopologyContext, directory: str | None) -> tuple[Settling, RecordStore]:
+        index, tasks = context.task_index, len(context.component_tasks(context.component_id))
+        settling = Settling(who, self._inner.record_identity, index, self._numbers)
+        return settling, RecordStore(directory, who, index, tasks, self._full)
+
+    def new_kept(self, context: TopologyContext) -> tuple[Settling, RecordStore]:
+        """Return what is `kept` of the first life of a task."""
+        return self._new(f"{context.component_id}[{context.task_id}]", context, None)
 
     def next_tuple(self) -> Any:
-        if self._now_ns() >= self._store_at_ns:
-            self._note()
+        if self._now_ns() >= self._tell_at_ns:
+            self._tell(is_asked=True)
         return self._inner.next_tuple()
 
     def next_batch(self, rows: int) -> Any:
-        if self._now_ns() >= self._store_at_ns:
-            self._note()
+        if self._now_ns() >= self._tell_at_ns:
+            self._tell(is_asked=True)
         return self._inner.next_batch(rows)
 
     def ack(self, message_id: Any) -> None:
         self.settling.answered(message_id)
         self._inner.ack(message_id)
-        if self._now_ns() >= self._store_at_ns:
-            self._note()
+        if self._now_ns() >= self._tell_at_ns:
+            self._tell()
 
     def ack_batch(self, message_ids: list[Any]) -> None:
         for message_id in message_ids:
             self.settling.answered(message_id)
         self._inner.ack_batch(message_ids)
-        if self._now_ns() >= self._store_at_ns:
-            self._note()
+        if self._now_ns() >= self._tell_at_ns:
+            self._tell()
 
     def on_dead_letter(self, message_id: Any, failure: Failure) -> None:
         self.settling.answered(message_id, buried=True)
@@ -87,37 +93,63 @@ class IdentifiedSpout(Around):
 
     def close(self) -> None:
         self._inner.close()
-        self._note()
+        self._tell()
         self.store.close()
 
     @property
     def exhausted(self) -> bool:
         done: bool = self._inner.exhausted
-        if done and self._activity != ENDED and not self.settling.has_open:
-            self._note()
+        if done and self._told[0] != ENDED and not self.settling.has_open:
+            self._tell()
         return done
 
-    def _note(self) -> None:
-        """Store what is settled, and whether everything is."""
-        self._store_at_ns = self._now_ns() + LOOK_NS
-        its = self.settling
-        activity = BUSY if its.has_open else ENDED if self._inner.exhausted else BUSY if its.is_behind else QUIET
-        risen = list(self.settling.risen())
-        if risen or activity != self._activity:
-            self._put(risen, activity)
+    def told(self) -> bytes:
+        """Tell what there is to tell, and return the records as a file. For runners that keep the spout."""
+        self._tell()
+        return self.store.serialized()
 
-    def _put(self, floors: Iterable[StoredFloor], activity: str = BUSY) -> None:
-        self.store.begin()
-        self.store.put_floors(floors)
-        self.store.put_meta(ACTIVITY, activity)
-        self.store.end()
-        self._activity = activity
+    def _tell(self, is_asked: bool = False) -> None:
+        """Tell what is settled, what is read, and whether anything is left. `is_asked`: the spout was asked for records
+        since the last time that this was so."""
+        now, settling = self._now_ns(), self.settling
+        self._tell_at_ns = now + LOOK_NS
+        if names := self._inner.confirmed():
+            self.store.forget(names)
+        activity = BUSY
+        if not settling.has_open:
+            if self._inner.exhausted:
+                activity = ENDED
+            elif not self._inner.blocking and settling.emits == self._emits:
+                # A thread that waits in `next_tuple` does not say whether there is anything to wait for.
+                activity = QUIET
+        if is_asked:
+            self._emits = settling.emits
+        progress = [*settling.progress(now), *self._confirmed_below()]
+        told = activity, {} if activity == ENDED else self._readings(activity == QUIET)
+        if progress or told != self._told:
+            self.store.tell(activity, progress, told[1])
+            self._told = told
+
+    def _readings(self, is_quiet: bool) -> dict[int, Reading] | None:
+        """How far it is in each partition that it reads; None if that is not known."""
+        settling, declared = self.settling, self._inner.partitions()
+        if declared is None:
+            return settling.readings(dict.fromkeys(settling.partitions, is_quiet)) if settling.partitions else None
+        return settling.readings(declared)
+
+    def _confirmed_below(self) -> Iterator[Progress]:
+        """What others have done, of a source that tells below which number no record comes any more."""
+        floors = self._inner.floor() if hasattr(self._inner, "floor") else {}
+        for prefix, floor in floors.items():
+            if floor > self._floors.get(prefix, 0):
+                self._floors[prefix] = floor
+                yield Progress(self.settling.number_of(prefix), [(0, floor)], (), 0, -1)
 
 
 def in_place_of(spout: Any, other: Any) -> Any:
     """Another spout, with around it what stands around the one in whose place it is."""
     if type(spout) is IdentifiedSpout:
-        return IdentifiedSpout(other, spout.lineage, spout._slots)
+        return IdentifiedSpout(other, spout.lineage, spout._numbers)
     return other
 
 
@@ -133,7 +165,7 @@ class _Out(HidingOut):
 class _SpoutOut(_Out):
     def __init__(self, collector: Any, lineage: Lineage, who: str, settling: Settling) -> None:
         super().__init__(collector, lineage, who)
-        self._bits, self._emitted = lineage.path_bits, settling.emitted
+        self._bits, self._emitted, self._settling = lineage.path_bits, settling.emitted, settling
 
     def _row(self, values: Any, task: int | None, named: dict[str, Any]) -> Any:
         stream, message_id = named.get("stream", DEFAULT_STREAM), named.get("message_id")
@@ -156,6 +188,7 @@ class _SpoutOut(_Out):
             bits, ids = self._bits, list(values_of(message_ids) if is_column else message_ids)
             named["message_ids"] = ids  # an iterator is read once
             rows = zip(*map(values_of, columns), strict=True) if carried else [()] * len(ids)
+            self._settling.expect(ids)
             identities = [self._emitted(one, row, stream) << bits for one, row in zip(ids, rows, strict=False)]
         elif carried:
             identities = [loose_identity(self.lineage) for _ in range(len(columns[0]))]

@@ -14,7 +14,7 @@
 Guarantees
     * What is set, changed (in place too, such as a list) or removed between two commits is in the next one, or
       `roll_back` takes it back.
-    * Keys are those that equal ones of are stored alike (`engine.state.task_store.is_key`); another is refused.
+    * A key is whatever equal ones of are stored alike (`engine.state.keys`); another is refused.
 
 Thread: the task's.
 """
@@ -25,16 +25,8 @@ from collections.abc import Iterator, MutableMapping
 from itertools import islice
 from typing import Any
 
-from squall.engine.state.task_store import (
-    GONE,
-    MISSING,
-    TaskStore,
-    check_key,
-    is_key,
-    pack_key,
-    pack_value,
-    unpack_value,
-)
+from squall.engine.state.keys import check_key, pack_key
+from squall.engine.state.task_store import GONE, MISSING, TaskStore, pack_value, unpack_value
 
 LOADED_AT_ONCE = 20_000
 """A store with fewer keys is read when it is opened, which takes 20 ms."""
@@ -93,7 +85,7 @@ class State(dict[Any, Any]):
         """The value of a key that was not used yet."""
         stored = self._cache.get(key, MISSING)
         if stored is MISSING:
-            if self._is_whole or not is_key(key):
+            if self._is_whole:
                 return default
             stored = self._cache[key] = self._stored(key)
         if stored is GONE or key in self._removed:
@@ -180,7 +172,7 @@ class State(dict[Any, Any]):
 
     def changes(self, all_used: bool = False) -> dict[Any, Any]:
         """What differs from what is stored, or all that was used: keys and packed values, as in the log. Raises
-        ComponentError for what cannot be stored."""
+        UnstorableError for what cannot be stored."""
         cache = self._cache
         changed: dict[Any, Any] = {}
         for key, value in super().items():

@@ -14,12 +14,13 @@ The number of an emit counts through all streams and tasks. Where a bolt reads s
 its own share of the numbers, so that their tuples differ; and where each task of a bolt gets a copy of a tuple, each
 task has.
 
-A message id that is a whole number, or a tuple that ends with one, such as (file, offset), is a *position*. Its other
-parts, the spout and its task make the partition, and within one a task emits positions in ascending order: this is what
-lets identities be forgotten (`engine.state.settled`). Any other id is hashed to 64 bits, above all partitions.
+A message id that is a whole number, or a tuple that ends with one, such as (file, offset), is a *position*: its other
+parts and the spout make the partition, so the number names a record whichever task reads it. `Spout.record_identity`
+says what else a spout's ids may be: positions of one task only, or names, to which numbers are given
+(`engine.state.record_store`). A plain spout's id that is no position is hashed to 64 bits, above all partitions.
 
 Guarantees: tuples of one message have different identities; those of different messages too, but for a chance of 2^-64
-among ids that are no positions. Most identities fit 64 bits.
+among hashed ids. Most identities fit 64 bits.
 
 Pure. Thread: any.
 """
@@ -46,7 +47,7 @@ HOP_BITS, NUMBER_BITS = 20, 40
 DIGIT = (1 << HOP_BITS) - 1
 """What moves a path by a digit: so many times the path is added."""
 Partition = int
-_PARTITIONS = 1 << 24
+HASHED = 1 << 24
 """Partitions that hold positions; above are parts of hashes."""
 
 
@@ -63,28 +64,25 @@ def position_of(message_id: Any) -> int | None:
 
 def origin_of(message_id: Any, values: Any) -> int:
     """Partition and number in one, of a message whose id is no position."""
-    return _PARTITIONS << NUMBER_BITS | hash64(key_of(message_id, values))
+    return HASHED << NUMBER_BITS | hash64(key_of(message_id, values))
 
 
 def is_ordered(partition: Partition) -> bool:
     """Return False if this is a part of a hash, in the place of a partition."""
-    return partition < _PARTITIONS
+    return partition < HASHED
 
 
-class Slots(NamedTuple):
-    """Numbers the partitions of all spouts of a topology: those of one task are `slot`, `slot + tasks` and so on."""
+class PartitionNumbers(NamedTuple):
+    """Numbers the partitions of one spout of a topology: `first`, `first + step` and so on."""
 
-    slot: int
-    tasks: int
-    """Spout tasks of the topology."""
-
-    def of(self, index: int) -> Slots:
-        """Those of another task of the spout whose first task this is."""
-        return self._replace(slot=self.slot + index)
+    first: int
+    """The spout's number among those of the topology."""
+    step: int
+    """How many there are."""
 
     def partition(self, local: int) -> Partition:
-        """The number of a task's partition, of which it has 0, 1, 2 ..."""
-        return self.slot + local * self.tasks
+        """The number in the topology of a partition that is number 0, 1, 2 ... of the spout's."""
+        return self.first + local * self.step
 
 
 @dataclass(frozen=True)
@@ -166,4 +164,4 @@ def plain_outputs(outputs: Mapping[str, Stream]) -> dict[str, Stream]:
 
 def loose_identity(lineage: Lineage) -> int:
     """The identity of a tuple that no replay repeats: of what a tick leads to."""
-    return (_PARTITIONS << NUMBER_BITS | int.from_bytes(os.urandom(8))) << lineage.path_bits
+    return (HASHED << NUMBER_BITS | int.from_bytes(os.urandom(8))) << lineage.path_bits

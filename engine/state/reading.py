@@ -22,16 +22,17 @@ from typing import Any
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import message_of, repr_of
+from squall.engine.state.keys import Spelling, check_key
 from squall.engine.state.task_store import (
     GONE,
     LOG,
     STORE_FILE,
     TaskStore,
-    check_key,
     check_made_by,
     pack_value,
+    read_key,
     read_log,
-    unpack_key,
+    unpack_row,
     unpack_value,
 )
 
@@ -81,17 +82,27 @@ def _read(path: Path, *queries: str) -> list[list[Any]]:
 def _packed(path: Path) -> Iterator[tuple[Any, Any]]:
     """The keys of one task, and their values as they are stored."""
     table, log = _read(path, "SELECT key, value FROM state", LOG)
-    packed = {unpack_key(key): value for key, value in table}
+    packed = {_known(key, path): value for key, value in (unpack_row(*row) for row in table)}
     for _, changes in read_log(log, path):
-        packed.update(changes)
+        packed.update((_known(key, path), value) for key, value in changes.items())
     for key, value in packed.items():
         if value is not GONE:
             yield key, value
 
 
+def _known(key: Any, where: object) -> Any:
+    """A key, or its spelling if only the topology can import its class."""
+    try:
+        return read_key(key, where)
+    except ClusterError as error:
+        if isinstance(error.__cause__, ImportError | AttributeError):
+            return key
+        raise
+
+
 def items_of(path: Path) -> Iterator[tuple[Any, Any]]:
     """The keys and values of one task. ClusterError if one cannot be read."""
-    return ((key, unpack_value(key, value, str(path))) for key, value in _packed(path))
+    return ((read_key(key, path), unpack_value(key, value, str(path))) for key, value in _packed(path))
 
 
 def count_of(path: Path) -> int:
@@ -125,6 +136,8 @@ _PICKLE = "pickle"
 
 
 def _as_json(value: Any) -> Any:
+    if type(value) is Spelling:
+        return _as_pickle(value.pickled)
     return value if _is_json(value) else _as_pickle(pickle.dumps(value, 5))
 
 
@@ -138,12 +151,6 @@ def _is_json(value: Any) -> bool:
 
 def _as_pickle(packed: bytes) -> dict[str, str]:
     return {_PICKLE: base64.b64encode(packed).decode()}
-
-
-def _of_json(value: Any) -> Any:
-    if isinstance(value, dict):
-        return pickle.loads(_of_base64(value))
-    return value
 
 
 def _of_base64(value: dict[str, str]) -> bytes:
@@ -175,8 +182,11 @@ def import_rows(root: Path, lines: Iterable[bytes]) -> int:
             place = component, task, tasks = str(row["component"]), int(row["task"]), int(row["tasks"])
             if "/" in component or not 0 <= task < tasks:
                 raise UsageError(f"there is no task {task} of {tasks} of {component!r:.80}")
-            key, value = _of_json(row["key"]), row["value"]
-            check_key(key, f"line {number}")
+            key, value = row["key"], row["value"]
+            if isinstance(key, dict):
+                key = _known(Spelling(key[_PICKLE], _of_base64(key)), "its key")
+            if type(key) is not Spelling:
+                check_key(key, f"line {number}")
             is_packed = isinstance(value, dict) and _PICKLE in value
             packed = _of_base64(value) if is_packed else pack_value(key, value)
             found.setdefault(place, {})[key] = packed
@@ -191,10 +201,10 @@ def import_rows(root: Path, lines: Iterable[bytes]) -> int:
         directory = root / f"{component}-{task}"
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         store = TaskStore(str(directory), f"{component}[{task}]")
-        commits = [number for number, _ in store.log()]
+        [(last,)] = store.read("SELECT max(number) FROM log")
         try:
             store.begin()
-            store.append(max(commits, default=-1) + 1, items)
+            store.append(0 if last is None else last + 1, items)
             store.put_meta("tasks", tasks)
             store.end()
         finally:

@@ -1,7 +1,8 @@
 """The spout that emits the results of windows: what a bolt with windows has committed in its store.
 
-It reads the store of the bolt's task with its own index, wherever that runs, and keeps no file: what is acked is its
-floor (`engine.state.settled`), below which the bolt removes results.
+It reads the store of the bolt's task with its own index, wherever that runs, and keeps no file: what is settled of its
+records is what the bolt removes. The id of a result is (origin, number): the store in which it was made, and its number
+there, so that a result that moves to another task is the same one.
 
 Guarantees: each result is emitted until it is acked or a dead letter, with the same message id after every death.
 
@@ -18,48 +19,64 @@ from squall.engine.api.context import TopologyContext
 from squall.engine.api.replaying import Record, ReplayingSpout
 from squall.engine.api.stream import Emit, Outputs
 from squall.engine.state.lineage import RESULTS
-from squall.engine.state.task_store import CLOSED, FLOORS, Reader, floors_of
+from squall.engine.state.record_store import RECORDS_FILE, unpacked_ranges
+from squall.engine.state.settled import PARTITION
+from squall.engine.state.task_store import CLOSED, OPEN, Reader
 
 _AT_ONCE = 256
+_RESULTS = f"SELECT place, origin, number, content FROM results WHERE place > {{}} ORDER BY place LIMIT {_AT_ONCE}"
+_META = f"SELECT name, value FROM meta WHERE name IN ('id', '{CLOSED}', '{OPEN}')"
 
 
 class ResultsSpout(ReplayingSpout):
     """Emits the results of one component."""
 
+    record_identity = PARTITION
+
     def __init__(self, outputs: Outputs) -> None:
         self.outputs = outputs
 
     def start(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
-        own = Reader(context.state_dir)
-        found = own.changed(FLOORS)
+        own = Reader(context.shared_state_dir, RECORDS_FILE)
+        changed = own.changed("SELECT name, settled FROM partitions")
         own.close()
-        self._next = max((each.floor.number for each in floors_of(found[0])), default=0) if found else 0
+        self._settled = {name: unpacked_ranges(settled) for name, settled in changed[0]} if changed else {}
+        """What earlier lives have settled, and the bolt may not have removed yet."""
         bolt = context.component_id.removesuffix(RESULTS)
         self._reader = Reader(context.directory_of(bolt, str(context.task_index)))
-        self._is_closed = False
+        self._meta: dict[str, Any] = {}
+        self._origins: set[str] = set()
+        self._is_read = False
 
     def read(self) -> Iterator[Record | None]:
-        query = f"SELECT number, content FROM results WHERE number >= {{}} ORDER BY number LIMIT {_AT_ONCE}"
-        rows: list[Any] = []
+        place, rows = -1, list[Any]()
         while True:
-            found = self._reader.changed(query.format(self._next), f"SELECT value FROM meta WHERE name = '{CLOSED}'")
-            if found is not None:
-                rows, closed = found
-                self._is_closed = bool(closed and closed[0][0]) and not rows
-            for number, content in rows:
-                self._next = number + 1
+            query = _RESULTS.format(place)
+            changed = self._reader.changed(query, _META)
+            if changed is not None and changed[1]:
+                rows, self._meta = changed[0], dict(changed[1])
+                self._origins |= {self._meta["id"], *(origin for _, origin, _, _ in rows)}
+                self._is_read = not rows
+            for _, origin, number, content in rows:
+                if number in self._settled.get(repr((origin,)), ()):
+                    continue
                 values, stream, task = pickle.loads(content)
-                yield number, Emit(values, stream, task)
+                yield (origin, number), Emit(values, stream, task)
             if rows:
+                place, rows = rows[-1][0], []
                 self._reader.again()
-                rows = []
             else:
                 yield None
+
+    def partitions(self) -> Mapping[tuple[Any, ...], bool] | None:
+        # While a window is open, its result is still to come.
+        is_read = self._is_read and not self._meta.get(OPEN)
+        return {(origin,): is_read for origin in self._origins} or None
 
     @property
     def exhausted(self) -> bool:  # type: ignore[override]
         """True if no window is open, no input can come, and every result is acked."""
-        return self._is_closed and not self.kept
+        return self._is_read and bool(self._meta.get(CLOSED)) and not self.kept
 
     def close(self) -> None:
         self._reader.close()

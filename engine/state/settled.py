@@ -1,189 +1,318 @@
-"""Which messages of a spout are settled: acked, and so in every state behind it.
+"""Which records of a spout are settled: acked, and so in every state behind it. What one task of a spout knows of them.
 
 ::
 
-    partition   0 ─────────────── floor ──────────────► newest
-                all settled, but    │  open: acked or not, in any order
-                for buried ones     ▼
-                             lowest open message
+    partition   0 ──────────── floor ────┬─ hole ─┬──────► newest
+                all settled      │       held, or a dead letter
+                                 ▼
+                     lowest record under way
 
-Below the floor nothing needs to be remembered: a message from there that comes again, because its spout was killed and
-reads from further back, has been absorbed. A message that became a dead letter stays an exception for good, as it may
-be sent again.
+A partition is what a source calls so (a partition of Kafka, a file, a queue), and a number names a record in it,
+whichever task reads it. What is settled of it is a set of numbers, kept as ranges (`engine.state.ranges`): a record
+that is held for long, or became a dead letter, is a hole, and holds up nothing else. So what is remembered is bounded
+by what is open and by dead letters.
 
-Guarantees: a floor never falls, and never passes a message that was emitted and is not acked, if positions ascend;
-one that does not is refused.
+A source that reads in order may leave numbers out, such as offsets in bytes. What lies between two records that it read
+one after the other is settled with the second one: it can never come.
+
+Guarantees: a number is settled only if its record was acked, or cannot come.
 
 Pure. Thread: the task's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from squall.engine.errors import ComponentError
-from squall.engine.foreign.identity import key_of
+from squall.engine.foreign.identity import are_keys, key_of
 from squall.engine.foreign.text import repr_of
-from squall.engine.state.lineage import NUMBER_BITS, Slots, origin_of, position_of
+from squall.engine.state.lineage import NUMBER_BITS, PartitionNumbers, origin_of, position_of
+
+TASK, PARTITION, DENSE, NAME = "task", "partition", "dense", "name"
+"""Values of `Spout.record_identity`."""
+NAMES = ("\0names",)
+"""The partition of records that have names; a number is given to each as it comes."""
+HELD_NS = 1_000_000_000
+"""A record that is the lowest one open for so long is held: what is above it is settled without it."""
+_ACKED, _BURIED = None, False
+"""In place of the stream of a record that is open."""
 
 
-class Floor(NamedTuple):
-    """What is settled in a partition."""
+class Records(Protocol):
+    """Where all tasks of a spout keep the numbers of their partitions and names."""
 
-    number: int = 0
-    """All messages below are settled."""
-    buried: frozenset[int] = frozenset()
-    """But for these, which were given up."""
-    first: int = 0
-    """The first message that was emitted: of those below, nothing is known."""
+    def partition(self, name: str) -> int:
+        """Return the number of a partition among those of the spout, the same for every task and life."""
 
-    def settles(self, number: int) -> bool:
-        """Return True if the message of this number is settled."""
-        return self.first <= number < self.number and number not in self.buried
+    def begun(self, partition: int) -> int:
+        """Return the lowest number of a partition that is not settled; 0 if nothing is."""
 
+    def is_buried(self, partition: int, number: int) -> bool:
+        """Return True if a record has become a dead letter."""
 
-NO_FLOOR = Floor()
+    def broken(self, partition: int) -> str:
+        """Return why nothing may be emitted in a partition any more; "" if it may."""
 
+    def break_off(self, partition: int, why: str) -> None:
+        """Have nothing emitted in a partition any more."""
 
-class StoredFloor(NamedTuple):
-    """What is stored of a partition."""
-
-    prefix: str
-    """The text of what its message ids begin with."""
-    local: int
-    """Its number among those of the task."""
-    floor: Floor
-    broken: str = ""
-    """Why nothing may be emitted in it any more: its positions did not ascend."""
+    def numbers(self, names: Sequence[Any]) -> list[int]:
+        """Return a number for each name, the same for every task and life until it is forgotten."""
 
 
-Store = Callable[[Iterable[StoredFloor]], None]
+class Reading(NamedTuple):
+    """How far a task is in a partition that it reads."""
+
+    at: int
+    """The number that it has read last, of a partition that is read in order; else -1."""
+    is_read: bool
+    """True if it has read everything that is there at the moment."""
 
 
-class SpoutPartition:
-    __slots__ = ("base", "begun", "broken", "buried", "first", "floor", "local", "newest", "numbers", "prefix")
+class Progress(NamedTuple):
+    """What one task has to tell of a partition."""
 
-    def __init__(self, stored: StoredFloor, slots: Slots) -> None:
-        self.prefix, self.local, floor, self.broken = stored
-        self.base = slots.partition(self.local) << NUMBER_BITS
-        self.floor = self.begun = floor.number
-        """Now, and when this life of the task began: it may read from further back."""
-        self.first, self.buried = floor.first, set(floor.buried)
-        self.newest = -1
-        """The highest number that this life of the task has emitted."""
-        self.numbers: dict[int, str | None] = {}
-        """The messages from the floor on, in their order -> their stream; None if they are acked, or given up."""
+    partition: int
+    """Its number among those of the spout."""
+    settled: Sequence[tuple[int, int]]
+    """Ranges that are settled since the last time, or dead letters."""
+    buried: Sequence[int]
+    """Those of them that are dead letters."""
+    begun: int
+    """The number from which this life has read it: holes below are not filled any more."""
+    newest: int
 
-    @property
-    def stored(self) -> StoredFloor:
-        floor = Floor(self.floor, frozenset(self.buried), self.first)
-        return StoredFloor(self.prefix, self.local, floor, self.broken)
+
+class ReadPartition:
+    """A partition that this life of a task reads."""
+
+    __slots__ = (
+        "ascends", "at", "base", "before", "begun", "covers", "floor", "held_since", "newest", "number", "numbers",
+        "told",
+    )
+
+    def __init__(self, number: int, base: int, floor: int, covers: bool) -> None:
+        self.number, self.base, self.floor, self.covers = number, base, floor, covers
+        """`floor`: all below it was settled before this life, which may read from further back. `covers`: it is read in
+        order, so what lies between two records is settled with the second."""
+        self.begun = self.newest = self.at = -1
+        """The number at which this life began, the highest, and the last one that it has read."""
+        self.numbers: dict[int, str | bool | None] = {}
+        """The records that are not settled yet, in the order of reading -> their stream, or what became of them."""
+        self.before = -1
+        """The number that was read before the first of these; -1 if that is not known."""
+        self.ascends = True
+        """True if these numbers ascend."""
+        self.held_since = (-1, 0)
+        """The first of them when it was last looked at, and since when it is the first."""
+        self.told: tuple[int, ...] = ()
+
+    def settle(self, now_ns: int) -> tuple[list[tuple[int, int]], list[int]]:
+        """Take off what is settled since the last call; return its ranges, and the dead letters in them."""
+        numbers, covers = self.numbers, self.covers
+        done = list(takewhile(lambda number: numbers[number].__class__ is not str, numbers))
+        if len(done) < len(numbers):
+            first = next(iter(numbers)) if not done else next(n for n in numbers if numbers[n].__class__ is str)
+            if first != self.held_since[0]:
+                self.held_since = first, now_ns
+            elif now_ns - self.held_since[1] >= HELD_NS:
+                return self._settle_around_held()
+        if not done:
+            return [], []
+        buried = [number for number in done if numbers[number] is _BURIED]
+        ranges: list[tuple[int, int]]
+        start = self.before + 1 if covers and -1 < self.before < done[0] else done[0]
+        if self.ascends and (covers or done[-1] - done[0] == len(done) - 1):
+            ranges = [(start, done[-1] + 1)]
+        else:
+            ranges = self._ranges_of(done, done)
+        if len(done) == len(numbers):
+            numbers.clear()
+            self.ascends = True
+        else:
+            for number in done:
+                del numbers[number]
+        self.before = done[-1]
+        return ranges, buried
+
+    def _settle_around_held(self) -> tuple[list[tuple[int, int]], list[int]]:
+        numbers = self.numbers
+        done = [number for number, fate in numbers.items() if fate.__class__ is not str]
+        ranges = self._ranges_of(list(numbers), done)
+        buried = [number for number in done if numbers[number] is _BURIED]
+        for number in done:
+            del numbers[number]
+        self.before = -1
+        return ranges, buried
+
+    def _ranges_of(self, order: Sequence[int], done: Sequence[int]) -> list[tuple[int, int]]:
+        settled, before, ranges = set(done), self.before, list[tuple[int, int]]()
+        for number in order:
+            if number in settled:
+                ranges.append((before + 1 if self.covers and -1 < before < number else number, number + 1))
+            before = number
+        return ranges
 
 
 class Settling:
-    """Follows the messages of one spout task from their emits to their acks."""
+    """Follows the records of one spout task from their emits to their acks."""
 
-    store: Store
-    """Called with what must be stored at once. Set before a message is emitted."""
+    records: Records
+    """Set before a record is emitted."""
 
-    def __init__(self, who: str, slots: Slots, stored: Iterable[StoredFloor]) -> None:
-        """`stored`: what earlier lives of the task have settled."""
-        self._who, self._slots = who, slots
-        self.partitions = {each.prefix: SpoutPartition(each, slots) for each in stored}
-        self._by_prefix: dict[tuple[Any, ...], SpoutPartition] = {}
+    def __init__(self, who: str, kind: str, task_index: int, numbers: PartitionNumbers) -> None:
+        """`kind`: the spout's `record_identity`; `numbers`: of its partitions in the topology."""
+        self._who, self._kind, self._index, self._numbers = who, kind, task_index, numbers
+        self.partitions: dict[tuple[Any, ...], ReadPartition] = {}
+        """By what message ids begin with."""
+        self._named: dict[Any, int] = {}
+        """Numbers of the records with names that are open."""
         self._open = 0
+        self.emits = 0
+        """Emits so far, but for replays."""
         self._others: dict[Any, str] = {}
-        """The open messages whose ids are no positions -> their stream."""
+        """The open records of a plain spout whose ids are no positions -> their stream."""
 
-    def _partition(self, prefix: tuple[Any, ...], first: int) -> SpoutPartition:
-        text = repr(prefix)
-        found = self.partitions.get(text)
-        if found is None:
-            stored = StoredFloor(text, len(self.partitions), Floor(first=first))
-            found = self.partitions[text] = SpoutPartition(stored, self._slots)
-            # Before a tuple of it leaves: later lives must know it by the same number.
-            self.store([stored])
-        if found.broken:
-            raise ComponentError(found.broken)
-        self._by_prefix[prefix] = found
-        return found
+    def readings(self, declared: Mapping[tuple[Any, ...], bool]) -> dict[int, Reading]:
+        """Return how far the task is in partitions that it reads, by their numbers. `declared`: by what message ids
+        begin with, whether everything there is has been read."""
+        named = self._kind == NAME or (NAMES in self.partitions and () not in self.partitions)
+        readings: dict[int, Reading] = {}
+        for prefix, is_read in declared.items():
+            prefix = NAMES if named and prefix == () else prefix
+            partition = self.partitions.get(prefix)
+            at = partition.at if partition is not None and partition.covers else -1
+            readings[self.number_of(prefix)] = Reading(at, is_read)
+        return readings
+
+    def name_of(self, prefix: tuple[Any, ...]) -> str:
+        """Return the name of a partition among those of the spout."""
+        return f"{self._index} {prefix!r}" if self._kind == TASK else repr(prefix)
+
+    def number_of(self, prefix: tuple[Any, ...]) -> int:
+        """Return the number of a partition, of which nothing may have been read yet."""
+        its = self.partitions.get(prefix)
+        return self.records.partition(self.name_of(prefix)) if its is None else its.number
+
+    def _partition(self, prefix: tuple[Any, ...]) -> ReadPartition:
+        number = self.records.partition(self.name_of(prefix))
+        if why := self.records.broken(number):
+            raise ComponentError(why)
+        base = self._numbers.partition(number) << NUMBER_BITS
+        covers = self._kind in (TASK, PARTITION) and prefix != NAMES
+        self.partitions[prefix] = partition = ReadPartition(number, base, self.records.begun(number), covers)
+        return partition
 
     def emitted(self, message_id: Any, values: Any, stream: str) -> int:
-        """Note an emit; return partition and number of the message, as one. ComponentError if its position is below
-        another's, of which it is no replay, or if it is open on another stream."""
-        number = position_of(message_id)
-        if number is None:
+        """Note an emit; return partition and number of the record, as one. ComponentError if it is open on another
+        stream, or, of a plain spout, its position is below another's, of which it is no replay."""
+        if self._kind == NAME or (number := position_of(message_id)) is None:
+            return self._emitted_name(message_id, values, stream)
+        prefix = message_id[:-1] if message_id.__class__ is tuple else ()
+        its = self.partitions.get(prefix) or self._partition(prefix)
+        self._note(its, number, message_id, stream)
+        return its.base | number
+
+    def _note(self, its: ReadPartition, number: int, message_id: Any, stream: str) -> None:
+        numbers = its.numbers
+        if number <= its.newest:
+            known = numbers.get(number)
+            if known.__class__ is str:
+                if known != stream:
+                    raise self._on_two_streams(message_id, str(known), stream)
+                return
+            is_new = self._kind == TASK and number >= its.floor and number not in numbers
+            if is_new and not self.records.is_buried(its.number, number):
+                raise self._out_of_order(its, message_id)
+            # It is read again, from further back.
+            numbers.pop(number, None)
+            its.ascends = not numbers
+            its.begun = min(its.begun, number)
+        else:
+            its.newest = number
+            if its.begun < 0:
+                its.begun = number
+            its.ascends = its.ascends and (number > its.at or not numbers)
+        if not numbers:
+            its.before = its.at if -1 < its.at < number else -1
+        numbers[number] = stream
+        its.at = number
+        self._open += 1
+        self.emits += 1
+
+    def _emitted_name(self, message_id: Any, values: Any, stream: str) -> int:
+        if self._kind == TASK:
             key = key_of(message_id)
             if self._others.setdefault(key, stream) != stream:
                 raise self._on_two_streams(message_id, self._others[key], stream)
+            self.emits += 1
             return origin_of(message_id, (stream, *values))
-        prefix = message_id[:-1] if message_id.__class__ is tuple else ()
-        its = self._by_prefix.get(prefix) or self._partition(prefix, number)
-        if number > its.newest:
-            its.newest = number
-            if number >= its.floor:
-                its.numbers[number] = stream
-                self._open += 1
-        elif (known := its.numbers.get(number, stream)) != stream and known is not None:
-            raise self._on_two_streams(message_id, known, stream)
-        elif number >= its.begun and number not in its.numbers and number not in its.buried:
-            raise self._out_of_order(its, message_id)
-        if number < its.first:
-            raise self._out_of_order(its, message_id)
+        if not are_keys([message_id]):
+            raise ComponentError(
+                f"{self._who} emitted message id {repr_of(message_id)}, which cannot name a record before state that "
+                "counts exactly once; expected a number, a text, bytes, a date or a tuple of these"
+            )
+        its = self.partitions.get(NAMES) or self._partition(NAMES)
+        number = self._named.get(message_id)
+        if number is None:
+            number = self._named[message_id] = self.records.numbers([message_id])[0]
+        self._note(its, number, message_id, stream)
         return its.base | number
+
+    def expect(self, message_ids: Sequence[Any]) -> None:
+        """Have names numbered together, in one commit: these ids are about to be emitted."""
+        if self._kind != TASK and are_keys(message_ids):
+            all_named = self._kind == NAME
+            names = [one for one in message_ids if (all_named or position_of(one) is None) and one not in self._named]
+            if names:
+                self._named.update(zip(names, self.records.numbers(names), strict=True))
 
     def _on_two_streams(self, message_id: Any, one: str, other: str) -> ComponentError:
         return ComponentError(
             f"{self._who} emitted message id {repr_of(message_id)} on streams {one!r} and {other!r}; before state that "
-            "counts exactly once, allowed: an id of its own for each emit"
+            "counts exactly once, expected an id of its own for each emit"
         )
 
-    def _out_of_order(self, its: SpoutPartition, message_id: Any) -> ComponentError:
-        # Stored, because a later life would take it for settled.
-        its.broken = (
+    def _out_of_order(self, its: ReadPartition, message_id: Any) -> ComponentError:
+        # Stored, because a later life would take it for settled: it lies between two that are.
+        why = (
             f"{self._who} emitted message id {repr_of(message_id)} for the first time, or after its ack, and "
-            f"{max(its.newest, its.first)} before; ids that end with a whole number are positions, which ascend before "
-            "state that counts exactly once; allowed: ascending numbers, or ids that are text"
+            f"{its.newest} before; ids that end with a whole number are positions, which ascend before state that "
+            "counts exactly once; expected ascending numbers, or ids that are text"
         )
-        self.store([its.stored])
-        return ComponentError(its.broken)
+        self.records.break_off(its.number, why)
+        return ComponentError(why)
 
     def answered(self, message_id: Any, buried: bool = False) -> None:
-        """Note that a message was acked, or given up."""
-        number = position_of(message_id)
-        if number is None:
+        """Note that a record was acked, or given up."""
+        number = None if self._kind == NAME else position_of(message_id)
+        if number is not None:
+            its = self.partitions.get(message_id[:-1] if message_id.__class__ is tuple else ())
+        elif self._kind == TASK:
             self._others.pop(key_of(message_id), None)
             return
-        its = self._by_prefix.get(message_id[:-1] if message_id.__class__ is tuple else ())
-        if its is not None and its.numbers.get(number) is not None:
-            its.numbers[number] = None
+        else:
+            number, its = self._named.pop(message_id, -1), self.partitions.get(NAMES)
+        if its is not None and its.numbers.get(number).__class__ is str:
+            its.numbers[number] = _BURIED if buried else _ACKED
             self._open -= 1
-            if buried:
-                its.buried.add(number)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "store"}
+        return {name: value for name, value in vars(self).items() if name != "records"}
 
     @property
     def has_open(self) -> bool:
-        """Return True if a message is not answered."""
+        """Return True if a record is not answered."""
         return self._open > 0 or bool(self._others)
 
-    @property
-    def is_behind(self) -> bool:
-        """Return True if a partition is read again that was settled before this life of the task."""
-        return any(-1 < its.newest < its.begun - 1 for its in self.partitions.values())
-
-    def risen(self) -> Iterator[StoredFloor]:
-        """The floors that have risen since the last call."""
+    def progress(self, now_ns: int) -> Iterator[Progress]:
+        """Tell of each partition whatever has changed since the last call."""
         for its in self.partitions.values():
-            numbers = its.numbers
-            done = [number for number, _ in takewhile(lambda item: item[1] is None, numbers.items())]
-            for number in done:
-                del numbers[number]
-            floor = next(iter(numbers), its.newest + 1)
-            if floor > its.floor:
-                its.floor = floor
-                yield its.stored
+            ranges, buried = its.settle(now_ns)
+            told = its.begun, its.newest
+            if ranges or told != its.told:
+                its.told = told
+                yield Progress(its.number, ranges, buried, its.begun if its.covers else 0, its.newest)

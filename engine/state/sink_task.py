@@ -20,9 +20,9 @@ import pickle
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from squall.engine.api.collectors import BoltCollector
+from squall.engine.api.collectors import BatchCollector, BoltCollector
 from squall.engine.api.columns import ColumnBatch
-from squall.engine.api.component import Bolt
+from squall.engine.api.component import BatchBolt, Bolt
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.tuple import Tuple
 from squall.engine.clock import NS_PER_SEC
@@ -30,49 +30,56 @@ from squall.engine.errors import ComponentError, FailedTuple, UsageError
 from squall.engine.foreign.sizes import row_bytes
 from squall.engine.plural import plural
 from squall.engine.state.absorbed import AGAIN, FRESH
+from squall.engine.state.commits import Commits, Place
 from squall.engine.state.kept_rows import Input, Inputs, Row
-from squall.engine.state.lineage import Lineage, Slots
 from squall.engine.state.sinks import ExactSink
-from squall.engine.state.stateful_task import StatefulTask
-from squall.engine.state.task_store import pickled
+from squall.engine.state.task_store import TaskStore, pickled
 
+_KEPT_KEYS = 1_000
+"""A sink has no state of its own."""
 _OUTSIDE = "outside"
 _TICKS_PER_COMMIT, _LEAST_SECS = 20, 0.001
 _SHOWN = 3
 """Most refused rows of a commit that are reported one by one."""
 
 
-class SinkTask(StatefulTask):
+class SinkTask(BatchBolt):
     """Stands for a sink in a topology."""
 
-    def __init__(
-        self, inner: ExactSink, lineage: Lineage, inputs: Sequence[Input], spouts: Mapping[str, Slots], shape: int
-    ) -> None:
-        super().__init__(inner, lineage, {}, frozenset(), spouts, shape)
-        self._inputs = Inputs(inputs)
+    outputs = ()
+
+    def __init__(self, inner: ExactSink, place: Place, inputs: Sequence[Input]) -> None:
+        self.inner, self._place, self._inputs = inner, place, Inputs(inputs)
+        self.component_config = inner.component_config
         self.writes_late = False
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
-        super().prepare(conf, context)
-        self._by_batch = True
         self._rows: list[Row] = []
-        kept = self.store.meta(_OUTSIDE)
         self._outside: tuple[int, Any, list[Row]] | None = None
         """The last number, its position and rows, until they are known to be outside."""
         self._prepared: tuple[int, Any, list[Row]] | None = None
         """The same of a commit that is being made: it may fail."""
-        self._number = 0
+        self._number, self._now_ns = 0, context.now_ns
+        inner = self.inner
+        self.commits = Commits(self, self._place, context, inner.durability == "full", _KEPT_KEYS)
+        inner.store_id = self.commits.store.id
+        inner.prepare(conf, context)
+        kept = self.commits.store.meta(_OUTSIDE)
         if kept is not None:
             self._number, position, rows = pickle.loads(kept)
             self._outside = self._number, position, pickle.loads(rows)
         if self.writes_late:
             self._write_outside()
 
-    def execute_batch(self, batch: ColumnBatch, collector: Any) -> None:
+    def cleanup(self) -> None:
+        self.inner.cleanup()
+        self.commits.close()
+
+    def execute_batch(self, batch: ColumnBatch, collector: BatchCollector) -> None:
         try:
             if not self.writes_late:
                 self._write_outside()
-            super().execute_batch(batch, collector)
+            self.commits.run(batch, collector)
         except FailedTuple as error:
             collector.report_error(error)
             raise
@@ -88,15 +95,9 @@ class SinkTask(StatefulTask):
             self.inner.commit(number, [self._inputs.tuple(row) for row in rows], position)
             self._outside = None
 
-    def _execute_batch(self, batch: ColumnBatch, rows: Sequence[int]) -> None:
-        if not batch.is_tick:
-            number, values = self._inputs.number(batch._source), batch.to_rows()
-            for place, why in self._take([(number, values[row]) for row in rows]).items():
-                self.out.refuse(rows[place], why)
-
     def _take(self, rows: list[Row]) -> Mapping[int, str]:
         """Take rows for the next commit; return why some are refused, by their place."""
-        found: dict[int, str] = {}
+        reasons: dict[int, str] = {}
         try:
             self._packed_rows = pickle.dumps(rows, 5)
         except BaseException:  # a value's own code
@@ -104,44 +105,56 @@ class SinkTask(StatefulTask):
                 try:
                     pickled(values, lambda: "a tuple")
                 except ComponentError as error:
-                    found[place] = str(error)
-        places = [place for place in range(len(rows)) if place not in found]
+                    reasons[place] = str(error)
+        places = [place for place in range(len(rows)) if place not in reasons]
         refused = self.inner.refused([self._inputs.tuple(rows[place]) for place in places])
-        found |= {places[place]: why for place, why in refused.items()}
+        reasons |= {places[place]: why for place, why in refused.items()}
         self._rows = rows
-        if found:
-            self._rows = [row for place, row in enumerate(rows) if place not in found]
+        if reasons:
+            self._rows = [row for place, row in enumerate(rows) if place not in reasons]
             self._packed_rows = pickle.dumps(self._rows, 5)
-        return found
+        return reasons
 
-    def write(self, held: Sequence[Tuple]) -> dict[int, str]:
+    def write_held(self, held: Sequence[Tuple]) -> dict[int, str]:
         """Write what is fresh of tuples of any inputs. Returns why some fail, by their place."""
+        commits = self.commits
         try:
             self._write_outside()
-            self._floors.changed(self.now_ns())
+            commits.floors.changed(self._now_ns())
             identities = [tup.values[-1] for tup in held]
-            known = self.absorbed.known(identities)
+            known = commits.absorbed.known(identities)
             fresh = [place for place in range(len(held)) if known is None or known[place] is FRESH]
             rows = [(self._number_of(held[place]), held[place].values[:-1]) for place in fresh]
             refused = {fresh[place]: why for place, why in self._take(rows).items()}
-            self.commit(identities, [place for place in fresh if place not in refused])
+            commits.commit(identities, [place for place in fresh if place not in refused])
         except BaseException:
-            self.undo()
+            commits.undo()
             raise
         for place, group in enumerate(known or ()):
-            if group is AGAIN and self.absorbed.group_of(identities[place]) is FRESH:
+            if group is AGAIN and commits.absorbed.group_of(identities[place]) is FRESH:
                 refused[place] = "the same tuple failed beside it"
         return refused
 
     def _number_of(self, tup: Tuple) -> int:
-        source = self._hidden.source(tup._source)
+        source = self.commits.hidden.source(tup._source)
         assert source is not None, "a tick is not held"
         return self._inputs.number(source)
 
-    def _has_more(self) -> bool:
+    # ---- its work ----
+
+    def execute(self, batch: ColumnBatch, rows: Sequence[int]) -> None:
+        """Take rows; those that the sink refuses fail."""
+        if not batch.is_tick:
+            number, values = self._inputs.number(batch._source), batch.to_rows()
+            for place, why in self._take([(number, values[row]) for row in rows]).items():
+                self.commits.out.refuse(rows[place], why)
+
+    @property
+    def has_more(self) -> bool:
         return bool(self._rows)
 
-    def _write_more(self) -> None:
+    def write(self, store: TaskStore) -> None:
+        """Write the rows that were taken: they are written outside after the commit, or in the next life."""
         rows, self._rows = self._rows, []
         if rows:
             number, position, packed = self._number + 1, None, self._packed_rows
@@ -152,13 +165,12 @@ class SinkTask(StatefulTask):
                 rows = before + rows
                 packed = pickle.dumps(rows, 5)
             self._prepared = number, position, rows
-            self.store.put_meta(_OUTSIDE, pickle.dumps((number, position, packed), 5))
+            store.put_meta(_OUTSIDE, pickle.dumps((number, position, packed), 5))
 
-    def undo(self) -> None:
-        super().undo()
+    def undone(self) -> None:
         self._rows, self._prepared = [], None
 
-    def _committed(self) -> None:
+    def committed(self) -> None:
         if self._prepared is not None:
             self._number, self._outside, self._prepared = self._prepared[0], self._prepared, None
         if not self.writes_late:
@@ -209,7 +221,7 @@ class GatheringTask(Bolt):
         held, self._held = self._held, []
         self._pace.wrote()
         try:
-            refused = self.task.write(held)
+            refused = self.task.write_held(held)
         except FailedTuple as error:
             for tup in held:
                 self._collector.fail(tup)

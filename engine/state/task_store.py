@@ -11,8 +11,8 @@ Guarantees
 A change is appended to a log with its commit, and gets to its place in the table of keys later, with others: there a
 key takes microseconds, and most are changed again before (`engine.state.keyed`).
 
-Text, and numbers of 64 bits, are stored as SQLite's own; other values as pickles, other keys by `marshal`, whose
-second version writes equal keys alike. Others may read while a task writes (`squall state`).
+Text, and numbers of 64 bits, are stored as SQLite's own; other values as pickles, other keys by their forms
+(`engine.state.keys`). Others may read while a task writes (`squall state`).
 
 Relies on: SQLite's write-ahead log, and a file system that is not shared by machines. Thread: the task's.
 """
@@ -29,32 +29,38 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from squall.engine.errors import ClusterError, ComponentError
+from squall.engine.errors import ClusterError, ComponentError, UnstorableError
 from squall.engine.foreign.disk import sync_directories
 from squall.engine.foreign.text import message_of, repr_of, text_of_error, type_name
 from squall.engine.plural import plural
-from squall.engine.state.settled import Floor, StoredFloor
+from squall.engine.state.keys import (
+    PLAIN,
+    Spelling,
+    has_own_form,
+    have_own_forms,
+    is_native,
+    pack_form,
+    pack_key,
+    spelt,
+)
 
 STORE_FILE = "state.db"
-ACTIVITY = "activity"
-"""In the store of a spout's task: one of the following."""
 CLOSED = "closed"
 """In the store of a bolt with windows: whether its inputs have ended, and no window is open."""
-READ_ACTIVITY = "SELECT value FROM meta WHERE name = 'activity'"
-BUSY, QUIET, ENDED = "busy", "quiet", "ended"
-"""It has messages open; it has none; it has none, and is exhausted."""
-_FORMAT = 1
+OPEN = "open"
+"""In the same: whether a window is open, so that results will come."""
+_FORMAT = 2
 _SCHEMA = """
     CREATE TABLE IF NOT EXISTS state (key PRIMARY KEY, value, at INTEGER) WITHOUT ROWID;
     CREATE INDEX IF NOT EXISTS by_age ON state (at) WHERE at IS NOT NULL;
     CREATE TABLE IF NOT EXISTS log (number INTEGER PRIMARY KEY, changes BLOB NOT NULL);
     CREATE TABLE IF NOT EXISTS absorbed (number INTEGER PRIMARY KEY, content BLOB NOT NULL);
-    CREATE TABLE IF NOT EXISTS settled (prefix TEXT PRIMARY KEY, local INTEGER, floor BLOB, broken TEXT);
-    CREATE TABLE IF NOT EXISTS results (number INTEGER PRIMARY KEY AUTOINCREMENT, content BLOB NOT NULL);
+    CREATE TABLE IF NOT EXISTS results (
+        place INTEGER PRIMARY KEY AUTOINCREMENT, origin TEXT NOT NULL, number INTEGER NOT NULL, content BLOB NOT NULL);
     CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 """
-_LEAST_INT, _MOST_INT = -(2**63), 2**63 - 1
-_PLAIN_KEYS, _KEY_KINDS = frozenset({str, int}), frozenset({str, int, bytes, type(None)})
+_SPELT = b"\0"
+"""Begins the value of a key that has a spelling. A pickle does not."""
 MISSING: Any = object()
 """In place of a value that is not there."""
 GONE = None
@@ -74,32 +80,29 @@ def unpickled(packed: bytes, where: object) -> Any:
 
 
 def read_log(rows: Iterable[tuple[int, bytes]], where: object) -> Iterator[tuple[int, dict[Any, Any]]]:
-    """The commits that LOG selects, with their changes."""
+    """The commits that LOG selects, with their changes, whose keys `read_key` reads."""
     return ((number, unpickled(changes, where)) for number, changes in rows)
 
 
-def is_key(key: Any) -> bool:
-    """Return True for text, whole numbers, bytes, None, and tuples of these: equal ones are stored alike."""
-    return type(key) in _KEY_KINDS or (type(key) is tuple and all(map(is_key, key)))
+def read_key(key: Any, where: object) -> Any:
+    """A key of the log or the table. ClusterError if its class is not there, or it is damaged."""
+    return unpickled(key.pickled, where) if type(key) is Spelling else key
 
 
-def _is_native(value: Any) -> bool:
-    kind = type(value)
-    if kind is int:
-        return bool(_LEAST_INT <= value <= _MOST_INT)
-    if kind is float:
-        return bool(value and value == value)  # SQLite knows neither -0.0 nor NaN
-    return kind is str and (value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value))
+def _pack_row(key: Any, value: Any) -> tuple[Any, Any]:
+    """A key and its packed value as the table has them: the spelling of a key is beside its value."""
+    if has_own_form(key):
+        return pack_form(key), value
+    spelling = spelt(key)
+    return spelling.form, value if value is GONE else _SPELT + pickle.dumps((spelling.pickled, value), 5)
 
 
-def pack_key(key: Any) -> Any:
-    """A key as it is stored."""
-    return key if type(key) in _PLAIN_KEYS and _is_native(key) else marshal.dumps(key, 2)
-
-
-def unpack_key(key: Any) -> Any:
-    """Reverse `pack_key`."""
-    return marshal.loads(key) if type(key) is bytes else key
+def unpack_row(key: Any, value: Any) -> tuple[Any, Any]:
+    """Reverse `_pack_row`, but for spellings, which `read_key` reads."""
+    if type(value) is bytes and value[:1] == _SPELT:
+        pickled_key, value = pickle.loads(value[1:])
+        return Spelling(key, pickled_key), value
+    return marshal.loads(key) if type(key) is bytes else key, value
 
 
 def unpack_value(key: Any, value: Any, who: str) -> Any:
@@ -115,28 +118,20 @@ def unpack_value(key: Any, value: Any, who: str) -> Any:
         ) from error
 
 
-def pickled(value: Any, what: Callable[[], str]) -> bytes:
-    """A value of the user's as a pickle. ComponentError if that cannot be; `what` makes the text that names it."""
+def pickled(value: Any, what: Callable[[], str], refusal: type[ComponentError] = ComponentError) -> bytes:
+    """A value of the user's as a pickle. `refusal` if that cannot be; `what` makes the text that names it."""
     try:
         return pickle.dumps(value, 5)
     except BaseException as error:  # the value's own code
-        raise ComponentError(
+        raise refusal(
             f"{what()} is {repr_of(value)}, of type {type_name(value)}, which cannot be stored: "
             f"{text_of_error(error)}; allowed: values that can be pickled"
         ) from error
 
 
 def pack_value(key: Any, value: Any) -> Any:
-    """A value as it is stored. ComponentError, with its key, if it cannot be pickled."""
-    return value if _is_native(value) else pickled(value, lambda: f"state[{repr_of(key)}]")
-
-
-def check_key(key: Any, who: str) -> None:
-    """ComponentError unless `is_key`."""
-    if not is_key(key):
-        raise ComponentError(
-            f"{who} set state[{repr_of(key)}]; allowed as keys: text, whole numbers, bytes, None and tuples of these"
-        )
+    """A value as it is stored. UnstorableError, with its key, if it cannot be pickled."""
+    return value if is_native(value) else pickled(value, lambda: f"state[{repr_of(key)}]", UnstorableError)
 
 
 def check_made_by(made_by: int | None, tasks: int | None, who: str, path: object) -> None:
@@ -225,10 +220,10 @@ class TaskStore:
         return ClusterError(f"{self.where} cannot be {doing}: {message_of(error)}{remedy}")
 
     def _run(self, doing: str, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Call SQLite. ClusterError for its errors, and for what `marshal` says of damaged keys."""
+        """Call SQLite. ClusterError for its errors, and for what `marshal` and `pickle` say of damaged keys."""
         try:
             return call(*arguments)
-        except (sqlite3.Error, ValueError, EOFError, TypeError) as error:
+        except (sqlite3.Error, pickle.UnpicklingError, ValueError, EOFError, TypeError) as error:
             raise self._error(error, doing) from error
 
     def serialized(self) -> bytes:
@@ -266,6 +261,8 @@ class TaskStore:
     def append(self, number: int, changes: dict[Any, Any]) -> int:
         """Append the changes of a commit to the log: keys and their packed values, GONE if there is none any more.
         Returns its size in bytes."""
+        if not have_own_forms(changes):
+            changes = {spelt(key): value for key, value in changes.items()}
         packed = pickle.dumps(changes, 5)
         self.write("INSERT INTO log VALUES (?, ?)", [(number, packed)])
         return len(packed)
@@ -276,32 +273,30 @@ class TaskStore:
 
     def log(self) -> Iterator[tuple[int, dict[Any, Any]]]:
         """The commits of the log with their changes, in order."""
-        return read_log(self.read(LOG), self.where)
+        for number, changes in read_log(self.read(LOG), self.where):
+            yield number, {read_key(key, self.where): value for key, value in changes.items()}
 
     def put(self, items: Iterable[tuple[Any, Any]], at: int | None = None) -> None:
         """Put packed values in their places in the table; `at`: now, in seconds of any clock, if they age."""
-        rows = [(pack_key(key), value, at) for key, value in items]
+        rows = [
+            # Most keys are text: without a call for each.
+            (pack_form(key), value, at) if type(key) in PLAIN else (*_pack_row(key, value), at) for key, value in items
+        ]
         self.write("INSERT OR REPLACE INTO state VALUES (?, ?, ?)", [row for row in rows if row[1] is not GONE])
         self.write("DELETE FROM state WHERE key = ?", [(key,) for key, value, _ in rows if value is GONE])
 
     def remove_older(self, at: int, most: int) -> list[Any]:
         """Remove up to `most` values that were set before; return their keys."""
         rows = self.read(
-            "DELETE FROM state WHERE key IN (SELECT key FROM state WHERE at < ? LIMIT ?) RETURNING key", (at, most)
+            "DELETE FROM state WHERE key IN (SELECT key FROM state WHERE at < ? LIMIT ?) "
+            "RETURNING key, CASE substr(value, 1, 1) WHEN ? THEN value END", (at, most, _SPELT)
         )
-        return [unpack_key(key) for (key,) in rows]
+        unpacked = self._run("read", lambda: [unpack_row(*row) for row in rows])
+        return [read_key(key, self.where) for key, _ in unpacked]
 
     def put_meta(self, name: str, value: Any) -> None:
         """Set one of the values that are not the user's."""
         self.write("INSERT OR REPLACE INTO meta VALUES (?, ?)", [(name, value)])
-
-    def put_floors(self, floors: Iterable[StoredFloor]) -> None:
-        """Store what is settled, of a spout."""
-        rows = [
-            (prefix, local, marshal.dumps((floor.number, sorted(floor.buried), floor.first), 2), broken)
-            for prefix, local, floor, broken in floors
-        ]
-        self.write("INSERT OR REPLACE INTO settled VALUES (?, ?, ?, ?)", rows)
 
     # ---- read ----
 
@@ -316,40 +311,28 @@ class TaskStore:
 
     def get(self, key: Any) -> Any:
         """The packed value of a key in the table; GONE if there is none."""
-        rows = self.read("SELECT value FROM state WHERE key = ?", (pack_key(key),))
-        return rows[0][0] if rows else GONE
+        try:
+            rows = self.read("SELECT value FROM state WHERE key = ?", (pack_key(key),))
+        except ValueError:  # it has no form
+            return GONE
+        return self._run("read", unpack_row, None, rows[0][0])[1] if rows else GONE
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """All keys in the table, and their packed values."""
         rows = self._run("read", self._db.execute, "SELECT key, value FROM state")
-        return iter(self._run("read", lambda: [(unpack_key(key), value) for key, value in rows]))
+        unpacked = self._run("read", lambda: [unpack_row(key, value) for key, value in rows])
+        return ((read_key(key, self.where), value) for key, value in unpacked)
 
     def count(self, most: int = -1) -> int:
         """The number of keys, or `most` if there are more."""
         return int(self.read("SELECT count(*) FROM (SELECT 1 FROM state LIMIT ?)", (most,))[0][0])
 
-    def floors(self) -> list[StoredFloor]:
-        """What is settled, of a spout."""
-        return floors_of(self.read(FLOORS))
-
-
-FLOORS = "SELECT prefix, local, floor, broken FROM settled"
-
-
-def floors_of(rows: Iterable[tuple[str, int, bytes, str]]) -> list[StoredFloor]:
-    """Unpack what FLOORS selects."""
-    found = []
-    for prefix, local, packed, broken in rows:
-        number, buried, first = marshal.loads(packed)
-        found.append(StoredFloor(prefix, local, Floor(number, frozenset(buried), first), broken))
-    return found
-
 
 class Reader:
     """Follows the store of another task, which may not be there yet."""
 
-    def __init__(self, directory: str) -> None:
-        self._path = Path(directory, STORE_FILE)
+    def __init__(self, directory: str, file: str = STORE_FILE) -> None:
+        self._path = Path(directory, file)
         self._db: sqlite3.Connection | None = None
         self._version = -1
 

@@ -17,45 +17,54 @@ Thread: the worker's loop.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from squall.engine.api.collectors import BatchCollector
 from squall.engine.api.columns import ColumnBatch
+from squall.engine.api.component import BatchBolt
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.emit_checks import Declared
-from squall.engine.api.stream import DEFAULT_STREAM, Stream
+from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.api.tuple import Tuple
 from squall.engine.clock import NS_PER_SEC
-from squall.engine.errors import ClusterError, FailedTuple
+from squall.engine.errors import ClusterError, ComponentError, FailedTuple
 from squall.engine.foreign.given_columns import values_of
-from squall.engine.state.event_time import END, EventTime
-from squall.engine.state.floors import FollowedSpout
+from squall.engine.state.commits import Commits, Place
+from squall.engine.state.event_time import END, EventTime, Heard
+from squall.engine.state.kept_clock import kept_clock
 from squall.engine.state.kept_rows import Input, Inputs
-from squall.engine.state.lineage import NUMBER_BITS, RESULTS, Lineage, Slots
+from squall.engine.state.keys import mistakes_in
+from squall.engine.state.lineage import NUMBER_BITS, RESULTS, Partition, is_ordered
 from squall.engine.state.panes import Due, Pane, Panes
-from squall.engine.state.stateful_task import StatefulTask
-from squall.engine.state.task_store import CLOSED, pickled
-from squall.engine.state.windows import COUNT, Window, WindowedBolt, Windowing, ns_of
+from squall.engine.state.record_store import RECORDS_FILE, SHARED, unpacked_ranges
+from squall.engine.state.shared_times import SharedTimes
+from squall.engine.state.task_store import CLOSED, OPEN, Reader, TaskStore, pickled
+from squall.engine.state.timestamps import times_of
+from squall.engine.state.windows import COUNT, Window, WindowedBolt, Windowing
 
 TICK_SECS = 0.05
 _TIME = ("time",)
 """The key of event time in the state."""
 _AT_ONCE, _TURN_NS = 500, 20_000_000
 """Windows that are committed together, and the time that a tick may take."""
+_KEPT_KEYS = 1_000
+"""Of the state, which `Panes` has in memory as well."""
+_OWN_SETTLED = "SELECT name, settled FROM partitions"
+_NEXT_RESULT = "SELECT 1 + ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'results'"
 
 
-class WindowTask(StatefulTask):
+class WindowTask(BatchBolt):
     """Stands for a bolt with windows in a topology."""
 
-    def __init__(
-        self, inner: WindowedBolt, lineage: Lineage, streams: Mapping[str, Stream], inputs: Sequence[Input],
-        spouts: Mapping[str, Slots], shape: int,
-    ) -> None:
-        """`streams`: those of its results."""
-        super().__init__(inner, lineage, streams, frozenset(streams), spouts, shape)
-        self.outputs = ()
-        self._inputs = Inputs(inputs)
+    outputs = ()
+
+    def __init__(self, inner: WindowedBolt, place: Place, inputs: Sequence[Input]) -> None:
+        """`place.streams`: those of its results."""
+        self.inner, self._place, self._inputs = inner, place, Inputs(inputs)
+        self.component_config = inner.component_config
         assert inner.windowing is not None
         self._windowing: Windowing = inner.windowing
 
@@ -63,60 +72,76 @@ class WindowTask(StatefulTask):
         self._results: list[bytes] = []
         self._errors: list[BaseException] = []
         self._crashes = conf["on_error"] == "crash"
-        self._emitter_spout = None if context.state_root is None else FollowedSpout(
-            context.directory_of(context.component_id + RESULTS, str(context.task_index)), Slots(0, 1)
+        self._late, self._ahead = context.counter("late tuples"), context.counter("ahead tuples")
+        self.now_ns = context.now_ns
+        self._wall_ns = context.wall_ns
+        self.commits = commits = Commits(self, self._place, context, self.inner.durability == "full", _KEPT_KEYS)
+        store, component = commits.store, context.component_id
+        self._clock = kept_clock(store, context)
+        if self._windowing.timestamp_field is None and self._windowing.kind != COUNT:
+            commits.clock = self._clock
+        self._emitter = None if context.state_root is None else Reader(
+            context.directory_of(component + RESULTS, SHARED), RECORDS_FILE
         )
-        self._emitted = 0
-        """The result below which all are processed, if any is to be removed."""
-        self._late = context.counter("late tuples")
-        super().prepare(conf, context)
-        self._closed = self._is_closed = bool(self.store.meta(CLOSED))
-        """Whether nothing is left to emit, now and in the store."""
-        self._by_batch, self._more = True, False
-        self._results_out = _ResultsOut(Declared(self._who, self._streams), self)
-        fold, merge = self.inner.fold, self.inner.merge
+        self._emitted: list[tuple[str, int, int]] = []
+        """Results that are processed, and can be removed: origin, first number, and the one after the last."""
+        self._next_result = int(store.read(_NEXT_RESULT)[0][0])
+        self._shared_times = None
+        if context.state_root is not None and len(context.component_tasks(component)) > 1:
+            self._shared_times = SharedTimes(context.shared_state_dir, context.task_index)
+        self._flags = {name: bool(store.meta(name)) for name in (CLOSED, OPEN)}
+        """What is stored of whether nothing is left to emit, and whether a window is open."""
+        self._is_closed, self._more = self._flags[CLOSED], False
+        self._results_out = _ResultsOut(Declared(commits.who, self._place.streams), self)
+        fold = self.inner.fold
         fold_row = None if fold is None else lambda so_far, row: fold(so_far, self._inputs.tuple(row))
-        self._panes = Panes(self._windowing, self.keyed, fold_row, merge)
+        self._panes = Panes(self._windowing, commits.state, fold_row, self.inner.merge)
         self._read_time()
-        its, before = self._windowing, self.store.meta("windows")
+        its, before = self._windowing, store.meta("windows")
         declared = repr((its.kind, its.length, its.slide, its.timestamp_field, its.key, fold is None))
         if self._panes.has_any and before not in (None, declared):
-            self.store.close()
+            store.close()
             raise ClusterError(
-                f"windows of {context.component_id} are open in {self.store.path} that were declared as {before}, and "
-                f"are {declared} now; allowed: to let them end first, or to begin anew (--fresh)"
+                f"windows of {component} are open in {store.path} that were declared as {before}, and are {declared} "
+                "now; let them end first, or begin anew (--fresh)"
             )
         self._declared: str | None = declared if before != declared else None
         """What the next commit is to say of the windows."""
+        self.inner.prepare(conf, context)
+
+    def cleanup(self) -> None:
+        self.inner.cleanup()
+        self.commits.close()
+        if self._emitter is not None:
+            self._emitter.close()
+        if self._shared_times is not None:
+            self._shared_times.close()
 
     def _read_time(self) -> None:
-        kept = self.keyed.get(_TIME, {})
-        self._event_time = EventTime(self._windowing.lag, self._windowing.idle, kept, self.now_ns())
-
-    def undo(self) -> None:
-        super().undo()
-        self._results = []
-        self._panes.load()
-        self._read_time()
+        kept = self.commits.state.get(_TIME, {})
+        self._event_time = EventTime(self._windowing.lag, self._windowing.idle, kept)
 
     # ---- tuples and ticks ----
 
-    def execute_batch(self, batch: ColumnBatch, collector: Any) -> None:
+    def execute_batch(self, batch: ColumnBatch, collector: BatchCollector) -> None:
         ends_ns, self.collector = self.now_ns() + _TURN_NS, collector
         self._panes.retry(self.now_ns())
-        super().execute_batch(batch, collector)
+        self.commits.run(batch, collector)
         while batch.is_tick and self._more and self.now_ns() < ends_ns:
-            super().execute_batch(batch, collector)
+            self.commits.run(batch, collector)
         if self._errors:
             self._tell_errors()
 
-    def _execute_batch(self, batch: ColumnBatch, rows: Sequence[int]) -> None:
+    def execute(self, batch: ColumnBatch, rows: Sequence[int]) -> None:
+        """Put rows into their windows; with a tick, execute windows that are complete."""
         if batch.is_tick:
             self._more = self._fire(self._complete_until())
             return
         values = batch.to_rows()
-        its, times = self._windowing, self._times_of(batch)
+        its, (times, mistakes) = self._windowing, self._times_of(batch)
         at = [values_of(batch[field]) for field in its.key]
+        if mistakes := mistakes | mistakes_in(dict(zip(its.key, at, strict=True))):
+            rows = self._without(rows, mistakes)
         number = self._inputs.number(batch._source)
         watermark, added, late = self._event_time.watermark, [], []
         for row in rows:
@@ -133,44 +158,64 @@ class WindowTask(StatefulTask):
                     self.add_result(row_values, its.late_stream, None)
         if its.timestamp_field is not None:
             self._note_times(rows, times)
-        self._closed = False
+        self._is_closed = False
         if its.kind == COUNT:
             while self._fire(0):
                 pass
-            self._closed = False
+            self._is_closed = False
 
-    def _times_of(self, batch: ColumnBatch) -> Sequence[int]:
+    def _without(self, rows: Sequence[int], mistakes: Mapping[int, str]) -> list[int]:
+        """Fail rows with mistakes; return the others."""
+        for row in rows:
+            if row in mistakes:
+                self.commits.out.refuse(row, f"{self.commits.who}: {mistakes[row]}")
+        return [row for row in rows if row not in mistakes]
+
+    def _times_of(self, batch: ColumnBatch) -> tuple[list[int], dict[int, str]]:
         field = self._windowing.timestamp_field
         if field is None:
-            return [self.clock_ns()] * len(batch)
-        return [ns_of(timestamp, self._who, field) for timestamp in values_of(batch[field])]
+            return [self._clock.now_ns()] * len(batch), {}
+        return times_of(batch[field], field)
 
     def _note_times(self, rows: Sequence[int], times: Sequence[int]) -> None:
-        """Note how far the messages of each partition have come."""
-        shift, newest = self.lineage.path_bits, dict[int, tuple[int, int]]()
-        identities = self._identities
+        """Note how far the records of each partition have come."""
+        shift, newest = self._place.lineage.path_bits, dict[int, tuple[int, int]]()
+        identities, most = self.commits.identities, self._wall_ns() + self._windowing.max_ahead
         for row in rows:
-            message = identities[row] >> shift
+            message, time_ns = identities[row] >> shift, times[row]
+            if time_ns > most:
+                # A date in the future, such as that of a device that is set wrong, must not close everyone's windows.
+                self._ahead.inc()
+                time_ns = -END
             partition = message >> NUMBER_BITS
-            number, time_ns = newest.get(partition, (0, -END))
-            newest[partition] = max(number, message & (1 << NUMBER_BITS) - 1), max(time_ns, times[row])
+            number, before = newest.get(partition, (0, -END))
+            newest[partition] = max(number, message & (1 << NUMBER_BITS) - 1), max(before, time_ns)
         for partition, (number, time_ns) in newest.items():
-            self._event_time.saw(partition, number, time_ns, self.now_ns())
-        self.keyed[_TIME] = self._event_time.to_keep()
+            if not is_ordered(partition):
+                raise ComponentError(
+                    f"{self.commits.who} has windows by event time, for which message ids must be positions: expected "
+                    "whole numbers, or tuples that end with one, as (file, line)"
+                )
+            self._event_time.saw(partition, number, time_ns)
+        self.commits.state[_TIME] = self._event_time.to_keep()
 
     # ---- windows ----
 
     def _complete_until(self) -> int | None:
         """The time up to which windows are complete; None: all are."""
-        sources = self._floors.sources
+        sources = self.commits.floors.spouts
         if sources and all(source.ended for source in sources):
             return None
         if self._windowing.timestamp_field is None:
-            return self.clock_ns()
-        before = self._event_time.watermark
-        watermark = self._event_time.look(self._floors.all, sources, self.now_ns())
+            return self._clock.now_ns()
+        event_time, before = self._event_time, self._event_time.watermark
+        event_time.settle(self.commits.floors.settled)
+        heard: Mapping[Partition, Heard] = event_time.heard()
+        if self._shared_times is not None:
+            heard = self._shared_times.exchange(heard)
+        watermark = event_time.look(sources, heard, self.now_ns())
         if watermark > before:
-            self.keyed[_TIME] = self._event_time.to_keep()
+            self.commits.state[_TIME] = event_time.to_keep()
         return watermark
 
     def _fire(self, until: int | None) -> bool:
@@ -178,7 +223,7 @@ class WindowTask(StatefulTask):
         for _ in range(_AT_ONCE):
             due = self._panes.due(until)
             if due is None:
-                self._closed = until is None and not self._panes.has_failed
+                self._is_closed = until is None and not self._panes.has_failed
                 return False
             before = len(self._results)
             try:
@@ -213,25 +258,45 @@ class WindowTask(StatefulTask):
 
     def add_result(self, values: Any, stream: str, task: int | None) -> None:
         """Have a row emitted, once it is committed. ComponentError if it cannot be pickled."""
-        self._results.append(pickled((values, stream, task), lambda: f"{self._who}: an emit, with stream and task,"))
+        self._results.append(
+            pickled((values, stream, task), lambda: f"{self.commits.who}: an emit, with stream and task,")
+        )
 
-    def _has_more(self) -> bool:
-        if self._emitter_spout is not None:
-            for each in self._emitter_spout.look(self.now_ns()):
-                self._emitted = max(self._emitted, each.floor.number)
-        return bool(self._results) or self._closed != self._is_closed
+    @property
+    def has_more(self) -> bool:
+        changed = None if self._emitter is None else self._emitter.changed(_OWN_SETTLED)
+        if changed is not None:
+            self._emitted = [
+                (ast.literal_eval(name)[0], *numbers) for name, settled in changed[0]
+                for numbers in unpacked_ranges(settled)
+            ]
+        return bool(self._results) or self._flags_now() != self._flags
 
-    def _write_more(self) -> None:
-        self.store.write("INSERT INTO results (content) VALUES (?)", [(result,) for result in self._results])
+    def _flags_now(self) -> dict[str, bool]:
+        return {CLOSED: self._is_closed, OPEN: self._panes.has_any}
+
+    def write(self, store: TaskStore) -> None:
+        """Write results, remove those that are processed, and say whether more will come."""
+        numbers = range(self._next_result, self._next_result + len(self._results))
+        store.write("INSERT INTO results VALUES (?, ?, ?, ?)", [
+            (number, store.id, number, result) for number, result in zip(numbers, self._results, strict=True)
+        ])
         if self._emitted:
-            self.store.write("DELETE FROM results WHERE number < ?", [(self._emitted,)])
-        if self._closed != self._is_closed:
-            self.store.put_meta(CLOSED, self._closed)
+            store.write("DELETE FROM results WHERE origin = ? AND number >= ? AND number < ?", self._emitted)
+        for name, is_so in self._flags_now().items():
+            if is_so != self._flags[name]:
+                store.put_meta(name, is_so)
         if self._declared is not None:
-            self.store.put_meta("windows", self._declared)
+            store.put_meta("windows", self._declared)
 
-    def _committed(self) -> None:
-        self._results, self._is_closed, self._emitted, self._declared = [], self._closed, 0, None
+    def committed(self) -> None:
+        self._next_result += len(self._results)
+        self._results, self._flags, self._emitted, self._declared = [], self._flags_now(), [], None
+
+    def undone(self) -> None:
+        self._results = []
+        self._panes.load()
+        self._read_time()
 
 
 class _ResultsOut:
@@ -249,6 +314,9 @@ class _ResultsOut:
         """Emit in the same way, to the task of this id."""
         self._task.add_result(self._declared.row(values, stream, task), stream, task)
         return []
+
+    def reset_timeout(self, tup: Any) -> None:
+        """Do nothing: the tuples of a window are acked."""
 
     def report_error(self, error: BaseException) -> None:
         """Show an error in report and status; nothing fails."""

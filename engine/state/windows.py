@@ -5,7 +5,6 @@ What is promised is in docs/windows.md; `engine.state.window_task` keeps it.
 
 from __future__ import annotations
 
-import datetime
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from squall.engine.api.component import Component
 from squall.engine.api.tuple import Tuple
 from squall.engine.clock import NS_PER_SEC
-from squall.engine.errors import ComponentError, UsageError
+from squall.engine.errors import UsageError
 from squall.engine.foreign.text import repr_of
 
 if TYPE_CHECKING:
@@ -23,9 +22,7 @@ if TYPE_CHECKING:
     from squall.engine.api.context import TopologyContext
 
 TIME, COUNT, SESSION = "time", "count", "session"
-_IDLE_SECS = 5.0
-_MOST_SECS = 4e9
-"""Timestamps are those of some hundred years."""
+_MAX_AHEAD_SECS = 300.0
 
 
 @dataclass(frozen=True)
@@ -40,7 +37,8 @@ class Windowing:
     lag: int = 0
     late_stream: str | None = None
     key: tuple[str, ...] = ()
-    idle: int = round(_IDLE_SECS * NS_PER_SEC)
+    idle: int | None = None
+    max_ahead: int = round(_MAX_AHEAD_SECS * NS_PER_SEC)
 
     @property
     def pane(self) -> int:
@@ -147,7 +145,8 @@ class WindowedBolt(Component):
         return self._declare("with_key", key=fields)
 
     def with_timestamp_field(self, field: str) -> Self:
-        """Event time: the time of a tuple is in this field, in seconds since 1970 or a datetime."""
+        """Event time: the time of a tuple is in this field, in seconds since 1970, or a date or datetime, which is UTC
+        if it has no zone."""
         return self._declare("with_timestamp_field", timestamp_field=field)
 
     def with_lag(self, *, secs: float) -> Self:
@@ -218,19 +217,6 @@ def windowing_mistake(bolt: WindowedBolt, fields: Sequence[tuple[str, ...]]) -> 
     if (bolt.fold is not None) and bolt.merge is None and (its.kind == SESSION or its.slide != its.length):
         return "defines fold and no merge, which windows that slide and sessions need"
     return None
-
-
-def ns_of(timestamp: Any, who: str, field: str) -> int:
-    """A timestamp in nanoseconds since 1970. ComponentError if it is none."""
-    if isinstance(timestamp, datetime.datetime):
-        timestamp = timestamp.timestamp()
-    if type(timestamp) is int and abs(timestamp) < _MOST_SECS:
-        return timestamp * NS_PER_SEC
-    if isinstance(timestamp, float) and abs(timestamp) < _MOST_SECS:
-        return round(timestamp * NS_PER_SEC)
-    raise ComponentError(
-        f"{who} got {repr_of(timestamp)} in the timestamp field {field!r}; allowed: seconds since 1970, or a datetime"
-    )
 
 
 def merged(values: Sequence[Any], merge: Callable[[Any, Any], Any] | None) -> Any:

@@ -20,7 +20,6 @@ from squall.engine.api.hooks import Hooks
 from squall.engine.api.replaying import Record, ReplayingSpout
 from squall.engine.api.user_metrics import GAUGE
 from squall.engine.errors import ClusterError
-from squall.engine.state.settled import StoredFloor
 from squall.pipeline.feed.feed_spout import FeedSpout
 from squall.pipeline.feed.shares import Claim
 from squall.pipeline.on_spark.snapshot import (
@@ -36,8 +35,8 @@ from squall.pipeline.on_spark.snapshot import (
 )
 
 COLLECTOR_METHODS = ("emit", "emit_direct", "ack", "fail")
-Settled = Mapping[tuple[str, str], tuple[StoredFloor, ...]]
-"""What is settled, by the spout and the index of its task, as text."""
+Settled = Mapping[tuple[str, str], bytes]
+"""The records of a spout's task, by the spout and the index of the task, as text."""
 
 
 class Life:

@@ -37,7 +37,7 @@ from squall.engine.api.topology import (
     Topology,
 )
 from squall.engine.state.results import ResultsSpout
-from squall.engine.state.sink_task import GatheringTask
+from squall.engine.state.sink_task import GatheringTask, SinkTask
 from squall.engine.state.stateful_task import StatefulTask
 from squall.engine.state.window_task import WindowTask
 from squall.pipeline.feed.feed_spout import FeedSpout
@@ -173,7 +173,7 @@ def _bolt(spec: ComponentSpec, config: Config) -> PlanFinding:
             "bolt", spec.id, REFUSED, "not at all", "before state, what it holds and acks later would count twice",
             "derive it from BasicBolt or BatchBolt, or run it on Squall's own engine",
         )
-    if isinstance(bolt, StatefulTask):
+    if isinstance(bolt, StatefulTask | SinkTask):
         how, bolt = "its state is stored with every batch; prepare makes its attributes again for each", bolt.inner
     why = []
     ticks = spec.config.get("tick_tuple_freq_secs", config.tick_tuple_freq_secs)

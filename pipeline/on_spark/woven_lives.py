@@ -20,9 +20,10 @@ from typing import Any
 
 from squall.engine.api.context import TopologyContext
 from squall.engine.state.identified import IdentifiedBolt, IdentifiedSpout
+from squall.engine.state.record_store import SHARED, write_merged
 from squall.engine.state.sink_task import GatheringTask, SinkTask
 from squall.engine.state.stateful_task import StatefulTask
-from squall.engine.state.task_store import STORE_FILE, TaskStore
+from squall.engine.state.task_store import STORE_FILE
 from squall.pipeline.on_spark import lives
 from squall.pipeline.on_spark.lives import Life, Settled
 
@@ -33,16 +34,16 @@ class SettlingLife(Life):
     def __init__(self, inner: Life) -> None:
         super().__init__()
         self._inner = inner
-        self._task = "", ""
+        self._task, self._told = ("", ""), b""
 
     def attach(self, user: IdentifiedSpout, stored: bytes | None) -> None:
-        settling, inner = (None, None) if stored is None else pickle.loads(stored)
+        kept, inner = (None, None) if stored is None else pickle.loads(stored)
         self._inner.attach(user._inner, inner)
         self.user, real = user, user.open
 
         def begin(conf: Mapping[str, Any], context: TopologyContext, collector: Any) -> None:
             del user.open
-            user.kept = user.new_settling(context) if settling is None else settling
+            user.kept = user.new_kept(context) if kept is None else kept
             self._task = context.component_id, str(context.task_index)
             real(conf, context, collector)
 
@@ -61,11 +62,11 @@ class SettlingLife(Life):
     def store(self) -> bytes:
         inner = self._inner.store()
         self.left_out = self._inner.left_out
-        return pickle.dumps((self.user.settling, inner), 5)
+        self._told = self.user.told()
+        return pickle.dumps(((self.user.settling, self.user.store), inner), 5)
 
     def settled(self) -> Settled:
-        list(self.user.settling.risen())
-        return {self._task: tuple(its.stored for its in self.user.settling.partitions.values())}
+        return {self._task: self._told}
 
 
 class StatefulLife(Life):
@@ -93,18 +94,13 @@ class StatefulLife(Life):
         if self._stored is not None:
             with open(os.path.join(context.state_dir, STORE_FILE), "wb") as file:
                 file.write(self._stored)
-        for task, floors in self._settled.items():
-            directory = context.directory_of(*task)
-            os.makedirs(directory)
-            store = TaskStore(directory, ".".join(task))
-            store.begin()
-            store.put_floors(floors)
-            store.end()
-            store.close()
+        for spout in {spout for spout, _ in self._settled}:
+            os.makedirs(directory := context.directory_of(spout, SHARED))
+            write_merged(directory, {task: records for (name, task), records in self._settled.items() if name == spout})
         prepare()
 
     def store(self) -> bytes:
-        return pickle.dumps(self.user.store.serialized(), 5)
+        return pickle.dumps(self.user.commits.store.serialized(), 5)
 
     @property
     def has_more(self) -> bool:
@@ -113,7 +109,7 @@ class StatefulLife(Life):
 
 def life_of(component: Any, settled: Settled) -> Life:
     """The life that suits a component, woven or not."""
-    if isinstance(component, StatefulTask | GatheringTask):
+    if isinstance(component, StatefulTask | SinkTask | GatheringTask):
         return StatefulLife(settled)
     if type(component) is IdentifiedSpout:
         return SettlingLife(lives.life_of(component._inner))

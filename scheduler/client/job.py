@@ -192,7 +192,7 @@ class Job:
 
     def _report(self, drained: bool) -> RunReport:
         """`drained`: it was seen to be drained before. What is not known to be executed is unknown then, even if a
-        worker takes a turn just now, for a tick or a late frame of a peer, and thus is not quiet."""
+        worker acts just now, on a tick or a late frame of a peer, and thus is not quiet."""
         until = self.ended if self.ended is not None else time.monotonic()
         deaths = self.topology_state().restarts
         view = self.view()
@@ -299,7 +299,7 @@ class Job:
                     f"topology {self.name!r} was not drained within {timeout:g} s: {stats.pending} messages pending, "
                     f"{stats.waiting} waiting for a retry, {stats.acked} acked of {stats.emitted} emitted; {why}"
                 )
-            # Random, so as not to fall in step with ticks, or anything else that often keeps a worker busy.
+            # Random, so as not to fall in step with ticks that emit, or anything else that often keeps a worker busy.
             time.sleep(pause_secs * random.uniform(0.5, 1.0))
             pause_secs = min(_POLL_MAX_SECS, pause_secs * _POLL_GROWTH)
         self.ended = time.monotonic()

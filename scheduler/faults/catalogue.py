@@ -19,6 +19,7 @@ from squall.scheduler.faults.fault import Fault, Value, shown
 LASTING_SECS, SHORT_SECS = 10.0, 3.0
 """How long a lasting fault lasts by default: long enough to be seen, short enough to wait for."""
 ALL_FRAMES = "all"
+CLOCK = "clock"
 
 
 class ActsOn(StrEnum):
@@ -162,6 +163,11 @@ CATALOGUE: dict[str, Kind] = {kind.name: kind for kind in (
         "bad-code", "processes", "a worker that starts cannot load its code, or prepare (of a spout: open) raises",
         ActsOn.TASKS, "the next worker that starts loads it", "bad-code count fails=prepare for 2s",
         (Parameter("fails", "what goes wrong", "load", choices=("load", "prepare")),),
+    ),
+    Kind(
+        CLOCK, "processes", "time.time() and time.time_ns() of the workers jump; no monotonic clock does", ActsOn.TASKS,
+        "they jump back", "clock node-1:6700 secs=-3600 for 10s",
+        (Parameter("secs", "seconds by which they jump; back if below 0", 3600.0, -1e9, 1e9),),
     ),
     Kind(
         "exception", "tasks", "execute (of a spout: next_tuple) raises", ActsOn.TASKS,

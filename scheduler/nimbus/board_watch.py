@@ -65,7 +65,7 @@ class BoardWatch:
 
     def at_rest(self, now: float) -> list[str] | None:
         """Ids of the topologies that shall stop and are at rest; None if no look is due."""
-        # Random, so as not to fall in step with bolts' ticks: during each, a worker is not quiet for a moment.
+        # Random, so as not to fall in step with ticks that emit: after each, a worker is not quiet for a while.
         if not self._is_due("rest", now, DRAIN_LOOK_SECS * random.uniform(0.5, 1.0)):
             return None
         return [

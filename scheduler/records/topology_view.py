@@ -1,7 +1,9 @@
 """A topology as its status board shows it: counts, what is pending, whether anything is under way.
 
 Guarantees: looking costs the workers nothing. A topology that is called at rest, drained or idle was so at one moment:
-one look at shared memory takes time, so two looks must agree that all workers were quiet and none took a turn between.
+one look at shared memory takes time, so two looks must agree that all workers were quiet and none acted between them. A
+tick that leads to nothing is no act (`Turn.acted`): windows tick 20 times a second, and on a busy machine the next tick
+may be due before a worker has published that it is done with one.
 
 Relies on: workers publishing counters and link positions before they publish that they are quiet (`WorkerBoard`).
 
@@ -149,7 +151,7 @@ class TopologyView:
         return readings, not (at_work or self._at_work()) and before == self._progress()
 
     def _twice(self, is_at_work: Callable[[], bool]) -> bool:
-        """Whether nothing was at work at two looks, and no worker took a turn or was replaced between them."""
+        """Whether nothing was at work at two looks, and no worker acted or was replaced between them."""
         if is_at_work():
             return False
         first = self._progress()

@@ -30,6 +30,7 @@ from squall.engine.api.config import Config
 from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.api.topology import Topology
 from squall.engine.api.user_metrics import UserMetrics
+from squall.engine.clock import wall_ns
 from squall.engine.core.assemble import Assembler
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.surroundings import Surroundings
@@ -146,6 +147,7 @@ class Worker:
             worker=self._name,
             attempt=boot.incarnation,
             now_ns=time.monotonic_ns,
+            wall_ns=wall_ns,
             state_root=str(self._run_dir.topology_state(boot.topology.name)),
             report_error=self._report_error,
             dead_letter=self._files.dead_letter,
@@ -180,7 +182,7 @@ class Worker:
         self._turn.follow_peers()
         self._shared.publish_memory(process.rss_bytes(os.getpid()))
         self._files.take_requests(self._core)
-        self._shared.publish(worked=True, congested=False)
+        self._shared.publish(acted=True, congested=False)
         # Objects that exist now live as long as the worker: exempt them from the collector.
         gc.collect()
         gc.freeze()
@@ -211,10 +213,11 @@ class Worker:
             worked = turn.run()
             if worked:
                 self._rests = False
-                shared.has_taken_turns = True
+            if turn.acted:
+                shared.has_acted = True
             if turn.shows:
-                self._sample(worked, turn.ended_ns)
-                shared.publish(worked, turn.blocked)
+                self._sample(turn.acted, turn.ended_ns)
+                shared.publish(turn.acted, turn.blocked)
             elif worked:
                 continue
             self._files.tick(self._core)
@@ -223,18 +226,18 @@ class Worker:
             self._broken.look()
             self._watches.look()
 
-    def _sample(self, worked: bool, now_ns: int) -> None:
+    def _sample(self, acted: bool, now_ns: int) -> None:
         """Read users' gauges once a second, and before the worker publishes that it is idle: reports show the last."""
         due = now_ns >= self._samples_at_ns
         if due:
             self._lease.check()
         self._threads.look(now_ns / 1e9)
         self._opening.look()
-        if due or not (worked or self._rests):
+        if due or not (acted or self._rests):
             self._files.flush()
             self._metrics.sample(self._gauge_raised)
             self._streams.publish()
-            self._rests = not worked
+            self._rests = not acted
         if due:
             self._samples_at_ns = now_ns + _SAMPLES_NS
             self._follow_stop()
@@ -313,7 +316,7 @@ class Worker:
         if explained:
             self._shared.explain(any(failure.accuses for failure in fails.values()) and self._bounded)
         self._turn.send_last()
-        self._shared.publish(worked=True, congested=False)
+        self._shared.publish(acted=True, congested=False)
         self._files.flush()
 
     def close_tasks(self) -> int:

@@ -1,4 +1,4 @@
-"""Injects faults into a worker: into its start, its links, its tasks.
+"""Injects faults into a worker: into its start, its links, its tasks, its wall clock.
 
 Guarantees
     * Without faults this costs a look for a file that is not there when it starts, then one comparison of two integers
@@ -19,7 +19,7 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from squall.engine.api.tuple import Tuple
 from squall.engine.core.hook_calls import Before, tamper
@@ -31,10 +31,11 @@ from squall.ipc.data_plane import DataPlane
 from squall.ipc.rundir import RunDir
 from squall.ipc.shim import CORRUPT, DELAY, DROP, GARBLE, SLOW, TRUNCATE, LinkRule
 from squall.scheduler.common.messages import WorkerBoot
-from squall.scheduler.faults.catalogue import ALL_FRAMES, AT_START
+from squall.scheduler.faults.catalogue import ALL_FRAMES, AT_START, CLOCK
 from squall.scheduler.faults.in_force import FaultInForce, note_hit, read_faults
 
 _HANG_LOOK_SECS = 0.005
+_TIME, _TIME_NS = time.time, time.time_ns
 _DAMAGES = {"flip": CORRUPT, "cut": TRUNCATE, "garble": GARBLE}
 
 
@@ -66,6 +67,7 @@ class WorkerFaults:
         self._next_secs: float | None = None
         """When the next fault ends, in seconds of the monotonic clock; None if none is active."""
         self._read()
+        self._set_clock(fault for fault in self._known if fault.is_in_force(time.monotonic()))
 
     # ---- the start ----
 
@@ -84,12 +86,14 @@ class WorkerFaults:
 
     def _of_start(self, fails: str) -> Iterator[FaultInForce]:
         now = time.monotonic()
-        executors = self._boot.assignment.executors[self._boot.slot_index]
-        mine = {task for each in executors for task in range(each.first_task, each.last_task + 1)}
         for fault in self._known:
-            hits = fault.kind == AT_START and fault.params["fails"] == fails and not mine.isdisjoint(fault.tasks)
+            hits = fault.kind == AT_START and fault.params["fails"] == fails and self._hits_task(fault)
             if hits and fault.is_in_force(now):
                 yield fault
+
+    def _hits_task(self, fault: FaultInForce) -> bool:
+        executors = self._boot.assignment.executors[self._boot.slot_index]
+        return any(each.first_task <= task <= each.last_task for each in executors for task in fault.tasks)
 
     # ---- what is in force ----
 
@@ -142,6 +146,14 @@ class WorkerFaults:
         if changed:
             self._break_links()
             self._tamper()
+            self._set_clock(active.values())
+
+    def _set_clock(self, faults: Iterable[FaultInForce]) -> None:
+        """Set the wall clock of this process as these faults say: for whoever looks up `time.time` when calling it."""
+        secs = sum(fault.params["secs"] for fault in faults if fault.kind == CLOCK and self._hits_task(fault))
+        ahead_ns = round(secs * 1e9)
+        time.time = (lambda: _TIME() + secs) if secs else _TIME
+        time.time_ns = (lambda: _TIME_NS() + ahead_ns) if secs else _TIME_NS
 
     # ---- links ----
 
@@ -160,7 +172,7 @@ class WorkerFaults:
     def _tamper(self) -> None:
         by_task: dict[int, list[FaultInForce]] = {}
         for fault in self._active.values():
-            for task in fault.tasks:
+            for task in () if fault.kind == CLOCK else fault.tasks:
                 by_task.setdefault(task, []).append(fault)
         for task in self._tampered - by_task.keys():
             tamper(self._core, task, None)

@@ -99,8 +99,8 @@ class WorkerBoard:
         self._words[self._at + SLOT_WORKING_NS] = 0
         self._words[self._at + SLOT_AT_HAND] = 0
         self._is_working = False
-        self.has_taken_turns = True
-        """Whether any turn since the last `publish` did something; set by the caller."""
+        self.has_acted = True
+        """Whether any turn since the last `publish` acted (`Turn.acted`); set by the caller."""
         self._link_base = list(board.link_counts(me).values())
         self._met: set[int] = set()
         self._reconnects = 0
@@ -174,14 +174,14 @@ class WorkerBoard:
         if full:
             self._words[self._at + SLOT_CONGESTED] = 1
 
-    def publish(self, worked: bool, congested: bool) -> None:
-        """Write everything that may have changed. `worked`: whether the turn that ends now did anything."""
+    def publish(self, acted: bool, congested: bool) -> None:
+        """Write everything that may have changed. `acted`: whether the turn that ends now did (`Turn.acted`)."""
         words, at = self._words, self._at
         core = self._core
-        quiet = not worked and core.quiet
-        if worked or self.has_taken_turns:
+        quiet = not acted and core.quiet
+        if acted or self.has_acted:
             # Earlier turns may be unpublished: clear "quiet", so that no reader pairs an old one with new counters.
-            self.has_taken_turns = False
+            self.has_acted = False
             self._progress += 1
             words[at + SLOT_QUIET] = 0
             words[at + SLOT_PROGRESS] = self._progress

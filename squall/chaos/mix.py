@@ -64,6 +64,7 @@ _GROUPS = {
     "machine": {
         "disk-full": Drawn("disk-full", "process", _LONG, deaths=1),
         "fork-refused": Drawn("fork-refused", "node", (0.2, 1.5)),
+        "clock": Drawn("clock", "worker", _LONG),
     },
 }
 """Group -> name in a mix -> how it is drawn."""
@@ -75,6 +76,8 @@ _GAP_SECS = (0.2, 2.0)
 """Range of the mean time between two faults; each seed draws its own."""
 _FRAMES_HIT, _CALLS_HIT = (0.01, 0.3), (0.001, 0.05)
 """Ranges of the share of frames hit, and of calls of `execute` hit: fewer, as these may end their worker."""
+_JUMP_SECS = 100_000
+"""Farthest jump of a clock, either way: more than a day."""
 _KEY_DIGITS = (2, 3)
 """First digits of a message's key by which a poison knows it: one message in 256, or in 4,096."""
 _PARAMETERS: dict[str, Callable[[random.Random, Places], dict[str, str]]] = {
@@ -84,6 +87,7 @@ _PARAMETERS: dict[str, Callable[[random.Random, Places], dict[str, str]]] = {
     "delay": lambda rng, _: rng.choice(({"by": str(rng.randint(1, 20))}, {"ms": f"{rng.uniform(1.0, 50.0):.1f}"})),
     "corrupt": lambda rng, _: {"how": rng.choice(("flip", "cut", "garble"))},
     "bad-code": lambda rng, _: {"fails": rng.choice(("load", "prepare"))},
+    "clock": lambda rng, _: {"secs": str(rng.randint(-_JUMP_SECS, _JUMP_SECS))},
     "poison": lambda rng, places: {
         "field": places.key_field, "matches": f"^{rng.getrandbits(64):016x}"[: 1 + rng.choice(_KEY_DIGITS)],
         "does": rng.choice(("exception", "exit", "segfault", "hang")),

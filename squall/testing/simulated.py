@@ -68,7 +68,7 @@ class SimulatedCluster:
         self._copy = copy
         self._state_root = None if state_root is None else str(state_root)
         self._started_ns = self.clock.now_ns()
-        self._wiring = Wiring(topology, self.plan, self.config, name, self.clock.now_ns)
+        self._wiring = Wiring(topology, self.plan, self.config, name, self.clock)
         self.workers: list[SimulatedWorker | None] = [None] * self.plan.n_workers
         """Workers by index; None if dead."""
         for index in range(self.plan.n_workers):

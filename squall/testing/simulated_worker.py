@@ -25,6 +25,7 @@ from squall.engine.api.hooks import SpoutAckInfo, SpoutFailInfo, TaskHook
 from squall.engine.api.plan import Plan
 from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.api.topology import ComponentSpec, Topology
+from squall.engine.clock import Clock
 from squall.engine.core.assemble import Assembler
 from squall.engine.core.surroundings import Surroundings
 from squall.engine.core.transport import Deliver, NoPeers, NoTransport, PeerChange
@@ -56,12 +57,12 @@ class Frame:
 class Wiring:
     """The state that the workers of one simulated cluster share."""
 
-    def __init__(self, topology: Topology, plan: Plan, config: Config, name: str, now_ns: Callable[[], int]) -> None:
+    def __init__(self, topology: Topology, plan: Plan, config: Config, name: str, clock: Clock) -> None:
         self.topology = topology
         self.plan = plan
         self.config = config
         self.name = name
-        self.now_ns = now_ns
+        self.now_ns, self.wall_ns = clock.now_ns, clock.wall_ns
         self.board: list[tuple[int, bool]] = [(1, True)] * plan.n_workers
         """(incarnation, alive) of each worker."""
         self.links: dict[tuple[int, int], deque[Frame]] = {
@@ -161,7 +162,8 @@ class SimulatedWorker:
         peers.update(me, incarnation, True)
         around = Surroundings(
             wiring.name, wiring.plan.worker_names[me], incarnation, wiring.now_ns, state_root,
-            wiring.report_error, wiring.dead_letter, copy=copy, deterministic=True, interrupts=True, least_block=4,
+            wiring.report_error, wiring.dead_letter, wall_ns=wiring.wall_ns, copy=copy, deterministic=True,
+            interrupts=True, least_block=4,
         )
         self.core: WorkerCore = _RecordingAssembler(wiring, me, peers, around, recorder).build()
         links = _Links(wiring, me, incarnation, peers)

@@ -39,11 +39,13 @@ from squall import (
 )
 from squall.connect import Source
 from squall.engine.api.config import Config
+from squall.engine.state import absorbed, record_store, task_store
 from squall.engine.state import sinks as sinks_module
-from squall.engine.state import task_store
 from squall.engine.state.reading import read_component
+from squall.engine.state.record_store import RecordStore
 from squall.engine.state.task_store import TaskStore
 from squall.pipeline.sink import directory as directory_module
+from squall.pipeline.tail import log_reader
 from squall.testing import SimulatedCluster
 from tests.process import state_parts as parts
 from tests.process import window_parts as windowed
@@ -281,24 +283,33 @@ def _unsynced(store: TaskStore, directory: Any, who: str, full: bool = False, in
     init(store, directory, who)
 
 
+def _unsynced_records(store: RecordStore, *arguments: Any, init: Any = RecordStore.__init__) -> None:
+    init(store, *arguments[:4])
+
+
 def _nothing(of: Any) -> None: ...
 
 
-MUTANTS: dict[str, tuple[str, Any, str, Any]] = {
-    "stores": ("words", TaskStore, "__init__", _unsynced),
-    "directories of stores": ("words", task_store, "sync_directories", _nothing),
-    "files": ("sinks", os, "fdatasync", _nothing),
-    "directories of files": ("sinks", sinks_module, "sync_directories", _nothing),
-    "directories of Parquet files": ("sinks", directory_module, "sync_directories", _nothing),
+_SYNC = "sync_directories"
+MUTANTS: dict[str, tuple[Any, ...]] = {
+    "stores": ("words", (TaskStore, "__init__", _unsynced)),
+    "records": ("words", (RecordStore, "__init__", _unsynced_records)),
+    "directories of stores": ("words", (task_store, _SYNC, _nothing), (record_store, _SYNC, _nothing)),
+    "files": ("sinks", (os, "fdatasync", _nothing)),
+    "directories of files": ("sinks", (sinks_module, _SYNC, _nothing)),
+    "directories of Parquet files": ("sinks", (directory_module, _SYNC, _nothing)),
+    "the list of a log's files": ("positions", (log_reader, _SYNC, _nothing)),
 }
-"""What is not synced -> the kind that must notice, and owner, name and what stands there instead."""
+"""What is not synced -> the kind that must notice; owner, name and what stands there instead."""
 
 
 def main(kind: str, first: int, count: int, directory: Path, mutant: str = "") -> None:
     """Run the seeds from `first` on."""
+    absorbed.GENERATION = 2  # or nothing would be forgotten
     if mutant:
-        kind, owner, name, other = MUTANTS[mutant]
-        setattr(owner, name, other)
+        kind, *parts = MUTANTS[mutant]
+        for owner, name, other in parts:
+            setattr(owner, name, other)
     for seed in range(first, first + count):
         run(kind, seed, directory / str(seed))
 

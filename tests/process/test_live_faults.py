@@ -47,8 +47,18 @@ class Numbers(Spout):
         self._again.append(message_id)
 
 
+def hours_ahead() -> float:
+    """How far a fault has set the clock; half as much if it has set one of two."""
+    return round(((time.time() + time.time_ns() / 1e9) / 2 - time.clock_gettime(time.CLOCK_REALTIME)) / 3600, 1)
+
+
 class Passes(BasicBolt):
     outputs = ("n",)
+
+    def prepare(self, conf: Any, context: Any) -> None:
+        began = hours_ahead()
+        context.gauge("hours ahead", hours_ahead)
+        context.gauge("hours ahead at first", lambda: began)
 
     def execute(self, tup: Any, collector: Any) -> None:
         collector.emit(tup.values)
@@ -164,6 +174,20 @@ def test_a_stopped_worker_goes_on_when_it_is_healed(live: Live) -> None:
     live.cluster.heal()
     wait_for("it to go on", lambda: not process.is_stopped(victim.pid))
     assert process.lives(victim.pid, victim.started_ticks)
+
+
+def test_the_clock_of_a_worker_jumps_until_it_is_healed(live: Live) -> None:
+    def ahead(when: str = "") -> set[float]:
+        return set(live.job.stats().metrics["middle"][f"hours ahead{when}"].values())
+
+    live.cluster.inject("clock", live.other, secs=-7200, for_secs=60)
+    wait_for("the jump", lambda: ahead() == {-2.0, 0.0})
+    assert ahead(" at first") == {0.0}
+    live.cluster.inject("kill", live.other)
+    wait_for("the next worker", lambda: ahead(" at first") == {-2.0, 0.0})
+    live.flows()
+    live.cluster.heal()
+    wait_for("the end", lambda: ahead() == {0.0})
 
 
 def test_a_task_that_hangs_goes_on_when_it_is_healed(live: Live) -> None:

@@ -25,12 +25,13 @@ from squall.engine.api.config import Config
 from squall.engine.build import weave
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import ClusterError, FailedTuple
-from squall.engine.state import lineage, settled, stateful_task
+from squall.engine.state import absorbed, commits, lineage, settled
 from squall.engine.state.absorbed import Absorbed, Group
+from squall.engine.state.held_emits import HeldEmits
 from squall.engine.state.reading import read_component
+from squall.engine.state.record_store import RecordStore
 from squall.engine.state.sink_task import SinkTask
-from squall.engine.state.stateful_task import HeldEmits
-from squall.engine.state.task_store import Reader, TaskStore
+from squall.engine.state.task_store import CLOSED, Reader, TaskStore
 from squall.engine.state.window_task import WindowTask
 from squall.testing import SimulatedCluster
 from tests.process import state_parts as parts
@@ -235,8 +236,11 @@ def _step(cluster: SimulatedCluster, rng: random.Random, faults: _Faults) -> Non
 
 def _replace(cluster: SimulatedCluster, worker: int, faults: _Faults) -> None:
     for _, _, user in cluster.core(worker).users():
-        if (store := getattr(user, "store", None)) is not None:
-            _close(store)  # as the death of a process does; what is not committed is gone
+        # As the death of a process does; what is not committed is gone.
+        if (commits := getattr(user, "commits", None)) is not None:
+            _close(commits.store)
+        elif isinstance(store := getattr(user, "store", None), RecordStore):
+            store.close()
     cluster.kill(worker)
     while cluster.workers[worker] is None:
         opened = len(faults.opened)
@@ -277,11 +281,8 @@ class StateMutant:
         return None
 
 
-def _all_newest(its: settled.Settling) -> Iterator[settled.StoredFloor]:
-    for one in its.partitions.values():
-        if one.newest >= one.floor:
-            one.floor = one.newest + 1
-            yield one.stored
+def _all_newest(its: settled.ReadPartition, now_ns: int) -> Any:
+    return [(max(0, its.begun), its.newest + 1)], []
 
 
 def _all_alike(its: lineage.Lineage, firsts: Iterator[int], counts: Sequence[int]) -> list[int]:
@@ -289,7 +290,8 @@ def _all_alike(its: lineage.Lineage, firsts: Iterator[int], counts: Sequence[int
 
 
 def _load_nothing(its: Absorbed, number: int, content: Any) -> None:
-    its.take(Group(number, [], [], {}), set())
+    its._looked_at = set(), []
+    its.add(Group(number, [], []))
 
 
 class LateStore(TaskStore):
@@ -327,8 +329,8 @@ def _take_and_send(out: HeldEmits, rows: Sequence[int], take: Any = HeldEmits.ta
 class HastySink(SinkTask):
     """Rows whose commit fails stay, and are written all the same."""
 
-    def _write_more(self) -> None:
-        super()._write_more()
+    def write(self, store: TaskStore) -> None:
+        super().write(store)
         if self._prepared is not None:
             self._number, self._outside = self._prepared[0], self._prepared
 
@@ -336,8 +338,8 @@ class HastySink(SinkTask):
 class OutsideFirst(SinkTask):
     """What is not committed yet is written."""
 
-    def _write_more(self) -> None:
-        super()._write_more()
+    def write(self, store: TaskStore) -> None:
+        super().write(store)
         if self._prepared is not None:
             self._outside, self._prepared = self._prepared, None
             self._write_outside()
@@ -352,39 +354,38 @@ class ForgetfulSink(SinkTask):
 
 
 class HastyEnd(WindowTask):
-    """An end whose commit fails is taken for stored."""
+    """An end is taken for stored before it is."""
 
-    def _write_more(self) -> None:
-        super()._write_more()
-        self._is_closed = self._closed
+    def write(self, store: TaskStore) -> None:
+        self._flags = {**self._flags, CLOSED: self._is_closed}
+        super().write(store)
 
 
 class KeptWindows(WindowTask):
     """Windows stay as a commit that failed has left them."""
 
-    def undo(self) -> None:
-        super(WindowTask, self).undo()
+    def undone(self) -> None:
         self._results = []
 
 
 class DoubleResults(WindowTask):
     """Results of a commit that failed stay."""
 
-    def undo(self) -> None:
+    def undone(self) -> None:
         kept = self._results
-        super().undo()
+        super().undone()
         self._results = kept
 
 
 STATE_MUTANTS = (
-    StateMutant("identities in the commit", ((Group, "packed", lambda its: pickle.dumps(([], [], {}))),)),
+    StateMutant("identities in the commit", ((Group, "packed", lambda its: pickle.dumps(([], []))),)),
     StateMutant("identities of earlier lives", ((Absorbed, "load", _load_nothing),)),
     StateMutant("a look at what is known", ((Absorbed, "known", lambda its, identities: None),)),
-    StateMutant("forgetting only what is settled", ((Absorbed, "_is_settled", lambda its, generation: True),)),
-    StateMutant("floors below what is open", ((settled.Settling, "risen", _all_newest),)),
+    StateMutant("forgetting only what is settled", ((absorbed._Generation, "is_settled", lambda its, settled: True),)),
+    StateMutant("floors below what is open", ((settled.ReadPartition, "settle", _all_newest),)),
     StateMutant("numbers of emits", ((lineage.Lineage, "children_of", _all_alike),)),
     StateMutant("emits that are repeated", ((HeldEmits, "repeat", lambda its, identities, known: None),)),
-    StateMutant("acks after the commit", ((stateful_task, "TaskStore", LateStore),)),
+    StateMutant("acks after the commit", ((commits, "TaskStore", LateStore),)),
     StateMutant("emits after the commit", ((HeldEmits, "take", _take_and_send),), (BATCHES,)),
     StateMutant("rows of a sink after their commit", ((weave, "SinkTask", HastySink),), (SINKS,)),
     StateMutant("writing outside after the commit", ((weave, "SinkTask", OutsideFirst),), (SINKS,)),

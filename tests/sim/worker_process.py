@@ -124,7 +124,7 @@ class Inside:
             self.core, self.plane, self.shared, config, process.now_ns, sending=parts.sending
         )
         self.turn.follow_peers()
-        self.shared.publish(worked=True, congested=False)
+        self.shared.publish(acted=True, congested=False)
 
 
 class WorkerProcess(Process):
@@ -262,11 +262,11 @@ class WorkerProcess(Process):
         for bolt in inside.core.bolt_tasks.values():
             bolt.slice_rows = rng.choice((1, 2, 1000))
         worked = turn.run()
-        if worked:
-            inside.shared.has_taken_turns = True
+        if turn.acted:
+            inside.shared.has_acted = True
         soon = rng.uniform(*_TURN_SECS)
         if turn.shows:
-            inside.shared.publish(worked, turn.blocked)
+            inside.shared.publish(turn.acted, turn.blocked)
         elif worked:
             return soon
         wait_ms = turn.lie_down()

@@ -57,7 +57,7 @@ def test_plain_values_are_readable_in_an_export(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("wrong", "named"), [
     ({"component": "../../x"}, "there is no task 1 of 2 of '../../x'"), ({"task": 2}, "there is no task 2 of 2"),
     ({"task": -1}, "there is no task -1 of 2"), ({"task": 0, "tasks": 3}, "was made by 2 tasks, and count has 3 now"),
-    ({"key": 1.5}, r"line 2 set state\[1.5\]"), ({"value": {"pickle": "?"}}, "line 2 is no row"),
+    ({"key": [1]}, r"line 2 set state\[\[1\]\]"), ({"value": {"pickle": "?"}}, "line 2 is no row"),
 ])
 def test_a_wrong_line_is_named_and_nothing_is_changed(wrong: dict[str, Any], named: str, tmp_path: Path) -> None:
     root = tmp_path / "root"
@@ -105,9 +105,9 @@ def test_a_damaged_key_is_told_with_the_file(tmp_path: Path) -> None:
     with contextlib.closing(Kept(tmp_path)) as its, mock.patch.object(keyed, "KEYS_IN_LOG", 0):
         its.commit(a=1)
         its.commit(b=1)
-        its.task.store.begin()
-        its.task.store.write("UPDATE state SET key = ?", [(b"\xff",)])
-        its.task.store.end()
+        its.store.begin()
+        its.store.write("UPDATE state SET key = ?", [(b"\xff",)])
+        its.store.end()
         with pytest.raises(ClusterError, match=r"state.db, the state of count.*, cannot be read: bad marshal data"):
             its.reopened()
 
@@ -115,16 +115,17 @@ def test_a_damaged_key_is_told_with_the_file(tmp_path: Path) -> None:
 def test_an_imported_value_is_as_young_as_the_next_life(tmp_path: Path) -> None:
     (tmp_path / "count-1").mkdir()
     with contextlib.closing(Kept(tmp_path / "count-1", ttl_secs=10)) as its:
-        its.task.store.begin()
-        its.task.store.put_meta("tasks", 2)
-        its.task.store.end()
+        its.store.begin()
+        its.store.put_meta("tasks", 2)
+        its.store.end()
+        its.tasks = 2
         its.commit(a=5)
         its.close()
         import_rows(tmp_path, [json.dumps(ROW).encode()])
         its.secs = 30
         its.open()
-        its.task.commit((), ())  # as `prepare` does
-        its.task.sweep()
+        its.commits.commit((), ())  # as `prepare` does
+        its.sweep()
         assert its.state.get("a") == 1
 
 
@@ -132,7 +133,7 @@ def test_a_log_of_large_values_stays_short(tmp_path: Path) -> None:
     with contextlib.closing(Kept(tmp_path)) as its, mock.patch.object(keyed, "BYTES_IN_LOG", 5_000):
         for number in range(100):
             its.commit(a=bytes([number]) * 1_000)
-            assert len(list(its.task.store.log())) < 15
+            assert len(list(its.store.log())) < 15
         assert dict(its.reopened()) == {"a": bytes([99]) * 1_000}
 
 

@@ -8,8 +8,9 @@ import datetime
 import pickle
 import random
 import tempfile
+import uuid
 from collections.abc import Callable, Iterable, Iterator
-from http import HTTPStatus
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +24,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ClusterError, ComponentError
 from squall.engine.state import keyed
-from squall.engine.state.absorbed import Absorbed
+from squall.engine.state.commits import Place
 from squall.engine.state.keyed import State
 from squall.engine.state.lineage import Lineage
 from squall.engine.state.reading import items_of
@@ -32,6 +33,7 @@ from squall.engine.state.task_store import STORE_FILE, TaskStore
 
 KEYS: list[Any] = [
     0, 1, -1, 2**63, -(2**63), 2**70, "", "a", "a\0b", "é", "\ud800", b"", b"a", None, (), ("a", 1), (None, (b"x",)),
+    1.5, ("a", 1.5), Decimal("0.3"), datetime.date(2026, 1, 1), frozenset("a"), uuid.UUID(int=7),
 ]
 TEXT = st.text("a\0é\ud800\U0001f600", max_size=3)
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | TEXT | st.binary(max_size=3)
@@ -42,29 +44,45 @@ KEY = st.sampled_from(KEYS)
 class Kept:
     """A state that is committed as its task does it."""
 
+    tasks = 1
+    """Of the component."""
+
     def __init__(self, directory: str | Path, kept: int = 100, ttl_secs: float | None = None) -> None:
         self.path, self.kept, self.secs = Path(directory), kept, 0
-        bolt = SimpleNamespace(outputs=(), component_config={}, state_ttl_secs=ttl_secs)
-        self.task = StatefulTask(bolt, Lineage("count", 0, {}), {}, frozenset(), {}, 0)
-        self.task.now_ns = self.task.clock_ns = lambda: self.secs * NS_PER_SEC
-        self.task.out = SimpleNamespace(take=lambda rows: [], drop=lambda: None)  # type: ignore[assignment]
+        self.ttl_secs = ttl_secs
+        bolt = SimpleNamespace(
+            outputs=(), component_config={}, state_ttl_secs=ttl_secs, state_kept_keys=kept, durability="process",
+            prepare=lambda conf, context: None,
+        )
+        self.task = StatefulTask(bolt, Place(Lineage("count", 0, {}), {}, frozenset(), {}, 0))
         self.open()
 
     def open(self) -> None:
-        task = self.task
-        task.store, task.absorbed, task.sweep_at_ns = TaskStore(str(self.path), "count[1]"), Absorbed(0, {}), 0
-        self.state = task.keyed = State(task.store, self.kept)
+        context: Any = SimpleNamespace(
+            component_id="count", task_id=1, task_index=0, state_root=str(self.path), state_dir=str(self.path),
+            component_tasks=lambda component: list(range(self.tasks)), now_ns=self.now_ns, wall_ns=self.now_ns,
+        )
+        self.task.prepare({}, context)
+        self.commits = self.task.commits
+        self.store, self.state = self.commits.store, self.commits.state
+
+    def now_ns(self) -> int:
+        return self.secs * NS_PER_SEC
+
+    def sweep(self) -> None:
+        assert self.ttl_secs is not None
+        self.task.sweep(self.now_ns(), self.ttl_secs)
 
     def close(self) -> None:
-        self.task.store.close()
+        self.store.close()
 
     def commit(self, times: int = 1, **changes: Any) -> None:
         for _ in range(times):
             self.state.update(changes)
             try:
-                self.task.commit((), ())
+                self.commits.commit((), ())
             except BaseException:  # as in _absorb
-                self.task.undo()
+                self.commits.undo()
                 raise
 
     def died(self) -> None:
@@ -78,7 +96,7 @@ class Kept:
 
     def reads(self, keys: Iterable[Any]) -> int:
         """Look for keys; how many of them were not in memory."""
-        with mock.patch.object(self.task.store, "get", wraps=self.task.store.get) as get:
+        with mock.patch.object(self.store, "get", wraps=self.store.get) as get:
             for key in keys:
                 self.state.get(key)
         return int(get.call_count)
@@ -186,8 +204,10 @@ class StateIsADict(RuleBasedStateMachine):
         """`done`: the step was made, and what follows fails. `dies`: the process does, then."""
         real, has_failed = getattr(TaskStore, step), False
 
-        def fails(store: TaskStore, *given: Any) -> None:
+        def fails(store: TaskStore, *given: Any) -> Any:
             nonlocal has_failed
+            if has_failed:  # the next life
+                return real(store, *given)
             has_failed = True
             if done and step != "end":
                 real(store, *given)
@@ -227,7 +247,7 @@ def test_a_long_life_with_little_memory_is_that_of_a_dict(seed: int) -> None:
                 its.died()
             elif rng.random() < 0.05:
                 assert dict(its.state) == model
-                its.task.undo()
+                its.commits.undo()
             asked = rng.sample(range(16), 2)  # all would be in the cache from then on
             assert [its.state.get(key) for key in asked] == [model.get(key) for key in asked]
 
@@ -244,7 +264,7 @@ def test_a_state_that_begins_to_age_has_what_its_log_held(kept: int) -> None:
                 its.state.get(key)
             its.commit(other=its.secs)
             assert (its.state.get("a"), its.state.get("b")) == (its.secs, 1)
-            its.task.undo()
+            its.commits.undo()
         assert dict(its.reopened()) == {"a": 3, "b": 1, "other": 3}
 
 
@@ -264,10 +284,10 @@ def test_memory_and_the_log_stay_bounded_while_hot_keys_are_in_the_log(log: int)
             if number % 300 == 299:
                 # In memory are those of the cache, and what is logged and waits for its place.
                 assert its.reads(("set", one) for one in range(number)) > number - 2 * kept - 150
-                its.task.undo()
-        assert len(list(its.task.store.log())) < 150
+                its.commits.undo()
+        assert len(list(its.store.log())) < 150
         assert len(its.state) == hot + 1_500 + 3
-        its.task.undo()
+        its.commits.undo()
         assert dict(its.reopened()) == {
             **{("hot", place): 1_499 for place in range(hot)}, **{("set", number): number for number in range(1_500)},
             **{("gone", number): number for number in range(1_497, 1_500)},
@@ -276,8 +296,7 @@ def test_memory_and_the_log_stay_bounded_while_hot_keys_are_in_the_log(log: int)
 
 @pytest.mark.parametrize("removed", [False, True], ids=["set", "removed"])
 @pytest.mark.parametrize(("key", "known"), [
-    (1.5, "a"), (True, 1), (1.0, 1), (HTTPStatus.OK, 200), (HTTPStatus.OK, "a"), (type("Text", (str,), {})("a"), "a"),
-    (("a", 1.0), ("a", 1)), (frozenset("a"), "a"), (datetime.date(2026, 1, 1), "a"), (lambda: None, "a"),
+    (float("nan"), 1), (("a", float("nan")), ("a", 1)), (SimpleNamespace, "a"), (lambda: None, "a"), (1j, 1),
 ], ids=lambda key: type(key).__name__)
 def test_a_bad_key_is_refused_by_name_and_leaves_nothing(key: Any, known: Any, removed: bool) -> None:
     with opened() as its:
@@ -286,7 +305,7 @@ def test_a_bad_key_is_refused_by_name_and_leaves_nothing(key: Any, known: Any, r
         its.state["good"], its.state[key] = 2, 2
         if removed:
             its.state.pop(key)
-        with pytest.raises(ComponentError, match=r"count\[1\] set state\[.*\]; allowed as keys: text") as raised:
+        with pytest.raises(ComponentError, match=r"count\[1\] set state\[.*\]: (nan is no|.*; expected te)") as raised:
             its.commit()
         assert repr(key)[:20] in str(raised.value)
         assert dict(its.state) == dict(its.reopened()) == {known: 1}
@@ -322,16 +341,16 @@ def test_what_was_not_used_yet_is_seen(look: Callable[[Any], Any]) -> None:
 def test_values_that_are_used_stay_and_others_age_away(log: int) -> None:
     with opened(log, ttl_secs=10) as its:
         for its.secs in range(30):
-            its.task.sweep()
+            its.sweep()
             if its.secs in (0, 7):
                 its.state["old"] = its.secs
             its.state.get("read")
             its.commit(busy=its.secs, **{"read": True} if its.secs == 0 else {})
             if its.secs > 20:
                 assert dict(its.state) == dict(its.reopened()) == {"read": True, "busy": its.secs}
-                its.task.undo()
+                its.commits.undo()
         its.secs = 60
-        its.task.sweep()
+        its.sweep()
         assert "busy" not in its.state
 
 
@@ -349,7 +368,7 @@ def test_a_value_that_aged_away_is_not_found_in_memory() -> None:
     with opened(kept=2, ttl_secs=10) as its:
         its.commit(a=1, b=1, c=1)  # more than are kept: they leave the cache by halves
         its.secs = 20
-        its.task.sweep()
+        its.sweep()
         assert [its.state.get(key) for key in "abc"] == [None] * 3
 
 

@@ -241,8 +241,8 @@ def test_state_is_taken_over_by_the_same_topology_or_when_all_is_settled(tmp_pat
     for number, changed in enumerate(({"more": between}, {"again": False})):
         other = str(tmp_path / str(number))
         with SimulatedCluster(topology(), state_root=other) as cluster:
-            cluster.run_until(lambda its=cluster: any(len(its.user("count", at).absorbed) for at in (0, 1)))
-            os.rename(Path(other, "lines-0"), Path(other, "gone"))
+            cluster.run_until(lambda its=cluster: any(len(its.user("count", at).commits.absorbed) for at in (0, 1)))
+            os.rename(Path(other, "lines-shared"), Path(other, "gone"))
         with pytest.raises(TaskCrashed, match=r"has absorbed \d+ tuples? that .* under way, and the topology"):
             state_after(topology(**changed), other)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import random
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -23,10 +22,11 @@ from squall import (
     WindowedBolt,
     bolt,
 )
-from squall.engine.core.executor import TaskCrashed
 from squall.engine.state.event_time import END, EventTime
-from squall.engine.state.lineage import Slots
-from squall.engine.state.settled import Floor
+from squall.engine.state.floors import Settled
+from squall.engine.state.ranges import Ranges
+from squall.engine.state.record_store import TaskState
+from squall.engine.state.settled import Reading
 from squall.testing import SimulatedCluster, complete_topology
 from tests.unit.test_windows import Shows, windows_of
 
@@ -227,44 +227,48 @@ def test_a_source_without_open_messages_holds_up_time_until_the_idle_timeout(lag
 
 
 class Source:
-    ended = False
+    """A spout of one task that reads some partitions, each from 0 on."""
 
-    def __init__(self, slots: Slots) -> None:
-        self.slots, self.quiet = slots, 0
-
-    def quiet_for(self, now: int) -> int:
-        return self.quiet
+    def __init__(self, partitions: Sequence[int]) -> None:
+        self.settled = {partition: Settled(Ranges()) for partition in partitions}
+        self.readings = {partition: [Reading(-1, False)] for partition in partitions}
+        self.tasks = [TaskState("busy", True)]
+        self.ended = False
 
 
 def test_the_watermark_is_the_least_of_what_is_settled_and_never_falls(seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(50):
-        sources = [Source(Slots(number, 3)) for number in range(3)]
+        sources = [Source([0, 1]), Source([2])]
         lag = rng.randrange(5)
-        time, floors, sent = EventTime(lag, 10**9, {}, 0), dict[int, Floor](), defaultdict[int, list[int]](list)
-        before = -END
+        time, sent = EventTime(lag, None, {}), defaultdict[int, list[int]](list)
+        before, floors = -END, [0, 0, 0]
         for now in range(60):
             partition = rng.randrange(3)
             if rng.random() < 0.6:
                 sent[partition].append(rng.randrange(100))
-                time.saw(partition, len(sent[partition]) - 1, sent[partition][-1], now)
+                time.saw(partition, len(sent[partition]) - 1, sent[partition][-1])
             else:
-                least = floors.get(partition, Floor()).number
-                floors[partition] = Floor(rng.randint(least, len(sent[partition])))
+                floors[partition] = rng.randint(floors[partition], len(sent[partition]))
             if rng.random() < 0.1:
-                time = EventTime(lag, 10**9, time.to_keep(), now)
-            settled = [sent[number][: floors.get(number, Floor()).number] for number in range(3)]
-            watermark = time.look(floors, sources, now)
+                time = EventTime(lag, None, time.to_keep())
+            for source in sources:
+                for number in source.settled:
+                    ranges = Ranges([(0, floors[number])] if floors[number] else [])
+                    source.settled[number] = Settled(ranges, newest=len(sent[number]) - 1)
+                time.settle(source.settled)
+            settled = [sent[number][: floors[number]] for number in range(3)]
+            watermark = time.look(sources, time.heard(), now)
             assert watermark >= before
             if all(settled):
-                # No message that is not settled yet can hold it back, and none is counted before it is.
+                # No record that is not settled yet can hold it back, and none is counted before it is.
                 assert watermark <= max(before, min(map(max, settled)) - lag)
             else:
                 assert watermark == before
             before = watermark
         for source in sources:
             source.ended = True
-        assert time.look(floors, sources, 60) == END
+        assert time.look(sources, {}, 60) == END
 
 
 # ---- time of the clock, and of other kinds ----
@@ -281,17 +285,3 @@ def test_windows_of_the_clock_are_executed_when_their_time_has_passed(tmp_path: 
         rows = cluster.emitted["bolt.results"][:3]
     assert sorted((row[0], row[3]) for row in rows) == [("a", [0]), ("a", [2]), ("b", [1])]
     assert all(row[2] - row[1] == 0.25 and row[1] % 0.25 == 0 for row in rows)
-
-
-def test_a_time_may_be_a_datetime() -> None:
-    at = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
-    made = Shows().with_tumbling_window(secs=60).with_timestamp_field("at")
-    [row] = windows_of(made, [("a", at, 0), ("a", at.timestamp() + 59, 1)])["bolt"]
-    assert row[1:4] == (at.timestamp(), at.timestamp() + 60, [0, 1])
-
-
-@pytest.mark.parametrize("at", ["12:00", None, float("nan"), 10**12, True])
-def test_what_is_no_time_is_told_in_a_line(at: Any) -> None:
-    made = Shows().with_tumbling_window(secs=60).with_timestamp_field("at")
-    with pytest.raises(TaskCrashed, match=r"got .* in the timestamp field 'at'; allowed: seconds since 1970"):
-        windows_of(made, [("a", at, 0)])

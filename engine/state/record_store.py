@@ -1,0 +1,253 @@
+"""The records of a spout: the numbers of its partitions and names, and what is settled of each, for all of its tasks.
+
+::
+
+    tasks of the spout ── what each has settled, every 50 ms ──► records.db ──► tasks with state, by a look now and then
+
+It is one SQLite file in the directory that the spout's tasks share. So what is settled belongs to a partition and not
+to a task: a partition that moves to another task, in this life or with another number of tasks, is the same one.
+
+Guarantees
+    * A number, once given to a partition or to a name, is the same for every task and life; a name may be forgotten.
+    * What is settled only grows, whoever writes it. With `full`, it survives power loss: what tasks with state forget
+      because of it was on disk before they could read it.
+
+Relies on SQLite for writers that take turns. Thread: the task's.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from squall.engine.errors import ClusterError
+from squall.engine.foreign.disk import sync_directories
+from squall.engine.foreign.text import message_of
+from squall.engine.state.keys import pack_key
+from squall.engine.state.ranges import Ranges
+from squall.engine.state.settled import Progress, Reading
+
+RECORDS_FILE = "records.db"
+SHARED = "shared"
+"""The directory of a component that its tasks share (`TopologyContext.directory_of`)."""
+BUSY, QUIET, ENDED = "busy", "quiet", "ended"
+"""A task of a spout has records open or more to read; has none and read nothing lately; has none, and is exhausted."""
+_WAIT_SECS = 30.0
+_SCHEMA = """
+    CREATE TABLE IF NOT EXISTS partitions (
+        number INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL, settled BLOB NOT NULL, buried BLOB NOT NULL,
+        begun INTEGER NOT NULL, newest INTEGER NOT NULL, broken TEXT NOT NULL, version INTEGER NOT NULL);
+    CREATE INDEX IF NOT EXISTS by_version ON partitions (version);
+    CREATE TABLE IF NOT EXISTS readers (
+        partition INTEGER, task INTEGER, at INTEGER, is_read INTEGER, PRIMARY KEY (partition, task));
+    CREATE TABLE IF NOT EXISTS tasks (task INTEGER PRIMARY KEY, activity TEXT NOT NULL, declares INTEGER NOT NULL);
+    CREATE TABLE IF NOT EXISTS names (name PRIMARY KEY, number INTEGER NOT NULL) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS counts (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
+    INSERT OR IGNORE INTO counts VALUES ('names', 0), ('version', 0);
+"""
+PARTITIONS = "SELECT number, settled, buried, begun, newest, version FROM partitions WHERE version > ?"
+READERS = "SELECT partition, task, at, is_read FROM readers"
+TASKS = "SELECT task, activity, declares FROM tasks"
+
+
+class TaskState(NamedTuple):
+    """What a task of a spout is doing."""
+
+    activity: str
+    declares: bool
+    """True if it has told which partitions it reads, or has emitted a record."""
+
+
+def packed_ranges(ranges: Ranges) -> bytes:
+    """Return ranges as they are stored."""
+    return marshal.dumps([number for pair in ranges for number in pair], 2)
+
+
+def unpacked_ranges(packed: bytes) -> Ranges:
+    """Reverse `packed_ranges`."""
+    numbers = marshal.loads(packed)
+    return Ranges(zip(numbers[::2], numbers[1::2], strict=True))
+
+
+class RecordStore:
+    """The records of a spout, as one of its tasks writes them."""
+
+    def __init__(self, directory: str | None, who: str, task: int = 0, tasks: int = 1, full: bool = False) -> None:
+        """`directory`: the one that all tasks share; None: in memory, of this task alone. Raises ClusterError if the
+        file is damaged."""
+        self._path = ":memory:" if directory is None else os.path.join(directory, RECORDS_FILE)
+        self._who, self._task, self._is_shared = who, task, directory is not None
+        self._first, self._step = (0, 1) if directory is not None else (task, tasks)
+        self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=_WAIT_SECS)
+        try:
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute(f"PRAGMA synchronous={'FULL' if full else 'OFF'}")
+            self._db.executescript(_SCHEMA)
+            if full and directory is not None:
+                sync_directories(directory)
+        except sqlite3.Error as error:
+            self._db.close()
+            raise self._error(error) from error
+
+    def __reduce__(self) -> Any:
+        return _restored, (self._who, self._task, self._step, self.serialized())
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._is_shared:
+            self._db.close()
+
+    def serialized(self) -> bytes:
+        """Return the file as it would be if it were closed now."""
+        return bytes(self._db.serialize())
+
+    def _error(self, error: sqlite3.Error) -> ClusterError:
+        return ClusterError(f"{self._path}, the records of {self._who}, cannot be used: {message_of(error)}")
+
+    def _changing(self) -> _Change:
+        return _Change(self)
+
+    # ---- numbers ----
+
+    def partition(self, name: str) -> int:
+        """Return the number of a partition among those of the spout, the same for every task and life."""
+        query = "SELECT number FROM partitions WHERE name = ?"
+        row = self._db.execute(query, (name,)).fetchone()
+        if row is None:
+            with self._changing() as db:
+                db.execute(
+                    "INSERT OR IGNORE INTO partitions SELECT ? + ? * count(*), ?, ?, ?, 0, -1, '', 0 FROM partitions",
+                    (self._first, self._step, name, packed_ranges(Ranges()), packed_ranges(Ranges())),
+                )
+            row = self._db.execute(query, (name,)).fetchone()
+        return int(row[0])
+
+    def numbers(self, names: Sequence[Any]) -> list[int]:
+        """Return a number for each name, the same for every task and life until it is forgotten."""
+        keys = list(map(pack_key, names))
+        with self._changing() as db:
+            known = self._known(keys)
+            fresh = [key for key in dict.fromkeys(keys) if key not in known]
+            if fresh:
+                [(count,)] = db.execute("SELECT value FROM counts WHERE name = 'names'")
+                given = list(zip(fresh, range(count, count + len(fresh)), strict=True))
+                db.executemany("INSERT INTO names VALUES (?, ?)", given)
+                db.execute("UPDATE counts SET value = ? WHERE name = 'names'", (count + len(fresh),))
+                known.update(given)
+        return [known[key] for key in keys]
+
+    def _known(self, keys: Sequence[Any]) -> dict[Any, int]:
+        known: dict[Any, int] = {}
+        for begin in range(0, len(keys), 500):
+            some = keys[begin : begin + 500]
+            marks = ", ".join("?" * len(some))
+            known.update(self._db.execute(f"SELECT name, number FROM names WHERE name IN ({marks})", some))
+        return known
+
+    def forget(self, names: Iterable[Any]) -> None:
+        """Forget names whose records will not come again."""
+        keys = [(pack_key(name),) for name in names]
+        if keys:
+            with self._changing() as db:
+                db.executemany("DELETE FROM names WHERE name = ?", keys)
+
+    # ---- what is settled ----
+
+    def begun(self, partition: int) -> int:
+        """Return the number of a partition below which nothing is open; 0 if nothing is known."""
+        [(packed,)] = self._db.execute("SELECT settled FROM partitions WHERE number = ?", (partition,))
+        return next((end for _, end in unpacked_ranges(packed)), 0)
+
+    def is_buried(self, partition: int, number: int) -> bool:
+        """Return True if a record has become a dead letter."""
+        [(packed,)] = self._db.execute("SELECT buried FROM partitions WHERE number = ?", (partition,))
+        return number in unpacked_ranges(packed)
+
+    def broken(self, partition: int) -> str:
+        """Return why nothing may be emitted in a partition any more; "" if it may."""
+        [(why,)] = self._db.execute("SELECT broken FROM partitions WHERE number = ?", (partition,))
+        return str(why)
+
+    def break_off(self, partition: int, why: str) -> None:
+        """Have nothing emitted in a partition any more."""
+        with self._changing() as db:
+            db.execute("UPDATE partitions SET broken = ? WHERE number = ?", (why, partition))
+
+    def tell(
+        self, activity: str, progress: Iterable[Progress] = (), reads: Mapping[int, Reading] | None = None,
+    ) -> None:
+        """Tell what this task is doing, what it has settled, and what it reads (None: as before), by partition."""
+        with self._changing() as db:
+            for its in progress:
+                db.execute("UPDATE counts SET value = value + 1 WHERE name = 'version'")
+                [(settled, buried)] = db.execute(
+                    "SELECT settled, buried FROM partitions WHERE number = ?", (its.partition,)
+                )
+                if its.settled:
+                    settled = _with(settled, its.settled)
+                if its.buried:
+                    buried = _with(buried, ((number, number + 1) for number in its.buried))
+                db.execute(
+                    "UPDATE partitions SET settled = ?, buried = ?, begun = ?, newest = max(newest, ?), "
+                    "version = (SELECT value FROM counts WHERE name = 'version') WHERE number = ?",
+                    (settled, buried, its.begun, its.newest, its.partition),
+                )
+            declares = reads is not None
+            if reads is not None:
+                db.execute("DELETE FROM readers WHERE task = ?", (self._task,))
+                db.executemany(
+                    "INSERT INTO readers VALUES (?, ?, ?, ?)",
+                    [(partition, self._task, *reading) for partition, reading in reads.items()],
+                )
+            db.execute("INSERT OR REPLACE INTO tasks VALUES (?, ?, ?)", (self._task, activity, declares))
+
+
+def _with(packed: bytes, ranges: Iterable[tuple[int, int]]) -> bytes:
+    union = unpacked_ranges(packed)
+    for start, end in ranges:
+        union.add(start, end)
+    return packed_ranges(union)
+
+
+def write_merged(directory: str, contents: Mapping[str, bytes]) -> None:
+    """Write the records of tasks that have a store in memory each, by their names, as one store."""
+    store = RecordStore(directory, directory)
+    for task, content in contents.items():
+        rows = _restored("", 0, 1, content)._db.execute(
+            "SELECT number, ? || ' ' || name, settled, buried, begun, newest, broken, version FROM partitions", (task,)
+        )
+        with store._changing() as db:
+            db.executemany("INSERT INTO partitions VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    store.close()
+
+
+def _restored(who: str, task: int, tasks: int, content: bytes) -> RecordStore:
+    store = RecordStore(None, who, task, tasks)
+    store._db.deserialize(content)
+    return store
+
+
+class _Change:
+    """One transaction, which waits for those of other tasks."""
+
+    def __init__(self, store: RecordStore) -> None:
+        self._store = store
+
+    def __enter__(self) -> sqlite3.Connection:
+        try:
+            self._store._db.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            raise self._store._error(error) from error
+        return self._store._db
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        db = self._store._db
+        try:
+            db.execute("ROLLBACK" if kind is not None else "COMMIT")
+        except sqlite3.Error as failure:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise self._store._error(failure) from failure

@@ -1,0 +1,88 @@
+"""Timestamps of users as nanoseconds since 1970.
+
+One rule: a time without a zone is UTC, of whatever type it is, and whatever zone the machine is in.
+
+Pure. numpy and Arrow are known by what their objects offer: importing them starts threads. Thread: any.
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+from squall.engine.clock import NS_PER_SEC
+from squall.engine.foreign.given_columns import values_of
+from squall.engine.foreign.text import repr_of
+
+_EXPECTED = "seconds since 1970, a date or a datetime"
+_MOST_SECS = 4_000_000_000
+"""Timestamps are those of some hundred years."""
+_EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 (of what has no zone)
+_EPOCH_UTC = _EPOCH.replace(tzinfo=datetime.UTC)
+_NS_PER = {"s": NS_PER_SEC, "ms": 10**6, "us": 1_000, "ns": 1}
+_FINER = {"milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
+
+
+def times_of(column: Any, field: str) -> tuple[list[int], dict[int, str]]:
+    """The timestamps of a column in nanoseconds; and what is wrong, by row, with those that are none."""
+    given, ns = _counted(column)
+    mistakes: dict[int, str] = {}
+
+    def time_at(row: int) -> int:
+        timestamp = given[row]
+        try:
+            return ns_of(timestamp, ns)
+        except (ValueError, TypeError, OverflowError) as error:
+            shown = repr_of(timestamp if ns is None or timestamp is None else column[row])
+            why = f", which {error}" if type(error) is ValueError else ""
+            mistakes[row] = f"timestamp field {field!r} is {shown}{why}; expected {_EXPECTED}"
+            return 0
+
+    try:
+        return [ns_of(timestamp, ns) for timestamp in given], {}
+    except (ValueError, TypeError, OverflowError):
+        return [time_at(row) for row in range(len(given))], mistakes
+
+
+def _counted(column: Any) -> tuple[Any, Any]:
+    """The values of a column, and the nanoseconds in one if it is of times, as numpy or Arrow counts them."""
+    if getattr(getattr(column, "dtype", None), "kind", "") == "M":
+        is_ns = str(column.dtype) == "datetime64[ns]"
+        return (column if is_ns else column.astype("M8[us]")).astype("i8").tolist(), 1 if is_ns else 1_000
+    kind: Any = getattr(column, "type", None)
+    if str(kind).startswith("timestamp["):
+        return column.cast("int64").to_pylist(), _NS_PER[kind.unit]
+    return values_of(column), None
+
+
+def ns_of(timestamp: Any, ns: Any = None) -> int:
+    """A timestamp in nanoseconds, of so many each if it is a count. ValueError or TypeError if it is none."""
+    if ns is not None:
+        return _within(timestamp * ns)
+    kind: Any = type(timestamp)
+    if kind is int or isinstance(timestamp, float):
+        if abs(timestamp) < _MOST_SECS:
+            return round(timestamp * NS_PER_SEC)  # type: ignore[no-any-return]
+        like = [unit for unit, per_sec in _FINER.items() if abs(timestamp) < _MOST_SECS * per_sec]
+        raise ValueError(f"looks like {like[0]}: divide by {_FINER[like[0]]}" if like else "is no time")
+    if isinstance(timestamp, datetime.datetime):
+        if kind is not datetime.datetime and kind.__module__.startswith("pandas."):
+            return _within(timestamp.value)  # type: ignore[attr-defined]
+        since = timestamp - (_EPOCH if timestamp.utcoffset() is None else _EPOCH_UTC)
+        return _within((since.days * 86_400 + since.seconds) * NS_PER_SEC + since.microseconds * 1_000)
+    if isinstance(timestamp, datetime.date):
+        return _within((timestamp.toordinal() - _EPOCH.toordinal()) * 86_400 * NS_PER_SEC)
+    if kind.__name__ == "datetime64":
+        [at], ns = _counted(timestamp.reshape(1))
+        return _within(at * ns)
+    if kind.__name__ == "TimestampScalar":
+        return _within(timestamp.value * _NS_PER[timestamp.type.unit])
+    if kind.__module__ == "numpy":
+        return ns_of(timestamp.tolist())
+    raise TypeError(kind)
+
+
+def _within(at: int) -> int:
+    if abs(at) < _MOST_SECS * NS_PER_SEC:
+        return at
+    raise ValueError("is not in the years 1844 to 2095")

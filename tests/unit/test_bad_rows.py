@@ -1,0 +1,136 @@
+"""A key, a value or a timestamp that is none fails its own tuple, and no worker."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from squall import (
+    BasicCollector,
+    BatchCollector,
+    ColumnBatch,
+    Config,
+    StatefulBatchBolt,
+    StatefulBolt,
+    TopologyBuilder,
+    Tuple,
+    spout,
+)
+from squall.engine.state.reading import read_component
+from squall.testing import SimulatedCluster
+from tests.unit.test_windows import Shows
+
+NAN = float("nan")
+
+
+class Counts(StatefulBolt):
+    outputs = ("key", "count")
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        self.state["all"] = self.state.get("all", 0) + 1
+        self.state[tup["k"]] = self.state.get(tup["k"], 0) + tup["n"]
+        collector.emit((tup["k"], self.state[tup["k"]]))
+
+
+class CountsBatches(StatefulBatchBolt):
+    outputs = ("key", "count")
+
+    def execute_batch(self, batch: ColumnBatch, collector: BatchCollector) -> None:
+        for row, (key, _, number) in enumerate(batch.to_rows()):
+            if number == 1:
+                collector.fail(row, "ones are refused")
+                continue
+            self.state["all"] = self.state.get("all", 0) + 1
+            self.state[key] = self.state.get(key, 0) + number
+        collector.emit_batch((batch["k"], batch["n"]))
+
+
+def run(bolt: Any, events: list[Any], root: Path) -> tuple[dict[str, list[Any]], dict[int, str], Any]:
+    """What is emitted, the numbers and reasons of the tuples that have failed for good, and the state."""
+    builder = TopologyBuilder()
+    builder.set_spout("events", spout("k", "at", "n")(lambda: [(*event, n) for n, event in enumerate(events)]))
+    builder.set_bolt("bolt", bolt).global_grouping("events")
+    with SimulatedCluster(builder.build(), Config(max_attempts=2), state_root=root) as cluster:
+        report = cluster.run()
+        letters = {values[2]: failure for _, _, _, values, failure in cluster.dead_letters}
+        assert report.dead_letters == len(letters)
+        emitted = cluster.emitted
+    return emitted, {n: str(failure.error) for n, failure in letters.items()}, read_component(root, "bolt")
+
+
+@pytest.mark.parametrize("bad", [[7], [0], [0, 1, 2, 19], [*range(20)], []], ids=str)
+@pytest.mark.parametrize("key", [NAN, ("a", NAN), object], ids=repr)
+def test_a_key_that_is_none_fails_its_own_tuple(key: Any, bad: list[int], tmp_path: Path) -> None:
+    events = [(key if n in bad else f"k{n % 3}", 0) for n in range(20)]
+    emitted, failed, state = run(Counts(), events, tmp_path)
+    good = [n for n in range(20) if n not in bad]
+    expected = Counter[str]()
+    for n in good:
+        expected.update({f"k{n % 3}": n, "all": 1})
+    assert state == expected
+    assert len(emitted["bolt"]) == len(good)
+    assert sorted(failed) == bad
+    assert all(r"bolt[2] set state[" in why for why in failed.values()), failed
+
+
+def test_a_value_that_cannot_be_stored_fails_its_own_tuple(tmp_path: Path) -> None:
+    class Keeps(StatefulBolt):
+        outputs = ("n",)
+
+        def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+            self.state[tup["n"]] = (lambda: None) if tup["k"] == "bad" else tup["k"]
+            collector.emit((tup["n"],))
+
+    emitted, failed, state = run(Keeps(), [("good", 0), ("bad", 0), ("good", 0)], tmp_path)
+    assert (state, len(emitted["bolt"]), list(failed)) == ({0: "good", 2: "good"}, 2, [1])
+    assert re.match(r"state\[1\] is <function .*, which cannot be stored: ", failed[1])
+
+
+def test_a_batch_bolt_is_given_the_others_again(tmp_path: Path) -> None:
+    _, failed, state = run(CountsBatches(), [(NAN if n == 5 else "k", 0) for n in range(9)], tmp_path)
+    assert state == {"k": sum(range(9)) - 5 - 1, "all": 7}
+    assert sorted(failed) == [1, 5]
+    assert "ones are refused" in failed[1]
+    assert "set state[nan]: nan is no key" in failed[5]
+
+
+def test_the_start_of_a_window_is_a_key(tmp_path: Path) -> None:
+    starts = [window / 2 for window in range(4)]
+    _, failed, state = run(Counts(), [(start, 0) for start in starts], tmp_path)
+    assert (failed, state) == ({}, {"all": 4, 0.0: 0, 0.5: 1, 1.0: 2, 1.5: 3})
+
+
+@pytest.mark.parametrize(("event", "why"), [
+    ((NAN, 1.0), "bolt[2]: key field 'k' is nan: nan is no key"),
+    (((1, NAN), 1.0), "key field 'k' is (1, nan): nan is no key"),
+    (([1], 1.0), "key field 'k' is [1]: [1] is of type list; expected text"),
+    (("a", NAN), "bolt[2]: timestamp field 'at' is nan"),
+    (("a", None), "timestamp field 'at' is None; expected seconds"),
+    (("a", 1.7e12), "which looks like milliseconds: divide by 1000"),
+    ((NAN, "noon"), "field"),
+], ids=str)
+def test_a_key_or_a_time_that_is_none_fails_its_own_tuple_and_is_in_no_window(
+    event: Any, why: str, tmp_path: Path
+) -> None:
+    bolt = Shows().with_tumbling_window(secs=60).with_key("k").with_timestamp_field("at")
+    emitted, failed, _ = run(bolt, [("a", 1.0), event, ("a", 2.0), event], tmp_path)
+    assert [row[:4] for row in emitted["bolt.results"]] == [("a", 0, 60, [0, 2])]
+    assert sorted(failed) == [1, 3]
+    assert all(why in each for each in failed.values()), failed
+
+
+def test_windows_have_keys_of_any_kind(tmp_path: Path) -> None:
+    noon = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
+    there = noon.astimezone(datetime.timezone(datetime.timedelta(hours=1)))
+    keys = [1.5, noon, None, there, (1, 2.5), frozenset("ab"), frozenset("ba"), 1.5]
+    bolt = Shows().with_session_window(gap_secs=5).with_key("k").with_timestamp_field("at")
+    emitted, failed, _ = run(bolt, [(key, 1) for key in keys], tmp_path)
+    assert failed == {}
+    assert {row[0]: row[3] for row in emitted["bolt.results"]} == {
+        1.5: [0, 7], noon: [1, 3], None: [2], (1, 2.5): [4], frozenset("ab"): [5, 6],
+    }

@@ -1,0 +1,190 @@
+"""The clock by which state ages: what it makes of jumps, restarts and reboots; and of state and windows under jumps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from squall import BasicBolt, Spout, StatefulBolt, TopologyBuilder, Window, WindowedBolt
+from squall.engine.clock import NS_PER_SEC, ManualClock
+from squall.engine.state.kept_clock import KeptClock, kept_clock
+from squall.engine.state.task_store import TaskStore
+from squall.testing import SimulatedCluster
+
+HOUR, DAY, FAR = 3600, 86_400, 10**6
+SECS = st.integers(0, FAR)
+
+
+class Machine:
+    """A machine with a store that outlives what runs on it."""
+
+    def __init__(self) -> None:
+        self.store, self.up_secs, self.wall_secs, self.boots = TaskStore(None, "count[1]"), 5, DAY, 0
+        self.restart()
+
+    def restart(self) -> None:
+        self.clock = KeptClock(
+            self.store, lambda: self.up_secs * NS_PER_SEC, lambda: self.wall_secs * NS_PER_SEC, str(self.boots)
+        )
+
+    def passes(self, secs: int) -> None:
+        self.up_secs += secs
+        self.wall_secs += secs
+
+    def reboot(self, after_secs: int) -> None:
+        self.boots, self.up_secs = self.boots + 1, 3
+        self.wall_secs += after_secs
+        self.restart()
+
+    def commit(self) -> None:
+        self.store.begin()
+        self.clock.write()
+        self.store.end()
+
+    @property
+    def now_secs(self) -> float:
+        return self.clock.now_ns() / NS_PER_SEC
+
+
+@given(st.lists(st.tuples(st.sampled_from(["passes", "jump", "restart", "reboot", "look"]), SECS, st.booleans())))
+def test_it_never_goes_back_and_moves_as_the_uptime(steps: list[tuple[str, int, bool]]) -> None:
+    machine = Machine()
+    for step, secs, down in steps:
+        machine.commit()
+        before, passed = machine.now_secs, 0
+        match step:
+            case "passes":
+                machine.passes(passed := secs)
+            case "jump":
+                machine.wall_secs += -secs if down else secs
+            case "restart":
+                machine.passes(passed := secs)
+                machine.restart()
+            case "reboot":
+                machine.clock.jump()
+                machine.reboot(-secs if down else secs)
+                passed = 0 if down else secs
+            case "look":
+                machine.clock.jump()
+        assert machine.now_secs == before + passed
+
+
+def test_a_jump_is_described_once_whoever_sees_it() -> None:
+    machine = Machine()
+    assert machine.now_secs == DAY
+    machine.commit()
+    machine.wall_secs += 1
+    assert machine.clock.jump() == ""
+    machine.wall_secs += HOUR
+    assert "jumped forward by 3601 s" in machine.clock.jump()
+    assert machine.clock.jump() == ""
+    machine.restart()
+    assert machine.clock.jump() == ""
+    machine.wall_secs -= HOUR
+    machine.restart()
+    assert "jumped back by 3600 s" in machine.clock.jump()
+    machine.reboot(after_secs=50)
+    assert machine.clock.jump() == ""
+    assert machine.now_secs == DAY + 50
+    machine.commit()
+    machine.reboot(after_secs=-HOUR)
+    assert machine.now_secs == DAY + 50
+    assert "jumped back by 3600 s" in machine.clock.jump()
+
+
+def test_of_the_machine_it_is_the_wall_clock_at_first() -> None:
+    context: Any = SimpleNamespace(now_ns=time.monotonic_ns, wall_ns=time.time_ns)
+    assert abs(kept_clock(TaskStore(None, "count[1]"), context).now_ns() - time.time_ns()) < 60 * NS_PER_SEC
+
+
+class Schedule(Spout):
+    """Emits its seconds when they have come, of the simulated clock."""
+
+    outputs = ("at",)
+
+    def __init__(self, at_secs: Iterable[int]) -> None:
+        self._left = list(at_secs)
+
+    def open(self, conf: Any, context: Any, collector: Any) -> None:
+        self._collector, self._now_ns = collector, context.now_ns
+
+    def next_tuple(self) -> None:
+        if self._left and self._now_ns() >= self._left[0] * NS_PER_SEC:
+            self._collector.emit((self._left[0],), message_id=self._left.pop(0))
+
+    @property
+    def exhausted(self) -> bool:  # type: ignore[override]
+        return not self._left
+
+
+class Uses(StatefulBolt):
+    """Counts the tuples, in a value that is kept for ten seconds after its last use."""
+
+    outputs = ("at", "uses")
+    state_ttl_secs = 10
+
+    def execute(self, tup: Any, collector: Any) -> None:
+        uses = self.state["uses"] = self.state.get("uses", 0) + 1
+        collector.emit((tup["at"], uses))
+
+
+class Seconds(WindowedBolt):
+    outputs = ("start", "at")
+
+    def execute_window(self, window: Window, collector: Any) -> None:
+        collector.emit((window.start, [tup["at"] for tup in window.get()]))
+
+
+class Shows(BasicBolt):
+    def execute(self, tup: Any, collector: Any) -> None:
+        pass
+
+
+def cluster_of(bolt: Any, at_secs: Iterable[int], state_root: Path, clock: ManualClock) -> SimulatedCluster:
+    builder = TopologyBuilder()
+    builder.set_spout("seconds", Schedule(at_secs))
+    builder.set_bolt("bolt", bolt).global_grouping("seconds")
+    builder.set_bolt("shows", Shows()).global_grouping("bolt")
+    return SimulatedCluster(builder.build(), state_root=state_root, clock=clock)
+
+
+def run_with_jump(bolt: Any, at_secs: Iterable[int], jump_secs: int, state_root: Path, restarts: bool) -> list[Any]:
+    """What the bolt emits if the clock jumps after four and a half seconds, perhaps while the worker is dead."""
+    with cluster_of(bolt, at_secs, state_root, ManualClock(NS_PER_SEC * DAY)) as cluster:
+        cluster.advance(4.5)
+        if restarts:
+            cluster.kill(0)
+        cluster.clock.jump(jump_secs)
+        if restarts:
+            cluster.restart(0)
+        cluster.run()
+        [(component, _, text)] = cluster.errors
+        assert (component, f"by {abs(jump_secs)} s" in text) == ("bolt", True), text
+        return [row[:2] for row in cluster.emitted["bolt.results" if isinstance(bolt, Seconds) else "bolt"]]
+
+
+RESTARTS = pytest.mark.parametrize("restarts", [False, True])
+JUMPS = pytest.mark.parametrize("jump_secs", [-HOUR, -5, 5, HOUR])
+
+
+@RESTARTS
+@JUMPS
+def test_a_jump_expires_no_state_and_keeps_none_for_longer(jump_secs: int, restarts: bool, tmp_path: Path) -> None:
+    at_secs = [DAY + secs for secs in (1, 2, 3, 9, 30, 31)]
+    shown = run_with_jump(Uses(), at_secs, jump_secs, tmp_path, restarts)
+    assert dict(shown) == dict(zip(at_secs, [1, 2, 3, 4, 1, 2], strict=True))
+
+
+@RESTARTS
+@JUMPS
+def test_a_jump_doubles_no_window_and_cuts_none_short(jump_secs: int, restarts: bool, tmp_path: Path) -> None:
+    at_secs = range(DAY, DAY + 40)
+    shown = run_with_jump(Seconds().with_tumbling_window(secs=8), at_secs, jump_secs, tmp_path, restarts)
+    assert shown == [(start, list(range(start, start + 8))) for start in range(DAY, DAY + 40, 8)]
