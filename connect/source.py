@@ -23,6 +23,7 @@ from squall.connect.read_ahead import Again, End, ReadAhead
 from squall.engine.api.component import BatchSpout
 from squall.engine.api.replaying import Record, ReplayingSpout
 from squall.engine.errors import ComponentError
+from squall.engine.foreign.disk import replace_file
 from squall.engine.foreign.text import repr_of
 
 if TYPE_CHECKING:
@@ -112,9 +113,7 @@ class Source(Outside, ReplayingSpout, BatchSpout):
         if state is not None:
             if self.partitioned:
                 position = self._stored = {**(self._stored or {}), position[0]: position}
-            with open(state + ".new", "wb") as file:
-                file.write(pickle.dumps(position))
-            os.replace(state + ".new", state)
+            replace_file(state, pickle.dumps(position))
 
     def confirm(self, positions: Sequence[Any]) -> None:
         """These records are done. Define it instead of `commit` if they are confirmed one by one, in any order."""

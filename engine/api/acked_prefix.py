@@ -64,6 +64,12 @@ class AckedPrefix:
         return sorted(self._ends)
 
 
+def is_unwritten(data: bytes) -> bool:
+    """Return True for what is in a file that was made, and not written before its process was killed, or whose content
+    was not on disk at a power loss."""
+    return not data.strip(b"\0")
+
+
 READS = 10
 """Times that a position is read before it counts as damaged."""
 
@@ -80,8 +86,8 @@ class PositionFile:
         00000000000000012288 5d1f3a09
 
     What is read was stored whole, or reading raises. Storing is one write in place: a new file under the old name took
-    milliseconds of the worker's loop on ext4. A stored position survives every process, though not a power loss. Relies
-    on a write of 30 bytes at the begin of a file not being cut by a kill.
+    milliseconds of the worker's loop on ext4. A stored position survives every process; a power loss may leave an older
+    one, or none. Relies on a write of 30 bytes at the begin of a file not being cut.
     """
 
     def __init__(self, path: str) -> None:
@@ -97,7 +103,7 @@ class PositionFile:
             except FileNotFoundError:
                 return 0
             digits = line.partition(b" ")[0]
-            if not line:  # killed between its making and the first write
+            if is_unwritten(line):
                 return 0
             if digits.isdigit() and line == position_line(int(digits)):
                 return int(digits)

@@ -24,6 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from squall.engine.errors import ClusterError
+from squall.engine.foreign.disk import sync_directories
 from squall.engine.foreign.text import message_of
 from squall.engine.state.keys import pack_key
 from squall.engine.state.ranges import Ranges
@@ -85,6 +86,8 @@ class RecordStore:
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute(f"PRAGMA synchronous={'FULL' if full else 'OFF'}")
             self._db.executescript(_SCHEMA)
+            if full and directory is not None:
+                sync_directories(directory)
         except sqlite3.Error as error:
             self._db.close()
             raise self._error(error) from error

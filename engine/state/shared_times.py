@@ -33,7 +33,7 @@ class SharedTimes:
         try:
             self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=30)
             self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=OFF")
+            self._db.execute("PRAGMA synchronous=NORMAL")  # a power loss may take commits, and damages nothing
             self._db.execute(_TABLE)
         except sqlite3.Error as error:
             raise self._error(error) from error

@@ -20,6 +20,7 @@ import msgspec
 from squall.engine.api.component import Component
 from squall.engine.api.tuple import Tuple
 from squall.engine.errors import Unavailable, UsageError
+from squall.engine.foreign.disk import sync_directories
 from squall.engine.foreign.text import repr_of, text_of_error
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ class FileSink(ExactSink):
         self._path.mkdir(parents=True, exist_ok=True)
         path = self._path / f"part-{context.task_index:05d}-{self.store_id}.jsonl"
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        if self.durability == "full":
+            sync_directories(self._path)
 
     def position(self) -> int:
         return os.fstat(self._fd).st_size
@@ -97,6 +100,8 @@ class FileSink(ExactSink):
             # In place: an earlier life that is not dead yet may be writing the same.
             position += (written := os.pwrite(self._fd, data, position))
             data = data[written:]
+        if self.durability == "full":
+            os.fdatasync(self._fd)
 
     def cleanup(self) -> None:
         os.close(self._fd)

@@ -40,11 +40,9 @@ class StatefulBatchBolt(_WithState, BatchBolt):
 
 def mistake_of(component: Any) -> str | None:
     """What is wrong with the settings of a bolt with state; None if nothing is."""
-    ttl, kept, durability = component.state_ttl_secs, component.state_kept_keys, component.durability
+    ttl, kept = component.state_ttl_secs, component.state_kept_keys
     if ttl is not None and not (isinstance(ttl, int | float) and 0 < ttl < 1e9):
         return f"has state_ttl_secs {ttl!r:.80}; allowed: seconds above 0, or None"
     if not (isinstance(kept, int) and kept > 0):
         return f"has state_kept_keys {kept!r:.80}; allowed: a number from 1 up"
-    if durability not in ("process", "full"):
-        return f'has durability {durability!r:.80}; allowed: "process" or "full"'
     return None

@@ -1,7 +1,8 @@
 """The store of one task: a SQLite file in its state directory.
 
 Guarantees
-    * A commit is whole or not at all, whatever is killed when. With `full` it survives power loss, too.
+    * A commit is whole or not at all, whatever is killed when. With `full` it survives power loss, too, and so does the
+      store itself.
     * One process at a time has it open to write: a second one is refused, until the first one is dead.
     * What was committed is read back with its value and type. A store that lacks commits is refused: SQLite ends its
       write-ahead log where that is damaged, and takes an empty file for a new one. The number of the last commit is in
@@ -29,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from squall.engine.errors import ClusterError, ComponentError, UnstorableError
+from squall.engine.foreign.disk import sync_directories
 from squall.engine.foreign.text import message_of, repr_of, text_of_error, type_name
 from squall.engine.plural import plural
 from squall.engine.state.keys import (
@@ -163,6 +165,8 @@ class TaskStore:
             # To overwrite what is removed takes seconds, if values are large.
             self._db.execute("PRAGMA secure_delete=OFF")
             self._db.executescript(_SCHEMA)
+            if full and directory is not None:
+                sync_directories(directory)
             self._commits = self.meta("commits") or 0
             self._check_commits()
             known = self.meta("format")

@@ -29,7 +29,7 @@ from operator import length_hint
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from squall.engine.api.acked_prefix import position_line
+from squall.engine.api.acked_prefix import is_unwritten, position_line
 from squall.engine.api.replaying import Record, ReplayingSpout
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ClusterError, UsageError
@@ -217,7 +217,8 @@ class Claims:
 
     def load(self) -> list[Claim]:
         """Every task's claims. ClusterError if one cannot be read."""
-        return [self._read(path) for path in sorted(self.directory.glob(f"*{SUFFIX}"))]
+        found = (self._read(path) for path in sorted(self.directory.glob(f"*{SUFFIX}")))
+        return [claim for claim in found if claim is not None]
 
     def make(self, claim: Claim) -> Claim:
         """Claim a range, unless it is taken. The claim that it has now."""
@@ -226,10 +227,13 @@ class Claims:
         # Not in place: a draft that was left may be linked to a claim.
         self._draft.unlink(missing_ok=True)
         self._draft.write_bytes(position_line(claim.position) + json.dumps(fixed).encode())
+        path = self._path(claim)
         try:
-            os.link(self._draft, self._path(claim))
+            os.link(self._draft, path)
         except FileExistsError:
-            return self._read(self._path(claim))
+            if (there := self._read(path)) is not None:
+                return there
+            os.replace(self._draft, path)
         return claim
 
     def store(self, claim: Claim) -> None:
@@ -246,10 +250,13 @@ class Claims:
         return self.directory / f"{digest}-{claim.start}{SUFFIX}"
 
     @staticmethod
-    def _read(path: Path) -> Claim:
+    def _read(path: Path) -> Claim | None:
+        """The claim in a file; None if a power loss has left the file without its content."""
         try:
             for again in reversed(range(READS)):
-                line, _, fixed = path.read_bytes().partition(b"\n")
+                if is_unwritten(data := path.read_bytes()):
+                    return None
+                line, _, fixed = data.partition(b"\n")
                 position = int(line.partition(b" ")[0])
                 if line + b"\n" == position_line(position):
                     break

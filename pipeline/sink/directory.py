@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from squall.engine.errors import UsageError
+from squall.engine.foreign.disk import sync, sync_directories
 from squall.engine.foreign.text import text_of_error
 
 FORMAT = 2
@@ -70,6 +71,7 @@ class SinkDirectory:
         """Make it if need be. OSError if that fails, UsageError if it is not ours."""
         check_directory(path)
         path.mkdir(parents=True, exist_ok=True)
+        sync_directories(path)
         self.path = path
 
     def fix(self, schema: Any) -> Any:
@@ -80,10 +82,10 @@ class SinkDirectory:
             entry = json.dumps({"format": FORMAT}).encode()
             with self._draft(secrets.token_hex(8)) as draft:
                 parquet.write_metadata(schema.with_metadata({_ABOUT: entry}), draft)
-                _sync(draft)
+                sync(draft)
                 with contextlib.suppress(FileExistsError):  # another task was first
                     os.link(draft, self.path / SCHEMA_NAME)
-            _sync(self.path)
+            sync(self.path)
             found = load_schema(self.path)
         if found is None:
             raise UsageError(f"{self.path / SCHEMA_NAME} was removed while a ParquetSink wrote")
@@ -96,9 +98,9 @@ class SinkDirectory:
         if not (self.path / name).exists():
             with self._draft(name.removesuffix(".parquet")) as draft:
                 parquet.write_table(table, draft, write_page_checksum=True)
-                _sync(draft)
+                sync(draft)
                 draft.rename(self.path / name)
-        _sync(self.path)
+        sync(self.path)
 
     @contextmanager
     def _draft(self, name: str) -> Iterator[Path]:
@@ -108,11 +110,3 @@ class SinkDirectory:
             yield path
         finally:
             path.unlink(missing_ok=True)
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -34,6 +34,7 @@ import msgspec
 from squall.engine.api.acked_prefix import PositionFile
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ClusterError
+from squall.engine.foreign.disk import replace_file, sync_directories
 from squall.engine.foreign.text import text_of_error
 
 BEGINNING_BYTES = 4096
@@ -241,9 +242,9 @@ class LogReader:
             [(one.life, one.inode, one.beginning, one.end, one.torn) for one in self._generations]
         )
         if state != self._saved:
-            new = self._state.with_name(self._state.name + ".new")
-            new.write_bytes(state)
-            os.replace(new, self._state)
+            # Another name of a generation would give its lines other identities.
+            replace_file(self._state, state)
+            sync_directories(self._state.parent)
             self._saved = state
 
     def _load(self) -> list[Generation]:

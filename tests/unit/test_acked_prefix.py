@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import random
+from pathlib import Path
 
 import pytest
 
-from squall.engine.api.acked_prefix import AckedPrefix
-from squall.engine.errors import UsageError
+from squall.engine.api.acked_prefix import AckedPrefix, PositionFile
+from squall.engine.errors import ClusterError, UsageError
 
 
 def test_any_order_any_repeats_never_passes_a_hole(seed: int) -> None:
@@ -70,3 +71,21 @@ def test_a_position_without_an_end_is_refused(end: str | None) -> None:
     with pytest.raises(UsageError, match=f"^a record at position 'b' was acked with the end {end!r}; allowed: an"):
         prefix.ack("b", end)
     assert prefix.committable == "a"
+
+
+@pytest.mark.parametrize("data", [b"", bytes(30)], ids=["empty", "zeros"])
+def test_a_position_file_that_a_power_loss_has_left_without_content_holds_none(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "position"
+    path.write_bytes(data)
+    file = PositionFile(str(path))
+    assert file.load() == 0
+    file.store(7)
+    assert file.load() == 7
+
+
+def test_a_damaged_position_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "position"
+    PositionFile(str(path)).store(7)
+    path.write_bytes(path.read_bytes().replace(b"7", b"8", 1))
+    with pytest.raises(ClusterError, match=f"^{path} holds .* which is no position; without this file, the source is"):
+        PositionFile(str(path)).load()

@@ -296,7 +296,7 @@ def test_a_feed_that_was_replaced_is_not_taken_for_the_same(tmp_path: Path, root
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", "00000000000000000007 00000000\n{}", "00000000000000000007 b3c51bfc\n{}", "\xff\n", "x" * 99]
+    "text", ["{}", "00000000000000000007 00000000\n{}", "00000000000000000007 b3c51bfc\n{}", "\xff\n", "x" * 99]
 )
 def test_a_claim_that_cannot_be_read_is_named(tmp_path: Path, root: Path, text: str) -> None:
     feed = prepared(tmp_path / "feed", NUMBERS)
@@ -307,6 +307,18 @@ def test_a_claim_that_cannot_be_read_is_named(tmp_path: Path, root: Path, text: 
     with pytest.raises(TaskCrashed, match=rf"{claim} is no claim of a range of a feed: ") as caught:
         Lab(FeedSpout(feed, ["n"]), root)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("data", [b"", bytes(99)], ids=["empty", "zeros"])
+def test_a_claim_that_a_power_loss_has_left_without_content_is_none(tmp_path: Path, data: bytes) -> None:
+    claims = Claims(tmp_path, 0)
+    wanted = claims.make(Claim("a", 0, 3, 0, 1))
+    (claim,) = tmp_path.glob("*.claim")
+    claim.unlink()
+    claim.write_bytes(data)
+    assert claims.load() == []
+    assert claims.make(wanted) == wanted
+    assert claims.load() == [wanted]
 
 
 def test_a_draft_left_by_a_killed_process_of_the_same_number_is_not_written_to(tmp_path: Path) -> None:

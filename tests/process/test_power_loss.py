@@ -1,0 +1,98 @@
+"""`durability = "full"`: the power goes again and again, and of what was written only that is left which was synced."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from squall.engine.state.reading import read_component
+from squall.scheduler.common.role import processes_of
+from tests.process import power_lives, power_loss
+from tests.process.cli import ROOT, environment
+from tests.process.power_loss import Disk
+from tests.process.standing_tools import Standing
+from tests.process.waiting import wait_for
+
+SEEDS, MOST_SEEDS = 12, 200
+"""Of a kind; until a mutant is noticed."""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return power_loss.library(tmp_path_factory.mktemp("library"))
+
+
+def lives(library: Path, kind: str, seed: int, count: int, directory: Path, *mutant: str) -> str:
+    """What is wrong; "" if nothing is."""
+    arguments = [kind, str(seed), str(count), str(directory), *mutant]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.process.power_lives", *arguments], cwd=ROOT,
+        env=environment(LD_PRELOAD=str(library)), capture_output=True, text=True,
+    )
+    return done.stderr if done.returncode else ""
+
+
+@pytest.mark.parametrize("kind", power_lives.KINDS)
+def test_each_record_counts_once(library: Path, kind: str, seed: int, tmp_path: Path) -> None:
+    assert lives(library, kind, seed % 10_000, SEEDS, tmp_path) == ""
+
+
+@pytest.mark.parametrize("mutant", power_lives.MUTANTS)
+def test_what_is_not_synced_is_noticed(library: Path, mutant: str, tmp_path: Path) -> None:
+    assert "Error" in lives(library, power_lives.MUTANTS[mutant][0], 0, MOST_SEEDS, tmp_path, mutant)
+
+
+@pytest.fixture
+def parent() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="p-"))
+    yield path
+    shutil.rmtree(path)
+
+
+def has_acked(cluster: Standing, count: int) -> bool:
+    """Return True if it has, or is at its end."""
+    seen = cluster.described("one")
+    return bool(seen["acked"] >= count or seen["status"] == "FINISHED")
+
+
+def test_a_cluster_goes_on(library: Path, parent: Path) -> None:
+    """Its runtime directory is gone, and of all other files there is what was synced."""
+    runtime, root = parent / "r", parent / "root"
+    runtime.mkdir(mode=0o700)
+    root.mkdir()
+    disk = Disk(root, parent / "disk", library)
+    where = {"XDG_RUNTIME_DIR": str(runtime), "XDG_STATE_HOME": str(root), "SQUALL_DIR": "", **disk.environment}
+    cluster = Standing(runtime / "squall" / "cluster")
+    try:
+        for is_first in (True, False):
+            disk.power_on()
+            cluster.ok("up", "--detach", "--slots", "1", **where)
+            if is_first:
+                done = cluster.apart("submit", power_lives.__file__, "--name", "one", "--", root / "out", **where)
+                assert done.returncode == 0, done.stderr
+            wait_for("acks", lambda: has_acked(cluster, power_lives.NUMBERS // 4))
+            disk.power_off()
+            cluster.kill_all()
+            shutil.rmtree(runtime / "squall")
+            disk.lose()
+        disk.power_on()
+        cluster.ok("up", "--detach", "--slots", "1", **where)
+        wait_for("the end", lambda: has_acked(cluster, power_lives.NUMBERS + 1))
+        cluster.ok("down", "-w", "0", **where)
+    finally:
+        for process in processes_of(cluster.run_dir):
+            process.kill()
+        psutil.wait_procs(processes_of(cluster.run_dir), 10)
+    expected = Counter(map(str, range(power_lives.NUMBERS)))
+    assert read_component(root / "squall" / "cluster" / "state" / "one", "count") == expected
+    rows = [json.loads(line)["text"] for path in (root / "out").iterdir() for line in path.read_text().splitlines()]
+    assert Counter(rows) == expected
