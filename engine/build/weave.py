@@ -102,7 +102,7 @@ class _Weaver:
             spec = self.specs[name]
             if spec.component.blocking:
                 found.append(f"bolt {name!r} has state and blocking = True; allowed: False")
-            if (durability := spec.component.durability) not in ("process", "full"):
+            if (durability := getattr(spec.component, "durability", None)) not in ("process", "full"):
                 found.append(f'bolt {name!r} has durability {durability!r:.80}; expected "process" or "full"')
             if isinstance(spec.component, WindowedBolt):
                 found += self._window_mistakes(spec, spec.component)
