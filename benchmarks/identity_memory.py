@@ -69,7 +69,7 @@ class Counts(StatefulBatchBolt):
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         # The attributes of the engine's task around this object, which no user needs.
         [its] = [each for each in gc.get_referrers(self) if isinstance(each, dict) and each.get("inner") is self]
-        context.gauge("identities", lambda: len(its["absorbed"]))
+        context.gauge("identities", lambda: len(its["commits"].absorbed))
 
     def execute_batch(self, batch: ColumnBatch, collector: BatchCollector) -> None:
         for n in batch["n"]:

@@ -176,6 +176,9 @@ class Config:
         True, "squall.fail.fast", _flag,
         "the run stops, with nothing buried, when messages fail the same way from the first on, or lately nearly all",
     )
+    fail_on_late: bool = _setting(
+        False, "squall.fail.on.late", _flag, "the run ends with exit code 1 if windows dropped a tuple that was late"
+    )
     debug: bool = _setting(
         False, "topology.debug", _flag, "pickle every emitted value, to check that it could be sent to another worker"
     )

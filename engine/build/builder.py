@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from squall.engine.api.async_component import AsyncBolt
@@ -138,6 +139,7 @@ class TopologyBuilder:
                 specs[spec.id] = spec
         if not any(spec.is_spout for spec in specs.values()):
             mistakes.append("the topology has no spout; add at least one with set_spout")
+        _add_late_streams(specs)
         for spec in specs.values():
             _check_inputs(spec, specs, mistakes)
         if not mistakes:
@@ -237,6 +239,22 @@ def _check_config(id_: Any, config: Mapping[str, Any], mistakes: list[str]) -> d
         for key in config if canonical_name(key) in kept and canonical_name(key) not in COMPONENT_SETTINGS
     ]
     return kept
+
+
+def _add_late_streams(specs: dict[str, ComponentSpec]) -> None:
+    """Declare the streams of late tuples that their bolts do not, with the fields of the bolts' first input."""
+    late = {
+        id_: stream for id_, spec in specs.items()
+        if isinstance(spec.component, WindowedBolt) and spec.component.windowing is not None
+        and (stream := spec.component.windowing.late_stream) is not None and spec.subscriptions
+    }
+    for _ in late:  # each may be the input of another
+        for id_, stream in late.items():
+            spec, first = specs[id_], specs[id_].subscriptions[0]
+            source = specs.get(first.source) if isinstance(first.source, str) else None
+            shape = source.outputs.get(first.stream) if source is not None and isinstance(first.stream, str) else None
+            if shape is not None and stream not in spec.outputs:
+                specs[id_] = replace(spec, outputs={**spec.outputs, stream: Stream(*shape.fields)})
 
 
 def _check_inputs(spec: ComponentSpec, specs: dict[str, ComponentSpec], mistakes: list[str]) -> None:

@@ -41,19 +41,23 @@ UNNAMED = "value"
 
 
 def tumbling(
-    *, secs: float | None = None, count: int | None = None, by: str | None = None, lag_secs: float = 0
+    *, secs: float | None = None, count: int | None = None, by: str | None = None, lag_secs: float = 0,
+    idle_timeout_secs: float | None = None, max_ahead_secs: float | None = None,
 ) -> Windowing:
-    """Windows of this length, one after the other; `by`: the field with the time of a tuple."""
-    return _declared(WindowedBolt().with_tumbling_window(secs=secs, count=count), by, lag_secs)
+    """Windows of this length, one after the other; `by`: the field with the time of a tuple. The others are those of
+    `with_lag`, `with_idle_timeout` and `with_max_ahead`."""
+    made = WindowedBolt().with_tumbling_window(secs=secs, count=count)
+    return _declared(made, by, lag_secs, idle_timeout_secs, max_ahead_secs)
 
 
 def sliding(
     *, secs: float | None = None, slide_secs: float | None = None, count: int | None = None,
     slide_count: int | None = None, by: str | None = None, lag_secs: float = 0,
+    idle_timeout_secs: float | None = None, max_ahead_secs: float | None = None,
 ) -> Windowing:
     """Windows of this length, a new one each slide."""
     made = WindowedBolt().with_sliding_window(secs=secs, slide_secs=slide_secs, count=count, slide_count=slide_count)
-    return _declared(made, by, lag_secs)
+    return _declared(made, by, lag_secs, idle_timeout_secs, max_ahead_secs)
 
 
 def _checked(windowing: Any) -> Windowing:
@@ -63,14 +67,24 @@ def _checked(windowing: Any) -> Windowing:
     return windowing
 
 
-def session(*, gap_secs: float, by: str | None = None, lag_secs: float = 0) -> Windowing:
+def session(
+    *, gap_secs: float, by: str | None = None, lag_secs: float = 0, idle_timeout_secs: float | None = None,
+    max_ahead_secs: float | None = None,
+) -> Windowing:
     """A window for each series of tuples of a key without a gap as long as this."""
-    return _declared(WindowedBolt().with_session_window(gap_secs=gap_secs), by, lag_secs)
+    made = WindowedBolt().with_session_window(gap_secs=gap_secs)
+    return _declared(made, by, lag_secs, idle_timeout_secs, max_ahead_secs)
 
 
-def _declared(bolt: WindowedBolt, by: str | None, lag_secs: float) -> Windowing:
+def _declared(
+    bolt: WindowedBolt, by: str | None, lag_secs: float, idle_secs: float | None, ahead_secs: float | None
+) -> Windowing:
     if by is not None:
         bolt.with_timestamp_field(by)
+    if idle_secs is not None:
+        bolt.with_idle_timeout(secs=idle_secs)
+    if ahead_secs is not None:
+        bolt.with_max_ahead(secs=ahead_secs)
     found = bolt.with_lag(secs=lag_secs).windowing
     assert found is not None
     return found
@@ -286,28 +300,43 @@ class WindowedStream:
     def __init__(self, stream: StreamOf, windowing: Windowing) -> None:
         self._of, self._windowing = stream, _checked(windowing)
 
-    def count(self, *, parallelism: int = 1, name: str | None = None) -> StreamOf:
+    def count(self, *, parallelism: int = 1, name: str | None = None) -> WindowResults:
         """Count the tuples of each window: a stream of (key, count, start, end)."""
         return self._folded("count", "count", _counting, lambda one, other: one + other, parallelism, name)
 
     def aggregate(
         self, initial: Any, add: Function, merge: Function | None = None, field: str = "value", *,
         parallelism: int = 1, name: str | None = None,
-    ) -> StreamOf:
+    ) -> WindowResults:
         """Fold the tuples of each window; `merge(one, other)` is needed if windows slide, and for sessions."""
         return self._folded("aggregate", field, _from(initial, add), merge, parallelism, name)
 
-    def reduce(self, function: Function, field: str, *, parallelism: int = 1, name: str | None = None) -> StreamOf:
+    def reduce(self, function: Function, field: str, *, parallelism: int = 1, name: str | None = None) -> WindowResults:
         """Fold a field of the tuples of each window; the function takes two values in any order."""
         return self._folded("reduce", field, _reducing(function, field), function, parallelism, name)
 
     def _folded(
         self, operator: str, field: str, fold: Function, merge: Function | None, parallelism: int, name: str | None
-    ) -> StreamOf:
+    ) -> WindowResults:
         key = self._of.key
         bolt = _Fold(replace(self._windowing, key=key), fold, merge)
         bolt.outputs = (*key, field, "start", "end")
-        return self._of._grouped(operator, bolt, parallelism, name)
+        return WindowResults(self._of, self._of._grouped(operator, bolt, parallelism, name))
+
+
+class WindowResults(StreamOf):
+    """A stream of what windows hold."""
+
+    def __init__(self, input_: StreamOf, results: StreamOf) -> None:
+        super().__init__(results._builder, results._component, results._origin, results._stream)
+        self._input = input_
+
+    def late(self) -> StreamOf:
+        """Return the stream of the tuples that were late for these windows, as they came; without this call they are
+        counted and dropped."""
+        bolt = self._origin.with_late_stream("late")
+        bolt.outputs = {self._stream: self._fields, "late": self._input._fields}
+        return StreamOf(self._builder, self._component, bolt, "late")
 
 
 def _counting(so_far: int | None, tup: Tuple) -> int:

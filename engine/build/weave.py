@@ -102,7 +102,7 @@ class _Weaver:
             spec = self.specs[name]
             if spec.component.blocking:
                 found.append(f"bolt {name!r} has state and blocking = True; allowed: False")
-            if (durability := getattr(spec.component, "durability", None)) not in ("process", "full"):
+            if (durability := getattr(spec.component, "durability", "")) not in ("process", "full"):
                 found.append(f'bolt {name!r} has durability {durability!r:.80}; expected "process" or "full"')
             if isinstance(spec.component, WindowedBolt):
                 found += self._window_mistakes(spec, spec.component)
@@ -239,14 +239,10 @@ def _with_results(specs: Specs) -> dict[str, ComponentSpec]:
         found[name] = spec = replace(spec, subscriptions=read)
         bolt = spec.component
         if isinstance(bolt, WindowedBolt):
-            outputs = dict(spec.outputs)
-            if bolt.windowing is not None and (late := bolt.windowing.late_stream) is not None:
-                inputs = [specs[one.source].outputs[one.stream] for one in windowed[name].subscriptions]
-                outputs.setdefault(late, Stream(*inputs[0].fields))
             ticks = {**spec.config, "tick_tuple_freq_secs": TICK_SECS}
             found[name] = replace(spec, outputs={}, config=ticks)
-            spout = ResultsSpout(outputs)
-            found[name + RESULTS] = ComponentSpec(name + RESULTS, spout, spec.executors, spec.tasks, outputs)
+            spout = ResultsSpout(spec.outputs)
+            found[name + RESULTS] = ComponentSpec(name + RESULTS, spout, spec.executors, spec.tasks, spec.outputs)
     return found
 
 

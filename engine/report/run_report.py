@@ -174,6 +174,10 @@ class RunReport(Account):
     links: Mapping[str, int] = field(default_factory=dict)
     """Frames between workers: lost, repeated, refused (damaged or of a dead sender); and reconnects to replaced
     workers."""
+    late: int = 0
+    """Tuples that windows dropped because they were late: the sum of the counters "late tuples"."""
+    ahead: int = 0
+    """Tuples too far ahead of the clock to move event time: the sum of the counters "ahead tuples"."""
 
     def to_dict(self) -> dict[str, object]:
         """Return the report as a dict of the types that JSON knows."""
@@ -214,6 +218,7 @@ def build_report(
         for name in row:
             row[name] += reading.counters[name]
     components = {name: _component(tasks, duration_secs, idle) for name, tasks in by_component.items()}
+    own = summarise(metrics)
     return RunReport(
         **dataclasses.asdict(account),
         topology=topology,
@@ -231,11 +236,18 @@ def build_report(
         close_errors=list(close_errors),
         components=components,
         workers=workers,
-        metrics=summarise(metrics),
+        metrics=own,
         drained=drained,
         failures=failures or {},
         links=links or {},
+        late=_counted(own, "late tuples"),
+        ahead=_counted(own, "ahead tuples"),
     )
+
+
+def _counted(metrics: Metrics, name: str) -> int:
+    """The sum of all components' counters of this name."""
+    return sum(value for own in metrics.values() if isinstance(value := own.get(name), int))
 
 
 _EMPTY = Account(0, 0, 0, 0, 0, 0, 0)

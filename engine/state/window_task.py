@@ -151,11 +151,11 @@ class WindowTask(BatchBolt):
             key = None if not at else at[0][row] if len(at) == 1 else tuple(column[row] for column in at)
             added.append((key, times[row], (number, values[row])))
         self._panes.add(added)
-        if late:
+        if its.late_stream is None:
             self._late.inc(len(late))
-            if its.late_stream is not None:
-                for row_values in late:
-                    self.add_result(row_values, its.late_stream, None)
+        else:
+            for row_values in late:
+                self.add_result(row_values, its.late_stream, None)
         if its.timestamp_field is not None:
             self._note_times(rows, times)
         self._is_closed = False

@@ -15,6 +15,7 @@ from squall.engine.api.component import Component
 from squall.engine.api.tuple import Tuple
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import UsageError
+from squall.engine.foreign.names import name_mistake
 from squall.engine.foreign.text import repr_of
 
 if TYPE_CHECKING:
@@ -154,12 +155,21 @@ class WindowedBolt(Component):
         return self._declare("with_lag", lag=_ns("with_lag", "secs", secs, least=0))
 
     def with_late_stream(self, stream: str) -> Self:
-        """Emit late tuples, with their values, on this stream; else they are counted and dropped."""
+        """Emit late tuples, with their values, on this stream, which needs no declaration; else they are counted and
+        dropped."""
+        if mistake := name_mistake(stream):
+            raise UsageError(f"with_late_stream of {type(self).__name__}: a stream name {mistake}")
         return self._declare("with_late_stream", late_stream=stream)
 
     def with_idle_timeout(self, *, secs: float) -> Self:
-        """Time after which a source without new tuples holds up event time no longer."""
+        """Time after which a source without new tuples holds up event time no longer; without this call it always
+        does."""
         return self._declare("with_idle_timeout", idle=_ns("with_idle_timeout", "secs", secs))
+
+    def with_max_ahead(self, *, secs: float = _MAX_AHEAD_SECS) -> Self:
+        """How far ahead of the clock a timestamp may be and still move event time. Tuples further ahead are counted,
+        and kept in their window."""
+        return self._declare("with_max_ahead", max_ahead=_ns("with_max_ahead", "secs", secs))
 
     def _with_length(
         self, call: str, secs: float | None, count: int | None, slide_secs: float | None, slide_count: int | None
@@ -212,8 +222,8 @@ def windowing_mistake(bolt: WindowedBolt, fields: Sequence[tuple[str, ...]]) -> 
         return f"needs field {lacking!r} for its windows, which an input does not have"
     if its.late_stream is not None and len(set(fields)) > 1:
         return f"has inputs of different fields, so late tuples have no stream {its.late_stream!r}; allowed: one kind"
-    if not by_event and its.idle != Windowing.idle:
-        return "has with_idle_timeout without with_timestamp_field; allowed: both, or neither"
+    if not by_event and (its.idle, its.max_ahead) != (Windowing.idle, Windowing.max_ahead):
+        return "has with_idle_timeout or with_max_ahead without with_timestamp_field; allowed: both, or neither"
     if (bolt.fold is not None) and bolt.merge is None and (its.kind == SESSION or its.slide != its.length):
         return "defines fold and no merge, which windows that slide and sessions need"
     return None

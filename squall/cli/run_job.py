@@ -15,7 +15,7 @@ from squall.cli.given.settings import layers_of
 from squall.cli.insight.ui import tell_link, ui_options
 from squall.cli.shown.live import Progress
 from squall.cli.shown.output import closed_pipe_is_no_error, exit_code, note, reserve_stdout, say_json
-from squall.cli.shown.report_text import print_summary
+from squall.cli.shown.report_text import print_summary, warn_of_late
 from squall.cli.standing import emitted_again
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import repr_of
@@ -65,6 +65,7 @@ def run_job(options: RunOptions, keeper: KeeperProcess | None) -> int:
     note(*report.close_errors)
     if text := _unfinished_text(report):
         note(text)
+    warn_of_late(report)
     with closed_pipe_is_no_error(out):
         if out is not None:
             say_json(with_schema("run", report.to_dict()), out=out)
@@ -72,7 +73,7 @@ def run_job(options: RunOptions, keeper: KeeperProcess | None) -> int:
             print_summary(report)
     if ended is not None:
         raise ended
-    return interrupts.code_after_drain(exit_code(report))
+    return interrupts.code_after_drain(exit_code(report, config.fail_on_late))
 
 
 def _check_place(options: RunOptions) -> None:

@@ -17,7 +17,7 @@ from squall.cli.given.settings import layers_of, settings_option
 from squall.cli.given.topology_target import target_options
 from squall.cli.shown.live import DeathNews
 from squall.cli.shown.output import exit_code, note, say_json
-from squall.cli.shown.report_text import print_summary
+from squall.cli.shown.report_text import print_summary, warn_of_late
 from squall.cli.shown.screen import show
 from squall.cli.standing import directory_option, emitted_again, json_option, nimbus_of, wait_option
 from squall.engine.errors import UsageError
@@ -152,6 +152,7 @@ def _follow(job: Job, interrupts: Interrupts, as_json: bool) -> NoReturn:
         if not report.drained:
             note(f"{job.name} runs on; squall status {job.name} shows it")
             raise click.exceptions.Exit(interrupts.exit_code)
+        warn_of_late(report)
         if as_json:
             say_json(with_schema("run", report.to_dict()))
         else:
@@ -160,7 +161,7 @@ def _follow(job: Job, interrupts: Interrupts, as_json: bool) -> NoReturn:
             job.await_removed()
     finally:
         job.close()
-    raise click.exceptions.Exit(exit_code(report))
+    raise click.exceptions.Exit(exit_code(report, job.record.conf["fail_on_late"]))
 
 
 def _words(client: NimbusClient, state: TopologyState) -> list[str]:

@@ -32,7 +32,7 @@ def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str,
 
 
 def test_every_python_block_is_a_file() -> None:
-    assert PAGES.count("```python\n") == len(BLOCKS) == 5
+    assert PAGES.count("```python\n") == len(BLOCKS) == 6
 
 
 def test_words_are_counted(shown: dict[str, ModuleType]) -> None:
@@ -56,6 +56,11 @@ def test_the_short_way_writes_the_same(shown: dict[str, ModuleType], tmp_path: P
     lines = [json.loads(line) for path in (tmp_path / "out").iterdir() for line in path.read_text().splitlines()]
     assert max(line["count"] for line in lines if line["word"] == "the") == 3
     assert len(lines) == 7
+
+
+def test_what_is_late_for_windows_is_a_stream(shown: dict[str, ModuleType]) -> None:
+    found = complete_topology(shown["late"].topology())
+    assert (found["count"], found["count/late"]) == ([("home", 2, 1, 2), ("news", 1, 2, 3)], [])
 
 
 def test_a_sink_of_ones_own_writes_each_tuple(shown: dict[str, ModuleType], tmp_path: Path) -> None:

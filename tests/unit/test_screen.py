@@ -71,8 +71,7 @@ def status(name: str, workers: int) -> dict[str, Any]:
     }
     account = dict.fromkeys(
         ("emitted", "replayed", "acked", "failed", "dead_letters", "waiting", "pending", "abandoned", "unreplayed",
-         "messages", "unanswered",
-         "untracked_emitted", "timed_out"), 10**9)
+         "late", "ahead", "messages", "unanswered", "untracked_emitted", "timed_out"), 10**9)
     return {
         "name": name, "status": "ACTIVE", "uptime_secs": 5.0, "workers_wanted": workers, **account, "drained": False,
         "rates": {"emitted_per_sec": 1e6, "acked_per_sec": 1e6}, "latency_ms": {"p50": 1.0, "p99": 2.0, "max": None},

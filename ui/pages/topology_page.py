@@ -152,6 +152,14 @@ def hint_of(document: Mapping[str, Any]) -> tuple[str, str]:
         many = plural(document["dead_letters"], "message was", "messages were")
         said.append(f"{many} given up (see Dead letters).")
         tone = "bad"
+    if document["late"]:
+        said.append(f"{plural(document['late'], 'late tuple was', 'late tuples were')} dropped by windows.")
+        tone = "bad"
+    if document["ahead"]:
+        said.append(
+            f"{plural(document['ahead'], 'tuple was', 'tuples were')} too far ahead of the clock to move event time."
+        )
+        tone = "warn" if tone == "good" else tone
     faulty = {text(name): row["errors"] for name, row in document["components"].items() if row["errors"]}
     if faulty:
         said.append(f"Errors in {', '.join(f'{name} ({count:,})' for name, count in faulty.items())} (see Errors).")

@@ -96,10 +96,11 @@ def closed_pipe_is_no_error(out: TextIO | None = None) -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), (out or sys.stdout).fileno())
 
 
-def exit_code(report: RunReport) -> int:
-    """1 if messages failed and were not emitted again, or a task raised at its end; 3 with dead letters; 4 if messages
-    were left unanswered, or tuples without a tree are not known to be processed; else 0."""
-    if report.unreplayed or report.close_errors:
+def exit_code(report: RunReport, fail_on_late: bool = False) -> int:
+    """1 if messages failed and were not emitted again, a task raised at its end, or late tuples were dropped and shall
+    not be; 3 with dead letters; 4 if messages were left unanswered, or tuples without a tree are not known to be
+    processed; else 0."""
+    if report.unreplayed or report.close_errors or (fail_on_late and report.late):
         return EXIT_FAILURE
     if report.dead_letters:
         return EXIT_DEAD_LETTERS

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from squall.cli.shown.output import note
 from squall.cli.shown.screen import Block, Grid, alarm_cell, millis, print_blocks
 from squall.engine.plural import plural
 from squall.engine.report.repeats import equal_deaths, equal_failures
@@ -23,13 +24,19 @@ def print_summary(report: RunReport) -> None:
     outcome = f"{report.topology} {state} after {report.duration_secs:.2f} s"
     head = [
         f"{outcome}: {emitted_text(document)}; {rate:,.0f} acked/s",
-        f"emit to ack: {latency_text(report.latency_ms)}", *totals,
+        f"emit to ack: {latency_text(report.latency_ms)}", *time_lines(document), *totals,
     ]
     blocks: list[Block] = [head, components_grid(document)]
     deaths = [line for equal in equal_deaths(report.restarts) for line in _death_lines(equal)]
     if tail := [*measured, *deaths, *failed]:
         blocks.append(tail)
     print_blocks(blocks)
+
+
+def warn_of_late(report: RunReport) -> None:
+    """Warn on stderr if late tuples were dropped."""
+    if report.late:
+        note(f"WARNING: {next(time_lines(report.to_dict()))}")
 
 
 def components_grid(document: Mapping[str, Any]) -> Grid:
@@ -126,6 +133,25 @@ def untracked_lines(document: Mapping[str, Any]) -> Iterator[str]:
         if flow["unknown"]:
             text += f", {flow['unknown']:,} unknown: a worker that died had them, and may have executed some"
         yield text
+
+
+def time_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Tell of tuples that were late, or ahead of the clock."""
+    where = {
+        name: ", ".join(f"{value:,} in {component}" for component, own in document["metrics"].items()
+                        if isinstance(value := own.get(f"{name} tuples"), int) and value)
+        for name in ("late", "ahead")
+    }
+    if count := document["late"]:
+        yield (
+            f"{plural(count, 'late tuple was', 'late tuples were')} dropped ({where['late']}): with_late_stream gives "
+            "them to a bolt, a longer with_lag waits for them"
+        )
+    if count := document["ahead"]:
+        yield (
+            f"{plural(count, 'tuple was', 'tuples were')} too far ahead of the clock to move event time "
+            f"({where['ahead']}): with_max_ahead says how far it may be"
+        )
 
 
 def wait_lines(document: Mapping[str, Any]) -> Iterator[str]:

@@ -1,0 +1,156 @@
+"""Late tuples: their stream needs no declaration, operators have one too, and what is dropped is seen."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from squall import Config, JoinBolt, StreamBuilder, Topology, TopologyBuilder, TopologyError, UsageError, bolt, tumbling
+from squall.cli.run import run_command
+from squall.cli.shown.report_text import time_lines
+from squall.engine.api.user_metrics import UserMetrics
+from squall.engine.report.run_report import RunReport, build_report
+from squall.engine.state.windows import Windowing
+from squall.testing import complete_topology
+from squall.ui.pages.topology_page import hint_of
+from tests.unit.test_window_rules import Phases
+from tests.unit.test_windows import Shows, windowed
+
+ROWS = [("a", 10, 0), ("a", 40, 1)], [("a", 11, 2)]
+"""The last is late."""
+
+
+def by_second(made: Any) -> Any:
+    return made.with_tumbling_window(secs=1).with_timestamp_field("at")
+
+
+def late_of_late() -> Topology:
+    """Windows of what was late for other windows, with their reader declared before them."""
+    builder = TopologyBuilder()
+    builder.set_bolt("show", bolt(lambda tup: None)).shuffle_grouping("windows", stream="late")
+    again = by_second(Shows()).with_late_stream("very late")
+    builder.set_bolt("again", again).fields_grouping("windows", "k", stream="late")
+    builder.set_bolt("last", bolt(lambda tup: None)).fields_grouping("again", "n", stream="very late")
+    builder.set_bolt("windows", by_second(Shows()).with_late_stream("late")).global_grouping("events")
+    builder.set_spout("events", Phases(*ROWS))
+    return builder.build()
+
+
+def test_a_late_stream_needs_no_declaration() -> None:
+    found = complete_topology(late_of_late())
+    assert [(row[1], row[3]) for row in found["again"]] == [(11, [2])]
+    assert found["windows/late"] == [("a", 11, 2)]
+
+
+@pytest.mark.parametrize("stream", ["", "a\nb", 5])
+def test_a_late_stream_has_a_name(stream: Any) -> None:
+    with pytest.raises(UsageError, match="with_late_stream of Shows: a stream name"):
+        by_second(Shows()).with_late_stream(stream)
+
+
+def test_a_stream_that_is_not_the_late_one_is_unknown() -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("events", Phases())
+    builder.set_bolt("windows", by_second(Shows()).with_late_stream("late")).global_grouping("events")
+    builder.set_bolt("show", bolt(lambda tup: None)).shuffle_grouping("windows", stream="lat")
+    with pytest.raises(TopologyError, match="unknown stream 'lat' of 'windows'; its streams: 'default', 'late'"):
+        builder.build()
+
+
+def test_inputs_of_different_fields_have_no_late_stream() -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("events", Phases())
+    builder.set_spout("others", Phases())
+    builder.set_bolt("other", bolt("k", "at", "m")(lambda tup: None)).shuffle_grouping("others")
+    join = by_second(JoinBolt("events", "k").join("other", "k", prior="events").select("n", "m"))
+    builder.set_bolt("join", join.with_late_stream("late")).global_grouping("events").global_grouping("other")
+    with pytest.raises(TopologyError, match="inputs of different fields, so late tuples have no stream 'late'"):
+        builder.build()
+
+
+def test_operators_give_the_stream_of_late_tuples() -> None:
+    builder = StreamBuilder()
+    counts = builder.source("events", Phases(*ROWS)).key_by("k").window(tumbling(secs=1, by="at")).count()
+    counts.to(lambda tup: None)
+    counts.late().map(lambda tup: (tup["n"], tup["k"]), "n", "k", name="shown").to(lambda tup: None)
+    found = complete_topology(builder.build())
+    assert found["count"] == [("a", 1, 10, 11), ("a", 1, 40, 41)]
+    assert found["shown"] == [(2, "a")]
+
+
+def test_operators_without_a_timestamp_have_no_late_stream() -> None:
+    counts = StreamBuilder().source("events", Phases()).key_by("k").window(tumbling(secs=1)).count()
+    counts.late().to(lambda tup: None)
+    with pytest.raises(TopologyError, match="with_late_stream without with_timestamp_field"):
+        counts.build()
+
+
+def test_operators_take_what_bolts_do() -> None:
+    made = tumbling(secs=1, by="at", idle_timeout_secs=2, max_ahead_secs=3)
+    assert (made.idle, made.max_ahead) == (2 * 10**9, 3 * 10**9)
+    assert (tumbling(secs=1).idle, tumbling(secs=1).max_ahead) == (None, 300 * 10**9)
+    assert by_second(Shows()).with_max_ahead(secs=3).windowing == Windowing(
+        "time", 10**9, 10**9, "at", max_ahead=3 * 10**9
+    )
+    windowed(lambda made: by_second(made).with_max_ahead(secs=1).with_idle_timeout(secs=1))()
+
+
+def report_of(**counters: int) -> RunReport:
+    metrics = UserMetrics()
+    for task, (name, count) in enumerate(counters.items(), start=1):
+        metrics.counter("windows", task, f"{name} tuples").inc(count)
+        metrics.counter("more", task, f"{name} tuples").inc(count)
+    metrics.histogram("other", 9, "late tuples").update(1)
+    return build_report("t", [], 1.0, [], True, metrics=metrics.readings())
+
+
+def test_the_report_sums_what_was_late_and_ahead() -> None:
+    report = report_of(late=3, ahead=1000)
+    assert (report.late, report.ahead) == (6, 2000)
+    late, ahead = time_lines(report.to_dict())
+    assert late.startswith("6 late tuples were dropped (3 in more, 3 in windows): ")
+    assert ahead.startswith("2,000 tuples were too far ahead of the clock to move event time (1,000 in more, ")
+    assert not list(time_lines(report_of().to_dict()))
+
+
+def test_the_page_says_what_was_late_and_ahead() -> None:
+    hint, tone = hint_of({
+        "why_stopped": "", "given_up": [], "workers": [{"state": "ready"}], "faults": [], "dead_letters": 0,
+        "components": {}, "recent": {}, "late": 1, "ahead": 2,
+    })
+    assert tone == "bad"
+    assert hint == (
+        "1 late tuple was dropped by windows. 2 tuples were too far ahead of the clock to move event time."
+    )
+
+
+def dropping() -> Topology:
+    """For the command line."""
+    builder = TopologyBuilder()
+    builder.set_spout("events", Phases(*ROWS))
+    builder.set_bolt("windows", by_second(Shows())).global_grouping("events")
+    return builder.build()
+
+
+def keeping() -> Topology:
+    """For the command line."""
+    return late_of_late()
+
+
+@pytest.mark.parametrize(("target", "code", "late"), [("dropping", 1, 1), ("keeping", 0, 0)])
+def test_a_run_that_shall_drop_nothing_late_ends_with_1(target: str, code: int, late: int) -> None:
+    options = [f"{__file__}:{target}", "--local", "--json", "--set", "fail_on_late=true"]
+    run = CliRunner().invoke(run_command, options, catch_exceptions=False)
+    assert (run.exit_code, json.loads(run.stdout)["late"]) == (code, late)
+    assert run.stderr.startswith("WARNING: 1 late tuple was dropped (1 in windows): ") if late else run.stderr == ""
+
+
+def test_only_who_asks_for_it_fails_by_what_is_late() -> None:
+    assert not Config().fail_on_late
+    run = CliRunner().invoke(run_command, [f"{__file__}:dropping", "--local"], catch_exceptions=False)
+    assert run.exit_code == 0
+    assert "WARNING: 1 late tuple was dropped" in run.stderr
+    assert "1 late tuple was dropped (1 in windows)" in run.stdout
