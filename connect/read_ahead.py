@@ -60,7 +60,10 @@ class ReadAhead:
         self._source, self._context = source, context
         self._chunks: Queue[Any] = Queue(CHUNKS)
         self._acked: deque[Any] = deque()
-        """What is done and was not taken by the source's thread: positions, or what has risen."""
+        """What is done and was not taken by the source's thread: positions with `_renewed`, or what has risen."""
+        self._renewed, self._announced = 0, 0
+        """How often a connection was renewed that delivers again, as the task knows, and as the thread has announced.
+        What was acked before that is not confirmed after it: it may be on its way to the task once more."""
         self._done: list[Any] = []
         """Positions that are acked and not confirmed yet."""
         self._risen: dict[Any, Any] = {}
@@ -92,6 +95,7 @@ class ReadAhead:
             if isinstance(found, BaseException):
                 raise found
             if found is Again:
+                self._renewed += 1
                 self._order = AckedInOrder(self._source.partitioned)
             if found is Again or found is End:
                 return found
@@ -107,7 +111,7 @@ class ReadAhead:
     def acked(self, positions: Sequence[Any]) -> None:
         """Note that these records are done, and pending no more."""
         if self._source.is_confirmed_one_by_one:
-            self._acked.append(positions)
+            self._acked.append((self._renewed, positions))
         elif self._is_due or not self._source.kept:
             self.look()
 
@@ -164,7 +168,9 @@ class ReadAhead:
         if source.connection == 1:
             self._newest = source.stored_position()
         elif source.delivers_again:
+            self._confirm()  # before anything is delivered again
             self._put(Again)
+            self._announced += 1
         records = source.read_from(self._newest)
         try:
             self._pass_on(records)
@@ -229,7 +235,9 @@ class ReadAhead:
         # What raises is confirmed once more, by the next connection.
         if self._source.is_confirmed_one_by_one:
             while self._acked:
-                self._done += self._acked.popleft()
+                renewed, positions = self._acked.popleft()
+                if renewed == self._announced:
+                    self._done += positions
             if self._done:
                 self._source.confirm(self._done)
                 self._done = []

@@ -175,9 +175,7 @@ class Source(Outside, ReplayingSpout, BatchSpout):
                 self._emit(position, values)
 
     def ack_batch(self, message_ids: list[Any]) -> None:
-        for message_id in message_ids:
-            self.kept.pop(message_id, None)
-        self._ahead.acked(message_ids)
+        self._ahead.acked([one for one in message_ids if self.kept.pop(one, None) is not None])
 
     def ack(self, message_id: Any) -> None:
         self.ack_batch([message_id])
