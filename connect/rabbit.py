@@ -50,7 +50,8 @@ ANSWER_SECS = 10.0
 """Longest that the broker may take to answer, or to confirm a batch."""
 CLOSE_SECS = 1.0
 SURE_SECS = 5.0
-"""Time after which a broker has written down a confirmation, so that it delivers the message to nobody else."""
+"""Time after which a broker has written down a confirmation, so that it delivers the message to nobody else: RabbitMQ
+3.10, killed 0.2 s after it had read confirmations, delivered all again, after 1 s none."""
 BY_MESSAGE_ID, BY_DELIVERY = "message_id", "none"
 _WRONG_FOR_GOOD = ("ACCESS_REFUSED", "NOT_ALLOWED", "NOT_FOUND - no ")
 _LONGEST_KEY = 255
