@@ -100,7 +100,7 @@ class HttpSource(Source):
         self.came: queue.SimpleQueue[Posted | None] = queue.SimpleQueue()
         self.room = threading.Semaphore(self.max_open)
         self._open: dict[Any, Posted] = {}
-        """The request of each record in process, by its position: (id, row), or a number that is used once."""
+        """The request of each record in process, by its position: (row, id), or a number that is used once."""
         self._first: dict[str, Posted] = {}
         """The requests in process whose senders name them, by id."""
         self.authorization = f"Bearer {self.fill(self._token)}".encode() if self._token else b""
@@ -121,7 +121,7 @@ class HttpSource(Source):
                     if first is not request:
                         first.again.append(request)
                     else:
-                        ids = ((request.id, row) for row in count()) if request.id else numbers
+                        ids = ((row, request.id) for row in count()) if request.id else numbers
                         for row, id_ in zip(request.rows, ids, strict=False):
                             self._open[id_] = request
                             yield id_, (row,)
