@@ -18,7 +18,8 @@ class Alone:
         self.source, self.told = source, list[str]()
         source.tell = lambda error: self.told.append(str(error))  # type: ignore[method-assign]
         context: Any = SimpleNamespace(
-            topology_name="alone", component_id="source", task_index=0, component_tasks=lambda _: [1])
+            topology_name="alone", component_id="source", task_index=0, state_root=None,
+            component_tasks=lambda _: [1])
         source.connect(context)
         self.read = source.read_from(None)
 
