@@ -229,15 +229,13 @@ class KafkaSource(_Client, Source):
     # ---- reading ----
 
     def partitions(self) -> Mapping[tuple[Any, ...], bool]:
-        if self.at_end:
-            return {}
         if not self._is_assigned:
             # Which of them are this task's is not known yet: event time waits.
             return {(self._topic,): False}
         names, ends = self._names.copy(), self._ends.copy()
-        if not self._ahead.is_taken:
+        if not self.is_taken():
             ends.clear()
-        read = {names.get(partition) for partition, end in ends.items() if self._next.get(names.get(partition), 0) <= end}
+        read = {name for each, name in names.items() if self._next.get(name, 0) <= ends.get(each, -1)}
         is_up = time.monotonic() - self._seen_at < SEEN_SECS
         return {(name,): name in read and is_up for name in names.values() if not (self._until_end and name in read)}
 

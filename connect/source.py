@@ -133,6 +133,11 @@ class Source(Outside, ReplayingSpout, BatchSpout):
         """Tell the operator of an error, while reading goes on. Subclasses call it."""
         self._ahead.tell(error)
 
+    def is_taken(self) -> bool:
+        """Return True if the task has taken everything that `read_from` yielded. Subclasses that define `partitions`
+        call it."""
+        return self._ahead.is_taken
+
     # ---- what the engine calls ----
 
     def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
