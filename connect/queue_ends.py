@@ -36,8 +36,8 @@ class QueueSource(Source):
     delivers_again = True
     record_identity = "dense"
     _queue: Queue | None = None
-    _seen: tuple[str, int, bool] | None = None
-    """As the reading thread saw the queue last: its id, its floor, and whether nothing was left to take."""
+    _seen: tuple[str, int] | None = None
+    """The queue's id and its floor, as the reading thread saw them last."""
 
     def __init__(
         self, path: str | os.PathLike[str], fields: Sequence[str] = ("value",), *, until_empty: bool = False
@@ -56,8 +56,8 @@ class QueueSource(Source):
         assert self._queue is not None
         width, name = len(self.outputs), self._queue.id
         while True:
-            floor, found = self._queue.floor(), self._queue.open(self.fitting)
-            self._seen = name, floor, not found
+            found = self._queue.open(self.fitting)
+            self._seen = name, self._queue.floor()
             if not found and self._until_empty:
                 return
             yield [
@@ -73,15 +73,7 @@ class QueueSource(Source):
     def confirm(self, positions: Sequence[tuple[str, int]]) -> None:
         assert self._queue is not None
         self._queue.confirm([id_ for _, id_ in positions])
-        if self._seen is not None:
-            name, _, at_end = self._seen
-            self._seen = name, self._queue.floor(), at_end
-
-    def partitions(self) -> Mapping[tuple[str], bool] | None:
-        seen = self._seen
-        if self.at_end or seen is None:
-            return {} if self.at_end else None
-        return {(seen[0],): seen[2]}
+        self._seen = self._queue.id, self._queue.floor()
 
     def floor(self) -> Mapping[tuple[str], int]:
         """The number below which no record of its partition comes here any more, as its thread saw it last: what is

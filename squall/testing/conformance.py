@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from squall.connect.read_ahead import partition_of
 from squall.connect.sink import Sink
 from squall.connect.source import Source
 from squall.engine.api.component import BasicBolt
@@ -53,17 +54,19 @@ class Conformance:
 
 def check_source(
     cluster: LocalCluster, make: Callable[[int], Source], number: Callable[[Sequence[Any]], int], *,
-    records: int = 1000, ordered: bool = True,
+    records: int = 1000, ordered: bool = True, tasks: int = 1,
 ) -> Conformance:
     """Check a source. `make(records)` puts records numbered from 0 where nothing was before, and returns a source that
     reads these; `number(values)` tells the number of an emitted one. `ordered`: one task emits them in their order.
 
     First the topology is drained in the middle and submitted again: each record comes once. Then its worker is killed
-    three times, and every tenth record fails at first: each record comes, again if need be. AssertionError for what is
-    not so."""
+    three times, and every tenth record fails at first: each record comes, again if need be; `tasks` read there. Unless
+    its ids name records of a task only (`Spout.record_identity`), a record has the same message id whenever it comes,
+    and no other has that; `partitions` names its partition. AssertionError for what is not so."""
     with tempfile.TemporaryDirectory(prefix="squall-check-") as place:
         seen = _Numbers(Path(place) / "drained")
-        topology = _reading(make(records), _Record(seen.path, number, fails=False))
+        source = _watched(make(records), seen.ids, number)
+        topology = _reading(source, _Record(seen.path, number, fails=False))
         job = cluster.submit("check-source", topology, Config(workers=1))
         seen.wait(records // 2, job)
         job.kill(wait_secs=STILL_SECS)
@@ -74,15 +77,18 @@ def check_source(
         twice = [one for one, count in Counter(seen.read()).items() if count > 1]
         assert not twice, f"{plural(len(twice), 'record')} came twice though nothing failed: {_first(twice)}"
         assert not ordered or seen.read() == sorted(seen.read()), "records came out of order though nothing failed"
+        _say_misnamed(seen)
 
         seen = _Numbers(Path(place) / "killed")
-        topology = _reading(make(records), _Record(seen.path, number, fails=True))
+        source = _watched(make(records), seen.ids, number)
+        topology = _reading(source, _Record(seen.path, number, fails=True), tasks)
         job = cluster.submit("check-source-deaths", topology, Config(workers=1))
         for kill in range(1, KILLS + 1):
             seen.wait(kill * records // (KILLS + 1), job)
             _kill(cluster, job, kill)
         seen.wait(records, job)
         job.kill(wait_secs=STILL_SECS)
+        _say_misnamed(seen)
         return _judged(seen.read(), records)
 
 
@@ -127,9 +133,9 @@ def _has_acked(job: Job, records: int) -> bool:
     return job.stats().acked >= records
 
 
-def _reading(source: Source, record: _Record) -> Any:
+def _reading(source: Source, record: _Record, tasks: int = 1) -> Any:
     builder = TopologyBuilder()
-    builder.set_spout("source", source)
+    builder.set_spout("source", source, parallelism=tasks)
     builder.set_bolt("record", record).shuffle_grouping("source")
     return builder.build()
 
@@ -177,11 +183,60 @@ class _Record(BasicBolt):
         os.close(self._fd)
 
 
+def _watched(source: Source, ids: Path, number: Callable[[Sequence[Any]], int]) -> Source:
+    """Have the source note the number and message id of each record, if its ids name records whoever reads them."""
+    if source.record_identity in ("task", None):
+        return source
+    named = set[Any]()
+
+    def look() -> bool:
+        partitions = source.partitions()
+        named.update(partitions or ())
+        return partitions is not None
+
+    def note(values: Sequence[Any], message_id: Any) -> None:
+        partition = partition_of(message_id)
+        is_named = not look() or partition is None or partition in named
+        with open(ids, "a") as file:
+            file.write(f"{number(values)}\t{message_id!r}\t{'' if is_named else partition}\n")
+
+    class Collector:
+        def __init__(self, collector: Any) -> None:
+            self._collector = collector
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._collector, name)
+
+        def emit(self, values: Sequence[Any], message_id: Any = None, **rest: Any) -> Any:
+            note(values, message_id)
+            return self._collector.emit(values, message_id=message_id, **rest)
+
+        def emit_batch(self, columns: Sequence[Sequence[Any]], message_ids: Sequence[Any], **rest: Any) -> Any:
+            for values, message_id in zip(zip(*columns, strict=True), message_ids, strict=True):
+                note(values, message_id)
+            return self._collector.emit_batch(columns, message_ids=message_ids, **rest)
+
+    kind: Any = type(source)
+
+    class Watched(kind):
+        def open(self, conf: Any, context: Any, collector: Any) -> None:
+            nonlocal source
+            source = self
+            super().open(conf, context, Collector(collector))
+
+        def next_batch(self, rows: int) -> None:
+            look()
+            super().next_batch(rows)
+
+    source.__class__ = Watched
+    return source
+
+
 class _Numbers:
-    """The file of numbers that `_Record` writes."""
+    """The file of numbers that `_Record` writes, and that of the ids."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.ids = path, path.with_suffix(".ids")
 
     def read(self) -> list[int]:
         return [int(line) for line in self.path.read_text().splitlines()] if self.path.exists() else []
@@ -212,6 +267,17 @@ def _say_lost(found: Sequence[int], records: int) -> None:
     assert not lost, f"{plural(len(lost), 'record')} of {records} did not come: {_first(lost)}"
     strange = sorted(set(found).difference(range(records)))
     assert not strange, f"{plural(len(strange), 'record')} came that nobody made: {_first(strange)}"
+
+
+def _say_misnamed(seen: _Numbers) -> None:
+    ids, numbers = dict[str, str](), dict[str, str]()
+    for line in seen.ids.read_text().splitlines() if seen.ids.exists() else ():
+        number, message_id, partition = line.split("\t")
+        assert ids.setdefault(number, message_id) == message_id, (
+            f"record {number} came with the message ids {ids[number]} and {message_id}")
+        assert numbers.setdefault(message_id, number) == number, (
+            f"records {numbers[message_id]} and {number} came with the message id {message_id}")
+        assert not partition, f"message id {message_id} is of the partition {partition}, which partitions() did not name"
 
 
 def _judged(found: Sequence[int], records: int) -> Conformance:

@@ -167,20 +167,19 @@ def test_a_record_has_the_same_position_at_any_task(tmp_path: Path) -> None:
     nobody: Any = None
     tasks = [QueueSource(tmp_path) for _ in range(2)]
     for task in tasks:
-        task.fitting, task.at_end = 2, False
-        assert (task.partitions(), task.floor()) == (None, {})
+        task.fitting = 2
+        assert task.floor() == {}
         task.connect(nobody)
     reads = [task.read_from(None) for task in tasks]
     assert [next(read) for read in reads] == [
         [((queue.id, 1), (0,)), ((queue.id, 2), (1,))], [((queue.id, 3), (2,)), ((queue.id, 4), (3,))]]
-    assert tasks[0].partitions() == {(queue.id,): False}
     tasks[1].confirm([(queue.id, 3)])
     tasks[0].confirm([(queue.id, 1)])
     assert [task.floor() for task in tasks] == [{(queue.id,): 2}, {(queue.id,): 1}]
     tasks[0].disconnect()
     assert next(reads[1]) == [((queue.id, 2), (1,))]
     assert next(reads[1]) is None
-    assert (tasks[1].partitions(), tasks[1].floor()) == ({(queue.id,): True}, {(queue.id,): 2})
+    assert tasks[1].floor() == {(queue.id,): 2}
     tasks[1].disconnect()
     queue.close()
 
