@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from squall import Config, Job, LocalCluster, Topology, TopologyBuilder, UsageError
 from squall.connect import KafkaSink, KafkaSource, Unreadable
+from squall.testing import check_source
 from tests.process import kafka
 from tests.process.alone import Alone
 from tests.process.doc_program import running_program
@@ -237,6 +238,20 @@ def test_the_example_of_the_docs(broker: Broker, tmp_path: Path) -> None:
     with running_program("kafka_words.py", tmp_path, "localhost:9092", broker.servers):
         wait_for("the words", lambda: sorted(value for _, value in broker.read_all("words")[0]) == [
             b"and", b"cat", b"hat", b"the", b"the"])
+
+
+def test_a_record_has_one_identity_in_every_life_and_task(
+    broker: Broker, topic: str, squall_cluster: LocalCluster
+) -> None:
+    topics = iter((f"{topic}-1", f"{topic}-2"))
+
+    def make(records: int) -> KafkaSource:
+        name = next(topics)
+        broker.make_topic(name, 3)
+        broker.fill(name, [str(number) for number in range(records)])
+        return KafkaSource(broker.servers, name, group=name)
+
+    check_source(squall_cluster, make, lambda values: int(values[1]), ordered=False, tasks=2)
 
 
 # ---- one source by itself ----
