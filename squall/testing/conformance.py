@@ -185,51 +185,56 @@ class _Record(BasicBolt):
 
 def _watched(source: Source, ids: Path, number: Callable[[Sequence[Any]], int]) -> Source:
     """Have the source note the number and message id of each record, if its ids name records whoever reads them."""
-    if source.record_identity in ("task", None):
-        return source
-    named = set[Any]()
-
-    def look() -> bool:
-        partitions = source.partitions()
-        named.update(partitions or ())
-        return partitions is not None
-
-    def note(values: Sequence[Any], message_id: Any) -> None:
-        partition = partition_of(message_id)
-        is_named = not look() or partition is None or partition in named
-        with open(ids, "a") as file:
-            file.write(f"{number(values)}\t{message_id!r}\t{'' if is_named else partition}\n")
-
-    class Collector:
-        def __init__(self, collector: Any) -> None:
-            self._collector = collector
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._collector, name)
-
-        def emit(self, values: Sequence[Any], message_id: Any = None, **rest: Any) -> Any:
-            note(values, message_id)
-            return self._collector.emit(values, message_id=message_id, **rest)
-
-        def emit_batch(self, columns: Sequence[Sequence[Any]], message_ids: Sequence[Any], **rest: Any) -> Any:
-            for values, message_id in zip(zip(*columns, strict=True), message_ids, strict=True):
-                note(values, message_id)
-            return self._collector.emit_batch(columns, message_ids=message_ids, **rest)
-
-    kind: Any = type(source)
-
-    class Watched(kind):
-        def open(self, conf: Any, context: Any, collector: Any) -> None:
-            nonlocal source
-            source = self
-            super().open(conf, context, Collector(collector))
-
-        def next_batch(self, rows: int) -> None:
-            look()
-            super().next_batch(rows)
-
-    source.__class__ = Watched
+    if source.record_identity not in ("task", None):
+        source.noted = ids, number  # type: ignore[attr-defined]
+        source.__class__ = type(type(source).__name__, (_Watched, type(source)), {})
     return source
+
+
+class _Watched:
+    """A source, whose collector notes what it emits."""
+
+    noted: tuple[Path, Callable[[Sequence[Any]], int]]
+
+    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: Any) -> None:
+        super().open(conf, context, _Noting(collector, self))  # type: ignore[misc]
+        self.named = set[Any]()
+
+    def next_batch(self, rows: int) -> None:
+        self.names(())
+        super().next_batch(rows)  # type: ignore[misc]
+
+    def names(self, partition: tuple[Any, ...]) -> bool:
+        """Return whether `partitions` has named a partition in this life, or knows none."""
+        found = self.partitions()  # type: ignore[attr-defined]
+        self.named.update(found or ())
+        return found is None or partition in self.named
+
+
+class _Noting:
+    """The collector of a source that is watched."""
+
+    def __init__(self, collector: Any, source: _Watched) -> None:
+        self._collector, self._source = collector, source
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._collector, name)
+
+    def emit(self, values: Sequence[Any], message_id: Any = None, **rest: Any) -> Any:
+        self._note(values, message_id)
+        return self._collector.emit(values, message_id=message_id, **rest)
+
+    def emit_batch(self, columns: Sequence[Sequence[Any]], message_ids: Sequence[Any], **rest: Any) -> Any:
+        for values, message_id in zip(zip(*columns, strict=True), message_ids, strict=True):
+            self._note(values, message_id)
+        return self._collector.emit_batch(columns, message_ids=message_ids, **rest)
+
+    def _note(self, values: Sequence[Any], message_id: Any) -> None:
+        ids, number = self._source.noted
+        partition = partition_of(message_id)
+        unnamed = "" if partition is None or self._source.names(partition) else repr(partition)
+        with ids.open("a") as file:
+            file.write(f"{number(values)}\t{message_id!r}\t{unnamed}\n")
 
 
 class _Numbers:
@@ -277,7 +282,7 @@ def _say_misnamed(seen: _Numbers) -> None:
             f"record {number} came with the message ids {ids[number]} and {message_id}")
         assert numbers.setdefault(message_id, number) == number, (
             f"records {numbers[message_id]} and {number} came with the message id {message_id}")
-        assert not partition, f"message id {message_id} is of the partition {partition}, which partitions() did not name"
+        assert not partition, f"partitions() did not name {partition}, the partition of message id {message_id}"
 
 
 def _judged(found: Sequence[int], records: int) -> Conformance:

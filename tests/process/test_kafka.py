@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from squall import Config, Job, LocalCluster, Topology, TopologyBuilder, UsageError
 from squall.connect import KafkaSink, KafkaSource, Unreadable
+from squall.testing import check_source
 from tests.process import kafka
 from tests.process.alone import Alone
 from tests.process.doc_program import running_program
@@ -239,6 +240,20 @@ def test_the_example_of_the_docs(broker: Broker, tmp_path: Path) -> None:
             b"and", b"cat", b"hat", b"the", b"the"])
 
 
+def test_a_record_has_one_identity_in_every_life_and_task(
+    broker: Broker, topic: str, squall_cluster: LocalCluster
+) -> None:
+    topics = iter((f"{topic}-1", f"{topic}-2"))
+
+    def make(records: int) -> KafkaSource:
+        name = next(topics)
+        broker.make_topic(name, 3)
+        broker.fill(name, [str(number) for number in range(records)])
+        return KafkaSource(broker.servers, name, group=name)
+
+    check_source(squall_cluster, make, lambda values: int(values[1]), ordered=False, tasks=2)
+
+
 # ---- one source by itself ----
 
 
@@ -295,7 +310,7 @@ def test_a_topic_that_is_made_again_is_another(group: bool, broker: Broker, topi
         alone.source.commit(found[-1][0])
         broker.admin.delete_topics([topic])[topic].result(60)
         make(["d", "e", "f", "g"])
-        with pytest.raises(alone.source.away, match="deleted|Unknown topic"):
+        with pytest.raises(alone.source.away, match=r"deleted|Unknown topic"):
             alone.until(lambda _: False)
     with life() as alone:
         again = alone.until(lambda found: len(found) == 4)
@@ -357,7 +372,7 @@ def test_a_partition_is_caught_up_at_its_end(broker: Broker, topic: str) -> None
     with Alone(KafkaSource(broker.servers, topic)) as alone:
 
         def caught_up() -> list[bool]:
-            assert (found := alone.source.partitions()) is not None
+            found = alone.source.partitions() or {}
             assert all(name.endswith(f"-{number}") for number, (name,) in enumerate(found))
             return list(found.values())
 

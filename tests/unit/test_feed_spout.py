@@ -338,7 +338,7 @@ def test_a_task_names_the_partitions_that_it_has_not_read(tmp_path: Path, root: 
         write(tmp_path / f"feed/{name}.parquet", range(50))
     with Lab(FeedSpout(tmp_path / "feed", ["n"], range_rows=20), root, max_spout_pending=70) as lab:
         lab.go()
-        assert [*lab.spout.partitions().items()] == [(("a.parquet",), False), (("b.parquet",), False)]
+        assert lab.spout.partitions() == {("a.parquet",): False, ("b.parquet",): False}
         # In turn: no partition is far ahead of another.
         assert numbers(lab)[:60] == [*range(20), *range(20), *range(20, 40)]
         lab.bolt.ack()
