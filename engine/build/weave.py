@@ -24,7 +24,7 @@ from typing import Any
 from squall.engine.api.around import hiding_last
 from squall.engine.api.stream import Stream
 from squall.engine.api.topology import ALL, ANY_TASK, CUSTOM, FIELDS, ComponentSpec, Subscription
-from squall.engine.state.commits import Place
+from squall.engine.state.commits import TaskPlace
 from squall.engine.state.identified import IdentifiedBolt, IdentifiedSpout
 from squall.engine.state.lineage import FIELD, HOP_BITS, RESULTS, Lineage, PartitionNumbers, hash64
 from squall.engine.state.results import ResultsSpout
@@ -211,7 +211,7 @@ class _Weaver:
         if isinstance(spec.component, WindowedBolt):
             streams = self.specs[spec.id + RESULTS].outputs
             read_streams = frozenset(streams)
-        place = Place(lineage, streams, read_streams, spouts, self._shape(spec, lineage))
+        place = TaskPlace(lineage, streams, read_streams, spouts, self._shape(spec, lineage))
         if isinstance(spec.component, ExactSink):
             task = SinkTask(spec.component, place, inputs)
             return GatheringTask(task) if spec.component.commit_secs else task

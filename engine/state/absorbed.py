@@ -139,7 +139,7 @@ class _Generation:
         )
 
 
-class Change(NamedTuple):
+class Forgotten(NamedTuple):
     """What is forgotten with a commit."""
 
     numbers: Sequence[int] = ()
@@ -148,7 +148,7 @@ class Change(NamedTuple):
     """What is left of them, in their places."""
 
 
-NO_CHANGE = Change()
+NOTHING_FORGOTTEN = Forgotten()
 
 
 class Absorbed:
@@ -233,27 +233,27 @@ class Absorbed:
             self._looked_at = self._look_at(identities)
         return Group(self._next, identities, emitted)
 
-    def forgettable(self) -> Change:
+    def forgettable(self) -> Forgotten:
         """Return what is needed no longer: generations of which every message is settled, and of an old one all that
         is settled."""
         gone = [number for each in self._generations if each.groups and each.is_settled(self._settled)
                 for number in (group.number for group in each.groups)]
         if gone:
-            return Change(gone)
+            return Forgotten(gone)
         if len(self._apart.identities) >= self._apart_limit:
             return self._rest_of(self._apart)
         if len(self._generations) > _WHOLE:
             for generation in self._generations[:-_WHOLE]:
                 if generation.is_passed(self._settled):
                     return self._rest_of(generation)
-        return NO_CHANGE
+        return NOTHING_FORGOTTEN
 
-    def _rest_of(self, generation: _Generation) -> Change:
+    def _rest_of(self, generation: _Generation) -> Forgotten:
         unsettled = {identity for identity in generation.identities if not self._is_settled(identity)}
         parts = [group.part(unsettled) for group in generation.groups]
-        return Change([group.number for group in generation.groups], [part for part in parts if part.identities])
+        return Forgotten([group.number for group in generation.groups], [part for part in parts if part.identities])
 
-    def forget(self, change: Change) -> None:
+    def forget(self, change: Forgotten) -> None:
         """Carry out a change, which is stored."""
         if not change.numbers:
             return

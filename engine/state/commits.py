@@ -38,7 +38,7 @@ from squall.engine.state.lineage import FIELD, RESULTS, Lineage, PartitionNumber
 from squall.engine.state.task_store import TaskStore, check_made_by, pickled, unpickled
 
 
-class Place(NamedTuple):
+class TaskPlace(NamedTuple):
     """Where a task with state stands in its topology."""
 
     lineage: Lineage
@@ -76,7 +76,7 @@ class Work(Protocol):
 class Commits:
     """The store of a task, what it has absorbed, and its state."""
 
-    def __init__(self, work: Work, place: Place, context: TopologyContext, is_full: bool, kept_keys: int) -> None:
+    def __init__(self, work: Work, place: TaskPlace, context: TopologyContext, is_full: bool, kept_keys: int) -> None:
         """`is_full`: a commit survives power loss. `kept_keys`: keys of the state that are kept in memory. ClusterError
         if the store was made by another topology."""
         self._work, self._place, self._index, self.now_ns = work, place, context.task_index, context.now_ns

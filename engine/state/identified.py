@@ -26,7 +26,7 @@ from squall.engine.state.children import Children
 from squall.engine.state.floors import LOOK_NS
 from squall.engine.state.lineage import DIGIT, FIELD, RESULTS, Lineage, PartitionNumbers, loose_identity, origin_of
 from squall.engine.state.record_store import BUSY, ENDED, QUIET, RecordStore
-from squall.engine.state.settled import Progress, Reading, Settling
+from squall.engine.state.settled import PartitionProgress, Reading, Settling
 
 
 class IdentifiedSpout(Around):
@@ -137,13 +137,13 @@ class IdentifiedSpout(Around):
             return settling.readings(dict.fromkeys(settling.partitions, is_quiet)) if settling.partitions else None
         return settling.readings(declared)
 
-    def _confirmed_below(self) -> Iterator[Progress]:
+    def _confirmed_below(self) -> Iterator[PartitionProgress]:
         """What others have done, of a source that tells below which number no record comes any more."""
         floors = self._inner.floor() if hasattr(self._inner, "floor") else {}
         for prefix, floor in floors.items():
             if floor > self._floors.get(prefix, 0):
                 self._floors[prefix] = floor
-                yield Progress(self.settling.number_of(prefix), [(0, floor)], (), 0, -1)
+                yield PartitionProgress(self.settling.number_of(prefix), [(0, floor)], (), 0, -1)
 
 
 def in_place_of(spout: Any, other: Any) -> Any:

@@ -28,7 +28,7 @@ from squall.engine.foreign.disk import sync_directories
 from squall.engine.foreign.text import message_of
 from squall.engine.state.keys import pack_key
 from squall.engine.state.ranges import Ranges
-from squall.engine.state.settled import Progress, Reading
+from squall.engine.state.settled import PartitionProgress, Reading
 
 RECORDS_FILE = "records.db"
 SHARED = "shared"
@@ -177,7 +177,7 @@ class RecordStore:
             db.execute("UPDATE partitions SET broken = ? WHERE number = ?", (why, partition))
 
     def tell(
-        self, activity: str, progress: Iterable[Progress] = (), reads: Mapping[int, Reading] | None = None,
+        self, activity: str, progress: Iterable[PartitionProgress] = (), reads: Mapping[int, Reading] | None = None,
     ) -> None:
         """Tell what this task is doing, what it has settled, and what it reads (None: as before), by partition."""
         with self._changing() as db:

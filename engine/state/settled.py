@@ -72,7 +72,7 @@ class Reading(NamedTuple):
     """True if it has read everything that is there at the moment."""
 
 
-class Progress(NamedTuple):
+class PartitionProgress(NamedTuple):
     """What one task has to tell of a partition."""
 
     partition: int
@@ -310,11 +310,11 @@ class Settling:
         """Return True if a record is not answered."""
         return self._open > 0 or bool(self._others)
 
-    def progress(self, now_ns: int) -> Iterator[Progress]:
+    def progress(self, now_ns: int) -> Iterator[PartitionProgress]:
         """Tell of each partition whatever has changed since the last call."""
         for its in self.partitions.values():
             ranges, buried = its.settle(now_ns)
             told = its.begun, its.newest
             if ranges or told != its.told:
                 its.told = told
-                yield Progress(its.number, ranges, buried, its.begun if its.covers else 0, its.newest)
+                yield PartitionProgress(its.number, ranges, buried, its.begun if its.covers else 0, its.newest)

@@ -30,7 +30,7 @@ from squall.engine.errors import ComponentError, FailedTuple, UsageError
 from squall.engine.foreign.sizes import row_bytes
 from squall.engine.plural import plural
 from squall.engine.state.absorbed import AGAIN, FRESH
-from squall.engine.state.commits import Commits, Place
+from squall.engine.state.commits import Commits, TaskPlace
 from squall.engine.state.kept_rows import Input, Inputs, Row
 from squall.engine.state.sinks import ExactSink
 from squall.engine.state.task_store import TaskStore, pickled
@@ -48,7 +48,7 @@ class SinkTask(BatchBolt):
 
     outputs = ()
 
-    def __init__(self, inner: ExactSink, place: Place, inputs: Sequence[Input]) -> None:
+    def __init__(self, inner: ExactSink, place: TaskPlace, inputs: Sequence[Input]) -> None:
         self.inner, self._place, self._inputs = inner, place, Inputs(inputs)
         self.component_config = inner.component_config
         self.writes_late = False

@@ -20,7 +20,7 @@ from squall.engine.api.tuple import UNSHARED, UNTRACKED, Tuple
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ComponentError, FailedTuple
 from squall.engine.foreign.text import line_of_error, repr_of
-from squall.engine.state.commits import Commits, Place
+from squall.engine.state.commits import Commits, TaskPlace
 from squall.engine.state.kept_clock import kept_clock
 from squall.engine.state.stateful import StatefulBatchBolt
 from squall.engine.state.task_store import TaskStore
@@ -32,7 +32,7 @@ _SWEEPS_PER_LIFE, _SWEPT = 10, 1_000
 class StatefulTask(BatchBolt):
     """Stands for a bolt with state in a topology."""
 
-    def __init__(self, inner: Any, place: Place) -> None:
+    def __init__(self, inner: Any, place: TaskPlace) -> None:
         self.inner, self._place = inner, place
         self.outputs, self.component_config = inner.outputs, inner.component_config
         self._by_batch = isinstance(inner, StatefulBatchBolt)

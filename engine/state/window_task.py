@@ -32,7 +32,7 @@ from squall.engine.api.tuple import Tuple
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ClusterError, ComponentError, FailedTuple
 from squall.engine.foreign.given_columns import values_of
-from squall.engine.state.commits import Commits, Place
+from squall.engine.state.commits import Commits, TaskPlace
 from squall.engine.state.event_time import END, EventTime, Heard
 from squall.engine.state.kept_clock import kept_clock
 from squall.engine.state.kept_rows import Input, Inputs
@@ -61,7 +61,7 @@ class WindowTask(BatchBolt):
 
     outputs = ()
 
-    def __init__(self, inner: WindowedBolt, place: Place, inputs: Sequence[Input]) -> None:
+    def __init__(self, inner: WindowedBolt, place: TaskPlace, inputs: Sequence[Input]) -> None:
         """`place.streams`: those of its results."""
         self.inner, self._place, self._inputs = inner, place, Inputs(inputs)
         self.component_config = inner.component_config

@@ -24,7 +24,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ClusterError, ComponentError
 from squall.engine.state import keyed
-from squall.engine.state.commits import Place
+from squall.engine.state.commits import TaskPlace
 from squall.engine.state.keyed import State
 from squall.engine.state.lineage import Lineage
 from squall.engine.state.reading import items_of
@@ -54,7 +54,7 @@ class Kept:
             outputs=(), component_config={}, state_ttl_secs=ttl_secs, state_kept_keys=kept, durability="process",
             prepare=lambda conf, context: None,
         )
-        self.task = StatefulTask(bolt, Place(Lineage("count", 0, {}), {}, frozenset(), {}, 0))
+        self.task = StatefulTask(bolt, TaskPlace(Lineage("count", 0, {}), {}, frozenset(), {}, 0))
         self.open()
 
     def open(self) -> None:
