@@ -34,7 +34,7 @@ from squall.engine.foreign.sizes import row_bytes
 from squall.engine.plural import plural
 from squall.engine.state.absorbed import AGAIN, FRESH
 from squall.engine.state.commits import Commits, Place
-from squall.engine.state.dealing import deal
+from squall.engine.state.dealing import DEALT, deal
 from squall.engine.state.kept_rows import Input, Inputs, Row
 from squall.engine.state.sinks import ExactSink
 from squall.engine.state.task_store import OUTSIDE, TaskStore, pickled
@@ -78,7 +78,8 @@ class SinkTask(BatchBolt):
             for name, packed in self.commits.store.read(f"SELECT name, value FROM meta WHERE name LIKE '{OUTSIDE} %'")
         ]
         """Write the last rows of tasks that are no more."""
-        if self.writes_late:
+        if self.writes_late or self._others or self.commits.store.meta(DEALT) is not None:
+            # Of state that was dealt, tuples may come to another task than their rows, which acks them.
             self._write_outside()
 
     def cleanup(self) -> None:

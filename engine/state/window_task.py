@@ -78,7 +78,8 @@ class WindowTask(BatchBolt):
         self._wall_ns = context.wall_ns
         is_full, declaration = self.inner.durability == "full", self.declaration
         dropped = deal(context, self._place.reads, declaration, drops=conf["drop_windows"], full=is_full)
-        context.counter("dropped windows").inc(dropped)
+        if dropped:
+            context.counter("dropped windows").inc(dropped)
         self.commits = commits = Commits(self, self._place, context, is_full, _KEPT_KEYS)
         store, component = commits.store, context.component_id
         self._clock = kept_clock(store, context)

@@ -21,6 +21,7 @@ from squall import (
     WindowedBolt,
 )
 from squall.engine.core.executor import TaskCrashed
+from squall.engine.foreign.stable_hash import stable_hash
 from squall.engine.state.reading import read_component
 from squall.testing import FixedSpout, SimulatedCluster
 
@@ -170,6 +171,26 @@ def test_sinks_write_once_with_other_numbers_of_tasks(
     monkeypatch.setattr(Dict, "is_there", True)
     lives(make, tmp_path, numbers[1:])
     assert sorted(n for rows in Dict.written.values() for n in rows) == list(range(len(EVENTS)))
+
+
+def test_rows_are_outside_before_another_task_acks_their_tuples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All tuples have one key, which moves: the task that has their rows gets none any more."""
+    def make(tasks: int) -> Topology:
+        builder = TopologyBuilder()
+        builder.set_spout("events", FixedSpout(("k", "n"), [(moves, n) for n in range(20)]))
+        builder.set_bolt("sink", Dict(), parallelism=tasks).fields_grouping("events", "k")
+        return builder.build()
+
+    moves = next(key for key in range(99) if stable_hash(key) % 2 == 1 and stable_hash(key) % 3 == 0)
+    monkeypatch.setattr(Dict, "written", {})
+    monkeypatch.setattr(Dict, "is_there", False)
+    with SimulatedCluster(make(2), Config(max_spout_pending=40), state_root=tmp_path) as cluster:
+        cluster.run_until(lambda: len(cluster.errors) > 0)
+    monkeypatch.setattr(Dict, "is_there", True)
+    lives(make, tmp_path, [3])
+    assert sorted(n for rows in Dict.written.values() for n in rows) == list(range(20))
 
 
 class Pairs(StatefulBolt):
