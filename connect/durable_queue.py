@@ -8,7 +8,8 @@ Guarantees
 
 Records are rows of `queue.db`, an SQLite database in WAL mode. A consumer has claims, ranges of rows whose rest is
 open, and a lock on a file of its name, which the kernel lifts when its process ends. Claims are made in ascending
-order, so every row behind the last one is free.
+order, so every row behind the last one is free. The queue's random id and a row's id name a record for good: SQLite
+gives no id twice, and a row is on disk before it can be opened, so a power failure takes none back.
 
 Relies on a local file system: neither SQLite's WAL nor such locks work over a network.
 
@@ -34,6 +35,8 @@ from squall.engine.foreign.text import repr_of, text_of_error
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS records (id INTEGER PRIMARY KEY AUTOINCREMENT, row BLOB NOT NULL)",
     "CREATE TABLE IF NOT EXISTS claims (first INTEGER PRIMARY KEY, last INTEGER NOT NULL, consumer TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS queue (id TEXT NOT NULL)",
+    "INSERT INTO queue SELECT lower(hex(randomblob(8))) WHERE NOT EXISTS (SELECT 1 FROM queue)",
 )
 _WAIT_SECS = 20.0
 """Longest wait for others that write."""
@@ -70,10 +73,11 @@ class Queue:
             self._db = sqlite3.connect(self._file, _WAIT_SECS, isolation_level=None, check_same_thread=False)
             self._inode = self._file.stat().st_ino
             self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = FULL")
             with self._changing():
                 for table in _TABLES:
                     self._db.execute(table)
+            (self.id,) = self._db.execute("SELECT id FROM queue").fetchone()
+            """What tells it from any other queue, also from one that was in this directory before."""
         except (OSError, sqlite3.DatabaseError) as error:
             if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_BUSY:
                 raise TimeoutError(f"{self.path} is locked by another program for {_WAIT_SECS:g} s") from error
@@ -81,7 +85,8 @@ class Queue:
         self._name, self._lock = "", -1
 
     @contextlib.contextmanager
-    def _changing(self) -> Iterator[None]:
+    def _changing(self, synced: bool = True) -> Iterator[None]:
+        self._db.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
         if self._file.stat().st_ino != self._inode:
             raise FileNotFoundError(f"{self.path} was removed; a new queue is in its place")
         self._db.execute("BEGIN IMMEDIATE")
@@ -109,7 +114,7 @@ class Queue:
         free = "SELECT id, row FROM records WHERE id > (SELECT ifnull(max(last), 0) FROM claims) ORDER BY id LIMIT ?"
         if not self._has_abandoned() and not self._db.execute(free, (1,)).fetchone():
             return []
-        with self._changing():
+        with self._changing(synced=False):  # a power failure that undoes it gives records back
             if (claim := self._adopt()) is not None:
                 its = "SELECT id, row FROM records WHERE id BETWEEN ? AND ? ORDER BY id"
                 return _unpacked(self._db.execute(its, claim))
@@ -121,7 +126,7 @@ class Queue:
     def confirm(self, ids: Sequence[int]) -> None:
         """Remove records that were opened here: they are done."""
         ids = sorted(ids)
-        with self._changing():
+        with self._changing(synced=False):
             self._db.executemany("DELETE FROM records WHERE id BETWEEN ? AND ?", _runs(ids))
             self._db.execute(
                 "DELETE FROM claims WHERE consumer = ? AND NOT EXISTS "
@@ -135,16 +140,16 @@ class Queue:
 
     def close(self) -> None:
         """Give back what is open, and let the files go."""
-        self.abort()
-        self._db.close()
-        if self._name:
-            self._lock_path(self._name).unlink(missing_ok=True)
-            os.close(self._lock)
-            self._name = ""
+        try:
+            self.abort()
+        finally:  # without its lock, it is a consumer that is gone
+            self._db.close()
+            if self._name:
+                self._lock_path(self._name).unlink(missing_ok=True)
+                os.close(self._lock)
+                self._name = ""
 
     def _become_consumer(self) -> None:
-        # What is opened and confirmed need not survive a power failure: it comes again.
-        self._db.execute("PRAGMA synchronous = NORMAL")
         name = secrets.token_hex(8)
         self._lock = os.open(self._lock_path(name), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
@@ -193,6 +198,14 @@ class Queue:
     def peek(self, most: int) -> list[QueueRecord]:
         """Return the first records, open or not, and change nothing."""
         return _unpacked(self._db.execute("SELECT id, row FROM records ORDER BY id LIMIT ?", (most,)))
+
+    def floor(self) -> int:
+        """Return the number below which no record can be opened any more: each one that was there is confirmed."""
+        (lowest,) = self._db.execute(
+            "SELECT ifnull(min(id), 1 + (SELECT ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'records')) "
+            "FROM records"
+        ).fetchone()
+        return int(lowest)
 
     def counts(self) -> QueueCounts:
         """Count what is in it."""

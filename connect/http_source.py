@@ -4,6 +4,8 @@ Guarantees
     * 204 means that every record of the request is acked. Any other answer, and none, means that its sender is to send
       it again, but for those that would be refused again (4xx without 429).
     * At most `max_open` requests are in process; others are answered 429. No request has more than `max_bytes`.
+    * With ids of senders, a request that comes again while the first is in process is answered with it. The ids of what
+      is done are never forgotten by state: nobody knows when a sender has had its answer.
 
 Each connection has a thread of the standard library's server, which waits for the answer; as senders keep connections,
 there may be `_CONNECTIONS` for each request that may be in process. More are closed.
@@ -25,6 +27,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
 
 BODIES: dict[str, Callable[[bytes], Any]] = {"text": bytes.decode, "json": read_json, "bytes": bytes}
 LINES = "application/x-ndjson"
+BY_DELIVERY = "none"
 _CONNECTIONS = 2
 _IDLE_SECS, _LOOK_SECS = 30.0, 0.1
 """Longest waits: for a sender to send, or to take its answer; for something to come."""
@@ -56,6 +60,11 @@ class HttpSource(Source):
     away = (ConnectionError,)
     outputs = ("body",)
     pause_secs = 0
+    record_identity: str | None = None
+    identity_remedy = (
+        'set identity="Idempotency-Key" if each sender names its requests in this header, or identity="none" to count '
+        "at least once"
+    )
     max_bytes: int = 1 << 20
     """Longest body; longer ones are answered 413."""
     answer_secs: float = 30.0
@@ -64,23 +73,36 @@ class HttpSource(Source):
 
     def __init__(
         self, port: int, path: str = "/", *, host: str = "127.0.0.1", body: str = "text", token: str = "",
-        max_open: int = 256,
+        max_open: int = 256, identity: str | None = None,
     ) -> None:
         """`body`: "text", "json" or "bytes". `token`: `${NAME}`, what senders must have as `Authorization: Bearer ...`.
-        `max_open`: requests that may be in process. UsageError for what is none of these."""
+        `max_open`: requests that may be in process. `identity`, for state that counts each record once: the name of the
+        header by which senders tell requests apart, the same when one is sent again; or "none": what is sent again
+        counts again. UsageError for what is none of these."""
         if body not in BODIES:
             raise UsageError(f"HttpSource has body {repr_of(body)}; allowed: {', '.join(BODIES)}")
         if type(port) is not int or not 0 < port < 1 << 16 or type(max_open) is not int or max_open < 1:
             raise UsageError(f"HttpSource has port {port!r}, max_open {max_open!r}; allowed: 1 to 65535, 1 and more")
         if token:
             check_secret("HttpSource", "token", token)
+        if identity is not None and not (isinstance(identity, str) and re.fullmatch("[A-Za-z0-9-]+", identity)):
+            raise UsageError(
+                f'HttpSource has identity {repr_of(identity)}; expected the name of a header, "{BY_DELIVERY}" or None'
+            )
+        self.counts_at_least_once = identity == BY_DELIVERY
+        self.id_header = "" if identity in (None, BY_DELIVERY) else identity
+        if identity is not None:
+            self.record_identity = "name" if self.id_header else "partition"
         self._address, self._token = (host, port), token
         self.path, self.body, self.max_open = path, body, max_open
 
     def connect(self, context: TopologyContext) -> None:
         self.came: queue.SimpleQueue[Posted | None] = queue.SimpleQueue()
         self.room = threading.Semaphore(self.max_open)
-        self._open: dict[int, Posted] = {}
+        self._open: dict[Any, Posted] = {}
+        """The request of each record in process, by its position: (row, id), or a number that is used once."""
+        self._first: dict[str, Posted] = {}
+        """The requests in process whose senders name them, by id."""
         self.authorization = f"Bearer {self.fill(self._token)}".encode() if self._token else b""
         try:
             self._server = _Server(self._address, self)
@@ -89,28 +111,42 @@ class HttpSource(Source):
         name = f"{context.component_id}[{context.task_id}] listens"
         threading.Thread(target=self._server.serve_forever, args=(_LOOK_SECS,), name=name, daemon=True).start()
 
-    def read_from(self, position: int | None) -> Iterator[Record | None]:
-        number = position or 0
+    def read_from(self, position: Any) -> Iterator[Record | None]:
+        numbers = self._numbers(0 if self.id_header else position or 0)
         while True:
             with contextlib.suppress(queue.Empty):
                 request = self.came.get(timeout=_LOOK_SECS)
                 while request is not None:
-                    for row in request.rows:
-                        if number % _RESERVED == 0:
-                            self.commit(number + _RESERVED)
-                        self._open[number] = request
-                        yield number, (row,)
-                        number += 1
+                    first = self._first.setdefault(request.id, request) if request.id else request
+                    if first is not request:
+                        first.again.append(request)
+                    else:
+                        ids = ((row, request.id) for row in count()) if request.id else numbers
+                        for row, id_ in zip(request.rows, ids, strict=False):
+                            self._open[id_] = request
+                            yield id_, (row,)
                     request = self.came.get_nowait()
             yield None
 
-    def confirm(self, positions: Sequence[int]) -> None:
+    def _numbers(self, first: int) -> Iterator[int]:
+        for number in count(first):
+            if number % _RESERVED == 0:
+                self.commit(number + _RESERVED)
+            yield number
+
+    def confirm(self, positions: Sequence[Any]) -> None:
         for position in positions:
             request = self._open.pop(position)
             request.left -= 1
             if not request.left:
-                self.room.release()
-                request.answered.set()
+                self._first.pop(request.id, None)
+                for each in (request, *request.again):
+                    self.room.release()
+                    each.status = request.status
+                    each.answered.set()
+
+    def confirmed(self) -> Sequence[Any]:
+        return ()
 
     def ack_batch(self, message_ids: list[Any]) -> None:
         super().ack_batch(message_ids)
@@ -125,7 +161,7 @@ class HttpSource(Source):
         if server is not None:
             server.shutdown()
             server.server_close()
-            waiting = set(self._open.values())
+            waiting = {each for request in self._open.values() for each in (request, *request.again)}
             while not self.came.empty():
                 waiting.update(filter(None, (self.came.get(),)))
             for request in waiting:
@@ -136,8 +172,11 @@ class HttpSource(Source):
 class Posted:
     """What a request brought."""
 
-    def __init__(self, rows: list[Any]) -> None:
-        self.rows, self.left = rows, len(rows)
+    def __init__(self, rows: list[Any], id_: str) -> None:
+        """`id_`: as its sender names it; "" without such a header."""
+        self.rows, self.left, self.id = rows, len(rows), id_
+        self.again = list[Posted]()
+        """Requests of the same id that have come since, and are answered with it."""
         self.status = HTTPStatus.NO_CONTENT
         self.answered = threading.Event()
 
@@ -190,9 +229,12 @@ class _Handler(BaseHTTPRequestHandler):
             return HTTPStatus.UNAUTHORIZED, "needs the right token"
         if self.path.partition("?")[0] != source.path:
             return HTTPStatus.NOT_FOUND, f"has the wrong path; allowed: {source.path}"
+        id_ = self.headers.get(source.id_header, "") if source.id_header else ""
+        if source.id_header and not id_:
+            return HTTPStatus.BAD_REQUEST, f"needs a header {source.id_header}, the same when it is sent again"
         parts = filter(None, body.splitlines()) if self.headers.get_content_type() == LINES else (body,)
         try:
-            request = Posted(list(map(BODIES[source.body], parts)))
+            request = Posted(list(map(BODIES[source.body], parts)), id_)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             return HTTPStatus.BAD_REQUEST, f"cannot be decoded: {text_of_error(error)}"
         if not request.rows:

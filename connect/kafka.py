@@ -3,7 +3,11 @@
 Guarantees
     * With a group, Kafka shares the partitions out among the tasks. What is committed is the offset up to which
       everything is acked; a task commits for its own partitions only, and moves no offset back.
-    * Without a group, each task reads every so-manieth partition, and stores its offsets in its state directory.
+    * Without a group, each task reads every so-manieth partition; offsets are stored by partition, for any number of
+      tasks.
+    * A record's identity is (partition name, offset after it). The name begins with the topic's id, which a topic that
+      is made anew does not have; it is kept with the offset, so that what was committed of another topic, or before a
+      log was cut, is not taken for this one's.
     * A task has the same name in its group in each life: a worker that was replaced goes on with its partitions, and
       the others need not share them out anew.
     * A row is acked when all replicas in sync have it. Sent again by the client, it is there once.
@@ -17,9 +21,14 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import os
+import pickle
 import re
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -42,8 +51,13 @@ if TYPE_CHECKING:
 
 RECORD_SECS, ANSWER_SECS, DELIVERY_SECS = 0.1, 5.0, 10.0
 """Longest waits for a record, an answer, and the delivery of rows, which is shorter than `execute_timeout_secs`."""
+LOOK_SECS, SEEN_SECS = 0.5, 5.0
+"""Time between two looks whether the topic is still the same; how long after one its partitions may count as read to
+their ends."""
+_OURS = "squall:"
+"""Begins the metadata of an offset that a KafkaSource committed; the name of its partition follows."""
 _SECRET = ("password", "secret", "key.pem")
-_BEGINS, _DECODES = ("earliest", "latest"), (None, "utf-8", "json")
+_BEGINS, _DECODES, _AFTER_LOSS = ("earliest", "latest"), (None, "utf-8", "json"), ("stop", "continue")
 _MISFIT = (ValueError, TypeError, msgspec.MsgspecError, RecursionError)
 _PLAIN = frozenset((str, bytes, type(None)))
 
@@ -81,12 +95,11 @@ class _Client(Outside):
 
         self._kafka, self._heard = confluent_kafka, ""
         self.away = (OSError, confluent_kafka.KafkaException)
-        given = {name: self.fill(value) if isinstance(value, str) else value for name, value in self._config.items()}
         try:
             # What it would log, its errors, is told.
             own = {**self._own, "bootstrap.servers": self._servers, "error_cb": self._hear}
             usual = {"log_level": 2, "reconnect.backoff.max.ms": 2000, **usual}
-            self._client = getattr(confluent_kafka, kind)({**usual, **given, **own})
+            self._client = getattr(confluent_kafka, kind)({**usual, **self._given(), **own})
         except (confluent_kafka.KafkaException, TypeError, ValueError) as error:
             raise UsageError(f"{type(self).__name__} has a wrong config: {self.hide(_text(error))}") from None
         try:
@@ -97,6 +110,9 @@ class _Client(Outside):
         if found.error is not None:
             raise ConnectionError(f"topic {self._topic}: {found.error.str()}; make it, or mend its name")
         return len(found.partitions)
+
+    def _given(self) -> dict[str, Any]:
+        return {name: self.fill(value) if isinstance(value, str) else value for name, value in self._config.items()}
 
     def _hear(self, error: KafkaError) -> None:
         """Note what the client says is wrong."""
@@ -119,22 +135,29 @@ class KafkaSource(_Client, Source):
 
     def __init__(
         self, servers: str, topic: str, *, group: str | None = None, begin: str = "earliest",
-        decode: str | None = "utf-8", until_end: bool = False, config: Mapping[str, Any] | None = None,
+        decode: str | None = "utf-8", until_end: bool = False, after_loss: str = "stop",
+        config: Mapping[str, Any] | None = None,
     ) -> None:
         """`servers`: "HOST:PORT", or several with commas. `group`: the tasks share the partitions with all consumers
         of this group; without one, they share them among themselves. `begin`: "earliest" or "latest", for partitions
         of which nothing is committed. `decode`: "utf-8" or "json", for the value, and the key is UTF-8; None for bytes.
-        `until_end`: stop at the end of each partition; not in a group. `config`: more settings of the client; those
-        that are secret are written `${NAME}`, for the environment variable NAME."""
+        `until_end`: stop at the end of each partition; not in a group. `after_loss`: "stop" or "continue", when the
+        brokers lost records that were read; "continue" reads what is left, as new records. `config`: more settings of
+        the client; those that are secret are written `${NAME}`, for the environment variable NAME."""
         if begin not in _BEGINS or decode not in _DECODES:
             what = f"begin {repr_of(begin)} and decode {repr_of(decode)}"
             raise UsageError(f"KafkaSource has {what}; allowed: one of {_BEGINS}, and one of {_DECODES}")
         if group is not None and (not isinstance(group, str) or not group or until_end):
             raise UsageError(f"KafkaSource has group {repr_of(group)}; allowed: a name, without until_end, or None")
+        if after_loss not in _AFTER_LOSS:
+            raise UsageError(f"KafkaSource has after_loss {repr_of(after_loss)}; expected: one of {_AFTER_LOSS}")
         self._group, self._begin, self._decode = group, begin, decode
+        self._until_end, self._after_loss = until_end, after_loss
+        self._is_assigned, self._names = False, dict[int, str]()
+        """The names of this task's partitions, once these are known."""
         self._set(servers, topic, config, {
             "group.id": group or "squall", "enable.auto.commit": group is not None, "enable.auto.offset.store": False,
-            "auto.offset.reset": "error", "enable.partition.eof": until_end,
+            "auto.offset.reset": "error", "enable.partition.eof": True,
             "partition.assignment.strategy": "cooperative-sticky",
         })
 
@@ -146,11 +169,49 @@ class KafkaSource(_Client, Source):
             "fetch.queue.backoff.ms": 10,
             "group.instance.id": re.sub(r"[^\w.-]", "_", name, flags=re.ASCII),
         })
+        self._look()
+        self._id = self._asked_id()
+        self._directory = None if self._group or context.state_root is None else context.shared_state_dir
         self._all = range(context.task_index, count, len(context.component_tasks(context.component_id)))
         self._readers = self._columns_of()
 
     def disconnect(self) -> None:
         self._client.close()
+
+    def _open(self, kind: str, usual: Mapping[str, Any]) -> int:
+        count = super()._open(kind, usual)
+        from confluent_kafka.admin import AdminClient
+
+        self._admin = AdminClient({**self._given(), "bootstrap.servers": self._servers, "log_level": 0})
+        return count
+
+    # ---- whether it is still the same topic ----
+
+    def _look(self) -> None:
+        """Ask for the topic's id, without waiting for it."""
+        topics = self._kafka.TopicCollection([self._topic])
+        self._asked: Future[Any] = self._admin.describe_topics(topics, request_timeout=ANSWER_SECS)[self._topic]
+        self._look_at = time.monotonic() + LOOK_SECS
+
+    def _asked_id(self) -> str:
+        """The answer, also when it is not there yet."""
+        found = str(self._asked.result(2 * ANSWER_SECS).topic_id)
+        self._seen_at = time.monotonic()
+        return found
+
+    def _check_topic(self, *, now: bool = False) -> None:
+        """Raise if the topic was deleted, or is another one that was made under its name."""
+        if now:
+            self._look()
+        elif not self._asked.done() or time.monotonic() < self._look_at:
+            return
+        try:
+            if self._asked_id() != self._id:
+                raise ConnectionError(f"topic {self._topic} was deleted and made again; it is read as a new one")
+        except self._kafka.KafkaException as error:
+            if error.args[0].code() == error.args[0].UNKNOWN_TOPIC_OR_PART:
+                raise
+        self._look()
 
     def _columns_of(self) -> list[Callable[[Sequence[Any]], list[Any]]]:
         """Return a function from messages to a column, for each output."""
@@ -167,29 +228,53 @@ class KafkaSource(_Client, Source):
 
     # ---- reading ----
 
-    def read_from(self, position: Mapping[int, tuple[int, int]] | None) -> Iterator[list[Record]]:
+    def partitions(self) -> Mapping[tuple[Any, ...], bool]:
+        if not self._is_assigned:
+            # Which of them are this task's is not known yet: event time waits.
+            return {(self._topic,): False}
+        names, ends = self._names.copy(), self._ends.copy()
+        if not self.is_taken():
+            ends.clear()
+        read = {name for each, name in names.items() if self._next.get(name, 0) <= ends.get(each, -1)}
+        is_up = time.monotonic() - self._seen_at < SEEN_SECS
+        return {(name,): name in read and is_up for name in names.values() if not (self._until_end and name in read)}
+
+    def stored_position(self) -> None:
+        """Nothing for all of them: each partition is looked up when it is this task's."""
+
+    def read_from(self, position: Mapping[str, tuple[str, int]] | None) -> Iterator[list[Record]]:
         self._next = dict((position or {}).values())
-        """Of each partition, the offset that was not read yet."""
+        """Of each partition, by its name, the offset that was not read yet."""
         self._done = dict[int, int]()
         """Of each partition of this task, the offset up to which all is acked."""
         self._early: list[Message] = []
         self._is_paused = False
-        self._unended = set(self._all) if self._own["enable.partition.eof"] else {-1}
+        self._ends = dict[int, int]()
+        """Of each partition, the end that was seen; all before it has been passed on."""
+        self._is_assigned, self._names = False, {}
         if self._group is None:
-            self._client.assign([self._begun(partition, self._next.get(partition, -1)) for partition in self._all])
+            self._client.assign([self._begun(partition, *self._stored_at(partition)) for partition in self._all])
+            self._is_assigned = True
         else:
             self._client.subscribe([self._topic], on_assign=self._take, on_revoke=self._leave)
-        while self._unended:
+        while not self._until_end or len(self._ends) < len(self._all):
+            self._check_topic()
             if self._is_paused:
                 self._client.resume(self._client.assignment())
                 self._is_paused = False
             messages, self._early = self._early, []
             if (first := self._client.poll(0 if messages else RECORD_SECS)) is not None:
                 messages += [first, *self._client.consume(ROWS - 1, 0)]
-            yield self._made_of([one for one in messages if (error := one.error()) is None or self._passes(one, error)])
+            # A partition may have been taken away meanwhile.
+            yield self._made_of([one for one in messages if one.error() is None and one.partition() in self._names])
+            # Not before: what was yielded has been passed on now.
+            for one in messages:
+                if (error := one.error()) is not None:
+                    self._met(one.partition() or 0, one.offset() or 0, error)
 
     def _made_of(self, messages: list[Message]) -> list[Record]:
-        positions: list[Any] = [(message.partition(), message.offset() + 1) for message in messages]  # type: ignore[operator]
+        names: Any = self._names
+        positions: list[Any] = [(names[message.partition()], message.offset() + 1) for message in messages]  # type: ignore[operator]
         self._next.update(positions)
         try:
             columns = [read(messages) for read in self._readers]
@@ -205,26 +290,38 @@ class KafkaSource(_Client, Source):
             raw = tuple(getattr(message, name)() for name in self.outputs)
             return Unreadable(raw, f"{where}: {text_of_error(error)}")
 
-    def _passes(self, message: Message, error: KafkaError) -> bool:
-        """Return False for what is no record; raise what reading cannot go on after."""
-        partition = message.partition() or 0
+    def _met(self, partition: int, offset: int, error: KafkaError) -> None:
+        """Note an end; raise what reading cannot go on after."""
         if error.code() == error._PARTITION_EOF:
-            self._unended.discard(partition)
-        elif error.code() == error._AUTO_OFFSET_RESET:
-            first, _ = self._client.get_watermark_offsets(self._at(partition, 0), ANSWER_SECS)
-            what = f"records of {self._topic}, partition {partition}, before they were read; the oldest left is next"
-            self.tell(ClusterError(f"Kafka removed {what}"))
-            # It may be one before what was committed, if the broker has lost records.
-            self._done[partition] = first
-            self._store_at_once(partition, first)
-            if first < self._next.get(partition, -1):
-                # What is pending has the positions of what comes next.
-                raise ClusterError(f"Kafka lost {what}; the worker begins anew there")
-            self._client.incremental_unassign([self._at(partition, 0)])
-            self._client.incremental_assign([self._at(partition, self._kafka.OFFSET_BEGINNING)])
-        else:
+            self._ends[partition] = offset
+        elif error.code() != error._AUTO_OFFSET_RESET:
             raise self._kafka.KafkaException(error)
-        return False
+        elif partition in self._names:
+            self._check_topic(now=True)
+            self._go_on(partition, *self._client.get_watermark_offsets(self._at(partition, 0), ANSWER_SECS))
+
+    def _go_on(self, partition: int, first: int, end: int) -> None:
+        """Read on at the oldest record left, as the next one is not there. Kafka has removed it, or lost its log's
+        end: then records to come would have the identities of others, so the partition gets another name."""
+        name = self._names[partition]
+        where, wanted = f"{self._topic}, partition {partition}", self._next.get(name, -1)
+        if wanted <= first:
+            what = f"removed records of {where}, before they were read; the oldest left is next"
+        elif self._after_loss == "stop":
+            raise UsageError(
+                f"KafkaSource: Kafka lost records of {where}, which ends at offset {end} and was read up to {wanted}; "
+                "to read what is left, as new records, set after_loss='continue'"
+            )
+        else:
+            what = f"lost records of {where}, which was read up to {wanted}; what is left, from {first}, is read as new"
+            name, _, losses = name.partition("~")
+            name = self._names[partition] = f"{name}~{int(losses or 0) + 1}"
+        self.tell(ClusterError(f"Kafka {what}"))
+        self._next[name] = first
+        self._ends.pop(partition, None)
+        self._store_at_once(partition, first)
+        self._client.incremental_unassign([self._at(partition, 0)])
+        self._client.incremental_assign([self._at(partition, self._kafka.OFFSET_BEGINNING)])
 
     def keep_alive(self) -> None:
         self._client.pause(self._client.assignment())
@@ -239,43 +336,76 @@ class KafkaSource(_Client, Source):
 
     # ---- what is committed, and whose partitions are whose ----
 
-    def commit(self, position: tuple[int, int]) -> None:
-        partition, offset = position
+    def commit(self, position: tuple[str, int]) -> None:
+        name, offset = position
+        partition = next((number for number, its in self._names.items() if its == name), -1)
+        if offset <= self._done.get(partition, math.inf):
+            return
+        self._done[partition] = offset
         if self._group is None:
-            super().commit(position)
-        elif offset > self._done.get(partition, math.inf):
-            self._done[partition] = offset
+            self._store(partition, position)
+        else:
             self._client.store_offsets(offsets=[self._at(partition, offset)])
 
     def _take(self, _: Any, given: list[TopicPartition]) -> None:
-        known = {each.partition: each.offset for each in self._client.committed(given, ANSWER_SECS)}
-        self._done |= known
-        # What this task read when it had a partition before is in memory still.
-        begins = {partition: max(offset, self._next.get(partition, -1)) for partition, offset in known.items()}
-        self._client.incremental_assign([self._begun(*begin) for begin in begins.items()])
+        known = self._client.committed(given, ANSWER_SECS)
+        self._client.incremental_assign([
+            self._begun(each.partition, (each.metadata or "").partition(_OURS)[2], each.offset) for each in known
+        ])
+        self._is_assigned = True
 
     def _leave(self, _: Any, taken: list[TopicPartition]) -> None:
         for each in taken:
             self._done.pop(each.partition, None)
+            self._ends.pop(each.partition, None)
+            self._names.pop(each.partition, None)
 
-    def _begun(self, partition: int, offset: int) -> TopicPartition:
-        """Where to begin in a partition. What is before its end, where reading begins, is done: the next life reads
-        what comes from now on."""
+    def _begun(self, partition: int, name: str, offset: int) -> TopicPartition:
+        """Where to begin in a partition of which an offset is known with its name. What is before its end, where
+        reading begins, is done: the next life reads what comes from now on."""
+        own = f"{self._id}-{partition}"
+        if name and name.partition("~")[0] != own:
+            # Of a topic that had this name before.
+            name, offset = "", -1
+        name = self._names[partition] = name or own
+        self._done[partition] = offset
+        # What this task read when it had the partition before is in memory still.
+        offset = max(offset, self._next.get(name, -1))
         if offset < 0 and self._begin == "earliest":
-            offset = self._kafka.OFFSET_BEGINNING
-        elif offset < 0:
+            return self._at(partition, self._kafka.OFFSET_BEGINNING)
+        if offset < 0:
             _, offset = self._client.get_watermark_offsets(self._at(partition, 0), ANSWER_SECS)
             self._store_at_once(partition, offset)
+        self._next[name] = offset
         return self._at(partition, offset)
 
+    # What is committed, by partition.
+
     def _store_at_once(self, partition: int, offset: int) -> None:
+        self._done[partition] = offset
         if self._group is None:
-            super().commit((partition, offset))
+            self._store(partition, (self._names[partition], offset))
         else:
             self._client.commit(offsets=[self._at(partition, offset)], asynchronous=False)
 
+    def _store(self, partition: int, position: tuple[str, int]) -> None:
+        if self._directory is not None:
+            path = os.path.join(self._directory, f"partition-{partition}")
+            with open(path + ".new", "wb") as file:
+                file.write(pickle.dumps(position))
+            os.replace(path + ".new", path)
+
+    def _stored_at(self, partition: int) -> tuple[str, int]:
+        """The name of a partition and its offset; none if nothing was stored."""
+        path = os.path.join(self._directory or "", f"partition-{partition}")
+        with suppress(FileNotFoundError), open(path, "rb") as file:
+            stored: tuple[str, int] = pickle.load(file)
+            return stored
+        return "", -1
+
     def _at(self, partition: int, offset: int) -> TopicPartition:
-        return self._kafka.TopicPartition(self._topic, partition, offset)  # type: ignore[no-any-return]
+        name = self._names.get(partition, "")
+        return self._kafka.TopicPartition(self._topic, partition, offset, _OURS + name)  # type: ignore[no-any-return]
 
 
 class KafkaSink(_Client, Sink):

@@ -3,6 +3,8 @@
 Guarantees: a record that `QueueSource` reads is removed when it is acked, or a dead letter. When its worker dies, the
 next reader gets what was not. `QueueSink` acks a tuple when it is on disk.
 
+A record's position is the queue's id and the row's: the same at any task, and in another queue of the same path never.
+
 Thread: that of the source or sink.
 """
 
@@ -31,7 +33,11 @@ class QueueSource(Source):
 
     away = (OSError, sqlite3.OperationalError)
     every_task = True
+    delivers_again = True
+    record_identity = "dense"
     _queue: Queue | None = None
+    _seen: tuple[str, int] | None = None
+    """The queue's id and its floor, as the reading thread saw them last."""
 
     def __init__(
         self, path: str | os.PathLike[str], fields: Sequence[str] = ("value",), *, until_empty: bool = False
@@ -44,17 +50,18 @@ class QueueSource(Source):
         self._path, self.outputs, self._until_empty = Path(path).absolute(), tuple(fields), until_empty
 
     def connect(self, context: TopologyContext) -> None:
-        self._queue = self._queue or Queue(self._path)
+        self._queue = Queue(self._path)
 
     def read_from(self, position: Any) -> Iterator[list[Record] | None]:
         assert self._queue is not None
-        width = len(self.outputs)
+        width, name = len(self.outputs), self._queue.id
         while True:
             found = self._queue.open(self.fitting)
+            self._seen = name, self._queue.floor()
             if not found and self._until_empty:
                 return
             yield [
-                (id_, row if row is not None and len(row) == width else self._unreadable(id_, row))
+                ((name, id_), row if row is not None and len(row) == width else self._unreadable(id_, row))
                 for id_, row in found
             ] or None
 
@@ -63,14 +70,22 @@ class QueueSource(Source):
         width = len(self.outputs)
         return Unreadable((None,) * width, f"record {id_} of {self._path} holds {what}, not {width}")
 
-    def confirm(self, positions: Sequence[int]) -> None:
+    def confirm(self, positions: Sequence[tuple[str, int]]) -> None:
         assert self._queue is not None
-        self._queue.confirm(positions)
+        self._queue.confirm([id_ for _, id_ in positions])
+        self._seen = self._queue.id, self._queue.floor()
+
+    def floor(self) -> Mapping[tuple[str], int]:
+        """The number below which no record of its partition comes here any more, as its thread saw it last: what is
+        not acked here is not below, what others have confirmed is. Without a synced `confirm`, a power failure may give
+        such records back; they are confirmed then without being counted."""
+        seen = self._seen
+        return {} if seen is None else {(seen[0],): seen[1]}
 
     def disconnect(self) -> None:
-        if self._queue is not None:
-            self._queue.close()
-            self._queue = None
+        queue, self._queue = self._queue, None
+        if queue is not None:
+            queue.close()
 
 
 class QueueSink(Sink):

@@ -7,9 +7,13 @@ Guarantees
     * Passwords are read in the worker; what is wrong for good (a password, a queue that is not there) ends the worker
       with one line, and is not tried again and again.
 
-A delivery tag is worth nothing after its connection, so a message's id is a digest of what it holds. By it, one that
-ends its worker is known when the broker delivers it again, and in the end becomes a dead letter. Of messages that hold
-the same, and are pending together, the later ones have their tags added.
+A delivery tag is worth nothing after its connection, so a message's id is, unless its publisher gives it one, a digest
+of what it holds. By it, one that ends its worker is known when the broker delivers it again, and in the end becomes a
+dead letter. Of messages that hold the same, and are pending together, the later ones have something added. As two
+messages may hold the same one after the other, a digest is no name for state that counts each record once.
+
+The broker answers no confirmation. So a `message_id` is forgotten, for such state, when the broker has answered
+something else `SURE_SECS` later, on the same connection; if it does not come to that, never.
 
 Thread: that of the source or sink, which calls everything here.
 """
@@ -20,8 +24,11 @@ import importlib.util
 import logging
 import math
 import re
+import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import xxhash
@@ -42,6 +49,10 @@ LOOK_SECS = 0.02
 ANSWER_SECS = 10.0
 """Longest that the broker may take to answer, or to confirm a batch."""
 CLOSE_SECS = 1.0
+SURE_SECS = 5.0
+"""Time after which a broker has written down a confirmation, so that it delivers the message to nobody else: RabbitMQ
+3.10, killed 0.2 s after it had read confirmations, delivered all again, after 1 s none."""
+BY_MESSAGE_ID, BY_DELIVERY = "message_id", "none"
 _WRONG_FOR_GOOD = ("ACCESS_REFUSED", "NOT_ALLOWED", "NOT_FOUND - no ")
 _LONGEST_KEY = 255
 
@@ -53,24 +64,43 @@ class RabbitSource(Source):
     every_task = True
     delivers_again = True
     pause_secs = 0
+    record_identity: str | None = None
+    identity_remedy = (
+        'set identity="message_id" if each publisher sets unique message ids, or identity="none" to count at least once'
+    )
 
     def __init__(
-        self, url: str, queue: str, *, prefetch: int = 5000, decode: Callable[[bytes], Any] = bytes.decode
+        self, url: str, queue: str, *, prefetch: int = 5000, decode: Callable[[bytes], Any] = bytes.decode,
+        identity: str | None = None,
     ) -> None:
         """`prefetch`: messages that the broker has delivered to a task, and that are not done, at most. `decode` makes
-        the value of a message's body, by default a text; if it raises, the message becomes a dead letter."""
+        the value of a message's body, by default a text; if it raises, the message becomes a dead letter. `identity`,
+        for state that counts each record once: "message_id", which publishers set, and without which a message becomes
+        a dead letter; or "none": each delivery counts."""
         _check(self, url)
         if not isinstance(queue, str) or not queue:
             raise UsageError(f"RabbitSource has queue {repr_of(queue)}; allowed: a name")
         if not isinstance(prefetch, int) or not 1 <= prefetch <= 65_535:
             raise UsageError(f"RabbitSource has prefetch {repr_of(prefetch)}; allowed: 1 to 65535")
+        if identity not in (None, BY_MESSAGE_ID, BY_DELIVERY):
+            raise UsageError(
+                f'RabbitSource has identity {repr_of(identity)}; expected "{BY_MESSAGE_ID}", "{BY_DELIVERY}" or None'
+            )
         self._url, self._queue, self._prefetch, self._decode = url, queue, prefetch, decode
+        self._identity, self.record_identity = identity, identity and "name"
+        self.counts_at_least_once = identity == BY_DELIVERY
         self._link: Link | None = None
+        self._sure: deque[str] | None = None
+        """Positions of messages that the broker delivers to nobody any more; None until somebody asks for them."""
 
     def connect(self, context: TopologyContext) -> None:
-        self._arrived: list[tuple[int, str | bytes, bytes]] = []
-        self._tags: dict[str, int] = {}
-        """Delivery tag of each message that is not confirmed, by its position."""
+        self._arrived: list[tuple[int, str | bytes, bytes, str | None]] = []
+        self._tags: dict[str, list[int]] = {}
+        """Delivery tags of each message that is not confirmed, by its position: several if it was published again."""
+        self._name = secrets.token_hex(8)
+        """Of this connection, of which a tag is worth something."""
+        self._confirmed, self._earlier, self._sure_at = list[str](), list[str](), 0.0
+        """Positions that were confirmed since `_sure_at` was set, and `SURE_SECS` before."""
         self._next, self._apart = 1, set[int]()
         """The first tag that is not confirmed, and tags after it that are."""
         link = self._link = Link(self, self._url)
@@ -80,34 +110,44 @@ class RabbitSource(Source):
         link.ask(channel.basic_consume, self._queue, self._take)
 
     def _take(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
-        self._arrived.append((method.delivery_tag, method.routing_key, body))
+        self._arrived.append((method.delivery_tag, method.routing_key, body, properties.message_id))
         if len(self._arrived) == 1 and self._link is not None:
             self._link.wake()
 
     def read_from(self, position: Any) -> Iterator[list[Record]]:
-        assert self._link is not None
         while True:
-            self._link.serve(LOOK_SECS)
+            self._serve(LOOK_SECS)
             arrived, self._arrived = self._arrived, []
-            yield [self._record(*message) for message in arrived]
+            yield [record for message in arrived if (record := self._record(*message)) is not None]
 
-    def _record(self, tag: int, key: str | bytes, body: bytes) -> Record:
+    def _record(self, tag: int, key: str | bytes, body: bytes, message_id: str | None) -> Record | None:
         raw = key if isinstance(key, bytes) else key.encode()  # pika gives bytes if it is no UTF-8
-        name = xxhash.xxh3_64_hexdigest(raw + b"\0" + body)
         values: Any
         try:
             values = self._decode(body), raw.decode()
         except Exception as error:
             values = Unreadable((body, key), f"cannot decode the message: {text_of_error(error)}")
-        if name in self._tags or values.__class__ is Unreadable:
-            name = f"{name}+{tag}"
-        self._tags[name] = tag
+        name = delivery = f"{self._name}-{tag}"
+        if self._identity == BY_MESSAGE_ID:
+            name = message_id or delivery
+            if not message_id:
+                values = Unreadable((body, key), f'it has no message_id, by which identity="{BY_MESSAGE_ID}" knows it')
+        elif self._identity is None and values.__class__ is not Unreadable:
+            digest = xxhash.xxh3_64_hexdigest(raw + b"\0" + body)
+            name = f"{digest}+{delivery}" if digest in self._tags else digest
+        if name in self._tags:
+            self._tags[name].append(tag)  # published again: done when the first is
+            return None
+        self._tags[name] = [tag]
         return name, values
 
     def confirm(self, positions: Sequence[Any]) -> None:
         assert self._link is not None
         channel, last = self._link.channel, 0
-        for tag in sorted(tag for position in positions if (tag := self._tags.pop(position, 0))):
+        known = [position for position in positions if position in self._tags]
+        if self._sure is not None:
+            self._confirmed += known
+        for tag in sorted(chain.from_iterable(map(self._tags.pop, known))):
             if tag != self._next:
                 channel.basic_ack(tag)
                 self._apart.add(tag)
@@ -120,9 +160,22 @@ class RabbitSource(Source):
             channel.basic_ack(last, multiple=True)
         self.keep_alive()
 
+    def confirmed(self) -> Sequence[Any]:
+        sure = self._sure = deque[str]() if self._sure is None else self._sure
+        return [sure.popleft() for _ in range(len(sure))]
+
     def keep_alive(self) -> None:
-        if self._link is not None:
-            self._link.serve(0)
+        self._serve(0)
+
+    def _serve(self, secs: float) -> None:
+        assert self._link is not None
+        self._link.serve(secs)
+        if (now := time.monotonic()) >= self._sure_at:
+            if self._earlier and self._sure is not None:
+                # The broker reads in order: with this, the confirmations. Nothing else is asked of it.
+                self._link.ask(self._link.channel.basic_qos, prefetch_count=self._prefetch)
+                self._sure += self._earlier
+            self._earlier, self._confirmed, self._sure_at = self._confirmed, [], now + SURE_SECS
 
     def disconnect(self) -> None:
         if self._link is not None:

@@ -9,8 +9,8 @@ Guarantees
     * Positions are committed when every record before them is acked, in the order in which they were read: each
       `COMMIT_SECS`, and when nothing is pending.
 
-What both threads touch: a queue of what was read, two deques, of what is done and of what is to be told, and the flag
-that a commit is due.
+What both threads touch: a queue of what was read, three deques, of what is done, of what is confirmed and of what is to
+be told, the flag that a commit is due, the newest position, and when nothing more was found.
 
 Thread: its own for names with an underscore, the task's for the rest.
 """
@@ -18,6 +18,7 @@ Thread: its own for names with an underscore, the task's for the rest.
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import threading
 import time
@@ -41,8 +42,17 @@ LOOK_SECS, COMMIT_SECS = 0.02, 0.1
 """Time between two looks for acks while it waits, and between two commits."""
 KEEP_ALIVE_SECS = 1.0
 CLOSE_SECS = 3.0
+CAUGHT_UP_SECS = 1.0
+"""A thread that has found nothing more for that long without looking again is not known to be caught up."""
 FIRST_DELAY_SECS, MAX_DELAY_SECS = 0.05, 5.0
 """Before it connects again."""
+
+
+def partition_of(position: Any) -> tuple[Any, ...] | None:
+    """Return the partition of a position, `()` for a whole number; None for a text, a date: a name, not a position."""
+    if isinstance(position, int):
+        return ()
+    return position[:-1] if isinstance(position, tuple) and position and isinstance(position[-1], int) else None
 
 
 class Again:
@@ -60,7 +70,12 @@ class ReadAhead:
         self._source, self._context = source, context
         self._chunks: Queue[Any] = Queue(CHUNKS)
         self._acked: deque[Any] = deque()
-        """What is done and was not taken by the source's thread: positions, or what has risen."""
+        """What is done and was not taken by the source's thread: positions with `_renewed`, or what has risen."""
+        self._renewed, self._announced = 0, 0
+        """How often a connection was renewed that delivers again, as the task knows, and as the thread has announced.
+        What was acked before that is not confirmed after it: it may be on its way to the task once more."""
+        self._confirmed: deque[Any] | None = None
+        """Ids that are confirmed and not taken; None until somebody asks for them."""
         self._done: list[Any] = []
         """Positions that are acked and not confirmed yet."""
         self._risen: dict[Any, Any] = {}
@@ -68,6 +83,8 @@ class ReadAhead:
         self._told: deque[BaseException] = deque()
         self._stop = threading.Event()
         self._is_due, self._due_at = False, 0.0
+        self._empty_at = -math.inf
+        """When the source had nothing more, if there was no record since."""
         self._newest: Any = None
         """The position that was read last; of a partitioned source a dict, with that of each partition."""
         self._order = AckedInOrder(source.partitioned)
@@ -92,6 +109,7 @@ class ReadAhead:
             if isinstance(found, BaseException):
                 raise found
             if found is Again:
+                self._renewed += 1
                 self._order = AckedInOrder(self._source.partitioned)
             if found is Again or found is End:
                 return found
@@ -107,7 +125,7 @@ class ReadAhead:
     def acked(self, positions: Sequence[Any]) -> None:
         """Note that these records are done, and pending no more."""
         if self._source.is_confirmed_one_by_one:
-            self._acked.append(positions)
+            self._acked.append((self._renewed, positions))
         elif self._is_due or not self._source.kept:
             self.look()
 
@@ -115,7 +133,30 @@ class ReadAhead:
         """Note up to where all is done, for the next commit."""
         self._is_due = False
         if risen := self._order.risen(self._source.kept):
-            self._acked.append(risen)
+            self._acked.append((risen, self._order.named))
+            self._order.named = []
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether all that was there when the source looked last, a moment ago, has been taken."""
+        # In this order, as what is passed on meanwhile is not taken.
+        return time.monotonic() - self._empty_at < CAUGHT_UP_SECS + self._source.pause_secs and self.is_taken
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether the task has taken all that was passed on."""
+        return not self._rest and self._chunks.empty()
+
+    def partitions(self) -> dict[tuple[Any, ...], bool]:
+        """The partitions of the newest positions, and whether they are read as far as they go at present."""
+        newest = self._newest
+        positions = (newest or {}).values() if self._source.partitioned else [newest]
+        return dict.fromkeys((partition_of(position) or () for position in positions), self.is_caught_up)
+
+    def confirmed(self) -> list[Any]:
+        """Take the ids that are names and were confirmed since the last call; those before the first are not kept."""
+        taken, self._confirmed = self._confirmed, deque()
+        return list(taken or ())
 
     def tell(self, error: BaseException) -> None:
         """Have the operator told of an error. Any thread may call it."""
@@ -164,7 +205,9 @@ class ReadAhead:
         if source.connection == 1:
             self._newest = source.stored_position()
         elif source.delivers_again:
+            self._confirm()  # before anything is delivered again
             self._put(Again)
+            self._announced += 1
         records = source.read_from(self._newest)
         try:
             self._pass_on(records)
@@ -179,6 +222,8 @@ class ReadAhead:
         source, chunk, most = self._source, list[Record](), ROWS
         try:
             for record in records:
+                if record:
+                    self._empty_at = -math.inf
                 if isinstance(record, list):
                     chunk += record
                     if record:
@@ -192,6 +237,8 @@ class ReadAhead:
                 if not chunk and source.pause_secs:
                     self._stop.wait(source.pause_secs)
                 chunk = self._took(chunk)
+                if not record:
+                    self._empty_at = time.monotonic()
                 self._confirm()
                 if self._stop.is_set():
                     return
@@ -229,19 +276,31 @@ class ReadAhead:
         # What raises is confirmed once more, by the next connection.
         if self._source.is_confirmed_one_by_one:
             while self._acked:
-                self._done += self._acked.popleft()
+                renewed, positions = self._acked.popleft()
+                if renewed == self._announced:
+                    self._done += positions
             if self._done:
                 self._source.confirm(self._done)
+                self._note_confirmed(self._done)
                 self._done = []
             return
         while self._acked:
-            self._risen.update(self._acked.popleft())
+            risen, named = self._acked.popleft()
+            self._risen.update(risen)
+            self._done += named
         while self._risen:
             partition, position = next(iter(self._risen.items()))
             self._source.commit(position)
             del self._risen[partition]
+        self._note_confirmed(self._done)
+        self._done = []
         if not self._is_due and (now := time.monotonic()) >= self._due_at:
             self._is_due, self._due_at = True, now + COMMIT_SECS
+
+
+    def _note_confirmed(self, ids: list[Any]) -> None:
+        if self._confirmed is not None:
+            self._confirmed.extend(ids)
 
 
 def _fitting(record: Record) -> int:
@@ -259,6 +318,8 @@ class AckedInOrder:
         self._partitioned = partitioned
         self._open: dict[Any, deque[Sequence[Any]]] = {}
         """For each partition, in order of reading, the positions that are not known to be done, as they were read."""
+        self.named: list[Any] = []
+        """Of what has risen, the positions that are names; whoever takes them empties it."""
 
     def read(self, positions: Sequence[Any]) -> None:
         """Note records that were read."""
@@ -277,6 +338,8 @@ class AckedInOrder:
                 done = next((at for at, position in enumerate(its) if position in pending), len(its))
                 if done:
                     risen[partition] = its[done - 1]
+                    if partition_of(its[0]) is None:
+                        self.named += its[:done]
                 if done < len(its):
                     order[0] = its[done:]
                     break

@@ -3,7 +3,8 @@
 Guarantees
     * An entry is confirmed when it is acked or a dead letter. Each task is a consumer, which has the same name in its
       next life, and begins with the entries that were delivered to it and not confirmed.
-    * Entries of a consumer that has not been seen for `claim_secs` are claimed by another.
+    * Entries of a consumer that has not been seen for `claim_secs` are claimed by another. State that counts each
+      record once relies on its worker being dead then, as `worker_timeout_secs` is shorter.
     * Rows are acked when Redis has answered; how safe they are then is a setting of Redis (`appendfsync`).
     * Passwords are read in the worker; what is wrong for good (a password, a key of another type) ends the worker with
       one line, and is not tried again and again.
@@ -50,6 +51,7 @@ class RedisSource(Source):
     every_task = True
     delivers_again = True
     pause_secs = 0
+    record_identity = "name"
 
     def __init__(
         self, url: str, stream: str, group: str, *, fields: Sequence[str] = ("value",), begin: str = "0",

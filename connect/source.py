@@ -14,6 +14,7 @@ import os
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -95,6 +96,12 @@ class Source(Outside, ReplayingSpout, BatchSpout):
     _ids_are_keys = True
     _stored: Any = None
 
+    @cached_property
+    def record_identity(self) -> str | None:  # type: ignore[override]
+        """How `Spout.record_identity` says: positions name records whoever reads them, but where the other side shares
+        them out without partitions: there ids are names. Positions that do not end with a number are names, too."""
+        return "name" if self.every_task and not self.partitioned else "partition"
+
     # ---- what subclasses define ----
 
     def read_from(self, position: Any) -> Iterator[Record | list[Record] | None]:
@@ -124,6 +131,11 @@ class Source(Outside, ReplayingSpout, BatchSpout):
     def tell(self, error: BaseException) -> None:
         """Tell the operator of an error, while reading goes on. Subclasses call it."""
         self._ahead.tell(error)
+
+    def is_taken(self) -> bool:
+        """Return True if the task has taken everything that `read_from` yielded. Subclasses that define `partitions`
+        call it."""
+        return self._ahead.is_taken
 
     # ---- what the engine calls ----
 
@@ -174,12 +186,17 @@ class Source(Outside, ReplayingSpout, BatchSpout):
                 self._emit(position, values)
 
     def ack_batch(self, message_ids: list[Any]) -> None:
-        for message_id in message_ids:
-            self.kept.pop(message_id, None)
-        self._ahead.acked(message_ids)
+        self._ahead.acked([one for one in message_ids if self.kept.pop(one, None) is not None])
 
     def ack(self, message_id: Any) -> None:
         self.ack_batch([message_id])
+
+    def partitions(self) -> Mapping[tuple[Any, ...], bool] | None:
+        reads = self.every_task or not self.context.task_index
+        return self._ahead.partitions() if reads and not self.at_end else {}
+
+    def confirmed(self) -> Sequence[Any]:
+        return self._ahead.confirmed()
 
     def close(self) -> None:
         self._ahead.close()

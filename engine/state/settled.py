@@ -105,7 +105,7 @@ class ReadPartition:
         self.before = -1
         """The number that was read before the first of these; -1 if that is not known."""
         self.ascends = True
-        """True if these numbers ascend."""
+        """True if these numbers ascend. If not, one of those between two others may have been read again: it is open."""
         self.held_since = (-1, 0)
         """The first of them when it was last looked at, and since when it is the first."""
         self.told: tuple[int, ...] = ()
@@ -124,9 +124,10 @@ class ReadPartition:
             return [], []
         buried = [number for number in done if numbers[number] is _BURIED]
         ranges: list[tuple[int, int]]
-        start = self.before + 1 if covers and -1 < self.before < done[0] else done[0]
-        if self.ascends and (covers or done[-1] - done[0] == len(done) - 1):
-            ranges = [(start, done[-1] + 1)]
+        if self.ascends and covers:
+            ranges = [(self.before + 1 if -1 < self.before < done[0] else done[0], done[-1] + 1)]
+        elif self.ascends and done[-1] - done[0] == len(done) - 1:
+            ranges = [(done[0], done[-1] + 1)]
         else:
             ranges = self._ranges_of(done, done)
         if len(done) == len(numbers):
@@ -150,9 +151,10 @@ class ReadPartition:
 
     def _ranges_of(self, order: Sequence[int], done: Sequence[int]) -> list[tuple[int, int]]:
         settled, before, ranges = set(done), self.before, list[tuple[int, int]]()
+        covers = self.covers and self.ascends
         for number in order:
             if number in settled:
-                ranges.append((before + 1 if self.covers and -1 < before < number else number, number + 1))
+                ranges.append((before + 1 if covers and -1 < before < number else number, number + 1))
             before = number
         return ranges
 

@@ -35,7 +35,7 @@ from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import repr_of, text_of_error
 from squall.pipeline.feed.part_reader import PartReader
-from squall.pipeline.feed.shares import Claim, Part, Range, Shares
+from squall.pipeline.feed.shares import AT_ONCE, Claim, Part, Range, Shares
 from squall.pipeline.feed.sources import ParquetSource, declared_fields, open_feed
 from squall.pipeline.feed.text_source import TextReader, TextSource
 
@@ -66,6 +66,7 @@ class FeedSpout(ReplayingSpout):
 
     look_secs: float = 0.2
     """Time between two looks for new parts, with `follow`."""
+    record_identity = "dense"
     _ids_are_keys = True
 
     def __init__(
@@ -128,8 +129,8 @@ class FeedSpout(ReplayingSpout):
         self._claims = self._dealt or Claims(Path(context.shared_state_dir), context.task_index)
         self._shares = Shares(context.task_index, tasks, self.range_rows)
         self._source = self._open_source()
-        self._reader: PartReader | TextReader | None = None
-        self._read_part: Part | None = None
+        self._readers: dict[Part, PartReader | TextReader] = {}
+        """Open files: those of the partitions that are read in turn."""
         self._range: Range | None = None
         """Which is read at present."""
         self._offsets: Iterator[int] = iter(())
@@ -141,7 +142,9 @@ class FeedSpout(ReplayingSpout):
                 f"feed {self._feed} was replaced: {gone[0].part} is gone, of which rows {gone[0].position} to "
                 f"{gone[0].stop - 1} are not done; to begin anew, submit it with --fresh"
             )
-        self._shares.learn(parts, spread=not self.follow)
+        self._ends: dict[int | str, None] = {}
+        """The partitions that may grow, and the newest: with `follow`, event time waits for these."""
+        self._learn(parts, spread=not self.follow)
         self._look_at_ns = self._now_ns()
 
     def read(self) -> Iterator[Record | None]:
@@ -170,22 +173,39 @@ class FeedSpout(ReplayingSpout):
         now_ns = self._now_ns()
         if now_ns >= self._look_at_ns:
             self._look_at_ns = now_ns + round(self.look_secs * NS_PER_SEC)
-            self._shares.learn(self._source.find(), spread=False)
+            self._learn(self._source.find(), spread=False)
+
+    def _learn(self, parts: list[Part], spread: bool) -> None:
+        self._shares.learn(parts, spread)
+        if parts:
+            self._ends = dict.fromkeys(one for one in self._ends if isinstance(one, int))
+            self._ends |= dict.fromkeys(part.partition for part in parts if isinstance(part.partition, int))
+            self._ends[parts[-1].partition] = None
 
     def _rows_of(self, range_: Range, row: int) -> Iterator[Record | None]:
         part = range_.part
         self._range = range_
-        if self._reader is None or part is not self._read_part:
-            self._close_reader()
-            self._reader, self._read_part = self._source.open(part), part
+        if (reader := self._readers.pop(part, None)) is None:
+            reader = self._source.open(part)
+        self._readers[part] = reader
         self._chunk_end, self._offsets = row, iter(())
-        for columns in self._reader.read(row, range_.stop):
+        for columns in reader.read(row, range_.stop):
             rows = range(part.first + row, part.first + row + len(columns[0]))
             row += len(rows)
             self._chunk_end, self._offsets = row, iter(rows)
             ids = zip(repeat(part.partition), self._offsets, strict=False)
             yield from zip(ids, zip(*columns, strict=True), strict=True)
         self._note_read()
+        if range_.stop == part.rows:
+            self._readers.pop(part).close()
+        while len(self._readers) > AT_ONCE:
+            self._readers.pop(next(iter(self._readers))).close()
+
+    def partitions(self) -> Mapping[tuple[Any, ...], bool]:
+        self._note_read()
+        return dict.fromkeys(((one,) for one in self._ends if self.follow), True) | dict.fromkeys(
+            ((one,) for one in self._shares.unread), False
+        )
 
     def _note_read(self) -> None:
         if self._range is not None:
@@ -199,12 +219,8 @@ class FeedSpout(ReplayingSpout):
 
     def close(self) -> None:
         super().close()
-        self._close_reader()
-
-    def _close_reader(self) -> None:
-        if self._reader is not None:
-            self._reader.close()
-            self._reader = None
+        while self._readers:
+            self._readers.popitem()[1].close()
 
 
 class Claims:

@@ -10,8 +10,9 @@ Guarantees, whichever tasks die whenever:
     * A range belongs to one task for ever; a task that comes back resumes its ranges at their positions. So each row is
       emitted until it is acked, and after a death only rows at or above a position are emitted again.
     * A position never passes a row that is not acked, whatever was acked beyond it.
-    * A task takes the ranges of a partition in ascending order, over all its lives, if parts are handed in so: state
-      that counts exactly once relies on it (`engine.state.settled`).
+    * A task takes the ranges of a partition in ascending order, over all its lives, if parts are handed in so.
+      It takes them of its share of the partitions in turn, then of the others': event time, which waits for each
+      partition, moves on evenly.
 
 Relies on claims being made atomically (`pipeline.feed.feed_spout`: one of several tasks succeeds), and a dead task
 being replaced by one with the same index. Two lives of one task at the same time do no harm: each stores only what was
@@ -23,6 +24,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
+
+#: Partitions that a task reads in turn; the others wait until one of these is done.
+AT_ONCE = 32
 
 #: (partition, offset): the message id of a row.
 RowId = tuple[int | str, int]
@@ -82,20 +86,38 @@ class Shares:
         self._resumed: deque[_Open] = deque()
         self._known: dict[tuple[str, int], int] = {}
         """Ranges that were claimed when this life began: part and start -> stop, until it passes them."""
-        self._parts: deque[Part] = deque()
-        self._tried = 0
-        """Rows of the first of `_parts` that are in ranges known to be taken."""
+        self._parts: dict[int | str, deque[Part]] = {}
+        """Of the partitions that are read in turn, those of which some rows are in no range known to be taken. The
+        first partition is next."""
+        self._tried: dict[str, int] = {}
+        """Rows of the part of that name that are in ranges known to be taken."""
+        self._waiting: dict[int | str, deque[Part]] = {}
+        """The same of the partitions that are read in turn when these are done."""
         self._open: list[_Open] = []
         """In the order of reading."""
 
     def learn(self, parts: Iterable[Part], spread: bool = True) -> None:
-        """Note new parts. `spread`: tasks begin at different partitions, so that they seldom meet; otherwise at the
+        """Note new parts. `spread`: tasks begin with different partitions, so that they seldom meet; otherwise with the
         first."""
-        found = [part for part in parts if part.rows]
-        begin = len(found) * self.task // self._tasks if spread else 0
-        while begin and found[begin].partition == found[begin - 1].partition:
-            begin -= 1
-        self._parts.extend(found[begin:] + found[:begin])
+        found: dict[int | str, list[Part]] = {}
+        for part in parts:
+            if part.rows:
+                found.setdefault(part.partition, []).append(part)
+        order = list(found)
+        begin = len(order) * self.task // self._tasks if spread else 0
+        own = max(1, len(order) * (self.task + 1) // self._tasks - begin) if spread else len(order)
+        for place, partition in enumerate(order[begin:] + order[:begin]):
+            is_new = partition not in self._parts and partition not in self._waiting
+            is_next = is_new and place < own and len(self._parts) < AT_ONCE
+            known = self._parts if is_next or partition in self._parts else self._waiting
+            known.setdefault(partition, deque()).extend(found[partition])
+
+    @property
+    def unread(self) -> dict[int | str, None]:
+        """The partitions of which rows are left that this task has not read, or may claim still, as far as it knows."""
+        mine = [open_.range.part.partition for open_ in self._resumed]
+        mine += [open_.range.part.partition for open_ in self._open if open_.read < open_.range.stop]
+        return dict.fromkeys([*mine, *self._parts, *self._waiting])
 
     def resume(self, claims: Iterable[Claim], parts: Iterable[Part]) -> list[Claim]:
         """Take up what an earlier life of this task left. Returns claims that are not done and whose part is not in
@@ -126,15 +148,15 @@ class Shares:
     def to_claim(self) -> tuple[Range, Claim] | None:
         """The range to claim next, and the claim to make; None if all that are known are taken. Each life of a task
         tries every range."""
-        while self._parts:
-            part = self._parts[0]
-            if self._tried >= part.rows:
-                self._parts.popleft()
-                self._tried = 0
-            elif (stop := self._known.pop((part.name, self._tried), None)) is not None:
-                self._tried = stop
+        while self._parts or self._waiting:
+            if not self._parts:
+                self._parts = {one: self._waiting.pop(one) for one in list(self._waiting)[:AT_ONCE]}
+            part = next(iter(self._parts.values()))[0]
+            start = self._tried.get(part.name, 0)
+            if (stop := self._known.pop((part.name, start), None)) is not None:
+                self._pass(part, stop)
             else:
-                start, stop = self._tried, min(self._tried + self._range_rows, part.rows)
+                stop = min(start + self._range_rows, part.rows)
                 claim = Claim(part.name, start, stop, self.task, start)
                 return Range(part, start, stop), claim
         return None
@@ -142,12 +164,25 @@ class Shares:
     def claimed(self, range_: Range, claim: Claim) -> tuple[Range, int] | None:
         """Note the claim that is now on the range which `to_claim` gave. The range, now open, and the row to read from;
         None if it is another task's, or done."""
-        self._tried = claim.stop
+        self._pass(range_.part, claim.stop)
         if not self._is_mine(claim):
             return None
+        if (parts := self._parts.pop(range_.part.partition, None)) is not None:
+            # The next partition's turn.
+            self._parts[range_.part.partition] = parts
         # Mostly just made; or by another life of this task, which may be dead before it has read it.
         self._open.append(_Open(range_.part, claim))
         return self._open[-1].range, claim.position
+
+    def _pass(self, part: Part, stop: int) -> None:
+        """Note that the rows of a part below `stop` are in ranges that are taken."""
+        parts = self._parts[part.partition]
+        self._tried[part.name] = stop
+        if stop >= part.rows:
+            parts.popleft()
+            del self._tried[part.name]
+        if not parts:
+            del self._parts[part.partition]
 
     def read(self, range_: Range, row: int) -> None:
         """Note that the rows of a range below `row` have been emitted, if it is open still."""

@@ -141,6 +141,11 @@ class LogReader:
             one.end = one.read
         return None
 
+    @property
+    def unread(self) -> list[Generation]:
+        """The generations of which lines may come."""
+        return [one for one in self._generations if not one.is_left]
+
     def store(self, unacked: Iterable[tuple[int, int]]) -> None:
         """Store up to where all lines are acked. `unacked`: the life and place of the lines that are not, in the order
         in which they were given. OSError if that fails."""

@@ -38,6 +38,7 @@ class TailSpout(ReplayingSpout):
     outputs = ("text",)
     look_secs: float = 0.1
     """Time between two looks for new lines."""
+    record_identity = "partition"
     _ids_are_keys = True
 
     def __init__(self, path: str | os.PathLike[str], *, quiet_secs: float = QUIET_SECS) -> None:
@@ -54,6 +55,7 @@ class TailSpout(ReplayingSpout):
     def start(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         self._reader = LogReader(self._path, Path(context.state_dir, "files"), self._quiet_secs, self._report)
         self._look_at_ns = self._now_ns()
+        self._is_caught_up = False
 
     def read(self) -> Iterator[Record | None]:
         while not self.context.task_index:
@@ -69,14 +71,21 @@ class TailSpout(ReplayingSpout):
 
     def _look(self) -> tuple[Generation, list[bytes]] | None:
         now_ns, look_secs = self._now_ns(), self.look_secs
+        self._is_caught_up = False
         try:
             if found := self._reader.look(now_ns):
                 return found
+            self._is_caught_up = True
         except OSError as error:
             look_secs = AGAIN_SECS
             self._report(text_of_error(error))
         self._look_at_ns = now_ns + round(look_secs * NS_PER_SEC)
         return None
+
+    def partitions(self) -> Mapping[tuple[Any, ...], bool]:
+        if self.context.task_index:
+            return {}
+        return {(one.life,): self._is_caught_up for one in self._reader.unread} or {(): self._is_caught_up}
 
     def store(self) -> None:
         self._reader.store(self.unacked)

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from squall.connect.read_ahead import partition_of
 from squall.connect.sink import Sink
 from squall.connect.source import Source
 from squall.engine.api.component import BasicBolt
@@ -53,17 +54,19 @@ class Conformance:
 
 def check_source(
     cluster: LocalCluster, make: Callable[[int], Source], number: Callable[[Sequence[Any]], int], *,
-    records: int = 1000, ordered: bool = True,
+    records: int = 1000, ordered: bool = True, tasks: int = 1,
 ) -> Conformance:
     """Check a source. `make(records)` puts records numbered from 0 where nothing was before, and returns a source that
     reads these; `number(values)` tells the number of an emitted one. `ordered`: one task emits them in their order.
 
     First the topology is drained in the middle and submitted again: each record comes once. Then its worker is killed
-    three times, and every tenth record fails at first: each record comes, again if need be. AssertionError for what is
-    not so."""
+    three times, and every tenth record fails at first: each record comes, again if need be; `tasks` read there. Unless
+    its ids name records of a task only (`Spout.record_identity`), a record has the same message id whenever it comes,
+    and no other has that; `partitions` names its partition. AssertionError for what is not so."""
     with tempfile.TemporaryDirectory(prefix="squall-check-") as place:
         seen = _Numbers(Path(place) / "drained")
-        topology = _reading(make(records), _Record(seen.path, number, fails=False))
+        source = _watched(make(records), seen.ids, number)
+        topology = _reading(source, _Record(seen.path, number, fails=False))
         job = cluster.submit("check-source", topology, Config(workers=1))
         seen.wait(records // 2, job)
         job.kill(wait_secs=STILL_SECS)
@@ -74,15 +77,18 @@ def check_source(
         twice = [one for one, count in Counter(seen.read()).items() if count > 1]
         assert not twice, f"{plural(len(twice), 'record')} came twice though nothing failed: {_first(twice)}"
         assert not ordered or seen.read() == sorted(seen.read()), "records came out of order though nothing failed"
+        _say_misnamed(seen)
 
         seen = _Numbers(Path(place) / "killed")
-        topology = _reading(make(records), _Record(seen.path, number, fails=True))
+        source = _watched(make(records), seen.ids, number)
+        topology = _reading(source, _Record(seen.path, number, fails=True), tasks)
         job = cluster.submit("check-source-deaths", topology, Config(workers=1))
         for kill in range(1, KILLS + 1):
             seen.wait(kill * records // (KILLS + 1), job)
             _kill(cluster, job, kill)
         seen.wait(records, job)
         job.kill(wait_secs=STILL_SECS)
+        _say_misnamed(seen)
         return _judged(seen.read(), records)
 
 
@@ -127,9 +133,9 @@ def _has_acked(job: Job, records: int) -> bool:
     return job.stats().acked >= records
 
 
-def _reading(source: Source, record: _Record) -> Any:
+def _reading(source: Source, record: _Record, tasks: int = 1) -> Any:
     builder = TopologyBuilder()
-    builder.set_spout("source", source)
+    builder.set_spout("source", source, parallelism=tasks)
     builder.set_bolt("record", record).shuffle_grouping("source")
     return builder.build()
 
@@ -177,11 +183,65 @@ class _Record(BasicBolt):
         os.close(self._fd)
 
 
+def _watched(source: Source, ids: Path, number: Callable[[Sequence[Any]], int]) -> Source:
+    """Have the source note the number and message id of each record, if its ids name records whoever reads them."""
+    if source.record_identity not in ("task", None):
+        source.noted = ids, number  # type: ignore[attr-defined]
+        source.__class__ = type(type(source).__name__, (_Watched, type(source)), {})
+    return source
+
+
+class _Watched:
+    """A source, whose collector notes what it emits."""
+
+    noted: tuple[Path, Callable[[Sequence[Any]], int]]
+
+    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: Any) -> None:
+        super().open(conf, context, _Noting(collector, self))  # type: ignore[misc]
+        self.named = set[Any]()
+
+    def next_batch(self, rows: int) -> None:
+        self.names(())
+        super().next_batch(rows)  # type: ignore[misc]
+
+    def names(self, partition: tuple[Any, ...]) -> bool:
+        """Return whether `partitions` has named a partition in this life, or knows none."""
+        found = self.partitions()  # type: ignore[attr-defined]
+        self.named.update(found or ())
+        return found is None or partition in self.named
+
+
+class _Noting:
+    """The collector of a source that is watched."""
+
+    def __init__(self, collector: Any, source: _Watched) -> None:
+        self._collector, self._source = collector, source
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._collector, name)
+
+    def emit(self, values: Sequence[Any], message_id: Any = None, **rest: Any) -> Any:
+        self._note(values, message_id)
+        return self._collector.emit(values, message_id=message_id, **rest)
+
+    def emit_batch(self, columns: Sequence[Sequence[Any]], message_ids: Sequence[Any], **rest: Any) -> Any:
+        for values, message_id in zip(zip(*columns, strict=True), message_ids, strict=True):
+            self._note(values, message_id)
+        return self._collector.emit_batch(columns, message_ids=message_ids, **rest)
+
+    def _note(self, values: Sequence[Any], message_id: Any) -> None:
+        ids, number = self._source.noted
+        partition = partition_of(message_id)
+        unnamed = "" if partition is None or self._source.names(partition) else repr(partition)
+        with ids.open("a") as file:
+            file.write(f"{number(values)}\t{message_id!r}\t{unnamed}\n")
+
+
 class _Numbers:
-    """The file of numbers that `_Record` writes."""
+    """The file of numbers that `_Record` writes, and that of the ids."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.ids = path, path.with_suffix(".ids")
 
     def read(self) -> list[int]:
         return [int(line) for line in self.path.read_text().splitlines()] if self.path.exists() else []
@@ -212,6 +272,17 @@ def _say_lost(found: Sequence[int], records: int) -> None:
     assert not lost, f"{plural(len(lost), 'record')} of {records} did not come: {_first(lost)}"
     strange = sorted(set(found).difference(range(records)))
     assert not strange, f"{plural(len(strange), 'record')} came that nobody made: {_first(strange)}"
+
+
+def _say_misnamed(seen: _Numbers) -> None:
+    ids, numbers = dict[str, str](), dict[str, str]()
+    for line in seen.ids.read_text().splitlines() if seen.ids.exists() else ():
+        number, message_id, partition = line.split("\t")
+        assert ids.setdefault(number, message_id) == message_id, (
+            f"record {number} came with the message ids {ids[number]} and {message_id}")
+        assert numbers.setdefault(message_id, number) == number, (
+            f"records {numbers[message_id]} and {number} came with the message id {message_id}")
+        assert not partition, f"partitions() did not name {partition}, the partition of message id {message_id}"
 
 
 def _judged(found: Sequence[int], records: int) -> Conformance:

@@ -97,6 +97,12 @@ class Broker:
             self._process.wait()
             self._process = None
 
+    def lose(self, topic: str) -> None:
+        """Lose what was written to the first partition of a topic, and start again."""
+        self.kill()
+        shutil.rmtree(self._directory / "data" / f"{topic}-0")
+        self.start()
+
     def make_topic(self, name: str, partitions: int = 1, **config: Any) -> None:
         """Wait until it can be used. `config`: of the topic, with _ for dots."""
         settings = {key.replace("_", "."): str(value) for key, value in config.items()}

@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from squall import Config, Job, LocalCluster, Topology, TopologyBuilder, UsageError
 from squall.connect import KafkaSink, KafkaSource, Unreadable
+from squall.testing import check_source
 from tests.process import kafka
 from tests.process.alone import Alone
 from tests.process.doc_program import running_program
@@ -221,7 +222,8 @@ def test_what_comes_after_a_broker_lost_records_is_read(
     broker.fill(topic, [str(number) for number in range(500)])
     broker.commit(topic, topic, 1000)
     for count in (500, 1100):
-        source = KafkaSource(broker.servers, topic, group=topic, config={"auto.commit.interval.ms": 10})
+        source = KafkaSource(
+            broker.servers, topic, group=topic, after_loss="continue", config={"auto.commit.interval.ms": 10})
         job = cluster.submit(f"reads-{count}", reads(source, tmp_path))
         wait_for("all values", lambda count=count: len(seen(tmp_path)) == count)
         wait_for("the commit", lambda count=count: broker.committed(topic, topic, 1) == {0: count})
@@ -238,6 +240,20 @@ def test_the_example_of_the_docs(broker: Broker, tmp_path: Path) -> None:
             b"and", b"cat", b"hat", b"the", b"the"])
 
 
+def test_a_record_has_one_identity_in_every_life_and_task(
+    broker: Broker, topic: str, squall_cluster: LocalCluster
+) -> None:
+    topics = iter((f"{topic}-1", f"{topic}-2"))
+
+    def make(records: int) -> KafkaSource:
+        name = next(topics)
+        broker.make_topic(name, 3)
+        broker.fill(name, [str(number) for number in range(records)])
+        return KafkaSource(broker.servers, name, group=name)
+
+    check_source(squall_cluster, make, lambda values: int(values[1]), ordered=False, tasks=2)
+
+
 # ---- one source by itself ----
 
 
@@ -248,7 +264,7 @@ def test_nothing_is_lost_or_read_twice_where_reading_pauses(group: bool, broker:
     with Alone(KafkaSource(broker.servers, topic, group=topic if group else None)) as alone:
         found = alone.until(lambda found: len(found) >= 6000, alone.source.keep_alive)
     for partition in range(2):
-        assert [at for (of, at), _ in found if of == partition] == list(range(1, 3001))
+        assert [at for (of, at), _ in found if of.endswith(f"-{partition}")] == list(range(1, 3001))
 
 
 def test_begin_at_the_latest_is_committed_at_once(broker: Broker, topic: str) -> None:
@@ -267,8 +283,8 @@ def test_records_that_kafka_removed_are_told(broker: Broker, topic: str) -> None
     broker.make_topic(topic)
     broker.fill(topic, [str(number) for number in range(10)])
     with Alone(KafkaSource(broker.servers, topic, group=topic)) as alone:
-        alone.until(lambda found: len(found) == 10)
-        alone.source.commit((0, 1))
+        found = alone.until(lambda found: len(found) == 10)
+        alone.source.commit(found[0][0])
     broker.admin.delete_records([TopicPartition(topic, 0, 5)])[TopicPartition(topic, 0, 5)].result(60)
     with Alone(KafkaSource(broker.servers, topic, group=topic)) as alone:
         left = alone.until(lambda found: len(found) >= 5)
@@ -277,12 +293,101 @@ def test_records_that_kafka_removed_are_told(broker: Broker, topic: str) -> None
         assert f"Kafka removed records of {topic}, partition 0, before they were read" in alone.told[0]
 
 
+@pytest.mark.parametrize("group", [True, False])
+def test_a_topic_that_is_made_again_is_another(group: bool, broker: Broker, topic: str, tmp_path: Path) -> None:
+    """Also while it is read, and where an offset of the first is committed for the second."""
+
+    def life() -> Alone:
+        return Alone(KafkaSource(broker.servers, topic, group=topic if group else None), tmp_path)
+
+    def make(values: list[str]) -> None:
+        broker.make_topic(topic)
+        broker.fill(topic, values)
+
+    make(["a", "b", "c"])
+    with life() as alone:
+        found = alone.until(lambda found: len(found) == 3)
+        alone.source.commit(found[-1][0])
+        broker.admin.delete_topics([topic])[topic].result(60)
+        make(["d", "e", "f", "g"])
+        with pytest.raises(alone.source.away, match=r"deleted|Unknown topic"):
+            alone.until(lambda _: False)
+    with life() as alone:
+        again = alone.until(lambda found: len(found) == 4)
+        assert [values[1] for _, values in again] == ["d", "e", "f", "g"]
+        alone.source.commit(again[1][0])
+    with life() as alone:
+        assert alone.until(lambda found: len(found) == 2) == again[2:]
+    assert len({position for position, _ in found + again}) == 7
+
+
+@pytest.mark.parametrize("group", [True, False])
+def test_records_that_the_broker_lost_are_an_error_or_are_told(group: bool, topic: str, tmp_path: Path) -> None:
+    with kafka.running() as broker:
+        broker.make_topic(topic)
+        broker.fill(topic, ["a", "b", "c", "d"])
+
+        def life(after_loss: str) -> Alone:
+            source = KafkaSource(broker.servers, topic, group=topic if group else None, after_loss=after_loss)
+            return Alone(source, tmp_path)
+
+        with life("stop") as alone:
+            found = alone.until(lambda found: len(found) == 4)
+            alone.source.commit(found[-1][0])
+        broker.lose(topic)
+        broker.fill(topic, ["e", "f"])
+        lost = f"Kafka lost records of {topic}, partition 0, which ends at offset 2 and was read up to 4; "
+        with life("stop") as alone, pytest.raises(UsageError, match=lost):
+            alone.until(lambda _: False)
+        with life("continue") as alone:
+            again = alone.until(lambda found: len(found) == 2)
+            assert f"Kafka lost records of {topic}, partition 0" in alone.told[0]
+            broker.fill(topic, ["g", "h", "i"])
+            alone.until(lambda found: len(found) == 3)
+            alone.source.commit(again[0][0])
+        with life("stop") as alone:
+            rest = alone.until(lambda found: len(found) == 4)
+        assert [values[1] for _, values in again[:1] + rest] == ["e", "f", "g", "h", "i"]
+        assert rest[0] == again[1]
+        assert not {position for position, _ in found} & {position for position, _ in again + rest}
+
+
+def test_another_number_of_tasks_goes_on_without_a_group(
+    broker: Broker, topic: str, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    broker.make_topic(topic, 4)
+    for tasks in (3, 1, 2):
+        broker.fill(topic, [f"{tasks}.{number}" for number in range(1000)])
+        source = KafkaSource(broker.servers, topic, until_end=True)
+        job = cluster.submit("reads", reads(source, tmp_path, tasks), fresh=tasks == 3)
+        assert job.wait_until_drained(timeout=100).acked == 1000
+        job.kill(wait_secs=0)
+    values = [value for _, _, value in notes(tmp_path, "seen")]
+    assert len(values) == len(set(values)) == 3000
+
+
+def test_a_partition_is_caught_up_at_its_end(broker: Broker, topic: str) -> None:
+    broker.make_topic(topic, 2)
+    broker.fill(topic, ["a", "b"], partitions=1)
+    with Alone(KafkaSource(broker.servers, topic)) as alone:
+
+        def caught_up() -> list[bool]:
+            found = alone.source.partitions() or {}
+            assert all(name.endswith(f"-{number}") for number, (name,) in enumerate(found))
+            return list(found.values())
+
+        alone.until(lambda _: caught_up() == [True, True])
+        broker.fill(topic, ["c"])
+        alone.until(lambda found: found and caught_up() == [False, True])
+        alone.until(lambda _: caught_up() == [True, True])
+
+
 def test_a_task_commits_for_its_own_partitions_and_never_back(broker: Broker, topic: str) -> None:
     broker.make_topic(topic)
     broker.fill(topic, [str(number) for number in range(10)])
     with Alone(KafkaSource(broker.servers, topic, group=topic)) as alone:
-        alone.until(lambda found: len(found) == 10)
-        for position in [(0, 6), (0, 4), (7, 9)]:
+        name = alone.until(lambda found: len(found) == 10)[0][0][0]
+        for position in [(name, 6), (name, 4), (name + "7", 9)]:
             alone.source.commit(position)
     assert broker.committed(topic, topic, 1) == {0: 6}
 

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 import pika
 import pytest
 
-from squall import Config, LocalCluster, Topology, TopologyBuilder, UsageError, spout
+from squall import (
+    BasicBolt,
+    BasicCollector,
+    Config,
+    LocalCluster,
+    Topology,
+    TopologyBuilder,
+    Tuple,
+    UsageError,
+    spout,
+)
 from squall.connect import RabbitSink, RabbitSource
 from squall.testing import check_sink, check_source
 from tests.process import rabbitmq
@@ -21,6 +33,17 @@ from tests.process.waiting import wait_for
 pytestmark = pytest.mark.xdist_group("rabbit")  # one server for all
 
 RECORDS = 4000
+
+
+class Dies(BasicBolt):
+    """Ends its worker when it sees poison."""
+
+    outputs = ("value",)
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        if tup["value"] == "poison":
+            os._exit(1)
+        collector.emit((tup["value"],))
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +63,11 @@ def broker(shared: Broker, monkeypatch: pytest.MonkeyPatch) -> Broker:
     return shared
 
 
-def publish(broker: Broker, *bodies: bytes) -> None:
-    lasting = pika.BasicProperties(delivery_mode=2)
+def publish(broker: Broker, *bodies: bytes, message_ids: Sequence[str] = ()) -> None:
     with broker.channel() as channel:
         channel.tx_select()
-        for body in bodies:
-            channel.basic_publish("", "in", body, lasting)
+        for body, message_id in zip_longest(bodies, message_ids):
+            channel.basic_publish("", "in", body, pika.BasicProperties(delivery_mode=2, message_id=message_id))
         channel.tx_commit()
 
 
@@ -85,6 +107,35 @@ def test_messages_arrive_and_those_that_are_no_text_are_dead_letters(broker: Bro
     assert length(broker, "in") == 0
     assert Counter(take(broker, "out")) == Counter([*numbers(), b"twice", b"twice", b""])
     assert 0 not in read, "not both tasks read"
+
+
+@pytest.mark.parametrize("identity", [None, "message_id"])
+def test_a_message_that_ends_its_worker_becomes_a_dead_letter(broker: Broker, identity: str | None) -> None:
+    bodies = [*numbers(0, 20), b"poison", *numbers(20, 40)]
+    publish(broker, *bodies, message_ids=[f"id-{number}" for number in range(41)] if identity else ())
+    builder = TopologyBuilder()
+    builder.set_spout("in", RabbitSource(broker.url, "in", identity=identity))
+    builder.set_bolt("mid", Dies()).shuffle_grouping("in")
+    builder.set_bolt("out", RabbitSink(broker.url, "out")).shuffle_grouping("mid")
+    with LocalCluster(nodes=1, slots_per_node=1) as cluster:
+        job = cluster.submit("copy", builder.build(), Config(workers=1))
+        wait_for("a dead letter", lambda: job.stats().dead_letters == 1)
+        expected, found = set(numbers(0, 40)), set[bytes]()
+        wait_for("the rest", lambda: found.update(take(broker, "out")) or found == expected)  # type: ignore[func-returns-value]
+        job.kill()
+    assert length(broker, "in") == 0
+
+
+def test_what_is_published_again_while_it_is_pending_is_confirmed_with_it(broker: Broker) -> None:
+    publish(broker, *numbers(0, 200), *numbers(0, 200), b"unnamed", message_ids=2 * list(map(str, range(200))))
+    with LocalCluster(nodes=1, slots_per_node=1) as cluster:
+        job = cluster.submit("copy", copied(broker, identity="message_id"), Config(workers=1))
+        wait_for("the dead letter", lambda: job.stats().dead_letters == 1)
+        wait_for("all of it", lambda: job.stats().acked >= 200)
+        assert not job.stats().restarts
+        job.kill()
+    assert length(broker, "in") == 0
+    assert set(take(broker, "out")) == set(numbers(0, 200))
 
 
 def test_a_source_and_a_sink_keep_their_promises(broker: Broker, squall_cluster: LocalCluster) -> None:

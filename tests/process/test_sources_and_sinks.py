@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,15 @@ def test_a_source_of_a_few_lines(squall_cluster: FixtureCluster, tmp_path: Path)
     check_source(squall_cluster, lambda records: Lines(lines_in(tmp_path / next(paths), records)), number_of)
 
 
+class Renames(Lines):
+    """Its positions are other ones in each life."""
+
+    def read_from(self, position: Any) -> Iterator[Any]:
+        life = os.getpid()
+        for at, values in super().read_from(position and position[1]):
+            yield (life, at), values
+
+
 class Refused(Lines):
     """Is not let in."""
 
@@ -100,6 +110,7 @@ class Refused(Lines):
 
 @pytest.mark.parametrize(("kind", "why"), [
     (Forgets, "came twice though nothing failed"), (Hurries, "did not come"), (Refused, "knows no such user"),
+    (Renames, "came with the message ids"),
 ])
 def test_a_source_that_breaks_its_promise_is_found_out(
     squall_cluster: FixtureCluster, tmp_path: Path, kind: type[Lines], why: str

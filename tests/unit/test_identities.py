@@ -197,6 +197,8 @@ class Spout:
 
     def move(self, task: int, prefix: Any, choice: int) -> None:
         """The other task reads a partition now, from what is not answered; this one still has records open."""
+        if self.kind != PARTITION:
+            return
         self.owners[prefix] = 1 - self.owners[prefix]
         self.cursors.pop((self.owners[prefix], prefix), None)
 
@@ -218,20 +220,22 @@ class Spout:
         for name, identity in self.numbers.items():
             partition, number = divmod(identity, 1 << NUMBER_BITS)
             if settled.get(partition, NOTHING).settles(number):
-                assert name in self.acked
+                # A dead letter of which another life has not told yet may be taken for a gap between two records.
+                is_letter = name in self.buried and (self.kind == PARTITION or self.heard[name] not in self.tasks)
+                assert name in self.acked or is_letter
 
 
-@given(st.sampled_from(KINDS), st.lists(st.tuples(
-    st.sampled_from([*["emit"] * 5, *["answer"] * 4, "die", "move", "tell", "tell"]), st.integers(0, 1),
-    st.sampled_from(PREFIXES), st.integers(0, 30),
-), max_size=60))
-def test_what_is_settled_was_acked_and_a_record_has_one_identity(
-    kind: str, ops: list[tuple[str, int, Any, int]]
-) -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        spout = Spout(directory, kind)
-        for op, task, prefix, choice in ops:
-            getattr(spout, op)(task, prefix, choice)
+OPS = [*["emit"] * 5, *["answer"] * 4, "die", "move", "tell", "tell"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_settled_was_acked_and_a_record_has_one_identity(kind: str, seed: int, tmp_path: Path) -> None:
+    for life in range(30):
+        rng, directory = random.Random(seed + life), tmp_path / str(life)
+        directory.mkdir()
+        spout = Spout(str(directory), kind)
+        for _ in range(rng.randrange(100)):
+            getattr(spout, rng.choice(OPS))(rng.randrange(2), rng.choice(PREFIXES), rng.randrange(1000))
         # Some records stay open for long: all others are settled around them.
         held = list(spout.open)[:3]
         for task, record in list(spout.open)[3:]:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from squall.connect import Queue
+from squall.connect import Queue, QueueSource
 from squall.connect.read_ahead import AckedInOrder
 from squall.engine.errors import UsageError
+from squall.testing import wait_for
 
 STEPS = st.lists(
     st.tuples(st.sampled_from(("put", "open", "confirm", "abort", "close")), st.integers(0, 2), st.integers(1, 7)),
@@ -120,6 +125,116 @@ def test_nothing_is_put_into_a_queue_that_was_removed(tmp_path: Path) -> None:
             queue.put([(1,)])
         Queue(tmp_path / "queue").close()
     assert Queue(tmp_path / "queue").counts().waiting == 0
+
+
+def test_a_queue_has_an_id_of_its_own_that_stays(tmp_path: Path) -> None:
+    one, other = Queue(tmp_path / "one"), Queue(tmp_path / "other")
+    assert one.id != other.id
+    assert Queue(tmp_path / "one").id == one.id
+    with sqlite3.connect(tmp_path / "one/queue.db") as db:
+        db.execute("DROP TABLE queue")  # as before there were ids
+    db.close()
+    assert Queue(tmp_path / "one").id not in (one.id, other.id)
+    shutil.rmtree(tmp_path / "other")
+    assert Queue(tmp_path / "other").id != other.id
+
+
+def test_its_floor_is_below_all_that_can_come_and_no_number_comes_twice(tmp_path: Path) -> None:
+    queue, another = Queue(tmp_path), Queue(tmp_path)
+    assert queue.floor() == 1
+    queue.put([(number,) for number in range(6)])
+    assert [record.id for record in another.open(2)] == [1, 2]
+    assert [record.id for record in queue.open(2)] == [3, 4]
+    queue.confirm([3])
+    another.confirm([1])
+    assert queue.floor() == 2, "record 2 is open"
+    another.close()  # gives it back
+    assert queue.floor() == 2
+    assert [record.id for record in (*queue.open(9), *queue.open(9))] == [2, 5, 6]
+    queue.confirm([2, 4, 5, 6])
+    assert queue.floor() == 7
+    queue.close()
+    queue = Queue(tmp_path)
+    assert queue.floor() == 7
+    queue.put([("new",)])
+    assert [record.id for record in queue.open(9)] == [7]
+    queue.close()
+
+
+def test_a_record_has_the_same_position_at_any_task(tmp_path: Path) -> None:
+    queue = Queue(tmp_path)
+    queue.put([(number,) for number in range(4)])
+    nobody: Any = None
+    tasks = [QueueSource(tmp_path) for _ in range(2)]
+    for task in tasks:
+        task.fitting = 2
+        assert task.floor() == {}
+        task.connect(nobody)
+    reads = [task.read_from(None) for task in tasks]
+    assert [next(read) for read in reads] == [
+        [((queue.id, 1), (0,)), ((queue.id, 2), (1,))], [((queue.id, 3), (2,)), ((queue.id, 4), (3,))]]
+    tasks[1].confirm([(queue.id, 3)])
+    tasks[0].confirm([(queue.id, 1)])
+    assert [task.floor() for task in tasks] == [{(queue.id,): 2}, {(queue.id,): 1}]
+    tasks[0].disconnect()
+    assert next(reads[1]) == [((queue.id, 2), (1,))]
+    assert next(reads[1]) is None
+    assert tasks[1].floor() == {(queue.id,): 2}
+    tasks[1].disconnect()
+    queue.close()
+
+
+def test_what_is_under_way_when_the_disk_is_full_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, emitted, told, confirm = Queue(tmp_path), list[tuple[str, int]](), list[str](), Queue.confirm
+    queue.put([(number,) for number in range(4)])
+    full = ["database or disk is full"]
+
+    def confirmed(queue: Queue, ids: Sequence[int]) -> None:
+        if full:
+            raise sqlite3.OperationalError(full.pop())
+        confirm(queue, ids)
+
+    monkeypatch.setattr(Queue, "confirm", confirmed)
+    source = QueueSource(tmp_path)
+    out: Any = SimpleNamespace(
+        emit_batch=lambda columns, message_ids: emitted.extend(message_ids),
+        report_error=lambda error: told.append(str(error)))
+    context: Any = SimpleNamespace(
+        component_id="a", task_id=1, task_index=0, state_root=None, now_ns=lambda: 0, random=random.Random(0))
+    source.open({}, context, out)
+
+    def reads(most: int) -> bool:
+        source.next_batch(10)
+        return len(emitted) >= most
+
+    try:
+        wait_for("all", lambda: reads(4))
+        source.ack_batch([(queue.id, 1)])
+        wait_for("the rest again", lambda: reads(7))
+        assert emitted == [(queue.id, number) for number in (1, 2, 3, 4, 2, 3, 4)]
+        assert "disk is full" in str(told)
+        source.ack_batch(emitted[-3:])
+        wait_for("an empty queue", lambda: not queue.peek(1))
+    finally:
+        source.close()
+        queue.close()
+
+
+def test_a_consumer_that_cannot_give_back_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue, another = Queue(tmp_path), Queue(tmp_path)
+    queue.put([(1,)])
+    queue.open(1)
+
+    def full() -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(queue, "abort", full)
+    with pytest.raises(sqlite3.OperationalError):
+        queue.close()
+    assert [record.row for record in another.open(1)] == [(1,)]
+    another.close()
 
 
 @given(st.permutations(range(12)), st.lists(st.integers(0, 1), min_size=12, max_size=12))

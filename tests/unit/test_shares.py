@@ -187,4 +187,21 @@ def test_tasks_begin_at_different_parts_and_help_each_other_at_the_end() -> None
             if shares.claimed(range_, claim._replace(task=owner)):
                 break
     assert list(taken.items())[:2] == [(("a", 0), 0), (("c", 0), 1)]
-    assert [key for key, task in taken.items() if task == 1] == [("c", 0), ("c", 10), ("d", 0), ("d", 10), ("a", 10)]
+    own = [("c", 0), ("d", 0), ("c", 10), ("d", 10)]
+    assert [key for key, task in taken.items() if task == 1] == [*own, ("a", 10)]
+
+
+def test_a_task_takes_ranges_of_its_partitions_in_turn() -> None:
+    shares = Shares(0, 1, 10)
+    shares.learn([Part("a", 0, 0, 20), Part("a2", 0, 20, 5), Part("b", 1, 0, 20), Part("c", 2, 0, 5)])
+    taken = list[tuple[str, int]]()
+    unread = list[list[int | str]]()
+    while (free := shares.to_claim()) is not None:
+        unread.append(sorted(shares.unread))  # type: ignore[type-var]
+        taken.append((free[1].part, free[1].start))
+        assert (opened := shares.claimed(*free))
+        shares.read(opened[0], opened[0].stop)
+    assert taken == [("a", 0), ("b", 0), ("c", 0), ("a", 10), ("b", 10), ("a2", 0)]
+    assert unread[0] == [0, 1, 2]
+    assert unread[-1] == [0]
+    assert not shares.unread

@@ -169,3 +169,14 @@ def test_only_whole_lines_of_the_log_and_its_rotated_files(log: Path) -> None:
     write(log, "o", "", "thr\ree\r")
     lab.go()
     assert lab.lines() == ["one", "two", "", "thr\ree"]
+
+
+def test_a_log_is_caught_up_when_its_lines_are_read(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("a\n")
+    lab = Lab(log)
+    spout: TailSpout = lab.cluster.user("tail", 0)
+    [(message_id, _)] = spout.kept.values()
+    assert spout.partitions() == {message_id[:1]: True}
+    assert lab.cluster.user("tail", 1).partitions() == {}
+    lab.die()

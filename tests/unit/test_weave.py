@@ -88,6 +88,8 @@ def state_after(it: Topology, root: str | None = None, config: Config | None = N
     ]],
     (lambda: topology(count=type("Sink", (ExactSink,), {"blocking": True, "commit": print})(), again=False),
      "bolt 'count' has state and blocking = True; allowed: False"),
+    (lambda: topology(count=type("Sink", (ExactSink,), {"durability": "fully", "commit": print})(), again=False),
+     """bolt 'count' has durability 'fully'; expected "process" or "full\""""),
     (lambda: topology(more=lambda b: b.set_spout("x", FixedSpout(("__id",), []))), "'x'.*'__id', which is the system"),
 ])
 def test_build_refuses_what_would_count_twice(make: Callable[[], Topology], named: str) -> None:

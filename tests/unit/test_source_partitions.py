@@ -1,0 +1,123 @@
+"""What a Source says of its partitions and of ids that are confirmed, while its thread reads."""
+
+from __future__ import annotations
+
+import datetime
+import random
+import time
+from collections.abc import Iterator
+from queue import Queue
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from squall.connect import Source
+from tests.process.waiting import wait_for
+
+
+class Given(Source):
+    """Yields what it is given; waits in a call while there is nothing."""
+
+    outputs = ("n",)
+
+    def __init__(self) -> None:
+        self.given = Queue[Any]()
+        self.committed: list[Any] = []
+
+    def read_from(self, position: Any) -> Iterator[Any]:
+        while (record := self.given.get()) != "end":
+            yield record
+
+    def commit(self, position: Any) -> None:
+        self.committed.append(position)
+
+
+class Confirmed(Given):
+    every_task = True
+
+    def confirm(self, positions: Any) -> None:
+        self.committed += positions
+
+
+class Parted(Given):
+    every_task = partitioned = True
+
+
+def opened(source: Given, task_index: int = 0) -> Given:
+    collector: Any = SimpleNamespace(emit_batch=lambda columns, message_ids: None, report_error=lambda error: None)
+    context: Any = SimpleNamespace(
+        component_id="source", task_id=1, task_index=task_index, state_root=None, now_ns=time.monotonic_ns,
+        random=random.Random(0))
+    source.open({}, context, collector)
+    return source
+
+
+@pytest.fixture(params=[Given])
+def source(request: pytest.FixtureRequest) -> Iterator[Given]:
+    source = opened(request.param())
+    yield source
+    source.given.put("end")
+    wait_for("the thread to end", lambda: source.next_batch(9) or source.at_end)  # type: ignore[func-returns-value]
+    source.close()
+
+
+def read(source: Given, *positions: Any) -> None:
+    for position in positions:
+        source.given.put([(position, (1,))])
+    wait_for("the records", lambda: source.next_batch(9) or set(positions) <= set(source.kept))  # type: ignore[func-returns-value]
+
+
+def test_a_source_is_caught_up_when_it_has_looked_and_found_nothing(source: Given) -> None:
+    assert source.partitions() == {(): False}
+    source.given.put(None)
+    wait_for("the look", lambda: source.partitions() == {(): True})
+    source.given.put([(1, (1,))])
+    wait_for("the record", lambda: source.partitions() == {(): False})
+    source.given.put(None)
+    read(source, 2)
+    assert source.partitions() == {(): False}
+    source.given.put(None)
+    wait_for("another look", lambda: source.partitions() == {(): True})
+    # It is in a call that takes long.
+    wait_for("doubt", lambda: source.partitions() == {(): False})
+
+
+def test_a_task_that_does_not_read_has_no_partitions() -> None:
+    assert opened(Given(), task_index=1).partitions() == {}
+
+
+def test_a_source_that_has_ended_has_no_partitions(source: Given) -> None:
+    read(source, ("file", 1))
+    assert source.partitions() == {("file",): False}
+    source.given.put("end")
+    wait_for("the end", lambda: source.next_batch(9) or source.partitions() == {})  # type: ignore[func-returns-value]
+
+
+@pytest.mark.parametrize("source", [Parted], indirect=True)
+def test_partitions_are_what_positions_begin_with(source: Given) -> None:
+    read(source, ("a", 1), ("b", "x", 1))
+    assert source.partitions() == {("a",): False, ("b", "x"): False}
+
+
+@pytest.mark.parametrize(("kind", "identity"), [(Given, "partition"), (Parted, "partition"), (Confirmed, "name")])
+def test_what_ids_name(kind: type[Given], identity: str) -> None:
+    assert kind().record_identity == identity
+
+
+DAYS = [datetime.date(2020, 1, day) for day in range(1, 5)]
+
+
+@pytest.mark.parametrize(("source", "ids", "named"), [
+    (Given, DAYS, DAYS[:2]), (Confirmed, DAYS, DAYS[:2]), (Given, [1, 2, 3, 4], []), (Parted, [("a", 1), ("a", 2)], []),
+], indirect=["source"])
+def test_names_that_are_confirmed_are_said_once(source: Given, ids: list[Any], named: list[Any]) -> None:
+    assert not source.confirmed()
+    read(source, *ids)
+    source.ack_batch(ids[:2])
+    wait_for("the commit", lambda: (
+        source.given.put(None), source.next_batch(9), source.committed and source.committed[-1] == ids[1])[-1])
+    if named:
+        found = list[Any]()
+        wait_for("what is confirmed", lambda: found.extend(source.confirmed()) or found == named)  # type: ignore[func-returns-value]
+    assert not source.confirmed()
