@@ -11,12 +11,12 @@ from squall.chaos.mix import Places, draw, kinds_of
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
 from squall.scheduler.faults.catalogue import AT_START, CATALOGUE, ActsOn
 from squall.scheduler.faults.fault import Fault
-from squall.scheduler.faults.resolution import TaskPlace, View, check
+from squall.scheduler.faults.resolution import Place, View, check
 
 PLACES = Places(["node-1:6700", "node-2:6701"], ["lines", "worker", "two words"], ["worker", "two words"], "key")
 ALONE = Places(PLACES.workers[:1], PLACES.components, PLACES.bolts, "key")
 KINDS = kinds_of("all")
-TASKS = {name: (TaskPlace("chaos", name, number, "node-1:6700"),) for number, name in enumerate(PLACES.components)}
+TASKS = {name: (Place("chaos", name, number, "node-1:6700"),) for number, name in enumerate(PLACES.components)}
 VIEW = View(("node-1", "node-2"), tuple(PLACES.workers), {"chaos": TASKS})
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from squall.scheduler.cluster.fault_plan import read_plan
 from squall.scheduler.faults.catalogue import CATALOGUE, Kind
 from squall.scheduler.faults.fault import parse
-from squall.scheduler.faults.resolution import TaskPlace, View
+from squall.scheduler.faults.resolution import Place, View
 
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 BEGIN = "<!-- The catalogue, written by `python -m tests.unit.test_fault_docs`. -->\n"
@@ -51,7 +51,7 @@ def test_the_page_lists_the_catalogue() -> None:
 def test_the_plan_of_the_page_can_be_carried_out(tmp_path: Path) -> None:
     (text,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     (tmp_path / "plan.yaml").write_text(text)
-    components = {id_: (TaskPlace("words", id_, 1),) for id_ in ("lines", "split", "count", "sink")}
+    components = {id_: (Place("words", id_, 1),) for id_ in ("lines", "split", "count", "sink")}
     view = View(("node-1", "node-2"), (), {"words": components})
     assert len(read_plan((), [str(tmp_path / "plan.yaml")], view, None).faults) == 4
 

@@ -10,17 +10,17 @@ import pytest
 from squall.engine.errors import ClusterError, UsageError
 from squall.scheduler.faults.catalogue import CATALOGUE
 from squall.scheduler.faults.fault import parse
-from squall.scheduler.faults.resolution import ANYBODY, TaskPlace, Resolved, View, resolve
+from squall.scheduler.faults.resolution import ANYBODY, Place, Resolved, View, resolve
 from squall.scheduler.faults.target import Sort
 
 A, B, C = "node-1:6700", "node-1:6701", "node-2:6700"
 
 
-def places(topology: str, **workers: list[str]) -> dict[str, tuple[TaskPlace, ...]]:
+def places(topology: str, **workers: list[str]) -> dict[str, tuple[Place, ...]]:
     """Component -> the workers of its tasks."""
     number = iter(range(1, 100))
     return {
-        component: tuple(TaskPlace(topology, component, next(number), worker) for worker in tasks)
+        component: tuple(Place(topology, component, next(number), worker) for worker in tasks)
         for component, tasks in workers.items()
     }
 
@@ -127,7 +127,7 @@ def test_who_is_not_there_is_named(kind: str, targets: str, said: str) -> None:
 
 
 def test_name_of_two_things_is_refused_with_both_forms() -> None:
-    namesake = {"node-1": (TaskPlace("words", "node-1", 9, C),)}
+    namesake = {"node-1": (Place("words", "node-1", 9, C),)}
     both = replace(VIEW, topologies={"words": {**VIEW.topologies["words"], **namesake}})
     with pytest.raises(UsageError, match="'node-1' is a node and a component; write node node-1 or component node-1"):
         found("kill", "node-1", both)
