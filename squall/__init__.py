@@ -71,8 +71,8 @@ if TYPE_CHECKING:
     from squall.engine.state.sinks import SqlSink as SqlSink
     from squall.engine.state.stateful import StatefulBatchBolt as StatefulBatchBolt
     from squall.engine.state.stateful import StatefulBolt as StatefulBolt
-    from squall.engine.state.windows import Window as Window
-    from squall.engine.state.windows import WindowedBolt as WindowedBolt
+    from squall.engine.state.windowing.windows import Window as Window
+    from squall.engine.state.windowing.windows import WindowedBolt as WindowedBolt
     from squall.pipeline.feed.feed_spout import FeedSpout as FeedSpout
     from squall.pipeline.sink.parquet_sink import ParquetSink as ParquetSink
     from squall.pipeline.tail.tail_spout import TailSpout as TailSpout
@@ -106,7 +106,7 @@ _HOMES = {
         "UsageError",
     "engine.state.sinks": "ExactSink FileSink SqlSink",
     "engine.state.stateful": "StatefulBatchBolt StatefulBolt",
-    "engine.state.windows": "Window WindowedBolt",
+    "engine.state.windowing.windows": "Window WindowedBolt",
     "engine.report.run_report": "RunReport",
     "pipeline.feed.feed_spout": "FeedSpout",
     "pipeline.sink.parquet_sink": "ParquetSink",

@@ -36,7 +36,7 @@ from squall.engine.foreign.methods import BOLT_METHODS, GROUPING_METHODS, SPOUT_
 from squall.engine.foreign.names import name_mistake
 from squall.engine.foreign.text import message_of, repr_of
 from squall.engine.state.sinks import ExactSink
-from squall.engine.state.windows import WindowedBolt
+from squall.engine.state.windowing.windows import WindowedBolt
 
 
 class Declarer:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from squall.engine.api.tuple import Tuple
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import repr_of
-from squall.engine.state.windows import Window, WindowedBolt
+from squall.engine.state.windowing.windows import Window, WindowedBolt
 
 if TYPE_CHECKING:
     from squall.engine.api.collectors import BasicCollector

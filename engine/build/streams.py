@@ -30,7 +30,7 @@ from squall.engine.build.joins import JoinBolt
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import repr_of
 from squall.engine.state.stateful import StatefulBolt
-from squall.engine.state.windows import Window, WindowedBolt, Windowing
+from squall.engine.state.windowing.windows import Window, WindowedBolt, Windowing
 
 if TYPE_CHECKING:
     from squall.engine.api.collectors import BasicCollector

@@ -6,7 +6,7 @@
       around: stores what is settled   around: numbers its emits         absorbs each identity once
 
 Streams that lead to state get a field more, and the components at their ends something that stands around them
-(`engine.state.identified`); all others stay as they are, and pay nothing.
+(`engine.state.records.identified`); all others stay as they are, and pay nothing.
 
 Guarantees: what is returned is an ordinary topology. What would count twice is refused: a grouping before state that
 may choose another task the next time, a cycle, and the same stream twice.
@@ -26,15 +26,15 @@ from squall.engine.api.stream import Stream
 from squall.engine.api.topology import ALL, ANY_TASK, CUSTOM, FIELDS, ComponentSpec, Subscription
 from squall.engine.state.commits import TaskPlace
 from squall.engine.state.dealing import Read
-from squall.engine.state.identified import IdentifiedBolt, IdentifiedSpout
-from squall.engine.state.lineage import FIELD, HOP_BITS, RESULTS, Lineage, PartitionNumbers, hash64
-from squall.engine.state.results import ResultsSpout
+from squall.engine.state.records.identified import IdentifiedBolt, IdentifiedSpout
+from squall.engine.state.records.lineage import FIELD, HOP_BITS, RESULTS, Lineage, PartitionNumbers, hash64
 from squall.engine.state.sink_task import GatheringTask, SinkTask
 from squall.engine.state.sinks import ExactSink
 from squall.engine.state.stateful import StatefulBatchBolt, StatefulBolt, mistake_of
 from squall.engine.state.stateful_task import StatefulTask
-from squall.engine.state.window_task import TICK_SECS, WindowTask
-from squall.engine.state.windows import WindowedBolt, windowing_mistake
+from squall.engine.state.windowing.results import ResultsSpout
+from squall.engine.state.windowing.window_task import TICK_SECS, WindowTask
+from squall.engine.state.windowing.windows import WindowedBolt, windowing_mistake
 
 Specs = Mapping[str, ComponentSpec]
 GROUP_COMMIT = {"batch_rows": 2048, "batch_wait_ms": 5}

@@ -36,13 +36,10 @@ from squall.engine.foreign.disk import sync
 from squall.engine.foreign.stable_hash import key_hash
 from squall.engine.foreign.text import repr_of
 from squall.engine.plural import plural
-from squall.engine.state.declaration import WINDOWS, Declaration, changed
-from squall.engine.state.event_time import TIME_KEY
 from squall.engine.state.kept_clock import CLOCK
 from squall.engine.state.kept_rows import Row
 from squall.engine.state.keyed import State
 from squall.engine.state.keys import Spelling
-from squall.engine.state.panes import KEY, PART
 from squall.engine.state.reading import directories_of, meta_of, names_of, stores_of, task_of, tasks_of
 from squall.engine.state.task_store import (
     GONE,
@@ -54,7 +51,10 @@ from squall.engine.state.task_store import (
     read_key,
     unpack_row,
 )
-from squall.engine.state.windows import TIME
+from squall.engine.state.windowing.declaration import WINDOWS, Declaration, changed
+from squall.engine.state.windowing.event_time import TIME_KEY
+from squall.engine.state.windowing.panes import KEY, PART
+from squall.engine.state.windowing.windows import TIME
 
 DEALT = "dealt"
 """In a store: the number of tasks from which it was dealt to several."""

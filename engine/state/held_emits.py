@@ -14,9 +14,9 @@ from squall.engine.api.emit_checks import Declared
 from squall.engine.api.stream import DEFAULT_STREAM, Stream
 from squall.engine.errors import ComponentError
 from squall.engine.foreign.given_columns import parents_of, values_of
-from squall.engine.state.absorbed import Emitted, Group
-from squall.engine.state.children import Children
-from squall.engine.state.lineage import Lineage
+from squall.engine.state.records.absorbed import Emitted, Group
+from squall.engine.state.records.children import Children
+from squall.engine.state.records.lineage import Lineage
 
 
 class HeldEmits:

@@ -32,10 +32,10 @@ from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ComponentError, FailedTuple, UsageError
 from squall.engine.foreign.sizes import row_bytes
 from squall.engine.plural import plural
-from squall.engine.state.absorbed import AGAIN, FRESH
 from squall.engine.state.commits import Commits, TaskPlace
 from squall.engine.state.dealing import DEALT, deal
 from squall.engine.state.kept_rows import Input, Inputs, Row
+from squall.engine.state.records.absorbed import AGAIN, FRESH
 from squall.engine.state.sinks import ExactSink
 from squall.engine.state.task_store import OUTSIDE, TaskStore, pickled
 

@@ -42,7 +42,7 @@ from squall.engine.report.account import ABANDONED, ACCOUNT_COLUMNS
 from squall.engine.report.failure_log import FailureLog, Failures
 from squall.engine.report.metrics import TASK_COUNTERS
 from squall.engine.report.run_report import TaskReading
-from squall.engine.state.identified import IdentifiedSpout
+from squall.engine.state.records.identified import IdentifiedSpout
 from squall.engine.state.sink_task import GatheringTask
 from squall.engine.tracking.acker import Acker
 from squall.engine.tracking.fate import Fate

@@ -36,10 +36,10 @@ from squall.engine.api.topology import (
     Subscription,
     Topology,
 )
-from squall.engine.state.results import ResultsSpout
 from squall.engine.state.sink_task import GatheringTask, SinkTask
 from squall.engine.state.stateful_task import StatefulTask
-from squall.engine.state.window_task import WindowTask
+from squall.engine.state.windowing.results import ResultsSpout
+from squall.engine.state.windowing.window_task import WindowTask
 from squall.pipeline.feed.feed_spout import FeedSpout
 from squall.pipeline.on_spark.lives import is_overridden
 from squall.pipeline.on_spark.snapshot import is_library

@@ -19,8 +19,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from squall.engine.api.context import TopologyContext
-from squall.engine.state.identified import IdentifiedBolt, IdentifiedSpout
-from squall.engine.state.record_store import SHARED, write_merged
+from squall.engine.state.records.identified import IdentifiedBolt, IdentifiedSpout
+from squall.engine.state.records.record_store import SHARED, write_merged
 from squall.engine.state.sink_task import GatheringTask, SinkTask
 from squall.engine.state.stateful_task import StatefulTask
 from squall.engine.state.task_store import STORE_FILE

@@ -20,9 +20,9 @@ import msgspec
 
 from squall.engine.errors import ClusterError
 from squall.engine.state.dealing import Read, check
-from squall.engine.state.declaration import Declaration
-from squall.engine.state.lineage import RESULTS
 from squall.engine.state.reading import stores_of, tasks_of
+from squall.engine.state.records.lineage import RESULTS
+from squall.engine.state.windowing.declaration import Declaration
 from squall.ipc import hash_seed
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.messages import ComponentSummary, Wire

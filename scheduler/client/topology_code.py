@@ -25,10 +25,10 @@ from squall.engine.api.config import Config
 from squall.engine.api.topology import ALL, ANY_TASK, CUSTOM, ComponentSpec, Topology
 from squall.engine.errors import UsageError
 from squall.engine.plural import plural
-from squall.engine.state.lineage import RESULTS, has_identity
+from squall.engine.state.records.lineage import RESULTS, has_identity
 from squall.engine.state.sink_task import GatheringTask
 from squall.engine.state.stateful_task import StatefulTask
-from squall.engine.state.window_task import WindowTask
+from squall.engine.state.windowing.window_task import WindowTask
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.kept_state import check_kept
 from squall.scheduler.client.nimbus_client import NimbusClient

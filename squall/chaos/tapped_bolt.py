@@ -21,7 +21,7 @@ from squall.engine.api.context import TopologyContext
 from squall.engine.api.tuple import Anchors, Tuple, TupleSource
 from squall.engine.errors import FailedTuple
 from squall.engine.foreign.given_columns import parents_of
-from squall.engine.state.lineage import has_identity
+from squall.engine.state.records.lineage import has_identity
 
 _ON_PURPOSE = "squall chaos: lost on purpose"
 _LOST_SECS = 0.2

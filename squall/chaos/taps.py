@@ -32,7 +32,7 @@ from squall.engine.api.topology import ANY_TASK, ComponentSpec, Topology
 from squall.engine.errors import UsageError
 from squall.engine.foreign.given_columns import values_of
 from squall.engine.foreign.text import repr_of
-from squall.engine.state.lineage import has_identity
+from squall.engine.state.records.lineage import has_identity
 from squall.engine.state.stateful_task import StatefulTask
 
 _NAME_CHARACTERS = 80

@@ -41,11 +41,10 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 @click.option("--workers", type=int, help="Worker processes (setting workers).")
 @settings_option
 @click.option("--inactive", is_flag=True, help="Have its spouts wait for squall activate.")
-@click.option("--fresh", is_flag=True, help="Remove the state that an earlier topology of this name left.")
+@click.option("--fresh", is_flag=True, help="Remove the state that an earlier one left.")
 @click.option("--replace", is_flag=True,
               help="If a topology of this name is there, drain and remove it first; the new one takes up its state.")
-@click.option("--drop-windows", is_flag=True,
-              help="Drop open windows that the earlier one declared otherwise (setting drop_windows).")
+@click.option("--drop-windows", is_flag=True, help="Drop open windows that were declared otherwise.")
 @wait_option
 @click.option("--until-drained", is_flag=True, help="Wait until it has finished, and print its report, as squall run.")
 @click.option("--remove-when-drained", is_flag=True, help="Have it leave the cluster by itself when it has finished.")

@@ -16,8 +16,8 @@ from squall.engine.api.failure import TIMEOUT, Failure
 from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.api.topology import ComponentSpec, Topology, check_topology
 from squall.engine.errors import ClusterError, SquallError, UsageError
-from squall.engine.state.identified import in_place_of
-from squall.engine.state.lineage import FIELD, RESULTS, plain_outputs
+from squall.engine.state.records.identified import in_place_of
+from squall.engine.state.records.lineage import FIELD, RESULTS, plain_outputs
 from squall.testing.simulated import SimulatedCluster
 from squall.testing.spouts import FixedSpout
 

@@ -39,10 +39,11 @@ from squall import (
 )
 from squall.connect import Source
 from squall.engine.api.config import Config
-from squall.engine.state import absorbed, record_store, task_store
 from squall.engine.state import sinks as sinks_module
+from squall.engine.state import task_store
 from squall.engine.state.reading import read_component
-from squall.engine.state.record_store import RecordStore
+from squall.engine.state.records import absorbed, record_store
+from squall.engine.state.records.record_store import RecordStore
 from squall.engine.state.task_store import TaskStore
 from squall.pipeline.sink import directory as directory_module
 from squall.pipeline.tail import log_reader

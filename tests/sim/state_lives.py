@@ -25,14 +25,15 @@ from squall.engine.api.config import Config
 from squall.engine.build import weave
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import ClusterError, FailedTuple
-from squall.engine.state import absorbed, commits, lineage, settled
-from squall.engine.state.absorbed import Absorbed, Group
+from squall.engine.state import commits
 from squall.engine.state.held_emits import HeldEmits
 from squall.engine.state.reading import read_component
-from squall.engine.state.record_store import RecordStore
+from squall.engine.state.records import absorbed, lineage, settled
+from squall.engine.state.records.absorbed import Absorbed, Group
+from squall.engine.state.records.record_store import RecordStore
 from squall.engine.state.sink_task import SinkTask
 from squall.engine.state.task_store import CLOSED, Reader, TaskStore
-from squall.engine.state.window_task import WindowTask
+from squall.engine.state.windowing.window_task import WindowTask
 from squall.testing import SimulatedCluster
 from tests.process import state_parts as parts
 from tests.process import window_parts as windowed
@@ -289,9 +290,8 @@ def _all_alike(its: lineage.Lineage, firsts: Iterator[int], counts: Sequence[int
     return [first for first, count in zip(firsts, counts, strict=True) for _ in range(count)]
 
 
-def _load_nothing(its: Absorbed, number: int, content: Any) -> None:
-    its._looked_at = set(), []
-    its.add(Group(number, [], []))
+def _load_nothing(its: Absorbed, number: int, content: Any, load: Any = Absorbed.load) -> None:
+    load(its, number, ([], []))
 
 
 class LateStore(TaskStore):
@@ -381,7 +381,7 @@ STATE_MUTANTS = (
     StateMutant("identities in the commit", ((Group, "packed", lambda its: pickle.dumps(([], []))),)),
     StateMutant("identities of earlier lives", ((Absorbed, "load", _load_nothing),)),
     StateMutant("a look at what is known", ((Absorbed, "known", lambda its, identities: None),)),
-    StateMutant("forgetting only what is settled", ((absorbed._Generation, "is_settled", lambda its, settled: True),)),
+    StateMutant("forgetting only what is settled", ((absorbed.Generation, "is_settled", lambda its, settled: True),)),
     StateMutant("floors below what is open", ((settled.ReadPartition, "settle", _all_newest),)),
     StateMutant("numbers of emits", ((lineage.Lineage, "children_of", _all_alike),)),
     StateMutant("emits that are repeated", ((HeldEmits, "repeat", lambda its, identities, known: None),)),

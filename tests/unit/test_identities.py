@@ -20,14 +20,14 @@ from hypothesis import strategies as st
 from squall import Stream, Topology, TopologyBuilder
 from squall.engine.api.tuple import TupleSource
 from squall.engine.errors import ComponentError
-from squall.engine.state import absorbed
-from squall.engine.state.absorbed import AGAIN, FRESH, SETTLED, Absorbed, Emitted
-from squall.engine.state.children import Children
-from squall.engine.state.floors import NOTHING, FollowedSpout, Settled
-from squall.engine.state.lineage import HASHED, NUMBER_BITS, Lineage, PartitionNumbers, is_ordered
-from squall.engine.state.ranges import Ranges
-from squall.engine.state.record_store import RecordStore
-from squall.engine.state.settled import DENSE, HELD_NS, NAME, PARTITION, TASK, Settling
+from squall.engine.state.records import absorbed
+from squall.engine.state.records.absorbed import AGAIN, FRESH, SETTLED, Absorbed, Emitted
+from squall.engine.state.records.children import Children
+from squall.engine.state.records.floors import NOTHING, FollowedSpout, Settled
+from squall.engine.state.records.lineage import HASHED, NUMBER_BITS, Lineage, PartitionNumbers, is_ordered
+from squall.engine.state.records.ranges import Ranges
+from squall.engine.state.records.record_store import RecordStore
+from squall.engine.state.records.settled import DENSE, HELD_NS, NAME, PARTITION, TASK, Settling
 from squall.testing import FixedSpout
 from tests.process.state_parts import Again, Count
 

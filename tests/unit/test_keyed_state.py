@@ -26,8 +26,8 @@ from squall.engine.errors import ClusterError, ComponentError
 from squall.engine.state import keyed
 from squall.engine.state.commits import TaskPlace
 from squall.engine.state.keyed import State
-from squall.engine.state.lineage import Lineage
 from squall.engine.state.reading import items_of
+from squall.engine.state.records.lineage import Lineage
 from squall.engine.state.stateful_task import StatefulTask
 from squall.engine.state.task_store import STORE_FILE, TaskStore
 

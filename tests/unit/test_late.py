@@ -13,7 +13,7 @@ from squall.cli.run import run_command
 from squall.cli.shown.report_text import time_lines
 from squall.engine.api.user_metrics import UserMetrics
 from squall.engine.report.run_report import RunReport, build_report
-from squall.engine.state.windows import Windowing
+from squall.engine.state.windowing.windows import Windowing
 from squall.testing import complete_topology
 from squall.ui.pages.topology_page import hint_of
 from tests.unit.test_window_rules import Phases

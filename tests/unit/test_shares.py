@@ -3,13 +3,16 @@ State that goes by what the tasks have settled counts each row once."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+import tempfile
+from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.engine.state.lineage import NUMBER_BITS, Slots
-from squall.engine.state.settled import Settling, StoredFloor
+from squall.engine.state.records.floors import NOTHING, FollowedSpout
+from squall.engine.state.records.lineage import NUMBER_BITS, PartitionNumbers
+from squall.engine.state.records.record_store import RecordStore
+from squall.engine.state.records.settled import DENSE, Settling
 from squall.pipeline.feed.shares import Claim, Part, Range, RowId, Shares
 
 # By their names, they are in another order.
@@ -28,8 +31,8 @@ class Life:
         assert self.shares.resume(world.disk.values(), world.parts) == []
         self.shares.learn(world.parts, spread=world.spread)
         self.learned = len(world.parts)
-        self.settling = Settling("", Slots(task, world.tasks), world.settled[task].values())
-        self.settling.store = lambda floors: world.settled[task].update({its.prefix: its for its in floors})
+        self.settling = Settling("", DENSE, task, PartitionNumbers(0, 1))
+        self.settling.records = world.records
         self.unacked: dict[RowId, int] = {}
         """With their identities."""
         self.range: Range | None = None
@@ -72,7 +75,8 @@ class Life:
                 self.settling.answered(row)
 
     def commit(self) -> None:
-        self.settling.store(self.settling.risen())
+        self.world.records.tell("busy", self.settling.progress(0))
+        self.world.spout.look()
         for claim in self.shares.risen(self.unacked):
             self.world.store(claim, self.shares.task)
             self.shares.stored(claim)
@@ -86,8 +90,9 @@ class World:
         self.parts = list(PARTS)
         self.disk: dict[tuple[str, int], Claim] = {}
         self.acked: set[RowId] = set()
-        self.settled: dict[int, dict[str, StoredFloor]] = defaultdict(dict)
-        """By task."""
+        self.directory = tempfile.TemporaryDirectory()
+        self.records = RecordStore(self.directory.name, "feed")
+        self.spout = FollowedSpout(self.directory.name, PartitionNumbers(0, 1), tasks)
         self.counted: Counter[RowId] = Counter()
         self.seen: set[int] = set()
         """Identities of rows that were counted and are not settled."""
@@ -98,12 +103,18 @@ class World:
 
     def count(self, row: RowId, identity: int) -> None:
         """As state does."""
-        floors = {Slots(task, self.tasks).partition(its.local): its.floor
-                  for task, stored in self.settled.items() for its in stored.values()}
-        self.seen = {one for one in self.seen if not floors[one >> NUMBER_BITS].settles(one & LOW)}
-        if identity not in self.seen and not floors[identity >> NUMBER_BITS].settles(identity & LOW):
+        self.seen = {one for one in self.seen if not self.settles(one)}
+        if identity not in self.seen and not self.settles(identity):
             self.counted[row] += 1
             self.seen.add(identity)
+
+    def settles(self, identity: int) -> bool:
+        return self.spout.settled.get(identity >> NUMBER_BITS, NOTHING).settles(identity & LOW)
+
+    def close(self) -> None:
+        self.records.close()
+        self.spout.reader.close()
+        self.directory.cleanup()
 
     def claim(self, claim: Claim) -> Claim:
         return self.disk.setdefault((claim.part, claim.start), claim)
@@ -172,6 +183,7 @@ def test_every_row_is_acked_whoever_dies(
     for what, which, index in steps:
         world.do("die" if what == "seem dead" and not haunted else what, which, index)
     world.finish()
+    world.close()
 
 
 def test_tasks_begin_at_different_parts_and_help_each_other_at_the_end() -> None:

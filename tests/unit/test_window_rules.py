@@ -22,11 +22,11 @@ from squall import (
     WindowedBolt,
     bolt,
 )
-from squall.engine.state.event_time import END, EventTime
-from squall.engine.state.floors import Settled
-from squall.engine.state.ranges import Ranges
-from squall.engine.state.record_store import TaskState
-from squall.engine.state.settled import Reading
+from squall.engine.state.records.floors import Settled
+from squall.engine.state.records.ranges import Ranges
+from squall.engine.state.records.record_store import TaskState
+from squall.engine.state.records.settled import Reading
+from squall.engine.state.windowing.event_time import END, EventTime
 from squall.testing import SimulatedCluster, complete_topology
 from tests.unit.test_windows import Shows, windows_of
 

@@ -1,6 +1,6 @@
 """Windows: the base class that users derive from, what they declare with it, and the window that they are given.
 
-What is promised is in docs/windows.md; `engine.state.window_task` keeps it.
+What is promised is in docs/windows.md; `engine.state.windowing.window_task` keeps it.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ from squall.engine.errors import ClusterError
 from squall.engine.foreign.disk import sync_directories
 from squall.engine.foreign.text import message_of
 from squall.engine.state.keys import pack_key
-from squall.engine.state.ranges import Ranges
-from squall.engine.state.settled import PartitionProgress, Reading
+from squall.engine.state.records.ranges import Ranges
+from squall.engine.state.records.settled import PartitionProgress, Reading
 
 RECORDS_FILE = "records.db"
 SHARED = "shared"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from squall.engine.api.columns import ColumnBatch
-from squall.engine.state.lineage import Lineage, loose_identity
+from squall.engine.state.records.lineage import Lineage, loose_identity
 
 
 class Children:

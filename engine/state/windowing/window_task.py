@@ -8,7 +8,7 @@
 
 Inputs are acked when they are committed, not when their window is: it may be open for hours. So what a window emits
 belongs to no input's tree. It is committed as a result, together with the end of its window, and a spout of its own
-emits it as a message (`engine.state.results`).
+emits it as a message (`engine.state.windowing.results`).
 
 Guarantees: a window is executed with exactly the tuples that belong to it, and what it emits is committed once.
 
@@ -34,18 +34,18 @@ from squall.engine.errors import ComponentError, FailedTuple
 from squall.engine.foreign.given_columns import values_of
 from squall.engine.state.commits import Commits, TaskPlace
 from squall.engine.state.dealing import deal
-from squall.engine.state.declaration import WINDOWS, Declaration
-from squall.engine.state.event_time import END, TIME_KEY, EventTime, Heard
 from squall.engine.state.kept_clock import kept_clock
 from squall.engine.state.kept_rows import Input, Inputs
 from squall.engine.state.keys import mistakes_in
-from squall.engine.state.lineage import NUMBER_BITS, RESULTS, Partition, is_ordered
-from squall.engine.state.panes import Due, Pane, Panes
-from squall.engine.state.record_store import RECORDS_FILE, SHARED, unpacked_ranges
-from squall.engine.state.shared_times import SharedTimes
+from squall.engine.state.records.lineage import NUMBER_BITS, RESULTS, Partition, is_ordered
+from squall.engine.state.records.record_store import RECORDS_FILE, SHARED, unpacked_ranges
 from squall.engine.state.task_store import CLOSED, OPEN, Reader, TaskStore, pickled
 from squall.engine.state.timestamps import times_of
-from squall.engine.state.windows import COUNT, Window, WindowedBolt, Windowing
+from squall.engine.state.windowing.declaration import WINDOWS, Declaration
+from squall.engine.state.windowing.event_time import END, TIME_KEY, EventTime, Heard
+from squall.engine.state.windowing.panes import Due, Pane, Panes
+from squall.engine.state.windowing.shared_times import SharedTimes
+from squall.engine.state.windowing.windows import COUNT, Window, WindowedBolt, Windowing
 
 TICK_SECS = 0.05
 _AT_ONCE, _TURN_NS = 500, 20_000_000

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 
 from squall.engine.errors import ClusterError
 from squall.engine.foreign.text import message_of
-from squall.engine.state.event_time import Heard
-from squall.engine.state.lineage import Partition
+from squall.engine.state.records.lineage import Partition
 from squall.engine.state.task_store import Reader
+from squall.engine.state.windowing.event_time import Heard
 
 _FILE = "times.db"
 _TABLE = """CREATE TABLE IF NOT EXISTS times (

@@ -17,7 +17,8 @@ task has.
 A message id that is a whole number, or a tuple that ends with one, such as (file, offset), is a *position*: its other
 parts and the spout make the partition, so the number names a record whichever task reads it. `Spout.record_identity`
 says what else a spout's ids may be: positions of one task only, or names, to which numbers are given
-(`engine.state.record_store`). A plain spout's id that is no position is hashed to 64 bits, above all partitions.
+(`engine.state.records.record_store`). A plain spout's id that is no position is hashed to 64 bits, above all
+partitions.
 
 Guarantees: tuples of one message have different identities; those of different messages too, but for a chance of 2^-64
 among hashed ids. Most identities fit 64 bits.

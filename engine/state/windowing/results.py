@@ -18,9 +18,9 @@ from typing import Any
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.replaying import Record, ReplayingSpout
 from squall.engine.api.stream import Emit, Outputs
-from squall.engine.state.lineage import RESULTS
-from squall.engine.state.record_store import RECORDS_FILE, unpacked_ranges
-from squall.engine.state.settled import PARTITION
+from squall.engine.state.records.lineage import RESULTS
+from squall.engine.state.records.record_store import RECORDS_FILE, unpacked_ranges
+from squall.engine.state.records.settled import PARTITION
 from squall.engine.state.task_store import CLOSED, OPEN, Reader
 
 _AT_ONCE = 256

@@ -1,7 +1,8 @@
 """Components before state that counts exactly once: what stands around them, so that tuples carry identities.
 
-Identities travel as a last field of each stream that leads to such state (`engine.state.lineage`); users' components
-do not see it. A spout's task also tells what is settled, for the tasks with state (`engine.state.record_store`).
+Identities travel as a last field of each stream that leads to such state (`engine.state.records.lineage`); users'
+components do not see it. A spout's task also tells what is settled, for the tasks with state
+(`engine.state.records.record_store`).
 
 Guarantees: the user's components see the same as without: values, fields, anchors, answers.
 
@@ -22,11 +23,19 @@ from squall.engine.api.failure import Failure
 from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.api.tuple import Tuple
 from squall.engine.foreign.given_columns import column_mistake, parents_of, values_of
-from squall.engine.state.children import Children
-from squall.engine.state.floors import LOOK_NS
-from squall.engine.state.lineage import DIGIT, FIELD, RESULTS, Lineage, PartitionNumbers, loose_identity, origin_of
-from squall.engine.state.record_store import BUSY, ENDED, QUIET, RecordStore
-from squall.engine.state.settled import PartitionProgress, Reading, Settling
+from squall.engine.state.records.children import Children
+from squall.engine.state.records.floors import LOOK_NS
+from squall.engine.state.records.lineage import (
+    DIGIT,
+    FIELD,
+    RESULTS,
+    Lineage,
+    PartitionNumbers,
+    loose_identity,
+    origin_of,
+)
+from squall.engine.state.records.record_store import BUSY, ENDED, QUIET, RecordStore
+from squall.engine.state.records.settled import PartitionProgress, Reading, Settling
 
 
 class IdentifiedSpout(Around):

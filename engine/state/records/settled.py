@@ -8,9 +8,9 @@
                      lowest record under way
 
 A partition is what a source calls so (a partition of Kafka, a file, a queue), and a number names a record in it,
-whichever task reads it. What is settled of it is a set of numbers, kept as ranges (`engine.state.ranges`): a record
-that is held for long, or became a dead letter, is a hole, and holds up nothing else. So what is remembered is bounded
-by what is open and by dead letters.
+whichever task reads it. What is settled of it is a set of numbers, kept as ranges (`engine.state.records.ranges`): a
+record that is held for long, or became a dead letter, is a hole, and holds up nothing else. So what is remembered is
+bounded by what is open and by dead letters.
 
 A source that reads in order may leave numbers out, such as offsets in bytes. What lies between two records that it read
 one after the other is settled with the second one: it can never come.
@@ -29,7 +29,7 @@ from typing import Any, NamedTuple, Protocol
 from squall.engine.errors import ComponentError
 from squall.engine.foreign.identity import are_keys, key_of
 from squall.engine.foreign.text import repr_of
-from squall.engine.state.lineage import NUMBER_BITS, PartitionNumbers, origin_of, position_of
+from squall.engine.state.records.lineage import NUMBER_BITS, PartitionNumbers, origin_of, position_of
 
 TASK, PARTITION, DENSE, NAME = "task", "partition", "dense", "name"
 """Values of `Spout.record_identity`."""

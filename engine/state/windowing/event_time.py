@@ -15,7 +15,7 @@ A partition holds up time as long as a task reads it, or a record of it is open.
 it has ended, or that everything there is has been read, for `AT_END_NS`; nor after the user's idle timeout.
 
 Each task sees a share of the tuples only. So the tasks of a bolt tell each other the times of partitions
-(`engine.state.shared_times`), and time comes to a task without a tuple.
+(`engine.state.windowing.shared_times`), and time comes to a task without a tuple.
 
 Guarantees: the watermark never falls. Pure. Thread: the task's.
 """
@@ -25,10 +25,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from squall.engine.state.floors import NOTHING, Settled
-from squall.engine.state.lineage import Partition
-from squall.engine.state.record_store import ENDED, QUIET, TaskState
-from squall.engine.state.settled import Reading
+from squall.engine.state.records.floors import NOTHING, Settled
+from squall.engine.state.records.lineage import Partition
+from squall.engine.state.records.record_store import ENDED, QUIET, TaskState
+from squall.engine.state.records.settled import Reading
 
 TIME_KEY = ("time",)
 """Of the state, where it is kept."""
@@ -41,7 +41,7 @@ _MOST_MARKS = 64
 
 
 class EventSource(Protocol):
-    """A spout, as `engine.state.floors` follows it."""
+    """A spout, as `engine.state.records.floors` follows it."""
 
     @property
     def settled(self) -> Mapping[Partition, Settled]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.plural import plural
-from squall.engine.state.windows import COUNT, SESSION, Windowing
+from squall.engine.state.windowing.windows import COUNT, SESSION, Windowing
 
 WINDOWS = "windows"
 """The name of it in a store."""

@@ -1,7 +1,7 @@
 """What is settled, as a task with state follows it: by a look at the records of the spouts, now and then.
 
-It decides what may be forgotten, and how far event time has come (`engine.state.event_time`). Nothing waits for it, and
-it may be late: what is settled only grows.
+It decides what may be forgotten, and how far event time has come (`engine.state.windowing.event_time`). Nothing waits
+for it, and it may be late: what is settled only grows.
 
 Thread: the task's.
 """
@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from squall.engine.api.context import TopologyContext
-from squall.engine.state.lineage import Partition, PartitionNumbers
-from squall.engine.state.ranges import Ranges
-from squall.engine.state.record_store import (
+from squall.engine.state.records.lineage import Partition, PartitionNumbers
+from squall.engine.state.records.ranges import Ranges
+from squall.engine.state.records.record_store import (
     BUSY,
     ENDED,
     PARTITIONS,
@@ -25,7 +25,7 @@ from squall.engine.state.record_store import (
     TaskState,
     unpacked_ranges,
 )
-from squall.engine.state.settled import Reading
+from squall.engine.state.records.settled import Reading
 from squall.engine.state.task_store import Reader
 
 LOOK_NS = 50_000_000

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from squall.engine.state.kept_rows import Row
-from squall.engine.state.windows import COUNT, SESSION, Windowing, merged
+from squall.engine.state.windowing.windows import COUNT, SESSION, Windowing, merged
 
 Fold = Callable[[Any, Row], Any]
 Merge = Callable[[Any, Any], Any]
