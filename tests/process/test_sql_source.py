@@ -18,6 +18,8 @@ from squall.testing import check_source
 from squall.testing.fixtures import FixtureCluster
 from tests.process import postgres
 from tests.process.postgres import Server
+from tests.process.state_parts import Count
+from tests.process.test_exact_state import has_restarted
 from tests.process.waiting import wait_for
 
 NO_CONTEXT: Any = None
@@ -86,6 +88,27 @@ def test_a_table_of_sqlite(squall_cluster: FixtureCluster, tmp_path: Path) -> No
         return source_of(connect, until_end=True)
 
     check_source(squall_cluster, make, lambda values: int(values[0]))
+
+
+def test_rows_with_texts_as_keys_count_once_though_their_worker_dies(
+    squall_cluster: FixtureCluster, tmp_path: Path
+) -> None:
+    connect, rows = database(tmp_path / "words.db"), 3000
+    with contextlib.closing(connect()) as connection:
+        connection.execute("CREATE TABLE words (word TEXT PRIMARY KEY)")
+        connection.executemany("INSERT INTO words VALUES (?)", [(f"w{number:04}",) for number in range(rows)])
+        connection.commit()
+    query = "SELECT word FROM words WHERE word > ? ORDER BY word LIMIT 100"
+    builder = TopologyBuilder()
+    builder.set_spout("words", SqlSource(connect, query, ("word",), position="word", begin="", until_end=True))
+    builder.set_bolt("count", Count(), parallelism=2).fields_grouping("words", "word")
+    job = squall_cluster.submit("words", builder.build(), Config(workers=1, max_spout_pending=50))
+    for kill in range(1, 4):
+        wait_for("records between two deaths", lambda kill=kill: job.stats().acked >= kill * rows // 5)
+        squall_cluster.inject("kill", *job.stats().workers)
+        wait_for("its successor", lambda kill=kill: has_restarted(job, kill))
+    job.wait_until_drained(timeout=100)
+    assert dict(job.state("count")) == {f"w{number:04}": 1 for number in range(rows)}
 
 
 def test_each_row_is_copied_once_by_a_server_that_is_restarted(

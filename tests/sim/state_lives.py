@@ -381,7 +381,7 @@ STATE_MUTANTS = (
     StateMutant("identities in the commit", ((Group, "packed", lambda its: pickle.dumps(([], []))),)),
     StateMutant("identities of earlier lives", ((Absorbed, "load", _load_nothing),)),
     StateMutant("a look at what is known", ((Absorbed, "known", lambda its, identities: None),)),
-    StateMutant("forgetting only what is settled", ((absorbed.Generation, "is_settled", lambda its, settled: True),)),
+    StateMutant("forgetting only what is settled", ((absorbed.Era, "is_settled", lambda its, settled: True),)),
     StateMutant("floors below what is open", ((settled.ReadPartition, "settle", _all_newest),)),
     StateMutant("numbers of emits", ((lineage.Lineage, "children_of", _all_alike),)),
     StateMutant("emits that are repeated", ((HeldEmits, "repeat", lambda its, identities, known: None),)),

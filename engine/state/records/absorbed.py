@@ -97,7 +97,7 @@ Spans = list[tuple[Partition, int, int]]
 """Partition, and the lowest and the highest message of it."""
 
 
-class Generation:
+class Era:
     """Groups that are forgotten together."""
 
     __slots__ = ("groups", "identities", "lowest", "newest")
@@ -157,8 +157,8 @@ class Absorbed:
     def __init__(self, path_bits: int, settled: Mapping[Partition, Settled]) -> None:
         """`settled`: whoever gave it keeps it current."""
         self._path_bits, self._settled = path_bits, settled
-        self._generations = [Generation()]
-        self._apart = Generation()
+        self._generations = [Era()]
+        self._apart = Era()
         """What is left of generations that were not settled as a whole."""
         self._apart_limit = GENERATION
         self._next = 0
@@ -175,7 +175,7 @@ class Absorbed:
     def add(self, group: Group) -> None:
         """Note that a group is stored, which `new_group` made last."""
         if len(self._generations[-1].identities) >= GENERATION:
-            self._generations.append(Generation())
+            self._generations.append(Era())
         self._generations[-1].add(group, *self._looked_at)
         self._next = max(self._next, group.number + 1)
 
@@ -213,7 +213,7 @@ class Absorbed:
             known.append(group)
         return known
 
-    def _all(self) -> Sequence[Generation]:
+    def _all(self) -> Sequence[Era]:
         return (*self._generations, self._apart) if self._apart.groups else self._generations
 
     def _is_settled(self, identity: int) -> bool:
@@ -248,7 +248,7 @@ class Absorbed:
                     return self._rest_of(generation)
         return NOTHING_FORGOTTEN
 
-    def _rest_of(self, generation: Generation) -> Forgotten:
+    def _rest_of(self, generation: Era) -> Forgotten:
         unsettled = {identity for identity in generation.identities if not self._is_settled(identity)}
         parts = [group.part(unsettled) for group in generation.groups]
         return Forgotten([group.number for group in generation.groups], [part for part in parts if part.identities])
@@ -259,10 +259,10 @@ class Absorbed:
             return
         gone = set(change.numbers)
         if self._apart.groups and self._apart.groups[0].number in gone:
-            self._apart = Generation()
+            self._apart = Era()
         else:
             rest = [each for each in self._generations if not each.groups or each.groups[0].number not in gone]
-            self._generations = rest or [Generation()]
+            self._generations = rest or [Era()]
         for group in change.kept:
             self._apart.add(group, *self._look_at(group.identities))
         if change.kept:
