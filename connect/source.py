@@ -100,7 +100,7 @@ class Source(Outside, ReplayingSpout, BatchSpout):
     def record_identity(self) -> str | None:  # type: ignore[override]
         """How `Spout.record_identity` says: positions name records whoever reads them, but where the other side shares
         them out without partitions: there ids are names. Positions that do not end with a number are names, too."""
-        return "name" if self.every_task and not self.partitioned else "partition"
+        return "name" if (self.every_task or self.is_confirmed_one_by_one) and not self.partitioned else "partition"
 
     # ---- what subclasses define ----
 
@@ -146,6 +146,8 @@ class Source(Outside, ReplayingSpout, BatchSpout):
         super().open(conf, context, collector)
         if self.every_task or not context.task_index:
             self._ahead.start()
+        else:
+            self.at_end = True
 
     def read(self) -> Iterator[Record | None]:
         return iter(())

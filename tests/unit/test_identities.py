@@ -204,7 +204,7 @@ class Spout:
 
     def tell(self, task: int, prefix: Any, choice: int) -> None:
         self.now_ns += HELD_NS // 2
-        self.tasks[task].records.tell("busy", self.tasks[task].progress(self.now_ns))
+        self.tasks[task].records.tell("busy", None, self.tasks[task].progress(self.now_ns))
         self.check()
 
     # ---- what must hold ----
@@ -290,7 +290,7 @@ def test_a_name_is_the_same_record_until_it_is_forgotten(tmp_path: Path) -> None
     first.expect(["a", "b"])
     identity = first.emitted("a", (), "default")
     assert second.emitted("a", (), "default") == identity != second.emitted("b", (), "default")
-    second.records.forget(["a"])
+    second.records.tell("busy", forgotten=["a"])
     second.answered("a")
     assert second.emitted("a", (), "default") not in (identity, second.emitted("b", (), "default"))
     with pytest.raises(ComponentError, match=r"which cannot name a record .* expected a number, a text"):

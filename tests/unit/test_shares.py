@@ -75,7 +75,7 @@ class Life:
                 self.settling.answered(row)
 
     def commit(self) -> None:
-        self.world.records.tell("busy", self.settling.progress(0))
+        self.world.records.tell("busy", None, self.settling.progress(0))
         self.world.spout.look()
         for claim in self.shares.risen(self.unacked):
             self.world.store(claim, self.shares.task)

@@ -271,6 +271,24 @@ def test_the_watermark_is_the_least_of_what_is_settled_and_never_falls(seed: int
         assert time.look(sources, {}, 60) == END
 
 
+@pytest.mark.parametrize("holder", ["nobody", "a task"])
+def test_a_record_that_nobody_has_open_for_a_minute_holds_up_time_no_longer(holder: str) -> None:
+    """Its task died after it was acked, and before that was told: it will not come again."""
+    source, time = Source([0]), EventTime(0, None, {})
+    for number, at in enumerate((10, 20, 30)):
+        time.saw(0, number, at)
+    source.settled[0] = Settled(Ranges([(0, 1), (2, 3)]), newest=2)
+    source.readings[0] = [Reading(-1, False, 1 if holder == "a task" else -1)]
+
+    def watermark(now_secs: int) -> int:
+        time.look([source], time.heard(), now_secs * SECOND)
+        time.settle(source.settled)
+        return time.look([source], time.heard(), now_secs * SECOND)
+
+    assert watermark(0) == watermark(59) == 10
+    assert watermark(61) == (10 if holder == "a task" else 30)
+
+
 # ---- time of the clock, and of other kinds ----
 
 

@@ -83,9 +83,10 @@ class FollowedSpout:
             self.settled[self.numbers.partition(number)] = view
             self._version = max(self._version, version)
         self.readings = {}
-        for number, task, at, is_read in readings:
+        for number, task, at, is_read, lowest in readings:
             if task < self._tasks:  # those above are of an earlier life with more tasks
-                self.readings.setdefault(self.numbers.partition(number), []).append(Reading(at, bool(is_read)))
+                reading = Reading(at, bool(is_read), lowest)
+                self.readings.setdefault(self.numbers.partition(number), []).append(reading)
         for task, activity, declares in tasks:
             if task < self._tasks:
                 self.tasks[task] = TaskState(activity, bool(declares))

@@ -63,6 +63,7 @@ class IdentifiedSpout(Around):
         self._floors: dict[tuple[Any, ...], int] = {}
         self.store.tell(BUSY)
         self._inner.open(conf, context, _SpoutOut(collector, self.lineage, who, self.settling))
+        self._inner.confirmed()  # from now on they are kept for the next call
 
     def _new(self, who: str, context: TopologyContext, directory: str | None) -> tuple[Settling, RecordStore]:
         index, tasks = context.task_index, len(context.component_tasks(context.component_id))
@@ -122,8 +123,6 @@ class IdentifiedSpout(Around):
         since the last time that this was so."""
         now, settling = self._now_ns(), self.settling
         self._tell_at_ns = now + LOOK_NS
-        if names := self._inner.confirmed():
-            self.store.forget(names)
         activity = BUSY
         if not settling.has_open:
             if self._inner.exhausted:
@@ -135,8 +134,9 @@ class IdentifiedSpout(Around):
             self._emits = settling.emits
         progress = [*settling.progress(now), *self._confirmed_below()]
         told = activity, {} if activity == ENDED else self._readings(activity == QUIET)
-        if progress or told != self._told:
-            self.store.tell(activity, progress, told[1])
+        names = self._inner.confirmed()
+        if progress or names or told != self._told:
+            self.store.tell(*told, progress, names)
             self._told = told
 
     def _readings(self, is_quiet: bool) -> dict[int, Reading] | None:

@@ -42,14 +42,14 @@ _SCHEMA = """
         begun INTEGER NOT NULL, newest INTEGER NOT NULL, broken TEXT NOT NULL, version INTEGER NOT NULL);
     CREATE INDEX IF NOT EXISTS by_version ON partitions (version);
     CREATE TABLE IF NOT EXISTS readers (
-        partition INTEGER, task INTEGER, at INTEGER, is_read INTEGER, PRIMARY KEY (partition, task));
+        partition INTEGER, task INTEGER, at INTEGER, is_read INTEGER, open INTEGER, PRIMARY KEY (partition, task));
     CREATE TABLE IF NOT EXISTS tasks (task INTEGER PRIMARY KEY, activity TEXT NOT NULL, declares INTEGER NOT NULL);
     CREATE TABLE IF NOT EXISTS names (name PRIMARY KEY, number INTEGER NOT NULL) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS counts (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
     INSERT OR IGNORE INTO counts VALUES ('names', 0), ('version', 0);
 """
 PARTITIONS = "SELECT number, settled, buried, begun, newest, version FROM partitions WHERE version > ?"
-READERS = "SELECT partition, task, at, is_read FROM readers"
+READERS = "SELECT partition, task, at, is_read, open FROM readers"
 TASKS = "SELECT task, activity, declares FROM tasks"
 
 
@@ -147,13 +147,6 @@ class RecordStore:
             known.update(self._db.execute(f"SELECT name, number FROM names WHERE name IN ({marks})", some))
         return known
 
-    def forget(self, names: Iterable[Any]) -> None:
-        """Forget names whose records will not come again."""
-        keys = [(pack_key(name),) for name in names]
-        if keys:
-            with self._changing() as db:
-                db.executemany("DELETE FROM names WHERE name = ?", keys)
-
     # ---- what is settled ----
 
     def begun(self, partition: int) -> int:
@@ -177,10 +170,14 @@ class RecordStore:
             db.execute("UPDATE partitions SET broken = ? WHERE number = ?", (why, partition))
 
     def tell(
-        self, activity: str, progress: Iterable[PartitionProgress] = (), reads: Mapping[int, Reading] | None = None,
+        self, activity: str, reads: Mapping[int, Reading] | None = None, progress: Iterable[PartitionProgress] = (),
+        forgotten: Iterable[Any] = (),
     ) -> None:
-        """Tell what this task is doing, what it has settled, and what it reads (None: as before), by partition."""
+        """Tell what this task is doing, what it reads by partition (None: as before), what it has settled, and the
+        names whose records will not come again."""
         with self._changing() as db:
+            # With what is settled of them: else a name that comes again all the same would be another record.
+            db.executemany("DELETE FROM names WHERE name = ?", [(pack_key(name),) for name in forgotten])
             for its in progress:
                 db.execute("UPDATE counts SET value = value + 1 WHERE name = 'version'")
                 [(settled, buried)] = db.execute(
@@ -199,7 +196,7 @@ class RecordStore:
             if reads is not None:
                 db.execute("DELETE FROM readers WHERE task = ?", (self._task,))
                 db.executemany(
-                    "INSERT INTO readers VALUES (?, ?, ?, ?)",
+                    "INSERT INTO readers VALUES (?, ?, ?, ?, ?)",
                     [(partition, self._task, *reading) for partition, reading in reads.items()],
                 )
             db.execute("INSERT OR REPLACE INTO tasks VALUES (?, ?, ?)", (self._task, activity, declares))

@@ -70,6 +70,8 @@ class Reading(NamedTuple):
     """The number that it has read last, of a partition that is read in order; else -1."""
     is_read: bool
     """True if it has read everything that is there at the moment."""
+    open: int = -1
+    """The lowest number that it has open; -1 if none."""
 
 
 class PartitionProgress(NamedTuple):
@@ -109,6 +111,12 @@ class ReadPartition:
         self.held_since = (-1, 0)
         """The first of them when it was last looked at, and since when it is the first."""
         self.told: tuple[int, ...] = ()
+
+    @property
+    def lowest_open(self) -> int:
+        """Return the lowest number that is open; -1 if none is."""
+        numbers = (number for number, fate in self.numbers.items() if fate.__class__ is str)
+        return next(numbers, -1) if self.ascends else min(numbers, default=-1)
 
     def settle(self, now_ns: int) -> tuple[list[tuple[int, int]], list[int]]:
         """Take off what is settled since the last call; return its ranges, and the dead letters in them."""
@@ -186,8 +194,9 @@ class Settling:
         for prefix, is_read in declared.items():
             prefix = NAMES if named and prefix == () else prefix
             partition = self.partitions.get(prefix)
-            at = partition.at if partition is not None and partition.covers else -1
-            readings[self.number_of(prefix)] = Reading(at, is_read)
+            at, lowest = (-1, -1) if partition is None else (partition.at, partition.lowest_open)
+            covers = partition is not None and partition.covers
+            readings[self.number_of(prefix)] = Reading(at if covers else -1, is_read, lowest)
         return readings
 
     def name_of(self, prefix: tuple[Any, ...]) -> str:

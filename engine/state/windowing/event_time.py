@@ -36,6 +36,8 @@ END = 1 << 62
 """A watermark after all timestamps, in nanoseconds."""
 AT_END_NS = 5_000_000_000
 """A partition that is read to its end holds up time for so long: what is on its way to it is not late by."""
+LOST_NS = 60_000_000_000
+"""A record that no task has open for so long is not waited for: enough for a broker to deliver it again."""
 _MOST_MARKS = 64
 """Of a partition: of more, every second one goes, which only delays time."""
 
@@ -96,6 +98,10 @@ class EventTime:
         self._at_end: dict[Any, int] = {}
         """Since when a partition, or a task without one, is read to its end."""
         self._resting: dict[Any, _Rest] = {}
+        self._first_open: dict[Partition, tuple[int, int]] = {}
+        """The lowest record that is not settled, and since when nobody has it open."""
+        self._passed: dict[Partition, int] = {}
+        """Where to look for the next one, after those that are lost."""
 
     def to_keep(self) -> dict[str, Any]:
         """Return what a successor needs."""
@@ -123,7 +129,7 @@ class EventTime:
     def settle(self, settled: Mapping[Partition, Settled]) -> None:
         """Take note of what is settled."""
         for partition, marks in self._marks.items():
-            floor = settled.get(partition, NOTHING).floor if marks else 0
+            floor = self._floor(partition, settled.get(partition, NOTHING)) if marks else 0
             while marks and marks[0][0] < floor:
                 time = marks.pop(0)[1]
                 self.times[partition] = max(time, self.times.get(partition, -END))
@@ -150,15 +156,30 @@ class EventTime:
 
     def _holds_up(self, partition: Partition, source: EventSource, heard: Heard, now: int) -> bool:
         settled, readings = source.settled.get(partition, NOTHING), source.readings.get(partition, ())
-        is_open = settled.floor <= settled.newest
+        self._pass_lost(partition, settled, readings, now)
+        floor = self._floor(partition, settled)
+        is_open = floor <= settled.newest
         if not readings and not is_open:
             return False
         is_behind = any(-1 < reading.at < settled.newest for reading in readings)
         is_read = not is_open and not is_behind and all(reading.is_read for reading in readings)
         rest = _Rest(now, settled.newest, heard.seen)
-        return not (
-            self._is_at_end(partition, is_read, now) or self._is_idle(partition, is_behind, settled.floor, rest)
-        )
+        return not (self._is_at_end(partition, is_read, now) or self._is_idle(partition, is_behind, floor, rest))
+
+    def _floor(self, partition: Partition, settled: Settled) -> int:
+        """Return the number below which no record of a partition is under way."""
+        passed = self._passed.get(partition, 0)
+        return settled.floor if passed <= settled.begun else settled.ranges.end_from(passed)
+
+    def _pass_lost(self, partition: Partition, settled: Settled, readings: Sequence[Reading], now: int) -> None:
+        """Pass a record that nobody has had open for long: the task that read it died before it could tell that it was
+        done, or it was given to somebody else."""
+        floor = self._floor(partition, settled)
+        number, since = self._first_open.setdefault(partition, (floor, now))
+        if number != floor or floor > settled.newest or any(-1 < reading.open <= floor for reading in readings):
+            self._first_open[partition] = floor, now
+        elif now - since >= LOST_NS:
+            self._passed[partition] = floor + 1
 
     def _task_holds_up(self, task: tuple[int, int], state: TaskState, now: int) -> bool:
         """Return True if a task of a spout of which no partition is known holds up time."""
