@@ -34,6 +34,7 @@ listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
 log.dirs={directory}/data
 auto.create.topics.enable=false
 group.initial.rebalance.delay.ms=0
+group.min.session.timeout.ms=1000
 offsets.topic.num.partitions=1
 offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
@@ -110,6 +111,10 @@ class Broker:
         made.result(60)
         wait_for(f"topic {name}", lambda: not self.admin.list_topics(name, timeout=10).topics[name].error)
 
+    def delete_topic(self, name: str) -> None:
+        """Return when it is gone."""
+        self.admin.delete_topics([name])[name].result(60)
+
     def fill(self, topic: str, values: Sequence[str | bytes], partitions: int = 0) -> None:
         """Write values in order, in turn to the first `partitions`, or to all."""
         # Another producer that has to write again, as to a topic that is new, changes the order.
@@ -125,6 +130,11 @@ class Broker:
         """Commit an offset of the first partition."""
         with self._consumer(group) as consumer:
             consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+
+    def shares(self, group: str) -> list[int]:
+        """How many partitions the members of a group have."""
+        members = self.admin.describe_consumer_groups([group])[group].result(60).members
+        return [len(member.assignment.topic_partitions) for member in members]
 
     def committed(self, group: str, topic: str, partitions: int) -> dict[int, int]:
         """Offset of each partition up to which a group has committed; none for one without."""
