@@ -35,6 +35,8 @@ log.dirs={directory}/data
 auto.create.topics.enable=false
 group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=1000
+broker.session.timeout.ms=2000
+broker.heartbeat.interval.ms=500
 offsets.topic.num.partitions=1
 offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
@@ -61,6 +63,7 @@ class Broker:
         self.servers = f"127.0.0.1:{port}"
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
+        self.admin = AdminClient({"bootstrap.servers": self.servers, "reconnect.backoff.max.ms": "200", **_QUIET})
         (directory / "properties").write_text(_PROPERTIES.format(port=port, control=control, directory=directory))
         format_ = self._java("kafka.tools.StorageTool", "format", "-t", "AAAAAAAAQACAAAAAAAAAAA", "-c")
         assert format_.wait(100) == 0, self._log()
@@ -80,7 +83,6 @@ class Broker:
     def start(self) -> None:
         """Start it, and wait until it answers."""
         self._process = self._java("kafka.Kafka")
-        self.admin = AdminClient({"bootstrap.servers": self.servers, "reconnect.backoff.max.ms": "200", **_QUIET})
         wait_for("the broker to answer", self._answers)
 
     def _answers(self) -> bool:
@@ -98,10 +100,11 @@ class Broker:
             self._process.wait()
             self._process = None
 
-    def lose(self, topic: str) -> None:
-        """Lose what was written to the first partition of a topic, and start again."""
+    def lose(self, *topics: str) -> None:
+        """Lose what was written to the first partition of these, and start again."""
         self.kill()
-        shutil.rmtree(self._directory / "data" / f"{topic}-0")
+        for topic in topics:
+            shutil.rmtree(self._directory / "data" / f"{topic}-0")
         self.start()
 
     def make_topic(self, name: str, partitions: int = 1, **config: Any) -> None:
