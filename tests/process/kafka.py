@@ -139,6 +139,13 @@ class Broker:
         members = self.admin.describe_consumer_groups([group])[group].result(60).members
         return [len(member.assignment.topic_partitions) for member in members]
 
+    @contextlib.contextmanager
+    def member(self, group: str, topic: str) -> Iterator[Consumer]:
+        """Another consumer of a group, which takes part while it is polled."""
+        with self._consumer(group, **{"partition.assignment.strategy": "cooperative-sticky"}) as consumer:
+            consumer.subscribe([topic])
+            yield consumer
+
     def committed(self, group: str, topic: str, partitions: int) -> dict[int, int]:
         """Offset of each partition up to which a group has committed; none for one without."""
         with self._consumer(group) as consumer:

@@ -441,8 +441,10 @@ def test_a_topic_that_is_made_again_is_another(group: bool, broker: Broker, topi
         alone.source.commit(found[-1][0])
         broker.delete_topic(topic)
         make(["d", "e", "f", "g"])
+        strays = list[Record]()
         with pytest.raises(alone.source.away, match=r"deleted|Unknown topic"):
-            alone.until(lambda _: False)
+            alone.until(strays.extend)
+        assert strays == []
     with life() as alone:
         again = alone.until(lambda found: len(found) == 4)
         assert [values[1] for _, values in again] == ["d", "e", "f", "g"]
@@ -514,6 +516,23 @@ def test_a_partition_is_caught_up_at_its_end(broker: Broker, topic: str) -> None
         alone.until(lambda _: caught_up() == [True, True])
         broker.fill(topic, ["c"])
         alone.until(lambda found: found and caught_up() == [False, True])
+        alone.until(lambda _: caught_up() == [True, True])
+
+
+def test_event_time_waits_for_a_partition_that_was_taken_away(broker: Broker, topic: str) -> None:
+    broker.make_topic(topic, 2)
+    broker.fill(topic, ["a", "b"])
+    with Alone(KafkaSource(broker.servers, topic, group=topic, config={"heartbeat.interval.ms": 500})) as alone:
+
+        def caught_up() -> list[bool]:
+            return sorted((alone.source.partitions() or {}).values())
+
+        assert caught_up() == [False]  # which partitions it will have is not known
+        alone.until(lambda _: caught_up() == [True, True])
+        with broker.member(topic, topic) as other:
+            alone.until(lambda _: broker.shares(topic) == [1, 1], lambda: other.poll(0))
+            alone.until(lambda _: caught_up() == [False, True])
+        alone.until(lambda _: broker.shares(topic) == [2])
         alone.until(lambda _: caught_up() == [True, True])
 
 
