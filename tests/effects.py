@@ -98,6 +98,10 @@ def _connected(genuine: Callable[..., Any], happens: Happens) -> Callable[..., A
             happens("sqlite script")
             return super().executescript(sql)
 
+        def backup(self, *arguments: Any, **options: Any) -> None:
+            happens("sqlite backup")
+            super().backup(*arguments, **options)
+
     return lambda *arguments, **options: genuine(*arguments, factory=Connection, **options)
 
 

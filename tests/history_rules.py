@@ -24,7 +24,7 @@ class _Check:
         self._max_deaths = max_deaths
         self._period_secs = period_secs
         self._living: dict[str, SlotChanged] = {}
-        """Place -> the start of the life in it."""
+        """TaskPlace -> the start of the life in it."""
         self._unwatched: dict[tuple[str, int], SlotChanged] = {}
         """Work -> the life that was in it when its supervisor was gone: another may adopt it."""
         self._last: dict[tuple[str, int], int] = {}

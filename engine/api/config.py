@@ -197,6 +197,9 @@ class Config:
         _integer(4096),
         "length at which a worker's log is turned over: it becomes LOG.1, and the one that was LOG.3 is removed",
     )
+    drop_windows: bool = _setting(
+        False, "squall.drop.windows", _flag, "drop open windows of state that were declared otherwise than they are now"
+    )
     warm_spare: bool = _setting(
         True,
         "squall.warm.spare",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from squall.engine.api.plan import Plan
 from squall.engine.api.user_metrics import Counter, Histogram, UserMetrics
 from squall.engine.clock import wall_ns
+from squall.engine.foreign.stable_hash import stable_hash
 
 if TYPE_CHECKING:
     from squall.engine.api.hooks import Hooks, TaskHook
@@ -56,6 +57,8 @@ class TopologyContext:
     """Field names of what a bolt reads, by component and stream."""
     hooks: Hooks | None = field(default=None, repr=False, compare=False, kw_only=True)
     """The hooks behind `add_hook`; None: there are none in this mode."""
+    text_hash: Callable[[str], int] = field(default=stable_hash, repr=False, compare=False, kw_only=True)
+    """By which a fields grouping divides text here."""
 
     def component_tasks(self, component: str) -> list[int]:
         """Return the sorted task ids of a component; an empty list if there is no such component."""

@@ -25,6 +25,7 @@ from squall.engine.api.around import hiding_last
 from squall.engine.api.stream import Stream
 from squall.engine.api.topology import ALL, ANY_TASK, CUSTOM, FIELDS, ComponentSpec, Subscription
 from squall.engine.state.commits import TaskPlace
+from squall.engine.state.dealing import Read
 from squall.engine.state.identified import IdentifiedBolt, IdentifiedSpout
 from squall.engine.state.lineage import FIELD, HOP_BITS, RESULTS, Lineage, PartitionNumbers, hash64
 from squall.engine.state.results import ResultsSpout
@@ -202,16 +203,17 @@ class _Weaver:
         if spec.id not in self.stateful:
             return IdentifiedBolt(spec.component, lineage)
         spouts = {name: self.numbers[name] for name in sorted(self.spouts_of(spec.id, set()))}
-        inputs = sorted(
-            (_plain(one.source), one.stream, self.specs[one.source].outputs[one.stream].fields)
-            for one in spec.subscriptions
+        reads = sorted(
+            Read(_plain(one.source), one.stream, self.specs[one.source].outputs[one.stream].fields, one.grouping,
+                 one.fields) for one in spec.subscriptions
         )
+        inputs = [read[:3] for read in reads]
         read = {one.stream for each in self.specs.values() for one in each.subscriptions if one.source == spec.id}
         streams, read_streams = spec.outputs, frozenset(read)
         if isinstance(spec.component, WindowedBolt):
             streams = self.specs[spec.id + RESULTS].outputs
             read_streams = frozenset(streams)
-        place = TaskPlace(lineage, streams, read_streams, spouts, self._shape(spec, lineage))
+        place = TaskPlace(lineage, streams, read_streams, spouts, self._shape(spec, lineage), reads)
         if isinstance(spec.component, ExactSink):
             task = SinkTask(spec.component, place, inputs)
             return GatheringTask(task) if spec.component.commit_secs else task

@@ -289,6 +289,7 @@ class Assembler:
             around.now_ns, random.Random(None if self.config.seed is None else f"{self.config.seed} {spec.id} {index}"),
             metrics=around.metrics, input_fields=inputs, hooks=Hooks(spec.id, task, around.now_ns),
             wall_ns=around.wall_ns or around.now_ns,
+            text_hash=around.text_hash,
         )
 
     def _hooks(self, spec: ComponentSpec, context: TopologyContext) -> Hooks | None:

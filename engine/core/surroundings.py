@@ -71,8 +71,6 @@ class Surroundings:
     """(component, task, text): an error that does not end the worker."""
     dead_letter: Callable[[str, int, Any, Any, Failure], None]
     """(component, task, message id, values, last failure)."""
-    wall_ns: Callable[[], int] | None = None
-    """The wall clock beside `now_ns`; None: that is both."""
     wake: Callable[[], None] = lambda: None
     """Wakes the loop from another thread."""
     copy: Callable[[ComponentSpec], Any] = lambda spec: spec.component
@@ -112,3 +110,5 @@ class Surroundings:
     least_block: int = MIN_MEMBERS
     """Trees that a spout must emit in a turn for them to be tracked as a block."""
     parts: Parts = PRODUCT
+    wall_ns: Callable[[], int] | None = None
+    """The wall clock beside `now_ns`; None: that is both."""

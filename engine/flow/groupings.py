@@ -37,7 +37,7 @@ from squall.engine.api.topology import (
 from squall.engine.errors import ComponentError
 from squall.engine.flow.shuffle_rounds import Rounds
 from squall.engine.foreign.sizes import value_bytes
-from squall.engine.foreign.stable_hash import stable_hash
+from squall.engine.foreign.stable_hash import key_hash, stable_hash
 from squall.engine.foreign.text import repr_of
 
 Values = tuple[Any, ...]
@@ -106,14 +106,10 @@ class Keys(Generic[T]):
 
     def hash_of(self, key: Any) -> int:
         """The number whose remainder decides. Raises ComponentError."""
-        if key.__class__ is str:
-            return self.text_hash(key)
         try:
-            hashed = stable_hash(key)
+            return key_hash(key, self.text_hash)
         except ComponentError:
-            hashed = self._hash_of(key)
-        # Text of a class of its own equals plain text.
-        return self.text_hash(str.__str__(key)) if isinstance(key, str) else hashed
+            return self._hash_of(key)
 
     def _compute(self, key: Any) -> T:
         return self.targets[self.hash_of(key) % self.n_targets]

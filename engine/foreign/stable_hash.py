@@ -24,6 +24,7 @@ import types
 import uuid
 import zlib
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 from squall.engine.errors import ComponentError
@@ -140,6 +141,16 @@ def stable_hash(value: Any) -> int:
     if isinstance(value, tuple | list):
         return _of_sequence(value, 5)
     return _of_rarer(value)
+
+
+def key_hash(key: Any, text_hash: Callable[[str], int]) -> int:
+    """The number whose remainder by the number of tasks is the index of the one that has a key. ComponentError if it
+    has no hash."""
+    if key.__class__ is str:
+        return text_hash(key)
+    hashed = stable_hash(key)
+    # Text of a class of its own equals plain text.
+    return text_hash(str.__str__(key)) if isinstance(key, str) else hashed
 
 
 def _of_number(value: Any) -> int:

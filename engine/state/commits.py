@@ -16,8 +16,8 @@ Thread: the task's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from squall.engine.api.around import HiddenField
 from squall.engine.api.collectors import BatchCollector
@@ -30,12 +30,13 @@ from squall.engine.foreign.text import line_of_error
 from squall.engine.plural import plural
 from squall.engine.state.absorbed import AGAIN, FRESH, Absorbed, Group
 from squall.engine.state.children import Children
+from squall.engine.state.dealing import Read
 from squall.engine.state.floors import Floors
 from squall.engine.state.held_emits import HeldEmits
 from squall.engine.state.kept_clock import KeptClock
 from squall.engine.state.keyed import State
 from squall.engine.state.lineage import FIELD, RESULTS, Lineage, PartitionNumbers
-from squall.engine.state.task_store import TaskStore, check_made_by, pickled, unpickled
+from squall.engine.state.task_store import TaskStore, pickled, unpickled
 
 
 class TaskPlace(NamedTuple):
@@ -50,6 +51,8 @@ class TaskPlace(NamedTuple):
     """Where its messages come from."""
     shape: int
     """A number of the topology around it, which tells whether identities agree."""
+    reads: Sequence[Read] = ()
+    """How it reads its inputs, by number."""
 
 
 class Work(Protocol):
@@ -90,16 +93,17 @@ class Commits:
         """Set it if something is kept for a time by the clock."""
         self.ages = False
         """True if state has a time to live."""
+        self.check: Callable[[Iterable[Any]], None] | None = None
+        """Refuses changes of keys."""
         self.hidden = HiddenField(FIELD, RESULTS)
         self.out = HeldEmits(self.who, place.lineage, place.streams, place.read)
         self.identities: Sequence[int] = ()
         """Those of the batch at hand."""
 
     def _loaded(self, context: TopologyContext) -> Absorbed:
-        """Return what was absorbed in earlier lives. ClusterError if that was by other tasks, or is under way and its
-        identities mean others now."""
+        """Return what was absorbed in earlier lives. ClusterError if that is under way and its identities mean
+        others now."""
         store, tasks, component = self.store, len(context.component_tasks(context.component_id)), context.component_id
-        check_made_by(store.meta("tasks"), tasks, component, store.path)
         path_bits, shape = self._place.lineage.path_bits, self._place.shape
         absorbed = Absorbed(store.meta("path_bits") or path_bits, self.floors.settled)
         for number, packed in store.read("SELECT number, content FROM absorbed ORDER BY number"):
@@ -201,6 +205,8 @@ class Commits:
         absorbed = identities if same else [identities[row] for row in rows]
         store, state, clock = self.store, self.state, self.clock
         changes = state.changes(all_used=self.ages)  # first: what cannot be stored leaves the emits alone
+        if self.check is not None:
+            self.check(changes)
         group = self.absorbed.new_group(absorbed, self.out.take(rows), same)
         if self.ages:
             # With their ages, which a log would hide, such as that of an import.

@@ -30,6 +30,8 @@ from squall.engine.state.lineage import Partition
 from squall.engine.state.record_store import ENDED, QUIET, TaskState
 from squall.engine.state.settled import Reading
 
+TIME_KEY = ("time",)
+"""Of the state, where it is kept."""
 END = 1 << 62
 """A watermark after all timestamps, in nanoseconds."""
 AT_END_NS = 5_000_000_000

@@ -24,7 +24,7 @@ from squall.engine.api.context import TopologyContext
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.state.task_store import TaskStore, unpickled
 
-_NAME = "clock"
+CLOCK = "clock"
 """In the store."""
 _JUMP_NS = 2 * NS_PER_SEC
 """Less is no jump: leap seconds, and corrections that harm nothing."""
@@ -49,7 +49,7 @@ class KeptClock:
         self._store, self._up_ns, self._wall_ns, self._boot = store, up_ns, wall_ns, boot
         self._ahead_ns, up, begins_ns = 0, up_ns(), wall_ns()
         """How far the wall clock is ahead, as far as that is reported."""
-        if (packed := store.meta(_NAME)) is not None:
+        if (packed := store.meta(CLOCK)) is not None:
             kept_ns, offset_ns, self._ahead_ns, of_boot = unpickled(packed, store.where)
             begins_ns = max(kept_ns, up + offset_ns if of_boot == boot else begins_ns - self._ahead_ns)
         self._offset_ns = begins_ns - up
@@ -60,7 +60,7 @@ class KeptClock:
 
     def write(self) -> None:
         """Write the time with the commit that is open."""
-        self._store.put_meta(_NAME, pickle.dumps((self.now_ns(), self._offset_ns, self._ahead_ns, self._boot), 5))
+        self._store.put_meta(CLOCK, pickle.dumps((self.now_ns(), self._offset_ns, self._ahead_ns, self._boot), 5))
 
     def jump(self) -> str:
         """Commit and describe a jump of the wall clock since the last call, in this life or an earlier one; "" if there

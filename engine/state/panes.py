@@ -25,7 +25,7 @@ from squall.engine.state.windows import COUNT, SESSION, Windowing, merged
 Fold = Callable[[Any, Row], Any]
 Merge = Callable[[Any, Any], Any]
 _FIRST_DELAY_NS, _MOST_DELAY_NS = 25_000_000, 5_000_000_000
-_PART, _KEY = "part", "key"
+PART, KEY = "part", "key"
 """Begin the keys of the state: of parts, and of what is known of a user's key."""
 
 
@@ -101,12 +101,12 @@ class Panes:
         self._keys, self._queue = {}, []
         chunks: dict[tuple[Any, int], list[tuple[int, list[Row]]]] = {}
         for name, content in self._state.items():
-            if name[0] == _KEY:
+            if name[0] == KEY:
                 its = self._of(name[1])
                 its.fired, its.count = content
             elif len(name) == 4:
                 chunks.setdefault((name[1], name[2]), []).append((name[3], content))
-            elif name[0] == _PART:
+            elif name[0] == PART:
                 start, last, value = content
                 self._of(name[1]).parts[name[2]] = Pane(start, last, name[2], value=value)
         for (key, number), found in chunks.items():
@@ -145,7 +145,7 @@ class Panes:
                 part.rows += its_rows
                 self._store(key, part, its_rows)
             if self._by_count:
-                self._state[_KEY, key] = its.fired, its.count
+                self._state[KEY, key] = its.fired, its.count
             self._await(key, its)
 
     def _pane(self, its: _Keyed, time: int) -> Pane:
@@ -177,16 +177,16 @@ class Panes:
         return first
 
     def _store(self, key: Any, part: Pane, rows: list[Row]) -> None:
-        self._state[_PART, key, part.number] = part.start, part.last, part.value
+        self._state[PART, key, part.number] = part.start, part.last, part.value
         if rows:
-            self._state[_PART, key, part.number, part.chunks] = rows
+            self._state[PART, key, part.number, part.chunks] = rows
             part.chunks += 1
 
     def _remove(self, key: Any, its: _Keyed, part: Pane) -> None:
         its.parts.pop(part.number)
-        self._state.pop((_PART, key, part.number), None)
+        self._state.pop((PART, key, part.number), None)
         for chunk in range(part.chunks):
-            self._state.pop((_PART, key, part.number, chunk), None)
+            self._state.pop((PART, key, part.number, chunk), None)
 
     # ---- windows become complete ----
 
@@ -279,8 +279,8 @@ class Panes:
                 for part in list(its.parts.values()):
                     self._remove(key, its, part)
             if its.parts or self._by_count:
-                self._state[_KEY, key] = its.fired, its.count
+                self._state[KEY, key] = its.fired, its.count
         self._await(key, its)
         if not its.parts and not self._by_count:
             del self._keys[key]
-            self._state.pop((_KEY, key), None)
+            self._state.pop((KEY, key), None)

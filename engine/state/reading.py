@@ -11,12 +11,13 @@ the same tasks.
 from __future__ import annotations
 
 import base64
+import glob
 import json
 import math
 import pickle
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,22 +43,38 @@ def components_with_state(root: Path) -> dict[str, list[Path]]:
     found: dict[str, list[Path]] = {}
     for path in sorted(root.glob(f"*-*/{STORE_FILE}"), key=lambda path: (len(path.parent.name), path)):
         match = re.fullmatch(r"(.+)-\d+", path.parent.name)
-        if match is not None and _tasks_of(path):
+        if match is not None and tasks_of(path):
             found.setdefault(match[1], []).append(path)
     return found
 
 
-def check_tasks(root: Path, tasks: Mapping[str, int]) -> None:
-    """ClusterError if the state of a component below `root` was made by another number of tasks than it has now."""
-    for name, paths in components_with_state(root).items():
-        for path in paths:
-            check_made_by(_tasks_of(path), tasks.get(name), name, path)
+def stores_of(root: Path, component: str) -> list[Path]:
+    """The stores of the tasks of one component, in their order."""
+    found = [directory / STORE_FILE for directory in directories_of(root, component)]
+    return sorted((path for path in found if path.exists()), key=task_of)
 
 
-def _tasks_of(path: Path) -> int | None:
-    """The number of tasks among which the state of a bolt is spread; None if a spout's is."""
-    found = _read(path, "SELECT value FROM meta WHERE name = 'tasks'")[0]
-    return int(found[0][0]) if found else None
+def directories_of(root: Path, component: str) -> list[Path]:
+    """The directories of the tasks of one component."""
+    found = root.glob(f"{glob.escape(component)}-*")
+    return [path for path in found if path.name.removeprefix(f"{component}-").isdecimal()]
+
+
+def meta_of(path: Path, name: str) -> Any:
+    """A value of a store that is not the user's; None if it is not there."""
+    found = _read(path, f"SELECT value FROM meta WHERE name = '{name}'")[0] if path.exists() else []
+    return found[0][0] if found else None
+
+
+def tasks_of(path: Path) -> int | None:
+    """The number of tasks among which the state of a bolt is spread; None if it has none."""
+    made_by = meta_of(path, "tasks")
+    return None if made_by is None else int(made_by)
+
+
+def names_of(path: Path) -> list[Any]:
+    """The keys of one task; the spelling of one whose class only the topology can import."""
+    return [key for key, _ in _packed(path)]
 
 
 def task_of(path: Path) -> int:
@@ -162,7 +179,7 @@ def rows_of(root: Path, component: str | None) -> Iterator[dict[str, Any]]:
     for name, paths in components_with_state(root).items():
         if component in (None, name):
             for path in paths:
-                task, tasks = task_of(path), _tasks_of(path)
+                task, tasks = task_of(path), tasks_of(path)
                 for key, value in _packed(path):
                     try:
                         shown = _as_json(unpack_value(key, value, str(path)))
@@ -196,7 +213,7 @@ def import_rows(root: Path, lines: Iterable[bytes]) -> int:
             ) from error
     for component, task, tasks in found:
         if (path := root / f"{component}-{task}" / STORE_FILE).exists():
-            check_made_by(_tasks_of(path), tasks, component, path)
+            check_made_by(tasks_of(path), tasks, component, path)
     for (component, task, tasks), items in found.items():
         directory = root / f"{component}-{task}"
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)

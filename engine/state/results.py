@@ -25,7 +25,7 @@ from squall.engine.state.task_store import CLOSED, OPEN, Reader
 
 _AT_ONCE = 256
 _RESULTS = f"SELECT place, origin, number, content FROM results WHERE place > {{}} ORDER BY place LIMIT {_AT_ONCE}"
-_META = f"SELECT name, value FROM meta WHERE name IN ('id', '{CLOSED}', '{OPEN}')"
+_META = f"SELECT name, value FROM meta WHERE name IN ('id', 'tasks', '{CLOSED}', '{OPEN}')"
 
 
 class ResultsSpout(ReplayingSpout):
@@ -44,6 +44,7 @@ class ResultsSpout(ReplayingSpout):
         """What earlier lives have settled, and the bolt may not have removed yet."""
         bolt = context.component_id.removesuffix(RESULTS)
         self._reader = Reader(context.directory_of(bolt, str(context.task_index)))
+        self._tasks = len(context.component_tasks(context.component_id))
         self._meta: dict[str, Any] = {}
         self._origins: set[str] = set()
         self._is_read = False
@@ -53,7 +54,8 @@ class ResultsSpout(ReplayingSpout):
         while True:
             query = _RESULTS.format(place)
             changed = self._reader.changed(query, _META)
-            if changed is not None and changed[1]:
+            # Until the first task of the bolt has dealt it, the store may be of another number of tasks.
+            if changed is not None and dict(changed[1]).get("tasks") == self._tasks:
                 rows, self._meta = changed[0], dict(changed[1])
                 self._origins |= {self._meta["id"], *(origin for _, origin, _, _ in rows)}
                 self._is_read = not rows

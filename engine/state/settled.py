@@ -105,7 +105,7 @@ class ReadPartition:
         self.before = -1
         """The number that was read before the first of these; -1 if that is not known."""
         self.ascends = True
-        """True if these numbers ascend. If not, one of those between two others may have been read again: it is open."""
+        """True if these numbers ascend. If not, one between two of them may have been read again, and be open."""
         self.held_since = (-1, 0)
         """The first of them when it was last looked at, and since when it is the first."""
         self.told: tuple[int, ...] = ()

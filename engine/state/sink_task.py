@@ -18,6 +18,9 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from squall.engine.api.collectors import BatchCollector, BoltCollector
@@ -31,13 +34,13 @@ from squall.engine.foreign.sizes import row_bytes
 from squall.engine.plural import plural
 from squall.engine.state.absorbed import AGAIN, FRESH
 from squall.engine.state.commits import Commits, TaskPlace
+from squall.engine.state.dealing import DEALT, deal
 from squall.engine.state.kept_rows import Input, Inputs, Row
 from squall.engine.state.sinks import ExactSink
-from squall.engine.state.task_store import TaskStore, pickled
+from squall.engine.state.task_store import OUTSIDE, TaskStore, pickled
 
 _KEPT_KEYS = 1_000
 """A sink has no state of its own."""
-_OUTSIDE = "outside"
 _TICKS_PER_COMMIT, _LEAST_SECS = 20, 0.001
 _SHOWN = 3
 """Most refused rows of a commit that are reported one by one."""
@@ -61,14 +64,22 @@ class SinkTask(BatchBolt):
         """The same of a commit that is being made: it may fail."""
         self._number, self._now_ns = 0, context.now_ns
         inner = self.inner
+        deal(context, self._place.reads, full=inner.durability == "full")
+        pristine = copy(inner)
         self.commits = Commits(self, self._place, context, inner.durability == "full", _KEPT_KEYS)
         inner.store_id = self.commits.store.id
         inner.prepare(conf, context)
-        kept = self.commits.store.meta(_OUTSIDE)
+        kept = self.commits.store.meta(OUTSIDE)
         if kept is not None:
             self._number, position, rows = pickle.loads(kept)
             self._outside = self._number, position, pickle.loads(rows)
-        if self.writes_late:
+        self._others = [
+            partial(self._write_of_other, pristine, conf, context, name, packed)
+            for name, packed in self.commits.store.read(f"SELECT name, value FROM meta WHERE name LIKE '{OUTSIDE} %'")
+        ]
+        """Write the last rows of tasks that are no more."""
+        if self.writes_late or self._others or self.commits.store.meta(DEALT) is not None:
+            # Of state that was dealt, tuples may come to another task than their rows, which acks them.
             self._write_outside()
 
     def cleanup(self) -> None:
@@ -89,7 +100,26 @@ class SinkTask(BatchBolt):
         """Return True if there are rows in the store that are not known to be outside."""
         return self._outside is not None
 
+    def _write_of_other(
+        self, pristine: ExactSink, conf: Mapping[str, Any], context: TopologyContext, name: str, packed: bytes
+    ) -> None:
+        """Live as a task that is no more, for a moment: it may have died before its last rows were outside."""
+        sink, store = copy(pristine), self.commits.store
+        index, sink.store_id, outside = pickle.loads(packed)
+        number, position, rows = pickle.loads(outside)
+        sink.prepare(conf, replace(context, task_index=index))
+        try:
+            sink.commit(number, [self._inputs.tuple(row) for row in pickle.loads(rows)], position)
+        finally:
+            sink.cleanup()
+        store.begin()
+        store.write("DELETE FROM meta WHERE name = ?", [(name,)])
+        store.end()
+
     def _write_outside(self) -> None:
+        while self._others:
+            self._others[-1]()
+            self._others.pop()
         if self._outside is not None:
             number, position, rows = self._outside
             self.inner.commit(number, [self._inputs.tuple(row) for row in rows], position)
@@ -165,7 +195,7 @@ class SinkTask(BatchBolt):
                 rows = before + rows
                 packed = pickle.dumps(rows, 5)
             self._prepared = number, position, rows
-            store.put_meta(_OUTSIDE, pickle.dumps((number, position, packed), 5))
+            store.put_meta(OUTSIDE, pickle.dumps((number, position, packed), 5))
 
     def undone(self) -> None:
         self._rows, self._prepared = [], None

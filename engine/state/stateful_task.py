@@ -9,6 +9,8 @@ Thread: the worker's loop.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from sys import getrefcount
 from typing import Any
 
@@ -16,11 +18,15 @@ from squall.engine.api.collectors import BatchCollector
 from squall.engine.api.columns import ColumnBatch
 from squall.engine.api.component import BatchBolt
 from squall.engine.api.context import TopologyContext
+from squall.engine.api.topology import FIELDS
 from squall.engine.api.tuple import UNSHARED, UNTRACKED, Tuple
 from squall.engine.clock import NS_PER_SEC
-from squall.engine.errors import ComponentError, FailedTuple
+from squall.engine.errors import ClusterError, ComponentError, FailedTuple
+from squall.engine.foreign.given_columns import values_of
 from squall.engine.foreign.text import line_of_error, repr_of
+from squall.engine.plural import plural
 from squall.engine.state.commits import Commits, TaskPlace
+from squall.engine.state.dealing import DEALT, deal
 from squall.engine.state.kept_clock import kept_clock
 from squall.engine.state.stateful import StatefulBatchBolt
 from squall.engine.state.task_store import TaskStore
@@ -40,8 +46,13 @@ class StatefulTask(BatchBolt):
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         inner = self.inner
         is_full = inner.durability == "full"
+        deal(context, self._place.reads, full=is_full)
         self.commits = commits = Commits(self, self._place, context, is_full, inner.state_kept_keys)
         inner.state = commits.state
+        self._batch: ColumnBatch | None = None
+        """The batch at hand, without ticks."""
+        if (made_by := commits.store.meta(DEALT)) is not None:
+            commits.check = partial(self._check_keys, made_by)
         self._sweep_at_ns = 0
         if inner.state_ttl_secs is not None:
             commits.ages, commits.clock = True, kept_clock(commits.store, context)
@@ -75,8 +86,28 @@ class StatefulTask(BatchBolt):
 
     # ---- its work ----
 
+    def _check_keys(self, made_by: int, keys: Iterable[Any]) -> None:
+        """Of state that was dealt by key, ClusterError for a key that is not what the batch is grouped by."""
+        batch = self._batch
+        read = None if batch is None else next(
+            (read for read in self._place.reads if read[:2] == (batch._source.component, batch._source.stream)), None
+        )
+        if batch is None or read is None or read.grouping != FIELDS:
+            return
+        columns = [values_of(batch[field]) for field in read.by]
+        with suppress(TypeError):  # no key can be such a value
+            values = set(columns[0] if len(columns) == 1 else zip(*columns, strict=True))
+            for key in keys:
+                if key not in values and not (type(key) is tuple and len(key) == 1 and key[0] in values):
+                    raise ClusterError(
+                        f"the state of {self.commits.who} was dealt by key, once from {plural(made_by, 'task')}, and "
+                        f"state[{repr_of(key)}] is set by a tuple that is grouped by another {', '.join(read.by)}: go "
+                        f"back to tasks={made_by}, or begin anew (--fresh)"
+                    )
+
     def execute(self, batch: ColumnBatch, rows: Sequence[int]) -> tuple[int, str] | None:
         """Execute rows; return the place, and the reason, of one that raised FailedTuple."""
+        self._batch = None if batch.is_tick else batch
         out = self.commits.out
         if self._by_batch:
             if len(rows) < len(batch):

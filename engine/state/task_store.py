@@ -44,7 +44,9 @@ from squall.engine.state.keys import (
     spelt,
 )
 
-STORE_FILE = "state.db"
+STORE_FILE, LOCK_FILE = "state.db", "state.lock"
+OUTSIDE = "outside"
+"""In the store of a sink: its last rows."""
 CLOSED = "closed"
 """In the store of a bolt with windows: whether its inputs have ended, and no window is open."""
 OPEN = "open"
@@ -167,7 +169,8 @@ class TaskStore:
             self._db.executescript(_SCHEMA)
             if full and directory is not None:
                 sync_directories(directory)
-            self._commits = self.meta("commits") or 0
+            self.commits: int = self.meta("commits") or 0
+            """Number of the last one."""
             self._check_commits()
             known = self.meta("format")
             if known not in (None, _FORMAT):
@@ -193,7 +196,7 @@ class TaskStore:
 
     def _locked(self, directory: str) -> int:
         # Of the process, and not inherited: what a worker's code forks does not keep it.
-        lock = os.open(os.path.join(directory, "state.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = os.open(os.path.join(directory, LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -205,7 +208,7 @@ class TaskStore:
         return lock
 
     def _check_commits(self) -> None:
-        lost = 0 if self._lock is None else int.from_bytes(os.pread(self._lock, 8, 0), "little") - self._commits
+        lost = 0 if self._lock is None else int.from_bytes(os.pread(self._lock, 8, 0), "little") - self.commits
         if lost > 0:
             raise ClusterError(
                 f"{self.where} lacks its last {plural(lost, 'commit')}: it or state.db-wal beside it is damaged or "
@@ -238,16 +241,24 @@ class TaskStore:
 
     def end(self) -> None:
         """Commit what was written since `begin`."""
-        number = self._commits + 1
+        number = self.commits + 1
         try:
             self.put_meta("commits", number)
             self._run("written", self._db.execute, "COMMIT")
         except ClusterError:
             self.undo()
             raise
-        self._commits = number
+        self._count(number)
+
+    def _count(self, number: int) -> None:
+        self.commits = number
         if self._lock is not None:
             os.pwrite(self._lock, number.to_bytes(8, "little"), 0)
+
+    def become(self, other: TaskStore) -> None:
+        """Hold what another one does, which has more commits, and nothing else; this is one commit."""
+        self._run("written", other._db.backup, self._db)
+        self._count(other.commits)
 
     def undo(self) -> None:
         """Drop what was written since `begin`."""
@@ -303,6 +314,10 @@ class TaskStore:
     def read(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
         """The rows that a query finds."""
         return self._run("read", lambda: self._db.execute(query, values).fetchall())  # type: ignore[no-any-return]
+
+    def rows(self, query: str) -> Iterator[tuple[Any, ...]]:
+        """The same one by one, for many."""
+        return iter(self._run("read", self._db.execute, query))
 
     def meta(self, name: str) -> Any:
         """One of the values that are not the user's; None if it is not there."""

@@ -30,10 +30,12 @@ from squall.engine.api.emit_checks import Declared
 from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.api.tuple import Tuple
 from squall.engine.clock import NS_PER_SEC
-from squall.engine.errors import ClusterError, ComponentError, FailedTuple
+from squall.engine.errors import ComponentError, FailedTuple
 from squall.engine.foreign.given_columns import values_of
 from squall.engine.state.commits import Commits, TaskPlace
-from squall.engine.state.event_time import END, EventTime, Heard
+from squall.engine.state.dealing import deal
+from squall.engine.state.declaration import WINDOWS, Declaration
+from squall.engine.state.event_time import END, TIME_KEY, EventTime, Heard
 from squall.engine.state.kept_clock import kept_clock
 from squall.engine.state.kept_rows import Input, Inputs
 from squall.engine.state.keys import mistakes_in
@@ -46,8 +48,6 @@ from squall.engine.state.timestamps import times_of
 from squall.engine.state.windows import COUNT, Window, WindowedBolt, Windowing
 
 TICK_SECS = 0.05
-_TIME = ("time",)
-"""The key of event time in the state."""
 _AT_ONCE, _TURN_NS = 500, 20_000_000
 """Windows that are committed together, and the time that a tick may take."""
 _KEPT_KEYS = 1_000
@@ -67,6 +67,7 @@ class WindowTask(BatchBolt):
         self.component_config = inner.component_config
         assert inner.windowing is not None
         self._windowing: Windowing = inner.windowing
+        self.declaration = Declaration.of(inner.windowing, inner.fold is not None)
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         self._results: list[bytes] = []
@@ -75,7 +76,11 @@ class WindowTask(BatchBolt):
         self._late, self._ahead = context.counter("late tuples"), context.counter("ahead tuples")
         self.now_ns = context.now_ns
         self._wall_ns = context.wall_ns
-        self.commits = commits = Commits(self, self._place, context, self.inner.durability == "full", _KEPT_KEYS)
+        is_full, declaration = self.inner.durability == "full", self.declaration
+        dropped = deal(context, self._place.reads, declaration, drops=conf["drop_windows"], full=is_full)
+        if dropped:
+            context.counter("dropped windows").inc(dropped)
+        self.commits = commits = Commits(self, self._place, context, is_full, _KEPT_KEYS)
         store, component = commits.store, context.component_id
         self._clock = kept_clock(store, context)
         if self._windowing.timestamp_field is None and self._windowing.kind != COUNT:
@@ -97,15 +102,7 @@ class WindowTask(BatchBolt):
         fold_row = None if fold is None else lambda so_far, row: fold(so_far, self._inputs.tuple(row))
         self._panes = Panes(self._windowing, commits.state, fold_row, self.inner.merge)
         self._read_time()
-        its, before = self._windowing, store.meta("windows")
-        declared = repr((its.kind, its.length, its.slide, its.timestamp_field, its.key, fold is None))
-        if self._panes.has_any and before not in (None, declared):
-            store.close()
-            raise ClusterError(
-                f"windows of {component} are open in {store.path} that were declared as {before}, and are {declared} "
-                "now; let them end first, or begin anew (--fresh)"
-            )
-        self._declared: str | None = declared if before != declared else None
+        self._to_declare: str | None = declaration.packed if store.meta(WINDOWS) != declaration.packed else None
         """What the next commit is to say of the windows."""
         self.inner.prepare(conf, context)
 
@@ -118,7 +115,7 @@ class WindowTask(BatchBolt):
             self._shared_times.close()
 
     def _read_time(self) -> None:
-        kept = self.commits.state.get(_TIME, {})
+        kept = self.commits.state.get(TIME_KEY, {})
         self._event_time = EventTime(self._windowing.lag, self._windowing.idle, kept)
 
     # ---- tuples and ticks ----
@@ -197,7 +194,7 @@ class WindowTask(BatchBolt):
                     "whole numbers, or tuples that end with one, as (file, line)"
                 )
             self._event_time.saw(partition, number, time_ns)
-        self.commits.state[_TIME] = self._event_time.to_keep()
+        self.commits.state[TIME_KEY] = self._event_time.to_keep()
 
     # ---- windows ----
 
@@ -215,7 +212,7 @@ class WindowTask(BatchBolt):
             heard = self._shared_times.exchange(heard)
         watermark = event_time.look(sources, heard, self.now_ns())
         if watermark > before:
-            self.commits.state[_TIME] = event_time.to_keep()
+            self.commits.state[TIME_KEY] = event_time.to_keep()
         return watermark
 
     def _fire(self, until: int | None) -> bool:
@@ -286,12 +283,12 @@ class WindowTask(BatchBolt):
         for name, is_so in self._flags_now().items():
             if is_so != self._flags[name]:
                 store.put_meta(name, is_so)
-        if self._declared is not None:
-            store.put_meta("windows", self._declared)
+        if self._to_declare is not None:
+            store.put_meta(WINDOWS, self._to_declare)
 
     def committed(self) -> None:
         self._next_result += len(self._results)
-        self._results, self._flags, self._emitted, self._declared = [], self._flags_now(), [], None
+        self._results, self._flags, self._emitted, self._to_declare = [], self._flags_now(), [], None
 
     def undone(self) -> None:
         self._results = []

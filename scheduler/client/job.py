@@ -30,6 +30,7 @@ from squall.ipc.line_file import read_lines
 from squall.ipc.metric_file import read_metrics
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.nimbus_client import START_SECS, Interrupted, nimbus_is_stopped
+from squall.scheduler.client.topology_code import submit_again
 from squall.scheduler.common.messages import Assignment, RestartRecord, TopologyRecord, TopologyState
 from squall.scheduler.records.failure_file import read_failures, read_stopped
 from squall.scheduler.records.topology_view import TopologyView
@@ -366,7 +367,8 @@ class Job:
         return record, self._unfinished()
 
     def rebalance(
-        self, workers: int | None = None, parallelism: Mapping[str, int] | None = None, wait_secs: float = 30.0
+        self, workers: int | None = None, parallelism: Mapping[str, int] | None = None, wait_secs: float = 30.0,
+        tasks: Mapping[str, int] | None = None,
     ) -> Unfinished:
         """Run on `workers` workers, with `parallelism[component]` executors of each component named there (at most as
         many as it has tasks). What is not given stays.
@@ -375,7 +377,19 @@ class Job:
         state directories, spouts are opened again. Returns, when the new workers are being started, what `kill`
         returns.
         ClusterError if there is no free slot to move to.
+
+        With `tasks`, numbers of tasks by component, it is replaced by itself: this object then stands for the topology
+        that has come, whose id is another. UsageError or ClusterError, and nothing has happened, if its state cannot be
+        dealt to so many.
         """
+        if tasks:
+            given = dict(tasks), workers, dict(parallelism or {}), wait_secs
+            record, unfinished = self.give_way(
+                lambda: submit_again(self._client, self.run_dir, self.record, *given), wait_secs
+            )
+            self.close()
+            Job.__init__(self, self._client, record, self.run_dir)
+            return unfinished
         before = self.view()
         version = 0 if before is None else before.assignment.version
         self._client.rebalance(self.name, workers, dict(parallelism or {}), wait_secs)

@@ -14,17 +14,27 @@ import io
 import os
 import sys
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace as with_changes
 from pathlib import Path, PurePath
-from types import ModuleType
+from types import MappingProxyType, ModuleType
+
+from msgspec.structs import replace
 
 from squall.engine.api.config import Config
-from squall.engine.api.topology import Topology
+from squall.engine.api.topology import ALL, ANY_TASK, CUSTOM, ComponentSpec, Topology
+from squall.engine.errors import UsageError
+from squall.engine.plural import plural
+from squall.engine.state.lineage import RESULTS, has_identity
+from squall.engine.state.sink_task import GatheringTask
+from squall.engine.state.stateful_task import StatefulTask
+from squall.engine.state.window_task import WindowTask
 from squall.ipc.rundir import RunDir
+from squall.scheduler.client.kept_state import check_kept
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.common import blob, user_logging
 from squall.scheduler.common.code_store import CodeStore
+from squall.scheduler.common.environment import environment_of
 from squall.scheduler.common.messages import ComponentSummary, InputSummary, SubmitTopology, TopologyRecord, Wire
 
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
@@ -70,22 +80,33 @@ def summaries(topology: Topology, config: Config) -> list[ComponentSummary]:
         inputs, outputs = ((), {}) if spec is None else (spec.subscriptions, spec.outputs)
         found.append(ComponentSummary(
             *row, [InputSummary(one.source, one.stream, one.grouping, list(one.fields)) for one in inputs],
-            {name: list(stream.fields) for name, stream in outputs.items()},
+            {name: list(stream.fields) for name, stream in outputs.items()}, *_state_of(spec),
         ))
     return found
+
+
+def _state_of(spec: ComponentSpec | None) -> tuple[bool, str]:
+    """Whether a component counts exactly, and what it has declared of its windows."""
+    component = None if spec is None else spec.component
+    has_state = isinstance(component, StatefulTask | GatheringTask)
+    return has_state, component.declaration.packed if isinstance(component, WindowTask) else ""
 
 
 def submit(
     client: NimbusClient, run_dir: RunDir, name: str, config: Config, code: TopologyCode, active: bool = True,
     fresh: bool = False, *, remove_when_drained: bool = False, replace: bool = False, wait_secs: float | None = None,
-    cwd: str | None = None, env: Mapping[str, str] | None = None,
+    cwd: str | None = None, env: Mapping[str, str] | None = None, note: Callable[[str], None] = lambda text: None,
 ) -> TopologyRecord:
     """Hand a topology to Nimbus; `fresh`: drop the state of an earlier one.
 
     `replace`: if there is one of this name, it is drained for at most `wait_secs` (None: its message timeout), and this
     one begins when it is gone (`NimbusClient.await_begun`). `cwd`: the working directory of its workers, by default
-    this program's; `env`: variables for them, kept secret.
+    this program's; `env`: variables for them, kept secret. `note` is told of windows that are dropped. ClusterError if
+    it cannot go on with the state that is there.
     """
+    if not fresh:
+        for component, count in check_kept(run_dir, name, code.components, config.drop_windows).items():
+            note(f"{plural(count, 'open window')} of {component}, declared otherwise, will be dropped")
     store = CodeStore(run_dir.code)
     with store.held():
         digest = store.put(code.blob)
@@ -98,6 +119,53 @@ def submit(
             replace=replace, replace_wait_secs=wait_secs,
         )
         return client.submit_topology(request)
+
+
+def submit_again(
+    client: NimbusClient, run_dir: RunDir, record: TopologyRecord, tasks: Mapping[str, int],
+    workers: int | None = None, executors: Mapping[str, int] = MappingProxyType({}), wait_secs: float | None = None,
+) -> TopologyRecord:
+    """Submit a topology that runs in its own place, with other numbers of tasks. UsageError if it cannot have them."""
+    components = _with_tasks(record, tasks, executors)
+    check_kept(run_dir, record.name, components, drops=False)
+    with CodeStore(run_dir.code).held():
+        return client.submit_topology(SubmitTopology(
+            record.name, record.conf if workers is None else {**record.conf, "workers": workers}, components,
+            record.blob, record.sys_path, record.status, False, record.remove_when_drained, cwd=record.cwd,
+            env=environment_of(run_dir, record), replace=True, replace_wait_secs=wait_secs,
+        ))
+
+
+def _with_tasks(
+    record: TopologyRecord, tasks: Mapping[str, int], executors: Mapping[str, int]
+) -> list[ComponentSummary]:
+    known = {each.id: each for each in record.components}
+    if record.status not in ("ACTIVE", "INACTIVE") or record.successor is not None:
+        raise UsageError(f"topology {record.name!r} is {record.status}, or gives way: only one that runs can change")
+    for name in (*tasks, *executors):
+        if name not in known or known[name].kind == "acker":
+            raise UsageError(f"there is no component {name!r:.80}; components are {', '.join(sorted(known))}")
+    found = []
+    for each in record.components:
+        name = each.id.removesuffix(RESULTS)
+        number = tasks.get(name, each.tasks)
+        mistake = _mistake(each, number, known) if number != each.tasks else None
+        if mistake is not None:
+            raise UsageError(f"component {name!r} cannot have {plural(number, 'task')}: {mistake}")
+        parallelism = executors.get(name, number if each.executors == each.tasks else each.executors)
+        found.append(replace(each, tasks=number, executors=min(number, parallelism)))
+    return found
+
+
+def _mistake(component: ComponentSummary, tasks: int, known: Mapping[str, ComponentSummary]) -> str | None:
+    """Why a component cannot have so many tasks without being built anew; None if it can."""
+    for read in component.inputs:
+        copied = read.grouping in (ALL, CUSTOM) and has_identity(tuple(known[read.component].outputs[read.stream]))
+        if copied or (component.has_state and tasks > 1 and read.grouping in ANY_TASK):
+            return (
+                f"it reads {read.component!r} by {read.grouping} grouping, and leads to state; submit it with --replace"
+            )
+    return None
 
 
 def _current_directory() -> str:

@@ -72,11 +72,14 @@ def enter_surroundings(run_dir: RunDir, record: TopologyRecord) -> None:
                 f"cannot enter the working directory of {record.name}, {record.cwd}: {error.strerror}; "
                 f"make it, or submit the topology again from another one"
             ) from None
-    if record.env_names:
-        os.environ.update(_read(run_dir.environment(record.id), record))
+    os.environ.update(environment_of(run_dir, record))
 
 
-def _read(path: Path, record: TopologyRecord) -> dict[str, str]:
+def environment_of(run_dir: RunDir, record: TopologyRecord) -> dict[str, str]:
+    """The variables of a topology. ClusterError if they cannot be read."""
+    if not record.env_names:
+        return {}
+    path = run_dir.environment(record.id)
     try:
         variables = msgspec.json.decode(path.read_bytes(), type=dict[str, str])
     except (OSError, ValueError) as error:

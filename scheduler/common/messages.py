@@ -46,6 +46,10 @@ class ComponentSummary(Wire):
     inputs: list[InputSummary] = []
     outputs: dict[str, list[str]] = {}
     """Fields of each stream that it emits."""
+    has_state: bool = False
+    """Whether its tasks count each tuple once (`engine.state`)."""
+    windows: str = ""
+    """What it has declared of its windows, packed (`engine.state.declaration`)."""
 
 
 class SlotRef(Wire):

@@ -28,7 +28,6 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from squall.engine.errors import ClusterError, UsageError
-from squall.engine.state.reading import check_tasks
 from squall.ipc.board import STOPPED, Board
 from squall.ipc.run_parent import remove_tree
 from squall.ipc.rundir import SET_ASIDE, RunDir, named_by
@@ -59,13 +58,6 @@ class NimbusFiles:
             if digest not in self._codes:
                 raise UsageError(f"code {digest} of topology {request.name!r:.80} is not in the code store")
             self._codes.get(digest)
-
-    def check_state(self, request: SubmitTopology) -> None:
-        """ClusterError if the state of an earlier topology of this name, which a submission goes on with, was made by
-        another number of tasks: keys would be with others."""
-        if not request.fresh:
-            tasks = {each.id: each.tasks for each in request.components}
-            check_tasks(self._run_dir.topology_state(request.name), tasks)
 
     def make_board(self, step: CreateBoard) -> None:
         """Make a status board. ClusterError if it cannot be made."""

@@ -257,7 +257,6 @@ class NimbusService:
         request = incoming.decode(SubmitTopology)
         try:
             self._files.check_code(request)
-            self._files.check_state(request)
             return self._accept(request, now)
         except SquallError:
             self._discard_unused_code()

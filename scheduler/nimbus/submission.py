@@ -67,7 +67,7 @@ def check_rebalance(request: RebalanceTopology, components: list[ComponentSummar
         if name not in known:
             mistakes.append(f"there is no component {name!r:.80}; components are {', '.join(sorted(known))}")
         elif not 1 <= executors <= known[name].tasks:
-            limit = f"1 to {known[name].tasks}, its tasks, whose number is fixed"
+            limit = f"1 to {known[name].tasks}, its tasks"
             mistakes.append(f"component {name!r} cannot have {executors} executors; allowed: {limit}")
     if mistakes:
         raise UsageError("; ".join(mistakes))

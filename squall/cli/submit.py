@@ -44,6 +44,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 @click.option("--fresh", is_flag=True, help="Remove the state that an earlier topology of this name left.")
 @click.option("--replace", is_flag=True,
               help="If a topology of this name is there, drain and remove it first; the new one takes up its state.")
+@click.option("--drop-windows", is_flag=True,
+              help="Drop open windows that the earlier one declared otherwise (setting drop_windows).")
 @wait_option
 @click.option("--until-drained", is_flag=True, help="Wait until it has finished, and print its report, as squall run.")
 @click.option("--remove-when-drained", is_flag=True, help="Have it leave the cluster by itself when it has finished.")
@@ -53,8 +55,9 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 @json_option
 def submit_command(
     target: str, app_dir: str | None, name: str | None, workers: int | None, settings: tuple[str, ...], inactive: bool,
-    fresh: bool, replace: bool, wait_secs: float | None, until_drained: bool, remove_when_drained: bool,
-    variables: tuple[str, ...], directory: str | None, as_json: bool, arguments: tuple[str, ...],
+    fresh: bool, replace: bool, drop_windows: bool, wait_secs: float | None, until_drained: bool,
+    remove_when_drained: bool, variables: tuple[str, ...], directory: str | None, as_json: bool,
+    arguments: tuple[str, ...],
 ) -> None:
     """Run the topology in FILE on the standing cluster, until it is killed.
 
@@ -73,7 +76,7 @@ def submit_command(
         raise UsageError("--inactive and --until-drained: spouts that wait for squall activate are never exhausted")
     if wait_secs is not None and not replace:
         raise UsageError("--wait is for --replace: nothing else is waited for")
-    layers = layers_of(settings, workers=workers)
+    layers = layers_of(settings, workers=workers, drop_windows=drop_windows or None)
     environment = dict(map(_variable, variables))
     with contextlib.ExitStack() as stack:
         run_dir, client = stack.enter_context(nimbus_of(directory))
@@ -90,6 +93,7 @@ def submit_command(
             return submit(
                 client, run_dir, name, config, code, active=not inactive, fresh=fresh,
                 remove_when_drained=remove_when_drained, replace=replace, wait_secs=wait_secs, env=environment,
+                note=note,
             )
 
         takes_up = bool(left_by_earlier(run_dir, name)) and not fresh

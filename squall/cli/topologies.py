@@ -109,22 +109,26 @@ def reset_command(name: str, directory: str | None) -> None:
 @click.option("-n", "--workers", type=click.IntRange(1, WORKERS_MAX), help="Worker processes.")
 @click.option("-e", "--executors", multiple=True, metavar="COMPONENT=N",
               help="Executors of a component, at most one per task.")
+@click.option("-t", "--tasks", multiple=True, metavar="COMPONENT=N",
+              help="Tasks of a component, among which its state is dealt anew.")
 @wait_option
 @directory_option
 @json_option
 def rebalance_command(
-    name: str, workers: int | None, executors: tuple[str, ...], wait_secs: float | None, directory: str | None,
-    as_json: bool,
+    name: str, workers: int | None, executors: tuple[str, ...], tasks: tuple[str, ...], wait_secs: float | None,
+    directory: str | None, as_json: bool,
 ) -> None:
     """Spread a topology anew: drain it, then replace its workers. Tasks keep their state; spouts go on where they were.
 
-    Without -n and -e it is spread over as many workers as it asked for, on the slots that are free now.
+    Without -n, -e and -t it is spread over as many workers as it asked for, on the slots that are free now. With -t it
+    is replaced by itself, as by squall submit --replace: it gets another id, and its counts begin at 0.
     """
-    parallelism = dict(_pair(text) for text in executors)
+    parallelism = dict(_pair("-e", text) for text in executors)
+    numbers = dict(_pair("-t", text) for text in tasks)
     with job_of(directory, name) as job:
         limit, began = limit_secs(wait_secs, job.record), time.monotonic()
         wanted = job.record.conf["workers"] if workers is None else workers
-        pending = job.rebalance(wanted, parallelism, limit)
+        pending = job.rebalance(wanted, parallelism, limit, numbers)
         view = job.view()
         slots = [] if view is None else [str(slot) for slot in view.assignment.workers]
         left = left_pending(pending, limit, time.monotonic() - began)
@@ -134,10 +138,10 @@ def rebalance_command(
     show(as_json, {"name": name, "workers": slots, "workers_wanted": wanted, **left_document(pending)}, [lines])
 
 
-def _pair(text: str) -> tuple[str, int]:
+def _pair(option: str, text: str) -> tuple[str, int]:
     component, equals, number = text.rpartition("=")
     if not equals or not component or not number.isdecimal() or len(number) > _MOST_DIGITS:
-        raise UsageError(f"-e {text!r} is not understood; write COMPONENT=N, e.g. -e count=2")
+        raise UsageError(f"{option} {text!r} is not understood; write COMPONENT=N, e.g. {option} count=2")
     return component, int(number)
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from squall.engine.errors import ClusterError, SquallError, UsageError
 from squall.engine.state import keyed
-from squall.engine.state.reading import check_tasks, import_rows, read_component, rows_of
+from squall.engine.state.reading import import_rows, read_component, rows_of
 from squall.engine.state.task_store import STORE_FILE, TaskStore, pack_value
 from tests.unit.test_keyed_state import KEY, VALUES, Kept
 
@@ -72,13 +72,6 @@ def test_a_wrong_line_is_named_and_nothing_is_changed(wrong: dict[str, Any], nam
 def test_a_file_that_is_no_export_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="line 1 is no row as squall state --export writes it"):
         import_rows(tmp_path, [b"PAR1\x15\x04\xff\xfe"])
-
-
-def test_state_of_another_number_of_tasks_is_refused(tmp_path: Path) -> None:
-    stored(tmp_path, {"a": 1})
-    check_tasks(tmp_path, {"count": 2, "other": 5})
-    with pytest.raises(ClusterError, match="was made by 2 tasks, and count has 3 now"):
-        check_tasks(tmp_path, {"count": 3})
 
 
 @pytest.mark.parametrize("lost", ["the file", "both", "the log", "a byte of the log"])

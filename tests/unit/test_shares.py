@@ -199,7 +199,8 @@ def test_a_task_takes_ranges_of_its_partitions_in_turn() -> None:
     while (free := shares.to_claim()) is not None:
         unread.append(sorted(shares.unread))  # type: ignore[type-var]
         taken.append((free[1].part, free[1].start))
-        assert (opened := shares.claimed(*free))
+        opened = shares.claimed(*free)
+        assert opened
         shares.read(opened[0], opened[0].stop)
     assert taken == [("a", 0), ("b", 0), ("c", 0), ("a", 10), ("b", 10), ("a2", 0)]
     assert unread[0] == [0, 1, 2]

@@ -70,7 +70,7 @@ class Point:
 
 
 @dataclasses.dataclass(frozen=True)
-class Place(Point):
+class TaskPlace(Point):
     pass
 
 
@@ -112,7 +112,7 @@ SIMPLE = st.sampled_from(ATOMS) | st.integers() | st.floats(allow_nan=False) | s
 ) | st.datetimes() | st.datetimes(timezones=st.sampled_from([UTC, EAST, BERLIN])) | st.text("ab", max_size=2)
 KEYS = st.recursive(SIMPLE, lambda inner: st.one_of(
     st.lists(inner, max_size=3).map(tuple), st.frozensets(inner, max_size=3), st.builds(Pair, inner, inner),
-    st.builds(Point, inner, inner, st.sampled_from(["", "note"])), st.builds(Place, inner),
+    st.builds(Point, inner, inner, st.sampled_from(["", "note"])), st.builds(TaskPlace, inner),
 ), max_leaves=5)
 
 
@@ -145,7 +145,7 @@ def test_atoms_are_stored_alike_exactly_if_they_are_equal() -> None:
 
 
 @given(KEYS, KEYS)
-@example(Point(1), Place(1))
+@example(Point(1), TaskPlace(1))
 @example((1, 0), Point(1))
 def test_keys_are_stored_alike_exactly_if_they_are_equal(one: Any, other: Any) -> None:
     assert (pack_key(one) == pack_key(other)) == (one == other)

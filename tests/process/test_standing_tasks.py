@@ -1,0 +1,120 @@
+"""Other numbers of tasks, and other windows, of a topology that runs: state goes on, or nothing happens."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from squall.engine.state.reading import rows_of
+from tests.process.standing_tools import Standing, directory
+from tests.process.waiting import wait_for
+
+RECORDS, WORDS = 600, 17
+FILE = """
+    from pathlib import Path
+    from squall import StatefulBolt, TopologyBuilder, WindowedBolt, bolt, spout
+
+    @spout("word", "at")
+    def words(start):
+        for number in range(start, RECORDS):
+            while number >= 200 and not Path(GATE).exists():
+                yield None
+            yield f"w{number % WORDS}", float(number)
+
+    class Count(StatefulBolt):
+        outputs = ("word",)
+
+        def execute(self, tup, collector):
+            word = tup["word"]
+            self.state[word] = self.state.get(word, 0) + 1
+            self.state.setdefault(TOTALS, 0)
+
+    class Sessions(WindowedBolt):
+        outputs = ("word", "count")
+
+        def execute_window(self, window, collector):
+            collector.emit((window.key, len(window.get())))
+
+    class Sizes(StatefulBolt):
+        outputs = ()
+
+        def execute(self, tup, collector):
+            self.state[tup.values] = self.state.get(tup.values, 0) + 1
+
+    def topology(args):
+        tasks, gap = int(args[0]), float(args[1])
+        builder = TopologyBuilder()
+        builder.set_spout("words", words)
+        builder.set_bolt("count", Count(), parallelism=tasks).fields_grouping("words", "word")
+        sessions = Sessions().with_session_window(gap_secs=gap).with_key("word").with_timestamp_field("at")
+        builder.set_bolt("sessions", sessions, parallelism=tasks).fields_grouping("words", "word")
+        builder.set_bolt("sizes", Sizes()).shuffle_grouping("sessions")
+        return builder.build()
+"""
+
+
+@pytest.fixture
+def cluster() -> Iterator[Standing]:
+    with directory() as made:
+        made.up(slots=2)
+        yield made
+
+
+def write(path: Path, gate: Path, totals: str = "word") -> Path:
+    text = textwrap.dedent(FILE).replace("GATE", repr(str(gate))).replace("RECORDS", str(RECORDS))
+    path.write_text(text.replace("WORDS", str(WORDS)).replace("TOTALS", totals))
+    return path
+
+
+def keys(cluster: Standing, component: str) -> list[dict[str, Any]]:
+    return list(rows_of(cluster.run_dir.topology_state("app"), component))
+
+
+def counted(cluster: Standing) -> int:
+    return sum(row["value"] for row in keys(cluster, "count"))
+
+
+def test_state_and_windows_are_dealt_to_other_numbers_of_tasks(cluster: Standing, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    app = write(tmp_path / "app.py", gate)
+    cluster.ok("submit", app, "--name", "app", "--", "2", "1200")
+    wait_for("the first part", lambda: counted(cluster) == 200)
+    cluster.ok("submit", app, "--name", "app", "--replace", "--", "3", "1200")
+    assert "nothing was pending" in cluster.ok("rebalance", "app", "-t", "count=1", "-t", "sessions=4")
+    wait_for("a task for all keys", lambda: {row["tasks"] for row in keys(cluster, "count")} == {1})
+    gate.touch()
+    assert cluster.described("app")["components"]["sessions"]["tasks_fixed"] == 4
+    wait_for("every record", lambda: counted(cluster) == RECORDS)
+    assert {row["key"]: row["value"] for row in keys(cluster, "count")} == {
+        f"w{word}": len(range(word, RECORDS, WORDS)) for word in range(WORDS)
+    }
+    wait_for("every window", lambda: sum(row["value"] for row in keys(cluster, "sizes")) == WORDS)
+
+
+def test_what_cannot_be_taken_up_is_refused_and_the_topology_runs_on(cluster: Standing, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    app = write(tmp_path / "app.py", gate, totals="'totals'")
+    cluster.ok("submit", app, "--name", "app", "--", "2", "1200")
+    wait_for("the first part", lambda: counted(cluster) == 200)
+    again = "submit", app, "--name", "app", "--replace"
+    before = cluster.json("status", "app")["id"]
+    assert cluster.refused(1, *again, "--", "2", "1800") == (
+        "sessions is declared with session gap 30 min; 17 open windows were declared with session gap 20 min: "
+        "keep that until they have ended, or drop them (--drop-windows)"
+    )
+    for command in ((*again, "--", "3", "1200"), ("rebalance", "app", "--tasks", "count=3")):
+        refused = cluster.refused(1, *command)
+        assert "of count was made by 2 tasks and cannot be dealt to 3: task" in refused
+        assert "has state['totals'], which is not there by what the input is grouped by; keep tasks=2" in refused
+    assert "component 'sizes' cannot have 2 tasks" in cluster.refused(2, "rebalance", "app", "-t", "sizes=2")
+    assert cluster.json("status", "app")["id"] == before
+    done = cluster.run(*again, "--drop-windows", "--", "2", "1800")
+    assert done.returncode == 0
+    assert "17 open windows of sessions, declared otherwise, will be dropped" in done.stderr
+    gate.touch()
+    wait_for("every record", lambda: counted(cluster) == RECORDS)
+    wait_for("what came since", lambda: sum(row["value"] for row in keys(cluster, "sizes")) == WORDS)

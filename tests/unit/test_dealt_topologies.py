@@ -1,0 +1,236 @@
+"""Topologies that go on with other numbers of tasks, killed in the middle: every record counts once, in its window."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from squall import (
+    Config,
+    ExactSink,
+    JoinBolt,
+    StatefulBolt,
+    Topology,
+    TopologyBuilder,
+    Unavailable,
+    Window,
+    WindowedBolt,
+)
+from squall.engine.core.executor import TaskCrashed
+from squall.engine.foreign.stable_hash import stable_hash
+from squall.engine.state.reading import read_component
+from squall.testing import FixedSpout, SimulatedCluster
+
+EVENTS = [(f"k{n * 7 % 11}", float(n // 3), n) for n in range(150)]
+OTHERS = [(f"k{n * 5 % 13}", float(n // 2), n) for n in range(100)]
+
+
+class Count(StatefulBolt):
+    outputs = ()
+
+    def execute(self, tup: Any, collector: Any) -> None:
+        self.state[tup.values] = self.state.get(tup.values, 0) + 1
+
+
+class Shows(WindowedBolt):
+    outputs = ("key", "start", "numbers")
+
+    def execute_window(self, window: Window, collector: Any) -> None:
+        collector.emit((window.key, int(window.start), tuple(sorted(tup["n"] for tup in window.get()))))
+
+
+class Folds(Shows):
+    def fold(self, so_far: Any, tup: Any) -> Any:
+        return (so_far or ()) + (tup["n"],)
+
+    def merge(self, one: Any, other: Any) -> Any:
+        return one + other
+
+    def execute_window(self, window: Window, collector: Any) -> None:
+        collector.emit((window.key, int(window.start), tuple(sorted(window.value))))
+
+
+def counted(bolt: WindowedBolt, tasks: int, joins: bool = False, by: str = "k") -> Topology:
+    """What windows emit, counted."""
+    builder = TopologyBuilder()
+    builder.set_spout("events", FixedSpout(("k", "at", "n"), EVENTS))
+    declared = builder.set_bolt("windows", bolt, parallelism=tasks).fields_grouping("events", by)
+    if joins:
+        builder.set_spout("others", FixedSpout(("k", "at", "m"), OTHERS))
+        declared.fields_grouping("others", "k")
+    builder.set_bolt("count", Count(), parallelism=tasks).fields_grouping("windows", *bolt.outputs)
+    return builder.build()
+
+
+def _has_acked(cluster: SimulatedCluster) -> bool:
+    return cluster.report().acked > 35
+
+
+def lives(make: Any, root: Path, numbers: list[int]) -> None:
+    """Lives with these numbers of tasks, one after the other; each but the last is killed in the middle."""
+    config = Config(max_spout_pending=8, workers=2)
+    for life, tasks in enumerate(numbers):
+        with SimulatedCluster(make(tasks), config, state_root=root) as cluster:
+            if life < len(numbers) - 1:
+                cluster.run_until(partial(_has_acked, cluster))
+                for worker in range(len(cluster.workers)):
+                    cluster.kill(worker)
+            else:
+                cluster.run()
+
+
+def windows_of(bolt: WindowedBolt) -> Counter[Any]:
+    """From the input alone."""
+    its, found = bolt.windowing, Counter[Any]()
+    assert its is not None
+    for key in {event[0] for event in EVENTS}:
+        rows = [(int(at), n) for k, at, n in EVENTS if k == key]
+        if its.kind == "session":
+            gap, session = its.length // 10**9, [rows[0]]
+            for row in [*rows[1:], None]:
+                if row is None or row[0] - session[-1][0] >= gap:
+                    found[key, session[0][0], tuple(n for _, n in session)] += 1
+                    session = []
+                session.append(row)  # type: ignore[arg-type]
+        else:
+            length, slide = its.length // 10**9, its.slide // 10**9
+            for start in range(slide - length, 51, slide):
+                inside = tuple(n for at, n in rows if start <= at < start + length)
+                found[key, start, inside] += bool(inside)
+    return +found
+
+
+@pytest.mark.parametrize("numbers", [[2, 3], [3, 1, 4], [1, 2]])
+@pytest.mark.parametrize(("kind", "declare"), [
+    (Shows, lambda bolt: bolt.with_tumbling_window(secs=20)),
+    (Folds, lambda bolt: bolt.with_session_window(gap_secs=4)),
+    (Shows, lambda bolt: bolt.with_sliding_window(secs=30, slide_secs=10)),
+])
+def test_windows_by_key_are_complete_with_other_numbers_of_tasks(
+    kind: Any, declare: Any, numbers: list[int], tmp_path: Path
+) -> None:
+    def bolt() -> WindowedBolt:
+        return declare(kind()).with_key("k").with_timestamp_field("at")  # type: ignore[no-any-return]
+
+    lives(lambda tasks: counted(bolt(), tasks), tmp_path, numbers)
+    assert read_component(tmp_path, "count") == windows_of(bolt())
+
+
+@pytest.mark.parametrize("numbers", [[2, 3], [3, 1, 2]])
+def test_joins_are_complete_with_other_numbers_of_tasks(numbers: list[int], tmp_path: Path) -> None:
+    def join() -> JoinBolt:
+        join = JoinBolt("events", "k").join("others", "k", prior="events").select("events:k", "n", "m")
+        return join.with_tumbling_window(secs=20).with_timestamp_field("at")
+
+    lives(lambda tasks: counted(join(), tasks, joins=True), tmp_path, numbers)
+    assert read_component(tmp_path, "count") == Counter(
+        (key, n, m) for key, at, n in EVENTS for other, when, m in OTHERS if key == other and at // 20 == when // 20
+    )
+
+
+def test_windows_without_key_that_cannot_be_divided_are_refused(tmp_path: Path) -> None:
+    def make(tasks: int) -> Topology:
+        return counted(Shows().with_session_window(gap_secs=1000).with_timestamp_field("at"), tasks)
+
+    with pytest.raises(TaskCrashed, match="cannot be dealt to 3: its open windows have no key and are sessions, by"):
+        lives(make, tmp_path, [2, 3])
+    lives(make, tmp_path, [2])
+
+
+class Dict(ExactSink):
+    """Writes into a dict of the class, by store and number; until it is there, rows are in the store only."""
+
+    written: ClassVar[dict[Any, list[int]]] = {}
+    is_there: ClassVar[bool] = True
+
+    def commit(self, number: int, rows: Any, position: Any) -> None:
+        if not self.is_there and number == 1:
+            raise Unavailable("not yet")
+        self.written[self.store_id, number] = [tup["n"] for tup in rows]
+
+
+@pytest.mark.parametrize("numbers", [[2, 3], [3, 1], [4, 2, 3, 1]])
+def test_sinks_write_once_with_other_numbers_of_tasks(
+    numbers: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make(tasks: int) -> Topology:
+        builder = TopologyBuilder()
+        builder.set_spout("events", FixedSpout(("k", "at", "n"), EVENTS))
+        builder.set_bolt("sink", Dict(), parallelism=tasks).fields_grouping("events", "k")
+        return builder.build()
+
+    monkeypatch.setattr(Dict, "written", {})
+    monkeypatch.setattr(Dict, "is_there", False)
+    with SimulatedCluster(make(numbers[0]), Config(max_spout_pending=40), state_root=tmp_path) as cluster:
+        cluster.run_until(lambda: len(cluster.errors) >= numbers[0])
+    assert not Dict.written
+    monkeypatch.setattr(Dict, "is_there", True)
+    lives(make, tmp_path, numbers[1:])
+    assert sorted(n for rows in Dict.written.values() for n in rows) == list(range(len(EVENTS)))
+
+
+def test_rows_are_outside_before_another_task_acks_their_tuples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All tuples have one key, which moves: the task that has their rows gets none any more."""
+    def make(tasks: int) -> Topology:
+        builder = TopologyBuilder()
+        builder.set_spout("events", FixedSpout(("k", "n"), [(moves, n) for n in range(20)]))
+        builder.set_bolt("sink", Dict(), parallelism=tasks).fields_grouping("events", "k")
+        return builder.build()
+
+    moves = next(key for key in range(99) if stable_hash(key) % 2 == 1 and stable_hash(key) % 3 == 0)
+    monkeypatch.setattr(Dict, "written", {})
+    monkeypatch.setattr(Dict, "is_there", False)
+    with SimulatedCluster(make(2), Config(max_spout_pending=40), state_root=tmp_path) as cluster:
+        cluster.run_until(lambda: len(cluster.errors) > 0)
+    monkeypatch.setattr(Dict, "is_there", True)
+    lives(make, tmp_path, [3])
+    assert sorted(n for rows in Dict.written.values() for n in rows) == list(range(20))
+
+
+class Pairs(StatefulBolt):
+    outputs = ()
+
+    def execute(self, tup: Any, collector: Any) -> None:
+        self.state[tup["k"], "seen"] = self.state.get((tup["k"], "seen"), 0) + 1
+
+
+def pairs(tasks: int) -> Topology:
+    builder = TopologyBuilder()
+    builder.set_spout("events", FixedSpout(("k", "at", "n"), EVENTS))
+    builder.set_bolt("pairs", Pairs(), parallelism=tasks).fields_grouping("events", "k")
+    return builder.build()
+
+
+def test_keys_that_are_not_what_the_input_is_grouped_by_are_found_before_they_count(tmp_path: Path) -> None:
+    """One task has every key, so nothing tells before a tuple comes."""
+    refused = r"was dealt by key, once from 1 task, and state\[\('k\d+', 'seen'\)\] is set"
+    with pytest.raises(TaskCrashed, match=refused):
+        lives(pairs, tmp_path, [1, 3])
+    lives(pairs, tmp_path, [1])
+    assert read_component(tmp_path, "pairs") == Counter((k, "seen") for k, _, _ in EVENTS)
+
+
+@pytest.mark.parametrize("drops", [False, True])
+def test_windows_that_are_declared_otherwise_are_refused_or_dropped(drops: bool, tmp_path: Path) -> None:
+    def make(gap: float) -> Topology:
+        return counted(Shows().with_session_window(gap_secs=gap).with_key("k").with_timestamp_field("at"), 2)
+
+    with SimulatedCluster(make(1200), Config(max_spout_pending=8), state_root=tmp_path) as cluster:
+        cluster.run_until(lambda: cluster.report().acked > 35)
+    config = Config(drop_windows=drops)
+    if not drops:
+        words = "session gap 30 min; 11 open windows were declared with session gap 20 min"
+        with pytest.raises(TaskCrashed, match=words):
+            SimulatedCluster(make(1800), config, state_root=tmp_path)
+        return
+    with SimulatedCluster(make(1800), config, state_root=tmp_path) as cluster:
+        cluster.run()
+    rest = sorted(n for _, _, numbers in read_component(tmp_path, "count") for n in numbers)
+    assert rest == list(range(rest[0], len(EVENTS)))
+    assert rest[0] > 35
