@@ -22,12 +22,10 @@ from __future__ import annotations
 import importlib.util
 import math
 import os
-import pickle
 import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -40,6 +38,7 @@ from squall.connect.sink import Sink
 from squall.connect.source import Source, Unreadable, read_json
 from squall.engine.api.replaying import Record
 from squall.engine.errors import ClusterError, Unavailable, UsageError
+from squall.engine.foreign.disk import replace_file
 from squall.engine.foreign.given_columns import values_of
 from squall.engine.foreign.text import repr_of, text_of_error
 
@@ -51,9 +50,13 @@ if TYPE_CHECKING:
 
 RECORD_SECS, ANSWER_SECS, DELIVERY_SECS = 0.1, 5.0, 10.0
 """Longest waits for a record, an answer, and the delivery of rows, which is shorter than `execute_timeout_secs`."""
-LOOK_SECS, SEEN_SECS = 0.5, 5.0
-"""Time between two looks whether the topic is still the same; how long after one its partitions may count as read to
-their ends."""
+LOOK_SECS, LOOK_ANSWER_SECS = 0.25, 1.0
+"""Time between two looks whether the topic is still the same, and for the answer. The client fetches nothing for 500 ms
+after it was told that a topic is gone, so there is a look before the first record of the next one is handed on."""
+SEEN_SECS = 5.0
+"""So long after a look, what was read to its end may count as that."""
+HANDOVER_SECS = 60.0
+"""So long event time waits for a partition that was taken away."""
 _OURS = "squall:"
 """Begins the metadata of an offset that a KafkaSource committed; the name of its partition follows."""
 _SECRET = ("password", "secret", "key.pem")
@@ -155,6 +158,8 @@ class KafkaSource(_Client, Source):
         self._until_end, self._after_loss = until_end, after_loss
         self._is_assigned, self._names = False, dict[int, str]()
         """The names of this task's partitions, once these are known."""
+        self._left = dict[str, float]()
+        """Partitions that were taken away, and until when event time waits for them."""
         self._set(servers, topic, config, {
             "group.id": group or "squall", "enable.auto.commit": group is not None, "enable.auto.offset.store": False,
             "auto.offset.reset": "error", "enable.partition.eof": True,
@@ -169,8 +174,7 @@ class KafkaSource(_Client, Source):
             "fetch.queue.backoff.ms": 10,
             "group.instance.id": re.sub(r"[^\w.-]", "_", name, flags=re.ASCII),
         })
-        self._look()
-        self._id = self._asked_id()
+        self._id = self._asked_id(ANSWER_SECS)
         self._directory = None if self._group or context.state_root is None else context.shared_state_dir
         self._all = range(context.task_index, count, len(context.component_tasks(context.component_id)))
         self._readers = self._columns_of()
@@ -187,31 +191,24 @@ class KafkaSource(_Client, Source):
 
     # ---- whether it is still the same topic ----
 
-    def _look(self) -> None:
-        """Ask for the topic's id, without waiting for it."""
+    def _asked_id(self, within_secs: float) -> str:
+        """Ask for the topic's id, and wait for it."""
         topics = self._kafka.TopicCollection([self._topic])
-        self._asked: Future[Any] = self._admin.describe_topics(topics, request_timeout=ANSWER_SECS)[self._topic]
-        self._look_at = time.monotonic() + LOOK_SECS
-
-    def _asked_id(self) -> str:
-        """The answer, also when it is not there yet."""
-        found = str(self._asked.result(2 * ANSWER_SECS).topic_id)
+        asked = self._admin.describe_topics(topics, request_timeout=within_secs)[self._topic]
+        known = str(asked.result().topic_id)
         self._seen_at = time.monotonic()
-        return found
+        self._look_at = self._seen_at + LOOK_SECS
+        return known
 
-    def _check_topic(self, *, now: bool = False) -> None:
-        """Raise if the topic was deleted, or is another one that was made under its name."""
-        if now:
-            self._look()
-        elif not self._asked.done() or time.monotonic() < self._look_at:
-            return
+    def _check_topic(self) -> None:
+        """Raise if the topic was deleted, or is another one of its name."""
         try:
-            if self._asked_id() != self._id:
+            if self._asked_id(LOOK_ANSWER_SECS) != self._id:
                 raise ConnectionError(f"topic {self._topic} was deleted and made again; it is read as a new one")
         except self._kafka.KafkaException as error:
             if error.args[0].code() == error.args[0].UNKNOWN_TOPIC_OR_PART:
                 raise
-        self._look()
+            self._look_at = time.monotonic() + LOOK_SECS
 
     def _columns_of(self) -> list[Callable[[Sequence[Any]], list[Any]]]:
         """Return a function from messages to a column, for each output."""
@@ -232,12 +229,16 @@ class KafkaSource(_Client, Source):
         if not self._is_assigned:
             # Which of them are this task's is not known yet: event time waits.
             return {(self._topic,): False}
-        names, ends = self._names.copy(), self._ends.copy()
+        names, ends, now = self._names.copy(), self._ends.copy(), time.monotonic()
         if not self.is_taken():
             ends.clear()
         read = {name for each, name in names.items() if self._next.get(name, 0) <= ends.get(each, -1)}
-        is_up = time.monotonic() - self._seen_at < SEEN_SECS
-        return {(name,): name in read and is_up for name in names.values() if not (self._until_end and name in read)}
+        is_up = now - self._seen_at < SEEN_SECS
+        # Until the task that is given such a partition says that it reads it, nothing else would hold up event time.
+        left = {(name,): False for name, until in self._left.copy().items() if now < until and self._id in name}
+        return left | {
+            (name,): name in read and is_up for name in names.values() if not (self._until_end and name in read)
+        }
 
     def stored_position(self) -> None:
         """Nothing for all of them: each partition is looked up when it is this task's."""
@@ -258,13 +259,14 @@ class KafkaSource(_Client, Source):
         else:
             self._client.subscribe([self._topic], on_assign=self._take, on_revoke=self._leave)
         while not self._until_end or len(self._ends) < len(self._all):
-            self._check_topic()
             if self._is_paused:
                 self._client.resume(self._client.assignment())
                 self._is_paused = False
             messages, self._early = self._early, []
             if (first := self._client.poll(0 if messages else RECORD_SECS)) is not None:
                 messages += [first, *self._client.consume(ROWS - 1, 0)]
+            if time.monotonic() >= self._look_at:
+                self._check_topic()
             # A partition may have been taken away meanwhile.
             yield self._made_of([one for one in messages if one.error() is None and one.partition() in self._names])
             # Not before: what was yielded has been passed on now.
@@ -297,7 +299,7 @@ class KafkaSource(_Client, Source):
         elif error.code() != error._AUTO_OFFSET_RESET:
             raise self._kafka.KafkaException(error)
         elif partition in self._names:
-            self._check_topic(now=True)
+            self._check_topic()
             self._go_on(partition, *self._client.get_watermark_offsets(self._at(partition, 0), ANSWER_SECS))
 
     def _go_on(self, partition: int, first: int, end: int) -> None:
@@ -348,6 +350,7 @@ class KafkaSource(_Client, Source):
             self._client.store_offsets(offsets=[self._at(partition, offset)])
 
     def _take(self, _: Any, given: list[TopicPartition]) -> None:
+        self._look_at = 0.0
         known = self._client.committed(given, ANSWER_SECS)
         self._client.incremental_assign([
             self._begun(each.partition, (each.metadata or "").partition(_OURS)[2], each.offset) for each in known
@@ -358,7 +361,8 @@ class KafkaSource(_Client, Source):
         for each in taken:
             self._done.pop(each.partition, None)
             self._ends.pop(each.partition, None)
-            self._names.pop(each.partition, None)
+            if (name := self._names.pop(each.partition, None)) is not None:
+                self._left[name] = time.monotonic() + HANDOVER_SECS
 
     def _begun(self, partition: int, name: str, offset: int) -> TopicPartition:
         """Where to begin in a partition of which an offset is known with its name. What is before its end, where
@@ -368,6 +372,7 @@ class KafkaSource(_Client, Source):
             # Of a topic that had this name before.
             name, offset = "", -1
         name = self._names[partition] = name or own
+        self._left.pop(name, None)
         self._done[partition] = offset
         # What this task read when it had the partition before is in memory still.
         offset = max(offset, self._next.get(name, -1))
@@ -390,17 +395,13 @@ class KafkaSource(_Client, Source):
 
     def _store(self, partition: int, position: tuple[str, int]) -> None:
         if self._directory is not None:
-            path = os.path.join(self._directory, f"partition-{partition}")
-            with open(path + ".new", "wb") as file:
-                file.write(pickle.dumps(position))
-            os.replace(path + ".new", path)
+            replace_file(os.path.join(self._directory, f"partition-{partition}"), msgspec.json.encode(position))
 
     def _stored_at(self, partition: int) -> tuple[str, int]:
         """The name of a partition and its offset; none if nothing was stored."""
         path = os.path.join(self._directory or "", f"partition-{partition}")
         with suppress(FileNotFoundError), open(path, "rb") as file:
-            stored: tuple[str, int] = pickle.load(file)
-            return stored
+            return msgspec.json.decode(file.read(), type=tuple[str, int])
         return "", -1
 
     def _at(self, partition: int, offset: int) -> TopicPartition:

@@ -33,7 +33,7 @@ class Alone:
         self.source.disconnect()
 
     def until(
-        self, enough: Callable[[list[Record]], object], between: Callable[[], None] = lambda: None
+        self, enough: Callable[[list[Record]], object], between: Callable[[], object] = lambda: None
     ) -> list[Record]:
         found = list[Record]()
 

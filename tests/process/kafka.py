@@ -34,6 +34,9 @@ listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
 log.dirs={directory}/data
 auto.create.topics.enable=false
 group.initial.rebalance.delay.ms=0
+group.min.session.timeout.ms=1000
+broker.session.timeout.ms=2000
+broker.heartbeat.interval.ms=500
 offsets.topic.num.partitions=1
 offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
@@ -60,6 +63,7 @@ class Broker:
         self.servers = f"127.0.0.1:{port}"
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
+        self.admin = AdminClient({"bootstrap.servers": self.servers, "reconnect.backoff.max.ms": "200", **_QUIET})
         (directory / "properties").write_text(_PROPERTIES.format(port=port, control=control, directory=directory))
         format_ = self._java("kafka.tools.StorageTool", "format", "-t", "AAAAAAAAQACAAAAAAAAAAA", "-c")
         assert format_.wait(100) == 0, self._log()
@@ -79,7 +83,6 @@ class Broker:
     def start(self) -> None:
         """Start it, and wait until it answers."""
         self._process = self._java("kafka.Kafka")
-        self.admin = AdminClient({"bootstrap.servers": self.servers, "reconnect.backoff.max.ms": "200", **_QUIET})
         wait_for("the broker to answer", self._answers)
 
     def _answers(self) -> bool:
@@ -97,10 +100,11 @@ class Broker:
             self._process.wait()
             self._process = None
 
-    def lose(self, topic: str) -> None:
-        """Lose what was written to the first partition of a topic, and start again."""
+    def lose(self, *topics: str) -> None:
+        """Lose what was written to the first partition of these, and start again."""
         self.kill()
-        shutil.rmtree(self._directory / "data" / f"{topic}-0")
+        for topic in topics:
+            shutil.rmtree(self._directory / "data" / f"{topic}-0")
         self.start()
 
     def make_topic(self, name: str, partitions: int = 1, **config: Any) -> None:
@@ -109,6 +113,10 @@ class Broker:
         [made] = self.admin.create_topics([NewTopic(name, partitions, 1, config=settings)]).values()
         made.result(60)
         wait_for(f"topic {name}", lambda: not self.admin.list_topics(name, timeout=10).topics[name].error)
+
+    def delete_topic(self, name: str) -> None:
+        """Return when it is gone."""
+        self.admin.delete_topics([name])[name].result(60)
 
     def fill(self, topic: str, values: Sequence[str | bytes], partitions: int = 0) -> None:
         """Write values in order, in turn to the first `partitions`, or to all."""
@@ -125,6 +133,18 @@ class Broker:
         """Commit an offset of the first partition."""
         with self._consumer(group) as consumer:
             consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+
+    def shares(self, group: str) -> list[int]:
+        """How many partitions the members of a group have."""
+        members = self.admin.describe_consumer_groups([group])[group].result(60).members
+        return [len(member.assignment.topic_partitions) for member in members]
+
+    @contextlib.contextmanager
+    def member(self, group: str, topic: str) -> Iterator[Consumer]:
+        """Another consumer of a group, which takes part while it is polled."""
+        with self._consumer(group, **{"partition.assignment.strategy": "cooperative-sticky"}) as consumer:
+            consumer.subscribe([topic])
+            yield consumer
 
     def committed(self, group: str, topic: str, partitions: int) -> dict[int, int]:
         """Offset of each partition up to which a group has committed; none for one without."""
