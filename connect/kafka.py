@@ -345,7 +345,9 @@ class KafkaSource(_Client, Source):
             return
         self._done[partition] = offset
         if self._group is None:
-            self._store(partition, position)
+            # Not synced, ten times a second: after a power loss reading begins where nothing is known, and what is
+            # read again is settled.
+            self._store(partition, position, is_synced=False)
         else:
             self._client.store_offsets(offsets=[self._at(partition, offset)])
 
@@ -393,14 +395,15 @@ class KafkaSource(_Client, Source):
         else:
             self._client.commit(offsets=[self._at(partition, offset)], asynchronous=False)
 
-    def _store(self, partition: int, position: tuple[str, int]) -> None:
+    def _store(self, partition: int, position: tuple[str, int], is_synced: bool = True) -> None:
         if self._directory is not None:
-            replace_file(os.path.join(self._directory, f"partition-{partition}"), msgspec.json.encode(position))
+            path = os.path.join(self._directory, f"partition-{partition}")
+            replace_file(path, msgspec.json.encode(position), is_synced)
 
     def _stored_at(self, partition: int) -> tuple[str, int]:
         """The name of a partition and its offset; none if nothing was stored."""
         path = os.path.join(self._directory or "", f"partition-{partition}")
-        with suppress(FileNotFoundError), open(path, "rb") as file:
+        with suppress(FileNotFoundError, msgspec.DecodeError), open(path, "rb") as file:
             return msgspec.json.decode(file.read(), type=tuple[str, int])
         return "", -1
 

@@ -24,11 +24,13 @@ def sync_directories(path: str | os.PathLike[str]) -> None:
             sync(directory)
 
 
-def replace_file(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write a file, whole or not at all, also after a power loss. Only one process may do so. OSError if it fails."""
+def replace_file(path: str | os.PathLike[str], data: bytes, is_synced: bool = True) -> None:
+    """Write a file, whole or not at all; if synced, also after a power loss, which else may leave it empty. Only one
+    process may do so. OSError if it fails."""
     new = f"{os.fspath(path)}.new"
     with open(new, "wb") as file:
         file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+        if is_synced:
+            file.flush()
+            os.fsync(file.fileno())
     os.replace(new, path)
