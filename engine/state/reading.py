@@ -84,7 +84,8 @@ def task_of(path: Path) -> int:
 
 def _read(path: Path, *queries: str) -> list[list[Any]]:
     try:
-        store = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None, timeout=30)
+        # Not read-only: after a power loss SQLite first takes back what was not committed.
+        store = sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=30)
         try:
             store.execute("BEGIN")
             return [store.execute(query).fetchall() for query in queries]

@@ -27,7 +27,7 @@ from itertools import takewhile
 from typing import Any, NamedTuple, Protocol
 
 from squall.engine.errors import ComponentError
-from squall.engine.foreign.identity import are_keys, key_of
+from squall.engine.foreign.identity import key_of
 from squall.engine.foreign.text import repr_of
 from squall.engine.state.records.lineage import NUMBER_BITS, PartitionNumbers, origin_of, position_of
 
@@ -261,7 +261,7 @@ class Settling:
                 raise self._on_two_streams(message_id, self._others[key], stream)
             self.emits += 1
             return origin_of(message_id, (stream, *values))
-        if not are_keys([message_id]):
+        if key_of(message_id) is not message_id:
             raise ComponentError(
                 f"{self._who} emitted message id {repr_of(message_id)}, which cannot name a record before state that "
                 "counts exactly once; expected a number, a text, bytes, a date or a tuple of these"
@@ -275,10 +275,10 @@ class Settling:
 
     def expect(self, message_ids: Sequence[Any]) -> None:
         """Have names numbered together, in one commit: these ids are about to be emitted."""
-        if self._kind != TASK and are_keys(message_ids):
+        if self._kind != TASK:
             all_named = self._kind == NAME
-            names = [one for one in message_ids if (all_named or position_of(one) is None) and one not in self._named]
-            if names:
+            names = [one for one in message_ids if (all_named or position_of(one) is None) and key_of(one) is one]
+            if names := [name for name in names if name not in self._named]:
                 self._named.update(zip(names, self.records.numbers(names), strict=True))
 
     def _on_two_streams(self, message_id: Any, one: str, other: str) -> ComponentError:
