@@ -33,10 +33,12 @@ from squall.engine.state.records.absorbed import Absorbed, Group
 from squall.engine.state.records.record_store import RecordStore
 from squall.engine.state.sink_task import SinkTask
 from squall.engine.state.task_store import CLOSED, Reader, TaskStore
+from squall.engine.state.windowing.event_time import EventTime
 from squall.engine.state.windowing.window_task import WindowTask
 from squall.testing import SimulatedCluster
 from tests.process import state_parts as parts
 from tests.process import window_parts as windowed
+from tests.sim import moving_parts
 from tests.sim.invariants import COUNTED_WRONG, NEVER_ENDED, InvariantBrokenError
 
 TEXTS, STEPS = 40, 1_000
@@ -100,12 +102,18 @@ def _right_lines(root: Path) -> bool:
     return lines == Counter([json.dumps(windowed.event(number)) for number in range(EVENTS)] * 2)
 
 
-ROWS, BATCHES, WINDOWS, SINKS = range(4)
+def _right_moved(root: Path) -> bool:
+    results = [json.dumps((*window, count)) for window, count in moving_parts.expected().items()]
+    return Counter(read_component(root, "keep")) == Counter(results)
+
+
+ROWS, BATCHES, WINDOWS, SINKS, MOVED = range(5)
 KINDS: list[tuple[Callable[[str], Topology], Callable[[Path], bool]]] = [
     (partial(_words, parts.Split, parts.Count), _right_words),
     (partial(_words, parts.SplitBatch, parts.CountBatch), _right_words),
     (_windows, _right_windows),
     (_sinks, _right_lines),
+    (lambda root: moving_parts.topology(), _right_moved),
 ]
 """How a topology is made, and whether its results are right."""
 
@@ -216,12 +224,20 @@ def run_life(seed: int) -> None:
             if cluster.drained:
                 break
             _step(cluster, rng, faults)
+            if kind_of(seed) == MOVED and rng.random() < 0.03:
+                _move(Path(root, "moving-shared", "moves"))
         else:
             raise InvariantBrokenError(NEVER_ENDED, f"state seed {seed}")
         faults.deaths = faults.errors = 0
         cluster.close()
         if not is_right(Path(root)):
             raise InvariantBrokenError(COUNTED_WRONG, f"state seed {seed}")
+
+
+def _move(file: Path) -> None:
+    """Have the partitions of a source read by the other task each."""
+    if file.parent.exists():
+        file.write_text(str(1 + int(file.read_text() if file.exists() else 0)))
 
 
 def _step(cluster: SimulatedCluster, rng: random.Random, faults: _Faults) -> None:
@@ -377,7 +393,17 @@ class DoubleResults(WindowTask):
         self._results = kept
 
 
+def _newest_of_all(its: EventTime, sources: Any, heard: Any, now: int, look: Any = EventTime.look) -> int:
+    """The time of the newest partition, as if a task were one."""
+    if not all(source.ended for source in sources) and heard:
+        its.watermark = max(its.watermark, *(each.time for each in heard.values()))
+        return its.watermark
+    return int(look(its, sources, heard, now))
+
+
 STATE_MUTANTS = (
+    StateMutant("identities whichever task reads", ((moving_parts.Moving, "record_identity", "task"),), (MOVED,)),
+    StateMutant("time by partition", ((EventTime, "look", _newest_of_all),), (MOVED,)),
     StateMutant("identities in the commit", ((Group, "packed", lambda its: pickle.dumps(([], []))),)),
     StateMutant("identities of earlier lives", ((Absorbed, "load", _load_nothing),)),
     StateMutant("a look at what is known", ((Absorbed, "known", lambda its, identities: None),)),

@@ -158,3 +158,26 @@ def test_no_record_of_a_source_that_sat_in_a_call_is_late(tmp_path: Path, is_hel
         go(cluster, lambda: cluster.drained)
         rows = [(second, 1000 + second) for second in range(0, 300, 10)]
         assert results_of(cluster) == windows_of([*rows, *((number, number) for number in range(1, 300))])
+
+
+class ByKey(WindowedBolt):
+    outputs = ("key", "start")
+
+    def execute_window(self, window: Window, collector: BasicCollector) -> None:
+        collector.emit((window.key, window.start))
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 3])
+def test_windows_of_keys_that_come_no_more_are_executed_while_the_source_goes_on(tasks: int, tmp_path: Path) -> None:
+    """Time reaches a task that gets no tuple."""
+    source, builder = FeederSpout(("key", "at")), TopologyBuilder()
+    builder.set_spout("events", source)
+    windows = ByKey().with_tumbling_window(secs=1).with_key("key").with_timestamp_field("at")
+    builder.set_bolt("windows", windows, parallelism=tasks).fields_grouping("events", "key")
+    with SimulatedCluster(builder.build(), Config(), state_root=tmp_path) as cluster:
+        for key in "abcdefghij":
+            source.feed((key, 0.5))
+        cluster.settle()
+        source.feed(("a", 1000.0))
+        cluster.run_until(lambda: len(cluster.emitted["windows.results"]) == 10, 2)
+        assert {row[0] for row in cluster.emitted["windows.results"]} == set("abcdefghij")
