@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -181,3 +182,21 @@ def test_windows_of_keys_that_come_no_more_are_executed_while_the_source_goes_on
         source.feed(("a", 1000.0))
         cluster.run_until(lambda: len(cluster.emitted["windows.results"]) == 10, 2)
         assert {row[0] for row in cluster.emitted["windows.results"]} == set("abcdefghij")
+
+
+def test_a_date_in_the_future_makes_nothing_late_and_stays_in_its_window(tmp_path: Path) -> None:
+    now, month = time.time() // WINDOW_SECS * WINDOW_SECS - 10_000, 30 * 86_400
+    rows = [(now + 5.0 * n, n) for n in range(400)]
+    source, builder = FeederSpout(FIELDS), TopologyBuilder()
+    builder.set_spout("events", source)
+    builder.set_bolt("windows", counts()).global_grouping("events")
+    with SimulatedCluster(builder.build(), Config(), state_root=tmp_path) as cluster:
+        for n, row in enumerate(rows):
+            source.feed(row if n != 200 else (now + month, 200))
+            if n % 20 == 0:
+                cluster.settle()
+        source.finish()
+        cluster.run()
+        assert "windows.results/late" not in cluster.emitted
+        rows[200] = (now + month, 200)
+        assert dict(row[:2] for row in cluster.emitted["windows.results"]) == windows_of(rows)

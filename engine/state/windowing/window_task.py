@@ -29,7 +29,7 @@ from squall.engine.api.context import TopologyContext
 from squall.engine.api.emit_checks import Declared
 from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.api.tuple import Tuple
-from squall.engine.clock import NS_PER_SEC
+from squall.engine.clock import NS_PER_SEC, wall_ns
 from squall.engine.errors import ComponentError, FailedTuple
 from squall.engine.foreign.given_columns import values_of
 from squall.engine.state.commits import Commits, TaskPlace
@@ -75,7 +75,6 @@ class WindowTask(BatchBolt):
         self._crashes = conf["on_error"] == "crash"
         self._late, self._ahead = context.counter("late tuples"), context.counter("ahead tuples")
         self.now_ns = context.now_ns
-        self._wall_ns = context.wall_ns
         is_full, declaration = self.inner.durability == "full", self.declaration
         dropped = deal(context, self._place.reads, declaration, drops=conf["drop_windows"], full=is_full)
         if dropped:
@@ -177,7 +176,7 @@ class WindowTask(BatchBolt):
     def _note_times(self, rows: Sequence[int], times: Sequence[int]) -> None:
         """Note how far the records of each partition have come."""
         shift, newest = self._place.lineage.path_bits, dict[int, tuple[int, int]]()
-        identities, most = self.commits.identities, self._wall_ns() + self._windowing.max_ahead
+        identities, most = self.commits.identities, wall_ns() + self._windowing.max_ahead
         for row in rows:
             message, time_ns = identities[row] >> shift, times[row]
             if time_ns > most:
