@@ -30,8 +30,9 @@ from queue import Empty, Full, Queue
 from typing import TYPE_CHECKING, Any
 
 from squall.engine.api.replaying import Record
-from squall.engine.errors import Unavailable
+from squall.engine.errors import ComponentError, Unavailable
 from squall.engine.foreign.sizes import row_bytes
+from squall.engine.foreign.text import repr_of
 
 if TYPE_CHECKING:
     from squall.connect.source import Source
@@ -85,6 +86,8 @@ class ReadAhead:
         self._is_due, self._due_at = False, 0.0
         self._empty_at = -math.inf
         """When the source had nothing more, if there was no record since."""
+        self._has_read = False
+        """True once this call of `read_from` has yielded a record."""
         self._newest: Any = None
         """The position that was read last; of a partitioned source a dict, with that of each partition."""
         self._order = AckedInOrder(source.partitioned)
@@ -150,7 +153,8 @@ class ReadAhead:
     def partitions(self) -> dict[tuple[Any, ...], bool]:
         """The partitions of the newest positions, and whether they are read as far as they go at present."""
         newest = self._newest
-        positions = (newest or {}).values() if self._source.partitioned else [newest]
+        # What it will read is not known before the first record; until then it holds up event time.
+        positions = newest.values() if self._source.partitioned and newest else [newest]
         return dict.fromkeys((partition_of(position) or () for position in positions), self.is_caught_up)
 
     def confirmed(self) -> list[Any]:
@@ -208,6 +212,7 @@ class ReadAhead:
             self._confirm()  # before anything is delivered again
             self._put(Again)
             self._announced += 1
+        self._has_read = False
         records = source.read_from(self._newest)
         try:
             self._pass_on(records)
@@ -249,12 +254,29 @@ class ReadAhead:
     def _took(self, chunk: list[Record]) -> list[Record]:
         """Pass on a chunk; return the next one, which is empty. What could not be passed on is read again."""
         if chunk:
+            if self._source.record_identity == "partition":
+                self._check_order([position for position, _ in chunk])
             self._put(chunk)
             if self._source.partitioned:
                 self._newest = {**(self._newest or {}), **{position[0]: position for position, _ in chunk}}
             else:
                 self._newest = chunk[-1][0]
         return []
+
+    def _check_order(self, positions: Sequence[Any]) -> None:
+        """Refuse positions that descend: what lies between two is taken for something that cannot come."""
+        newest = list(self._newest.values()) if self._source.partitioned and self._newest else [self._newest]
+        before: dict[Any, int] = {}
+        for position in [*newest[: self._has_read * len(newest)], *positions]:
+            if (partition := partition_of(position)) is not None:
+                number = position[-1] if partition or position.__class__ is tuple else position
+                if number < before.get(partition, number):
+                    raise ComponentError(
+                        f"{type(self._source).__name__}.read_from yielded the position {repr_of(position)} after "
+                        f'{before[partition]}; expected ascending positions, or record_identity = "name"'
+                    )
+                before[partition] = number
+        self._has_read = True
 
     def _put(self, what: Any) -> None:
         """Pass on, as soon as there is room."""

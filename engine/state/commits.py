@@ -16,6 +16,7 @@ Thread: the task's.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -108,9 +109,15 @@ class Commits:
         absorbed = Absorbed(store.meta("path_bits") or path_bits, self.floors.settled)
         for number, packed in store.read("SELECT number, content FROM absorbed ORDER BY number"):
             absorbed.load(number, unpickled(packed, store.where))
-        if is_changed := store.meta("shape") not in (None, shape):
-            self.floors.changed(self.now_ns())
-            if unsettled := absorbed.unsettled_count():
+        self.is_renumbered = is_changed = store.meta("shape") not in (None, shape)
+        """True if partitions have other numbers than in the life before."""
+        if is_changed:
+            # The same partitions had other numbers then.
+            numbers = {name: PartitionNumbers(*pair) for name, pair in json.loads(store.meta("spouts") or "{}").items()}
+            before = Floors(context, numbers)
+            before.changed(self.now_ns())
+            before.close()
+            if unsettled := absorbed.unsettled_count(before.settled):
                 raise ClusterError(
                     f"the state of {component} in {store.path} has absorbed {plural(unsettled, 'tuple')} that are "
                     "under way, and the topology around it has changed, so they would count twice; let the earlier "
@@ -120,7 +127,8 @@ class Commits:
         store.begin()
         if is_changed:
             store.write("DELETE FROM absorbed", [()])
-        for name, value in (("tasks", tasks), ("shape", shape), ("path_bits", path_bits)):
+        numbering = json.dumps(self._place.spouts)
+        for name, value in (("tasks", tasks), ("shape", shape), ("path_bits", path_bits), ("spouts", numbering)):
             store.put_meta(name, value)
         store.end()
         return absorbed

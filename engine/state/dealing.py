@@ -404,7 +404,7 @@ def _deal_rest(division: Division, old: Stores, made: Sequence[TaskStore]) -> No
     first = old[0][1]
     clocks = [clock for clock in (store.meta(CLOCK) for _, store in old) if clock is not None]
     said = {
-        **{name: first.meta(name) for name in ("shape", "path_bits", WINDOWS)}, "tasks": division.tasks,
+        **{name: first.meta(name) for name in ("shape", "path_bits", "spouts", WINDOWS)}, "tasks": division.tasks,
         DEALT: division.made_by if division.tasks > 1 else None,
         CLOCK: max(clocks, key=lambda packed: pickle.loads(packed)[0], default=None),
     }

@@ -130,6 +130,10 @@ class StatefulTask(BatchBolt):
                     tup = Tuple((), source, UNTRACKED)  # the bolt kept it
         except FailedTuple as error:
             return rows.index(out.row), line_of_error(error)
+        except TypeError as error:
+            if not str(error).startswith("unhashable type"):
+                raise
+            return rows.index(out.row), f"a key of its state cannot be one: {error}"
         return None
 
     has_more = False

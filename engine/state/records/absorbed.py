@@ -268,8 +268,9 @@ class Absorbed:
         if change.kept:
             self._apart_limit = max(GENERATION, 2 * len(self._apart.identities))
 
-    def unsettled_count(self) -> int:
+    def unsettled_count(self, settled: Mapping[Partition, Settled]) -> int:
         """Return how many tuples there are whose messages are not settled."""
+        self._settled = settled
         return sum(not self._is_settled(identity) for each in self._all() for identity in each.identities)
 
     def __len__(self) -> int:

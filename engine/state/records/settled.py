@@ -92,7 +92,7 @@ class ReadPartition:
     """A partition that this life of a task reads."""
 
     __slots__ = (
-        "ascends", "at", "base", "before", "begun", "covers", "floor", "held_since", "newest", "number", "numbers",
+        "ascends", "at", "base", "begun", "covers", "floor", "gaps", "held_since", "newest", "number", "numbers",
         "told",
     )
 
@@ -104,8 +104,8 @@ class ReadPartition:
         """The number at which this life began, the highest, and the last one that it has read."""
         self.numbers: dict[int, str | bool | None] = {}
         """The records that are not settled yet, in the order of reading -> their stream, or what became of them."""
-        self.before = -1
-        """The number that was read before the first of these; -1 if that is not known."""
+        self.gaps: dict[int, int] = {}
+        """Of those of them that do not follow the one that was read before: that one. In between there is none."""
         self.ascends = True
         """True if these numbers ascend. If not, one between two of them may have been read again, and be open."""
         self.held_since = (-1, 0)
@@ -120,7 +120,7 @@ class ReadPartition:
 
     def settle(self, now_ns: int) -> tuple[list[tuple[int, int]], list[int]]:
         """Take off what is settled since the last call; return its ranges, and the dead letters in them."""
-        numbers, covers = self.numbers, self.covers
+        numbers = self.numbers
         done = list(takewhile(lambda number: numbers[number].__class__ is not str, numbers))
         if len(done) < len(numbers):
             first = next(iter(numbers)) if not done else next(n for n in numbers if numbers[n].__class__ is str)
@@ -132,39 +132,31 @@ class ReadPartition:
             return [], []
         buried = [number for number in done if numbers[number] is _BURIED]
         ranges: list[tuple[int, int]]
-        if self.ascends and covers:
-            ranges = [(self.before + 1 if -1 < self.before < done[0] else done[0], done[-1] + 1)]
-        elif self.ascends and done[-1] - done[0] == len(done) - 1:
-            ranges = [(done[0], done[-1] + 1)]
+        if self.ascends and (self.covers or done[-1] - done[0] == len(done) - 1):
+            ranges = [(self.gaps.get(done[0], done[0] - 1) + 1, done[-1] + 1)]
         else:
-            ranges = self._ranges_of(done, done)
+            ranges = self._ranges_of(done)
         if len(done) == len(numbers):
             numbers.clear()
             self.ascends = True
         else:
             for number in done:
                 del numbers[number]
-        self.before = done[-1]
+        if self.gaps:
+            self.gaps = {number: before for number, before in self.gaps.items() if number in numbers}
         return ranges, buried
 
     def _settle_around_held(self) -> tuple[list[tuple[int, int]], list[int]]:
         numbers = self.numbers
         done = [number for number, fate in numbers.items() if fate.__class__ is not str]
-        ranges = self._ranges_of(list(numbers), done)
-        buried = [number for number in done if numbers[number] is _BURIED]
+        ranges, buried = self._ranges_of(done), [number for number in done if numbers[number] is _BURIED]
         for number in done:
             del numbers[number]
-        self.before = -1
+        self.gaps = {number: before for number, before in self.gaps.items() if number in numbers}
         return ranges, buried
 
-    def _ranges_of(self, order: Sequence[int], done: Sequence[int]) -> list[tuple[int, int]]:
-        settled, before, ranges = set(done), self.before, list[tuple[int, int]]()
-        covers = self.covers and self.ascends
-        for number in order:
-            if number in settled:
-                ranges.append((before + 1 if covers and -1 < before < number else number, number + 1))
-            before = number
-        return ranges
+    def _ranges_of(self, done: Sequence[int]) -> list[tuple[int, int]]:
+        return [(self.gaps.get(number, number - 1) + 1, number + 1) for number in done]
 
 
 class Settling:
@@ -247,8 +239,8 @@ class Settling:
             if its.begun < 0:
                 its.begun = number
             its.ascends = its.ascends and (number > its.at or not numbers)
-        if not numbers:
-            its.before = its.at if -1 < its.at < number else -1
+        if its.covers and -1 < its.at < number - 1:
+            its.gaps[number] = its.at
         numbers[number] = stream
         its.at = number
         self._open += 1

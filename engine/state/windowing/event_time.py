@@ -98,8 +98,8 @@ class EventTime:
         self._at_end: dict[Any, int] = {}
         """Since when a partition, or a task without one, is read to its end."""
         self._resting: dict[Any, _Rest] = {}
-        self._first_open: dict[Partition, tuple[int, int]] = {}
-        """The lowest record that is not settled, and since when nobody has it open."""
+        self._first_open: dict[Partition, tuple[int, int, int]] = {}
+        """The lowest record that is not settled, since when nobody has it open, and the highest at that time."""
         self._passed: dict[Partition, int] = {}
         """Where to look for the next one, after those that are lost."""
 
@@ -175,11 +175,12 @@ class EventTime:
         """Pass a record that nobody has had open for long: the task that read it died before it could tell that it was
         done, or it was given to somebody else."""
         floor = self._floor(partition, settled)
-        number, since = self._first_open.setdefault(partition, (floor, now))
-        if number != floor or floor > settled.newest or any(-1 < reading.open <= floor for reading in readings):
-            self._first_open[partition] = floor, now
+        number, since, newest = self._first_open.setdefault(partition, (floor, now, settled.newest))
+        lowest = min((reading.open for reading in readings if reading.open > -1), default=newest + 1)
+        if number != floor or floor > settled.newest or lowest <= floor:
+            self._first_open[partition] = floor, now, settled.newest
         elif now - since >= LOST_NS:
-            self._passed[partition] = floor + 1
+            self._passed[partition] = min(lowest, newest + 1)
 
     def _task_holds_up(self, task: tuple[int, int], state: TaskState, now: int) -> bool:
         """Return True if a task of a spout of which no partition is known holds up time."""

@@ -16,7 +16,7 @@ from squall.engine.state.records.lineage import Partition
 from squall.engine.state.task_store import Reader
 from squall.engine.state.windowing.event_time import Heard
 
-_FILE = "times.db"
+_FILE = "times-{:x}.db"
 _TABLE = """CREATE TABLE IF NOT EXISTS times (
     partition INTEGER, task INTEGER, time INTEGER, seen INTEGER, PRIMARY KEY (partition, task)) WITHOUT ROWID"""
 
@@ -24,10 +24,12 @@ _TABLE = """CREATE TABLE IF NOT EXISTS times (
 class SharedTimes:
     """What all tasks of a bolt know of partitions."""
 
-    def __init__(self, directory: str, task: int) -> None:
-        """`directory`: the one that the tasks share."""
-        self._path, self._task = os.path.join(directory, _FILE), task
-        self._reader = Reader(directory, _FILE)
+    def __init__(self, directory: str, task: int, shape: int) -> None:
+        """`directory`: the one that the tasks share; `shape`: of the topology, by which partitions have their numbers.
+        """
+        file = _FILE.format(shape)
+        self._path, self._task = os.path.join(directory, file), task
+        self._reader = Reader(directory, file)
         self._told: dict[Partition, Heard] = {}
         self.heard: dict[Partition, Heard] = {}
         try:

@@ -92,7 +92,7 @@ class WindowTask(BatchBolt):
         self._next_result = int(store.read(_NEXT_RESULT)[0][0])
         self._shared_times = None
         if context.state_root is not None and len(context.component_tasks(component)) > 1:
-            self._shared_times = SharedTimes(context.shared_state_dir, context.task_index)
+            self._shared_times = SharedTimes(context.shared_state_dir, context.task_index, self._place.shape)
         self._flags = {name: bool(store.meta(name)) for name in (CLOSED, OPEN)}
         """What is stored of whether nothing is left to emit, and whether a window is open."""
         self._is_closed, self._more = self._flags[CLOSED], False
@@ -115,6 +115,8 @@ class WindowTask(BatchBolt):
 
     def _read_time(self) -> None:
         kept = self.commits.state.get(TIME_KEY, {})
+        if self.commits.is_renumbered:
+            kept = {"watermark": kept["watermark"]} if kept else kept
         self._event_time = EventTime(self._windowing.lag, self._windowing.idle, kept)
 
     # ---- tuples and ticks ----
