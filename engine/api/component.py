@@ -56,8 +56,9 @@ class Spout(Component):
     def partitions(self) -> Mapping[tuple[Any, ...], bool] | None:
         """The partitions that this task reads at present, by what their message ids begin with, such as `("lines-0",)`
         for the id `("lines-0", 17)`, and `()` for ids that are numbers. The value is True if everything that is there
-        at the moment has been read. Partitions that have ended are left out. Event time waits for each of these. None:
-        not known; then it waits for every partition of which this task has emitted a record in this life."""
+        at the moment has been read. Event time waits for each of these. Partitions that have ended are left out; one
+        that moves to another task must stay until that task reads it, or its records may be late. None: not known; then
+        event time waits for every partition of which this task has emitted a record in this life."""
         return None
 
     def confirmed(self) -> Sequence[Any]:
