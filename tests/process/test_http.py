@@ -283,7 +283,7 @@ def test_the_page_shows_what_runs(squall_cluster: FixtureCluster, tmp_path: Path
     exec(program.replace("8080", str(port)).replace('"events"', repr(str(tmp_path))), shown)
     squall_cluster.submit("hook", shown["topology"])
     wait_for("the port", lambda: is_there(port))
-    assert post(port, b'{"order": 17}', "/events").status == 204
+    assert post(port, b'{"order": 17}', "/events", Idempotency_Key="1").status == 204
     assert [path.read_text() for path in tmp_path.glob("*.jsonl")] == ['{"body":{"order":17}}\n']
 
 
