@@ -169,7 +169,8 @@ def test_nothing_is_lost_if_the_broker_is_killed(broker: Broker) -> None:
         expected, found = set(numbers(0, 2 * RECORDS)), set[bytes]()
         wait_for("all of it", lambda: found.update(take(broker, "out")) or found == expected)  # type: ignore[func-returns-value]
         job.kill()
-        assert length(broker, "in") == 0
+        # What was acked as the broker died is delivered once more: some of it may not have been read again by now.
+        assert set(take(broker, "in")) <= set(numbers(0, RECORDS))
         assert not told.has(rabbitmq.PASSWORD)
 
 
