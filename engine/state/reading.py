@@ -92,8 +92,8 @@ def _read(path: Path, *queries: str) -> list[list[Any]]:
         finally:
             store.close()
     except sqlite3.Error as error:
-        if "no such table" in str(error):
-            return [[] for _ in queries]  # its task is making it
+        if "no such table" in str(error) or not path.exists():
+            return [[] for _ in queries]  # its task is making it, or it has been dealt to others
         raise ClusterError(f"{path} cannot be read: {message_of(error)}") from error
 
 
