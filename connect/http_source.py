@@ -91,6 +91,7 @@ class HttpSource(Source):
             )
         self.counts_at_least_once = identity == BY_DELIVERY
         self.id_header = "" if identity in (None, BY_DELIVERY) else identity
+        """The header by which senders name their requests, or "" if they do not."""
         if identity is not None:
             self.record_identity = "name" if self.id_header else "partition"
         self._address, self._token = (host, port), token

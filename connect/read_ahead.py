@@ -25,7 +25,7 @@ import time
 from collections import deque
 from collections.abc import Container, Generator, Iterator, Sequence
 from itertools import groupby
-from operator import itemgetter
+from operator import itemgetter, le
 from queue import Empty, Full, Queue
 from typing import TYPE_CHECKING, Any
 
@@ -265,9 +265,17 @@ class ReadAhead:
 
     def _check_order(self, positions: Sequence[Any]) -> None:
         """Refuse positions that descend: what lies between two is taken for something that cannot come."""
-        newest = list(self._newest.values()) if self._source.partitioned and self._newest else [self._newest]
+        newest: list[Any] = []
+        if self._has_read:
+            newest = list(self._newest.values()) if self._source.partitioned else [self._newest]
+        self._has_read = True
+        walk = [*newest, *positions]
+        with contextlib.suppress(TypeError):  # of positions that do not compare
+            by_partition = sorted(walk, key=itemgetter(0)) if self._source.partitioned else walk
+            if all(map(le, by_partition, by_partition[1:])):
+                return
         before: dict[Any, int] = {}
-        for position in [*newest[: self._has_read * len(newest)], *positions]:
+        for position in walk:
             if (partition := partition_of(position)) is not None:
                 number = position[-1] if partition or position.__class__ is tuple else position
                 if number < before.get(partition, number):
@@ -276,7 +284,6 @@ class ReadAhead:
                         f'{before[partition]}; expected ascending positions, or record_identity = "name"'
                     )
                 before[partition] = number
-        self._has_read = True
 
     def _put(self, what: Any) -> None:
         """Pass on, as soon as there is room."""

@@ -51,7 +51,14 @@ class Spout(Component):
     * "dense": the same, but several tasks may read one partition at a time, and no position is left out.
     * "name": ids are any values that name a record, whichever task reads it. They are numbered as they come; if
       `confirmed` is defined, what it returns is forgotten.
-    * None: this source cannot name its records; `build()` refuses it before such state."""
+    * None: this source cannot name its records; `build()` refuses it before such state, with `identity_remedy`."""
+
+    identity_remedy: str = "set its record_identity"
+    """What the user can do if `record_identity` is None; `build()` ends its message with it."""
+
+    counts_at_least_once: bool = False
+    """True if ids name deliveries, not records, as the user has chosen: what is delivered again counts again, and the
+    report says so."""
 
     def partitions(self) -> Mapping[tuple[Any, ...], bool] | None:
         """The partitions that this task reads at present, by what their message ids begin with, such as `("lines-0",)`

@@ -22,6 +22,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from squall.engine.api.around import hiding_last
+from squall.engine.api.component import Spout
 from squall.engine.api.stream import Stream
 from squall.engine.api.topology import ALL, ANY_TASK, CUSTOM, FIELDS, ComponentSpec, Subscription
 from squall.engine.state.commits import TaskPlace
@@ -126,9 +127,9 @@ class _Weaver:
             ]
         found += [
             f"spout {name!r} cannot name its records, which state that counts each record once needs; "
-            f"{getattr(spec.component, 'identity_remedy', 'set its record_identity')}"
+            f"{spec.component.identity_remedy}"
             for name, spec in self.specs.items()
-            if name in self.carried and getattr(spec.component, "record_identity", "") is None
+            if name in self.carried and isinstance(spec.component, Spout) and spec.component.record_identity is None
         ]
         found += [
             f"component {name!r} declares a field {FIELD!r}, which is the system's" for name, spec in self.specs.items()

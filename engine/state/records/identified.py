@@ -66,7 +66,7 @@ class IdentifiedSpout(Around):
         self._floors: dict[tuple[Any, ...], int] = {}
         self.store.tell(BUSY)
         self._inner.open(conf, context, _SpoutOut(collector, self.lineage, who, self.settling))
-        if getattr(self._inner, "counts_at_least_once", False):
+        if self._inner.counts_at_least_once:
             context.gauge("counts at least once", lambda: 1)  # the report says so
         self._inner.confirmed()  # from now on they are kept for the next call
 
