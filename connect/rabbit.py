@@ -90,8 +90,8 @@ class RabbitSource(Source):
         self._identity, self.record_identity = identity, identity and "name"
         self.counts_at_least_once = identity == BY_DELIVERY
         self._link: Link | None = None
-        self._sure: deque[str] | None = None
-        """Positions of messages that the broker delivers to nobody any more; None until somebody asks for them."""
+        self._sure = deque[str]()
+        """Positions of messages that the broker delivers to nobody any more, if state asks for them."""
 
     def connect(self, context: TopologyContext) -> None:
         self._arrived: list[tuple[int, str | bytes, bytes, str | None]] = []
@@ -145,7 +145,7 @@ class RabbitSource(Source):
         assert self._link is not None
         channel, last = self._link.channel, 0
         known = [position for position in positions if position in self._tags]
-        if self._sure is not None:
+        if self.feeds_state:
             self._confirmed += known
         for tag in sorted(chain.from_iterable(map(self._tags.pop, known))):
             if tag != self._next:
@@ -161,8 +161,7 @@ class RabbitSource(Source):
         self.keep_alive()
 
     def confirmed(self) -> Sequence[Any]:
-        sure = self._sure = deque[str]() if self._sure is None else self._sure
-        return [sure.popleft() for _ in range(len(sure))]
+        return [self._sure.popleft() for _ in range(len(self._sure))]
 
     def keep_alive(self) -> None:
         self._serve(0)
@@ -171,7 +170,7 @@ class RabbitSource(Source):
         assert self._link is not None
         self._link.serve(secs)
         if (now := time.monotonic()) >= self._sure_at:
-            if self._earlier and self._sure is not None:
+            if self._earlier:
                 # The broker reads in order: with this, the confirmations. Nothing else is asked of it.
                 self._link.ask(self._link.channel.basic_qos, prefetch_count=self._prefetch)
                 self._sure += self._earlier

@@ -75,8 +75,8 @@ class ReadAhead:
         self._renewed, self._announced = 0, 0
         """How often a connection was renewed that delivers again, as the task knows, and as the thread has announced.
         What was acked before that is not confirmed after it: it may be on its way to the task once more."""
-        self._confirmed: deque[Any] | None = None
-        """Ids that are confirmed and not taken; None until somebody asks for them."""
+        self._confirmed: deque[Any] = deque()
+        """Ids that are confirmed and not taken, if state behind the source asks for them."""
         self._done: list[Any] = []
         """Positions that are acked and not confirmed yet."""
         self._risen: dict[Any, Any] = {}
@@ -158,9 +158,8 @@ class ReadAhead:
         return dict.fromkeys((partition_of(position) or () for position in positions), self.is_caught_up)
 
     def confirmed(self) -> list[Any]:
-        """Take the ids that are names and were confirmed since the last call; those before the first are not kept."""
-        taken, self._confirmed = self._confirmed, deque()
-        return list(taken or ())
+        """Take the ids that are names and were confirmed since the last call."""
+        return [self._confirmed.popleft() for _ in range(len(self._confirmed))]
 
     def tell(self, error: BaseException) -> None:
         """Have the operator told of an error. Any thread may call it."""
@@ -254,13 +253,14 @@ class ReadAhead:
     def _took(self, chunk: list[Record]) -> list[Record]:
         """Pass on a chunk; return the next one, which is empty. What could not be passed on is read again."""
         if chunk:
-            if self._source.record_identity == "partition":
+            if self._source.feeds_state and self._source.record_identity == "partition":
                 self._check_order([position for position, _ in chunk])
             self._put(chunk)
             if self._source.partitioned:
                 self._newest = {**(self._newest or {}), **{position[0]: position for position, _ in chunk}}
             else:
                 self._newest = chunk[-1][0]
+            self._has_read = True
         return []
 
     def _check_order(self, positions: Sequence[Any]) -> None:
@@ -268,7 +268,6 @@ class ReadAhead:
         newest: list[Any] = []
         if self._has_read:
             newest = list(self._newest.values()) if self._source.partitioned else [self._newest]
-        self._has_read = True
         walk = [*newest, *positions]
         with contextlib.suppress(TypeError):  # of positions that do not compare
             by_partition = sorted(walk, key=itemgetter(0)) if self._source.partitioned else walk
@@ -326,9 +325,8 @@ class ReadAhead:
         if not self._is_due and (now := time.monotonic()) >= self._due_at:
             self._is_due, self._due_at = True, now + COMMIT_SECS
 
-
     def _note_confirmed(self, ids: list[Any]) -> None:
-        if self._confirmed is not None:
+        if self._source.feeds_state:
             self._confirmed.extend(ids)
 
 

@@ -60,6 +60,9 @@ class Spout(Component):
     """True if ids name deliveries, not records, as the user has chosen: what is delivered again counts again, and the
     report says so."""
 
+    feeds_state: bool = False
+    """Set by the engine before `open`: True if state behind this spout counts each record once."""
+
     def partitions(self) -> Mapping[tuple[Any, ...], bool] | None:
         """The partitions that this task reads at present, by what their message ids begin with, such as `("lines-0",)`
         for the id `("lines-0", 17)`, and `()` for ids that are numbers. The value is True if everything that is there
@@ -69,7 +72,8 @@ class Spout(Component):
         return None
 
     def confirmed(self) -> Sequence[Any]:
-        """The message ids that are confirmed outside since the last call, so that their records never come again."""
+        """The message ids that are confirmed outside since the last call, so that their records never come again. Only
+        called if the spout `feeds_state`."""
         return ()
 
     @property

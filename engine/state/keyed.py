@@ -118,6 +118,11 @@ class State(dict[Any, Any]):
             return default[0]
         raise KeyError(key)
 
+    def discard(self, key: Any) -> None:
+        """Remove a key, whether it is there or not. Unlike `pop`, this does not read its value from the store."""
+        super().pop(key, None)
+        self._removed.add(key)
+
     popitem, setdefault = MutableMapping.popitem, MutableMapping.setdefault
     __eq__, __ne__ = MutableMapping.__eq__, object.__ne__
     __hash__ = None

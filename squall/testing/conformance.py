@@ -186,7 +186,7 @@ class _Record(BasicBolt):
 def _watched(source: Source, ids: Path, number: Callable[[Sequence[Any]], int]) -> Source:
     """Have the source note the number and message id of each record, if its ids name records whoever reads them."""
     if source.record_identity not in ("task", None):
-        source.noted = ids, number  # type: ignore[attr-defined]
+        source.noted, source.feeds_state = (ids, number), True  # type: ignore[attr-defined]
         source.__class__ = type(type(source).__name__, (_Watched, type(source)), {})
     return source
 

@@ -70,6 +70,7 @@ class Read:
 
     def __init__(self, identity: str | None) -> None:
         self.source = RabbitSource("amqp://host", "in", identity=identity)
+        self.source.feeds_state = True
         self.connect()
 
     def connect(self) -> None:
@@ -157,8 +158,9 @@ def test_an_id_is_not_forgotten_if_its_connection_ends_before() -> None:
     assert [read.after(rabbit.SURE_SECS) for _ in range(5)] == [[]] * 5
 
 
-def test_nothing_is_gathered_if_nobody_asks() -> None:
+def test_nothing_is_gathered_without_state() -> None:
     read = Read("message_id")
+    read.source.feeds_state = False
     read.ids(("click", "a"))
     read.source.confirm(["a"])
     Played.now += rabbit.SURE_SECS

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from squall.connect import Source
+from squall.engine.errors import ComponentError
 from tests.process.waiting import wait_for
 
 
@@ -49,6 +50,7 @@ def opened(source: Given, task_index: int = 0) -> Given:
     context: Any = SimpleNamespace(
         component_id="source", task_id=1, task_index=task_index, state_root=None, now_ns=time.monotonic_ns,
         random=random.Random(0))
+    source.feeds_state = True
     source.open({}, context, collector)
     return source
 
@@ -103,6 +105,24 @@ def test_partitions_are_what_positions_begin_with(source: Given) -> None:
 @pytest.mark.parametrize(("kind", "identity"), [(Given, "partition"), (Parted, "partition"), (Confirmed, "name")])
 def test_what_ids_name(kind: type[Given], identity: str) -> None:
     assert kind().record_identity == identity
+
+
+@pytest.mark.parametrize(("kind", "ids"), [
+    (Given, [1, 5, 3]), (Given, ["x", 5, 3]), (Given, [*range(2000), 3]), (Parted, [("a", 9), ("b", 5), ("b", 3)]),
+])
+@pytest.mark.parametrize("together", [True, False])
+def test_positions_that_descend_before_state_are_refused(kind: type[Given], ids: list[Any], together: bool) -> None:
+    source, records = opened(kind()), [(id_, ("x",)) for id_ in ids]
+    for chunk in [records] if together else [[record] for record in records]:
+        source.given.put(chunk)
+    with pytest.raises(ComponentError, match=r"position (3|\('b', 3\)) after \d+; expected ascending"):
+        wait_for("the error", lambda: source.next_batch(9))  # type: ignore[func-returns-value]
+    source.close()
+
+
+def test_positions_that_ascend_are_read(source: Given) -> None:
+    read(source, 1, 2, 5)
+    read(source, 6)
 
 
 DAYS = [datetime.date(2020, 1, day) for day in range(1, 5)]

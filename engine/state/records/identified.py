@@ -65,10 +65,10 @@ class IdentifiedSpout(Around):
         self._told: tuple[str, Mapping[int, Reading] | None] = BUSY, None
         self._floors: dict[tuple[Any, ...], int] = {}
         self.store.tell(BUSY)
+        self._inner.feeds_state = True
         self._inner.open(conf, context, _SpoutOut(collector, self.lineage, who, self.settling))
         if self._inner.counts_at_least_once:
             context.gauge("counts at least once", lambda: 1)  # the report says so
-        self._inner.confirmed()  # from now on they are kept for the next call
 
     def _new(self, who: str, context: TopologyContext, directory: str | None) -> tuple[Settling, RecordStore]:
         index, tasks = context.task_index, len(context.component_tasks(context.component_id))
@@ -180,12 +180,24 @@ class _Out(HidingOut):
         super().__init__(collector)
         self.lineage, self._carried = lineage, lineage.carried
         self._declared = Declared(who, lineage.carried)
+        default = lineage.carried.get(DEFAULT_STREAM)
+        self._width = -1 if default is None or default.direct else len(default.fields)
+        """Of a row that needs no check, on the default stream; -1 if it carries no identities."""
 
 
 class _SpoutOut(_Out):
     def __init__(self, collector: Any, lineage: Lineage, who: str, settling: Settling) -> None:
         super().__init__(collector, lineage, who)
         self._bits, self._emitted, self._settling = lineage.path_bits, settling.emitted, settling
+
+    def emit(self, values: Any, *misplaced: Any, **named: Any) -> Any:
+        if (
+            len(named) == 1 and (message_id := named.get("message_id")) is not None
+            and values.__class__ is tuple and len(values) == self._width and not misplaced
+        ):  # as most are: in half the time
+            identity = self._emitted(message_id, values, DEFAULT_STREAM) << self._bits
+            return self._inner.emit((*values, identity), message_id=message_id)
+        return super().emit(values, *misplaced, **named)
 
     def _row(self, values: Any, task: int | None, named: dict[str, Any]) -> Any:
         stream, message_id = named.get("stream", DEFAULT_STREAM), named.get("message_id")
@@ -297,8 +309,7 @@ class _BasicOut(_Out):
         """Emit through this collector from now on. The function for it is made once, for speed."""
         self._inner = collector
         other_emit, plain_emit, step, following = super().emit, collector.emit, self.lineage.step, self.next
-        default = self._carried.get(DEFAULT_STREAM)
-        width = -1 if default is None or default.direct else len(default.fields)
+        width = self._width
 
         def emit(values: Any, misplaced: Any = None, stream: str = DEFAULT_STREAM) -> Any:
             if (

@@ -45,6 +45,7 @@ RESULTS = ".results"
 FIELD = "__id"
 """The field that carries identities; it is the last one of its stream."""
 HOP_BITS, NUMBER_BITS = 20, 40
+_NUMBERS = 1 << NUMBER_BITS
 DIGIT = (1 << HOP_BITS) - 1
 """What moves a path by a digit: so many times the path is added."""
 Partition = int
@@ -60,7 +61,7 @@ def hash64(value: Any) -> int:
 def position_of(message_id: Any) -> int | None:
     """The number of a message within its partition; None if its id is no position."""
     number = message_id[-1] if type(message_id) is tuple and message_id else message_id
-    return number if type(number) is int and 0 <= number < 1 << NUMBER_BITS else None
+    return number if type(number) is int and 0 <= number < _NUMBERS else None
 
 
 def origin_of(message_id: Any, values: Any) -> int:

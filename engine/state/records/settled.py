@@ -221,7 +221,15 @@ class Settling:
 
     def _note(self, its: ReadPartition, number: int, message_id: Any, stream: str) -> None:
         numbers = its.numbers
-        if number <= its.newest:
+        if number > its.newest:
+            its.newest = number
+            if its.begun < 0:
+                its.begun = number
+            elif number - its.at > 1:  # else it follows the one before, as most do
+                its.ascends = its.ascends and (number > its.at or not numbers)
+                if its.covers:
+                    its.gaps[number] = its.at
+        else:
             known = numbers.get(number)
             if known.__class__ is str:
                 if known != stream:
@@ -234,13 +242,8 @@ class Settling:
             numbers.pop(number, None)
             its.ascends = not numbers
             its.begun = min(its.begun, number)
-        else:
-            its.newest = number
-            if its.begun < 0:
-                its.begun = number
-            its.ascends = its.ascends and (number > its.at or not numbers)
-        if its.covers and -1 < its.at < number - 1:
-            its.gaps[number] = its.at
+            if its.covers and -1 < its.at < number - 1:
+                its.gaps[number] = its.at
         numbers[number] = stream
         its.at = number
         self._open += 1

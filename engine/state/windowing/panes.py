@@ -80,7 +80,7 @@ class Panes:
     """The windows of one task."""
 
     def __init__(self, windowing: Windowing, state: Any, fold: Fold | None, merge: Merge | None) -> None:
-        """`state`: a mapping, which is committed by whoever gave it."""
+        """`state`: a `State`, which is committed by whoever gave it."""
         self._windowing, self._state, self._fold, self._merge = windowing, state, fold, merge
         self._is_session, self._by_count = windowing.kind == SESSION, windowing.kind == COUNT
         self._keys: dict[Any, _Keyed] = {}
@@ -184,9 +184,9 @@ class Panes:
 
     def _remove(self, key: Any, its: _Keyed, part: Pane) -> None:
         its.parts.pop(part.number)
-        self._state.pop((PART, key, part.number), None)
+        self._state.discard((PART, key, part.number))
         for chunk in range(part.chunks):
-            self._state.pop((PART, key, part.number, chunk), None)
+            self._state.discard((PART, key, part.number, chunk))
 
     # ---- windows become complete ----
 
@@ -206,8 +206,8 @@ class Panes:
         return min(ends, default=None)
 
     def _await(self, key: Any, its: _Keyed) -> None:
-        its.due = self._next_end(its)
-        if its.due is not None and (not self._by_count or its.count >= its.due):
+        queued, its.due = None if self._by_count else its.due, self._next_end(its)
+        if its.due not in (None, queued) and (not self._by_count or its.count >= its.due):
             self._push(key, its.due)
 
     def _push(self, key: Any, due: int) -> None:
@@ -266,6 +266,7 @@ class Panes:
     def done(self, due: Due) -> None:
         """A window that was due has been executed."""
         key, its = due.key, self._keys[due.key]
+        is_known = its.fired is not None
         self._failures.pop(key, None)
         if self._is_session:
             self._remove(key, its, due.parts[0])
@@ -283,4 +284,5 @@ class Panes:
         self._await(key, its)
         if not its.parts and not self._by_count:
             del self._keys[key]
-            self._state.pop((KEY, key), None)
+            if is_known:
+                self._state.discard((KEY, key))
