@@ -23,9 +23,9 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Container, Generator, Iterator, Sequence
-from itertools import groupby
-from operator import itemgetter, le
+from collections.abc import Container, Generator, Iterable, Iterator, Sequence
+from itertools import compress, groupby
+from operator import itemgetter, le, or_
 from queue import Empty, Full, Queue
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,8 @@ CAUGHT_UP_SECS = 1.0
 """A thread that has found nothing more for that long without looking again is not known to be caught up."""
 FIRST_DELAY_SECS, MAX_DELAY_SECS = 0.05, 5.0
 """Before it connects again."""
+_MOST_CHUNKS = 256
+"""Chunks that a partition has, of records that are read and not committed, before those that are done are left out."""
 
 
 def partition_of(position: Any) -> tuple[Any, ...] | None:
@@ -345,6 +347,8 @@ class AckedInOrder:
         self._partitioned = partitioned
         self._open: dict[Any, deque[Sequence[Any]]] = {}
         """For each partition, in order of reading, the positions that are not known to be done, as they were read."""
+        self._most: dict[Any, int] = {}
+        """For each partition, the chunks after which done ones are left out."""
         self.named: list[Any] = []
         """Of what has risen, the positions that are names; whoever takes them empties it."""
 
@@ -371,4 +375,20 @@ class AckedInOrder:
                     order[0] = its[done:]
                     break
                 order.popleft()
+            if len(order) > self._most.get(partition, _MOST_CHUNKS) and partition_of(order[0][0]) is not None:
+                # Behind a record that is held for an hour there would be all that was read in that hour.
+                self._open[partition] = order = _without_done(order, pending)
+                self._most[partition] = max(_MOST_CHUNKS, 2 * len(order))
         return risen
+
+
+def _without_done(chunks: Iterable[Sequence[Any]], pending: Container[Any]) -> deque[Sequence[Any]]:
+    """Return the positions that are pending, and before each the one that is committed when it is the first of them."""
+    fewer: deque[list[Any]] = deque([[]])
+    for chunk in chunks:
+        if len(fewer[-1]) >= ROWS:
+            fewer.append([])
+        is_pending = [position in pending for position in chunk]
+        needed = map(or_, is_pending, [*is_pending[1:], True])
+        fewer[-1] += compress(chunk, needed)
+    return deque(fewer)

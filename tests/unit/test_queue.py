@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from squall.connect import Queue, QueueSource
+from squall.connect import Queue, QueueSource, read_ahead
 from squall.connect.read_ahead import AckedInOrder
 from squall.engine.errors import UsageError
 from squall.testing import wait_for
@@ -237,25 +237,42 @@ def test_a_consumer_that_cannot_give_back_is_gone(tmp_path: Path, monkeypatch: p
     another.close()
 
 
-@given(st.permutations(range(12)), st.lists(st.integers(0, 1), min_size=12, max_size=12))
-def test_a_position_is_committed_when_all_before_it_are_acked(acks: list[int], partitions: list[int]) -> None:
-    plain, parted = AckedInOrder(False), AckedInOrder(True)
+@given(
+    st.permutations(range(12)), st.lists(st.integers(0, 1), min_size=12, max_size=12), st.integers(1, 12),
+    st.sampled_from([0, 2, 256]),
+)
+def test_a_position_is_committed_when_all_before_it_are_acked(
+    acks: list[int], partitions: list[int], rows: int, most_chunks: int
+) -> None:
     positions = [10 * number for number in range(12)]  # with gaps
     pairs = list(zip(partitions, positions, strict=True))
-    plain.read(positions)
-    parted.read(pairs)
-    committed, by_partition, done = -1, {0: -1, 1: -1}, set[int]()
-    for number in acks:
-        done.add(positions[number])
-        for position in plain.risen(set(positions) - done).values():
-            assert position > committed
-            committed = position
-        for partition, (_, position) in parted.risen({pair for pair in pairs if pair[1] not in done}).items():
-            assert position > by_partition[partition]
-            by_partition[partition] = position
-        open_ = [position for position in positions if position not in done]
-        assert committed == max([p for p in positions if not open_ or p < min(open_)], default=-1)
-        for one in (0, 1):
-            its = [position for partition, position in pairs if partition == one]
-            left = [position for position in its if position not in done]
-            assert by_partition[one] == max([p for p in its if not left or p < min(left)], default=-1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(read_ahead, "_MOST_CHUNKS", most_chunks)
+        plain, parted = AckedInOrder(False), AckedInOrder(True)
+        committed, done = dict.fromkeys((None, 0, 1), -1), set[int]()
+        unread = range(0, 12, rows)
+        for acked in acks:
+            while unread and acked >= unread[0]:
+                plain.read(positions[unread[0] : unread[0] + rows])
+                parted.read(pairs[unread[0] : unread[0] + rows])
+                unread = unread[1:]
+            done.add(positions[acked])
+            risen = plain.risen(set(positions) - done)
+            risen |= {name: pair[1] for name, pair in parted.risen({p for p in pairs if p[1] not in done}).items()}
+            for partition, position in risen.items():
+                assert position > committed[partition]
+                committed[partition] = position
+            for partition in committed:
+                of_it = [position for number, position in pairs if partition in (None, number)]
+                rest = [position for position in of_it if position not in done]
+                assert committed[partition] == max([p for p in of_it if not rest or p < min(rest)], default=-1)
+
+
+def test_what_is_done_behind_a_record_that_is_held_takes_no_memory() -> None:
+    order, chunk = AckedInOrder(False), 100
+    for begin in range(0, 200_000, chunk):
+        order.read(range(begin, begin + chunk))
+        assert not order.risen({0, 150_000})
+    assert sum(map(len, order._open[None])) < 100_000
+    assert order.risen({150_000}) == {None: 149_999}
+    assert order.risen(()) == {None: 199_999}
