@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from squall import Config, JoinBolt, StreamBuilder, Topology, TopologyBuilder, TopologyError, UsageError, bolt, tumbling
 from squall.cli.run import run_command
-from squall.cli.shown.report_text import time_lines
+from squall.cli.shown.report_text import count_lines
 from squall.engine.api.user_metrics import UserMetrics
 from squall.engine.report.run_report import RunReport, build_report
 from squall.engine.state.windowing.windows import Windowing
@@ -110,10 +110,18 @@ def report_of(**counters: int) -> RunReport:
 def test_the_report_sums_what_was_late_and_ahead() -> None:
     report = report_of(late=3, ahead=1000)
     assert (report.late, report.ahead) == (6, 2000)
-    late, ahead = time_lines(report.to_dict())
+    late, ahead = count_lines(report.to_dict())
     assert late.startswith("6 late tuples were dropped (3 in more, 3 in windows): ")
     assert ahead.startswith("2,000 tuples were too far ahead of the clock to move event time (1,000 in more, ")
-    assert not list(time_lines(report_of().to_dict()))
+    assert not list(count_lines(report_of().to_dict()))
+
+
+def test_the_report_says_that_a_source_counts_at_least_once() -> None:
+    metrics = UserMetrics()
+    metrics.gauge("in", 1, "counts at least once", lambda: 1)
+    report = build_report("t", [], 1.0, [], True, metrics=metrics.readings())
+    [line] = count_lines(report.to_dict())
+    assert line.startswith("in counts at least once: ")
 
 
 def test_the_page_says_what_was_late_and_ahead() -> None:

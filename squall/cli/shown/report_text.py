@@ -24,7 +24,7 @@ def print_summary(report: RunReport) -> None:
     outcome = f"{report.topology} {state} after {report.duration_secs:.2f} s"
     head = [
         f"{outcome}: {emitted_text(document)}; {rate:,.0f} acked/s",
-        f"emit to ack: {latency_text(report.latency_ms)}", *time_lines(document), *totals,
+        f"emit to ack: {latency_text(report.latency_ms)}", *count_lines(document), *totals,
     ]
     blocks: list[Block] = [head, components_grid(document)]
     deaths = [line for equal in equal_deaths(report.restarts) for line in _death_lines(equal)]
@@ -36,7 +36,7 @@ def print_summary(report: RunReport) -> None:
 def warn_of_late(report: RunReport) -> None:
     """Warn on stderr if late tuples were dropped."""
     if report.late:
-        note(f"WARNING: {next(time_lines(report.to_dict()))}")
+        note(f"WARNING: {next(count_lines(report.to_dict()))}")
 
 
 def components_grid(document: Mapping[str, Any]) -> Grid:
@@ -135,8 +135,8 @@ def untracked_lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield text
 
 
-def time_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Tell of tuples that were late, or ahead of the clock."""
+def count_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Tell of tuples that were late, or ahead of the clock, or may count twice."""
     where = {
         name: ", ".join(f"{value:,} in {component}" for component, own in document["metrics"].items()
                         if isinstance(value := own.get(f"{name} tuples"), int) and value)
@@ -152,6 +152,9 @@ def time_lines(document: Mapping[str, Any]) -> Iterator[str]:
             f"{plural(count, 'tuple was', 'tuples were')} too far ahead of the clock to move event time "
             f"({where['ahead']}): with_max_ahead says how far it may be"
         )
+    for component, own in document["metrics"].items():
+        if "counts at least once" in own:
+            yield f"{component} counts at least once: its ids name deliveries, so what is delivered again counts again"
 
 
 def wait_lines(document: Mapping[str, Any]) -> Iterator[str]:

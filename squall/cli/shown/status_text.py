@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import starmap
 from typing import Any
 
-from squall.cli.shown.report_text import components_grid, detail_blocks, emitted_text, latency_text, time_lines
+from squall.cli.shown.report_text import components_grid, detail_blocks, emitted_text, latency_text, count_lines
 from squall.cli.shown.screen import Block, Cell, Grid, alarm_cell, plain_number, state_cell
 from squall.engine.plural import plural
 
@@ -100,7 +100,7 @@ def headline(document: dict[str, Any]) -> list[str]:
         f"{document['name']} is {document['status']}, up {document['uptime_secs']:.0f} s, {workers}{drained}",
         emitted_text(document),
         f"{speed}; emit to ack: {latency}",
-        *time_lines(document),
+        *count_lines(document),
     ]
 
 
