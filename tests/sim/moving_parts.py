@@ -1,21 +1,25 @@
-"""A source of four partitions that move between two tasks, and windows by event time over them, for the lives of state.
+"""A source of four partitions that move between two tasks, joined with a slow one in windows by event time, for the
+lives of state.
 
 Each partition is in the order of its timestamps, and each begins at another time; positions leave numbers out; one key
-is rare. What is acked up to there is kept for each partition, as a broker does."""
+is rare. What is acked up to there is kept for each partition, as a broker does. The slow source begins anew when it
+dies."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from squall import Spout, SpoutCollector, Topology, TopologyBuilder, TopologyContext
+from squall import ReplayingSpout, Spout, SpoutCollector, Topology, TopologyBuilder, TopologyContext
 from tests.process import window_parts as windowed
 
 PARTITIONS, RECORDS, STEP = 4, 40, 3
 """Of each partition, the records; a record's position is a multiple of STEP."""
 TASKS = 2
+SLOW = 0
+"""The slow source has the records of this partition, too."""
 
 
 def record(partition: int, number: int) -> tuple[str, float, int]:
@@ -26,7 +30,8 @@ def record(partition: int, number: int) -> tuple[str, float, int]:
 
 def expected(length: float = 0.5) -> Counter[tuple[str, float]]:
     """(user, start) of a window -> its records."""
-    rows = [record(partition, number) for partition in range(PARTITIONS) for number in range(RECORDS)]
+    partitions = [*range(PARTITIONS), SLOW]
+    rows = [record(partition, number) for partition in partitions for number in range(RECORDS)]
     return Counter((user, at // length * length) for user, at, _ in rows)
 
 
@@ -87,6 +92,17 @@ class Moving(Spout):
         return not self.failed and all(self.committed(one) >= RECORDS for one in range(PARTITIONS))
 
 
+class Slow(ReplayingSpout):
+    """Has a record each fourth time that it is asked."""
+
+    outputs = Moving.outputs
+
+    def read(self) -> Iterator[tuple[int, tuple[str, float, int]] | None]:
+        for number in range(RECORDS):
+            yield from [None] * 3
+            yield number, record(SLOW, number)
+
+
 class Counts(windowed.Folded):
     outputs = ("user", "start", "count")
 
@@ -97,8 +113,10 @@ class Counts(windowed.Folded):
 def topology() -> Topology:
     builder = TopologyBuilder()
     builder.set_spout("moving", Moving(), parallelism=TASKS)
+    builder.set_spout("slow", Slow())
     builder.set_bolt("pass_on", windowed.PassOn(), parallelism=2).shuffle_grouping("moving")
     windows = Counts().with_tumbling_window(secs=0.5).with_key("user").with_timestamp_field("at")
-    builder.set_bolt("sums", windows, parallelism=2).fields_grouping("pass_on", "user")
+    joined = builder.set_bolt("sums", windows, parallelism=2)
+    joined.fields_grouping("pass_on", "user").fields_grouping("slow", "user")
     builder.set_bolt("keep", windowed.Keep()).global_grouping("sums")
     return builder.build()

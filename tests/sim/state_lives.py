@@ -401,7 +401,13 @@ def _newest_of_all(its: EventTime, sources: Any, heard: Any, now: int, look: Any
     return int(look(its, sources, heard, now))
 
 
+def _of_first_source(its: EventTime, sources: Any, heard: Any, now: int, look: Any = EventTime.look) -> int:
+    """The time of one of two sources, as if nothing were joined with it."""
+    return int(look(its, sources[:1], heard, now))
+
+
 STATE_MUTANTS = (
+    StateMutant("time by source", ((EventTime, "look", _of_first_source),), (MOVED,)),
     StateMutant("identities whichever task reads", ((moving_parts.Moving, "record_identity", "task"),), (MOVED,)),
     StateMutant("time by partition", ((EventTime, "look", _newest_of_all),), (MOVED,)),
     StateMutant("identities in the commit", ((Group, "packed", lambda its: pickle.dumps(([], []))),)),
