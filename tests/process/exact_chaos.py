@@ -3,6 +3,9 @@
     squall chaos tests/process/exact_chaos.py:words --seed 1 --for 3s --result tests/process/exact_chaos.py:rows -- {}
     squall chaos tests/process/exact_chaos.py:sliding ...
     squall chaos tests/process/exact_chaos.py:sessions ...
+
+`kafka_windows` and `joined` read a topic that `tests/chaos/test_exact_streams.py` fills. Their results are read by
+functions of their own, which compare them with what the input alone says.
 """
 
 from __future__ import annotations
@@ -11,7 +14,9 @@ from collections import Counter
 from pathlib import Path
 
 from squall import BasicCollector, FileSink, StatefulBolt, Topology, TopologyBuilder, Tuple, WindowedBolt
+from squall.connect import KafkaSource
 from tests.process import state_parts as parts
+from tests.process import stream_parts as streams
 from tests.process import window_parts as windowed
 
 TEXTS, EVENTS = 150, 600
@@ -57,6 +62,50 @@ def sessions(args: list[str]) -> Topology:
     return _windows(args, windowed.Folded().with_session_window(gap_secs=windowed.GAP_MS / 1000))
 
 
+def _streams(args: list[str], bolt: WindowedBolt, *more: str) -> Topology:
+    servers, number, out = args[0], int(args[1]), args[2]
+    how, builder = streams.how(number), TopologyBuilder()
+    config = {"fetch.message.max.bytes": how.fetch_bytes}
+    source = KafkaSource(servers, f"exact-{number}", decode="json", until_end=True, config=config)
+    builder.set_spout("topic", source, parallelism=how.tasks)
+    builder.set_bolt("unpack", streams.Unpack(), parallelism=2).shuffle_grouping("topic")
+    if more:
+        builder.set_spout("fees", streams.Fees(number), parallelism=how.tasks)
+    bolt.with_key("user").with_timestamp_field("at").with_lag(secs=streams.LAG_MS / 1000).with_late_stream("late")
+    bolt.with_sliding_window(secs=streams.LENGTH_MS / 1000, slide_secs=how.slide_ms / 1000)
+    windows = builder.set_bolt("windows", bolt, parallelism=2)
+    for source_id in ("unpack", *more):
+        windows.fields_grouping(source_id, "user")
+    file = builder.set_bolt("file", FileSink(out), parallelism=2).fields_grouping("windows", "user")
+    file.fields_grouping("windows", "user", stream="late")
+    return builder.build()
+
+
+def kafka_windows(args: list[str]) -> Topology:
+    return _streams(args, windowed.Folded() if streams.how(int(args[1])).folds else windowed.Sums())
+
+
+def joined(args: list[str]) -> Topology:
+    return _streams(args, streams.Joined(), "fees")
+
+
 def rows(args: list[str]) -> Counter[str]:
     """The lines that the sink has written, and how often each is there."""
     return Counter(line for path in Path(args[0]).glob("*.jsonl") for line in path.read_text().splitlines())
+
+
+def _checked(args: list[str], wanted: Counter[str]) -> Counter[str]:
+    """The lines that the sink has written. ValueError if there are some, and not those that are wanted."""
+    lines = rows(args[2:])
+    if lines and lines != wanted:
+        less, more = wanted - lines, lines - wanted
+        raise ValueError(f"{less.total()} lines are missing: {[*less][:2]}; {more.total()} too many: {[*more][:2]}")
+    return lines
+
+
+def checked_kafka_windows(args: list[str]) -> Counter[str]:
+    return _checked(args, streams.window_lines(int(args[1])))
+
+
+def checked_joined(args: list[str]) -> Counter[str]:
+    return _checked(args, streams.joined_lines(int(args[1])))

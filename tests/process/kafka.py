@@ -12,7 +12,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,13 +120,18 @@ class Broker:
 
     def fill(self, topic: str, values: Sequence[str | bytes], partitions: int = 0) -> None:
         """Write values in order, in turn to the first `partitions`, or to all."""
+        partitions = partitions or len(self.admin.list_topics(topic, timeout=60).topics[topic].partitions)
+        self.write(topic, [(number % partitions, value) for number, value in enumerate(values)])
+
+    def write(self, topic: str, records: Iterable[tuple[int, str | bytes]], together: int = 10_000) -> None:
+        """Write values in order, each to the partition that it comes with, so many together at most."""
         # Another producer that has to write again, as to a topic that is new, changes the order.
         producer = Producer({
-            "bootstrap.servers": self.servers, "queue.buffering.max.messages": 0, "enable.idempotence": True, **_QUIET
+            "bootstrap.servers": self.servers, "queue.buffering.max.messages": 0, "enable.idempotence": True,
+            "batch.num.messages": together, **_QUIET,
         })
-        partitions = partitions or len(self.admin.list_topics(topic, timeout=60).topics[topic].partitions)
-        for number, value in enumerate(values):
-            producer.produce(topic, value, partition=number % partitions)
+        for partition, value in records:
+            producer.produce(topic, value, partition=partition)
         assert producer.flush(60) == 0
 
     def commit(self, group: str, topic: str, offset: int) -> None:
