@@ -89,9 +89,10 @@ sim: ## Whole clusters in simulated time, from seeds: daemons alone, then with r
 	$(BIN)/python -m tests.sim.lives --seeds $(SEEDS) $(ARGS)
 	$(BIN)/python -m tests.sim.lives --joined --seeds $(SEEDS) $(ARGS)
 
-chaos: EXTRAS ?= test
+chaos: EXTRAS ?= all,dev
 chaos: SEED ?= $(shell od -An -N3 -tu4 /dev/urandom)
 chaos: ## Slow tests, then who dies, what happens, on real clusters until a row breaks [ROUNDS=200] [JOBS=2] [SEED=N] [ROW=supervisor, no slow tests]
+	$(BOOTSTRAP) kafka
 	$(BOOTSTRAP) install $(EXTRAS)
 	$(if $(ROW),,SQUALL_TEST_SEED=random $(BIN)/pytest -m slow tests)
 	@# One round per seed; 255 tells xargs to begin no other. What a round leaves is kept under build/chaos.
