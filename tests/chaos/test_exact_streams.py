@@ -18,7 +18,7 @@ from tests.process.stream_parts import topic
 SEEDS = 5
 MIX = "process,executor,link,daemons,code,machine"
 """No poison: of a run with dead letters, the result is not compared."""
-TOGETHER = 5
+BATCH = 5
 """Records that Kafka keeps, and hands out, together."""
 HERE = "tests/process/exact_chaos.py"
 
@@ -39,10 +39,10 @@ def test_each_result_is_exact(broker: Broker, seed: int, name: str) -> None:
         broker.make_topic(topic_name, len(partitions))
         broker.write(topic_name, [
             (number, json.dumps(record)) for number, records in enumerate(partitions) for record in records
-        ], TOGETHER)
+        ], BATCH)
     done = squall(
         "chaos", "--app-dir", ".", f"{HERE}:{name}", "--result", f"{HERE}:checked_{name}", "--seed", str(seed),
-        "--seeds", str(SEEDS), "--for", "4s", "--mix", MIX, "--set", "workers=3", "--",
+        "--seeds", str(SEEDS), "--for", "6s", "--mix", MIX, "--set", "workers=3", "--",
         broker.servers, str(seed), "{}", timeout=900,
     )  # fmt: skip
     print(done.stdout)

@@ -62,19 +62,19 @@ def sessions(args: list[str]) -> Topology:
     return _windows(args, windowed.Folded().with_session_window(gap_secs=windowed.GAP_MS / 1000))
 
 
-def _streams(args: list[str], bolt: WindowedBolt, *more: str) -> Topology:
+def _streams(args: list[str], bolt: WindowedBolt, *others: str) -> Topology:
     servers, number, out = args[0], int(args[1]), args[2]
-    how, builder = streams.how(number), TopologyBuilder()
-    config = {"fetch.message.max.bytes": how.fetch_bytes}
+    plan, builder = streams.plan_of(number), TopologyBuilder()
+    config = {"fetch.message.max.bytes": plan.fetch_bytes}
     source = KafkaSource(servers, f"exact-{number}", decode="json", until_end=True, config=config)
-    builder.set_spout("topic", source, parallelism=how.tasks)
+    builder.set_spout("topic", source, parallelism=plan.tasks)
     builder.set_bolt("unpack", streams.Unpack(), parallelism=2).shuffle_grouping("topic")
-    if more:
-        builder.set_spout("fees", streams.Fees(number), parallelism=how.tasks)
+    if others:
+        builder.set_spout("fees", streams.Fees(number), parallelism=plan.tasks)
     bolt.with_key("user").with_timestamp_field("at").with_lag(secs=streams.LAG_MS / 1000).with_late_stream("late")
-    bolt.with_sliding_window(secs=streams.LENGTH_MS / 1000, slide_secs=how.slide_ms / 1000)
+    bolt.with_sliding_window(secs=streams.LENGTH_MS / 1000, slide_secs=plan.slide_ms / 1000)
     windows = builder.set_bolt("windows", bolt, parallelism=2)
-    for source_id in ("unpack", *more):
+    for source_id in ("unpack", *others):
         windows.fields_grouping(source_id, "user")
     file = builder.set_bolt("file", FileSink(out), parallelism=2).fields_grouping("windows", "user")
     file.fields_grouping("windows", "user", stream="late")
@@ -82,7 +82,7 @@ def _streams(args: list[str], bolt: WindowedBolt, *more: str) -> Topology:
 
 
 def kafka_windows(args: list[str]) -> Topology:
-    return _streams(args, windowed.Folded() if streams.how(int(args[1])).folds else windowed.Sums())
+    return _streams(args, windowed.Folded() if streams.plan_of(int(args[1])).folds else windowed.Sums())
 
 
 def joined(args: list[str]) -> Topology:
@@ -98,8 +98,8 @@ def _checked(args: list[str], wanted: Counter[str]) -> Counter[str]:
     """The lines that the sink has written. ValueError if there are some, and not those that are wanted."""
     lines = rows(args[2:])
     if lines and lines != wanted:
-        less, more = wanted - lines, lines - wanted
-        raise ValueError(f"{less.total()} lines are missing: {[*less][:2]}; {more.total()} too many: {[*more][:2]}")
+        missing, extra = wanted - lines, lines - wanted
+        raise ValueError(f"{missing.total()} missing, as {[*missing][:2]}; {extra.total()} too many, as {[*extra][:2]}")
     return lines
 
 

@@ -123,12 +123,12 @@ class Broker:
         partitions = partitions or len(self.admin.list_topics(topic, timeout=60).topics[topic].partitions)
         self.write(topic, [(number % partitions, value) for number, value in enumerate(values)])
 
-    def write(self, topic: str, records: Iterable[tuple[int, str | bytes]], together: int = 10_000) -> None:
-        """Write values in order, each to the partition that it comes with, so many together at most."""
+    def write(self, topic: str, records: Iterable[tuple[int, str | bytes]], batch: int = 10_000) -> None:
+        """Write values in order, each to the partition that it comes with, in batches of so many at most."""
         # Another producer that has to write again, as to a topic that is new, changes the order.
         producer = Producer({
             "bootstrap.servers": self.servers, "queue.buffering.max.messages": 0, "enable.idempotence": True,
-            "batch.num.messages": together, **_QUIET,
+            "batch.num.messages": batch, **_QUIET,
         })
         for partition, value in records:
             producer.produce(topic, value, partition=partition)

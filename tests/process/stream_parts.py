@@ -18,9 +18,9 @@ Row = tuple[str, float, int]
 FIELDS = "user", "at", "number"
 BEGIN_MS, SPAN_MS = 1_700_000_000_000, 200_000
 LAG_MS, LENGTH_MS = 1000, 10_000
-PLANS = [(20, 0.0, 1.0), (240, 0.0, 1.0), (100, 0.4, 2.0), (60, 0.0, 0.1)]
-"""Of each partition of the topic: how many records it has, from when to when. While the first is read, all others are
-ahead of it by far more than the lag, or it is of them."""
+SHAPES = [(20, 0.0, 1.0), (240, 0.0, 1.0), (100, 0.4, 2.0), (60, 0.0, 0.1)]
+"""Of each partition of the topic: how many records it has, from when to when. They are apart by far more than the lag,
+whichever is read first."""
 FEES = {"east": 40, "west": 12}
 """Of each partition of the slow source, how many records it has."""
 
@@ -42,9 +42,9 @@ def topic(number: int) -> list[list[list[Row]]]:
     """The records of each partition. A record holds some rows, or none."""
     rng = random.Random(f"topic {number}")
     partitions = []
-    for count, begin, end in rng.sample(PLANS, len(PLANS)):
-        rows = iter(_rows(rng, count, begin, end))
+    for count, begin, end in rng.sample(SHAPES, len(SHAPES)):
         sizes = [rng.choice((0, 1, 1, 1, 2, 3)) for _ in range(count)]
+        rows = iter(_rows(rng, sum(sizes), begin, end))
         partitions.append([[row for _, row in zip(range(size), rows, strict=False)] for size in sizes])
     return partitions
 
@@ -54,7 +54,7 @@ def fees(number: int) -> dict[str, list[Row]]:
     return {name: _rows(rng, count, 0.0, 2.0) for name, count in FEES.items()}
 
 
-class How(NamedTuple):
+class Plan(NamedTuple):
     """How it is read, and into which windows."""
 
     slide_ms: int
@@ -65,10 +65,10 @@ class How(NamedTuple):
     """How much of a partition comes at a time: a few records, or all of them before any of the next one."""
 
 
-def how(number: int) -> How:
-    rng = random.Random(f"how {number}")
+def plan_of(number: int) -> Plan:
+    rng = random.Random(f"plan {number}")
     slide = rng.choice((LENGTH_MS, LENGTH_MS // 4))
-    return How(slide, rng.random() < 0.5, rng.choice((1, 2)), rng.choice((300, 300, 1 << 20)))
+    return Plan(slide, rng.random() < 0.5, rng.choice((1, 2)), rng.choice((300, 300, 1 << 20)))
 
 
 # ---- what reads it ----
@@ -134,7 +134,7 @@ def _numbers(rows: Iterable[Row], slide: int) -> dict[tuple[str, int], list[int 
 
 
 def _of_topic(number: int) -> dict[tuple[str, int], list[Any]]:
-    return _numbers(chain(*chain(*topic(number))), how(number).slide_ms)
+    return _numbers(chain(*chain(*topic(number))), plan_of(number).slide_ms)
 
 
 def _lines(outputs: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> Counter[str]:
@@ -149,7 +149,7 @@ def window_lines(number: int) -> Counter[str]:
 
 
 def joined_lines(number: int) -> Counter[str]:
-    lefts, rights = _of_topic(number), _numbers(chain(*fees(number).values()), how(number).slide_ms)
+    lefts, rights = _of_topic(number), _numbers(chain(*fees(number).values()), plan_of(number).slide_ms)
     return _lines(Joined.outputs, (
         (user, start / 1000, left, right) for user, start in lefts.keys() | rights.keys()
         for left, right in product(lefts.get((user, start), [None]), rights.get((user, start), [None]))
