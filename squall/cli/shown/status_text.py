@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import starmap
 from typing import Any
 
-from squall.cli.shown.report_text import components_grid, detail_blocks, emitted_text, latency_text, count_lines
+from squall.cli.shown.report_text import components_grid, count_lines, detail_blocks, emitted_text, latency_text
 from squall.cli.shown.screen import Block, Cell, Grid, alarm_cell, plain_number, state_cell
 from squall.engine.plural import plural
 
