@@ -73,6 +73,21 @@ def test_what_is_held_longer_than_the_idle_timeout_is_not_late(tmp_path: Path) -
         assert cluster.emitted["numbers.results"][0][:2] == (0.0, [0, 1, 2, 100, 101])
 
 
+def test_sources_that_all_have_nothing_more_leave_no_window_open_but_the_newest(tmp_path: Path) -> None:
+    early, late = FeederSpout(FIELDS), FeederSpout(FIELDS)
+    builder = TopologyBuilder()
+    builder.set_spout("early", early)
+    builder.set_spout("late", late)
+    numbers = Numbers().with_tumbling_window(secs=1).with_timestamp_field("at").with_lag(secs=0.25)
+    builder.set_bolt("numbers", numbers).global_grouping("early").global_grouping("late")
+    with SimulatedCluster(builder.build(), state_root=tmp_path) as cluster:
+        early.feed((0.5, 0))
+        for number, at in enumerate((8.5, 99.5, 100.5), 1):
+            late.feed((at, number))
+        cluster.advance(20)
+        assert [row[:2] for row in cluster.emitted["numbers.results"]] == [(0.0, [0]), (8.0, [1]), (99.0, [2])]
+
+
 def test_open_windows_refuse_another_declaration(tmp_path: Path) -> None:
     def counting(secs: float) -> tuple[FeederSpout, Topology]:
         builder, source = TopologyBuilder(), FeederSpout(FIELDS)

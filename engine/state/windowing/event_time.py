@@ -139,19 +139,20 @@ class EventTime:
         if all(source.ended for source in sources):
             self.watermark = END
             return END
-        times = []
+        holding, newest = list[int](), -END
         for number, source in enumerate(sources):
             if source.ended:
                 continue
-            times += [
-                heard.get(partition, Heard()).time for partition in source.settled.keys() | source.readings.keys()
-                if self._holds_up(partition, source, heard.get(partition, Heard()), now)
-            ]
-            times += [
+            for partition in source.settled.keys() | source.readings.keys():
+                known = heard.get(partition, Heard())
+                newest = max(newest, known.time)
+                if self._holds_up(partition, source, known, now):
+                    holding.append(known.time)
+            holding += [
                 -END for task, state in enumerate(source.tasks) if self._task_holds_up((number, task), state, now)
             ]
-        if times:
-            self.watermark = max(self.watermark, min(times) - self._lag)
+        # If nothing holds it up, all that has come counts, or its windows would wait for the next record.
+        self.watermark = max(self.watermark, min(holding, default=newest) - self._lag)
         return self.watermark
 
     def _holds_up(self, partition: Partition, source: EventSource, heard: Heard, now: int) -> bool:
