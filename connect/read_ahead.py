@@ -4,13 +4,15 @@ Guarantees
     * One thread calls `connect`, `read_from`, `commit`, `confirm`, `keep_alive` and `disconnect`. They may wait as long
       as they like, and the worker's loop does not wait for them, but for `CLOSE_SECS` at the end.
     * What was read waits in at most `CHUNKS` chunks of `ROWS` records, or of about `BYTES` bytes; then reading stops.
+      A record that is yielded alone waits for others for `LOOK_SECS` at most, also while `read_from` waits in a call.
     * After an error in the source's `away`, which is told, it disconnects, and connects again after a growing delay.
       Any other error is raised in the loop.
     * Positions are committed when every record before them is acked, in the order in which they were read: each
       `COMMIT_SECS`, and when nothing is pending.
 
 What both threads touch: a queue of what was read, three deques, of what is done, of what is confirmed and of what is to
-be told, the flag that a commit is due, the newest position, and when nothing more was found.
+be told, the flag that a commit is due, when nothing more was found, and, with a lock, the records that are gathered for
+the next chunk and the newest position.
 
 Thread: its own for names with an underscore, the task's for the rest.
 """
@@ -90,6 +92,10 @@ class ReadAhead:
         """When the source had nothing more, if there was no record since."""
         self._has_read = False
         """True once this call of `read_from` has yielded a record."""
+        self._gathered: list[Record] = []
+        """The records of the next chunk."""
+        self._gathered_at, self._gathers = 0.0, threading.Lock()
+        """When the first of them was yielded; to be held by whoever changes them, or notes positions."""
         self._newest: Any = None
         """The position that was read last; of a partitioned source a dict, with that of each partition."""
         self._order = AckedInOrder(source.partitioned)
@@ -110,7 +116,7 @@ class ReadAhead:
             try:
                 found = self._chunks.get_nowait()
             except Empty:
-                return []
+                found = self._overdue()
             if isinstance(found, BaseException):
                 raise found
             if found is Again:
@@ -121,6 +127,22 @@ class ReadAhead:
             self._rest = found
         taken, self._rest = self._rest[:rows], self._rest[rows:]
         return taken
+
+    def _overdue(self) -> list[Record]:
+        """Take gathered records that have waited for others while `read_from` waits."""
+        if not self._gathered or time.monotonic() - self._gathered_at < LOOK_SECS:
+            return []
+        if not self._gathers.acquire(blocking=False):
+            return []
+        try:
+            overdue = self._gathered
+            if not overdue or not self._chunks.empty():  # what is there by now was read before
+                return []
+            self._check_order(overdue)
+            self._note_passed()
+            return overdue
+        finally:
+            self._gathers.release()
 
     def emitted(self, positions: Sequence[Any]) -> None:
         """Note records that are pending from now on."""
@@ -150,7 +172,7 @@ class ReadAhead:
     @property
     def is_taken(self) -> bool:
         """Whether the task has taken all that was passed on."""
-        return not self._rest and self._chunks.empty()
+        return not self._rest and not self._gathered and self._chunks.empty()
 
     def partitions(self) -> dict[tuple[Any, ...], bool]:
         """The partitions of the newest positions, and whether they are read as far as they go at present."""
@@ -205,6 +227,8 @@ class ReadAhead:
     def _read(self) -> None:
         """Read until the end, or until the source is closed."""
         source = self._source
+        with self._gathers:
+            self._gathered = []  # read again
         source.connect(self._context)
         source.connection += 1
         if source.connection == 1:
@@ -225,52 +249,61 @@ class ReadAhead:
         self._confirm()
 
     def _pass_on(self, records: Iterator[Record | list[Record] | None]) -> None:
-        source, chunk, most = self._source, list[Record](), ROWS
+        source, most = self._source, ROWS
         try:
             for record in records:
                 if record:
                     self._empty_at = -math.inf
                 if isinstance(record, list):
-                    chunk += record
+                    with self._gathers:
+                        self._gathered += record
                     if record:
                         source.fitting = _fitting(record[-1])
                 elif record is not None:
-                    chunk.append(record)
-                    if len(chunk) == 1:
+                    with self._gathers:
+                        self._gathered.append(record)
+                        rows = len(self._gathered)
+                        if rows == 1:
+                            self._gathered_at = time.monotonic()
+                    if rows == 1:
                         most = _fitting(record)
-                    if len(chunk) < most:
+                    if rows < most:
                         continue
-                if not chunk and source.pause_secs:
+                if not self._gathered and source.pause_secs:
                     self._stop.wait(source.pause_secs)
-                chunk = self._took(chunk)
+                self._put_gathered()
                 if not record:
                     self._empty_at = time.monotonic()
                 self._confirm()
                 if self._stop.is_set():
                     return
         finally:
-            self._took(chunk)
+            self._put_gathered()
         self._put(End)
 
-    def _took(self, chunk: list[Record]) -> list[Record]:
-        """Pass on a chunk; return the next one, which is empty. What could not be passed on is read again."""
-        if chunk:
-            if self._source.feeds_state and self._source.record_identity == "partition":
-                self._check_order([position for position, _ in chunk])
-            self._put(chunk)
-            if self._source.partitioned:
-                self._newest = {**(self._newest or {}), **{position[0]: position for position, _ in chunk}}
-            else:
-                self._newest = chunk[-1][0]
-            self._has_read = True
-        return []
+    def _put_gathered(self) -> None:
+        with self._gathers:
+            if self._gathered:
+                self._check_order(self._gathered)
+                self._put(self._gathered)
+                self._note_passed()  # not before: what could not be passed on is read again
 
-    def _check_order(self, positions: Sequence[Any]) -> None:
-        """Refuse positions that descend: what lies between two is taken for something that cannot come."""
+    def _note_passed(self) -> None:
+        """Note the positions of what was gathered and has been passed on."""
+        if self._source.partitioned:
+            self._newest = {**(self._newest or {}), **{position[0]: position for position, _ in self._gathered}}
+        else:
+            self._newest = self._gathered[-1][0]
+        self._has_read, self._gathered = True, []
+
+    def _check_order(self, records: Sequence[Record]) -> None:
+        """Refuse positions that descend before state: what lies between two is taken for something that cannot come."""
+        if not self._source.feeds_state or self._source.record_identity != "partition":
+            return
         newest: list[Any] = []
         if self._has_read:
             newest = list(self._newest.values()) if self._source.partitioned else [self._newest]
-        walk = [*newest, *positions]
+        walk = [*newest, *[position for position, _ in records]]
         with contextlib.suppress(TypeError):  # of positions that do not compare
             by_partition = sorted(walk, key=itemgetter(0)) if self._source.partitioned else walk
             if all(map(le, by_partition, by_partition[1:])):

@@ -102,6 +102,15 @@ def test_partitions_are_what_positions_begin_with(source: Given) -> None:
     assert source.partitions() == {("a",): False, ("b", "x"): False}
 
 
+def test_single_records_are_emitted_while_the_source_waits_for_more(source: Given) -> None:
+    for number in range(3):
+        source.given.put((number, (1,)))
+    wait_for("them", lambda: source.next_batch(9) or [*source.kept] == [0, 1, 2])  # type: ignore[func-returns-value]
+    source.given.put([(3, (1,))])
+    source.given.put((4, (1,)))
+    wait_for("two more", lambda: source.next_batch(9) or [*source.kept] == [*range(5)])  # type: ignore[func-returns-value]
+
+
 @pytest.mark.parametrize(("kind", "identity"), [(Given, "partition"), (Parted, "partition"), (Confirmed, "name")])
 def test_what_ids_name(kind: type[Given], identity: str) -> None:
     assert kind().record_identity == identity

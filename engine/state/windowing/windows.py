@@ -162,8 +162,8 @@ class WindowedBolt(Component):
         return self._declare("with_late_stream", late_stream=stream)
 
     def with_idle_timeout(self, *, secs: float) -> Self:
-        """Time after which a source without new tuples holds up event time no longer; without this call it always
-        does."""
+        """Time after which a source without new tuples holds up event time no longer, also if there is more to read;
+        without this call it does until everything there has been read for some seconds."""
         return self._declare("with_idle_timeout", idle=_ns("with_idle_timeout", "secs", secs))
 
     def with_max_ahead(self, *, secs: float = _MAX_AHEAD_SECS) -> Self:
