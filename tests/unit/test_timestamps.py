@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.engine.state.timestamps import times_of
+from squall.engine.state.timestamps import ns_of, times_of
 from tests.unit.test_windows import Shows, windows_of
 
 pandas = pytest.importorskip("pandas")
@@ -103,3 +103,8 @@ def test_windows_of_datetimes_are_those_of_utc() -> None:
     for events in [[("a", MOMENT, 0), ("a", at + 1, 1)], [("a", pandas.Timestamp(MOMENT), 0), ("a", at + 1, 1)]]:
         [row] = windows_of(Shows().with_tumbling_window(secs=60).with_timestamp_field("at"), events)["bolt"]
         assert row[1:4] == (1_772_937_000, 1_772_937_060, [0, 1])
+
+
+@given(st.floats(1e9, 3.9e9))
+def test_nanoseconds_of_a_float_lead_back_to_it(secs: float) -> None:
+    assert ns_of(secs) / 10**9 == secs
