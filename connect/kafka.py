@@ -156,6 +156,8 @@ class KafkaSource(_Client, Source):
             raise UsageError(f"KafkaSource has after_loss {repr_of(after_loss)}; expected: one of {_AFTER_LOSS}")
         self._group, self._begin, self._decode = group, begin, decode
         self._until_end, self._after_loss = until_end, after_loss
+        self._id = ""
+        """Of the topic that it read last: a topic that is made again has another."""
         self._is_assigned, self._names = False, dict[int, str]()
         """The names of this task's partitions, once these are known."""
         self._left = dict[str, float]()
@@ -174,7 +176,9 @@ class KafkaSource(_Client, Source):
             "fetch.queue.backoff.ms": 10,
             "group.instance.id": re.sub(r"[^\w.-]", "_", name, flags=re.ASCII),
         })
-        self._id = self._asked_id(ANSWER_SECS)
+        before, self._id = self._id, self._asked_id(ANSWER_SECS)
+        if before not in ("", self._id):
+            self.tell(ClusterError(f"topic {self._topic} of Kafka was deleted and made again; it is read as a new one"))
         self._directory = None if self._group or context.state_root is None else context.shared_state_dir
         self._all = range(context.task_index, count, len(context.component_tasks(context.component_id)))
         self._readers = self._columns_of()
@@ -204,7 +208,7 @@ class KafkaSource(_Client, Source):
         """Raise if the topic was deleted, or is another one of its name."""
         try:
             if self._asked_id(LOOK_ANSWER_SECS) != self._id:
-                raise ConnectionError(f"topic {self._topic} was deleted and made again; it is read as a new one")
+                raise ConnectionError(f"{self._topic} is another topic now")
         except self._kafka.KafkaException as error:
             if error.args[0].code() == error.args[0].UNKNOWN_TOPIC_OR_PART:
                 raise
