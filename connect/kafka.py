@@ -208,7 +208,7 @@ class KafkaSource(_Client, Source):
         """Raise if the topic was deleted, or is another one of its name."""
         try:
             if self._asked_id(LOOK_ANSWER_SECS) != self._id:
-                raise ConnectionError(f"{self._topic} is another topic now")
+                raise ConnectionError(f"topic {self._topic} was deleted")
         except self._kafka.KafkaException as error:
             if error.args[0].code() == error.args[0].UNKNOWN_TOPIC_OR_PART:
                 raise
