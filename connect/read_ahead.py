@@ -11,8 +11,8 @@ Guarantees
       `COMMIT_SECS`, and when nothing is pending.
 
 What both threads touch: a queue of what was read, three deques, of what is done, of what is confirmed and of what is to
-be told, the flag that a commit is due, when nothing more was found, and, with a lock, the records that are gathered for
-the next chunk and the newest position.
+be told, the flag that a commit is due, when nothing more was found, the newest position, and the records that are
+gathered for the next chunk: its thread appends, and whoever has a lock takes some off the front.
 
 Thread: its own for names with an underscore, the task's for the rest.
 """
@@ -93,9 +93,9 @@ class ReadAhead:
         self._has_read = False
         """True once this call of `read_from` has yielded a record."""
         self._gathered: list[Record] = []
-        """The records of the next chunk."""
-        self._gathered_at, self._gathers = 0.0, threading.Lock()
-        """When the first of them was yielded; to be held by whoever changes them, or notes positions."""
+        """The records of the next chunk. The same list for life: a lock for each record would be a tenth of its time."""
+        self._gathered_at, self._takes = 0.0, threading.Lock()
+        """When the first of them was yielded; to be held by whoever takes some, and notes their positions."""
         self._newest: Any = None
         """The position that was read last; of a partitioned source a dict, with that of each partition."""
         self._order = AckedInOrder(source.partitioned)
@@ -132,17 +132,17 @@ class ReadAhead:
         """Take gathered records that have waited for others while `read_from` waits."""
         if not self._gathered or time.monotonic() - self._gathered_at < LOOK_SECS:
             return []
-        if not self._gathers.acquire(blocking=False):
+        if not self._takes.acquire(blocking=False):
             return []
         try:
-            overdue = self._gathered
+            overdue = self._gathered[:]
             if not overdue or not self._chunks.empty():  # what is there by now was read before
                 return []
             self._check_order(overdue)
-            self._note_passed()
+            self._note_passed(overdue)
             return overdue
         finally:
-            self._gathers.release()
+            self._takes.release()
 
     def emitted(self, positions: Sequence[Any]) -> None:
         """Note records that are pending from now on."""
@@ -227,8 +227,8 @@ class ReadAhead:
     def _read(self) -> None:
         """Read until the end, or until the source is closed."""
         source = self._source
-        with self._gathers:
-            self._gathered = []  # read again
+        with self._takes:
+            self._gathered.clear()  # it is read again
         source.connect(self._context)
         source.connection += 1
         if source.connection == 1:
@@ -249,27 +249,23 @@ class ReadAhead:
         self._confirm()
 
     def _pass_on(self, records: Iterator[Record | list[Record] | None]) -> None:
-        source, most = self._source, ROWS
+        source, gathered, most = self._source, self._gathered, ROWS
         try:
             for record in records:
                 if record:
                     self._empty_at = -math.inf
                 if isinstance(record, list):
-                    with self._gathers:
-                        self._gathered += record
+                    gathered += record
                     if record:
                         source.fitting = _fitting(record[-1])
                 elif record is not None:
-                    with self._gathers:
-                        self._gathered.append(record)
-                        rows = len(self._gathered)
-                        if rows == 1:
-                            self._gathered_at = time.monotonic()
-                    if rows == 1:
+                    gathered.append(record)
+                    if len(gathered) == 1:
+                        self._gathered_at = time.monotonic()
                         most = _fitting(record)
-                    if rows < most:
+                    if len(gathered) < most:
                         continue
-                if not self._gathered and source.pause_secs:
+                if not gathered and source.pause_secs:
                     self._stop.wait(source.pause_secs)
                 self._put_gathered()
                 if not record:
@@ -282,19 +278,20 @@ class ReadAhead:
         self._put(End)
 
     def _put_gathered(self) -> None:
-        with self._gathers:
-            if self._gathered:
-                self._check_order(self._gathered)
-                self._put(self._gathered)
-                self._note_passed()  # not before: what could not be passed on is read again
+        with self._takes:
+            if chunk := self._gathered[:]:
+                self._check_order(chunk)
+                self._put(chunk)
+                self._note_passed(chunk)  # not before: what could not be passed on is read again
 
-    def _note_passed(self) -> None:
-        """Note the positions of what was gathered and has been passed on."""
+    def _note_passed(self, chunk: Sequence[Record]) -> None:
+        """Note the positions of gathered records that have been passed on, and take them off."""
         if self._source.partitioned:
-            self._newest = {**(self._newest or {}), **{position[0]: position for position, _ in self._gathered}}
+            self._newest = {**(self._newest or {}), **{position[0]: position for position, _ in chunk}}
         else:
-            self._newest = self._gathered[-1][0]
-        self._has_read, self._gathered = True, []
+            self._newest = chunk[-1][0]
+        self._has_read = True
+        del self._gathered[: len(chunk)]
 
     def _check_order(self, records: Sequence[Record]) -> None:
         """Refuse positions that descend before state: what lies between two is taken for something that cannot come."""
