@@ -93,7 +93,7 @@ class ReadAhead:
         self._has_read = False
         """True once this call of `read_from` has yielded a record."""
         self._gathered: list[Record] = []
-        """The records of the next chunk. The same list for life: a lock for each record would be a tenth of its time."""
+        """The records of the next chunk. The same list for life: a lock for each record took a tenth of its time."""
         self._gathered_at, self._takes = 0.0, threading.Lock()
         """When the first of them was yielded; to be held by whoever takes some, and notes their positions."""
         self._newest: Any = None
