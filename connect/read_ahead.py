@@ -49,7 +49,7 @@ CAUGHT_UP_SECS = 1.0
 """A thread that has found nothing more for that long without looking again is not known to be caught up."""
 FIRST_DELAY_SECS, MAX_DELAY_SECS = 0.05, 5.0
 """Before it connects again."""
-_MOST_CHUNKS = 256
+MOST_CHUNKS = 256
 """Chunks that a partition has, of records that are read and not committed, before those that are done are left out."""
 
 
@@ -405,10 +405,10 @@ class AckedInOrder:
                     order[0] = its[done:]
                     break
                 order.popleft()
-            if len(order) > self._most.get(partition, _MOST_CHUNKS) and partition_of(order[0][0]) is not None:
+            if len(order) > self._most.get(partition, MOST_CHUNKS) and partition_of(order[0][0]) is not None:
                 # Behind a record that is held for an hour there would be all that was read in that hour.
                 self._open[partition] = order = _without_done(order, pending)
-                self._most[partition] = max(_MOST_CHUNKS, 2 * len(order))
+                self._most[partition] = max(MOST_CHUNKS, 2 * len(order))
         return risen
 
 
