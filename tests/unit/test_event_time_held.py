@@ -2,52 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from squall import (
     BasicCollector,
-    Bolt,
-    BoltCollector,
     Config,
     Topology,
     TopologyBuilder,
-    TopologyContext,
-    Tuple,
     Window,
     WindowedBolt,
 )
 from squall.engine.core.executor import TaskCrashed
 from squall.testing import FeederSpout, SimulatedCluster
-
-FIELDS = ("at", "number")
-
-
-class Hold(Bolt):
-    """Holds number 1 until another comes."""
-
-    outputs = FIELDS
-
-    def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
-        self.collector, self.held = collector, list[Tuple]()
-
-    def execute(self, tup: Tuple) -> None:
-        self.held.append(tup)
-        if tup["number"] != 1:
-            for each in self.held:
-                self.collector.emit(each.values, anchors=each)
-                self.collector.ack(each)
-            self.held = []
+from tests.unit.test_time_by_partition import FIELDS, Holds
 
 
 class Numbers(WindowedBolt):
     outputs = ("start", "numbers")
 
     def execute_window(self, window: Window, collector: BasicCollector) -> None:
-        collector.emit((window.start, sorted(tup["number"] for tup in window.get())))
+        collector.emit((window.start, sorted(tup["n"] for tup in window.get())))
 
 
 def test_what_is_held_longer_than_the_idle_timeout_is_not_late(tmp_path: Path) -> None:
@@ -55,7 +31,7 @@ def test_what_is_held_longer_than_the_idle_timeout_is_not_late(tmp_path: Path) -
     builder = TopologyBuilder()
     builder.set_spout("slow", slow)
     builder.set_spout("other", other)
-    builder.set_bolt("hold", Hold()).global_grouping("slow")
+    builder.set_bolt("hold", Holds()).global_grouping("slow")
     numbers = Numbers().with_tumbling_window(secs=1).with_timestamp_field("at").with_idle_timeout(secs=1)
     builder.set_bolt("numbers", numbers).global_grouping("hold").global_grouping("other")
     with SimulatedCluster(builder.build(), Config(message_timeout_secs=1000), state_root=tmp_path) as cluster:

@@ -127,7 +127,7 @@ class Stuck(Source):
 
 
 class Holds(Bolt):
-    """Holds the first tuple until another comes."""
+    """Holds number 1 until another comes."""
 
     outputs = FIELDS
 
@@ -136,7 +136,7 @@ class Holds(Bolt):
 
     def execute(self, tup: Tuple) -> None:
         self.held.append(tup)
-        if tup["n"] > 1:
+        if tup["n"] != 1:
             for each in self.held:
                 self.collector.emit(each.values, anchors=each)
                 self.collector.ack(each)
