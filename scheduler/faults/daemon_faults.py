@@ -72,6 +72,8 @@ class DaemonFaults:
 
     def fork_refusal(self, now: float) -> str:
         """Why no worker may be forked now; "" if one may."""
+        # A death may be seen before the notice of a fault that began before it: then the worker would come back.
+        self.look(now)
         refusing = (fault for fault in self._mine if fault.kind == _FORK_REFUSED and fault.is_in_force(now))
         return next((f"fault {fault.id} refuses forks" for fault in refusing), "")
 

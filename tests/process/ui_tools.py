@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,11 +26,20 @@ LAPTOP: dict[str, Any] = {"viewport": {"width": 1366, "height": 850}}
 PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
 
 
+def own_port() -> int:
+    """A free port that no test of another worker takes while the server of this page is dead."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    for port in range(9200 + 20 * worker, 9220 + 20 * worker):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("none of this worker's ports is free")
+
+
 @contextlib.contextmanager
 def cluster_with_page() -> Iterator[Standing]:
     """A cluster of one node, its page, and the topology above, called words."""
     with directory() as cluster:
-        cluster.ok("up", "--slots", "3", "--ui", "--detach")
+        cluster.ok("up", "--slots", "3", "--ui", "--ui-port", str(own_port()), "--detach")
         cluster.ok("submit", "tests/process/ui_topology.py:shown", "--name", "words", "--workers", "2",
                    "--set", "on_error=fail", "--set", "max_attempts=2")
         yield cluster

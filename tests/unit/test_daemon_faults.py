@@ -108,12 +108,18 @@ def test_a_disk_is_taken_away_and_given_back(child: Victim) -> None:
 
 def test_a_daemon_that_leaves_mends_what_it_broke(child: Victim) -> None:
     faults = carrier()
-    faults.take([fault("stop", child), fault("disk-full", child, number=2), fault("fork-refused", number=3)], 10.0)
+    faults.take([fault("stop", child), fault("disk-full", child, number=2)], 10.0)
     wait_for("the stop", lambda: stands_still(child))
-    assert faults.fork_refusal(10.0) == "fault 3 refuses forks"
     faults.end(11.0)
     wait_for("it to go on", lambda: not stands_still(child))
     assert resource.prlimit(child.pid, resource.RLIMIT_FSIZE)[0] != 0
+
+
+def test_forks_are_refused_before_the_notice_of_the_fault_has_come(run_dir: RunDir) -> None:
+    faults = DaemonFaults(run_dir, HERE)
+    write_faults(run_dir, [fault("fork-refused", number=3)])
+    assert faults.fork_refusal(10.0) == "fault 3 refuses forks"
+    write_faults(run_dir, [])
     assert faults.fork_refusal(11.0) == ""
 
 
