@@ -6,6 +6,7 @@
 
 VENV := $(or $(VENV),.venv)
 WORKERS ?= 2
+TESTS_AT_ONCE ?= 3
 ROUNDS ?= 200
 SEEDS ?= 10000
 JOBS ?= 2
@@ -14,16 +15,22 @@ MAKEFLAGS += --no-print-directory
 
 BOOTSTRAP := @.ci/bootstrap.sh
 BIN := $(VENV)/bin
-QUICK := tests/unit tests/sim
-SUITES := tests/process tests/spark tests/chaos
+CORE := tests/unit tests/sim tests/process
+OTHERS := tests/servers tests/docs tests/spark tests/chaos
 # As typed in a shell: any character may be in the name of a folder.
 quoted = '$(subst ','\'',$(1))'
 
-# Two tests at a time, in a folder of a short name: the paths of sockets end at 107 bytes.
-side_by_side = at=$$(mktemp -d -t u.XXX) && { $(BIN)/pytest -n 2 --basetemp=$$at -m "not slow" $(1); code=$$?; rm -rf "$$at"; exit $$code; }
+# In a folder of a short name: the paths of sockets end at 107 bytes. Types are checked beside the tests, which wait much.
+define tested
+$(BIN)/ruff check .
+$(BIN)/python .ci/count_lines.py
+mkdir -p build && { $(BIN)/mypy >build/types 2>&1 & types=$$!; } && at=$$(mktemp -d -t u.XXX) \
+	&& { $(BIN)/pytest -n $(TESTS_AT_ONCE) --dist loadgroup --basetemp=$$at -m "not nightly" $(1); code=$$?; rm -rf "$$at"; \
+	wait $$types || { cat build/types; exit 1; }; exit $$code; }
+endef
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test again count prove sim chaos lint type docs package bench bench-quick bench-storm clean
+.PHONY: help install run test test-all nightly again count prove sim chaos lint type docs package bench bench-quick bench-storm clean
 
 help: ## This list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -41,35 +48,31 @@ run: ## Prepare text with Spark, count its words with Squall, check the counts w
 	$(BIN)/python examples/check_word_count.py build/feed build/result
 
 test: EXTRAS ?= all,dev
-test: ## Lint, types, the API reference, the wheel and every test that is not marked slow (what CI runs)
-	$(BOOTSTRAP) java
-	$(BOOTSTRAP) postgres
-	$(BOOTSTRAP) prometheus
-	$(BOOTSTRAP) streamparse
-	$(BOOTSTRAP) kafka
-	$(BOOTSTRAP) zookeeper
-	$(BOOTSTRAP) brokers
-	$(BOOTSTRAP) chromium
+test: ## Lint, types and the tests that need nothing but Python: in five minutes
 	$(BOOTSTRAP) install $(EXTRAS)
-	$(BIN)/ruff check .
-	$(BIN)/python .ci/count_lines.py
-	@# Each takes most of a minute, and one core.
-	$(BIN)/mypy & types=$$!; $(BIN)/python docs/reference.py && .ci/check_package.sh; code=$$?; wait $$types && exit $$code
 	$(BOOTSTRAP) compile
-	$(call side_by_side,$(QUICK))
-	$(call side_by_side,--dist loadgroup $(SUITES))
+	$(call tested,$(CORE))
+
+test-all: EXTRAS ?= all,dev
+test-all: ## The same, and the tests with servers, a browser, Spark and the documentation: in eight (what CI runs)
+	$(BOOTSTRAP) install $(EXTRAS)
+	-$(BOOTSTRAP) streamparse
+	-$(BOOTSTRAP) kafka
+	-$(BOOTSTRAP) zookeeper
+	$(BOOTSTRAP) compile
+	$(call tested,$(CORE) $(OTHERS))
+
+nightly: EXTRAS ?= all,dev
+nightly: ## What takes long: random seeds, the search for mutants, a hundred kills, chaos, the tests over and over [ROUNDS=10]
+	$(BOOTSTRAP) install $(EXTRAS)
+	$(MAKE) prove
+	$(MAKE) sim
+	$(MAKE) chaos
+	$(MAKE) again
 
 again: ROUNDS = 10
 again: EXTRAS ?= all,dev
-again: ## The tests ROUNDS times, every second time beside four busy processes: is any of them flaky? [ROUNDS=10]
-	$(BOOTSTRAP) java
-	$(BOOTSTRAP) postgres
-	$(BOOTSTRAP) prometheus
-	$(BOOTSTRAP) streamparse
-	$(BOOTSTRAP) kafka
-	$(BOOTSTRAP) zookeeper
-	$(BOOTSTRAP) brokers
-	$(BOOTSTRAP) chromium
+again: ## The tests ROUNDS times, every second time beside four busy processes: is any of them flaky? [ROUNDS=10] [ARGS=tests/unit]
 	$(BOOTSTRAP) install $(EXTRAS)
 	ROUNDS=$(ROUNDS) .ci/again.sh $(ARGS)
 
@@ -91,10 +94,10 @@ sim: ## Whole clusters in simulated time, from seeds: daemons alone, then with r
 
 chaos: EXTRAS ?= all,dev
 chaos: SEED ?= $(shell od -An -N3 -tu4 /dev/urandom)
-chaos: ## Slow tests, then who dies, what happens, on real clusters until a row breaks [ROUNDS=200] [JOBS=2] [SEED=N] [ROW=supervisor, no slow tests]
+chaos: ## Tests marked nightly, then who dies, what happens, on real clusters until a row breaks [ROUNDS=200] [JOBS=2] [SEED=N] [ROW=supervisor, those alone]
 	$(BOOTSTRAP) kafka
 	$(BOOTSTRAP) install $(EXTRAS)
-	$(if $(ROW),,SQUALL_TEST_SEED=random $(BIN)/pytest -m slow tests)
+	$(if $(ROW),,SQUALL_TEST_SEED=random $(BIN)/pytest -m nightly tests)
 	@# One round per seed; 255 tells xargs to begin no other. What a round leaves is kept under build/chaos.
 	seed=$$(($(SEED))) && mkdir -p build/chaos && seq $$seed $$((seed + $(ROUNDS) - 1)) | xargs -P $(JOBS) -I{} sh -c \
 		'SQUALL_TEST_SEED={} $(BIN)/pytest -x -q --basetemp=build/chaos/{} -k "$$0" tests/chaos/test_who_dies.py && rm -rf build/chaos/{} || exit 255' \

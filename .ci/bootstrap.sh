@@ -4,13 +4,9 @@
 #   .ci/bootstrap.sh install EXTRAS    Squall, editable, with EXTRAS (comma-separated, may be empty) in $VENV (.venv)
 #   .ci/bootstrap.sh compile           byte code of our files, where it is missing or old
 #   .ci/bootstrap.sh java              is there a Java that Spark can use?
-#   .ci/bootstrap.sh postgres          is there a PostgreSQL server that tests can start?
-#   .ci/bootstrap.sh prometheus        is there a Prometheus server that tests can start?
 #   .ci/bootstrap.sh streamparse       streamparse, in build/streamparse: tests read the REST API with it, and run its projects
 #   .ci/bootstrap.sh kafka             a Kafka broker, in build/kafka, that tests and benchmarks start
 #   .ci/bootstrap.sh zookeeper         a ZooKeeper server, in build/zookeeper, that tests start
-#   .ci/bootstrap.sh brokers           are there servers of RabbitMQ and Redis that tests can start?
-#   .ci/bootstrap.sh chromium          is there a browser for the tests of the web page?
 #
 # PYTHON names the interpreter; unset, the first fit one of python3, python3.13, python3.12 and python3.11 is taken.
 # Guarantees: doing it again costs nothing until pyproject.toml changes; an installation that was interrupted is
@@ -71,16 +67,6 @@ check_java() {
         || die "Squall's Spark steps need Java $OLDEST_JAVA or newer; $java is $version. $install"
 }
 
-check_postgres() {
-    { command -v pg_ctl || compgen -G "/usr/lib/postgresql/*/bin/pg_ctl"; } >/dev/null \
-        || die "Squall's tests need PostgreSQL; found no pg_ctl. Install postgresql (Debian/Ubuntu) or put its programs on PATH."
-}
-
-check_prometheus() {
-    command -v prometheus >/dev/null && command -v promtool >/dev/null \
-        || die "Squall's tests need Prometheus; found no prometheus and promtool. Install prometheus (Debian/Ubuntu)."
-}
-
 install_streamparse() { # with its old friends, so not in the environment of everything else
     local python python_version
     ! build/streamparse/bin/python -c 'import pkg_resources, streamparse' 2>/dev/null || return 0
@@ -103,18 +89,6 @@ install_jars() { # NAME of a server and of its pom; another version there is ins
     mvn -q -B -f ".ci/$name.xml" dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$PWD/build/$name" \
         || die "Maven could not fetch $name; it says why above."
     printf '%s\n' "$wanted" >"build/$name/of"
-}
-
-check_brokers() {
-    local program
-    for program in rabbitmq-server redis-server; do
-        command -v "$program" >/dev/null \
-            || die "Squall's tests need RabbitMQ and Redis; found no $program. Install $program (Debian/Ubuntu)."
-    done
-}
-
-check_chromium() {
-    [ -x /usr/bin/chromium ] || die "Squall's tests of the web page need /usr/bin/chromium. Install chromium (Debian/Ubuntu)."
 }
 
 stamp_of() { printf '%s/.squall-has-%s' "$VENV" "${1:-nothing-more}"; }
@@ -194,11 +168,7 @@ case "${1:-}" in
     install) install "${2:-}" ;;
     compile) compile ;;
     java) check_java ;;
-    postgres) check_postgres ;;
-    prometheus) check_prometheus ;;
     streamparse) install_streamparse ;;
     kafka | zookeeper) install_jars "$1" ;;
-    brokers) check_brokers ;;
-    chromium) check_chromium ;;
-    *) die "usage: .ci/bootstrap.sh install EXTRAS | compile | java | postgres | prometheus | streamparse | kafka | zookeeper | brokers | chromium" ;;
+    *) die "usage: .ci/bootstrap.sh install EXTRAS | compile | java | streamparse | kafka | zookeeper" ;;
 esac

@@ -16,7 +16,7 @@ BATCH = 1000
 
 @contextmanager
 def _rabbit() -> Iterator[Any]:
-    from tests.process import rabbitmq
+    from tests.servers import rabbitmq
 
     os.environ["RABBIT_PASSWORD"] = rabbitmq.PASSWORD
     with rabbitmq.running() as broker:
@@ -102,7 +102,7 @@ def rabbit_sink(broker: Any) -> Rates:
 
 @contextmanager
 def _redis() -> Iterator[Any]:
-    from tests.process import redis_server
+    from tests.servers import redis_server
 
     os.environ["REDIS_PASSWORD"] = redis_server.PASSWORD
     with redis_server.running() as server, server.client() as client:

@@ -90,7 +90,7 @@ def _reached(job: Job, count: int) -> tuple[int, float]:
 
 @contextmanager
 def _kafka() -> Iterator[Any]:
-    from tests.process import kafka
+    from tests.servers import kafka
 
     with kafka.running() as broker:
         broker.make_topic("read", 3)

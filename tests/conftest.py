@@ -1,4 +1,4 @@
-"""What every test gets without asking: the marker of its folder, a check that it left nothing behind, a seed.
+"""What every test gets without asking: the marker of its tier, a check that it left nothing behind, a seed.
 
 Guarantees: a test that leaves a process, thread or descriptor fails, naming it; those that start processes are checked
 for orphans and run directories as well; the same holds for the run as a whole. Run directories are made
@@ -24,9 +24,9 @@ import pytest
 from squall.ipc.rundir import RunDir
 from squall.testing import plugin
 from tests import leaks
+from tests.tiers import TIERS, Durations, file_order
 
-SUITES = ("unit", "sim", "process", "chaos", "spark")
-SUITES_WITH_PROCESSES = ("process", "chaos", "spark")
+WITHOUT_PROCESSES = ("unit", "sim")
 SEED_VARIABLE, RANDOM = "SQUALL_TEST_SEED", "random"
 
 MARKER = pytest.StashKey[leaks.RunMarker]()
@@ -53,6 +53,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if not config.pluginmanager.is_registered(plugin):
         # Where Squall is installed, its entry point did it already.
         config.pluginmanager.register(plugin, "squall")
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Durations())
     # Dead letters of runs without a directory of their own are kept there.
     os.environ["XDG_STATE_HOME"] = str(config.stash[RUNTIME_DIR] / "state")
 
@@ -70,15 +72,17 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: file_order(item.path))
     for item in items:
-        suite = suite_of(item)
-        if suite in SUITES:
-            item.add_marker(suite)
+        tier = tier_of(item)
+        if tier in TIERS:
+            item.add_marker(tier)
         # Side by side, a file's tests stay together, with what they share; so do all that share the Spark session.
-        item.add_marker(pytest.mark.xdist_group("spark" if suite == "spark" else item.path.name))
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group("spark" if tier == "spark" else item.path.name))
 
 
-def suite_of(item: pytest.Item) -> str:
+def tier_of(item: pytest.Item) -> str:
     return item.path.relative_to(Path(__file__).parent).parts[0]
 
 
@@ -100,10 +104,10 @@ def run_leaves_nothing(pytestconfig: pytest.Config) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def leaves_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
     config = request.config
-    if suite_of(request.node) in SUITES_WITH_PROCESSES:
-        before = leaks.Snapshot.take(config.stash[MARKER], run_parent(config))
-    else:
+    if tier_of(request.node) in WITHOUT_PROCESSES:
         before = leaks.Snapshot.take()
+    else:
+        before = leaks.Snapshot.take(config.stash[MARKER], run_parent(config))
     yield
     # The traceback of a failed test holds its local variables, and with them sockets and files: no leak of the product.
     report(leaks.find_leaks(before, lasting_only=request.node.stash.get(FAILED, False)), "this test")

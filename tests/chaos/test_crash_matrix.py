@@ -34,7 +34,7 @@ def test_some_cells(cluster: LocalCluster, tmp_path: Path, seed: int) -> None:
         run_cells(cluster, group, tmp_path / str(number))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "group", in_groups(SLOW + [cell for cell in TABLE if cell not in SLOW]), ids=lambda group: str(group[0])
 )

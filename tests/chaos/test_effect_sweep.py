@@ -48,7 +48,7 @@ def test_some_effects(sweep: Sweep, seed: int) -> None:
     sweep.finish(sweep.end())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_many_effects(sweep: Sweep, seed: int, operation: str) -> None:
     for row in draw(sweep, random.Random(f"{seed} {operation}"), operation, ROWS):
@@ -57,7 +57,7 @@ def test_many_effects(sweep: Sweep, seed: int, operation: str) -> None:
     sweep.finish(sweep.end())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("number", range(PAIRED_CLUSTERS))
 def test_two_die(sweep: Sweep, seed: int, number: int) -> None:
     rng = random.Random(f"{seed} {number}")

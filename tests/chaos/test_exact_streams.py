@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.process import kafka
 from tests.process.cli import squall
-from tests.process.kafka import Broker
 from tests.process.stream_parts import topic
+from tests.servers import kafka
+from tests.servers.kafka import Broker
 
 SEEDS = 3
 FOR = "10s"
@@ -24,7 +24,7 @@ BATCH = 5
 """Records that Kafka keeps, and hands out, together."""
 HERE = "tests/process/exact_chaos.py"
 
-pytestmark = [pytest.mark.xdist_group("kafka"), pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.xdist_group("kafka"), pytest.mark.nightly, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,7 @@ def chaos(by: str, fault: str, *options: str, place: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(
-    ("by", "fault"), [pytest.param(*one, marks=[] if one in QUICK else pytest.mark.slow) for one in PLANTED]
+    ("by", "fault"), [pytest.param(*one, marks=[] if one in QUICK else pytest.mark.nightly) for one in PLANTED]
 )
 def test_a_planted_fault_is_found(by: str, fault: str, tmp_path: Path) -> None:
     on_disk = fault in ON_DISK
@@ -53,7 +53,7 @@ def test_a_planted_fault_is_found(by: str, fault: str, tmp_path: Path) -> None:
     assert PLANTED[by, fault] in said
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("by", [ROWS, BATCHES])
 def test_without_a_result_a_sinks_own_disk_is_said_to_be_unseen(by: str, tmp_path: Path) -> None:
     code, said = chaos(by, "writes late", place=str(tmp_path))
@@ -62,7 +62,7 @@ def test_without_a_result_a_sinks_own_disk_is_said_to_be_unseen(by: str, tmp_pat
     assert "--result FILE:FUNCTION" in said
 
 
-@pytest.mark.parametrize("by", [ROWS, pytest.param(BATCHES, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("by", [ROWS, pytest.param(BATCHES, marks=pytest.mark.nightly)])
 def test_a_whole_topology_passes_with_its_result(by: str) -> None:
     code, said = chaos(by, "none", "--result", f"{HERE}:numbers", place="{}")
     assert code == 0, said

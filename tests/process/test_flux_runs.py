@@ -15,6 +15,7 @@ import pytest
 
 from squall.connect.flux import JAVA_CLASSES
 from squall.connect.flux_file import read_flux
+from tests.needs import require
 from tests.process.cli import ROOT, squall
 from tests.process.standing_tools import Standing, directory
 from tests.process.waiting import wait_for
@@ -140,7 +141,7 @@ print(json.dumps(Words.to_flux_dict("words")))
 
 
 def test_a_file_of_streamparse_is_understood(tmp_path: Path) -> None:
-    assert STREAMPARSE.exists(), "run .ci/bootstrap.sh streamparse"
+    require("streamparse")
     done = subprocess.run([STREAMPARSE, "-W", "ignore", "-c", PROJECT], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     # Each document of JSON is one of YAML.

@@ -71,7 +71,7 @@ def test_only_the_poison_is_dead_lettered(tmp_path: Path, how: str, workers: int
         }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("how", ["exception", "exit"])
 def test_several_poisons_at_once(tmp_path: Path, how: str) -> None:
     """More deaths than a slot is allowed within a minute, but each is a step towards the ledger."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Iterator, Mapping
@@ -29,6 +28,7 @@ from squall.connect import ShellBolt, ShellSpout
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import ClusterError, UsageError
 from squall.testing import complete_topology
+from tests.needs import require
 from tests.process import parts
 from tests.process.parts import notes
 from tests.process.waiting import wait_for
@@ -73,8 +73,8 @@ def test_a_bolt_in_another_language(tmp_path: Path) -> None:
     assert no_child_left(tmp_path)
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="there is no node")
 def test_a_bolt_in_javascript(tmp_path: Path) -> None:
+    require("node")
     shell = ShellBolt(["node", str(PROGRAM.with_suffix(".js"))], ("n",))
     assert run(chain(tmp_path, shell, parts.Numbers(str(tmp_path), 300))).acked == 300
     assert seen(tmp_path) == list(range(300))

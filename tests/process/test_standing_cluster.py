@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from squall.scheduler.common.role import processes_of
+from tests.docs.test_examples import read_counts
 from tests.process.cli import command, environment, start
 from tests.process.standing_tools import ENDLESS, Standing, directory
-from tests.process.test_examples import read_counts
 from tests.process.waiting import wait_for
 
 
@@ -155,7 +155,7 @@ def test_down_drains_keeps_and_up_goes_on_exactly(cluster: Standing, tmp_path: P
     wait_for("the end", lambda: cluster.described("count")["drained"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_limits_act_and_say_what_was_pending(cluster: Standing) -> None:
     cluster.up()
     cluster.ok("submit", f"{ENDLESS}:stuck", "--name", "stuck")

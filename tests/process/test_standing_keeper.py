@@ -87,7 +87,7 @@ def test_a_daemon_that_stands_still_is_ended_with_the_cluster_which_then_goes_on
     wait_for("another worker", lambda: (found := workers(cluster)) and found != before)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_daemon_that_cannot_run_is_not_tried_for_ever(cluster: Standing) -> None:
     cluster.up(slots=2)
     # Somebody's file where the store should be: every new Nimbus refuses it.

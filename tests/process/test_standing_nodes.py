@@ -20,7 +20,7 @@ def slots(cluster: Standing, name: str) -> list[str]:
     return [row["worker"] for row in cluster.described(name)["workers"] if row["state"] == "ready"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_up_with_fewer_nodes_than_before(cluster: Standing) -> None:
     cluster.up(nodes=2, slots=1)
     cluster.ok("submit", ENDLESS, "--name", "one", "--workers", "2")

@@ -10,8 +10,8 @@ import pytest
 
 from examples.word_count import topology as word_count
 from squall import ClusterError, Config, LocalCluster
+from tests.docs.test_examples import read_counts, read_ledger
 from tests.process.standing_topologies import endless
-from tests.process.test_examples import read_counts, read_ledger
 from tests.process.waiting import wait_for
 
 LINES = [f"w{number % 97} w{number % 89} same w{number % 7}" for number in range(30_000)]

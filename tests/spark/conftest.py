@@ -11,25 +11,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from squall.engine.errors import UsageError
 from squall.pipeline.session import spark_session
+from tests.needs import require
 from tests.spark.by_key import Sides
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.fixture(scope="session", autouse=True)
+def java() -> None:
+    require("java")
+
+
 @pytest.fixture(scope="session")
-def spark(run_leaves_nothing: None) -> Iterator[SparkSession]:
-    session = spark_session("squall tests")
-    try:
-        started = session.__enter__()
-    except UsageError as error:
-        pytest.skip(str(error))
-    try:
+def spark(run_leaves_nothing: None, java: None) -> Iterator[SparkSession]:
+    with spark_session("squall tests") as started:
         yield started
-    finally:
-        session.__exit__(None, None, None)
 
 
 @pytest.fixture

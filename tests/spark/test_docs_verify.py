@@ -52,7 +52,7 @@ def test_commands(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Monke
         assert outcome.exit_code == 0, outcome.output
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(400)  # it prepares the whole standard library
 def test_the_first_commands_of_the_page_on_feeds(tmp_path: Path) -> None:
     block = re.findall(r"^```\n(.*?)^```$", (PAGES / "spark.md").read_text(), re.MULTILINE | re.DOTALL)[0]

@@ -39,7 +39,7 @@ class Tail:
         return self.texts
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(1000)
 def test_what_arrives_is_prepared_until_a_signal(source: Path, tmp_path: Path) -> None:
     feed, log = tmp_path / "feed", source / "a.log"

@@ -32,7 +32,7 @@ def write(source: Path, name: str) -> Counter[str]:
     return Counter(lines)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(400)
 def test_a_killed_increment_is_as_if_it_had_never_been(spark: SparkSession, source: Path, tmp_path: Path) -> None:
     feed = tmp_path / "feed"

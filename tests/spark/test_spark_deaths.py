@@ -21,7 +21,7 @@ SPARK_HOME = Path(pyspark.__file__).parent
 COUNTING = Path(__file__).parent / "counting.py"
 DEADLINE_SECS = 300.0
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1000)]
 
 
 def done(checkpoint: Path) -> int:

@@ -60,7 +60,7 @@ def equal(left: Path, right: Path, *options: str) -> dict[str, int]:
     return {kind: number for kind, number in keys.items() if number}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_logs_to_report_with_a_worker_killed_in_between(spark: SparkSession, tmp_path: Path) -> None:
     logs, base = tmp_path / "lo gs", tmp_path / "web"
     lines = program("make_logs").write_logs(logs, 1, REQUESTS, 7)
@@ -116,7 +116,7 @@ def test_logs_to_report_with_a_worker_killed_in_between(spark: SparkSession, tmp
     assert (again.returncode, "has results already; remove it to begin anew" in again.stderr) == (2, True)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(600)  # it starts Java four times
 def test_the_commands_of_the_page(tmp_path: Path) -> None:
     (block,) = re.findall(r"^```\n(.*?)^```$", (EXAMPLE / "README.md").read_text(), re.MULTILINE | re.DOTALL)

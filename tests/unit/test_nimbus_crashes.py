@@ -25,7 +25,7 @@ def test_all_of_it_or_nothing_at_some_effects(row: Row, run_dir: RunDir, tmp_pat
     check(sweep, rng.sample(range(1, len(sweep.effects) + 1), DRAWN), rng)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @each_row
 def test_all_of_it_or_nothing_at_all_effects(row: Row, run_dir: RunDir, tmp_path: Path, seed: int) -> None:
     sweep = Sweep(row, run_dir, tmp_path)

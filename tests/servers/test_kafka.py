@@ -32,12 +32,12 @@ from squall import (
 from squall.connect import KafkaSink, KafkaSource, Unreadable
 from squall.engine.api.replaying import Record
 from squall.testing import check_source
-from tests.process import kafka
+from tests.docs.doc_program import running_program
 from tests.process.alone import Alone
-from tests.process.doc_program import running_program
-from tests.process.kafka import Broker
 from tests.process.parts import Numbers, Seen, notes
 from tests.process.waiting import wait_for
+from tests.servers import kafka
+from tests.servers.kafka import Broker
 
 pytestmark = pytest.mark.xdist_group("kafka")  # one server for all
 

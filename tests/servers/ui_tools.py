@@ -14,11 +14,11 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from squall.scheduler.common.role import Role, RoleKind, processes_of, role_of
 from squall.ui.access import link_of, running_address
+from tests.needs import CHROMIUM, require
 from tests.process.cli import ROOT
 from tests.process.standing_tools import Standing, directory
 from tests.process.waiting import wait_for
 
-CHROMIUM = "/usr/bin/chromium"
 PATIENCE_MS = 100_000
 """For a page on a busy machine."""
 SHOTS = ROOT / "build" / "ui"
@@ -47,6 +47,7 @@ def cluster_with_page() -> Iterator[Standing]:
 
 @contextlib.contextmanager
 def chromium_started() -> Iterator[Browser]:
+    require("browser")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser

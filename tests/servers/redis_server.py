@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -11,10 +10,10 @@ from pathlib import Path
 
 import redis
 
+from tests.needs import require
 from tests.process.ports import free_ports
 from tests.process.waiting import wait_for
 
-INSTALL = "this test needs Redis; found no redis-server: install redis-server (Debian/Ubuntu)"
 PASSWORD = "red-herring"
 
 
@@ -62,7 +61,7 @@ class RedisServer:
 @contextlib.contextmanager
 def running() -> Iterator[RedisServer]:
     """Start a server."""
-    assert shutil.which("redis-server"), INSTALL
+    require("redis")
     with tempfile.TemporaryDirectory(prefix="redis-") as name:
         server = RedisServer(Path(name))
         try:

@@ -24,11 +24,11 @@ from squall import (
 )
 from squall.connect import RabbitSink, RabbitSource
 from squall.testing import check_sink, check_source
-from tests.process import rabbitmq
-from tests.process.doc_program import running_program
-from tests.process.rabbitmq import Broker
+from tests.docs.doc_program import running_program
 from tests.process.told import Told
 from tests.process.waiting import wait_for
+from tests.servers import rabbitmq
+from tests.servers.rabbitmq import Broker
 
 pytestmark = pytest.mark.xdist_group("rabbit")  # one server for all
 

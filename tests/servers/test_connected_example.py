@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.process import redis_server
 from tests.process.cli import ROOT, environment
 from tests.process.standing_tools import directory
 from tests.process.waiting import wait_for
+from tests.servers import redis_server
 
 pytestmark = pytest.mark.xdist_group("redis")
 PROGRAMS = ROOT / "examples/connected"

@@ -6,13 +6,13 @@ Relies on `.ci/bootstrap.sh zookeeper`, which installs it in build/zookeeper, an
 from __future__ import annotations
 
 import contextlib
-import shutil
 import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.needs import require
 from tests.process.ports import free_ports
 from tests.process.waiting import wait_for
 
@@ -68,8 +68,7 @@ class ZooKeeperServer:
 @contextlib.contextmanager
 def made() -> Iterator[ZooKeeperServer]:
     """Make a server that is not started yet."""
-    assert (JARS / "of").exists(), "this test needs ZooKeeper: .ci/bootstrap.sh zookeeper"
-    assert shutil.which("java"), "this test needs Java: install openjdk-17-jre-headless (Debian/Ubuntu)"
+    require("zookeeper")
     with tempfile.TemporaryDirectory(prefix="zookeeper-") as name:
         server = ZooKeeperServer(Path(name))
         try:

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.needs import require
 from tests.process.ui_parts import Served, served
 from tests.process.waiting import wait_for
 from tests.unit.source import ROOT
@@ -34,7 +35,7 @@ def busy() -> Iterator[Served]:
 
 def streamparse(one: Served, tmp_path: Path, code: str) -> dict[str, list[list[str]]]:
     """Run a command of streamparse's; returns the tables that it prints, by title."""
-    assert PYTHON.exists(), "run .ci/bootstrap.sh streamparse"
+    require("streamparse")
     (tmp_path / "config.json").write_text(json.dumps({"envs": {"prod": {
         "user": "", "nimbus": "127.0.0.1", "use_ssh_for_nimbus": False, "ui.port": one.port, "workers": [],
     }}}))

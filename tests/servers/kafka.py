@@ -20,6 +20,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tests.needs import require
 from tests.process.waiting import wait_for
 
 JARS = Path(__file__).parents[2] / "build" / "kafka"
@@ -187,8 +188,7 @@ class Broker:
 @contextlib.contextmanager
 def made() -> Iterator[Broker]:
     """Make a broker that is not started yet; nothing is left of it."""
-    assert (JARS / "of").exists(), "this test needs Kafka: .ci/bootstrap.sh kafka"
-    assert shutil.which("java"), "this test needs Java: install openjdk-17-jre-headless (Debian/Ubuntu)"
+    require("kafka")
     with tempfile.TemporaryDirectory(prefix="kafka-") as name:
         broker = Broker(Path(os.path.realpath(name)))
         try:

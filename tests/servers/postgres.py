@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-INSTALL = "this test needs PostgreSQL; found no pg_ctl: install postgresql (Debian/Ubuntu) or put its programs on PATH"
+from tests.needs import pg_ctl, require
 
 
 class Server:
@@ -37,19 +37,11 @@ class Server:
         self.call("pg_ctl", "restart", "-m", "immediate")
 
 
-def _programs() -> Path:
-    at = [os.path.dirname(os.path.realpath(shutil.which("pg_ctl") or ""))]
-    at += sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), key=len)
-    for directory in map(Path, at):
-        if (directory / "pg_ctl").exists() and (directory / "initdb").exists():
-            return directory
-    raise AssertionError(INSTALL)
-
-
 @contextlib.contextmanager
 def running() -> Iterator[Server]:
     """Make a server, which refuses to be root."""
-    programs, user = _programs(), "nobody" if os.getuid() == 0 else None
+    require("postgres")
+    programs, user = pg_ctl().parent, "nobody" if os.getuid() == 0 else None
     # Short, because paths of sockets end at 107 bytes.
     with tempfile.TemporaryDirectory(prefix="pg-") as name:
         directory = Path(name)

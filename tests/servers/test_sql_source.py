@@ -16,11 +16,11 @@ from squall import BasicBolt, Config, Job, Topology, TopologyBuilder, UsageError
 from squall.connect import SqlSink, SqlSource
 from squall.testing import check_source
 from squall.testing.fixtures import FixtureCluster
-from tests.process import postgres
-from tests.process.postgres import Server
 from tests.process.state_parts import Count
 from tests.process.test_exact_state import has_restarted
 from tests.process.waiting import wait_for
+from tests.servers import postgres
+from tests.servers.postgres import Server
 
 NO_CONTEXT: Any = None
 FIELDS = ("id", "text")

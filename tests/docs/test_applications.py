@@ -167,7 +167,7 @@ def service() -> Iterator[str]:
         process.communicate("")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_enrichment_writes_each_order_once(cluster: Standing, service: str, tmp_path: Path) -> None:
     pytest.importorskip("aiohttp")
     parquet = pytest.importorskip("pyarrow.parquet")
@@ -196,7 +196,7 @@ def test_enrichment_writes_each_order_once(cluster: Standing, service: str, tmp_
     assert shown("enrich.md", tmp_path) == "1800\n"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_top_ten_of_each_second_are_exact(cluster: Standing, tmp_path: Path) -> None:
     out, count = tmp_path / "top_ten.db", 20_000
     name = submit(cluster, "top_ten.md", "--orders", str(count), **{"top_ten.db": out})

@@ -13,8 +13,8 @@ import pytest
 
 from tests.process.cli import ROOT, start
 from tests.process.standing_tools import Standing, directory
-from tests.process.ui_tools import address, cluster_with_page
 from tests.process.waiting import wait_for
+from tests.servers.ui_tools import address, cluster_with_page
 
 PAGES = {name: (ROOT / "docs" / f"{name}.md").read_text() for name in ("ui", "rest", "tracing", "metrics")}
 TOPOLOGY = "tests/process/ui_topology.py:shown"

@@ -11,12 +11,12 @@ import pytest
 from squall import Config, LocalCluster, Topology, TopologyBuilder, UsageError, spout
 from squall.connect import RedisSink, RedisSource
 from squall.testing import check_sink, check_source
-from tests.process import redis_server
+from tests.docs.doc_program import running_program
 from tests.process.alone import Alone
-from tests.process.doc_program import running_program
-from tests.process.redis_server import RedisServer
 from tests.process.told import Told
 from tests.process.waiting import wait_for
+from tests.servers import redis_server
+from tests.servers.redis_server import RedisServer
 
 pytestmark = pytest.mark.xdist_group("redis")  # one server for all
 

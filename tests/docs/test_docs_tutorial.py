@@ -83,7 +83,7 @@ def test_page(page: str, tmp_path: Path, cluster: Standing) -> None:
     reader.read(page)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_chaos_of_the_page_on_kills(tmp_path: Path, cluster: Standing) -> None:
     reader = Reader(tmp_path, cluster)
     for earlier in BLOCKS:

@@ -9,9 +9,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.process.standing_tools import Standing
-from tests.process.ui_tools import LAPTOP, PATIENCE_MS, PHONE, chromium_started, cluster_with_page, page_at, shot
 from tests.process.ui_topology import EVIL
 from tests.process.waiting import wait_for
+from tests.servers.ui_tools import LAPTOP, PATIENCE_MS, PHONE, chromium_started, cluster_with_page, page_at, shot
 
 TABS = ("flow", "components", "workers", "errors", "letters", "events", "logs", "traces")
 expect.set_options(timeout=PATIENCE_MS)

@@ -23,11 +23,11 @@ from squall import (
     UsageError,
 )
 from squall.connect import HttpSource, Queue, QueueSource, RabbitSource, RedisSource, Source
-from tests.process import rabbitmq, redis_server
-from tests.process.rabbitmq import Broker
-from tests.process.redis_server import RedisServer
 from tests.process.test_http import free_port, is_there, post
 from tests.process.waiting import wait_for
+from tests.servers import rabbitmq, redis_server
+from tests.servers.rabbitmq import Broker
+from tests.servers.redis_server import RedisServer
 
 RECORDS, KILLS = 4000, 4
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from squall.ui.metrics.measured import FAMILIES
+from tests.needs import require
 from tests.process.ui_parts import Served, served
 from tests.process.waiting import wait_for
 from tests.unit.source import ROOT
@@ -30,9 +31,8 @@ def busy() -> Iterator[Served]:
 
 
 def program(name: str) -> str:
-    found = shutil.which(name)
-    assert found, f"this test needs {name}: install prometheus (Debian/Ubuntu)"
-    return found
+    require("prometheus")
+    return str(shutil.which(name))
 
 
 def test_the_checker_has_nothing_to_say(busy: Served) -> None:

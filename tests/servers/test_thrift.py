@@ -21,6 +21,7 @@ from thriftpy2.transport import TFramedTransportFactory
 
 from squall.ui.thrift.storm_nimbus import idl
 from squall.ui.thrift.thrift_server import CONNECTIONS, FRAME_BYTES
+from tests.needs import require
 from tests.process.cli import ROOT, start
 from tests.process.standing_tools import Standing, directory
 from tests.process.waiting import wait_for
@@ -95,7 +96,7 @@ def served(cluster: Standing) -> Iterator[Thrift]:
 
 def streamparse(code: str, *arguments: str, cwd: Path) -> str:
     """What a program prints that uses streamparse."""
-    assert PYTHON.exists(), "run .ci/bootstrap.sh streamparse"
+    require("streamparse")
     command = [PYTHON, "-W", "ignore", "-c", code, *arguments]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=PATIENCE_SECS)
     assert done.returncode == 0, done.stderr

@@ -19,7 +19,8 @@ from playwright.sync_api import Browser, expect
 
 from tests.process.cli import squall, start
 from tests.process.standing_tools import Standing
-from tests.process.ui_tools import (
+from tests.process.waiting import wait_for
+from tests.servers.ui_tools import (
     PATIENCE_MS,
     address,
     chromium_started,
@@ -29,7 +30,6 @@ from tests.process.ui_tools import (
     shot,
     visitor,
 )
-from tests.process.waiting import wait_for
 
 expect.set_options(timeout=PATIENCE_MS)
 pytestmark = pytest.mark.timeout(300)

@@ -22,11 +22,11 @@ from squall.scheduler.nimbus.zookeeper_store import (
     place_of,
     put_in_zookeeper,
 )
-from tests.process import zookeeper
 from tests.process.cli import ROOT, start
 from tests.process.standing_tools import ENDLESS, Standing, directory
 from tests.process.waiting import wait_for
-from tests.process.zookeeper import ZooKeeperServer
+from tests.servers import zookeeper
+from tests.servers.zookeeper import ZooKeeperServer
 from tests.unit import test_store
 
 

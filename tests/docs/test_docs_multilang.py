@@ -11,8 +11,8 @@ import pytest
 
 from tests.process.cli import ROOT, squall, start
 from tests.process.standing_tools import directory
-from tests.process.test_streamparse_projects import PATH, PROJECT, TOTALS, totals
 from tests.process.waiting import wait_for
+from tests.servers.test_streamparse_projects import PATH, PROJECT, TOTALS, totals
 
 PAGE = (ROOT / "docs" / "multilang.md").read_text()
 COMMANDS = re.findall(r"^(squall .+)$", PAGE, re.MULTILINE)
