@@ -25,9 +25,16 @@ _MOST = (1 << 32) - 1
 """The largest seed that Python takes."""
 
 
-def make(path: Path, store: Path) -> None:
-    """Draw the seed of a cluster, unless it has one. UsageError if it had one: there is a store. The caller excludes
-    others meanwhile."""
+def draw() -> int:
+    """A seed for clusters that are to hash text alike: that of this process, or a random one."""
+    seed = of_process()
+    # 0 would mean no seed at all.
+    return 1 + int.from_bytes(os.urandom(4), "big") % _MOST if seed is None else seed
+
+
+def make(path: Path, store: Path, seed: int | None = None) -> None:
+    """Give a cluster its seed, by default a drawn one, unless it has one. UsageError if it had one: there is a store.
+    The caller excludes others meanwhile."""
     if path.exists():
         return
     if store.exists():
@@ -35,11 +42,7 @@ def make(path: Path, store: Path) -> None:
             f"{path} is lost: it says how text is divided among tasks, and the kept state beside it relies on that; "
             "put back a copy, or choose another directory"
         )
-    seed = of_process()
-    if seed is None:
-        # 0 would mean no seed at all.
-        seed = 1 + int.from_bytes(os.urandom(4), "big") % _MOST
-    text = str(seed).encode()
+    text = str(draw() if seed is None else seed).encode()
     replace_file(path, b"%s %08x\n" % (text, zlib.crc32(text)), sync=True)
 
 

@@ -130,8 +130,9 @@ class RunDir:
     # ---- life ----
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str] | None = None) -> RunDir:
+    def create(cls, path: str | os.PathLike[str] | None = None, hash_seed: int | None = None) -> RunDir:
         """Make a run directory, or take over the one at `path`. None: make an anonymous one in the default parent.
+        `hash_seed`: that of a new one, by default a drawn one.
 
         An anonymous one belongs to this process: once the process is gone and Nimbus too, `sweep_stale` removes it.
         """
@@ -147,14 +148,14 @@ class RunDir:
             run_dir.socket_length_check()
             # Several programs may make the same one at once; none must find it half made.
             with naming(run_dir.path), directory_lock(run_dir.path, fcntl.LOCK_EX):
-                run_dir._fill()
+                run_dir._fill(hash_seed)
         except BaseException:
             if path is None:
                 run_dir.remove()
             raise
         return run_dir
 
-    def _fill(self) -> None:
+    def _fill(self, seed: int | None) -> None:
         """Make the missing parts of the directory. The caller excludes others meanwhile."""
         _check_ours(self.path)
         if is_standing(self.path):
@@ -166,7 +167,7 @@ class RunDir:
         for name in _DURABLE:
             (self.durable / name).mkdir(mode=0o700, exist_ok=True)
         store = self.zookeeper if self.zookeeper.exists() else self.nimbus_db
-        hash_seed.make(self.durable / hash_seed.FILE_NAME, store)
+        hash_seed.make(self.durable / hash_seed.FILE_NAME, store, seed)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RunDir:

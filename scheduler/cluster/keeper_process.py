@@ -61,18 +61,18 @@ class KeeperProcess:
 
     def __init__(
         self, run_dir: RunDir | None = None, starting_fd: int | None = None, *, to_log: bool = True,
-        keep_dir: bool = False,
+        keep_dir: bool = False, hash_seed: int | None = None,
     ) -> None:
         """Without a directory it makes an anonymous one, which goes with the cluster unless `keep_dir`.
 
         `starting_fd`: holds the right to start (`scheduler.cluster.starting`). `to_log`: the keeper writes to
-        `keeper.log`, otherwise to this process's stderr.
+        `keeper.log`, otherwise to this process's stderr. `hash_seed`: as in `RunDir.create`.
         """
         if run_dir is None:
             sweep_stale(default_parent())
         self.is_anonymous = run_dir is None
         self.keeps_dir = keep_dir
-        self.run_dir = run_dir or RunDir.create()
+        self.run_dir = run_dir or RunDir.create(hash_seed=hash_seed)
         self._is_started = False
         command = [*interpreter(MODULE), "--dir", str(self.run_dir.path)]
         if self.is_anonymous and not keep_dir:

@@ -26,6 +26,7 @@ from squall.chaos.taps import tap
 from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
 from squall.engine.errors import ClusterError
+from squall.ipc import hash_seed
 from squall.ipc.private import room_error
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.job import Job
@@ -61,6 +62,8 @@ class Subject:
     nodes: int = 1
     drain_secs: float = 60.0
     """Longest wait for pending messages after the faults."""
+    hash_seed: int = field(default_factory=hash_seed.draw)
+    """Of all its clusters: by seeds of their own, they send equal text to other tasks, which no fault has done."""
 
 
 @dataclass
@@ -104,7 +107,8 @@ def run(
     before = descriptors()
     slots = -(-subject.config.workers // subject.nodes)
     # Its directory stays, to be examined.
-    cluster = LocalCluster(subject.nodes, slots, logs=False, keeper=KeeperProcess(keep_dir=True))
+    keeper = KeeperProcess(keep_dir=True, hash_seed=subject.hash_seed)
+    cluster = LocalCluster(subject.nodes, slots, logs=False, keeper=keeper)
     try:
         outcome = _observe(cluster, subject, tapping, draw, for_secs, to_its_end, should_stop)
     finally:

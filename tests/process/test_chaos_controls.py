@@ -19,7 +19,7 @@ from squall.chaos.proof import Expected, Proof, problems_of
 from squall.chaos.tapping import Tapping
 from squall.chaos.trial import Outcome, Subject, run
 from squall.scheduler.faults.fault import Fault
-from tests.process import chaos_parts
+from tests.process import chaos_parts, exact_chaos
 
 FAULTS_SECS = 1.2
 KILLS_SECS = (0.35, 0.7, 1.05)
@@ -91,6 +91,18 @@ def test_the_whole_topology_survives(trial: Try, expected: Expected, tmp_path: P
     kills = [one for one in outcome.injected if one.fault.kind == "kill"]
     assert len(outcome.deaths) == sum(not one.missed for one in kills) >= 2
     assert all(death.claimed_by == "kill" for death in outcome.deaths)
+
+
+def test_equal_text_goes_to_the_same_task_in_each_run(tmp_path: Path) -> None:
+    words = Subject(exact_chaos.words([str(tmp_path / "out")]), None, Config(workers=2), ("count",))
+    runs = []
+    for number in "12":
+        (tmp_path / number).mkdir()
+        run(words, Tapping(str(tmp_path / number), ("count",)), leave_alone, 0.1, True)
+        runs.append({key: message.received for key, message in read_run(tmp_path / number).messages.items()})
+    placed, again = ({(key, label): {digest for digest, _ in records} for key, received in each.items()
+                      for label, records in received.items()} for each in runs)
+    assert placed == again
 
 
 def test_without_ackers_messages_are_lost(trial: Try) -> None:
