@@ -17,30 +17,19 @@ from squall.engine.api.tuple import Tuple
 from squall.engine.build.builder import TopologyBuilder
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.local import LocalRunner
-from squall.engine.errors import ClusterError, FailedTuple
+from squall.engine.errors import ClusterError
 
 # Components here are found by pickle, as users' are.
 EXECUTED: list[tuple[int, Any]] = []
 
 
-class Words(Spout):
+class Words(ReplayingSpout):
     outputs = ("word",)
+    first_delay_secs = 0.0
 
-    def __init__(self, count: int = 100) -> None:
-        self.left = count
-
-    def open(self, conf: Any, context: Any, collector: Any) -> None:
-        self.collector = collector
-        self.rng = random.Random(7)
-
-    def next_tuple(self) -> None:
-        if self.left:
-            self.left -= 1
-            self.collector.emit((self.rng.choice("abcdefgh"),), message_id=self.left)
-
-    @property
-    def exhausted(self) -> bool:  # type: ignore[override]
-        return not self.left
+    def read(self) -> Any:
+        rng = random.Random(7)
+        return ((number, (rng.choice("abcdefgh"),)) for number in range(100))
 
 
 class Note(BasicBolt):
@@ -70,11 +59,6 @@ class NeverAcked(Spout):
 
     def next_tuple(self) -> None:
         """Nothing, for ever."""
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> None:
-    EXECUTED.clear()
 
 
 def topology_of(bolt: BasicBolt, spout: Spout | None = None) -> Topology:
@@ -122,41 +106,17 @@ def test_an_exception_in_a_bolt_reaches_the_caller() -> None:
     assert crashed.value.__cause__.__traceback__ is not None
 
 
-def test_on_error_fail_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
-    with LocalRunner(topology_of(Breaks()), Config(on_error="fail")) as runner:
+def test_on_error_fail_goes_on_and_keeps_dead_letters(capsys: pytest.CaptureFixture[str]) -> None:
+    with LocalRunner(topology_of(Breaks()), Config(on_error="fail", max_attempts=2)) as runner:
         report = runner.run(timeout_secs=30)
-        errors = runner.errors
-    assert report.failed == len(errors) > 0
-    assert report.acked + report.failed == 200
-    assert {text.partition(" (")[0] for _, _, text in errors} == {"ValueError: c is not allowed"}
+    letters = len(runner.dead_letters)
+    assert (report.acked + letters, report.failed, report.replayed, report.dead_letters) == (200, *[letters] * 3)
+    assert {(component, values, failure.attempt) for component, _, _, values, failure in runner.dead_letters} == {
+        ("words", ("c",), 2)
+    }
+    assert [text.partition(" (")[0] for _, _, text in runner.errors] == ["ValueError: c is not allowed"] * 2 * letters
     # Told at the first, tenth, hundredth ... time.
-    assert capsys.readouterr().err.count("error reported by first[") == len(str(len(errors)))
-
-
-class Replays(ReplayingSpout):
-    outputs = ("word",)
-    first_delay_secs = 0.0
-
-    def read(self) -> Any:
-        yield from enumerate([("a",), ("poison",), ("b",)])
-
-
-class Refuses(Note):
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        if tup[0] == "poison":
-            raise FailedTuple("as always")
-
-
-def test_dead_letters_are_kept() -> None:
-    builder = TopologyBuilder()
-    builder.set_spout("spout", Replays())
-    builder.set_bolt("bolt", Refuses()).shuffle_grouping("spout")
-    with LocalRunner(builder.build(), Config(max_attempts=3)) as runner:
-        report = runner.run(timeout_secs=30)
-    assert (report.acked, report.failed, report.replayed, report.dead_letters) == (2, 2, 2, 1)
-    ((component, _, message_id, values, failure),) = runner.dead_letters
-    assert (component, message_id, values) == ("spout", 1, ("poison",))
-    assert (failure.error, failure.attempt) == ("as always", 3)
+    assert capsys.readouterr().err.count("error reported by first[") == len(str(2 * letters))
 
 
 def test_without_ackers() -> None:

@@ -1,10 +1,13 @@
-"""The store of Nimbus: durable, checked, and written only for a change."""
+"""The store of Nimbus: durable, checked, and written only for a change; damaged by a bit, or cut short by a kill, it is
+as it was, and never an empty one."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import os
+import random
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from functools import partial
@@ -26,7 +29,14 @@ from squall.scheduler.common.messages import (
     SlotRef,
     TopologyRecord,
 )
-from squall.scheduler.nimbus.store import RESTARTS_KEPT, SCHEMA_VERSION, STORE_FILES, Store
+from squall.scheduler.nimbus.store import (
+    DELETED_KEPT,
+    RESTARTS_KEPT,
+    SCHEMA_VERSION,
+    STORE_FILES,
+    Store,
+    StoreError,
+)
 from tests.effects import dies_at, effects_of
 from tests.unit.run_dirs import LimitedStore, add_topology, nimbus_in
 
@@ -54,6 +64,11 @@ def path(tmp_path: Path) -> Path:
 def store(path: Path) -> Iterator[Store]:
     with Store(path) as opened:
         yield opened
+
+
+def names(path: Path) -> list[str]:
+    with Store(path) as store:
+        return [stored.record.name for stored in store.topologies()]
 
 
 def test_everything_is_there_after_reopening(path: Path) -> None:
@@ -118,19 +133,15 @@ def test_a_transaction_is_all_or_nothing(store: Store) -> None:
 
 
 def test_a_full_disk_is_one_clear_error_and_changes_nothing(path: Path) -> None:
-    with LimitedStore(path) as store:
-        full_disk(store)
-
-
-def full_disk(store: LimitedStore) -> None:
-    store.put_topology(record("one"))
-    store.limit_growth(True)
     big = msgspec.structs.replace(record("two", 2), sys_path=["x" * 100_000])
-    with pytest.raises(ClusterError, match=r"nimbus\.db: .* full$"), store.transaction():
+    with LimitedStore(path) as store:
+        store.put_topology(record("one"))
+        store.limit_growth(True)
+        with pytest.raises(ClusterError, match=r"nimbus\.db: .* full$"), store.transaction():
+            store.put_topology(big)
+        assert [stored.record for stored in store.topologies()] == [record("one")]
+        store.limit_growth(False)
         store.put_topology(big)
-    assert [stored.record for stored in store.topologies()] == [record("one")]
-    store.limit_growth(False)
-    store.put_topology(big)
 
 
 @pytest.mark.parametrize("known", [0, 1])
@@ -151,10 +162,9 @@ def test_a_store_whose_writer_dies_again_and_again_at_the_same_effect_is_whole(t
         print(f"dies at {nth}, {effect}")
         path = begun(str(nth))
         returned = [f"t{number}" for number in (2, 3, 4) if not dies_at(nth, partial(submit, path, number))]
-        with Store(path) as store:
-            names = [stored.record.name for stored in store.topologies()]
-        assert names[:known] == ["t1"][:known]
-        assert set(returned) <= set(names[known:]) <= {"t2", "t3", "t4"}
+        found = names(path)
+        assert found[:known] == ["t1"][:known]
+        assert set(returned) <= set(found[known:]) <= {"t2", "t3", "t4"}
         assert {file.name for file in path.parent.iterdir()} <= {*STORE_FILES}
 
 
@@ -201,6 +211,60 @@ def test_another_version_is_refused(path: Path) -> None:
         db.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     with pytest.raises(ClusterError, match=f"has version {SCHEMA_VERSION + 1}, this Squall reads {SCHEMA_VERSION}"):
         Store(path)
+
+
+FLIPS = 60
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Path:
+    """The directory of a store that has had three topologies."""
+    directory = tmp_path / "whole"
+    directory.mkdir()
+    with Store(directory / "nimbus.db") as store:
+        for number, name in enumerate(("one", "two", "three"), 1):
+            store.put_topology(record(name, number))
+            store.put_assignment(assignment(record(name, number)))
+            store.add_restart(record(name, number).id, death(1))
+        store.delete_topology(record("three", 3).id)
+    return directory
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_a_flipped_bit_loses_no_topology_in_silence(whole: Path, tmp_path: Path, both: bool, seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(FLIPS):
+        copy = tmp_path / "copy"
+        shutil.copytree(whole, copy)
+        for name in ("nimbus.db", "nimbus.db.copy")[: 1 + both]:
+            data = (whole / name).read_bytes()
+            at, bit = rng.randrange(len(data)), 1 << rng.randrange(8)
+            (copy / name).write_bytes(data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :])
+        # A StoreError of one line, or all.
+        with contextlib.suppress(StoreError):
+            assert len(names(copy / "nimbus.db")) == 2
+        shutil.rmtree(copy)
+
+
+def test_a_change_that_was_cut_short_is_undone(whole: Path, tmp_path: Path) -> None:
+    """What `kill -9` leaves in the middle of a large change."""
+    hot = tmp_path / "hot"
+    with Store(whole / "nimbus.db") as store, store.transaction():
+        for number in range(4, 40):
+            # More than SQLite keeps in memory, so that it writes before the end.
+            store.put_topology(msgspec.structs.replace(record(f"t{number}", number), sys_path=["x" * 100_000]))
+        shutil.copytree(whole, hot)
+    assert (hot / "nimbus.db-journal").read_bytes()
+    assert (hot / "nimbus.db").stat().st_size > 40_000, "nothing spilled"
+    assert names(hot / "nimbus.db") == ["one", "two"]
+    assert len(names(whole / "nimbus.db")) == 38
+
+
+def test_deleted_ids_are_kept_and_bounded(store: Store) -> None:
+    with store.transaction():
+        for number in range(DELETED_KEPT + 5):
+            store.put_deleted(f"x-{number}")
+    assert store.deleted() == {f"x-{number}" for number in range(5, DELETED_KEPT + 5)}
 
 
 # ---- code store ----
