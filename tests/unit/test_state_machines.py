@@ -8,8 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from squall.engine.api.component import Spout
 from squall.engine.api.failure import FAILED, WORKER_DIED, Failure
 from squall.engine.errors import UsageError
@@ -33,6 +31,7 @@ def table(heading: str) -> dict[tuple[str, str], str]:
     text = PAGE.read_text(encoding="utf-8").split(f"\n## {heading}\n", 1)[1]
     lines = re.findall(r"^\|(.*)\|$", text.split("\n## ", 1)[0], re.MULTILINE)
     header, _, *rows = [[cell.strip().strip("`") for cell in line.split("|")] for line in lines]
+    assert len({row[0] for row in rows}) == len(rows), "a row is written twice"
     return {(row[0], column): cell for row in rows for column, cell in zip(header[1:], row[1:], strict=True)}
 
 
@@ -360,10 +359,3 @@ def test_message() -> None:
             found[name, event] = make().after(happens) if is_under_way else ""
         found[name, "time"] = make().after(MessageBench.release)
     same("Message", found)
-
-
-@pytest.mark.parametrize("heading", ["Slot", "Topology", "Restart policy", "Message"])
-def test_no_row_is_written_twice(heading: str) -> None:
-    text = PAGE.read_text(encoding="utf-8").split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
-    rows = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("|")]
-    assert len(rows) == len(set(rows))
