@@ -38,6 +38,7 @@ from squall.scheduler.nimbus.store import (
     StoreError,
 )
 from tests.effects import dies_at, effects_of
+from tests.unit.file_crashes import no_room
 from tests.unit.run_dirs import LimitedStore, add_topology, nimbus_in
 
 
@@ -142,6 +143,12 @@ def test_a_full_disk_is_one_clear_error_and_changes_nothing(path: Path) -> None:
         assert [stored.record for stored in store.topologies()] == [record("one")]
         store.limit_growth(False)
         store.put_topology(big)
+
+
+def test_a_store_without_room_is_not_there(path: Path) -> None:
+    with no_room(), pytest.raises(ClusterError):
+        Store(path)
+    assert os.listdir(path.parent) == []
 
 
 @pytest.mark.parametrize("known", [0, 1])

@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from collections import Counter
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.engine.api.collectors import BasicCollector, BoltCollector
+from squall.engine.api.collectors import BasicCollector
 from squall.engine.api.component import BasicBolt, BatchBolt, Bolt
 from squall.engine.api.config import Config
 from squall.engine.api.replaying import ReplayingSpout
@@ -29,6 +29,8 @@ from squall.ipc.board import HEADER_WATCHES, Board
 from squall.ipc.rundir import RunDir
 from squall.scheduler.records.watches import WatchFiles
 from squall.ui.tracing.way import Way, described, perfetto, ways_of
+from tests.unit.lab import forwards_plain
+from tests.unit.rig import Does, DoesBasic, copy_component
 
 COUNTED: Counter[Any] = Counter()
 
@@ -43,36 +45,24 @@ class Lines(ReplayingSpout):
         return ((number, (f"{number} a b a",)) for number in range(self.count))
 
 
-class Split(BasicBolt):
-    outputs: ClassVar[Any] = {"default": ("word",), "lengths": ("length",)}
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        for word in tup["text"].split():
-            collector.emit((word,))
-        collector.emit((len(tup["text"]),), stream="lengths")
+def splits(bolt: DoesBasic, tup: Tuple, collector: BasicCollector) -> None:
+    for word in tup["text"].split():
+        collector.emit((word,))
+    collector.emit((len(tup["text"]),), stream="lengths")
 
 
-class Count(BasicBolt):
-    outputs = ("word",)
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        COUNTED[tup[0]] += 1
-        collector.emit(tup.values)
+def counts(bolt: Does | DoesBasic, tup: Tuple, collector: BasicCollector | None = None) -> None:
+    COUNTED[tup[0]] += 1
+    forwards_plain(bolt, tup) if collector is None else collector.emit(tup.values)
 
 
-class CountByHand(Bolt):
-    outputs = ("word",)
-
-    def prepare(self, conf: Any, context: Any, collector: BoltCollector) -> None:
-        self.collector = collector
-
-    def execute(self, tup: Tuple) -> None:
-        COUNTED[tup[0]] += 1
-        self.collector.emit(tup.values, anchors=[tup])
-        self.collector.ack(tup)
+def fails_once(bolt: DoesBasic, tup: Tuple, collector: BasicCollector) -> None:
+    if tup[0] == "7" and bolt.own.count(("7",)) == 1:
+        raise FailedTuple("7 is not liked at first")
+    counts(bolt, tup, collector)
 
 
-class CountByBatch(BatchBolt):
+class CountsByBatch(BatchBolt):
     outputs = ("word",)
 
     def execute_batch(self, batch: Any, collector: Any) -> None:
@@ -80,24 +70,17 @@ class CountByBatch(BatchBolt):
         collector.emit_batch(batch.columns)
 
 
-class FailsOnce(Count):
-    def __init__(self) -> None:
-        self.seen: set[str] = set()
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        if tup[0] == "7" and "7" not in self.seen:
-            self.seen.add("7")
-            raise FailedTuple("7 is not liked at first")
-        super().execute(tup, collector)
+COUNT = DoesBasic(counts, ("word",))
 
 
 def topology_of(count: BasicBolt | Bolt | BatchBolt, lines: int) -> Topology:
     builder = TopologyBuilder()
     builder.set_spout("lines", Lines(lines))
-    builder.set_bolt("split", Split(), 2).shuffle_grouping("lines")
+    split = DoesBasic(splits, {"default": ("word",), "lengths": ("length",)})
+    builder.set_bolt("split", split, 2).shuffle_grouping("lines")
     builder.set_bolt("count", count, 2).fields_grouping("split", "word")
-    builder.set_bolt("last", Count(), 2).all_grouping("count")
-    builder.set_bolt("lengths", Count(), 1).shuffle_grouping("split", stream="lengths")
+    builder.set_bolt("last", COUNT, 2).all_grouping("count")
+    builder.set_bolt("lengths", COUNT, 1).shuffle_grouping("split", stream="lengths")
     return builder.build()
 
 
@@ -113,7 +96,7 @@ def run(topology: Topology, *made: Any) -> tuple[Counter[Any], list[Any]]:
     """Run it watched by what `made` makes of core, recorder and clock; what was counted, and the events."""
     COUNTED.clear()
     events: list[Any] = []
-    with LocalRunner(topology, Config(seed=1)) as runner:
+    with LocalRunner(topology, Config(seed=1), copy=copy_component) as runner:
         watches: list[Watch] = [make(runner.core, events.append, runner.clock.now_ns) for make in made]
         watch(runner.core, watches)
         report = runner.run(timeout_secs=60)
@@ -125,7 +108,7 @@ def traced(**what: Any) -> Any:
     return lambda core, seen, now_ns: Trace(core, seen, now_ns, Marks(), **what)
 
 
-@pytest.mark.parametrize("count", [Count(), CountByHand(), CountByBatch()])
+@pytest.mark.parametrize("count", [COUNT, Does(counts, ("word",)), CountsByBatch()])
 @pytest.mark.parametrize("every", [1, 7])
 def test_a_followed_message_is_seen_whole_and_nothing_changes(count: Any, every: int) -> None:
     plain, _ = run(topology_of(count, 100))
@@ -146,7 +129,7 @@ def test_a_followed_message_is_seen_whole_and_nothing_changes(count: Any, every:
 
 
 def test_only_the_message_that_was_asked_for_is_followed_and_its_retry_too() -> None:
-    _, events = run(topology_of(FailsOnce(), 20), traced(message_id="7"))
+    _, events = run(topology_of(DoesBasic(fails_once, ("word",)), 20), traced(message_id="7"))
     [way] = ways_of(events)
     first, second = way.attempts
     assert (way.message_id, first.outcome, second.outcome) == ("7", "failed", "acked")
@@ -156,7 +139,7 @@ def test_only_the_message_that_was_asked_for_is_followed_and_its_retry_too() -> 
 
 
 def test_the_retry_of_a_message_of_a_sample_is_followed() -> None:
-    _, events = run(topology_of(FailsOnce(), 20), traced(every=1))
+    _, events = run(topology_of(DoesBasic(fails_once, ("word",)), 20), traced(every=1))
     assert [len(way.attempts) for way in ways_of(events) if way.message_id == "7"] == [2]
 
 
@@ -164,7 +147,7 @@ def test_a_tap_shows_what_is_emitted_once_and_what_a_sink_executes() -> None:
     def tapped(component: str) -> Any:
         return lambda core, seen, now_ns: Tap(core, seen, now_ns, component, 1_000_000_000)
 
-    _, events = run(topology_of(Count(), 5), tapped("split"), tapped("last"))
+    _, events = run(topology_of(COUNT, 5), tapped("split"), tapped("last"))
     assert {(event[3], event[5]) for event in events} == {
         ("default", "emitted"), ("lengths", "emitted"), ("default", "executed"),
     }
@@ -195,7 +178,7 @@ def test_the_hits_of_a_block_are_those_of_its_runs_looked_at_one_by_one(
 
 
 def test_a_way_is_told_as_a_document_and_as_a_perfetto_trace() -> None:
-    _, events = run(topology_of(Count(), 1), traced(every=1))
+    _, events = run(topology_of(COUNT, 1), traced(every=1))
     [way] = ways_of(events)
     document = described(way, lambda task: (f"c{task}", task))
     assert document["attempts"][0]["outcome"] == "acked"
