@@ -71,15 +71,6 @@ def test_any_progress_is_hope(progress: str) -> None:
         bench.totals = Totals(acked=1 + n // 90)._replace(**{progress: n // 4 + 1})
 
 
-def test_progress_after_the_last_death_takes_the_verdict_back() -> None:
-    bench = Judge()
-    for _ in range(OPTIONS.hopeless_errors):
-        bench.died(work(), error=True)
-    assert bench.judge.is_hopeless(work())
-    bench.totals = Totals(acked=1)
-    assert not bench.judge.is_hopeless(work())
-    assert bench.died(work(), error=True).deaths == 1
-
 
 def test_an_operator_s_reset_begins_anew_and_new_work_forgets_the_slot_s_deaths_alone() -> None:
     bench = Judge()
@@ -126,26 +117,6 @@ def test_jitter_stays_in_its_band_and_spreads(seed: int) -> None:
     assert 0.8 <= min(found) < 0.85
     assert 1.15 < max(found) <= 1.2
 
-
-def test_no_period_ever_holds_more_restarts_than_allowed(seed: int) -> None:
-    rng = random.Random(seed)
-    options = RestartPolicyOptions()
-    subject = RestartPolicy(options, rng)
-    now = 0.0
-    restarts: list[float] = []
-    for _ in range(2000):
-        lived = rng.choice([0.0, 0.01, 1.0, 5.0, 12.0]) * rng.random()
-        now += lived
-        verdict = subject.died(now, lived)
-        if isinstance(verdict, GiveUp):
-            now += options.period_secs
-            subject.reset()
-            restarts.clear()
-            continue
-        restarts.append(now)
-        recent = [at for at in restarts if now - at <= options.period_secs]
-        assert len(recent) <= options.max_deaths
-        now += verdict.delay_secs
 
 
 def test_a_death_that_brings_a_dead_letter_nearer_never_counts_against_the_slot() -> None:

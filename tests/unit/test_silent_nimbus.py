@@ -143,25 +143,12 @@ def test_readings_are_of_an_idle_topology_only_if_no_turn_was_taken_meanwhile(bo
     assert view.readings_and_idle() == ([], word is None)
 
 
-def test_time_without_change_adds_up_and_a_change_ends_it() -> None:
+def test_time_without_change_adds_up_and_a_change_or_forgetting_ends_it() -> None:
     watch = ProgressWatch(longest_gap_secs=2.0)
     assert [watch.still_secs(1, 7, now) for now in (10.0, 11.0, 12.5)] == [0.0, 1.0, 2.5]
-    assert watch.still_secs(1, 8, 13.0) == 0.0
-    assert watch.still_secs(1, 8, 14.0) == 1.0
-
-
-def test_an_observer_that_was_away_does_not_count_the_time() -> None:
-    watch = ProgressWatch(longest_gap_secs=2.0)
-    watch.still_secs(1, 7, 10.0)
-    assert watch.still_secs(1, 7, 1000.0) == 2.0
-    assert watch.still_secs(1, 7, 1001.0) == 3.0
-
-
-def test_ports_are_apart_and_can_be_forgotten() -> None:
-    watch = ProgressWatch(longest_gap_secs=2.0)
-    watch.still_secs(1, 7, 10.0)
-    watch.still_secs(2, 7, 11.0)
-    assert (watch.still_secs(1, 7, 12.0), watch.still_secs(2, 7, 12.0)) == (2.0, 1.0)
-    watch.forget(1)
-    watch.forget(1)
-    assert watch.still_secs(1, 7, 13.0) == 0.0
+    assert [watch.still_secs(1, 8, now) for now in (13.0, 14.0)] == [0.0, 1.0]
+    # Ports are apart; and an observer that was away does not count the time.
+    assert [watch.still_secs(2, 7, now) for now in (14.0, 1000.0, 1001.0)] == [0.0, 2.0, 3.0]
+    for _ in range(2):
+        watch.forget(1)
+    assert [watch.still_secs(port, 8 - (port == 2), 1002.0) for port in (1, 2)] == [0.0, 4.0]

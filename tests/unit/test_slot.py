@@ -114,29 +114,15 @@ class Bench:
                 self.cells[instruction.topology_id, instruction.slot_index] = instruction.incarnation
         return [brief(instruction) for instruction in done]
 
-    def assign(self, wanted: SlotAssignment | None) -> list[str]:
-        return self.do(lambda slot: slot.assign(wanted, self.now))
-
-    def stop(self, grace_secs: float) -> list[str]:
-        return self.do(lambda slot: slot.stop(grace_secs, self.now))
-
-    def forked(self, pid: int) -> list[str]:
-        return self.do(lambda slot: slot.forked(pid, self.now))
-
-    def fork_failed(self, reason: str) -> list[str]:
-        return self.do(lambda slot: slot.fork_failed(reason, self.now))
+    def __getattr__(self, event: str) -> Callable[..., list[str]]:
+        """What the slot does when this happens to it now."""
+        return lambda what, *more, **named: self.do(lambda slot: getattr(slot, event)(what, self.now, *more, **named))
 
     def ready(self) -> list[str]:
         return self.do(lambda slot: slot.ready(self.now))
 
-    def worker_failed(self, error: str) -> list[str]:
-        return self.do(lambda slot: slot.worker_failed(error, self.now))
-
     def lost(self) -> list[str]:
         return self.do(lambda slot: slot.lost(self.now))
-
-    def exited(self, status: int) -> list[str]:
-        return self.do(lambda slot: slot.exited(status, self.now))
 
     def after(self, secs: float) -> list[str]:
         self.now += secs
@@ -182,13 +168,13 @@ def test_only_a_cause_that_a_tuple_can_have_accuses_one(
 ) -> None:
     bench = Bench().run()
     bench.lost()
-    told = bench.after(2.0) if status is None else bench.do(lambda slot: slot.exited(int(status), bench.now, remains))
+    told = bench.after(2.0) if status is None else bench.exited(int(status), remains)
     assert told[0] == f"board 1 {DEAD} 11" + " accused" * accused
 
 
 def test_a_worker_that_was_stopped_did_not_hang() -> None:
     bench = Bench().run()
-    bench.do(lambda slot: slot.stuck(31.0, bench.now, "split[3]", is_stopped=True))
+    bench.stuck(31.0, "split[3]", is_stopped=True)
     bench.after(1.0)
     told = {f"board 1 {DEAD} 11", "report 1 died: no progress for 31 s, stopped by a signal: killed by SIGKILL"}
     assert told <= {*bench.die()}
@@ -219,12 +205,12 @@ def test_a_forking_parent_that_does_not_answer_is_replaced() -> None:
 
 def test_a_stuck_worker_says_where_it_is_and_is_killed_and_replaced() -> None:
     bench = Bench().run()
-    assert bench.do(lambda slot: slot.stuck(31.0, bench.now)) == ["dump stacks 11", "timer 101"]
-    assert bench.do(lambda slot: slot.stuck(32.0, bench.now)) == []  # once is enough
+    assert bench.stuck(31.0) == ["dump stacks 11", "timer 101"]
+    assert bench.stuck(32.0) == []  # once is enough
     assert bench.after(1.0) == ["signal 11 SIGKILL"]
-    assert bench.do(lambda slot: slot.stuck(33.0, bench.now)) == [], "another dump would hide the first"
+    assert bench.stuck(33.0) == [], "another dump would hide the first"
     bench.lost()
-    steps = bench.do(lambda slot: slot.exited(KILLED, bench.now, WorkerRemains("hung at x.py\nmore", 5 << 20)))
+    steps = bench.exited(KILLED, WorkerRemains("hung at x.py\nmore", 5 << 20))
     assert steps[:2] == [f"board 1 {DEAD} 11 accused", "1 in a row"]
     assert steps[2:4] == ["report 1 died: no progress for 31 s: killed by SIGKILL", "board 2 1 0"]
     assert bench.slot.life.incarnation == 2

@@ -85,7 +85,7 @@ SLOT_EVENTS: dict[str, Callable[[Bench], object]] = {
     "fork failed": lambda bench: bench.fork_failed("no"),
     "ready": lambda bench: bench.ready(),
     "last words": lambda bench: bench.worker_failed("ValueError: no"),
-    "stuck": lambda bench: bench.do(lambda slot: slot.stuck(31.0, bench.now)),
+    "stuck": lambda bench: bench.stuck(31.0),
     "lost": lambda bench: bench.lost(),
     "exit status": lambda bench: bench.exited(KILLED),
     "deadline": lambda bench: bench.after(3600.0),

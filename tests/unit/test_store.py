@@ -72,16 +72,6 @@ def names(path: Path) -> list[str]:
         return [stored.record.name for stored in store.topologies()]
 
 
-def test_everything_is_there_after_reopening(path: Path) -> None:
-    one, two = record("one"), record("two", 2)
-    with Store(path) as store:
-        store.put_topology(two)
-        store.put_topology(one)
-        store.put_assignment(assignment(one))
-    with Store(path) as store:
-        assert [stored.record for stored in store.topologies()] == [two, one]
-        assert [stored.assignment for stored in store.topologies()] == [None, assignment(one)]
-
 
 def test_delete_forgets_everything_but_the_number(store: Store) -> None:
     one = record("one")
