@@ -184,8 +184,8 @@ def test_each_tuple_passes_by_before_it_is_executed(lab: Lab) -> None:
 def test_let_be_it_is_as_before(lab: Lab) -> None:
     task = lab.core.bolt_tasks[lab.at]
     genuine = task.execute
-    tamper(lab.core, lab.at, lambda tup: None)
-    tamper(lab.core, lab.at, lambda tup: None)
+    for _ in range(2):
+        tamper(lab.core, lab.at, lambda tup: None)
     assert task.execute is not genuine
     tamper(lab.core, lab.at, None)
     assert task.execute is genuine

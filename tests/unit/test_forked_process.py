@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -74,23 +75,14 @@ def test_only_what_is_one_is_called_a_bug_in_squall(
 ) -> None:
     told: list[WorkerFailed] = []
 
-    class Control:
-        def __init__(self, *_: Any) -> None: ...
-
-        def send_event(self, event: WorkerFailed) -> None:
-            told.append(event)
-
-        def close(self) -> None: ...
-
     def fails(boot: Any) -> Any:
         raise error
 
-    class Boot:
-        run_dir, node, sender, port, incarnation = str(RunDir.create(tmp_path / "r").path), "n", "s", 6700, 1
-
     monkeypatch.setattr(main, "Worker", fails)
-    monkeypatch.setattr(main, "ControlClient", Control)
-    boot: Any = Boot()
+    control = SimpleNamespace(send_event=told.append, close=lambda: None)
+    monkeypatch.setattr(main, "ControlClient", lambda *_: control)
+    path = str(RunDir.create(tmp_path / "r").path)
+    boot: Any = SimpleNamespace(run_dir=path, node="n", sender="s", port=6700, incarnation=1)
     with pytest.raises(type(error)):
         main.worker_main(boot)
     assert [(event.port, event.incarnation, event.error) for event in told] == [(6700, 1, says)]

@@ -37,7 +37,6 @@ def test_a_refused_fork_ends_a_life_that_never_began() -> None:
         ((BORN, DIED, replace(REBORN, incarnation=1)), "incarnation 1 was there before"),
         ((replace(BORN, incarnation=5), replace(DIED, incarnation=5), REBORN), "incarnation 5 was there before"),
         ((BORN, replace(REBORN, port=6701)), "the same work lives in node-1:6700, incarnation 1"),
-        ((BORN, replace(REBORN, node="node-2")), "the same work lives in node-1:6700, incarnation 1"),
         ((READY,), "it had not started"),
         ((BORN, DIED, READY, replace(READY, at_monotonic_secs=11.5)), "it had not started"),
         ((BORN, replace(DIED, pid=77)), "pid 101 lives there"),

@@ -70,14 +70,6 @@ def inject(nimbus: NimbusHere, kind: str, *targets: str, **other: Any) -> list[d
     return faults
 
 
-def word(run_dir: RunDir, topology: TopologyRecord) -> int:
-    board = Board.attach(str(run_dir.board(topology.id)))
-    try:
-        return board.words[HEADER_FAULTS]
-    finally:
-        board.close()
-
-
 def events(run_dir: RunDir) -> list[tuple[str, int, str]]:
     return [(event["event"], event["id"], event["kind"]) for event in read_record(run_dir)]
 
@@ -107,25 +99,25 @@ def test_a_stop_is_the_supervisors(nimbus: NimbusHere, run_dir: RunDir, child: s
 
 
 def test_workers_are_told_by_a_word(nimbus: NimbusHere, run_dir: RunDir, topology: TopologyRecord) -> None:
-    before = word(run_dir, topology)
-    [told] = inject(nimbus, "slow", "numbers", params={"ms": "3"}, for_secs=4.0)
-    assert word(run_dir, topology) == before + 1
-    assert (told["carrier"], told["topology_id"], told["tasks"]) == (WORKERS, topology.id, [1])
+    board = Board.attach(str(run_dir.board(topology.id)))
+    told = [board.words[HEADER_FAULTS]]
+    [slow] = inject(nimbus, "slow", "numbers", params={"ms": "3"}, for_secs=4.0)
+    told.append(board.words[HEADER_FAULTS])
+    assert (slow["carrier"], slow["topology_id"], slow["tasks"]) == (WORKERS, topology.id, [1])
     [links] = inject(nimbus, "drop", probability=0.1)
-    assert links["id"] == told["id"] + 1
-    assert word(run_dir, topology) == before + 2
+    assert links["id"] == slow["id"] + 1
+    told.append(board.words[HEADER_FAULTS])
     nimbus.call("heal", HealFaults())
-    assert word(run_dir, topology) == before + 3
+    assert [*told, board.words[HEADER_FAULTS]] == [told[0] + number for number in range(4)]
+    board.close()
 
 
 def test_to_heal_is_to_end_now(nimbus: NimbusHere, run_dir: RunDir) -> None:
     inject(nimbus, "slow", "numbers")
     inject(nimbus, "stop", "node-1:6700")
-    assert [fault["kind"] for fault in nimbus.call("heal", HealFaults(["node-1:6700"])).faults] == ["stop"]
-    assert [fault.kind for fault in faults_now(run_dir, time.monotonic())] == ["slow"]
-    assert [fault["kind"] for fault in nimbus.call("heal", HealFaults()).faults] == ["slow"]
-    assert nimbus.call("heal", HealFaults()).faults == []
-    assert faults_now(run_dir, time.monotonic()) == []
+    for asked, healed, left in ((["node-1:6700"], ["stop"], ["slow"]), ([], ["slow"], []), ([], [], [])):
+        assert [fault["kind"] for fault in nimbus.call("heal", HealFaults(asked)).faults] == healed
+        assert [fault.kind for fault in faults_now(run_dir, time.monotonic())] == left
     assert events(run_dir)[2:] == [("end", 2, "stop"), ("end", 1, "slow")]
 
 

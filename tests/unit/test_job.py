@@ -27,13 +27,13 @@ from squall.scheduler.common.messages import (
 )
 from squall.scheduler.records.topology_view import TopologyView
 
-RECORD = TopologyRecord("t-1", "t", "ACTIVE", Config().to_dict(), [], "0" * 64, [], 0.0)
+
+def record(*components: ComponentSummary) -> TopologyRecord:
+    return TopologyRecord("t-1", "t", "ACTIVE", Config().to_dict(), list(components), "0" * 64, [], 0.0)
 
 
+RECORD, SINK_RECORD = record(), record(ComponentSummary("sink", "bolt", 1, 1))
 SINK_ALONE = Assignment("t-1", 1, [SlotRef("n", 1)], [[ExecutorRef("sink", 1, 1)]])
-SINK_RECORD = TopologyRecord(
-    "t-1", "t", "ACTIVE", Config().to_dict(), [ComponentSummary("sink", "bolt", 1, 1)], "0" * 64, [], 0.0
-)
 
 
 class Answers:
@@ -146,21 +146,13 @@ def view(tmp_path: Path) -> Iterator[TopologyView]:
 
 
 def assert_at_work(view: TopologyView, why: str) -> None:
+    """Or at rest, for no reason."""
     assert view.undrained() == why
-    assert not view.is_idle()
-    assert not view.is_drained()
-    assert not view.is_at_rest()
-
-
-def assert_at_rest(view: TopologyView) -> None:
-    assert view.undrained() == ""
-    assert view.is_idle()
-    assert view.is_drained()
-    assert view.is_at_rest()
+    assert (view.is_idle(), view.is_drained(), view.is_at_rest()) == (not why,) * 3
 
 
 def test_a_worker_that_does_not_say_that_it_is_quiet_is_at_work(view: TopologyView) -> None:
-    assert_at_rest(view)
+    assert_at_work(view, "")
     view.board.words[view.board.slot_at(1) + SLOT_QUIET] = 0
     assert_at_work(view, "n:2 is at work")
 
@@ -170,7 +162,7 @@ def test_frames_are_under_way_until_their_receiver_has_processed_them(view: Topo
     view.board.words[at] = 7
     assert_at_work(view, "frames or acks are under way")
     view.board.words[at + 1] = 7
-    assert_at_rest(view)
+    assert_at_work(view, "")
 
 
 def test_acks_are_under_way_until_their_receiver_has_published_what_came_of_them(view: TopologyView) -> None:
@@ -181,6 +173,6 @@ def test_acks_are_under_way_until_their_receiver_has_published_what_came_of_them
     one.take()
     assert_at_work(view, "frames or acks are under way")
     one.confirm()
-    assert_at_rest(view)
+    assert_at_work(view, "")
     one.close()
     other.close()

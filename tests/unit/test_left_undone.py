@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from squall import BasicBolt, Bolt, Spout, SpoutCollector, Topology, TopologyBuilder, Tuple
+from squall import Spout, SpoutCollector, Topology, TopologyBuilder
 from squall.cli.run import run_command
 from squall.cli.shown.output import exit_code
 from squall.cli.standing import left_document, left_pending
 from squall.engine.report.account import Unfinished
 from squall.engine.report.metrics import TASK_COUNTERS
 from squall.engine.report.run_report import FLOW_COUNTERS, TaskReading, build_report, unfinished
+from tests.unit.rig import Does, acks, keeps
 
 
 def reading(kind: str, alive: bool = True, **counters: int) -> TaskReading:
@@ -83,17 +84,8 @@ class Count(Spout):
             signal.raise_signal(signal.SIGTERM)
 
 
-class Forgets(Bolt):
-    def execute(self, tup: Tuple) -> None:
-        pass
 
-
-class Done(BasicBolt):
-    def execute(self, tup: Tuple, collector: object) -> None:
-        pass
-
-
-def counting(bolt: Bolt | BasicBolt) -> Topology:
+def counting(bolt: Does) -> Topology:
     builder = TopologyBuilder()
     builder.set_spout("spout", Count()).set_config(max_spout_pending=MOST_PENDING)
     builder.set_bolt("bolt", bolt).shuffle_grouping("spout")
@@ -102,12 +94,12 @@ def counting(bolt: Bolt | BasicBolt) -> Topology:
 
 def done() -> Topology:
     """For the command line."""
-    return counting(Done())
+    return counting(Does(acks))
 
 
 def forgets() -> Topology:
     """For the command line: nothing is ever acked."""
-    return counting(Forgets())
+    return counting(Does(keeps))
 
 
 def run_local(target: str, *options: str) -> tuple[int, str, dict[str, Any]]:

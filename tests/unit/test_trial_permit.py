@@ -10,12 +10,20 @@ import pytest
 from squall.ipc.board import DEAD, READY, SLOT_EXPLAINED, SLOT_HEARTBEAT_NS, Board
 from squall.scheduler.worker.worker_board import BoardTrialPermit
 
+BEGIN_NS = 1_000_000_000
+LATER_NS = 2_000_000
+"""Requests that were made so long ago are seen by everybody."""
 
-class Clock:
-    now_ns = 1_000_000_000
 
-    def monotonic_ns(self) -> int:
-        return self.now_ns
+class Turns:
+    """The turns of three workers, by a clock that stands."""
+
+    def __init__(self, board: Board) -> None:
+        self.now_ns = BEGIN_NS
+        self.all = [BoardTrialPermit(board, slot, bounded=True, now_ns=lambda: self.now_ns) for slot in range(3)]
+
+    def wait(self) -> None:
+        self.now_ns += LATER_NS
 
 
 @pytest.fixture
@@ -23,55 +31,51 @@ def board(tmp_path: Path) -> Iterator[Board]:
     made = Board.create(str(tmp_path / "board"), 3, 1)
     for slot in range(3):
         made.set_slot(slot, 1, READY, 100 + slot)
-        made.words[made.slot_at(slot) + SLOT_HEARTBEAT_NS] = Clock.now_ns
+        made.words[made.slot_at(slot) + SLOT_HEARTBEAT_NS] = BEGIN_NS
     yield made
     made.close()
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def turns(board: Board) -> Turns:
+    return Turns(board)
 
 
-def turns(board: Board, clock: Clock) -> list[BoardTrialPermit]:
-    return [BoardTrialPermit(board, slot, bounded=True, now_ns=clock.monotonic_ns) for slot in range(3)]
-
-
-def test_one_at_a_time_and_the_earliest_first(board: Board, clock: Clock) -> None:
-    first, second, third = turns(board, clock)
+def test_one_at_a_time_and_the_earliest_first(turns: Turns) -> None:
+    first, second, third = turns.all
     assert not second.begin(7)
-    clock.now_ns += 10
+    turns.now_ns += 10
     assert not first.begin(7)
     # A request that was made a moment ago may not be the earliest: others may not be visible yet.
     assert not second.begin(7)
-    clock.now_ns += 2_000_000
+    turns.wait()
     assert not first.begin(7)
     assert second.begin(7)
     assert not second.begin(8)
     assert not third.begin(7)
-    clock.now_ns += 2_000_000
+    turns.wait()
     assert not third.begin(7)
     second.end(7)
     assert not second.begin(7)  # asks anew, behind the others
-    clock.now_ns += 2_000_000
+    turns.wait()
     assert not second.begin(7)
     assert not third.begin(7)
     assert first.begin(7)
 
 
-def test_nobody_is_tried_while_a_worker_is_not_ready(board: Board, clock: Clock) -> None:
-    first = turns(board, clock)[0]
+def test_nobody_is_tried_while_a_worker_is_not_ready(board: Board, turns: Turns) -> None:
+    first = turns.all[0]
     first.begin(7)
-    clock.now_ns += 2_000_000
+    turns.wait()
     board.set_slot(2, 1, DEAD, 0)
     assert not first.begin(7)
     board.set_slot(2, 2, READY, 103)
     assert first.begin(7)
 
 
-def test_everybody_has_come_round_when_each_has_published_once_since(board: Board, clock: Clock) -> None:
-    first = turns(board, clock)[0]
-    since = clock.now_ns
+def test_everybody_has_come_round_when_each_has_published_once_since(board: Board, turns: Turns) -> None:
+    first = turns.all[0]
+    since = turns.now_ns
     assert not first.turned_since(since)
     for slot, later_ns in ((1, 5), (2, 9_000_000_000)):
         assert not first.turned_since(since)
@@ -81,12 +85,12 @@ def test_everybody_has_come_round_when_each_has_published_once_since(board: Boar
     assert not first.turned_since(since)
 
 
-def test_a_request_is_withdrawn_with_the_last_task_that_asks(board: Board, clock: Clock) -> None:
-    first, second, _ = turns(board, clock)
+def test_a_request_is_withdrawn_with_the_last_task_that_asks(board: Board, turns: Turns) -> None:
+    first, second, _ = turns.all
     first.begin(7)
     first.begin(8)
     second.begin(7)
-    clock.now_ns += 2_000_000
+    turns.wait()
     first.end(7)
     assert not second.begin(7)
     first.end(8)
@@ -98,7 +102,7 @@ def test_a_request_is_withdrawn_with_the_last_task_that_asks(board: Board, clock
 
 @pytest.mark.parametrize("bounded", [True, False])
 def test_a_death_during_a_trial_is_excused_where_trials_end_in_the_ledger(
-    board: Board, clock: Clock, bounded: bool
+    board: Board, bounded: bool
 ) -> None:
     assert not board.nearer(1, 1)
     BoardTrialPermit(board, 0, bounded).begin(7)
