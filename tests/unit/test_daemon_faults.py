@@ -44,14 +44,20 @@ def await_still(victim: Victim, still: bool) -> None:
     wait_for("a stop" if still else "it to go on", lambda: stands_still(victim) is still)
 
 
+def stopping(child: Victim) -> DaemonFaults:
+    """The child stands still by a fault."""
+    faults = carrier()
+    faults.take([fault("stop", child)], 10.0)
+    await_still(child, True)
+    return faults
+
+
 def has_disk(victim: Victim) -> bool:
     return resource.prlimit(victim.pid, resource.RLIMIT_FSIZE)[0] != 0
 
 
 def test_a_stop_has_a_begin_and_an_end(child: Victim) -> None:
-    faults = carrier()
-    faults.take([fault("stop", child)], 10.0)
-    await_still(child, True)
+    faults = stopping(child)
     assert faults.next_deadline(10.0) == 20.0
     faults.tick(19.9)
     assert stands_still(child)
@@ -61,17 +67,13 @@ def test_a_stop_has_a_begin_and_an_end(child: Victim) -> None:
 
 
 def test_a_fault_that_is_healed_or_forgotten_ends(child: Victim) -> None:
-    faults = carrier()
     for after in ([fault("stop", child, ends=11.0)], []):
-        faults.take([fault("stop", child)], 10.0)
-        await_still(child, True)
-        faults.take(after, 11.0)
+        stopping(child).take(after, 11.0)
         await_still(child, False)
 
 
 def test_the_next_one_continues_whom_a_dead_one_has_stopped(child: Victim) -> None:
-    carrier().take([fault("stop", child)], 10.0)
-    await_still(child, True)
+    stopping(child)
     carrier().take([fault("stop", child)], 30.0)
     await_still(child, False)
 

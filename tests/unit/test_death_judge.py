@@ -9,7 +9,6 @@ import pytest
 
 from squall.scheduler.common.messages import (
     Assignment,
-    SlotAssignment,
     SlotChanged,
     SlotRef,
     TopologyRecord,
@@ -36,18 +35,17 @@ class Judge:
         self.judge = DeathJudge(OPTIONS, random.Random(1), lambda work: self.totals)
 
     def died(
-        self, work: SlotAssignment, port: int = 6700, error: bool | str = False, nearer: bool = False,
-        later: float = 60.0,
+        self, error: bool | str = False, nearer: bool = False, later: float = 60.0
     ) -> DeathVerdict:
         self.now += later
         text = error if isinstance(error, str) else WRONG * error
-        return self.judge.died(port, work, self.now, 0.0, text, nearer)
+        return self.judge.died(6700, work(), self.now, 0.0, text, nearer)
 
 
 @pytest.mark.parametrize(("error", "limit"), [(True, OPTIONS.hopeless_errors), (False, OPTIONS.hopeless_deaths)])
 def test_deaths_without_progress_are_hopeless_errors_of_user_code_sooner(error: bool, limit: int) -> None:
     bench = Judge()
-    found = [bench.died(work(), error=error) for _ in range(limit)]
+    found = [bench.died(error) for _ in range(limit)]
     assert [verdict.hopeless for verdict in found] == [False] * (limit - 1) + [True]
     assert [verdict.deaths for verdict in found] == list(range(1, limit + 1))
     # Its workers are started again all the same: what they lack may come back.
@@ -56,31 +54,31 @@ def test_deaths_without_progress_are_hopeless_errors_of_user_code_sooner(error: 
 
 def test_an_error_that_may_pass_has_ten_seconds_and_one_of_a_wrong_line_none() -> None:
     bench = Judge()
-    found = [bench.died(work(), error=AWAY, later=0.4).hopeless for _ in range(30)]
+    found = [bench.died(AWAY, later=0.4).hopeless for _ in range(30)]
     assert found == [False] * 25 + [True] * 5
     bench.totals = Totals(acked=1)
-    assert not bench.died(work(), error=AWAY, later=30.0).hopeless
-    assert [bench.died(work(), error=WRONG, later=0.1).hopeless for _ in range(6)] == [False] * 5 + [True]
+    assert not bench.died(AWAY, later=30.0).hopeless
+    assert [bench.died(WRONG, later=0.1).hopeless for _ in range(6)] == [False] * 5 + [True]
 
 
 @pytest.mark.parametrize("progress", ["acked", "dead_letters", "crashes"])
 def test_any_progress_is_hope(progress: str) -> None:
     bench = Judge()
     for n in range(100):
-        assert not bench.died(work(), error=True).hopeless
+        assert not bench.died(True).hopeless
         bench.totals = Totals(acked=1 + n // 90)._replace(**{progress: n // 4 + 1})
 
 
 
 def test_an_operator_s_reset_begins_anew_and_new_work_forgets_the_slot_s_deaths_alone() -> None:
     bench = Judge()
-    verdicts = [bench.died(work(), error=True, later=0.1) for _ in range(31)]
+    verdicts = [bench.died(True, later=0.1) for _ in range(31)]
     assert verdicts[-1].then == GiveUp(31, 60.0)
     bench.judge.begin(6700)
-    verdict = bench.died(work(), error=True, later=0.1)
+    verdict = bench.died(True, later=0.1)
     assert (verdict.then, verdict.hopeless) == (StartAgain(0.0), True)
     bench.judge.reset(6700, work())
-    assert bench.died(work(), error=True) == DeathVerdict(StartAgain(0.0), False, 1, False)
+    assert bench.died(True) == DeathVerdict(StartAgain(0.0), False, 1, False)
 
 
 def test_a_fork_that_is_refused_time_and_again_is_hopeless_and_never_given_up() -> None:
@@ -95,7 +93,7 @@ def test_deaths_that_bring_dead_letters_nearer_are_excused_until_nothing_was_eve
     limit, errors = OPTIONS.crashes_without_any_ack, OPTIONS.hopeless_errors
     for crashes in range(1, limit + errors + 1):
         bench.totals = Totals(0, crashes // 5, crashes)
-        found.append(bench.died(work(), error=True, nearer=True))
+        found.append(bench.died(True, nearer=True))
     assert [verdict.excused for verdict in found] == [True] * (limit - 1) + [False] * (errors + 1)
     # From then on they are deaths without progress.
     assert [verdict.hopeless for verdict in found] == [False] * (limit + errors - 2) + [True] * 2
@@ -108,7 +106,7 @@ def test_a_stream_that_stops_acking_is_hopeless_in_the_end_and_an_ack_brings_hop
         (Totals(6, 0, 2 + limit), True),
     ):
         bench.totals = totals
-        assert bench.died(work(), nearer=True).excused is excused
+        assert bench.died(nearer=True).excused is excused
 
 
 def test_jitter_stays_in_its_band_and_spreads(seed: int) -> None:

@@ -29,7 +29,7 @@ def test_its_topologies_are_drained_and_go_to_other_nodes() -> None:
     assert cluster.nimbus.assign_node(LEAVER).slots == {}
     cluster.slot(there, "stopped", 1)
     assert CreateBoard in kinds(cluster.slot(elsewhere, "stopped", 1))
-    assert cluster.nimbus.topology("x").topology.status == "ACTIVE"
+    assert cluster.state.topology.status == "ACTIVE"
     # What stood elsewhere stays.
     assert elsewhere in cluster.slots()
     assert LEAVER not in {slot.node for slot in cluster.slots()}

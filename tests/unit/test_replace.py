@@ -68,7 +68,7 @@ def test_the_successor_is_stored_with_the_end_of_the_one_before_and_begins_when_
     old = cluster.id()
     record, steps = replace(cluster, replace_wait_secs=7.0)
     assert record.id == "x-2-0b0b0b0b"
-    ended = cluster.nimbus.topology("x").topology
+    ended = cluster.state.topology
     assert (ended.id, ended.status, ended.kill_wait_secs) == (old, "KILLED", 7.0)
     assert ended.successor is not None
     assert ended.successor.topology == record
@@ -84,7 +84,7 @@ def test_the_successor_is_stored_with_the_end_of_the_one_before_and_begins_when_
     assert kinds(begin(cluster)) == [
         DeleteTopology, RemoveBoard, CreateBoard, StoreTopology, StoreAssignment, SendAssignNode, SendAssignNode,
     ]
-    assert cluster.nimbus.topology("x").topology == record
+    assert cluster.state.topology == record
     assert begin(cluster) == []
 
 
@@ -93,10 +93,10 @@ def test_the_successor_is_stored_with_the_end_of_the_one_before_and_begins_when_
 ])
 def test_a_bad_successor_is_refused_before_anything_happens(changes: dict[str, Any]) -> None:
     cluster = one_of_two()
-    before = cluster.nimbus.topology("x")
+    before = cluster.state
     with pytest.raises((TopologyError, UsageError), match="allowed"):
         replace(cluster, **changes)
-    assert cluster.nimbus.topology("x") == before
+    assert cluster.state == before
     assert replace(cluster)[0].id == "x-2-0b0b0b0b", "no number was lost"
 
 
@@ -117,8 +117,8 @@ def test_it_comes_before_others_that_wait_for_slots() -> None:
 NODE, PORTS, SECRET = "node-1", [6700, 6701], "k8s-token-of-mine"
 
 
-def submit(run_dir: RunDir, here: NimbusHere, code: str = "one", **changes: Any) -> TopologyRecord:
-    blob = CodeStore(run_dir.code).put(code.encode())
+def submit(here: NimbusHere, code: str = "one", **changes: Any) -> TopologyRecord:
+    blob = CodeStore(here.run_dir.code).put(code.encode())
     fields: dict[str, Any] = {"name": "one", "conf": {"workers": 1}, "components": COMPONENTS, "sys_path": []}
     record: TopologyRecord = here.call("submit_topology", SubmitTopology(blob=blob, **{**fields, **changes}))
     return record
@@ -151,8 +151,8 @@ def keep_state(run_dir: RunDir) -> Path:
 def test_code_and_variables_of_a_successor_are_kept_through_the_death_of_nimbus(run_dir: RunDir) -> None:
     with nimbus_in(run_dir.path) as here:
         register(here)
-        old = submit(run_dir, here, env={"A": "old"})
-        new = submit(run_dir, here, "two", replace=True, env={"TOKEN": SECRET})
+        old = submit(here, env={"A": "old"})
+        new = submit(here, "two", replace=True, env={"TOKEN": SECRET})
         here.tick()
     assert [name for name, data in files_of(run_dir.path).items() if SECRET.encode() in data] == [
         str(run_dir.environment(new.id).relative_to(run_dir.path))
@@ -178,8 +178,8 @@ def test_a_fresh_one_finds_no_state_and_the_old_one_keeps_its_own_until_it_is_go
     position = keep_state(run_dir)
     with nimbus_in(run_dir.path) as here:
         register(here)
-        old = submit(run_dir, here)
-        new = submit(run_dir, here, "two", replace=True, fresh=True, replace_wait_secs=60.0)
+        old = submit(here)
+        new = submit(here, "two", replace=True, fresh=True, replace_wait_secs=60.0)
         here.tick()
         assert position.read_text() == "12"
         here.nimbus.drained(old.id, 0.0)
@@ -198,8 +198,8 @@ def test_state_that_cannot_be_moved_delays_a_fresh_one_and_nothing_is_lost(
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     with nimbus_in(run_dir.path) as here:
         register(here)
-        old = submit(run_dir, here)
-        new = submit(run_dir, here, "two", replace=True, fresh=True, replace_wait_secs=0.0)
+        old = submit(here)
+        new = submit(here, "two", replace=True, fresh=True, replace_wait_secs=0.0)
         with monkeypatch.context() as broken:
             broken.setattr(NimbusFiles, "set_state_aside", _fails)
             stopped(here, old.id)
@@ -219,13 +219,13 @@ def test_a_fresh_submission_that_is_refused_leaves_the_state_alone(run_dir: RunD
         register(here)
         run_dir.boards.rmdir()
         with pytest.raises(ClusterError, match="cannot create status board"):
-            submit(run_dir, here, fresh=True)
+            submit(here, fresh=True)
         run_dir.boards.mkdir()
         with pytest.raises(UsageError, match="workers is 0"):
-            submit(run_dir, here, conf={"workers": 0}, fresh=True)
-        submit(run_dir, here)
+            submit(here, conf={"workers": 0}, fresh=True)
+        submit(here)
         with pytest.raises(UsageError, match="a topology named 'one' is already running"):
-            submit(run_dir, here, fresh=True)
+            submit(here, fresh=True)
         assert position.read_text() == "12"
 
 

@@ -179,7 +179,7 @@ TOPOLOGY_EVENTS: dict[str, Callable[[Cluster], object]] = {
 def status_of(cluster: Cluster) -> str:
     if "x" not in cluster.names():
         return "gone"
-    status = cluster.nimbus.topology("x").topology.status
+    status = cluster.state.topology.status
     if status not in ("REBALANCING", "KILLED"):
         return status
     stage = "draining" if cluster.nimbus.draining() else ("moving" if status == "REBALANCING" else "ending")
@@ -189,14 +189,14 @@ def status_of(cluster: Cluster) -> str:
 def version_of(cluster: Cluster) -> int:
     if "x" not in cluster.names():
         return 0
-    assignment = cluster.nimbus.topology("x").assignment
+    assignment = cluster.state.assignment
     return 0 if assignment is None else assignment.version
 
 
 def change_of(cluster: Cluster, before: TopologyRecord) -> str:
     if "x" not in cluster.names():
         return ""
-    now = cluster.nimbus.topology("x").topology
+    now = cluster.state.topology
     if now.id != before.id:
         return ", the successor"
     changed = now.successor is not None and before.successor is not None and now.successor != before.successor
@@ -209,7 +209,7 @@ def test_topology() -> None:
         for name, event in TOPOLOGY_EVENTS.items():
             cluster = topology_in(state)
             assert status_of(cluster) == state
-            version, before = version_of(cluster), cluster.nimbus.topology("x").topology
+            version, before = version_of(cluster), cluster.state.topology
             try:
                 event(cluster)
             except UsageError:
