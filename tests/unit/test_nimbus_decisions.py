@@ -426,3 +426,62 @@ def test_one_that_has_finished_is_killed_at_once() -> None:
     assert cluster.nimbus.finishing() == []
     assert cluster.nimbus.finished(record.id, cluster.now) == [], "once"
     assert cluster.nimbus.finished("another", cluster.now) == []
+
+
+# ---- nodes that leave ----
+
+LEAVER = "node-1"
+
+
+def leave(cluster: Cluster) -> Instructions:
+    return cluster.nimbus.register_supervisor(RegisterSupervisor(LEAVER, [6700, 6701], 1, {}, 30.0), cluster.now)
+
+
+def test_topologies_of_a_node_that_leaves_are_drained_and_go_to_other_nodes() -> None:
+    cluster = Cluster(nodes=3, ports=2)
+    cluster.submit(workers=2)
+    there, elsewhere = cluster.slots()
+    assert kinds(leave(cluster)) == [StoreTopology, SendAssignNode]
+    answer = cluster.nimbus.assign_node(LEAVER)
+    # Its worker goes on until it is drained.
+    assert {port: work.topology.status for port, work in answer.slots.items()} == {6700: "REBALANCING"}
+    assert answer.without_room == []
+    cluster.nimbus.drained(cluster.id(), cluster.now)
+    assert cluster.nimbus.assign_node(LEAVER).slots == {}
+    cluster.slot(there, "stopped", 1)
+    assert CreateBoard in kinds(cluster.slot(elsewhere, "stopped", 1))
+    assert cluster.state.topology.status == "ACTIVE"
+    # What stood elsewhere stays.
+    assert elsewhere in cluster.slots()
+    assert LEAVER not in {slot.node for slot in cluster.slots()}
+
+
+def test_a_node_that_leaves_gets_no_more_work() -> None:
+    cluster = Cluster(nodes=1)
+    leave(cluster)
+    cluster.submit()
+    assert cluster.slots() == []
+    assert cluster.free() == []
+    assert cluster.nimbus.cluster().leaving == [LEAVER]
+    assert cluster.heartbeat(LEAVER) == []
+    cluster.register("node-2", 6700)
+    assert {slot.node for slot in cluster.slots()} == {"node-2"}
+
+
+def test_a_node_that_leaves_hears_which_topologies_find_no_room() -> None:
+    cluster = Cluster(nodes=1, ports=2)
+    cluster.submit("x", workers=1)
+    cluster.submit("y", workers=1)
+    cluster.register("node-2", 6700)
+    leave(cluster)
+    # One of them has room, and which is up to their order.
+    assert cluster.nimbus.assign_node(LEAVER).without_room == ["y"]
+    assert cluster.nimbus.assign_node("node-2").without_room == []
+    for name in ("x", "y"):
+        slot = cluster.slots(name)[0]
+        cluster.nimbus.drained(cluster.id(name), cluster.now)
+        cluster.slot(slot, "stopped", 1, name=name)
+    assert cluster.slots("x") == [SlotRef("node-2", 6700)]
+    assert cluster.nimbus.topology("y").topology.status == "REBALANCING"
+    cluster.register("node-3", 6700)
+    assert cluster.slots("y") == [SlotRef("node-3", 6700)]

@@ -24,7 +24,12 @@ from squall.scheduler.common.messages import (
 )
 from squall.scheduler.nimbus.known import NODE_TIMEOUT_SECS
 from squall.scheduler.nimbus.store import Store
-from squall.scheduler.supervisor.nimbus_link import REGISTER_RETRY_SECS, Departure, NimbusLink
+from squall.scheduler.supervisor.nimbus_link import (
+    NIMBUS_PATIENCE_SECS,
+    REGISTER_RETRY_SECS,
+    Departure,
+    NimbusLink,
+)
 from tests.unit.run_dirs import add_topology, nimbus_in
 from tests.unit.test_nimbus_decisions import Cluster
 
@@ -146,6 +151,24 @@ def test_a_nimbus_that_was_away_is_told_of_every_death(line: Line, link: NimbusL
         link.report(step(incarnation, "died"))
     assert link.tick(1.0, dict, lambda: [step(4, "started")]) is not None
     assert line.heard == [(1, "died"), (2, "died"), (3, "died"), (4, "started")]
+
+
+# ---- a supervisor that leaves ----
+
+
+def test_who_leaves_waits_until_nimbus_knows_and_the_slots_are_empty_and_not_for_ever() -> None:
+    departure = Departure(100.0, 30.0)
+    # Nothing to do: but Nimbus must hear of it first, or it would give the node work.
+    assert not departure.is_over(100.0, idle=True)
+    # Without Nimbus it does not wait for the drain.
+    assert departure.next_deadline == 100.0 + NIMBUS_PATIENCE_SECS
+    assert departure.is_over(departure.next_deadline, idle=False)
+    departure.answered()
+    assert departure.is_over(120.0, idle=True)
+    # At the limit Nimbus stops the workers, which takes a moment.
+    assert not departure.is_over(130.0, idle=False)
+    assert departure.is_over(departure.next_deadline, idle=False)
+    assert departure.next_deadline <= 130.0 + NIMBUS_PATIENCE_SECS
 
 
 # ---- supervisors that have died ----
