@@ -30,12 +30,12 @@ TWO = replace(VIEW, topologies={**VIEW.topologies, "other": places("other", coun
 UNPLACED = View(("node-1",), (A,), {"words": places("words", count=["", ""])})
 
 
-def found(kind: str, targets: str, view: View = VIEW) -> Resolved:
-    return resolve(CATALOGUE[kind], parse(f"{kind} {targets}").targets, view, random.Random(7))
+def found(kind: str, targets: str, view: View = VIEW, seed: int = 7) -> Resolved:
+    return resolve(CATALOGUE[kind], parse(f"{kind} {targets}").targets, view, random.Random(seed))
 
 
-def processes(targets: str, kind: str = "kill", view: View = VIEW) -> list[str]:
-    processes = found(kind, targets, view).processes
+def processes(targets: str, view: View = VIEW, seed: int = 7) -> list[str]:
+    processes = found("kill", targets, view, seed).processes
     return [each.name if each.sort is Sort.WORKER else f"{each.sort} {each.name}".rstrip() for each in processes]
 
 
@@ -95,13 +95,9 @@ def test_nodes() -> None:
     ],
 )  # fmt: skip
 def test_who_is_drawn_is_among_those_meant_and_by_seed(targets: str, among: set[str]) -> None:
-    def drawn(seed: int) -> tuple[str, ...]:
-        parsed = parse(f"kill {targets}").targets
-        return tuple(each.name for each in resolve(CATALOGUE["kill"], parsed, VIEW, random.Random(seed)).processes)
-
-    seen = {name for seed in range(60) for name in drawn(seed)}
-    assert seen == among
-    assert [drawn(seed) for seed in range(20)] == [drawn(seed) for seed in range(20)]
+    drawn = [processes(targets, seed=seed) for seed in range(60)]
+    assert {name for names in drawn for name in names} == among
+    assert drawn == [processes(targets, seed=seed) for seed in range(60)]
 
 
 @pytest.mark.parametrize(

@@ -87,22 +87,22 @@ def test_the_board_shows_it_of_the_present_worker_only(tmp_path: Path) -> None:
         "t-1", "t", "ACTIVE", Config().to_dict(), [ComponentSummary("enrich", "bolt", 2, 1)], "0" * 64, [], 0.0
     )
     board = Board.create(str(tmp_path / "board"), 1, 2)
-    try:
-        executors = [[ExecutorRef("enrich", 1, 2)]]
-        view = TopologyView(board, Assignment("t-1", 1, [SlotRef("n", 1)], executors), record)
-        board.set_slot(0, 3, STARTING, 100)
-        assert view.opening(0, 10**9) is None
-        board.set_opening(0, 3, 2, 10**9)
-        assert view.opening(0, 4 * 10**9) == ("enrich", 2, "prepare", 3.0)
-        board.set_slot(0, 3, READY, 100)
-        assert view.opening(0, 4 * 10**9) == ("enrich", 2, "setup", 3.0)
-        assert view.undrained().startswith("enrich[2] is still in setup; ")
-        board.set_slot(0, 3, DEAD, 100)
-        assert view.opening(0, 4 * 10**9) is None
-        board.set_slot(0, 4, STARTING, 101)
-        assert view.opening(0, 4 * 10**9) is None
-    finally:
-        board.close()
+    view = TopologyView(board, Assignment("t-1", 1, [SlotRef("n", 1)], [[ExecutorRef("enrich", 1, 2)]]), record)
+    second = 10**9
+
+    def shown(incarnation: int, state: int) -> tuple[str, float] | None:
+        board.set_slot(0, incarnation, state, 100)
+        opening = view.opening(0, 4 * second)
+        assert opening is None or opening[:2] == ("enrich", 2)
+        return opening and opening[2:]
+
+    assert shown(3, STARTING) is None
+    board.set_opening(0, 3, 2, second)
+    assert shown(3, STARTING) == ("prepare", 3.0)
+    assert shown(3, READY) == ("setup", 3.0)
+    assert view.undrained().startswith("enrich[2] is still in setup; ")
+    assert [shown(3, DEAD), shown(4, STARTING)] == [None, None]
+    board.close()
 
 
 def raises(error: BaseException) -> Callable[[], Any]:

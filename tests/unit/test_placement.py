@@ -59,12 +59,6 @@ def test_a_single_bolt_keeps_away_from_the_spout(others: tuple[str, int], ackers
     assert abs(sum(spouts.values()) - sum(others_.values())) <= 1
 
 
-def test_single_bolts_do_not_leave_the_spouts_worker_without_work() -> None:
-    components = [component("s", 1, kind="spout"), *(component(name, 1) for name in "abcde")]
-    placed = place(task_layout(components), 2, slots(1, 2), kinds_of(components))
-    assert placed is not None
-    assert [len(mine) for mine in placed[1]] == [3, 3]
-
 
 def test_a_lost_single_bolt_goes_to_the_worker_with_fewer_spouts() -> None:
     components = [component("s", 2, kind="spout"), component("b", 1), component("sink", 1)]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -124,8 +127,12 @@ def submit(here: NimbusHere, code: str = "one", **changes: Any) -> TopologyRecor
     return record
 
 
-def register(here: NimbusHere, holds: dict[int, str] | None = None) -> None:
-    here.call("register_supervisor", RegisterSupervisor(NODE, PORTS, os.getpid(), holds or {}))
+@contextmanager
+def registered(run_dir: RunDir, holds: dict[int, str] | None = None) -> Iterator[NimbusHere]:
+    """A Nimbus that knows the node."""
+    with nimbus_in(run_dir.path) as here:
+        here.call("register_supervisor", RegisterSupervisor(NODE, PORTS, os.getpid(), holds or {}))
+        yield here
 
 
 def stopped(here: NimbusHere, topology_id: str) -> None:
@@ -149,16 +156,14 @@ def keep_state(run_dir: RunDir) -> Path:
 
 
 def test_code_and_variables_of_a_successor_are_kept_through_the_death_of_nimbus(run_dir: RunDir) -> None:
-    with nimbus_in(run_dir.path) as here:
-        register(here)
+    with registered(run_dir) as here:
         old = submit(here, env={"A": "old"})
         new = submit(here, "two", replace=True, env={"TOKEN": SECRET})
         here.tick()
     assert [name for name, data in files_of(run_dir.path).items() if SECRET.encode() in data] == [
         str(run_dir.environment(new.id).relative_to(run_dir.path))
     ]
-    with nimbus_in(run_dir.path) as here:
-        register(here, {PORTS[0]: old.id})
+    with registered(run_dir, {PORTS[0]: old.id}) as here:
         here.tick()
         assert codes(run_dir) == {b"one", b"two"}
         assert present(here).successor is not None
@@ -176,8 +181,7 @@ def test_code_and_variables_of_a_successor_are_kept_through_the_death_of_nimbus(
 
 def test_a_fresh_one_finds_no_state_and_the_old_one_keeps_its_own_until_it_is_gone(run_dir: RunDir) -> None:
     position = keep_state(run_dir)
-    with nimbus_in(run_dir.path) as here:
-        register(here)
+    with registered(run_dir) as here:
         old = submit(here)
         new = submit(here, "two", replace=True, fresh=True, replace_wait_secs=60.0)
         here.tick()
@@ -196,12 +200,12 @@ def test_state_that_cannot_be_moved_delays_a_fresh_one_and_nothing_is_lost(
     keep_state(run_dir)
     now = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    with nimbus_in(run_dir.path) as here:
-        register(here)
+    with registered(run_dir) as here:
         old = submit(here)
         new = submit(here, "two", replace=True, fresh=True, replace_wait_secs=0.0)
         with monkeypatch.context() as broken:
-            broken.setattr(NimbusFiles, "set_state_aside", _fails)
+            error = ClusterError("cannot set aside the state of an earlier one: Read-only file system")
+            broken.setattr(NimbusFiles, "set_state_aside", Mock(side_effect=error))
             stopped(here, old.id)
             here.tick()
             here.tick()
@@ -215,8 +219,7 @@ def test_state_that_cannot_be_moved_delays_a_fresh_one_and_nothing_is_lost(
 
 def test_a_fresh_submission_that_is_refused_leaves_the_state_alone(run_dir: RunDir) -> None:
     position = keep_state(run_dir)
-    with nimbus_in(run_dir.path) as here:
-        register(here)
+    with registered(run_dir) as here:
         run_dir.boards.rmdir()
         with pytest.raises(ClusterError, match="cannot create status board"):
             submit(here, fresh=True)
@@ -227,7 +230,3 @@ def test_a_fresh_submission_that_is_refused_leaves_the_state_alone(run_dir: RunD
         with pytest.raises(UsageError, match="a topology named 'one' is already running"):
             submit(here, fresh=True)
         assert position.read_text() == "12"
-
-
-def _fails(*_: object) -> None:
-    raise ClusterError("cannot set aside the state of an earlier one: Read-only file system")

@@ -146,7 +146,7 @@ def test_different_values_differ() -> None:
     assert len({stable_hash(value) for value in values}) == len(values)
 
 
-@pytest.mark.parametrize("value", [object(), Thing(1), lambda: None, Point, range(3), (1, object())])
+@pytest.mark.parametrize("value", [object(), Thing(1), Point, range(3), (1, object())])
 def test_what_has_no_stable_hash_is_refused_by_name(value: Any) -> None:
     with pytest.raises(ComponentError, match="fields grouping cannot use a value of type"):
         stable_hash(value)

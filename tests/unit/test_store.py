@@ -109,19 +109,6 @@ def test_deaths_are_bounded_and_all_counted(store: Store) -> None:
     assert store.topologies()[0].restarts_total == RESTARTS_KEPT + 5
 
 
-def test_a_transaction_is_all_or_nothing(store: Store) -> None:
-    def assign_and_submit_the_same_name() -> None:
-        with store.transaction():
-            store.put_assignment(assignment(record("one")))
-            store.put_topology(record("one", 2))
-
-    store.put_topology(record("one"))
-    with pytest.raises(ClusterError, match="UNIQUE"):
-        assign_and_submit_the_same_name()
-    (stored,) = store.topologies()
-    assert stored.assignment is None
-    assert store.next_number() == 2
-
 
 def test_a_full_disk_is_one_clear_error_and_changes_nothing(path: Path) -> None:
     big = msgspec.structs.replace(record("two", 2), sys_path=["x" * 100_000])
@@ -242,19 +229,6 @@ def test_a_flipped_bit_loses_no_topology_in_silence(whole: Path, tmp_path: Path,
             assert len(names(copy / "nimbus.db")) == 2
         shutil.rmtree(copy)
 
-
-def test_a_change_that_was_cut_short_is_undone(whole: Path, tmp_path: Path) -> None:
-    """What `kill -9` leaves in the middle of a large change."""
-    hot = tmp_path / "hot"
-    with Store(whole / "nimbus.db") as store, store.transaction():
-        for number in range(4, 40):
-            # More than SQLite keeps in memory, so that it writes before the end.
-            store.put_topology(msgspec.structs.replace(record(f"t{number}", number), sys_path=["x" * 100_000]))
-        shutil.copytree(whole, hot)
-    assert (hot / "nimbus.db-journal").read_bytes()
-    assert (hot / "nimbus.db").stat().st_size > 40_000, "nothing spilled"
-    assert names(hot / "nimbus.db") == ["one", "two"]
-    assert len(names(whole / "nimbus.db")) == 38
 
 
 def test_deleted_ids_are_kept_and_bounded(store: Store) -> None:
