@@ -141,20 +141,17 @@ def test_garbage_is_counted_and_the_server_serves_on(server: ControlServer, clie
     context.term()
 
 
-def test_a_live_path_is_not_taken_away(server: ControlServer, run_dir: RunDir) -> None:
+def test_a_live_path_is_not_taken_away_and_a_dead_one_is_and_removed_at_the_end(
+    server: ControlServer, run_dir: RunDir
+) -> None:
+    path, kept = run_dir.nimbus_socket, run_dir.path / "kept"
     with pytest.raises(ClusterError, match="another process listens on"):
-        ControlServer(run_dir.nimbus_socket, KEY, "nimbus")
-
-
-def test_a_dead_path_is_taken_over_and_removed_at_the_end(run_dir: RunDir) -> None:
-    first = ControlServer(run_dir.nimbus_socket, KEY, "nimbus")
-    kept = run_dir.path / "kept"
-    kept.hardlink_to(run_dir.nimbus_socket)
-    first.close()
-    kept.rename(run_dir.nimbus_socket)
-    second = ControlServer(run_dir.nimbus_socket, KEY, "nimbus")
-    second.close()
-    assert not run_dir.nimbus_socket.exists()
+        ControlServer(path, KEY, "nimbus")
+    kept.hardlink_to(path)
+    server.close()
+    kept.rename(path)
+    ControlServer(path, KEY, "nimbus").close()
+    assert not path.exists()
 
 
 R1, R2 = 1 << 16, 2 << 16

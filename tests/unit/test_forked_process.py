@@ -57,11 +57,10 @@ def test_what_a_full_log_left_out_is_said_when_there_is_room_again(tmp_path: Pat
     fd = os.open("/dev/full", os.O_WRONLY)
     log = io.TextIOWrapper(io.BufferedWriter(ProcessLog(fd)), "utf-8", line_buffering=True)
     print("left out", file=log)
-    room = os.open(path, os.O_WRONLY | os.O_CREAT)
-    os.dup2(room, fd)
+    with path.open("w") as room:
+        os.dup2(room.fileno(), fd)
     print("there", file=log)
     assert path.read_text() == "[9 bytes were left out here: there was no room]\nthere\n"
-    os.close(room)
     os.close(fd)
 
 

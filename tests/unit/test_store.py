@@ -231,6 +231,20 @@ def test_a_flipped_bit_loses_no_topology_in_silence(whole: Path, tmp_path: Path,
 
 
 
+def test_a_change_that_was_cut_short_is_undone(whole: Path, tmp_path: Path) -> None:
+    """What `kill -9` leaves in the middle of a large change."""
+    hot = tmp_path / "hot"
+    with Store(whole / "nimbus.db") as store, store.transaction():
+        for number in range(4, 40):
+            # More than SQLite keeps in memory, so that it writes before the end.
+            store.put_topology(msgspec.structs.replace(record(f"t{number}", number), sys_path=["x" * 100_000]))
+        shutil.copytree(whole, hot)
+    assert (hot / "nimbus.db-journal").read_bytes()
+    assert (hot / "nimbus.db").stat().st_size > 40_000, "nothing spilled"
+    assert names(hot / "nimbus.db") == ["one", "two"]
+    assert len(names(whole / "nimbus.db")) == 38
+
+
 def test_deleted_ids_are_kept_and_bounded(store: Store) -> None:
     with store.transaction():
         for number in range(DELETED_KEPT + 5):
