@@ -131,7 +131,8 @@ SLOTS = [SlotRef("node-1", 6700), SlotRef("node-2", 6700)]
 RECORD = TopologyRecord("t-1", "t", "ACTIVE", {}, [], "blob", [], 0.0)
 
 
-def life() -> TopologyLife:
+@pytest.fixture
+def found() -> TopologyLife:
     return TopologyLife(RECORD, Assignment("t-1", 1, SLOTS, [[], []]))
 
 
@@ -146,17 +147,15 @@ def deaths(found: TopologyLife, events: Iterable[SlotChanged]) -> int:
 
 
 def test_a_death_that_is_told_again_counts_once_also_when_it_is_not_kept_any_more(
-    monkeypatch: pytest.MonkeyPatch,
+    found: TopologyLife, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topology_life, "RESTARTS_KEPT", 2)
-    found = life()
     assert deaths(found, [event(1), event(2), event(3), event(1), event(2), event(1, node="node-2")]) == 4
     again = TopologyLife(RECORD, found.assignment, found.state().restarts, found.restarts_total)
     assert deaths(again, [event(1), event(2), event(3), event(4)]) == 5
 
 
-def test_who_was_ready_on_a_node_that_is_gone_has_died() -> None:
-    found = life()
+def test_who_was_ready_on_a_node_that_is_gone_has_died(found: TopologyLife) -> None:
     deaths(found, [event(1, "ready"), event(2, "ready", "node-2"), event(1, "stopped")])
     (death,) = found.assign(RECORD, Assignment("t-1", 2, [SLOTS[0], SLOTS[0]], [[], []]), 5.0)
     assert (death.slot, death.incarnation, death.reason) == ("node-2:6700", 2, "died with its node")

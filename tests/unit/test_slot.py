@@ -140,10 +140,14 @@ class Bench:
         return self.lost() + self.exited(status)
 
 
-def test_a_death_is_on_the_board_before_it_is_reported_and_answered_by_a_fork() -> None:
-    bench = Bench().run()
-    assert bench.lost() == ["signal 11 SIGKILL", "timer 102"]
-    assert bench.exited(KILLED) == [
+@pytest.fixture
+def running() -> Bench:
+    return Bench().run()
+
+
+def test_a_death_is_on_the_board_before_it_is_reported_and_answered_by_a_fork(running: Bench) -> None:
+    assert running.lost() == ["signal 11 SIGKILL", "timer 102"]
+    assert running.exited(KILLED) == [
         f"board 1 {DEAD} 11",
         "1 in a row",
         "report 1 died: killed by SIGKILL",
@@ -172,27 +176,24 @@ def test_only_a_cause_that_a_tuple_can_have_accuses_one(
     assert told[0] == f"board 1 {DEAD} 11" + " accused" * accused
 
 
-def test_a_worker_that_was_stopped_did_not_hang() -> None:
-    bench = Bench().run()
-    bench.stuck(31.0, "split[3]", is_stopped=True)
-    bench.after(1.0)
+def test_a_worker_that_was_stopped_did_not_hang(running: Bench) -> None:
+    running.stuck(31.0, "split[3]", is_stopped=True)
+    running.after(1.0)
     told = {f"board 1 {DEAD} 11", "report 1 died: no progress for 31 s, stopped by a signal: killed by SIGKILL"}
-    assert told <= {*bench.die()}
+    assert told <= {*running.die()}
 
 
-def test_last_words_that_come_last_are_waited_for() -> None:
-    bench = Bench().run()
-    assert bench.die(EXIT_1)[-1] == "timer 100.3"
-    (report, *_) = (i for i in bench.slot.worker_failed("boom", bench.now) if isinstance(i, Report))
+def test_last_words_that_come_last_are_waited_for(running: Bench) -> None:
+    assert running.die(EXIT_1)[-1] == "timer 100.3"
+    (report, *_) = (i for i in running.slot.worker_failed("boom", running.now) if isinstance(i, Report))
     assert report.changed.error == "boom"
-    assert bench.slot.state is SlotState.STARTING
+    assert running.slot.state is SlotState.STARTING
 
 
-def test_a_worker_that_stays_after_its_last_words_is_killed() -> None:
-    bench = Bench().run()
-    bench.worker_failed("boom")
-    assert bench.after(5) == ["signal 11 SIGKILL"]
-    assert "report 1 died: still there 5 s after it failed: killed by SIGKILL" in bench.die()
+def test_a_worker_that_stays_after_its_last_words_is_killed(running: Bench) -> None:
+    running.worker_failed("boom")
+    assert running.after(5) == ["signal 11 SIGKILL"]
+    assert "report 1 died: still there 5 s after it failed: killed by SIGKILL" in running.die()
 
 
 def test_a_forking_parent_that_does_not_answer_is_replaced() -> None:
@@ -203,17 +204,16 @@ def test_a_forking_parent_that_does_not_answer_is_replaced() -> None:
 
 
 
-def test_a_stuck_worker_says_where_it_is_and_is_killed_and_replaced() -> None:
-    bench = Bench().run()
-    assert bench.stuck(31.0) == ["dump stacks 11", "timer 101"]
-    assert bench.stuck(32.0) == []  # once is enough
-    assert bench.after(1.0) == ["signal 11 SIGKILL"]
-    assert bench.stuck(33.0) == [], "another dump would hide the first"
-    bench.lost()
-    steps = bench.exited(KILLED, WorkerRemains("hung at x.py\nmore", 5 << 20))
+def test_a_stuck_worker_says_where_it_is_and_is_killed_and_replaced(running: Bench) -> None:
+    assert running.stuck(31.0) == ["dump stacks 11", "timer 101"]
+    assert running.stuck(32.0) == []  # once is enough
+    assert running.after(1.0) == ["signal 11 SIGKILL"]
+    assert running.stuck(33.0) == [], "another dump would hide the first"
+    running.lost()
+    steps = running.exited(KILLED, WorkerRemains("hung at x.py\nmore", 5 << 20))
     assert steps[:2] == [f"board 1 {DEAD} 11 accused", "1 in a row"]
     assert steps[2:4] == ["report 1 died: no progress for 31 s: killed by SIGKILL", "board 2 1 0"]
-    assert bench.slot.life.incarnation == 2
+    assert running.slot.life.incarnation == 2
 
 
 def test_a_starting_worker_is_stopped_by_a_signal_and_told_again_when_it_listens() -> None:
@@ -272,16 +272,15 @@ def test_standing_tells_a_nimbus_that_missed_everything() -> None:
     assert bench.assign(work(version=2))[:2] == ["report 31 stopped", f"board 32 {STARTING} 0"]
 
 
-def test_a_message_of_another_incarnation_changes_nothing_and_its_worker_is_stopped() -> None:
-    bench = Bench().run()
-    supervisor = Supervisor([bench.slot])
+def test_a_message_of_another_incarnation_changes_nothing_and_its_worker_is_stopped(running: Bench) -> None:
+    supervisor = Supervisor([running.slot])
     for orders in (
-        supervisor.ready(WorkerReady(PORT, 9, 11), bench.now),
-        supervisor.failed(WorkerFailed(PORT, 9, "boom", ""), bench.now),
+        supervisor.ready(WorkerReady(PORT, 9, 11), running.now),
+        supervisor.failed(WorkerFailed(PORT, 9, "boom", ""), running.now),
     ):
         assert orders is not None
         assert [(port, brief(step)) for port, step in orders] == [(PORT, "send stop 9")]
-    assert bench.slot.state is SlotState.RUNNING
+    assert running.slot.state is SlotState.RUNNING
 
 
 def test_a_worker_of_another_topology_does_not_speak_for_the_slot_and_is_stopped() -> None:

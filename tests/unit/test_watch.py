@@ -204,7 +204,6 @@ def test_a_tuple_that_did_not_arrive_is_shown_as_such() -> None:
     assert ways_of([left, ("executed", 30, 40, 1 << 16, 5, 2, 1, 1, False)]) == []
 
 
-
 def test_a_watch_ends_by_itself_unless_it_is_kept(tmp_path: Path) -> None:
     """Whoever began it may have been killed."""
     run_dir = RunDir.create(tmp_path / "r")
