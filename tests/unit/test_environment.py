@@ -18,10 +18,6 @@ from tests.unit.run_dirs import COMPONENTS
 
 RECORD = TopologyRecord("x-1-00000000", "x", "ACTIVE", {}, [], "", [], 0.0, env_names=["A", "TOKEN"])
 
-@pytest.fixture
-def run_dir(tmp_path: Path) -> RunDir:
-    return RunDir.create(tmp_path / "run")
-
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -189,9 +189,6 @@ class Loose(str):
         return hash(self.lower())
 
 
-class Derived(Own):
-    """Has the equality of its parent."""
-
 
 class Either(enum.Enum):
     A = 1
@@ -203,16 +200,10 @@ class Either(enum.Enum):
     __hash__ = None  # type: ignore[assignment]
 
 
-class Money(Decimal):
-    def __eq__(self, other: object) -> bool:
-        return round(self, 2) == other
-
-    __hash__ = Decimal.__hash__
-
 
 @pytest.mark.parametrize(
     ("value", "owner"),
-    [(Own("a", 1), "Own"), (Derived("a", 1), "Own"), (Loose("A"), "Loose"), (Either.A, "Either"), (Money(1), "Money"),
+    [(Own("a", 1), "Own"), (Loose("A"), "Loose"), (Either.A, "Either"),
      (collections.UserString("a"), "UserString"), (collections.Counter("a"), "Counter"), (("x", [Own("a", 1)]), "Own")],
     ids=lambda value: type(value).__name__,
 )

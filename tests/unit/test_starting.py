@@ -23,11 +23,6 @@ from squall.scheduler.common.role import daemon_environment, processes_of
 from tests.unit.run_dirs import files_of
 
 
-@pytest.fixture
-def run_dir(tmp_path: Path) -> RunDir:
-    return RunDir.create(tmp_path / "run")
-
-
 def test_whoever_comes_second_starts_and_touches_nothing(run_dir: RunDir) -> None:
     with right_to_start(run_dir):
         before = files_of(run_dir.path)
