@@ -11,7 +11,7 @@ from squall.engine.api.config import Config
 from squall.engine.errors import UsageError
 from squall.engine.flow.parcel import Acks
 from squall.ipc.ack_rings import AckRings
-from squall.ipc.board import READY, SLOT_QUIET, Board, BoardMissing
+from squall.ipc.board import DEAD, READY, SLOT_PROGRESS, SLOT_QUIET, STARTING, Board, BoardMissing
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.job import Job, restart_of
 from squall.scheduler.client.nimbus_client import NimbusClient
@@ -176,3 +176,37 @@ def test_acks_are_under_way_until_their_receiver_has_published_what_came_of_them
     assert_at_work(view, "")
     one.close()
     other.close()
+
+
+@pytest.mark.parametrize("word", [None, SLOT_QUIET, SLOT_PROGRESS])
+def test_readings_are_of_an_idle_topology_only_if_no_turn_was_taken_meanwhile(
+    view: TopologyView, word: int | None
+) -> None:
+    class Looked(TopologyView):
+        def readings(self) -> list[object]:  # type: ignore[override]
+            if word is not None:
+                self.board.words[self.board.slot_at(0) + word] ^= 1
+            return []
+
+    assert Looked(view.board, view.assignment, RECORD).readings_and_idle() == ([], word is None)
+
+
+def test_the_board_shows_what_is_being_opened_of_the_present_worker_only(tmp_path: Path) -> None:
+    board = Board.create(str(tmp_path / "board"), 1, 2)
+    placed = Assignment("t-1", 1, [SlotRef("n", 1)], [[ExecutorRef("enrich", 1, 2)]])
+    view = TopologyView(board, placed, record(ComponentSummary("enrich", "bolt", 2, 1)))
+    second = 10**9
+
+    def shown(incarnation: int, state: int) -> tuple[str, float] | None:
+        board.set_slot(0, incarnation, state, 100)
+        opening = view.opening(0, 4 * second)
+        assert opening is None or opening[:2] == ("enrich", 2)
+        return opening and opening[2:]
+
+    assert shown(3, STARTING) is None
+    board.set_opening(0, 3, 2, second)
+    assert shown(3, STARTING) == ("prepare", 3.0)
+    assert shown(3, READY) == ("setup", 3.0)
+    assert view.undrained().startswith("enrich[2] is still in setup; ")
+    assert [shown(3, DEAD), shown(4, STARTING)] == [None, None]
+    board.close()

@@ -5,19 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from squall import AsyncBolt, AsyncSpout
-from squall.engine.api.config import Config
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.spout_executor import SpoutTask
-from squall.ipc.board import DEAD, READY, STARTING, Board
-from squall.scheduler.common.messages import Assignment, ComponentSummary, ExecutorRef, SlotRef, TopologyRecord
-from squall.scheduler.records.topology_view import TopologyView
 from squall.scheduler.worker.task_watch import Opening
 from tests.process.waiting import wait_for
 from tests.unit.rig import DEADLINE_SECS, Does, Feeder, Rig, acks, chain
@@ -80,29 +75,6 @@ def test_a_setup_is_published(rig: Callable[[], Rig], task: int) -> None:
     finally:
         GO_ON.set()
         close_tasks(made.core)
-
-
-def test_the_board_shows_it_of_the_present_worker_only(tmp_path: Path) -> None:
-    record = TopologyRecord(
-        "t-1", "t", "ACTIVE", Config().to_dict(), [ComponentSummary("enrich", "bolt", 2, 1)], "0" * 64, [], 0.0
-    )
-    board = Board.create(str(tmp_path / "board"), 1, 2)
-    view = TopologyView(board, Assignment("t-1", 1, [SlotRef("n", 1)], [[ExecutorRef("enrich", 1, 2)]]), record)
-    second = 10**9
-
-    def shown(incarnation: int, state: int) -> tuple[str, float] | None:
-        board.set_slot(0, incarnation, state, 100)
-        opening = view.opening(0, 4 * second)
-        assert opening is None or opening[:2] == ("enrich", 2)
-        return opening and opening[2:]
-
-    assert shown(3, STARTING) is None
-    board.set_opening(0, 3, 2, second)
-    assert shown(3, STARTING) == ("prepare", 3.0)
-    assert shown(3, READY) == ("setup", 3.0)
-    assert view.undrained().startswith("enrich[2] is still in setup; ")
-    assert [shown(3, DEAD), shown(4, STARTING)] == [None, None]
-    board.close()
 
 
 def raises(error: BaseException) -> Callable[[], Any]:

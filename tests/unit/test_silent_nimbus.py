@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
-from squall.engine.api.config import Config
 from squall.engine.report.account import EMITTED, REPLAYED, TRACKED
-from squall.ipc.board import READY, SLOT_PROGRESS, SLOT_QUIET, Board
 from squall.ipc.control import ControlServer, Incoming, NoAnswer
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client import nimbus_client
 from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient, NimbusGone, NoCluster
 from squall.scheduler.cluster.daemons import OPTIONS
-from squall.scheduler.common.messages import Assignment, FaultsTold, SlotRef, TopologyRecord
+from squall.scheduler.common.messages import FaultsTold
 from squall.scheduler.common.progress_watch import ProgressWatch
-from squall.scheduler.records.topology_view import TopologyView
 from tests.unit.rig import Does, Feeder, Rig, acks, chain
 
 
@@ -110,30 +106,6 @@ def test_before_an_emit_shows_in_the_account_or_as_sent_without_a_tree() -> None
     spout.feed("x")
     rig.settle()
     assert [said for _, said in seen] == [0] * 4
-
-
-@pytest.fixture
-def board(tmp_path: Path) -> Iterator[Board]:
-    """One worker that is ready and quiet."""
-    board = Board.create(str(tmp_path / "board"), 1, 1)
-    board.set_slot(0, 1, READY, 100)
-    board.said_quiet(0)[0] = 1
-    yield board
-    board.close()
-
-
-@pytest.mark.parametrize("word", [None, SLOT_QUIET, SLOT_PROGRESS])
-def test_readings_are_of_an_idle_topology_only_if_no_turn_was_taken_meanwhile(board: Board, word: int | None) -> None:
-    record = TopologyRecord("t-1", "t", "ACTIVE", Config().to_dict(), [], "0" * 64, [], 0.0)
-
-    class Looked(TopologyView):
-        def readings(self) -> list[object]:  # type: ignore[override]
-            if word is not None:
-                self.board.words[self.board.slot_at(0) + word] ^= 1
-            return []
-
-    view = Looked(board, Assignment("t-1", 1, [SlotRef("n", 1)], [[]]), record)
-    assert view.readings_and_idle() == ([], word is None)
 
 
 def test_time_without_change_adds_up_and_a_change_or_forgetting_ends_it() -> None:
