@@ -200,16 +200,12 @@ def test_nor_does_anything_else_count_that_it_has_sent(run_dir: RunDir) -> None:
         service.call("register_supervisor", YOUNG, Nonce(SECOND, 1))
         with pytest.raises(ClusterError, match="with pid 7 is not registered"):
             service.call("register_supervisor", OLD, Nonce(FIRST, 2))
-        service.hear("supervisor:node-1", ready, Nonce(FIRST, 3))
-        workers = service.call("get_topology", NamedTopology("one"), Nonce(FIRST, 4)).workers
-        assert workers == {"node-1:6700": "starting"}
-        service.hear("supervisor:node-1", ready, Nonce(SECOND, 2))
-        workers = service.call("get_topology", NamedTopology("one"), Nonce(FIRST, 5)).workers
-        assert workers == {"node-1:6700": "ready"}
+        for nonce, state in ((Nonce(FIRST, 3), "starting"), (Nonce(SECOND, 2), "ready")):
+            service.hear("supervisor:node-1", ready, nonce)
+            assert service.call("get_topology", NamedTopology("one")).workers == {"node-1:6700": state}
 
         silent_at = time.monotonic() + NODE_TIMEOUT_SECS
         service.nimbus.tick(silent_at)
-        service.hear("supervisor:node-1", SupervisorHeartbeat("node-1", 1.0), Nonce(FIRST, 6))
-        assert service.nimbus.cluster().gone == ["node-1"]
-        service.hear("supervisor:node-1", SupervisorHeartbeat("node-1", 1.0), Nonce(SECOND, 3))
-        assert service.nimbus.cluster().gone == []
+        for nonce, gone in ((Nonce(FIRST, 6), ["node-1"]), (Nonce(SECOND, 3), [])):
+            service.hear("supervisor:node-1", SupervisorHeartbeat("node-1", 1.0), nonce)
+            assert service.nimbus.cluster().gone == gone

@@ -95,11 +95,14 @@ def test_dead_letters_are_kept_where_there_is_room(
     file, room = tmp_path / "file", default_parent()
     file.write_text("")
     monkeypatch.setattr(records, "durable_parents", lambda: [file / "no", file])
+    assert keep_dead_letters(run_dir, "letters", copy=False) == (run_dir.path, 1)
     kept = keep_dead_letters(run_dir, "letters", copy=True)
     assert kept is not None
     path, count = kept
     assert (path.parent, count) == (room, 1)
-    assert (RunDir.open(path).topology_state("letters") / LEDGER).read_bytes() == b"?\n"
+    copied = RunDir.open(path)
+    assert (copied.topology_state("letters") / LEDGER).read_bytes() == b"?\n"
+    copied.remove()
     monkeypatch.setattr(records, "default_parent", lambda: file)
     with pytest.raises(ClusterError, match="Not a directory"):
         keep_dead_letters(run_dir, "letters", copy=True)
