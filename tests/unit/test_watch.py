@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from squall.engine.api.collectors import BasicCollector
 from squall.engine.api.component import BasicBolt, BatchBolt, Bolt
@@ -21,7 +19,6 @@ from squall.engine.build.builder import TopologyBuilder
 from squall.engine.core.local import LocalRunner
 from squall.engine.core.watch import Tap, Trace, Watch, hits_of, watch
 from squall.engine.errors import FailedTuple, UsageError
-from squall.engine.flow.batch import Batch
 from squall.engine.flow.blocks import Block, BlockBatch, ByMember
 from squall.engine.flow.ids import ACKER_BITS
 from squall.engine.flow.row_counts import RowCounts
@@ -154,28 +151,12 @@ def test_a_tap_shows_what_is_emitted_once_and_what_a_sink_executes() -> None:
     assert all(event[4].startswith("(") for event in events)
 
 
-@given(
-    st.lists(st.integers(0, 3), min_size=16, max_size=60), st.integers(1, 9), st.integers(0, 1 << 40),
-    st.integers(0, 5),
-)
-def test_the_hits_of_a_block_are_those_of_its_runs_looked_at_one_by_one(
-    counts: list[int], every: int, start: int, first: int
-) -> None:
-    counts[0] += not any(counts)
-    edges = b"".join((number + 1).to_bytes(8, "little") if count else bytes(8) for number, count in enumerate(counts))
-
-    def batch() -> BlockBatch:
-        made = BlockBatch(1, "default", 2)
-        made.rows = [(number,) for number in range(sum(counts))]
-        made.has_runs(Block((start + 1) << ACKER_BITS, len(counts) + first), ByMember(first, RowCounts(counts), edges))
-        return made
-
-    by_columns, looked_at, plain = batch(), batch(), Batch(1, "default", 2)
-    plain.rows, plain.starts, plain.roots, plain.edges = (
-        looked_at.rows, looked_at.starts, looked_at.roots, looked_at.edges
-    )
-    assert hits_of(by_columns, every, ()) == hits_of(plain, every, ())
-    assert hits_of(by_columns, 0, {plain.roots[-1]}) == hits_of(plain, 1, ())[-1:]
+def test_hits_of_a_block_have_the_edges_of_its_members() -> None:
+    batch, edges = BlockBatch(1, "default", 2), range(5, 25)
+    batch.rows = [(edge,) for edge in edges]
+    words = b"".join(edge.to_bytes(8, "little") for edge in edges)
+    batch.has_runs(Block(1 << ACKER_BITS, 20), ByMember(0, RowCounts([1] * 20), words))
+    assert [hit.edge for hit in hits_of(batch, 1, ())] == [*edges]
 
 
 def test_a_way_is_told_as_a_document_and_as_a_perfetto_trace() -> None:
