@@ -37,10 +37,6 @@ def test_statuses_are_described(status: int, text: str) -> None:
     assert process.describe_status(status) == text
 
 
-def test_start_time_names_a_process_for_good() -> None:
-    assert process.start_time_ticks(os.getpid()) == process.start_time_ticks(os.getpid()) > 0
-    assert process.start_time_ticks(os.getpid()) >= process.start_time_ticks(os.getppid())
-
 
 @pytest.mark.parametrize(
     ("command", "role"),
