@@ -98,13 +98,11 @@ class Bench:
 
     now: float = 100.0
     cells: dict[tuple[str, int], int] = field(default_factory=dict)
-    opening: str = ""
 
     def __post_init__(self) -> None:
         place = SlotAddress("/run", "node-1", PORT)
         self.slot = Slot(
-            place, SlotOptions(), no_jitter(), lambda w: self.cells.get((w.topology.id, w.slot_index), 0),
-            opening=lambda w: self.opening,
+            place, SlotOptions(), no_jitter(), lambda w: self.cells.get((w.topology.id, w.slot_index), 0)
         )
 
     def do(self, step: Callable[[Slot], list[Instruction]]) -> list[str]:
@@ -116,22 +114,18 @@ class Bench:
 
     def __getattr__(self, event: str) -> Callable[..., list[str]]:
         """What the slot does when this happens to it now."""
-        return lambda what, *more, **named: self.do(lambda slot: getattr(slot, event)(what, self.now, *more, **named))
-
-    def ready(self) -> list[str]:
-        return self.do(lambda slot: slot.ready(self.now))
-
-    def lost(self) -> list[str]:
-        return self.do(lambda slot: slot.lost(self.now))
+        return lambda *what, **named: self.do(
+            lambda slot: getattr(slot, event)(*what[:1], self.now, *what[1:], **named)
+        )
 
     def after(self, secs: float) -> list[str]:
         self.now += secs
         return self.do(lambda slot: slot.tick(self.now))
 
-    def run(self, pid: int = 11) -> Bench:
+    def run(self) -> Bench:
         """Bring an empty slot to RUNNING."""
         self.assign(work())
-        self.forked(pid)
+        self.forked(11)
         self.ready()
         assert self.slot.state is SlotState.RUNNING
         return self
