@@ -46,7 +46,7 @@ _ID = re.compile(r"-[0-9]+-[0-9a-f]{8}")
 _VOLATILE = ("nimbus.lock", "faults.jsonl")
 """Files with pids and times, or with each attempt."""
 
-Work = Callable[[RunDir, NimbusHere], None]
+Work = Callable[[NimbusHere], None]
 
 
 class Row(NamedTuple):
@@ -61,8 +61,8 @@ class Row(NamedTuple):
 
 
 def submit(name: str, *, fresh: bool = False, instead: bool = False) -> Work:
-    def work(run_dir: RunDir, here: NimbusHere) -> None:
-        blob = CodeStore(run_dir.code).put(f"blob of {name}{' again' * instead}".encode())
+    def work(here: NimbusHere) -> None:
+        blob = CodeStore(here.run_dir.code).put(f"blob of {name}{' again' * instead}".encode())
         with contextlib.suppress(UsageError):  # it is there already
             request = SubmitTopology(
                 name, {"workers": 1}, COMPONENTS, blob, [], fresh=fresh, env={"A": "b"}, replace=instead
@@ -73,7 +73,7 @@ def submit(name: str, *, fresh: bool = False, instead: bool = False) -> Work:
 
 
 def ask(method: str, request: msgspec.Struct) -> Work:
-    def work(run_dir: RunDir, here: NimbusHere) -> None:
+    def work(here: NimbusHere) -> None:
         with contextlib.suppress(UsageError):  # it is gone already
             here.call(method, request)
 
@@ -83,10 +83,10 @@ def ask(method: str, request: msgspec.Struct) -> Work:
 def say(name: str, event: str, incarnation: int = 1, port: int = PORTS[0]) -> Work:
     """What the supervisor reports of the worker of a topology."""
 
-    def work(run_dir: RunDir, here: NimbusHere) -> None:
+    def work(here: NimbusHere) -> None:
         ids = [record.id for record in here.call("get_cluster", GetCluster()).topologies if record.name == name]
         for topology_id in ids:
-            for board in run_dir.boards.glob(f"{topology_id}*"):
+            for board in here.run_dir.boards.glob(f"{topology_id}*"):
                 mark_started(board, incarnation)
             changed = SlotChanged(NODE, port, topology_id, incarnation, event, 1, 1.0, reason="for the test")
             here.hear(f"supervisor:{NODE}", changed)
@@ -103,34 +103,34 @@ def mark_started(path: Path, incarnation: int) -> None:
 def leave_state(name: str) -> Work:
     """What tasks of an earlier topology of this name have kept."""
 
-    def work(run_dir: RunDir, here: NimbusHere) -> None:
+    def work(here: NimbusHere) -> None:
         for task in (0, 1):
-            (run_dir.topology_state(name) / f"numbers-{task}").mkdir(parents=True)
-            (run_dir.topology_state(name) / f"numbers-{task}" / "position").write_text(str(task))
+            (here.run_dir.topology_state(name) / f"numbers-{task}").mkdir(parents=True)
+            (here.run_dir.topology_state(name) / f"numbers-{task}" / "position").write_text(str(task))
 
     return work
 
 
-def set_aside(run_dir: RunDir, here: NimbusHere) -> None:
+def set_aside(here: NimbusHere) -> None:
     """As a Nimbus does that dies before the topology that begins anew is stored."""
-    aside = run_dir.set_aside("two", "two-9-00000000")
+    aside = here.run_dir.set_aside("two", "two-9-00000000")
     aside.mkdir()
-    (run_dir.topology_state("two") / "numbers-0").rename(aside / "numbers-0")
+    (here.run_dir.topology_state("two") / "numbers-0").rename(aside / "numbers-0")
 
 
-def lose_board(run_dir: RunDir, here: NimbusHere) -> None:
-    for path in run_dir.boards.glob("one*"):
+def lose_board(here: NimbusHere) -> None:
+    for path in here.run_dir.boards.glob("one*"):
         path.unlink()
-    (run_dir.boards / "one-1-00000000.new").touch()
+    (here.run_dir.boards / "one-1-00000000.new").touch()
 
 
-def unknown_board(run_dir: RunDir, here: NimbusHere) -> None:
-    path = run_dir.boards / "other-7-0a0b0c0d"
+def unknown_board(here: NimbusHere) -> None:
+    path = here.run_dir.boards / "other-7-0a0b0c0d"
     Board.create(str(path), 1, 1).close()
     mark_started(path, 1)
 
 
-def nothing(run_dir: RunDir, here: NimbusHere) -> None:
+def nothing(here: NimbusHere) -> None:
     """Starting is work enough."""
 
 
@@ -138,7 +138,7 @@ def inject(line: str) -> Work:
     return ask("inject", InjectFault(line))
 
 
-def end_of_replaced(run_dir: RunDir, here: NimbusHere) -> None:
+def end_of_replaced(here: NimbusHere) -> None:
     """Its last slot is empty: its successor begins, without the state kept."""
     for record in here.call("get_cluster", GetCluster()).topologies:
         if record.successor is not None:
@@ -181,7 +181,7 @@ def do(run_dir: RunDir, work: Work) -> None:
     """As one Nimbus does it, from its start to its end."""
     with nimbus_in(run_dir.path) as here:
         tell_node(here)
-        work(run_dir, here)
+        work(here)
         # Stands for the caller, who knows the answer from here on.
         os.kill(os.getpid(), 0)
 

@@ -217,9 +217,9 @@ class RotatedLog:
             self.done.append((key, set(re.findall(r"<\d+>", line.decode()))))
             file.read += len(line)
 
-    def ack(self) -> None:
+    def ack(self, share: float = 0.5) -> None:
         if self.reader and self.done:
-            self.acked.update(self.random.sample([key for key, _ in self.done], len(self.done) // 2))
+            self.acked.update(self.random.sample([key for key, _ in self.done], int(len(self.done) * share)))
             self.reader.store(key for key, _ in self.done if key not in self.acked)
 
     def kill(self) -> None:

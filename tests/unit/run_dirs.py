@@ -73,7 +73,7 @@ class NimbusHere:
 
     def __init__(self, run_dir: RunDir, store: Store) -> None:
         self.desk = Desk()
-        self.store = store
+        self.run_dir, self.store = run_dir, store
         self._service = NimbusService(run_dir, store, self.desk, lambda _: None)  # type: ignore[arg-type]
         self.nimbus = self._service.nimbus
         self.faults = self._service.faults

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import pickle
 import sys
 import textwrap
@@ -15,19 +15,13 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from squall.engine.api.component import BasicBolt, Spout
+from squall.engine.api.component import BasicBolt
 from squall.engine.api.functions import bolt
 from squall.engine.api.topology import Topology
 from squall.engine.build.builder import TopologyBuilder
 from squall.engine.errors import ClusterError, UsageError
 from squall.scheduler.common import blob
-
-
-class Numbers(Spout):
-    outputs = ("number",)
-
-    def next_tuple(self) -> None:
-        raise AssertionError("not in this test")
+from tests.unit.rig import Feeder
 
 
 class Keep(BasicBolt):
@@ -39,7 +33,7 @@ class Keep(BasicBolt):
 
 def topology_of(bolt: BasicBolt) -> Topology:
     builder = TopologyBuilder()
-    builder.set_spout("numbers", Numbers())
+    builder.set_spout("numbers", Feeder())
     builder.set_bolt("keep", bolt).shuffle_grouping("numbers")
     return builder.build()
 
@@ -101,10 +95,9 @@ def test_a_function_is_told_where_it_may_make_one() -> None:
 
 
 def test_bytes_that_are_no_topology() -> None:
-    with pytest.raises(ClusterError, match="the topology's code cannot be loaded in a worker: UnpicklingError: "):
-        blob.load(b"garbage", [])
-    with pytest.raises(ClusterError, match="the topology's code cannot be loaded in a worker: "):
-        blob.load(blob.dump(topology_of(Keep()))[:-20], [])
+    for code in (b"garbage", blob.dump(topology_of(Keep()))[:-20]):
+        with pytest.raises(ClusterError, match="the topology's code cannot be loaded in a worker: UnpicklingError: "):
+            blob.load(code, [])
     with pytest.raises(ClusterError, match="the code store holds a dict where a topology should be"):
         blob.load(pickle.dumps({}), [])
 
@@ -120,17 +113,11 @@ def test_import_path_is_extended_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def topology_file(tmp_path: Path) -> Iterator[ModuleType]:
+def topology_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """A module loaded from a file the way the command line does it: nobody else can import it."""
-    path = tmp_path / "counting.py"
-    path.write_text(textwrap.dedent(SOURCE))
-    spec = importlib.util.spec_from_file_location("counting", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["counting"] = module
-    spec.loader.exec_module(module)
-    yield module
+    (tmp_path / "counting.py").write_text(textwrap.dedent(SOURCE))
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("counting")
     sys.modules.pop("counting", None)
 
 

@@ -40,32 +40,42 @@ def stands_still(victim: Victim) -> bool:
     return process.is_stopped(victim.pid)
 
 
-def test_a_stop_has_a_begin_and_an_end(child: Victim) -> None:
+def await_still(victim: Victim, still: bool) -> None:
+    wait_for("a stop" if still else "it to go on", lambda: stands_still(victim) is still)
+
+
+def stopping(child: Victim) -> DaemonFaults:
+    """The child stands still by a fault."""
     faults = carrier()
     faults.take([fault("stop", child)], 10.0)
-    wait_for("the stop", lambda: stands_still(child))
+    await_still(child, True)
+    return faults
+
+
+def has_disk(victim: Victim) -> bool:
+    return resource.prlimit(victim.pid, resource.RLIMIT_FSIZE)[0] != 0
+
+
+def test_a_stop_has_a_begin_and_an_end(child: Victim) -> None:
+    faults = stopping(child)
     assert faults.next_deadline(10.0) == 20.0
     faults.tick(19.9)
     assert stands_still(child)
     faults.tick(20.0)
-    wait_for("it to go on", lambda: not stands_still(child))
+    await_still(child, False)
     assert faults.next_deadline(20.0) is None
 
 
 def test_a_fault_that_is_healed_or_forgotten_ends(child: Victim) -> None:
-    faults = carrier()
     for after in ([fault("stop", child, ends=11.0)], []):
-        faults.take([fault("stop", child)], 10.0)
-        wait_for("the stop", lambda: stands_still(child))
-        faults.take(after, 11.0)
-        wait_for("it to go on", lambda: not stands_still(child))
+        stopping(child).take(after, 11.0)
+        await_still(child, False)
 
 
 def test_the_next_one_continues_whom_a_dead_one_has_stopped(child: Victim) -> None:
-    carrier().take([fault("stop", child)], 10.0)
-    wait_for("the stop", lambda: stands_still(child))
+    stopping(child)
     carrier().take([fault("stop", child)], 30.0)
-    wait_for("it to go on", lambda: not stands_still(child))
+    await_still(child, False)
 
 
 def test_a_process_with_another_start_time_is_left_alone(child: Victim) -> None:
@@ -89,30 +99,27 @@ def test_a_throttled_process_runs_for_its_share() -> None:
 
 
 def test_a_disk_is_taken_away_and_given_back(child: Victim) -> None:
-    def has_disk() -> bool:
-        return resource.prlimit(child.pid, resource.RLIMIT_FSIZE)[0] != 0
-
     faults = carrier()
     faults.take([fault("disk-full", child), fault("disk-full", child, number=2, ends=30.0)], 10.0)
-    assert not has_disk()
+    assert not has_disk(child)
     faults.tick(20.0)
-    assert not has_disk(), "another fault still holds it"
+    assert not has_disk(child), "another fault still holds it"
     faults.tick(30.0)
-    assert has_disk()
+    assert has_disk(child)
     faults.take([fault("disk-full", child, number=3, ends=40.0)], 31.0)
-    assert not has_disk()
+    assert not has_disk(child)
     # Who takes over from a dead one gives back what that had taken, too.
     carrier().take([fault("disk-full", child, number=3, ends=40.0)], 41.0)
-    assert has_disk()
+    assert has_disk(child)
 
 
 def test_a_daemon_that_leaves_mends_what_it_broke(child: Victim) -> None:
     faults = carrier()
     faults.take([fault("stop", child), fault("disk-full", child, number=2)], 10.0)
-    wait_for("the stop", lambda: stands_still(child))
+    await_still(child, True)
     faults.end(11.0)
-    wait_for("it to go on", lambda: not stands_still(child))
-    assert resource.prlimit(child.pid, resource.RLIMIT_FSIZE)[0] != 0
+    await_still(child, False)
+    assert has_disk(child)
 
 
 def test_forks_are_refused_before_the_notice_of_the_fault_has_come(run_dir: RunDir) -> None:

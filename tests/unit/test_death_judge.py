@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from typing import Any, cast
 
 import pytest
 
-from squall.ipc.envelope import NO_NONCE
 from squall.scheduler.common.messages import (
     Assignment,
-    AssignNode,
-    RegisterSupervisor,
-    SlotAssignment,
     SlotChanged,
     SlotRef,
     TopologyRecord,
@@ -22,7 +17,6 @@ from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy, Restar
 from squall.scheduler.nimbus import topology_life
 from squall.scheduler.nimbus.topology_life import TopologyLife
 from squall.scheduler.supervisor.death_judge import DeathJudge, DeathLimits, DeathVerdict, Totals
-from squall.scheduler.supervisor.nimbus_link import NimbusLink
 from tests.unit.test_slot import work
 
 OPTIONS = DeathLimits(RestartPolicyOptions(jitter_ratio=0.0))
@@ -41,18 +35,17 @@ class Judge:
         self.judge = DeathJudge(OPTIONS, random.Random(1), lambda work: self.totals)
 
     def died(
-        self, work: SlotAssignment, port: int = 6700, error: bool | str = False, nearer: bool = False,
-        later: float = 60.0,
+        self, error: bool | str = False, nearer: bool = False, later: float = 60.0
     ) -> DeathVerdict:
         self.now += later
         text = error if isinstance(error, str) else WRONG * error
-        return self.judge.died(port, work, self.now, 0.0, text, nearer)
+        return self.judge.died(6700, work(), self.now, 0.0, text, nearer)
 
 
 @pytest.mark.parametrize(("error", "limit"), [(True, OPTIONS.hopeless_errors), (False, OPTIONS.hopeless_deaths)])
 def test_deaths_without_progress_are_hopeless_errors_of_user_code_sooner(error: bool, limit: int) -> None:
     bench = Judge()
-    found = [bench.died(work(), error=error) for _ in range(limit)]
+    found = [bench.died(error) for _ in range(limit)]
     assert [verdict.hopeless for verdict in found] == [False] * (limit - 1) + [True]
     assert [verdict.deaths for verdict in found] == list(range(1, limit + 1))
     # Its workers are started again all the same: what they lack may come back.
@@ -61,40 +54,31 @@ def test_deaths_without_progress_are_hopeless_errors_of_user_code_sooner(error: 
 
 def test_an_error_that_may_pass_has_ten_seconds_and_one_of_a_wrong_line_none() -> None:
     bench = Judge()
-    found = [bench.died(work(), error=AWAY, later=0.4).hopeless for _ in range(30)]
+    found = [bench.died(AWAY, later=0.4).hopeless for _ in range(30)]
     assert found == [False] * 25 + [True] * 5
     bench.totals = Totals(acked=1)
-    assert not bench.died(work(), error=AWAY, later=30.0).hopeless
-    assert [bench.died(work(), error=WRONG, later=0.1).hopeless for _ in range(6)] == [False] * 5 + [True]
+    assert not bench.died(AWAY, later=30.0).hopeless
+    assert [bench.died(WRONG, later=0.1).hopeless for _ in range(6)] == [False] * 5 + [True]
 
 
 @pytest.mark.parametrize("progress", ["acked", "dead_letters", "crashes"])
 def test_any_progress_is_hope(progress: str) -> None:
     bench = Judge()
     for n in range(100):
-        assert not bench.died(work(), error=True).hopeless
+        assert not bench.died(True).hopeless
         bench.totals = Totals(acked=1 + n // 90)._replace(**{progress: n // 4 + 1})
 
-
-def test_progress_after_the_last_death_takes_the_verdict_back() -> None:
-    bench = Judge()
-    for _ in range(OPTIONS.hopeless_errors):
-        bench.died(work(), error=True)
-    assert bench.judge.is_hopeless(work())
-    bench.totals = Totals(acked=1)
-    assert not bench.judge.is_hopeless(work())
-    assert bench.died(work(), error=True).deaths == 1
 
 
 def test_an_operator_s_reset_begins_anew_and_new_work_forgets_the_slot_s_deaths_alone() -> None:
     bench = Judge()
-    verdicts = [bench.died(work(), error=True, later=0.1) for _ in range(31)]
+    verdicts = [bench.died(True, later=0.1) for _ in range(31)]
     assert verdicts[-1].then == GiveUp(31, 60.0)
     bench.judge.begin(6700)
-    verdict = bench.died(work(), error=True, later=0.1)
+    verdict = bench.died(True, later=0.1)
     assert (verdict.then, verdict.hopeless) == (StartAgain(0.0), True)
     bench.judge.reset(6700, work())
-    assert bench.died(work(), error=True) == DeathVerdict(StartAgain(0.0), False, 1, False)
+    assert bench.died(True) == DeathVerdict(StartAgain(0.0), False, 1, False)
 
 
 def test_a_fork_that_is_refused_time_and_again_is_hopeless_and_never_given_up() -> None:
@@ -109,7 +93,7 @@ def test_deaths_that_bring_dead_letters_nearer_are_excused_until_nothing_was_eve
     limit, errors = OPTIONS.crashes_without_any_ack, OPTIONS.hopeless_errors
     for crashes in range(1, limit + errors + 1):
         bench.totals = Totals(0, crashes // 5, crashes)
-        found.append(bench.died(work(), error=True, nearer=True))
+        found.append(bench.died(True, nearer=True))
     assert [verdict.excused for verdict in found] == [True] * (limit - 1) + [False] * (errors + 1)
     # From then on they are deaths without progress.
     assert [verdict.hopeless for verdict in found] == [False] * (limit + errors - 2) + [True] * 2
@@ -122,7 +106,7 @@ def test_a_stream_that_stops_acking_is_hopeless_in_the_end_and_an_ack_brings_hop
         (Totals(6, 0, 2 + limit), True),
     ):
         bench.totals = totals
-        assert bench.died(work(), nearer=True).excused is excused
+        assert bench.died(nearer=True).excused is excused
 
 
 def test_jitter_stays_in_its_band_and_spreads(seed: int) -> None:
@@ -131,26 +115,6 @@ def test_jitter_stays_in_its_band_and_spreads(seed: int) -> None:
     assert 0.8 <= min(found) < 0.85
     assert 1.15 < max(found) <= 1.2
 
-
-def test_no_period_ever_holds_more_restarts_than_allowed(seed: int) -> None:
-    rng = random.Random(seed)
-    options = RestartPolicyOptions()
-    subject = RestartPolicy(options, rng)
-    now = 0.0
-    restarts: list[float] = []
-    for _ in range(2000):
-        lived = rng.choice([0.0, 0.01, 1.0, 5.0, 12.0]) * rng.random()
-        now += lived
-        verdict = subject.died(now, lived)
-        if isinstance(verdict, GiveUp):
-            now += options.period_secs
-            subject.reset()
-            restarts.clear()
-            continue
-        restarts.append(now)
-        recent = [at for at in restarts if now - at <= options.period_secs]
-        assert len(recent) <= options.max_deaths
-        now += verdict.delay_secs
 
 
 def test_a_death_that_brings_a_dead_letter_nearer_never_counts_against_the_slot() -> None:
@@ -167,7 +131,8 @@ SLOTS = [SlotRef("node-1", 6700), SlotRef("node-2", 6700)]
 RECORD = TopologyRecord("t-1", "t", "ACTIVE", {}, [], "blob", [], 0.0)
 
 
-def life() -> TopologyLife:
+@pytest.fixture
+def found() -> TopologyLife:
     return TopologyLife(RECORD, Assignment("t-1", 1, SLOTS, [[], []]))
 
 
@@ -181,59 +146,17 @@ def deaths(found: TopologyLife, events: Iterable[SlotChanged]) -> int:
     return found.restarts_total
 
 
-def test_a_death_that_is_told_again_counts_once() -> None:
-    assert deaths(life(), [event(1), event(2), event(1), event(2), event(1, node="node-2")]) == 3
-
-
-def test_also_when_it_is_not_kept_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_death_that_is_told_again_counts_once_also_when_it_is_not_kept_any_more(
+    found: TopologyLife, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(topology_life, "RESTARTS_KEPT", 2)
-    found = life()
-    assert deaths(found, [event(1), event(2), event(3), event(1), event(2)]) == 3
+    assert deaths(found, [event(1), event(2), event(3), event(1), event(2), event(1, node="node-2")]) == 4
     again = TopologyLife(RECORD, found.assignment, found.state().restarts, found.restarts_total)
-    assert deaths(again, [event(1), event(2), event(3), event(4)]) == 4
+    assert deaths(again, [event(1), event(2), event(3), event(4)]) == 5
 
 
-def test_who_was_ready_on_a_node_that_is_gone_has_died() -> None:
-    found = life()
+def test_who_was_ready_on_a_node_that_is_gone_has_died(found: TopologyLife) -> None:
     deaths(found, [event(1, "ready"), event(2, "ready", "node-2"), event(1, "stopped")])
     (death,) = found.assign(RECORD, Assignment("t-1", 2, [SLOTS[0], SLOTS[0]], [[], []]), 5.0)
     assert (death.slot, death.incarnation, death.reason) == ("node-2:6700", 2, "died with its node")
     assert found.restarts_total == 1
-
-
-class Wire:
-    """A Nimbus that is there when it registers somebody, and reads nothing before."""
-
-    socket = None
-
-    def __init__(self) -> None:
-        self.heard: list[SlotChanged] = []
-        self.away = True
-        self.answered_by = NO_NONCE
-
-    def send_event(self, message: Any) -> bool:
-        if not self.away and isinstance(message, SlotChanged):
-            self.heard.append(message)
-        return True
-
-    def call(self, method: str, request: Any, answer: Any, timeout_secs: float) -> AssignNode:
-        self.away = False
-        return AssignNode([])
-
-
-def test_a_nimbus_that_was_away_is_told_of_every_death(monkeypatch: pytest.MonkeyPatch) -> None:
-    watch = "squall.scheduler.supervisor.nimbus_link.ConnectionWatch"
-    monkeypatch.setattr(watch, lambda socket: cast("Any", NoChanges()))
-    wire = Wire()
-    link = NimbusLink(cast("Any", wire), RegisterSupervisor("node-1", [6700], 1))
-    for incarnation in (1, 2, 3):
-        link.report(event(incarnation, "ready"))
-        link.report(event(incarnation))
-    assert link.tick(1.0, dict, lambda: [event(4, "started")]) is not None
-    told = [(one.incarnation, one.event) for one in wire.heard]
-    assert told == [(1, "died"), (2, "died"), (3, "died"), (4, "started")]
-
-
-class NoChanges:
-    def changes(self) -> list[bool]:
-        return []

@@ -18,10 +18,6 @@ from tests.unit.run_dirs import COMPONENTS
 
 RECORD = TopologyRecord("x-1-00000000", "x", "ACTIVE", {}, [], "", [], 0.0, env_names=["A", "TOKEN"])
 
-@pytest.fixture
-def run_dir(tmp_path: Path) -> RunDir:
-    return RunDir.create(tmp_path / "run")
-
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,9 +52,8 @@ def test_a_worker_without_them_says_why(run_dir: RunDir, tmp_path: Path) -> None
     with pytest.raises(ClusterError, match="it is damaged") as refused:
         enter_surroundings(run_dir, RECORD)
     assert "geh" not in str(refused.value)
-    record = msgspec.structs.replace(RECORD, cwd=str(tmp_path / "gone"))
     with pytest.raises(ClusterError, match=r"cannot enter the working directory of x, .*/gone: No such file"):
-        enter_surroundings(run_dir, record)
+        enter_surroundings(run_dir, msgspec.structs.replace(RECORD, cwd=str(tmp_path / "gone")))
 
 
 def test_variables_of_a_topology_that_was_never_stored_are_removed(run_dir: RunDir) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -32,15 +33,18 @@ def test_only_what_names_nothing_is_named() -> None:
         raise OSError("text")
 
 
-def test_a_key_without_room_is_named_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "run"
+@pytest.mark.parametrize(("name", "write"), [
+    ("run/key", RunDir.create), ("run", lambda path: append_line(path, "x")),
+])
+def test_a_file_without_room_is_named_and_leaves_nothing_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, write: Callable[[Path], object]
+) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", full)
         with pytest.raises(OSError, match="No space left on device: ") as caught:
-            RunDir.create(path)
-    assert caught.value.filename == str(path / "key")
-    assert os.listdir(path) == []
-    RunDir.create(path)
+            write(tmp_path / "run")
+    assert caught.value.filename == str(tmp_path / name)
+    assert not [*tmp_path.glob("run/*")]
 
 
 def test_a_lock_without_room_is_named_and_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,14 +55,6 @@ def test_a_lock_without_room_is_named_and_given_up(tmp_path: Path, monkeypatch: 
             run_dir.lock()
     assert run_dir.lock_holder() is None
     run_dir.lock().release()
-
-
-def test_a_line_without_room_names_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "lines"
-    monkeypatch.setattr(os, "write", full)
-    with pytest.raises(OSError, match="No space left on device: ") as caught:
-        append_line(path, "x")
-    assert caught.value.filename == str(path)
 
 
 def test_a_command_names_the_directory_of_its_cluster(

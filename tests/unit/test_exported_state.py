@@ -80,16 +80,11 @@ def test_a_store_that_lacks_commits_is_refused(lost: str, tmp_path: Path) -> Non
     with contextlib.closing(Kept(tmp_path)) as its:
         its.commit(a=1)
         file, log = tmp_path / STORE_FILE, tmp_path / f"{STORE_FILE}-wal"
-        left = {file: file.read_bytes(), log: log.read_bytes()}
+        in_file, in_log = file.read_bytes(), log.read_bytes()
         its.close()
-        if lost in ("the file", "both"):
-            left[file] = b""
-        if lost in ("the log", "both"):
-            left[log] = b""
-        if lost == "a byte of the log":
-            left[log] = left[log][:-100] + b"?" + left[log][-99:]
-        for path, content in left.items():
-            path.write_bytes(content)
+        file.write_bytes(in_file * (lost not in ("the file", "both")))
+        damaged = in_log[:-100] + b"?" + in_log[-99:]
+        log.write_bytes(damaged if "byte" in lost else in_log * (lost == "the file"))
         with pytest.raises(ClusterError, match="lacks its last"):
             its.open()
 

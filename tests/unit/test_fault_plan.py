@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import time
-from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from squall.engine.errors import UsageError
 from squall.ipc.rundir import RunDir
@@ -116,6 +113,7 @@ def test_after_so_many_acks() -> None:
 def test_one_that_is_away_is_tried_again_with_the_same_seed() -> None:
     schedule = Schedule([parse("kill random worker at 1s")], 1)
     [first] = begun(schedule, 1.0, away=True)
+    assert begun(Schedule([parse("kill random worker at 1s")], 1), 1.0) == [first], "of the same seed"
     assert begun(schedule, 1 + 0.9 * AGAIN_SECS) == []
     assert begun(schedule, 1 + AGAIN_SECS) == [first]
     assert begun(schedule, 100) == []
@@ -129,41 +127,6 @@ def test_faults_that_did_not_begin_as_often_as_asked() -> None:
     assert [(course.fault.at_secs, course.begun) for course in schedule.not_begun()] == [(1, 2), (9, 0)]
 
 
-secs = st.floats(0, 20).map(lambda value: round(value, 2))
-faults = st.builds(
-    Fault, st.just("kill"), st.just(("random worker",)), secs, st.just(0) | st.integers(1, 50),
-    st.none() | st.floats(0.1, 9), st.none() | st.integers(1, 4), seed=st.none() | st.integers(0, 9),
-)  # fmt: skip
-events = st.lists(st.tuples(st.floats(0, 3), st.integers(0, 9), st.booleans()), max_size=40)
-
-
-@given(st.lists(faults, max_size=4), st.integers(0, 99), events)
-def test_faults_begin_in_time_and_by_seed(
-    several: list[Fault], seed: int, happened: list[tuple[float, int, bool]]
-) -> None:
-    def played() -> list[tuple[float, int, Fault]]:
-        schedule, now, acked = Schedule(several, seed), 0.0, 0
-        said = []
-        for secs_later, more, away in happened:
-            now, acked = now + secs_later, acked + more
-            for course in schedule.due(now, acked):
-                if away:
-                    course.is_away(now)
-                    continue
-                said.append((now, schedule.courses.index(course), course.occurrence))
-                course.has_begun(now)
-        return said
-
-    said = played()
-    assert said == played()
-    for number, fault in enumerate(several):
-        times = [now for now, of, _ in said if of == number]
-        assert len(times) <= (fault.times or (99 if fault.every_secs else 1)) or not fault.every_secs
-        assert fault.every_secs or len(times) <= 1
-        assert all(b - a >= (fault.every_secs or 0) - 1e-9 for a, b in pairwise(times))
-        assert fault.after_acked or all(now >= fault.at_secs for now in times)
-
-
 def test_what_is_told_counts_from_the_start_of_the_run_as_its_report_does(run_dir: RunDir) -> None:
     view = SimpleNamespace(all_ready=lambda: True, spout_total=lambda counter: 0)
     job: Any = SimpleNamespace(record=SimpleNamespace(status="ACTIVE"), view=lambda: view)
@@ -171,6 +134,5 @@ def test_what_is_told_counts_from_the_start_of_the_run_as_its_report_does(run_di
     client: Any = SimpleNamespace(run_dir=run_dir, inject=lambda fault: [])
     told: list[str] = []
     FaultDriver(FaultPlan((parse("kill nimbus"),)), client, job, told.append).turn()
-    [line] = told
-    secs, _, fault = line.partition(" s: ")
-    assert (float(secs) >= 1000, fault) == (True, "kill nimbus")
+    assert told[0].startswith("100")
+    assert told[0].endswith(" s: kill nimbus")

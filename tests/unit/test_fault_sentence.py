@@ -10,7 +10,7 @@ from squall.engine.errors import UsageError
 from squall.scheduler.faults.catalogue import CATALOGUE
 from squall.scheduler.faults.fault import Fault, parse, text_of
 from squall.scheduler.faults.resolution import check
-from squall.scheduler.faults.target import DAEMONS, LinkTarget, Sort, Target, parse_target
+from squall.scheduler.faults.target import LinkTarget, Sort, Target, parse_target
 
 MOST_SECS = 10.0**9
 NODE_SORTS = (Sort.COMPONENT, Sort.NODE, Sort.SUPERVISOR, Sort.FORKING_PARENT)
@@ -72,7 +72,6 @@ def test_any_line_is_a_fault_or_refused(line: str) -> None:
     ("line", "fault"),
     [
         ("kill worker count[0] at 3s", Fault("kill", ("worker count[0]",), 3.0)),
-        ("kill node-1:6700 after 10000 acked", Fault("kill", ("node-1:6700",), after_acked=10000)),
         (
             "partition node-1 node-2 for 3s at 2s every 10s",
             Fault("partition", ("node-1", "node-2"), 2.0, every_secs=10.0, for_secs=3.0),
@@ -82,7 +81,6 @@ def test_any_line_is_a_fault_or_refused(line: str) -> None:
             Fault("drop", ("node-1 -> node-2",), for_secs=10.0, probability=0.05, params={"frames": "data"}),
         ),
         ("kill random every 500ms, 10 times", Fault("kill", ("random worker",), every_secs=0.5, times=10)),
-        ("exception in count with probability 0.001", Fault("exception", ("count",), probability=0.001)),
         ("kill count, split at 1m", Fault("kill", ("count", "split"), 60.0)),
         ('poison "my bolt" equals="a b, c"', Fault("poison", ("'my bolt'",), params={"equals": "a b, c"})),
     ],
@@ -130,8 +128,3 @@ def test_a_mistake_is_named(line: str, said: str) -> None:
 @pytest.mark.parametrize("kind", CATALOGUE.values(), ids=lambda kind: kind.name)
 def test_every_example_passes(kind: object) -> None:
     check(parse(kind.example))  # type: ignore[attr-defined]
-
-
-def test_daemons_have_a_form_each() -> None:
-    written = {parse_target(f"{sort} node-1" if sort is not Sort.NIMBUS else sort) for sort in DAEMONS}
-    assert written == {Target(sort, "" if sort is Sort.NIMBUS else "node-1") for sort in DAEMONS}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import resource
 
 import pytest
 
@@ -11,15 +10,20 @@ from squall.engine.errors import SquallError
 from squall.ipc.rundir import RunDir
 from squall.scheduler.records import worker_ledger
 from tests.effects import dies_at, effects_of
-from tests.unit.file_crashes import HISTORY_BYTES, ROWS, Row
+from tests.unit.file_crashes import HISTORY_BYTES, ROWS, Row, no_room
 from tests.unit.run_dirs import files_of
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.__name__)
-def test_nothing_is_torn_or_lost_wherever_the_writer_dies(
-    row: type[Row], run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(autouse=True)
+def short_history(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_ledger, "HISTORY_BYTES", HISTORY_BYTES)
+
+
+each_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.__name__)
+
+
+@each_row
+def test_nothing_is_torn_or_lost_wherever_the_writer_dies(row: type[Row], run_dir: RunDir) -> None:
     whole = row(run_dir)
     assert not whole.is_done()
     effects = effects_of(whole.work)
@@ -41,18 +45,10 @@ def test_nothing_is_torn_or_lost_wherever_the_writer_dies(
             own.remove()
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.__name__)
-def test_a_full_disk_leaves_nothing_beside_a_file(
-    row: type[Row], run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker_ledger, "HISTORY_BYTES", HISTORY_BYTES)
+@each_row
+def test_a_full_disk_leaves_nothing_beside_a_file(row: type[Row], run_dir: RunDir) -> None:
     full = row(run_dir)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
-    try:
-        with contextlib.suppress(OSError, SquallError):
-            full.work()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with no_room(), contextlib.suppress(OSError, SquallError):
+        full.work()
     assert not [name for name in files_of(run_dir.path) if name.endswith(".new")]
     full.close()

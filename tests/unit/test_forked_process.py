@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -56,11 +57,10 @@ def test_what_a_full_log_left_out_is_said_when_there_is_room_again(tmp_path: Pat
     fd = os.open("/dev/full", os.O_WRONLY)
     log = io.TextIOWrapper(io.BufferedWriter(ProcessLog(fd)), "utf-8", line_buffering=True)
     print("left out", file=log)
-    room = os.open(path, os.O_WRONLY | os.O_CREAT)
-    os.dup2(room, fd)
+    with path.open("w") as room:
+        os.dup2(room.fileno(), fd)
     print("there", file=log)
     assert path.read_text() == "[9 bytes were left out here: there was no room]\nthere\n"
-    os.close(room)
     os.close(fd)
 
 
@@ -74,23 +74,14 @@ def test_only_what_is_one_is_called_a_bug_in_squall(
 ) -> None:
     told: list[WorkerFailed] = []
 
-    class Control:
-        def __init__(self, *_: Any) -> None: ...
-
-        def send_event(self, event: WorkerFailed) -> None:
-            told.append(event)
-
-        def close(self) -> None: ...
-
     def fails(boot: Any) -> Any:
         raise error
 
-    class Boot:
-        run_dir, node, sender, port, incarnation = str(RunDir.create(tmp_path / "r").path), "n", "s", 6700, 1
-
     monkeypatch.setattr(main, "Worker", fails)
-    monkeypatch.setattr(main, "ControlClient", Control)
-    boot: Any = Boot()
+    control = SimpleNamespace(send_event=told.append, close=lambda: None)
+    monkeypatch.setattr(main, "ControlClient", lambda *_: control)
+    path = str(RunDir.create(tmp_path / "r").path)
+    boot: Any = SimpleNamespace(run_dir=path, node="n", sender="s", port=6700, incarnation=1)
     with pytest.raises(type(error)):
         main.worker_main(boot)
     assert [(event.port, event.incarnation, event.error) for event in told] == [(6700, 1, says)]

@@ -26,11 +26,11 @@ def test_a_cluster_keeps_its_seed(run_dir: RunDir) -> None:
     assert daemon_environment(run_dir)[VARIABLE] == str(seed)
 
 
-@pytest.mark.parametrize(("given", "taken"), [("0", 0), ("77", 77), ("4294967295", (1 << 32) - 1)])
-def test_a_user_may_choose_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, taken: int) -> None:
+@pytest.mark.parametrize("given", ["0", "77", "4294967295"])
+def test_a_user_may_choose_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
     monkeypatch.setenv(VARIABLE, given)
     run_dir = RunDir.create(tmp_path / "c")
-    assert run_dir.hash_seed() == taken
+    assert run_dir.hash_seed() == int(given)
     # Later processes of the cluster follow the file.
     monkeypatch.setenv(VARIABLE, "5")
     assert daemon_environment(run_dir)[VARIABLE] == given

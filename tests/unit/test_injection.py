@@ -7,13 +7,14 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from squall.engine.errors import ClusterError, UsageError
-from squall.ipc.board import DEAD, HEADER_FAULTS, READY, STOPPED, Board
-from squall.ipc.control import NotStarted
+from squall.ipc.board import HEADER_FAULTS, READY, Board
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
 from squall.scheduler.common.messages import (
@@ -49,12 +50,18 @@ def topology(run_dir: RunDir, child: subprocess.Popen[bytes]) -> TopologyRecord:
     return made
 
 
+@contextmanager
+def known(run_dir: RunDir, topology: TopologyRecord) -> Iterator[NimbusHere]:
+    """A Nimbus with which the node has registered."""
+    with nimbus_in(run_dir.path) as service:
+        service.call("register_supervisor", RegisterSupervisor("node-1", [6700], 1, {6700: topology.id}))
+        yield service
+
+
 @pytest.fixture
 def nimbus(run_dir: RunDir, topology: TopologyRecord) -> Iterator[NimbusHere]:
     run_dir.keeper_lock.touch()
-    with nimbus_in(run_dir.path) as service:
-        service.call("register_supervisor", RegisterSupervisor("node-1", [6700], 1, {6700: topology.id}))
-        service.sent.clear()
+    with known(run_dir, topology) as service:
         yield service
 
 
@@ -62,14 +69,6 @@ def inject(nimbus: NimbusHere, kind: str, *targets: str, **other: Any) -> list[d
     told = nimbus.call("inject", InjectFault(text_of(Fault(kind, targets, **other))))
     faults: list[dict[str, Any]] = told.faults
     return faults
-
-
-def word(run_dir: RunDir, topology: TopologyRecord) -> int:
-    board = Board.attach(str(run_dir.board(topology.id)))
-    try:
-        return board.words[HEADER_FAULTS]
-    finally:
-        board.close()
 
 
 def events(run_dir: RunDir) -> list[tuple[str, int, str]]:
@@ -82,29 +81,13 @@ def test_a_kill_is_on_record_with_whom_it_hits(
     [told] = inject(nimbus, "kill", "node-1:6700")
     assert child.wait(10) == -9
     begin, end = read_record(run_dir)
-    assert begin["event"] == "begin"
-    assert begin["victims"] == told["victims"]
-    assert [(victim["name"], victim["pid"], victim["incarnation"]) for victim in begin["victims"]] == [
-        ("node-1:6700", child.pid, 2)
-    ]
-    assert (end["event"], end["healed"]) == ("end", False)
+    [victim] = begin["victims"]
+    assert told["victims"] == [victim]
+    assert (victim["name"], victim["pid"], victim["incarnation"]) == ("node-1:6700", child.pid, 2)
+    assert (begin["event"], end["event"], end["healed"]) == ("begin", "end", False)
     assert read_faults(run_dir) == [], "what is over at once is not in force"
     with pytest.raises(ClusterError, match="worker node-1:6700 is not there now"):
         inject(nimbus, "kill", "node-1:6700")
-
-
-def test_a_kill_does_not_pass_over_a_worker_that_is_still_to_start(
-    nimbus: NimbusHere, run_dir: RunDir, topology: TopologyRecord, child: subprocess.Popen[bytes]
-) -> None:
-    board = Board.attach(str(run_dir.board(topology.id)))
-    board.set_slot(0, 2, STOPPED, 0)  # as after a move
-    with pytest.raises(NotStarted, match="worker node-1:6700 has not been started yet"):
-        inject(nimbus, "kill", "node-1:6700")
-    board.set_slot(0, 3, DEAD, 0)  # it could not be forked
-    board.close()
-    with pytest.raises(ClusterError, match="dead and not replaced yet"):
-        inject(nimbus, "kill", "node-1:6700")
-    assert child.poll() is None
 
 
 def test_a_stop_is_the_supervisors(nimbus: NimbusHere, run_dir: RunDir, child: subprocess.Popen[bytes]) -> None:
@@ -117,25 +100,25 @@ def test_a_stop_is_the_supervisors(nimbus: NimbusHere, run_dir: RunDir, child: s
 
 
 def test_workers_are_told_by_a_word(nimbus: NimbusHere, run_dir: RunDir, topology: TopologyRecord) -> None:
-    before = word(run_dir, topology)
-    [told] = inject(nimbus, "slow", "numbers", params={"ms": "3"}, for_secs=4.0)
-    assert word(run_dir, topology) == before + 1
-    assert (told["carrier"], told["topology_id"], told["tasks"]) == (WORKERS, topology.id, [1])
+    board = Board.attach(str(run_dir.board(topology.id)))
+    told = [board.words[HEADER_FAULTS]]
+    [slow] = inject(nimbus, "slow", "numbers", params={"ms": "3"}, for_secs=4.0)
+    told.append(board.words[HEADER_FAULTS])
+    assert (slow["carrier"], slow["topology_id"], slow["tasks"]) == (WORKERS, topology.id, [1])
     [links] = inject(nimbus, "drop", probability=0.1)
-    assert links["id"] == told["id"] + 1
-    assert word(run_dir, topology) == before + 2
+    assert links["id"] == slow["id"] + 1
+    told.append(board.words[HEADER_FAULTS])
     nimbus.call("heal", HealFaults())
-    assert word(run_dir, topology) == before + 3
+    assert [*told, board.words[HEADER_FAULTS]] == [told[0] + number for number in range(4)]
+    board.close()
 
 
 def test_to_heal_is_to_end_now(nimbus: NimbusHere, run_dir: RunDir) -> None:
     inject(nimbus, "slow", "numbers")
     inject(nimbus, "stop", "node-1:6700")
-    assert [fault["kind"] for fault in nimbus.call("heal", HealFaults(["node-1:6700"])).faults] == ["stop"]
-    assert [fault.kind for fault in faults_now(run_dir, time.monotonic())] == ["slow"]
-    assert [fault["kind"] for fault in nimbus.call("heal", HealFaults()).faults] == ["slow"]
-    assert nimbus.call("heal", HealFaults()).faults == []
-    assert faults_now(run_dir, time.monotonic()) == []
+    for asked, healed, left in ((["node-1:6700"], ["stop"], ["slow"]), ([], ["slow"], []), ([], [], [])):
+        assert [fault["kind"] for fault in nimbus.call("heal", HealFaults(asked)).faults] == healed
+        assert [fault.kind for fault in faults_now(run_dir, time.monotonic())] == left
     assert events(run_dir)[2:] == [("end", 2, "stop"), ("end", 1, "slow")]
 
 
@@ -153,12 +136,10 @@ def test_ends_are_noted_once_and_forgotten_later(nimbus: NimbusHere, run_dir: Ru
 
 
 def test_the_next_nimbus_goes_on_with_what_is_there(run_dir: RunDir, topology: TopologyRecord) -> None:
-    with nimbus_in(run_dir.path) as first:
-        first.call("register_supervisor", RegisterSupervisor("node-1", [6700], 1, {6700: topology.id}))
+    with known(run_dir, topology) as first:
         [told] = inject(first, "slow", "numbers")
-    with nimbus_in(run_dir.path) as second:
+    with known(run_dir, topology) as second:
         assert second.faults.next_deadline(told["began_secs"]) == told["ends_secs"]
-        second.call("register_supervisor", RegisterSupervisor("node-1", [6700], 1, {6700: topology.id}))
         [other] = inject(second, "slow", "numbers")
         assert other["id"] == told["id"] + 1
         assert len(second.call("heal", HealFaults()).faults) == 2
@@ -172,8 +153,7 @@ def test_a_damaged_file_keeps_nobody_from_starting(run_dir: RunDir, topology: To
     run_dir.faults_in_force.write_bytes(text)
     with pytest.raises(ClusterError, match="is damaged"):
         read_faults(run_dir)
-    with nimbus_in(run_dir.path) as nimbus:
-        nimbus.call("register_supervisor", RegisterSupervisor("node-1", [6700], 1, {6700: topology.id}))
+    with known(run_dir, topology) as nimbus:
         inject(nimbus, "slow", "numbers")
         assert len(read_faults(run_dir)) == 1
 
@@ -187,16 +167,12 @@ def test_what_cannot_be_put_on_record_is_not_begun(
     assert child.poll() is None
 
 
-def no_room(*_: object) -> None:
-    raise ClusterError("no room")
-
-
 def test_a_full_disk_begins_nothing_ends_nothing_and_ends_nobody(
     nimbus: NimbusHere, run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [told] = inject(nimbus, "slow", "numbers")
     with monkeypatch.context() as full:
-        full.setattr(injection, "write_faults", no_room)
+        full.setattr(injection, "write_faults", Mock(side_effect=ClusterError("no room")))
         with pytest.raises(ClusterError, match="no room"):
             inject(nimbus, "drop", probability=0.5)
         with pytest.raises(ClusterError, match="no room"):
@@ -204,8 +180,8 @@ def test_a_full_disk_begins_nothing_ends_nothing_and_ends_nobody(
         assert [fault.id for fault in faults_now(run_dir, time.monotonic())] == [told["id"]]
         nimbus.faults.tick(told["ends_secs"] + KEPT_SECS)
         assert nimbus.faults.next_deadline(told["ends_secs"] + KEPT_SECS) is None
-    told_twice = [(event, number, kind) for event in ("begin", "end") for number, kind in ((1, "slow"), (2, "drop"))]
-    assert sorted(events(run_dir)) == told_twice
+    both = [(1, "slow"), (2, "drop")]
+    assert sorted(events(run_dir)) == [(event, *fault) for event in ("begin", "end") for fault in both]
 
 
 def test_a_record_that_was_damaged_keeps_nobody_from_starting(run_dir: RunDir, topology: TopologyRecord) -> None:
@@ -213,15 +189,8 @@ def test_a_record_that_was_damaged_keeps_nobody_from_starting(run_dir: RunDir, t
     lines.append('{"event": "end", "id": 4}')
     run_dir.fault_record.write_text("\n".join([*lines, '{"event": "begin", "id": 4, "kind": "slow"}', "cut"]))
     assert [event["id"] for event in read_record(run_dir)] == [4, 4]
-    with nimbus_in(run_dir.path) as nimbus:
-        nimbus.call("register_supervisor", RegisterSupervisor("node-1", [6700], 1, {6700: topology.id}))
+    with known(run_dir, topology) as nimbus:
         assert inject(nimbus, "slow", "numbers")[0]["id"] == 5
-    run_dir.fault_record.unlink()
-    run_dir.fault_record.mkdir()
-    with nimbus_in(run_dir.path) as nimbus:
-        nimbus.call("register_supervisor", RegisterSupervisor("node-1", [6700], 1, {6700: topology.id}))
-        with pytest.raises(ClusterError, match="slow is not begun"):
-            inject(nimbus, "slow", "numbers")
 
 
 def test_a_cluster_that_stops_is_mended_first(nimbus: NimbusHere, run_dir: RunDir) -> None:

@@ -38,8 +38,6 @@ def test_a_hangup_that_is_ignored_stays_so() -> None:
     [
         ([], 4),
         ([signal.SIGTERM], 4),
-        ([signal.SIGTERM, signal.SIGTERM], 143),
-        ([signal.SIGTERM, signal.SIGINT], 130),
         ([signal.SIGINT], 130),
         ([signal.SIGINT, signal.SIGTERM], 143),
     ],

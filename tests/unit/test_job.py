@@ -11,7 +11,7 @@ from squall.engine.api.config import Config
 from squall.engine.errors import UsageError
 from squall.engine.flow.parcel import Acks
 from squall.ipc.ack_rings import AckRings
-from squall.ipc.board import READY, SLOT_QUIET, Board, BoardMissing
+from squall.ipc.board import DEAD, READY, SLOT_PROGRESS, SLOT_QUIET, STARTING, Board, BoardMissing
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.job import Job, restart_of
 from squall.scheduler.client.nimbus_client import NimbusClient
@@ -27,13 +27,13 @@ from squall.scheduler.common.messages import (
 )
 from squall.scheduler.records.topology_view import TopologyView
 
-RECORD = TopologyRecord("t-1", "t", "ACTIVE", Config().to_dict(), [], "0" * 64, [], 0.0)
+
+def record(*components: ComponentSummary) -> TopologyRecord:
+    return TopologyRecord("t-1", "t", "ACTIVE", Config().to_dict(), list(components), "0" * 64, [], 0.0)
 
 
+RECORD, SINK_RECORD = record(), record(ComponentSummary("sink", "bolt", 1, 1))
 SINK_ALONE = Assignment("t-1", 1, [SlotRef("n", 1)], [[ExecutorRef("sink", 1, 1)]])
-SINK_RECORD = TopologyRecord(
-    "t-1", "t", "ACTIVE", Config().to_dict(), [ComponentSummary("sink", "bolt", 1, 1)], "0" * 64, [], 0.0
-)
 
 
 class Answers:
@@ -146,21 +146,13 @@ def view(tmp_path: Path) -> Iterator[TopologyView]:
 
 
 def assert_at_work(view: TopologyView, why: str) -> None:
+    """Or at rest, for no reason."""
     assert view.undrained() == why
-    assert not view.is_idle()
-    assert not view.is_drained()
-    assert not view.is_at_rest()
-
-
-def assert_at_rest(view: TopologyView) -> None:
-    assert view.undrained() == ""
-    assert view.is_idle()
-    assert view.is_drained()
-    assert view.is_at_rest()
+    assert (view.is_idle(), view.is_drained(), view.is_at_rest()) == (not why,) * 3
 
 
 def test_a_worker_that_does_not_say_that_it_is_quiet_is_at_work(view: TopologyView) -> None:
-    assert_at_rest(view)
+    assert_at_work(view, "")
     view.board.words[view.board.slot_at(1) + SLOT_QUIET] = 0
     assert_at_work(view, "n:2 is at work")
 
@@ -170,7 +162,7 @@ def test_frames_are_under_way_until_their_receiver_has_processed_them(view: Topo
     view.board.words[at] = 7
     assert_at_work(view, "frames or acks are under way")
     view.board.words[at + 1] = 7
-    assert_at_rest(view)
+    assert_at_work(view, "")
 
 
 def test_acks_are_under_way_until_their_receiver_has_published_what_came_of_them(view: TopologyView) -> None:
@@ -181,6 +173,40 @@ def test_acks_are_under_way_until_their_receiver_has_published_what_came_of_them
     one.take()
     assert_at_work(view, "frames or acks are under way")
     one.confirm()
-    assert_at_rest(view)
+    assert_at_work(view, "")
     one.close()
     other.close()
+
+
+@pytest.mark.parametrize("word", [None, SLOT_QUIET, SLOT_PROGRESS])
+def test_readings_are_of_an_idle_topology_only_if_no_turn_was_taken_meanwhile(
+    view: TopologyView, word: int | None
+) -> None:
+    class Looked(TopologyView):
+        def readings(self) -> list[object]:  # type: ignore[override]
+            if word is not None:
+                self.board.words[self.board.slot_at(0) + word] ^= 1
+            return []
+
+    assert Looked(view.board, view.assignment, RECORD).readings_and_idle() == ([], word is None)
+
+
+def test_the_board_shows_what_is_being_opened_of_the_present_worker_only(tmp_path: Path) -> None:
+    board = Board.create(str(tmp_path / "board"), 1, 2)
+    placed = Assignment("t-1", 1, [SlotRef("n", 1)], [[ExecutorRef("enrich", 1, 2)]])
+    view = TopologyView(board, placed, record(ComponentSummary("enrich", "bolt", 2, 1)))
+    second = 10**9
+
+    def shown(incarnation: int, state: int) -> tuple[str, float] | None:
+        board.set_slot(0, incarnation, state, 100)
+        opening = view.opening(0, 4 * second)
+        assert opening is None or opening[:2] == ("enrich", 2)
+        return opening and opening[2:]
+
+    assert shown(3, STARTING) is None
+    board.set_opening(0, 3, 2, second)
+    assert shown(3, STARTING) == ("prepare", 3.0)
+    assert shown(3, READY) == ("setup", 3.0)
+    assert view.undrained().startswith("enrich[2] is still in setup; ")
+    assert [shown(3, DEAD), shown(4, STARTING)] == [None, None]
+    board.close()

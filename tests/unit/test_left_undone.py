@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from squall import BasicBolt, Bolt, Spout, SpoutCollector, Topology, TopologyBuilder, Tuple
+from squall import Spout, SpoutCollector, Topology, TopologyBuilder
 from squall.cli.run import run_command
 from squall.cli.shown.output import exit_code
 from squall.cli.standing import left_document, left_pending
 from squall.engine.report.account import Unfinished
 from squall.engine.report.metrics import TASK_COUNTERS
 from squall.engine.report.run_report import FLOW_COUNTERS, TaskReading, build_report, unfinished
+from tests.unit.rig import Does, acks, keeps
 
 
 def reading(kind: str, alive: bool = True, **counters: int) -> TaskReading:
@@ -24,23 +25,24 @@ def reading(kind: str, alive: bool = True, **counters: int) -> TaskReading:
 
 
 @pytest.mark.parametrize(
-    ("spout", "code"),
+    ("counters", "code"),
     [
-        (reading("spout", tracked=5, acked=5), 0),
-        (reading("spout", tracked=5, acked=4), 4),
-        (reading("spout", tracked=5, acked=4, failed=1, waiting=1), 4),
-        (reading("spout", alive=False, tracked=5, acked=4), 4),
-        (reading("spout", tracked=5, acked=4, abandoned=1, replayed=1), 0),
-        (reading("spout", tracked=5, abandoned=2, failed=3), 4),
-        (reading("spout", tracked=5, acked=3, dead_letters=1), 3),
-        (reading("spout", tracked=5, acked=3, failed=1, unreplayed=1), 1),
+        ({"acked": 5}, 0),
+        ({"acked": 4}, 4),
+        ({"acked": 4, "failed": 1, "waiting": 1}, 4),
+        ({"alive": False, "acked": 4}, 4),
+        ({"acked": 4, "abandoned": 1, "replayed": 1}, 0),
+        ({"abandoned": 2, "failed": 3}, 4),
+        ({"acked": 3, "dead_letters": 1}, 3),
+        ({"acked": 3, "failed": 1, "unreplayed": 1}, 1),
     ],
     ids=[
         "all acked", "pending", "waiting", "worker dead", "abandoned, successor done", "successor emitted nothing",
         "letters first", "lost first",
     ],
 )
-def test_only_a_run_without_open_messages_ends_with_0(spout: TaskReading, code: int) -> None:
+def test_only_a_run_without_open_messages_ends_with_0(counters: dict[str, int], code: int) -> None:
+    spout = reading("spout", **{"tracked": 5, **counters})  # type: ignore[arg-type]
     report = build_report("t", [spout], 1.0, [], False, idle=True)
     assert exit_code(report) == code
     assert report.emitted == 5
@@ -83,17 +85,8 @@ class Count(Spout):
             signal.raise_signal(signal.SIGTERM)
 
 
-class Forgets(Bolt):
-    def execute(self, tup: Tuple) -> None:
-        pass
 
-
-class Done(BasicBolt):
-    def execute(self, tup: Tuple, collector: object) -> None:
-        pass
-
-
-def counting(bolt: Bolt | BasicBolt) -> Topology:
+def counting(bolt: Does) -> Topology:
     builder = TopologyBuilder()
     builder.set_spout("spout", Count()).set_config(max_spout_pending=MOST_PENDING)
     builder.set_bolt("bolt", bolt).shuffle_grouping("spout")
@@ -102,12 +95,12 @@ def counting(bolt: Bolt | BasicBolt) -> Topology:
 
 def done() -> Topology:
     """For the command line."""
-    return counting(Done())
+    return counting(Does(acks))
 
 
 def forgets() -> Topology:
     """For the command line: nothing is ever acked."""
-    return counting(Forgets())
+    return counting(Does(keeps))
 
 
 def run_local(target: str, *options: str) -> tuple[int, str, dict[str, Any]]:

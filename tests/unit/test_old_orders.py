@@ -24,7 +24,12 @@ from squall.scheduler.common.messages import (
 )
 from squall.scheduler.nimbus.known import NODE_TIMEOUT_SECS
 from squall.scheduler.nimbus.store import Store
-from squall.scheduler.supervisor.nimbus_link import REGISTER_RETRY_SECS, Departure, NimbusLink
+from squall.scheduler.supervisor.nimbus_link import (
+    NIMBUS_PATIENCE_SECS,
+    REGISTER_RETRY_SECS,
+    Departure,
+    NimbusLink,
+)
 from tests.unit.run_dirs import add_topology, nimbus_in
 from tests.unit.test_nimbus_decisions import Cluster
 
@@ -46,16 +51,21 @@ class Line:
         """Called while a call waits."""
         self.connected: list[bool] = []
         """News of the connection."""
+        self.heard: list[tuple[int, str]] = []
+        """Of slots, by a Nimbus that has answered: it reads nothing before."""
 
     def changes(self) -> list[bool]:
         news, self.connected = self.connected, []
         return news
 
-    def come(self, message: msgspec.Struct, nonce: Nonce) -> None:
-        body = msgspec.msgpack.encode(message)
-        self.events.append(Incoming("nimbus", "event", type(message).__name__, 0, body, b"", nonce))
+    def come(self, session: bytes, sequence: int) -> None:
+        """An order."""
+        body = msgspec.msgpack.encode(AssignNode({}))
+        self.events.append(Incoming("nimbus", "event", "AssignNode", 0, body, b"", Nonce(session, sequence)))
 
     def send_event(self, message: Any) -> bool:
+        if isinstance(message, SlotChanged) and self.answered_by != NO_NONCE:
+            self.heard.append((message.incarnation, message.event))
         return True
 
     def call(self, method: str, request: Any, answer: Any, timeout_secs: float) -> AssignNode:
@@ -85,35 +95,32 @@ def tick(link: NimbusLink, now: float) -> bool:
     return link.tick(now, dict, list) is not None
 
 
-def orders(link: NimbusLink) -> list[str]:
-    found = []
-    while (event := link.recv_event()) is not None:
-        found.append(f"{event.method} {event.nonce.sequence}")
-    return found
+def orders(link: NimbusLink) -> list[int]:
+    return [event.nonce.sequence for event in iter(link.recv_event, None)]
 
 
 def test_orders_of_the_nimbus_before_do_not_count(line: Line, link: NimbusLink) -> None:
     line.answer = Nonce(FIRST, 7)
     assert tick(link, 1.0)
-    line.come(AssignNode({}), Nonce(FIRST, 8))
-    assert orders(link) == ["AssignNode 8"]
+    line.come(FIRST, 8)
+    assert orders(link) == [8]
     # Now this process is stopped, and finds all that has happened in one moment.
-    line.come(AssignNode({}), Nonce(FIRST, 9))
+    line.come(FIRST, 9)
     line.connected, line.answer = [False, True], Nonce(SECOND, 1)
     assert tick(link, 9.0)
-    line.come(AssignNode({}), Nonce(SECOND, 2))
-    assert orders(link) == ["AssignNode 2"]
+    line.come(SECOND, 2)
+    assert orders(link) == [2]
 
 
 def test_orders_that_the_answer_has_overtaken_do_not_count(line: Line, link: NimbusLink) -> None:
     line.answer = Nonce(FIRST, 7)
     assert tick(link, 1.0)
     line.answer = Nonce(FIRST, 9)
-    line.meanwhile = lambda: line.come(AssignNode({}), Nonce(FIRST, 8))
+    line.meanwhile = lambda: line.come(FIRST, 8)
     link.ask_to_leave(Departure(2.0, 30.0), 2.0)
     assert tick(link, 2.0)
-    line.come(AssignNode({}), Nonce(FIRST, 10))
-    assert orders(link) == ["AssignNode 10"]
+    line.come(FIRST, 10)
+    assert orders(link) == [10]
 
 
 @pytest.mark.parametrize("connected", [[False], [False, True], []])
@@ -124,17 +131,44 @@ def test_without_an_answer_no_order_counts(line: Line, link: NimbusLink, connect
     if not connected:
         link.ask_to_leave(Departure(9.0, 30.0), 9.0)
     line.connected, line.answer = connected, None
-    line.meanwhile = lambda: line.come(AssignNode({}), Nonce(SECOND, 2))
+    line.meanwhile = lambda: line.come(SECOND, 2)
     assert not tick(link, 9.0)
-    line.come(AssignNode({}), Nonce(FIRST, 8))
+    line.come(FIRST, 8)
     assert orders(link) == []
     line.connected, line.answer = [True], Nonce(SECOND, 4)
     assert tick(link, 9.0 + REGISTER_RETRY_SECS)
-    line.come(AssignNode({}), Nonce(SECOND, 5))
-    assert "AssignNode 5" in orders(link)
+    line.come(SECOND, 5)
+    assert 5 in orders(link)
 
 
-# ---- Nimbus ----
+def test_a_nimbus_that_was_away_is_told_of_every_death(line: Line, link: NimbusLink) -> None:
+    def step(incarnation: int, event: str) -> SlotChanged:
+        return SlotChanged("node-1", 6700, "t-1", incarnation, event, 9, 1.0)
+
+    line.answer = Nonce(FIRST, 1)
+    for incarnation in (1, 2, 3):
+        link.report(step(incarnation, "ready"))
+        link.report(step(incarnation, "died"))
+    assert link.tick(1.0, dict, lambda: [step(4, "started")]) is not None
+    assert line.heard == [(1, "died"), (2, "died"), (3, "died"), (4, "started")]
+
+
+# ---- a supervisor that leaves ----
+
+
+def test_who_leaves_waits_until_nimbus_knows_and_the_slots_are_empty_and_not_for_ever() -> None:
+    departure = Departure(100.0, 30.0)
+    # Nothing to do: but Nimbus must hear of it first, or it would give the node work.
+    assert not departure.is_over(100.0, idle=True)
+    # Without Nimbus it does not wait for the drain.
+    assert departure.next_deadline == 100.0 + NIMBUS_PATIENCE_SECS
+    assert departure.is_over(departure.next_deadline, idle=False)
+    departure.answered()
+    assert departure.is_over(120.0, idle=True)
+    # At the limit Nimbus stops the workers, which takes a moment.
+    assert not departure.is_over(130.0, idle=False)
+    assert departure.is_over(departure.next_deadline, idle=False)
+    assert departure.next_deadline <= 130.0 + NIMBUS_PATIENCE_SECS
 
 
 # ---- supervisors that have died ----
@@ -166,16 +200,12 @@ def test_nor_does_anything_else_count_that_it_has_sent(run_dir: RunDir) -> None:
         service.call("register_supervisor", YOUNG, Nonce(SECOND, 1))
         with pytest.raises(ClusterError, match="with pid 7 is not registered"):
             service.call("register_supervisor", OLD, Nonce(FIRST, 2))
-        service.hear("supervisor:node-1", ready, Nonce(FIRST, 3))
-        workers = service.call("get_topology", NamedTopology("one"), Nonce(FIRST, 4)).workers
-        assert workers == {"node-1:6700": "starting"}
-        service.hear("supervisor:node-1", ready, Nonce(SECOND, 2))
-        workers = service.call("get_topology", NamedTopology("one"), Nonce(FIRST, 5)).workers
-        assert workers == {"node-1:6700": "ready"}
+        for nonce, state in ((Nonce(FIRST, 3), "starting"), (Nonce(SECOND, 2), "ready")):
+            service.hear("supervisor:node-1", ready, nonce)
+            assert service.call("get_topology", NamedTopology("one")).workers == {"node-1:6700": state}
 
         silent_at = time.monotonic() + NODE_TIMEOUT_SECS
         service.nimbus.tick(silent_at)
-        service.hear("supervisor:node-1", SupervisorHeartbeat("node-1", 1.0), Nonce(FIRST, 6))
-        assert service.nimbus.cluster().gone == ["node-1"]
-        service.hear("supervisor:node-1", SupervisorHeartbeat("node-1", 1.0), Nonce(SECOND, 3))
-        assert service.nimbus.cluster().gone == []
+        for nonce, gone in ((Nonce(FIRST, 6), ["node-1"]), (Nonce(SECOND, 3), [])):
+            service.hear("supervisor:node-1", SupervisorHeartbeat("node-1", 1.0), nonce)
+            assert service.nimbus.cluster().gone == gone

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from squall import AsyncBolt, AsyncSpout
-from squall.engine.api.config import Config
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.spout_executor import SpoutTask
-from squall.ipc.board import DEAD, READY, STARTING, Board
-from squall.scheduler.common.messages import Assignment, ComponentSummary, ExecutorRef, SlotRef, TopologyRecord
-from squall.scheduler.records.topology_view import TopologyView
 from squall.scheduler.worker.task_watch import Opening
 from tests.process.waiting import wait_for
 from tests.unit.rig import DEADLINE_SECS, Does, Feeder, Rig, acks, chain
@@ -57,13 +51,6 @@ class SlowSource(AsyncSpout):
         await asyncio.sleep(0.001)
 
 
-def until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-
-
 @pytest.mark.parametrize(("rig", "task"), [
     (lambda: Rig(chain(Feeder(), Slow()), threads=True), 2),
     (lambda: Rig(chain(SlowSource(), Does(acks)), threads=True), 3),
@@ -84,33 +71,10 @@ def test_a_setup_is_published(rig: Callable[[], Rig], task: int) -> None:
             opening.look()
         assert published[2:] == [(task, 5 * 10**9)]
         GO_ON.set()
-        until(lambda: (opening.look(), published[-1] == (0, 0))[1])
+        wait_for("the end", lambda: (opening.look(), published[-1] == (0, 0))[1])
     finally:
         GO_ON.set()
         close_tasks(made.core)
-
-
-def test_the_board_shows_it_of_the_present_worker_only(tmp_path: Path) -> None:
-    record = TopologyRecord(
-        "t-1", "t", "ACTIVE", Config().to_dict(), [ComponentSummary("enrich", "bolt", 2, 1)], "0" * 64, [], 0.0
-    )
-    board = Board.create(str(tmp_path / "board"), 1, 2)
-    try:
-        executors = [[ExecutorRef("enrich", 1, 2)]]
-        view = TopologyView(board, Assignment("t-1", 1, [SlotRef("n", 1)], executors), record)
-        board.set_slot(0, 3, STARTING, 100)
-        assert view.opening(0, 10**9) is None
-        board.set_opening(0, 3, 2, 10**9)
-        assert view.opening(0, 4 * 10**9) == ("enrich", 2, "prepare", 3.0)
-        board.set_slot(0, 3, READY, 100)
-        assert view.opening(0, 4 * 10**9) == ("enrich", 2, "setup", 3.0)
-        assert view.undrained().startswith("enrich[2] is still in setup; ")
-        board.set_slot(0, 3, DEAD, 100)
-        assert view.opening(0, 4 * 10**9) is None
-        board.set_slot(0, 4, STARTING, 101)
-        assert view.opening(0, 4 * 10**9) is None
-    finally:
-        board.close()
 
 
 def raises(error: BaseException) -> Callable[[], Any]:
@@ -120,35 +84,11 @@ def raises(error: BaseException) -> Callable[[], Any]:
     return read
 
 
-class Says(Feeder):
-    """Answers with what the test wants."""
-
-    waiting: Callable[[], Any] = staticmethod(lambda: 0)
-    done: Callable[[], Any] = staticmethod(lambda: True)
-
-    @property
-    def waiting_count(self) -> int:
-        return self.waiting()  # type: ignore[no-any-return]
-
-    @property
-    def exhausted(self) -> Any:
-        return self.done()
-
-    @exhausted.setter
-    def exhausted(self, value: Any) -> None:
-        pass
-
-
-def rig_of(
-    waiting: Callable[[], Any] | None = None, done: Callable[[], Any] | None = None, blocking: bool = False
-) -> Rig:
-    spout = Says()
-    spout.blocking = blocking
-    if waiting is not None:
-        spout.waiting = waiting  # type: ignore[method-assign]
-    if done is not None:
-        spout.done = done  # type: ignore[method-assign]
-    return Rig(chain(spout, Does(acks)), threads=blocking)
+def rig_of(what: str, read: Callable[[], Any], blocking: bool = False) -> Rig:
+    """Its spout answers with `read` when it is asked for this property."""
+    answers = property(lambda spout: read(), lambda spout, value: None)
+    says = type("Says", (Feeder,), {"blocking": blocking, what: answers})
+    return Rig(chain(says(), Does(acks)), threads=blocking)
 
 
 NO_COUNTS = [10**30, -1, 2.5, None]
@@ -158,7 +98,7 @@ ERRORS = [ValueError("no"), SystemExit(0)]
 @pytest.mark.parametrize("blocking", [False, True])
 @pytest.mark.parametrize("said", NO_COUNTS)
 def test_a_waiting_count_that_cannot_be_is_the_spouts_error(said: Any, blocking: bool) -> None:
-    rig = rig_of(lambda: said, blocking=blocking)
+    rig = rig_of("waiting_count", lambda: said, blocking)
     with pytest.raises(TaskCrashed, match=r"^spout\[\d\] raised .* in waiting_count$"):
         wait_for("the error", lambda: rig.step() and False, DEADLINE_SECS)
     close_tasks(rig.core)
@@ -167,16 +107,14 @@ def test_a_waiting_count_that_cannot_be_is_the_spouts_error(said: Any, blocking:
 @pytest.mark.parametrize("error", ERRORS, ids=repr)
 @pytest.mark.parametrize("what", ["waiting_count", "exhausted"])
 def test_what_a_property_raises_is_its_components_error(error: BaseException, what: str) -> None:
-    read = raises(error)
-    rig = rig_of(read) if what == "waiting_count" else rig_of(done=read)
     with pytest.raises(TaskCrashed, match=rf"^spout\[\d\] raised {type(error).__name__}.* in {what} \("):
-        rig.settle()
+        rig_of(what, raises(error)).settle()
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=repr)
 def test_a_worker_that_ends_by_it_can_still_publish(error: BaseException) -> None:
     """Its last words, and what was counted until then, would be lost otherwise."""
-    rig = rig_of(raises(error))
+    rig = rig_of("waiting_count", raises(error))
     with pytest.raises(TaskCrashed, match=r"in waiting_count \("):
         rig.core.refresh_gauges()
     rig.core.refresh_gauges()

@@ -59,12 +59,6 @@ def test_a_single_bolt_keeps_away_from_the_spout(others: tuple[str, int], ackers
     assert abs(sum(spouts.values()) - sum(others_.values())) <= 1
 
 
-def test_single_bolts_do_not_leave_the_spouts_worker_without_work() -> None:
-    components = [component("s", 1, kind="spout"), *(component(name, 1) for name in "abcde")]
-    placed = place(task_layout(components), 2, slots(1, 2), kinds_of(components))
-    assert placed is not None
-    assert [len(mine) for mine in placed[1]] == [3, 3]
-
 
 def test_a_lost_single_bolt_goes_to_the_worker_with_fewer_spouts() -> None:
     components = [component("s", 2, kind="spout"), component("b", 1), component("sink", 1)]
@@ -104,27 +98,13 @@ def test_any_topology_is_spread_evenly(
         assert max(totals) - min(totals) <= 1
 
 
-Placement = dict[SlotRef, list[ExecutorRef]]
-
-
-def placed_on(components: list[ComponentSummary], n_workers: int, free: list[SlotRef]) -> Placement:
-    found = place(task_layout(components), n_workers, free, kinds_of(components))
-    assert found is not None
-    return dict(zip(*found, strict=True))
-
-
-def after_loss(before: Placement, n_workers: int, usable: list[SlotRef]) -> Placement:
-    found = replace_lost(list(before), list(before.values()), n_workers, usable)
-    assert found is not None
-    return dict(zip(*found, strict=True))
-
-
 def test_storm_only_dead_executors_move() -> None:
     """Storm's testReassignment: those on living slots stay, the others go to a free slot together."""
-    before = placed_on([component("1", 4), component("2", 2)], 2, slots(2, 1))
-    kept, lost = SlotRef("node-1", 6700), SlotRef("node-2", 6700)
-    after = after_loss(before, 2, [kept, SlotRef("node-3", 6700), SlotRef("node-3", 6701)])
-    assert after == {kept: before[kept], SlotRef("node-3", 6700): before[lost]}
+    kept, lost = slots(2, 1)
+    free = slots(3, 2)[-2:]
+    placed = place(task_layout([component("1", 4), component("2", 2)]), 2, [kept, lost])
+    assert placed is not None
+    assert replace_lost(*placed, 2, [kept, *free]) == ([kept, free[0]], placed[1])
 
 
 @given(TOPOLOGIES, st.integers(1, 6), st.sets(st.integers(0, 8)), st.integers(0, 3))
@@ -133,10 +113,12 @@ def test_whatever_is_lost_everything_runs_somewhere_usable(
     components: list[ComponentSummary], n_workers: int, gone: set[int], new: int
 ) -> None:
     free = slots(3, 3)
-    before = placed_on(components, n_workers, free)
+    placed = place(task_layout(components), n_workers, free, kinds_of(components))
+    assert placed is not None
+    before = dict(zip(*placed, strict=True))
     usable = [slot for number, slot in enumerate(free) if number not in gone]
     usable += [SlotRef("node-9", 6700 + number) for number in range(new)]
-    found = replace_lost(list(before), list(before.values()), n_workers, usable)
+    found = replace_lost(*placed, n_workers, usable)
     if found is None:
         assert not usable
         return

@@ -110,16 +110,6 @@ def _put_back(path: Path, kept: Path) -> None:
     shutil.copytree(kept, path, dirs_exist_ok=True)
 
 
-def test_a_store_or_a_copy_that_is_lost_or_cut_costs_nothing(whole: RunDir) -> None:
-    kept = {name: (whole.path / name).read_bytes() for name in ("nimbus.db", "nimbus.db.copy")}
-    before = started(whole.path)
-    for name, data in kept.items():
-        for damaged in (None, b"", data[: len(data) // 2]):
-            path = whole.path / name
-            path.unlink() if damaged is None else path.write_bytes(damaged)
-            assert started(whole.path) == before, (name, damaged)
-
-
 def test_files_beside_the_store(whole: RunDir, seed: int) -> None:
     refusals = check_each(whole, list(OTHERS), seed)
     # A key that is gone is made anew by `squall up`; one that was cut is named.
@@ -133,6 +123,4 @@ def test_a_store_that_is_gone_with_its_copy_is_no_empty_one(whole: RunDir) -> No
     refusal = started(whole.path)
     assert isinstance(refusal, str)
     assert "nimbus.db is missing, though there is" in refusal
-    assert {name: data for name, data in files_of(whole.path).items() if name != "lock"} == {
-        name: data for name, data in there.items() if name != "lock"
-    }
+    assert files_of(whole.path) | {"lock": b""} == there | {"lock": b""}

@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
-from squall.engine.api.config import Config
 from squall.engine.report.account import EMITTED, REPLAYED, TRACKED
-from squall.ipc.board import READY, SLOT_PROGRESS, SLOT_QUIET, Board
 from squall.ipc.control import ControlServer, Incoming, NoAnswer
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client import nimbus_client
 from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient, NimbusGone, NoCluster
 from squall.scheduler.cluster.daemons import OPTIONS
-from squall.scheduler.common.messages import Assignment, FaultsTold, SlotRef, TopologyRecord
+from squall.scheduler.common.messages import FaultsTold
 from squall.scheduler.common.progress_watch import ProgressWatch
-from squall.scheduler.records.topology_view import TopologyView
 from tests.unit.rig import Does, Feeder, Rig, acks, chain
 
 
 def test_it_is_named_with_the_time_that_was_waited(run_dir: RunDir) -> None:
     lock = run_dir.lock()
-    with NimbusClient(run_dir, timeout_secs=0.1) as client:
-        silent = rf"Nimbus \(pid {run_dir.lock_holder()}\) does not answer within 0\.1 s"
-        asked: list[Callable[[], object]] = [client.get_cluster, lambda: client.activate("one")]
-        for ask in asked:
-            with pytest.raises(NoAnswer, match=silent):
-                ask()
+    silent = rf"Nimbus \(pid {run_dir.lock_holder()}\) does not answer within 0\.1 s"
+    with NimbusClient(run_dir, timeout_secs=0.1) as client, pytest.raises(NoAnswer, match=silent):
+        client.activate("one")
     lock.release()
 
 
@@ -91,77 +84,36 @@ class Watched(list[int]):
         super().__setitem__(index, value)
 
 
-def test_before_an_emit_shows_in_the_account() -> None:
-    spout = Feeder()
-    quiet = [1]
-    rig = Rig(chain(spout, Does(acks)), around={"said_quiet": quiet})
-    [(_, task)] = rig.core.spout_tasks.values()
+def test_before_an_emit_shows_in_the_account_or_as_sent_without_a_tree() -> None:
+    spout, quiet = Feeder(), [1]
     seen: list[tuple[int, int]] = []
-    task.stats.account = Watched(len(task.stats.account), lambda index: seen.append((index, quiet[0])))
+
+    def told(index: int) -> None:
+        seen.append((index, quiet[0]))
+
+    rig = Rig(chain(spout, Does(acks)), around={"said_quiet": quiet, "untracked": Watched(20, told)})
+    [(_, task)] = rig.core.spout_tasks.values()
+    task.stats.account = Watched(len(task.stats.account), told)
     rig.settle()
     assert quiet == [1]
     spout.feed("x", id=1)
     rig.settle()
     assert seen == [(REPLAYED, 0), (EMITTED, 0), (TRACKED, 0)]
     quiet[0] = 1
+    seen.clear()
     rig.settle()
     assert quiet == [1]
-
-
-def test_before_a_tuple_without_a_tree_shows_as_sent() -> None:
-    spout = Feeder()
-    quiet = [1]
-    seen: list[int] = []
-    untracked = Watched(20, lambda index: seen.append(quiet[0]))
-    rig = Rig(chain(spout, Does(acks)), around={"said_quiet": quiet, "untracked": untracked})
     spout.feed("x")
     rig.settle()
-    assert seen == [0]
+    assert [said for _, said in seen] == [0] * 4
 
 
-@pytest.fixture
-def board(tmp_path: Path) -> Iterator[Board]:
-    """One worker that is ready and quiet."""
-    board = Board.create(str(tmp_path / "board"), 1, 1)
-    board.set_slot(0, 1, READY, 100)
-    board.said_quiet(0)[0] = 1
-    yield board
-    board.close()
-
-
-@pytest.mark.parametrize("word", [None, SLOT_QUIET, SLOT_PROGRESS])
-def test_readings_are_of_an_idle_topology_only_if_no_turn_was_taken_meanwhile(board: Board, word: int | None) -> None:
-    record = TopologyRecord("t-1", "t", "ACTIVE", Config().to_dict(), [], "0" * 64, [], 0.0)
-
-    class Looked(TopologyView):
-        def readings(self) -> list[object]:  # type: ignore[override]
-            if word is not None:
-                self.board.words[self.board.slot_at(0) + word] ^= 1
-            return []
-
-    view = Looked(board, Assignment("t-1", 1, [SlotRef("n", 1)], [[]]), record)
-    assert view.readings_and_idle() == ([], word is None)
-
-
-def test_time_without_change_adds_up_and_a_change_ends_it() -> None:
+def test_time_without_change_adds_up_and_a_change_or_forgetting_ends_it() -> None:
     watch = ProgressWatch(longest_gap_secs=2.0)
     assert [watch.still_secs(1, 7, now) for now in (10.0, 11.0, 12.5)] == [0.0, 1.0, 2.5]
-    assert watch.still_secs(1, 8, 13.0) == 0.0
-    assert watch.still_secs(1, 8, 14.0) == 1.0
-
-
-def test_an_observer_that_was_away_does_not_count_the_time() -> None:
-    watch = ProgressWatch(longest_gap_secs=2.0)
-    watch.still_secs(1, 7, 10.0)
-    assert watch.still_secs(1, 7, 1000.0) == 2.0
-    assert watch.still_secs(1, 7, 1001.0) == 3.0
-
-
-def test_ports_are_apart_and_can_be_forgotten() -> None:
-    watch = ProgressWatch(longest_gap_secs=2.0)
-    watch.still_secs(1, 7, 10.0)
-    watch.still_secs(2, 7, 11.0)
-    assert (watch.still_secs(1, 7, 12.0), watch.still_secs(2, 7, 12.0)) == (2.0, 1.0)
-    watch.forget(1)
-    watch.forget(1)
-    assert watch.still_secs(1, 7, 13.0) == 0.0
+    assert [watch.still_secs(1, 8, now) for now in (13.0, 14.0)] == [0.0, 1.0]
+    # Ports are apart; and an observer that was away does not count the time.
+    assert [watch.still_secs(2, 7, now) for now in (14.0, 1000.0, 1001.0)] == [0.0, 2.0, 3.0]
+    for _ in range(2):
+        watch.forget(1)
+    assert [watch.still_secs(port, 8 - (port == 2), 1002.0) for port in (1, 2)] == [0.0, 4.0]

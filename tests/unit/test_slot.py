@@ -24,7 +24,7 @@ from squall.scheduler.common.messages import (
 from squall.scheduler.common.python_stacks import CRASH_SIGNALS
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
 from squall.scheduler.supervisor.death_judge import DeathJudge, DeathLimits, Totals
-from squall.scheduler.supervisor.decisions import Order, Supervisor
+from squall.scheduler.supervisor.decisions import Supervisor
 from squall.scheduler.supervisor.dispatcher import Dispatcher, SupervisorParts
 from squall.scheduler.supervisor.instruction import (
     ArmTimer,
@@ -98,13 +98,11 @@ class Bench:
 
     now: float = 100.0
     cells: dict[tuple[str, int], int] = field(default_factory=dict)
-    opening: str = ""
 
     def __post_init__(self) -> None:
         place = SlotAddress("/run", "node-1", PORT)
         self.slot = Slot(
-            place, SlotOptions(), no_jitter(), lambda w: self.cells.get((w.topology.id, w.slot_index), 0),
-            opening=lambda w: self.opening,
+            place, SlotOptions(), no_jitter(), lambda w: self.cells.get((w.topology.id, w.slot_index), 0)
         )
 
     def do(self, step: Callable[[Slot], list[Instruction]]) -> list[str]:
@@ -114,38 +112,20 @@ class Bench:
                 self.cells[instruction.topology_id, instruction.slot_index] = instruction.incarnation
         return [brief(instruction) for instruction in done]
 
-    def assign(self, wanted: SlotAssignment | None) -> list[str]:
-        return self.do(lambda slot: slot.assign(wanted, self.now))
-
-    def stop(self, grace_secs: float) -> list[str]:
-        return self.do(lambda slot: slot.stop(grace_secs, self.now))
-
-    def forked(self, pid: int) -> list[str]:
-        return self.do(lambda slot: slot.forked(pid, self.now))
-
-    def fork_failed(self, reason: str) -> list[str]:
-        return self.do(lambda slot: slot.fork_failed(reason, self.now))
-
-    def ready(self) -> list[str]:
-        return self.do(lambda slot: slot.ready(self.now))
-
-    def worker_failed(self, error: str) -> list[str]:
-        return self.do(lambda slot: slot.worker_failed(error, self.now))
-
-    def lost(self) -> list[str]:
-        return self.do(lambda slot: slot.lost(self.now))
-
-    def exited(self, status: int) -> list[str]:
-        return self.do(lambda slot: slot.exited(status, self.now))
+    def __getattr__(self, event: str) -> Callable[..., list[str]]:
+        """What the slot does when this happens to it now."""
+        return lambda *what, **named: self.do(
+            lambda slot: getattr(slot, event)(*what[:1], self.now, *what[1:], **named)
+        )
 
     def after(self, secs: float) -> list[str]:
         self.now += secs
         return self.do(lambda slot: slot.tick(self.now))
 
-    def run(self, pid: int = 11) -> Bench:
+    def run(self) -> Bench:
         """Bring an empty slot to RUNNING."""
         self.assign(work())
-        self.forked(pid)
+        self.forked(11)
         self.ready()
         assert self.slot.state is SlotState.RUNNING
         return self
@@ -154,10 +134,14 @@ class Bench:
         return self.lost() + self.exited(status)
 
 
-def test_a_death_is_on_the_board_before_it_is_reported_and_answered_by_a_fork() -> None:
-    bench = Bench().run()
-    assert bench.lost() == ["signal 11 SIGKILL", "timer 102"]
-    assert bench.exited(KILLED) == [
+@pytest.fixture
+def running() -> Bench:
+    return Bench().run()
+
+
+def test_a_death_is_on_the_board_before_it_is_reported_and_answered_by_a_fork(running: Bench) -> None:
+    assert running.lost() == ["signal 11 SIGKILL", "timer 102"]
+    assert running.exited(KILLED) == [
         f"board 1 {DEAD} 11",
         "1 in a row",
         "report 1 died: killed by SIGKILL",
@@ -182,31 +166,28 @@ def test_only_a_cause_that_a_tuple_can_have_accuses_one(
 ) -> None:
     bench = Bench().run()
     bench.lost()
-    told = bench.after(2.0) if status is None else bench.do(lambda slot: slot.exited(int(status), bench.now, remains))
+    told = bench.after(2.0) if status is None else bench.exited(int(status), remains)
     assert told[0] == f"board 1 {DEAD} 11" + " accused" * accused
 
 
-def test_a_worker_that_was_stopped_did_not_hang() -> None:
-    bench = Bench().run()
-    bench.do(lambda slot: slot.stuck(31.0, bench.now, "split[3]", is_stopped=True))
-    bench.after(1.0)
+def test_a_worker_that_was_stopped_did_not_hang(running: Bench) -> None:
+    running.stuck(31.0, "split[3]", is_stopped=True)
+    running.after(1.0)
     told = {f"board 1 {DEAD} 11", "report 1 died: no progress for 31 s, stopped by a signal: killed by SIGKILL"}
-    assert told <= {*bench.die()}
+    assert told <= {*running.die()}
 
 
-def test_last_words_that_come_last_are_waited_for() -> None:
-    bench = Bench().run()
-    assert bench.die(EXIT_1)[-1] == "timer 100.3"
-    (report, *_) = (i for i in bench.slot.worker_failed("boom", bench.now) if isinstance(i, Report))
+def test_last_words_that_come_last_are_waited_for(running: Bench) -> None:
+    assert running.die(EXIT_1)[-1] == "timer 100.3"
+    (report, *_) = (i for i in running.slot.worker_failed("boom", running.now) if isinstance(i, Report))
     assert report.changed.error == "boom"
-    assert bench.slot.state is SlotState.STARTING
+    assert running.slot.state is SlotState.STARTING
 
 
-def test_a_worker_that_stays_after_its_last_words_is_killed() -> None:
-    bench = Bench().run()
-    bench.worker_failed("boom")
-    assert bench.after(5) == ["signal 11 SIGKILL"]
-    assert "report 1 died: still there 5 s after it failed: killed by SIGKILL" in bench.die()
+def test_a_worker_that_stays_after_its_last_words_is_killed(running: Bench) -> None:
+    running.worker_failed("boom")
+    assert running.after(5) == ["signal 11 SIGKILL"]
+    assert "report 1 died: still there 5 s after it failed: killed by SIGKILL" in running.die()
 
 
 def test_a_forking_parent_that_does_not_answer_is_replaced() -> None:
@@ -216,32 +197,17 @@ def test_a_forking_parent_that_does_not_answer_is_replaced() -> None:
     assert bench.fork_failed("the forking parent has ended")[-1] == "timer 115.1"
 
 
-def test_repeated_deaths_back_off_and_are_given_up() -> None:
-    bench = Bench().run()
-    seen = [bench.die()[2:]]
-    while bench.slot.state is not SlotState.FAILED:
-        if bench.slot.state is SlotState.BACKOFF:
-            assert bench.after(1.0)[1] == f"fork {bench.slot.life.incarnation}"
-        bench.forked(12)
-        seen.append(bench.die())
-    assert len(seen) == 31
-    assert seen[-1][-1] == "report 31 failed: 31 deaths within 60 s, last: killed by SIGKILL"
-    assert bench.after(3600) == []
-    assert bench.assign(work()) == []
-    assert bench.assign(work(version=2))[:2] == ["report 31 stopped", f"board 32 {STARTING} 0"]
 
-
-def test_a_stuck_worker_says_where_it_is_and_is_killed_and_replaced() -> None:
-    bench = Bench().run()
-    assert bench.do(lambda slot: slot.stuck(31.0, bench.now)) == ["dump stacks 11", "timer 101"]
-    assert bench.do(lambda slot: slot.stuck(32.0, bench.now)) == []  # once is enough
-    assert bench.after(1.0) == ["signal 11 SIGKILL"]
-    assert bench.do(lambda slot: slot.stuck(33.0, bench.now)) == [], "another dump would hide the first"
-    bench.lost()
-    steps = bench.do(lambda slot: slot.exited(KILLED, bench.now, WorkerRemains("hung at x.py\nmore", 5 << 20)))
+def test_a_stuck_worker_says_where_it_is_and_is_killed_and_replaced(running: Bench) -> None:
+    assert running.stuck(31.0) == ["dump stacks 11", "timer 101"]
+    assert running.stuck(32.0) == []  # once is enough
+    assert running.after(1.0) == ["signal 11 SIGKILL"]
+    assert running.stuck(33.0) == [], "another dump would hide the first"
+    running.lost()
+    steps = running.exited(KILLED, WorkerRemains("hung at x.py\nmore", 5 << 20))
     assert steps[:2] == [f"board 1 {DEAD} 11 accused", "1 in a row"]
     assert steps[2:4] == ["report 1 died: no progress for 31 s: killed by SIGKILL", "board 2 1 0"]
-    assert bench.slot.life.incarnation == 2
+    assert running.slot.life.incarnation == 2
 
 
 def test_a_starting_worker_is_stopped_by_a_signal_and_told_again_when_it_listens() -> None:
@@ -274,80 +240,41 @@ def test_a_survivor_that_has_come_back_is_told_again_what_its_supervisor_may_hav
     assert bench.ready() == ["send 4 ACTIVE"]
 
 
-# ---- the node ----
-
-
-class Node:
-    """A supervisor, and the board that it writes."""
-
-    def __init__(self, ports: int) -> None:
-        self.now = 100.0
-        self.cells: dict[tuple[str, int], int] = {}
-        judge = no_jitter()
-        self.supervisor = Supervisor([
-            Slot(
-                SlotAddress("/run", "node-1", PORT + n), SlotOptions(), judge,
-                lambda w: self.cells.get((w.topology.id, w.slot_index), 0),
-            )
-            for n in range(ports)
-        ])
-
-    def do(self, orders: list[Order] | None) -> list[str]:
-        assert orders is not None
-        for _, step in orders:
-            if isinstance(step, SetBoard):
-                self.cells[step.topology_id, step.slot_index] = step.incarnation
-        return [f"{port} {brief(step)}" for port, step in orders]
-
-    def start(self, **indices: int) -> None:
-        """Have workers run: p6700=0 is the first worker of the topology in the slot 6700."""
-        wanted = {int(port[1:]): work(index=index) for port, index in indices.items()}
-        self.do(self.supervisor.assign(wanted, self.now))
-        for port in wanted:
-            self.do(self.supervisor.forked(port, 1, port, self.now))
-            self.do(self.supervisor.ready(WorkerReady(port, 1, port), self.now))
-
-
 def test_standing_tells_a_nimbus_that_missed_everything() -> None:
-    node = Node(1)
-    standing = node.supervisor.standing
-    assert standing(node.now) == []
-    node.do(node.supervisor.assign({PORT: work()}, node.now))
-    assert standing(node.now) == []
-    node.do(node.supervisor.forked(PORT, 1, 11, node.now))
-    assert [(c.event, c.incarnation, c.pid) for c in standing(node.now)] == [("started", 1, 11)]
-    node.do(node.supervisor.ready(WorkerReady(PORT, 1, 11), node.now))
-    assert [(c.event, c.incarnation, c.pid) for c in standing(node.now)] == [("ready", 1, 11)]
-    node.do(node.supervisor.exited(11, KILLED, node.now))
-    for incarnation in range(2, 32):
-        node.now += 1.2
-        node.do(node.supervisor.tick(PORT, node.now))
-        node.do(node.supervisor.forked(PORT, incarnation, incarnation, node.now))
-        node.do(node.supervisor.exited(incarnation, KILLED, node.now))
-    (failed,) = standing(node.now)
-    assert (failed.event, failed.reason) == ("failed", "killed by SIGKILL")
+    bench = Bench()
+
+    def standing() -> list[tuple[str, int, int, str]]:
+        told = Supervisor([bench.slot]).standing(bench.now)
+        return [(changed.event, changed.incarnation, changed.pid, changed.reason) for changed in told]
+
+    assert standing() == []
+    bench.assign(work())
+    assert standing() == []
+    bench.forked(11)
+    assert standing() == [("started", 1, 11, "")]
+    bench.ready()
+    assert standing() == [("ready", 1, 11, "")]
+    bench.die()
+    while bench.slot.state is not SlotState.FAILED:
+        if bench.slot.state is SlotState.BACKOFF:
+            assert bench.after(1.0)[1] == f"fork {bench.slot.life.incarnation}"
+        bench.forked(12)
+        last = bench.die()[-1]
+    assert last == "report 31 failed: 31 deaths within 60 s, last: killed by SIGKILL"
+    [(event, incarnation, _, reason)] = standing()
+    assert (event, incarnation, reason) == ("failed", 31, "killed by SIGKILL")
+    assert bench.assign(work(version=2))[:2] == ["report 31 stopped", f"board 32 {STARTING} 0"]
 
 
-def test_work_that_moves_within_the_node_is_given_up_before_it_is_taken_up() -> None:
-    node = Node(2)
-    node.start(p6700=0, p6701=1)
-    swapped = {6700: work(index=1), 6701: work(index=0)}
-    assert node.do(node.supervisor.assign(swapped, node.now)) == [
-        "6700 send stop 1", "6700 timer 105", "6701 send stop 1", "6701 timer 105",
-    ]
-    done = [step for pid in (6700, 6701) for step in node.do(node.supervisor.exited(pid, 0, node.now))]
-    assert sorted(step for step in done if "fork" in step) == ["6700 fork 2", "6701 fork 2"]
-
-
-def test_a_message_of_another_incarnation_changes_nothing_and_its_worker_is_stopped() -> None:
-    node = Node(1)
-    node.start(p6700=0)
-    for done in (
-        node.supervisor.ready(WorkerReady(PORT, 9, 11), node.now),
-        node.supervisor.failed(WorkerFailed(PORT, 9, "boom", ""), node.now),
+def test_a_message_of_another_incarnation_changes_nothing_and_its_worker_is_stopped(running: Bench) -> None:
+    supervisor = Supervisor([running.slot])
+    for orders in (
+        supervisor.ready(WorkerReady(PORT, 9, 11), running.now),
+        supervisor.failed(WorkerFailed(PORT, 9, "boom", ""), running.now),
     ):
-        assert node.do(done) == ["6700 send stop 9"]
-    assert node.supervisor.slots[PORT].state is SlotState.RUNNING
+        assert orders is not None
+        assert [(port, brief(step)) for port, step in orders] == [(PORT, "send stop 9")]
+    assert running.slot.state is SlotState.RUNNING
 
 
 def test_a_worker_of_another_topology_does_not_speak_for_the_slot_and_is_stopped() -> None:
@@ -392,24 +319,16 @@ def test_a_life_that_ended_while_no_supervisor_was_there_is_reported_once() -> N
 
 def test_a_topology_without_progress_is_called_hopeless_on_the_board_before_nimbus_hears_of_the_death() -> None:
     told = Totals()
-    judge = DeathJudge(DeathLimits(), random.Random(1), lambda _: told)
-    slot = Slot(SlotAddress("/run", "node-1", PORT), SlotOptions(), judge, lambda work: 0)
-    slot.assign(work(), 0.0)
-    assert [brief(step) for step in slot.review()] == ["0 in a row"]  # whatever an earlier supervisor wrote
-    said, now = [], 0.0
-    last = DeathLimits().hopeless_errors
-    for pid in range(1, last + 1):
-        slot.forked(pid, now)
-        slot.worker_failed("bad[2]: ValueError: no", now)
-        slot.lost(now)
-        said.append([brief(step) for step in slot.exited(EXIT_1, now)][1:3])
-        assert slot.review() == []
-        if slot.state is SlotState.BACKOFF:
-            now += 2.0
-            slot.tick(now)
-    assert [verdict for verdict, _ in said][:-1] == [f"{n} in a row" for n in range(1, last)]
-    assert said[-1][0] == f"{last} in a row, hopeless"
-    assert {report.partition(" ")[0] for _, report in said} == {"report"}
+    bench = Bench()
+    judge = DeathJudge(DeathLimits(hopeless_errors=1), random.Random(1), lambda _: told)
+    bench.slot = Slot(bench.slot.address, SlotOptions(), judge, lambda work: 0)
+    bench.assign(work())
+    assert bench.do(Slot.review) == ["0 in a row"]  # whatever an earlier supervisor wrote
+    bench.forked(11)
+    bench.worker_failed("bad[2]: ValueError: no")
+    steps = bench.die(EXIT_1)
+    assert steps.index("1 in a row, hopeless") < steps.index("report 1 died: exited with code 1")
+    assert bench.do(Slot.review) == []
     told = Totals(acked=1)
-    assert [brief(step) for step in slot.review()] == ["0 in a row"]
-    assert slot.review() == []
+    assert bench.do(Slot.review) == ["0 in a row"]
+    assert bench.do(Slot.review) == []

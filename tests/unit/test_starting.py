@@ -23,11 +23,6 @@ from squall.scheduler.common.role import daemon_environment, processes_of
 from tests.unit.run_dirs import files_of
 
 
-@pytest.fixture
-def run_dir(tmp_path: Path) -> RunDir:
-    return RunDir.create(tmp_path / "run")
-
-
 def test_whoever_comes_second_starts_and_touches_nothing(run_dir: RunDir) -> None:
     with right_to_start(run_dir):
         before = files_of(run_dir.path)
@@ -82,20 +77,15 @@ def marked(run_dir: RunDir) -> subprocess.Popen[bytes]:
     )
 
 
-@pytest.mark.parametrize(("nodes", "slots"), [(0, 4), (1, 0), (-1, -1), ("x", 1), (1, None), (1, 1.5)])
-def test_less_than_one_is_none(nodes: Any, slots: Any) -> None:
-    wrong = f"slots is {slots}" if nodes == 1 else f"nodes is {nodes!r}"
+@pytest.mark.parametrize(("nodes", "slots"), [(0, 4), (1, 0), (-1, -1), ("x", 1), (1, None), (1, 1.5), (10**8, 1)])
+def test_whatever_starts_a_cluster_asks_first_for_at_least_one_and_for_room(
+    tmp_path: Path, nodes: Any, slots: Any
+) -> None:
     check_cluster(1, 4)
-    with pytest.raises(UsageError, match=f"^{wrong}; allowed: an integer from 1 up$"):
-        check_cluster(nodes, slots)
-
-
-def test_whatever_starts_a_cluster_asks_first(tmp_path: Path) -> None:
-    for nodes, slots in ((10**8, 1), (1, 10**8), (0, 1)):
-        with pytest.raises(UsageError, match=r"nodes|slots"):
-            LocalCluster(nodes, slots, tmp_path / "run")
-        with pytest.raises(UsageError, match=r"nodes|slots"):
-            start_cluster(tmp_path / "run", nodes, slots)
+    wrong = f"^{f'slots is {slots}' if nodes == 1 else f'nodes is {nodes!r}'}; allowed: an integer from 1 up$"
+    for start in (start_cluster, lambda path, nodes, slots: LocalCluster(nodes, slots, path)):
+        with pytest.raises(UsageError, match="slots" if nodes == 10**8 else wrong):
+            start(tmp_path / "run", nodes, slots)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from squall.engine.api.component import Spout
 from squall.engine.api.failure import FAILED, WORKER_DIED, Failure
 from squall.engine.errors import UsageError
@@ -33,6 +31,7 @@ def table(heading: str) -> dict[tuple[str, str], str]:
     text = PAGE.read_text(encoding="utf-8").split(f"\n## {heading}\n", 1)[1]
     lines = re.findall(r"^\|(.*)\|$", text.split("\n## ", 1)[0], re.MULTILINE)
     header, _, *rows = [[cell.strip().strip("`") for cell in line.split("|")] for line in lines]
+    assert len({row[0] for row in rows}) == len(rows), "a row is written twice"
     return {(row[0], column): cell for row in rows for column, cell in zip(header[1:], row[1:], strict=True)}
 
 
@@ -86,7 +85,7 @@ SLOT_EVENTS: dict[str, Callable[[Bench], object]] = {
     "fork failed": lambda bench: bench.fork_failed("no"),
     "ready": lambda bench: bench.ready(),
     "last words": lambda bench: bench.worker_failed("ValueError: no"),
-    "stuck": lambda bench: bench.do(lambda slot: slot.stuck(31.0, bench.now)),
+    "stuck": lambda bench: bench.stuck(31.0),
     "lost": lambda bench: bench.lost(),
     "exit status": lambda bench: bench.exited(KILLED),
     "deadline": lambda bench: bench.after(3600.0),
@@ -180,7 +179,7 @@ TOPOLOGY_EVENTS: dict[str, Callable[[Cluster], object]] = {
 def status_of(cluster: Cluster) -> str:
     if "x" not in cluster.names():
         return "gone"
-    status = cluster.nimbus.topology("x").topology.status
+    status = cluster.state.topology.status
     if status not in ("REBALANCING", "KILLED"):
         return status
     stage = "draining" if cluster.nimbus.draining() else ("moving" if status == "REBALANCING" else "ending")
@@ -190,14 +189,14 @@ def status_of(cluster: Cluster) -> str:
 def version_of(cluster: Cluster) -> int:
     if "x" not in cluster.names():
         return 0
-    assignment = cluster.nimbus.topology("x").assignment
+    assignment = cluster.state.assignment
     return 0 if assignment is None else assignment.version
 
 
 def change_of(cluster: Cluster, before: TopologyRecord) -> str:
     if "x" not in cluster.names():
         return ""
-    now = cluster.nimbus.topology("x").topology
+    now = cluster.state.topology
     if now.id != before.id:
         return ", the successor"
     changed = now.successor is not None and before.successor is not None and now.successor != before.successor
@@ -210,7 +209,7 @@ def test_topology() -> None:
         for name, event in TOPOLOGY_EVENTS.items():
             cluster = topology_in(state)
             assert status_of(cluster) == state
-            version, before = version_of(cluster), cluster.nimbus.topology("x").topology
+            version, before = version_of(cluster), cluster.state.topology
             try:
                 event(cluster)
             except UsageError:
@@ -360,10 +359,3 @@ def test_message() -> None:
             found[name, event] = make().after(happens) if is_under_way else ""
         found[name, "time"] = make().after(MessageBench.release)
     same("Message", found)
-
-
-@pytest.mark.parametrize("heading", ["Slot", "Topology", "Restart policy", "Message"])
-def test_no_row_is_written_twice(heading: str) -> None:
-    text = PAGE.read_text(encoding="utf-8").split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
-    rows = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("|")]
-    assert len(rows) == len(set(rows))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ from msgspec.structs import replace
 
 from squall.engine.errors import ClusterError
 from squall.ipc.board import READY, Board
+from squall.ipc.run_parent import default_parent
 from squall.ipc.rundir import LETTER_REQUESTS, RunDir
 from squall.scheduler.common.code_store import CodeStore
 from squall.scheduler.common.messages import Assignment, TopologyRecord
@@ -90,24 +89,20 @@ def test_no_submission_is_under_way_meanwhile(run_dir: RunDir) -> None:
         assert not store.keep_only([])
 
 
-@pytest.fixture
-def short() -> Iterator[Path]:
-    """A directory whose path leaves room for sockets."""
-    with tempfile.TemporaryDirectory(prefix="sq-", dir="/tmp") as name:
-        yield Path(name)
-
-
 def test_dead_letters_are_kept_where_there_is_room(
-    run_dir: RunDir, short: Path, monkeypatch: pytest.MonkeyPatch
+    run_dir: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (short / "file").write_text("")
-    monkeypatch.setattr(records, "durable_parents", lambda: [short / "file" / "no", short / "file"])
-    monkeypatch.setattr(records, "default_parent", lambda: short / "yes")
+    file, room = tmp_path / "file", default_parent()
+    file.write_text("")
+    monkeypatch.setattr(records, "durable_parents", lambda: [file / "no", file])
+    assert keep_dead_letters(run_dir, "letters", copy=False) == (run_dir.path, 1)
     kept = keep_dead_letters(run_dir, "letters", copy=True)
     assert kept is not None
     path, count = kept
-    assert (path.parent, count) == (short / "yes", 1)
-    assert (RunDir.open(path).topology_state("letters") / LEDGER).read_bytes() == b"?\n"
-    monkeypatch.setattr(records, "default_parent", lambda: short / "file")
+    assert (path.parent, count) == (room, 1)
+    copied = RunDir.open(path)
+    assert (copied.topology_state("letters") / LEDGER).read_bytes() == b"?\n"
+    copied.remove()
+    monkeypatch.setattr(records, "default_parent", lambda: file)
     with pytest.raises(ClusterError, match="Not a directory"):
         keep_dead_letters(run_dir, "letters", copy=True)

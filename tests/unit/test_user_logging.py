@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from squall import Config, ConfigError
-from squall.scheduler.common.user_logging import UserLogging, apply_settings, begin_anew, taken
+from squall.scheduler.common.user_logging import apply_settings, begin_anew, taken
 
 NAME = "shop.of.this.test"
 
@@ -24,12 +24,11 @@ def own_logging(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logging.Logger, "root", root)
     monkeypatch.setattr(logging.Logger, "manager", logging.Manager(root))
     monkeypatch.setattr(logging, "lastResort", logging.lastResort)
-    return
 
 
-def in_a_worker(given: UserLogging, monkeypatch: pytest.MonkeyPatch, config: Config | None = None) -> io.StringIO:
-    """Set up logging as a worker does; returns its stderr."""
-    data = pickle.dumps(given)
+def in_a_worker(monkeypatch: pytest.MonkeyPatch, config: Config | None = None) -> io.StringIO:
+    """Set up logging as a worker does that gets what was set up here; returns its stderr."""
+    data = pickle.dumps(taken())
     monkeypatch.setattr(logging.Logger, "manager", logging.Manager(logging.root))
     logging.basicConfig(level=logging.INFO, format="a daemon's: %(message)s")
     stderr = io.StringIO()
@@ -43,7 +42,7 @@ def in_a_worker(given: UserLogging, monkeypatch: pytest.MonkeyPatch, config: Con
 def test_a_programs_set_up_holds_in_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     logging.basicConfig(force=True, level=logging.DEBUG, format="own %(levelname)s: %(message)s")
     logging.getLogger(NAME).setLevel(logging.ERROR)
-    stderr = in_a_worker(taken(), monkeypatch)
+    stderr = in_a_worker(monkeypatch)
     logging.getLogger("other").debug("told")
     logging.getLogger(NAME).info("not told")
     logging.getLogger(NAME).error("wrong")
@@ -51,7 +50,7 @@ def test_a_programs_set_up_holds_in_a_worker(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_without_a_set_up_no_record_of_its_level_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    stderr = in_a_worker(taken(), monkeypatch)
+    stderr = in_a_worker(monkeypatch)
     logging.getLogger(NAME).info("not told")
     logging.getLogger(NAME).warning("told")
     assert stderr.getvalue().endswith(f" WARNING {NAME}: told\n")
@@ -59,7 +58,7 @@ def test_without_a_set_up_no_record_of_its_level_is_lost(monkeypatch: pytest.Mon
 
 
 def test_basic_config_in_a_component_has_its_effect(monkeypatch: pytest.MonkeyPatch) -> None:
-    stderr = in_a_worker(taken(), monkeypatch)
+    stderr = in_a_worker(monkeypatch)
     logging.basicConfig(level=logging.INFO, format="own: %(message)s")
     logging.getLogger(NAME).info("told")
     assert stderr.getvalue() == "own: told\n"
@@ -68,14 +67,14 @@ def test_basic_config_in_a_component_has_its_effect(monkeypatch: pytest.MonkeyPa
 def test_records_for_a_handler_that_stays_behind_go_to_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     logging.root.addHandler(logging.StreamHandler(io.StringIO()))
     logging.root.setLevel(logging.INFO)
-    stderr = in_a_worker(taken(), monkeypatch)
+    stderr = in_a_worker(monkeypatch)
     logging.getLogger(NAME).info("told")
     assert stderr.getvalue().endswith(f" INFO {NAME}: told\n")
 
 
 def test_settings_win_over_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     logging.basicConfig(force=True, level=logging.ERROR, format="%(message)s")
-    stderr = in_a_worker(taken(), monkeypatch, Config(log_level="INFO", log_format="json"))
+    stderr = in_a_worker(monkeypatch, Config(log_level="INFO", log_format="json"))
     logging.getLogger(NAME).info("told %s", "twice", extra={"order": 7, "odd": {1, 2}})
     try:
         raise ValueError("no\nluck")
