@@ -201,7 +201,7 @@ def test_a_date_in_the_future_makes_nothing_late_and_stays_in_its_window(tmp_pat
         for n, row in enumerate(rows):
             source.feed(row)
             if n % 20 == 0:
-                cluster.settle()
+                cluster.advance(0.5)
         source.finish()
         cluster.run()
         assert results_of(cluster) == windows_of(rows)
