@@ -117,7 +117,7 @@ def test_a_spout_that_emits_it_is_told_component_stream_and_field(value: Any, ki
     builder = chain(spout)
     builder.set_bolt("sink", Does(acks)).shuffle_grouping("spout", stream="out")
     spout.feed(1, value, id=1, stream="out")
-    with pytest.raises(TaskCrashed, match=rf"spout\[\d\] .*stream 'out' field 'thing': a value of type .*{kind} cannot"):
+    with pytest.raises(TaskCrashed, match=rf"spout\[\d\] stream .out. field .thing.: a value of type .*{kind} cannot"):
         Rig(builder).settle()
 
 
