@@ -19,8 +19,8 @@ from squall.engine.build.builder import TopologyBuilder
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import ComponentError
 from squall.engine.flow.batch import Batch
-from tests.unit.batch_rig import BatchFeeder, DoesBatch, fails, nothing, passes, splits
-from tests.unit.rig import STREAMS, Does, DoesBasic, Feeder, Rig, acks, chain, keeps, streams_rig
+from tests.unit.batch_rig import BatchFeeder, DoesBatch, fails, nothing, passes
+from tests.unit.rig import STREAMS, Does, Feeder, Rig, acks, chain, keeps, streams_rig
 
 AnyBolt = Bolt | BasicBolt | BatchBolt
 
@@ -32,24 +32,7 @@ def fed(*bolts: AnyBolt, outputs: Any = ("value",), **settings: Any) -> tuple[Ri
     return rig, rig.user("spout")
 
 
-def row_split(bolt: DoesBasic, tup: Any, collector: Any) -> None:
-    for word in tup[0].split():
-        collector.emit((word,))
-
-
 # ---- every row is a message ----
-
-
-@pytest.mark.parametrize("second", ["batch", "plain", "basic"])
-@pytest.mark.parametrize("first", ["batch", "basic"])
-def test_batch_bolts_and_row_bolts_follow_each_other(first: str, second: str) -> None:
-    split = DoesBatch(splits, ("word",)) if first == "batch" else DoesBasic(row_split, ("word",))
-    ends = {"batch": DoesBatch(nothing), "plain": Does(acks), "basic": DoesBasic(lambda *_: None)}
-    rig, spout = fed(split, ends[second])
-    spout.feed(["a b", "", "c"], ids=["x", "y", "z"])
-    rig.settle()
-    assert ends[second].seen == [("a",), ("b",), ("c",)]  # type: ignore[attr-defined]
-    assert sorted(spout.all_acked) == ["x", "y", "z"]
 
 
 # ---- which row came of which ----

@@ -120,30 +120,14 @@ def test_while_it_waits_the_worker_goes_on_and_all_its_methods_are_called_by_one
         assert threading.get_ident() not in spout.threads
 
 
-def test_what_it_emits_leaves_before_next_tuple_comes_back() -> None:
-    spout, sink = Waits(), Does(keeps)
-    with threaded(chain(spout, sink)) as rig:
-        counts: list[int] = []
-
-        def emits_and_waits(it: Waits) -> None:
-            tasks = it.collector.emit(("first",), message_id=1)
-            counts.append(it.collector.pending_count)
-            assert tasks == rig.plan.tasks_of("bolt-1")
-            it.queue.get()
-
-        spout.queue.put(emits_and_waits)
-        until(rig, lambda: sink.seen == [("first",)])
-        assert rig.pending == 1
-        assert counts == [1]
-
-
 @pytest.mark.parametrize("ends", [False, True], ids=["between two calls", "at the end"])
 def test_an_answer_is_counted_at_once_and_told_when_next_tuple_comes_back(ends: bool) -> None:
     spout = Waits()
     with threaded(chain(spout, Does(acks))) as rig:
 
         def emits_and_waits(it: Waits) -> None:
-            it.collector.emit((1,), message_id=1)
+            assert it.collector.emit((1,), message_id=1) == rig.plan.tasks_of("bolt-1")
+            assert it.collector.pending_count == 1
             it.queue.get()
 
         spout.queue.put(emits_and_waits)

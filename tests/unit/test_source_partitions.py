@@ -129,11 +129,6 @@ def test_positions_that_descend_before_state_are_refused(kind: type[Given], ids:
     source.close()
 
 
-def test_positions_that_ascend_are_read(source: Given) -> None:
-    read(source, 1, 2, 5)
-    read(source, 6)
-
-
 DAYS = [datetime.date(2020, 1, day) for day in range(1, 5)]
 
 

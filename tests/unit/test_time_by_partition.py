@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +14,6 @@ from squall import (
     Bolt,
     BoltCollector,
     Config,
-    FeedSpout,
     Topology,
     TopologyBuilder,
     TopologyContext,
@@ -78,24 +76,6 @@ def go(cluster: SimulatedCluster, until: Callable[[], bool]) -> None:
         return until()
 
     wait_for("the condition", passed)
-
-
-def test_no_row_of_a_feed_of_several_partitions_is_late(tmp_path: Path) -> None:
-    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    rng, rows, partitions = random.Random(1), list[tuple[float, int]](), 20
-    (tmp_path / "feed").mkdir()
-    for partition in range(partitions):
-        seconds = range(0, 2000, 2)
-        own = [(second + rng.uniform(0, LAG_SECS), partition + partitions * second) for second in seconds]
-        columns = {name: list(column) for name, column in zip(FIELDS, zip(*own, strict=True), strict=True)}
-        parquet.write_table(pyarrow.table(columns), tmp_path / f"feed/{partition:02}.parquet")
-        rows += own
-    topology = counting(windowed(WINDOW_SECS, lag=LAG_SECS), rows=FeedSpout(tmp_path / "feed", FIELDS, range_rows=100))
-    with SimulatedCluster(topology, Config(max_spout_pending=100), state_root=tmp_path / "state") as cluster:
-        go(cluster, lambda: bool(cluster.emitted["counts.results"]))
-        assert len(cluster.emitted["rows"]) < len(rows), "windows wait for the end of the feed"
-        go(cluster, lambda: cluster.drained)
-        assert results_of(cluster) == windows_of(rows)
 
 
 GO_ON = threading.Event()

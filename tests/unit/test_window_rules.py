@@ -195,17 +195,6 @@ def test_a_tuple_is_late_below_the_newest_time_less_the_lag() -> None:
     assert run_phases(lagging(Shows()), events=Phases(*events)) == (shown, [])
 
 
-def test_the_slowest_source_says_how_far_time_has_come() -> None:
-    fast = Phases([("a", 100, 0)], [("a", 50, 1)], [("a", 16, 2), ("a", 14, 3)])
-    slow = Phases([("a", 10, 10)], [("a", 20, 11)], [("a", 30, 12)], [("a", 31, 13)])
-    made = lagging(Late()).with_late_stream("late").with_idle_timeout(secs=60)
-    shown, late = run_phases(made, fast=fast, slow=slow)
-    assert late == [("a", 14, 3)]
-    assert sorted((start, sorted(numbers)) for start, numbers in shown) == [
-        (10, [2, 10]), (20, [11]), (30, [12, 13]), (50, [1]), (100, [0]),
-    ]
-
-
 def test_a_source_without_open_messages_holds_up_time_until_the_idle_timeout() -> None:
     """Then what another one has left behind is late."""
 
