@@ -104,8 +104,6 @@ def test_a_batch_bolt_is_given_the_others_again(tmp_path: Path) -> None:
     (((1, NAN), 1.0), "key field 'k' is (1, nan): nan is no key"),
     (([1], 1.0), "key field 'k' is [1]: [1] is of type list; expected text"),
     (("a", NAN), "bolt[2]: timestamp field 'at' is nan"),
-    (("a", None), "timestamp field 'at' is None; expected seconds"),
-    (("a", 1.7e12), "which looks like milliseconds: divide by 1000"),
     ((NAN, "noon"), "field"),
 ], ids=str)
 def test_a_key_or_a_time_that_is_none_fails_its_own_tuple_and_is_in_no_window(

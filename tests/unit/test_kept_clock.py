@@ -164,20 +164,17 @@ def run_with_jump(bolt: Any, at_secs: Iterable[int], jump_secs: int, state_root:
         return list(cluster.emitted["bolt.results" if isinstance(bolt, Windows) else "bolt"])
 
 
-RESTARTS = pytest.mark.parametrize("restarts", [False, True])
-JUMPS = pytest.mark.parametrize("jump_secs", [-HOUR, -5, 5, HOUR])
+EACH_JUMP = pytest.mark.parametrize(("jump_secs", "restarts"), [(-HOUR, True), (-5, False), (5, True), (HOUR, False)])
 
 
-@RESTARTS
-@JUMPS
+@EACH_JUMP
 def test_a_jump_expires_no_state_and_keeps_none_for_longer(jump_secs: int, restarts: bool, tmp_path: Path) -> None:
     at_secs = [DAY + secs for secs in (1, 2, 3, 9, 30, 31)]
     shown = run_with_jump(Uses(), at_secs, jump_secs, tmp_path, restarts)
     assert dict(shown) == dict(zip(at_secs, [1, 2, 3, 4, 1, 2], strict=True))
 
 
-@RESTARTS
-@JUMPS
+@EACH_JUMP
 def test_a_jump_doubles_no_window_and_cuts_none_short(jump_secs: int, restarts: bool, tmp_path: Path) -> None:
     at_secs = range(DAY, DAY + 40)
     shown = run_with_jump(Windows().with_tumbling_window(secs=8), at_secs, jump_secs, tmp_path, restarts)
