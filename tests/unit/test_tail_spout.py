@@ -108,6 +108,25 @@ def test_a_file_that_is_gone_is_told(log: Path) -> None:
     assert " is gone" in str(lab.cluster.errors)
 
 
+def test_dates_as_names(log: Path) -> None:
+    for name in ("-20261122", "-20261121", ".2026-11-20", ""):
+        write(log.with_name(log.name + name), name)
+    lab = Lab(log)
+    lab.go(3)
+    assert lab.lines() == [".2026-11-20", "-20261121", "-20261122", ""]
+
+
+def test_quiet_secs_are_waited_for(log: Path) -> None:
+    write(log, "one")
+    lab = Lab(log, quiet_secs=6)
+    rename(log)
+    write(log, "two")
+    lab.go(5)
+    assert lab.lines() == ["one"]
+    lab.go(2)
+    assert lab.lines() == ["one", "two"]
+
+
 def test_a_line_of_megabytes_is_cut(log: Path) -> None:
     log.write_bytes(b"x" * (2**20 + 5) + b"\nnext\n")
     lab = Lab(log)
