@@ -36,8 +36,8 @@ def test_sinks_of_files_write_into_one_directory_beside_what_is_there(tmp_path: 
     for _ in range(2):
         with SimulatedCluster(written_by(FileSink(tmp_path), FileSink(tmp_path))) as cluster:
             cluster.run()
-    lines = [line for path in tmp_path.iterdir() for line in path.read_text().splitlines()]
-    assert Counter((row["word"], row["count"]) for row in map(json.loads, lines)) == Counter(ROWS * 4)
+    written = [list(map(json.loads, path.read_text().splitlines())) for path in tmp_path.iterdir()]
+    assert [Counter((row["word"], row["count"]) for row in rows) for rows in written] == [Counter(ROWS)] * 4
 
 
 @pytest.mark.parametrize("pending", [1, 1000])
