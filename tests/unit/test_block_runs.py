@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from itertools import accumulate, pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from squall.engine.api.columns import Columns
 from squall.engine.flow.anchoring import BlockAnchoring, Owned, anchoring_of
@@ -111,40 +114,38 @@ def test_parts_of_a_batch_are_acked_as_the_whole(seed: int) -> None:
         assert acked == anchoring.new_edges()
 
 
-@pytest.mark.parametrize("form", ["counts", "ends"])
-def test_counts_and_ends_tell_the_same(form: str) -> None:
-    counts = [0, 2, 1, 0, 4]
-    rows = RowCounts(counts) if form == "counts" else RowCounts(ends=list(accumulate(counts)))
-    assert (list(rows.counts), list(rows.ends), rows.starts) == (counts, [0, 2, 3, 3, 7], [0, 0, 2, 3, 3])
-    assert rows.flags == b"\0\1\1\0\1"
-    odd = rows.where(bytes([1, 0, 1, 0, 1, 0, 1]))
-    assert list(odd.counts) == [0, 1, 1, 0, 2]
-    assert list(rows.without(odd).counts) == [0, 1, 0, 0, 2]
-    assert list(RowCounts.unpack(rows.packed()).ends) == [0, 2, 3, 3, 7]
-    single = RowCounts.unpack(RowCounts.single(3).packed())
-    assert (single.is_single, list(single.counts), list(single.ends)) == (True, [1, 1, 1], [1, 2, 3])
-    some = single.where(b"\1\0\1")
-    assert (list(some.ends), some.flags) == ([1, 1, 2], b"\1\0\1")
-    assert list(RowCounts.unpack(some.packed()).counts) == [1, 0, 1]
-    long = RowCounts([0, 256, 255, 70_000])
-    assert long.flags == RowCounts.unpack(long.packed()).flags == b"\0\1\1\1"
+@given(st.lists(st.integers(0, 5) | st.sampled_from([255, 256]), max_size=40), st.randoms(use_true_random=False))
+def test_counts_and_ends_tell_the_same(counts: list[int], chance: random.Random) -> None:
+    ends, flags = list(accumulate(counts)), bytes(map(bool, counts))
+    owners = [member for member, count in enumerate(counts) for _ in range(count)]
+    wanted = [chance.random() < 0.5 for _ in owners]
+    chosen = Counter(owner for owner, is_wanted in zip(owners, wanted, strict=True) if is_wanted)
+    forms = [RowCounts(counts), RowCounts(ends=ends)]
+    if counts == [1] * len(counts):
+        forms.append(RowCounts.single(len(counts)))
+    for rows in [*forms, *(RowCounts.unpack(form.packed()) for form in forms)]:
+        assert (list(rows.counts), list(rows.ends), rows.flags) == (counts, ends, flags)
+        assert rows.starts == [end - count for end, count in zip(ends, counts, strict=True)]
+        some = rows.where(bytes(wanted))
+        assert list(some.counts) == [chosen[member] for member in range(len(counts))]
+        assert list(rows.without(some).counts) == [count - chosen[member] for member, count in enumerate(counts)]
 
 
 BLOCK = Block(1 << 20, 40)
 
 
-def column(words: dict[int, int]) -> int:
+def column(words: dict[int, int], block: Block) -> int:
     """A word for each member: 0 for those not named."""
-    return column_of([words.get(member, 0) for member in range(BLOCK.members)])
+    return column_of([words.get(member, 0) for member in range(block.members)])
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_each_member_is_answered_when_its_own_edges_are(seed: int) -> None:
-    chance = random.Random(seed)
-    edges = {member: chance.sample(range(1, 1 << 60), 3) for member in range(BLOCK.members)}
+    chance, block = random.Random(seed), Block(1 << 20, 40 if seed % 4 else 1000)
+    edges = {member: chance.sample(range(1, 1 << 60), 3) for member in range(block.members)}
     left = {member: list(found) for member, found in edges.items()}
     xors = {member: found[0] ^ found[1] ^ found[2] for member, found in edges.items()}
-    tracked = TrackedBlock(BLOCK, column(xors), 1, {})
+    tracked = TrackedBlock(block, column(xors, block), 1, {})
     answered: list[int] = []
     expected: list[int] = []
     given_up: set[int] = set()
@@ -161,23 +162,11 @@ def test_each_member_is_answered_when_its_own_edges_are(seed: int) -> None:
             # Also of trees that were given up: what comes late for them changes nothing.
             answered += tracked.ack_some([(member, acks[member]) for member in chosen if member in tracked])
         else:
-            answered += tracked.ack(column(acks))
+            answered += tracked.ack(column(acks, block))
         assert answered == expected
         assert list(tracked) == [member for member in left if member not in answered and member not in given_up]
         assert len(tracked) == len(list(tracked))
-    assert sorted(answered) == sorted(set(range(BLOCK.members)) - given_up)
-
-
-@pytest.mark.parametrize("done", [[0], [999], [3, 4, 5], [7, 500, 998], list(range(0, 1000, 3)), list(range(1, 999))])
-def test_members_that_are_processed_are_found_among_many(done: list[int]) -> None:
-    block = Block(1 << 20, 1000)
-    words = [1 << member % 64 for member in range(block.members)]
-    for member in done:
-        words[member] = 0
-    tracked = TrackedBlock(block, column_of(words), 1, {})
-    assert list(tracked.finished()) == done
-    assert list(tracked.finished()) == []
-    assert len(tracked) == block.members - len(done)
+    assert sorted(answered) == sorted(set(range(block.members)) - given_up)
 
 
 def test_open_messages_are_taken_out_once_each() -> None:

@@ -32,18 +32,12 @@ def written_by(*sinks: ExactSink, rows: Any = ROWS) -> Topology:
     return builder.build()
 
 
-def test_two_sinks_of_files_write_into_one_directory(tmp_path: Path) -> None:
-    with SimulatedCluster(written_by(FileSink(tmp_path), FileSink(tmp_path))) as cluster:
-        cluster.run()
-    lines = [line for path in tmp_path.iterdir() for line in path.read_text().splitlines()]
-    assert Counter((row["word"], row["count"]) for row in map(json.loads, lines)) == Counter(ROWS * 2)
-
-
-def test_files_that_are_there_stay_when_a_topology_begins_anew(tmp_path: Path) -> None:
+def test_sinks_of_files_write_into_one_directory_beside_what_is_there(tmp_path: Path) -> None:
     for _ in range(2):
-        with SimulatedCluster(written_by(FileSink(tmp_path))) as cluster:
+        with SimulatedCluster(written_by(FileSink(tmp_path), FileSink(tmp_path))) as cluster:
             cluster.run()
-    assert [len(path.read_text().splitlines()) for path in tmp_path.iterdir()] == [len(ROWS)] * 2
+    written = [list(map(json.loads, path.read_text().splitlines())) for path in tmp_path.iterdir()]
+    assert [Counter((row["word"], row["count"]) for row in rows) for rows in written] == [Counter(ROWS)] * 4
 
 
 @pytest.mark.parametrize("pending", [1, 1000])
@@ -57,13 +51,13 @@ def test_a_row_that_a_database_refuses_fails_alone(tmp_path: Path, pending: int)
     assert connect(tmp_path / "db").execute("SELECT * FROM counts ORDER BY count").fetchall() == ROWS
 
 
-def test_a_connection_that_commits_each_row_by_itself_is_refused() -> None:
-    sink = SqlSink(partial(sqlite3.connect, ":memory:", isolation_level=None), "INSERT INTO counts VALUES (?, ?)")
-    with SimulatedCluster(written_by(sink)) as cluster, pytest.raises(TaskCrashed, match="connection with autocommit"):
-        cluster.run()
-
-
-def test_a_wrong_statement_is_no_fault_of_its_rows(tmp_path: Path) -> None:
-    sink = SqlSink(partial(connect, tmp_path / "db"), "INSERT INTO no_such_table VALUES (?, ?)")
-    with SimulatedCluster(written_by(sink)) as cluster, pytest.raises(TaskCrashed, match="no such table"):
+@pytest.mark.parametrize(("opens", "refused"), [
+    (partial(sqlite3.connect, ":memory:", isolation_level=None), "connection with autocommit"),
+    (partial(sqlite3.connect, ":memory:"), "no such table"),
+], ids=["each row commits", "wrong statement"])
+def test_a_wrong_connection_or_statement_is_no_fault_of_its_rows(opens: Any, refused: str) -> None:
+    with (
+        SimulatedCluster(written_by(SqlSink(opens, "INSERT INTO counts VALUES (?, ?)"))) as cluster,
+        pytest.raises(TaskCrashed, match=refused),
+    ):
         cluster.run()

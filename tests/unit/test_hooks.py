@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api.component import BasicBolt, Bolt, Spout
 from squall.engine.api.hooks import (
     BoltAckInfo,
     BoltExecuteInfo,
@@ -21,8 +20,8 @@ from squall.engine.build.builder import TopologyBuilder
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import ComponentError, FailedTuple
-from squall.engine.flow.bolt_collectors import BasicCollector, BoltCollector
-from squall.engine.flow.spout_collector import SpoutCollector
+from squall.engine.flow.bolt_collectors import BasicCollector
+from tests.unit.batch_rig import BatchFeeder, DoesBatch, fails
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks
 
 
@@ -57,52 +56,30 @@ class Log(TaskHook):
         self.seen.append("cleanup")
 
 
-class HookedFeeder(Feeder):
-    def __init__(self, *hooks: Any) -> None:
-        super().__init__({"default": ("value",), "other": ("value",)})
-        self.hooks = hooks
+def hooked(component: Any, *hooks: Any) -> Any:
+    """The component, which adds hooks when it is set up."""
+    name = "open" if hasattr(component, "open") else "prepare"
+    set_up = getattr(type(component), name)
 
-    def open(self, conf: Mapping[str, Any], context: Any, collector: SpoutCollector) -> None:
-        super().open(conf, context, collector)
-        for hook in self.hooks:
+    def adds(self: Any, conf: Any, context: Any, *collector: Any) -> None:
+        set_up(self, conf, context, *collector)
+        for hook in hooks:
             context.add_hook(hook)
 
-
-class HookedBolt(Does):
-    def __init__(self, hook: TaskHook, execute: Any, **options: Any) -> None:
-        super().__init__(execute, **options)
-        self.hook = hook
-
-    def prepare(self, conf: Mapping[str, Any], context: Any, collector: BoltCollector) -> None:
-        super().prepare(conf, context, collector)
-        context.add_hook(self.hook)
+    component.__class__ = type("Hooked", (type(component),), {name: adds})
+    return component
 
 
-class HookedBasic(DoesBasic):
-    def __init__(self, hook: TaskHook, execute: Any, **options: Any) -> None:
-        super().__init__(execute, **options)
-        self.hook = hook
-
-    def prepare(self, conf: Mapping[str, Any], context: Any) -> None:
-        super().prepare(conf, context)
-        context.add_hook(self.hook)
-
-
-def rig(spout: Spout, bolt: Bolt | BasicBolt, **settings: Any) -> Rig:
+def rig(spout: Any, bolt: Any, **settings: Any) -> Rig:
     builder = TopologyBuilder()
     builder.set_spout("source", spout)
     builder.set_bolt("bolt", bolt).shuffle_grouping("source")
     return Rig(builder, **settings)
 
 
-def users(made: Rig) -> dict[str, Any]:
-    """The user object of each component, the one that runs."""
-    return {component: user for component, _, user in made.core.users()}
-
-
 def test_spout_hook_sees_emits_acks_and_failures() -> None:
     log = Log()
-    feeder = HookedFeeder(log)
+    feeder = hooked(Feeder({"default": ("value",), "other": ("value",)}), log)
     made = rig(feeder, Does(lambda bolt, tup: (bolt.collector.fail if tup[0] == "bad" else bolt.collector.ack)(tup)))
     feeder.feed("good", id=1)
     feeder.feed("bad", id=2)
@@ -131,7 +108,7 @@ def test_bolt_hook_sees_execute_ack_and_fail_and_emits() -> None:
         made.clock.advance(0.002)
         (bolt.collector.fail if tup[0] == "bad" else bolt.collector.ack)(tup)
 
-    made = rig(feeder, HookedBolt(log, execute, outputs=("value",)))
+    made = rig(feeder, hooked(Does(execute, ("value",)), log))
     feeder.feed("good", id=1)
     feeder.feed("bad", id=2)
     made.settle()
@@ -151,7 +128,7 @@ def test_basic_bolts_are_seen_acking_after_execute_and_failing_by_failed_tuple()
         if tup[0] == "bad":
             raise FailedTuple("no")
 
-    made = rig(feeder, HookedBasic(log, execute, outputs=("value",)))
+    made = rig(feeder, hooked(DoesBasic(execute, ("value",)), log))
     feeder.feed("good", id=1)
     feeder.feed("bad", id=2)
     made.settle()
@@ -162,8 +139,20 @@ def test_basic_bolts_are_seen_acking_after_execute_and_failing_by_failed_tuple()
     assert (feeder.acked, feeder.reasons) == ([1], [(2, "failed")])
 
 
+def test_hooks_see_every_row_of_a_batch() -> None:
+    log = Log()
+    made = rig(hooked(BatchFeeder(), log), hooked(DoesBatch(fails("b"), ("value",)), log))
+    made.user("source").feed(["a", "b"], ids=[1, 2])
+    made.settle()
+    emits = [("emit", "default", (value,), count) for count in (1, 0) for value in "ab"]
+    assert sorted(log.seen[2:], key=str) == sorted([
+        *emits, ("bolt_execute", ("a",), 0.0), ("bolt_execute", ("b",), 0.0), ("bolt_ack", ("a",)),
+        ("bolt_fail", ("b",)), ("spout_ack", 1, 0.0), ("spout_fail", 2, "failed", 0.0),
+    ], key=str)
+
+
 def test_what_is_no_hook_is_refused_and_so_is_one_that_comes_late() -> None:
     with pytest.raises(TaskCrashed, match=r"source\[\d\] adds 'x' as a hook; allowed: a TaskHook"):
-        rig(HookedFeeder("x"), Does(acks))
+        rig(hooked(Feeder(), "x"), Does(acks))
     with pytest.raises(ComponentError, match="adds a hook too late; add hooks in open or prepare"):
-        users(rig(Feeder(), Does(acks)))["source"].context.add_hook(Log())
+        rig(Feeder(), Does(acks)).user("source").context.add_hook(Log())

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall import BasicBolt, Spout, StatefulBolt, TopologyBuilder, Window, WindowedBolt
+from squall import BasicBolt, Spout, StatefulBolt, TopologyBuilder
 from squall.engine.clock import NS_PER_SEC, ManualClock
 from squall.engine.state.kept_clock import KeptClock, kept_clock
 from squall.engine.state.task_store import TaskStore
 from squall.testing import SimulatedCluster
+from tests.unit.test_windows import Shows as Windows
 
 HOUR, DAY, FAR = 3600, 86_400, 10**6
 SECS = st.integers(0, FAR)
@@ -107,7 +108,7 @@ def test_of_the_machine_it_is_the_wall_clock_at_first() -> None:
 class Schedule(Spout):
     """Emits its seconds when they have come, of the simulated clock."""
 
-    outputs = ("at",)
+    outputs = ("n",)
 
     def __init__(self, at_secs: Iterable[int]) -> None:
         self._left = list(at_secs)
@@ -132,14 +133,7 @@ class Uses(StatefulBolt):
 
     def execute(self, tup: Any, collector: Any) -> None:
         uses = self.state["uses"] = self.state.get("uses", 0) + 1
-        collector.emit((tup["at"], uses))
-
-
-class Seconds(WindowedBolt):
-    outputs = ("start", "at")
-
-    def execute_window(self, window: Window, collector: Any) -> None:
-        collector.emit((window.start, [tup["at"] for tup in window.get()]))
+        collector.emit((tup["n"], uses))
 
 
 class Shows(BasicBolt):
@@ -167,24 +161,23 @@ def run_with_jump(bolt: Any, at_secs: Iterable[int], jump_secs: int, state_root:
         cluster.run()
         [(component, _, text)] = cluster.errors
         assert (component, f"by {abs(jump_secs)} s" in text) == ("bolt", True), text
-        return [row[:2] for row in cluster.emitted["bolt.results" if isinstance(bolt, Seconds) else "bolt"]]
+        return list(cluster.emitted["bolt.results" if isinstance(bolt, Windows) else "bolt"])
 
 
-RESTARTS = pytest.mark.parametrize("restarts", [False, True])
-JUMPS = pytest.mark.parametrize("jump_secs", [-HOUR, -5, 5, HOUR])
+EACH_JUMP = pytest.mark.parametrize(("jump_secs", "restarts"), [(-HOUR, True), (-5, False), (5, True), (HOUR, False)])
 
 
-@RESTARTS
-@JUMPS
+@EACH_JUMP
 def test_a_jump_expires_no_state_and_keeps_none_for_longer(jump_secs: int, restarts: bool, tmp_path: Path) -> None:
     at_secs = [DAY + secs for secs in (1, 2, 3, 9, 30, 31)]
     shown = run_with_jump(Uses(), at_secs, jump_secs, tmp_path, restarts)
     assert dict(shown) == dict(zip(at_secs, [1, 2, 3, 4, 1, 2], strict=True))
 
 
-@RESTARTS
-@JUMPS
+@EACH_JUMP
 def test_a_jump_doubles_no_window_and_cuts_none_short(jump_secs: int, restarts: bool, tmp_path: Path) -> None:
     at_secs = range(DAY, DAY + 40)
-    shown = run_with_jump(Seconds().with_tumbling_window(secs=8), at_secs, jump_secs, tmp_path, restarts)
-    assert shown == [(start, list(range(start, start + 8))) for start in range(DAY, DAY + 40, 8)]
+    shown = run_with_jump(Windows().with_tumbling_window(secs=8), at_secs, jump_secs, tmp_path, restarts)
+    assert [(row[1], row[3]) for row in shown] == [
+        (start, list(range(start, start + 8))) for start in range(DAY, DAY + 40, 8)
+    ]

@@ -121,13 +121,6 @@ def test_slow_bolts_get_few_messages_and_stay_busy(each_ms: float, tasks: int) -
     assert ms <= max(3 * GOAL_NS / MS, 5 * each_ms)
 
 
-def test_a_task_that_takes_a_second_a_message_executes_each_in_half_a_minute() -> None:
-    """Else messages time out, again and again."""
-    run = Run(Servers(1000 * MS), step_ns=10 * MS).go_on(100)
-    assert run.acked >= 95
-    assert max(run.took_ns) <= 30_000 * MS
-
-
 @pytest.mark.parametrize("each_us", [10, 25, 100])
 def test_quick_bolts_get_as_many_as_they_do_in_the_time_that_is_allowed(each_us: int) -> None:
     run = Run(Servers(each_us * 1000)).go_on(1)
@@ -142,18 +135,18 @@ def test_a_bolt_with_a_fixed_time_a_call_gets_thousands_within_ten_calls(each_ms
     assert run.measured(20 * each_ms / 1000)[0] >= 0.8 * 8192 / (each_ms / 1000)
 
 
-def test_tasks_in_step_are_no_bulk_insert() -> None:
-    """All sixteen end at once, as the rows of one call do; but more messages would only wait before them."""
-    run = Run(Servers(1000 * MS, 16), PendingLimit(bulk=False), step_ns=10 * MS).go_on(9)
-    assert run.limit.limit <= 32
-    assert run.acked >= 80
-
-
-def test_tasks_with_threads_are_not_left_idle_by_trials_of_lower_limits() -> None:
-    """A trial takes as long as some rows: sixteen tasks of a second each lost a third of their first twenty seconds."""
-    run = Run(Servers(1000 * MS, 16), PendingLimit(bulk=False, least=32), step_ns=10 * MS).go_on(30)
-    assert run.acked >= 16 * 29
-    assert run.limit.limit <= 64
+@pytest.mark.parametrize(("tasks", "limit", "secs", "acked", "most"), [
+    (1, PendingLimit(), 100, 95, 30),  # else messages time out, again and again
+    (16, PendingLimit(bulk=False), 9, 80, 32),  # all end at once, as the rows of one call do, but more would only wait
+    (16, PendingLimit(bulk=False, least=32), 30, 16 * 29, 64),  # no trial of a lower limit leaves some idle
+])
+def test_tasks_that_take_a_second_a_message(
+    tasks: int, limit: PendingLimit, secs: int, acked: int, most: int
+) -> None:
+    run = Run(Servers(1000 * MS, tasks), limit, step_ns=10 * MS).go_on(secs)
+    assert run.acked >= acked
+    assert limit.limit <= most
+    assert max(run.took_ns) <= 30_000 * MS
 
 
 @pytest.mark.parametrize("count", [65, 1000, 20_000])

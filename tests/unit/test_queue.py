@@ -72,6 +72,8 @@ def test_each_record_is_open_at_one_consumer_until_it_is_confirmed(
         counts = producer.counts()
         assert counts.open == sum(map(len, held))
         assert counts.waiting + counts.open == len(unconfirmed)
+        # A record's number is one more than its value: none comes twice.
+        assert producer.floor() == 1 + min(unconfirmed, default=count)
     for queue in (*queues, producer):
         queue.close()
     assert not list(path.glob("*.lock"))
@@ -138,28 +140,6 @@ def test_a_queue_has_an_id_of_its_own_that_stays(tmp_path: Path) -> None:
     assert Queue(tmp_path / "one").id not in (one.id, other.id)
     shutil.rmtree(tmp_path / "other")
     assert Queue(tmp_path / "other").id != other.id
-
-
-def test_its_floor_is_below_all_that_can_come_and_no_number_comes_twice(tmp_path: Path) -> None:
-    queue, another = Queue(tmp_path), Queue(tmp_path)
-    assert queue.floor() == 1
-    queue.put([(number,) for number in range(6)])
-    assert [record.id for record in another.open(2)] == [1, 2]
-    assert [record.id for record in queue.open(2)] == [3, 4]
-    queue.confirm([3])
-    another.confirm([1])
-    assert queue.floor() == 2, "record 2 is open"
-    another.close()  # gives it back
-    assert queue.floor() == 2
-    assert [record.id for record in (*queue.open(9), *queue.open(9))] == [2, 5, 6]
-    queue.confirm([2, 4, 5, 6])
-    assert queue.floor() == 7
-    queue.close()
-    queue = Queue(tmp_path)
-    assert queue.floor() == 7
-    queue.put([("new",)])
-    assert [record.id for record in queue.open(9)] == [7]
-    queue.close()
 
 
 def test_a_record_has_the_same_position_at_any_task(tmp_path: Path) -> None:

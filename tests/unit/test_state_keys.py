@@ -86,10 +86,6 @@ class Odd:
         return 1
 
 
-def numbers_alike(number: int | float) -> list[Any]:
-    return [number, float(number), Fraction(number), Decimal(number), Decimal(number) + Decimal("0.0")]
-
-
 ATOMS: list[Any] = [
     None, False, True, 0, 1, 2, -1, 0.0, -0.0, 0.5, 1.0, 1.5, 0.1, 2**53, 2.0**53, 2**70, 2.0**70, 1e300, int(1e300),
     5e-324, float("inf"), -float("inf"), Decimal(1), Decimal("1.00"), Decimal("0.1"), Decimal("1E+2"), 100,
@@ -107,9 +103,11 @@ ATOMS: list[Any] = [
     datetime.timedelta(1), datetime.timedelta(hours=24), datetime.timedelta(microseconds=-1),
     frozenset(), frozenset("ab"), frozenset("ba"), frozenset({1, "a"}), frozenset({1.0, Text("a")}),
 ]
-SIMPLE = st.sampled_from(ATOMS) | st.integers() | st.floats(allow_nan=False) | st.decimals(allow_nan=False).filter(
-    lambda key: not key.is_finite() or abs(key.adjusted()) < 5_000
-) | st.datetimes() | st.datetimes(timezones=st.sampled_from([UTC, EAST, BERLIN])) | st.text("ab", max_size=2)
+SIMPLE = st.one_of(
+    st.integers(0, len(ATOMS) - 1).map(ATOMS.__getitem__), st.integers(), st.floats(allow_nan=False),
+    st.decimals(allow_nan=False).filter(lambda key: not key.is_finite() or abs(key.adjusted()) < 5_000),
+    st.datetimes(), st.datetimes(timezones=st.sampled_from([UTC, EAST, BERLIN])), st.text("ab", max_size=2),
+)
 KEYS = st.recursive(SIMPLE, lambda inner: st.one_of(
     st.lists(inner, max_size=3).map(tuple), st.frozensets(inner, max_size=3), st.builds(Pair, inner, inner),
     st.builds(Point, inner, inner, st.sampled_from(["", "note"])), st.builds(Place, inner),
@@ -144,18 +142,18 @@ def test_atoms_are_stored_alike_exactly_if_they_are_equal() -> None:
             )
 
 
-@given(KEYS, KEYS)
-@example(Point(1), Place(1))
-@example((1, 0), Point(1))
-def test_keys_are_stored_alike_exactly_if_they_are_equal(one: Any, other: Any) -> None:
+NUMBERS = st.integers(-(2**60), 2**60) | st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(st.tuples(KEYS, KEYS) | NUMBERS.flatmap(
+    lambda number: st.tuples(st.just(number), st.sampled_from([float(number), Fraction(number), Decimal(number)]))
+))
+@example((Point(1), Place(1)))
+@example(((1, 0), Point(1)))
+def test_keys_are_stored_alike_exactly_if_they_are_equal(pair: tuple[Any, Any]) -> None:
+    one, other = pair
     assert (pack_key(one) == pack_key(other)) == (one == other)
     assert pack_key(pickle.loads(pickle.dumps(one))) == pack_key(one)
-
-
-@given(st.integers(-(2**60), 2**60) | st.floats(allow_nan=False, allow_infinity=False))
-def test_equal_numbers_are_one_key(number: int | float) -> None:
-    alike = [each for each in numbers_alike(number) if each == number]
-    assert len({repr(pack_key(each)) for each in alike}) == 1
 
 
 def commit(its: Kept) -> None:
@@ -206,17 +204,6 @@ def test_another_spelling_finds_the_value_that_is_only_in_the_table(tmp_path: Pa
         assert its.state.get(NAN) is its.state.get(object()) is None
 
 
-def test_values_of_rarer_keys_age_away(tmp_path: Path) -> None:
-    with contextlib.closing(Kept(tmp_path, ttl_secs=10)) as its:
-        its.state.update({1.5: b"\0text", Colour.RED: "b", "a": "\0", 7: [1]})
-        its.commit()
-        assert dict(its.state) == {1.5: b"\0text", Colour.RED: "b", "a": "\0", 7: [1]}
-        its.commits.undo()
-        its.secs = 60
-        its.sweep()
-        assert dict(its.state) == dict(its.reopened()) == {}
-
-
 def test_plain_keys_are_on_disk_as_ever(tmp_path: Path) -> None:
     """So stores of earlier versions are read."""
     with contextlib.closing(Kept(tmp_path)) as its:
@@ -236,19 +223,14 @@ def test_plain_keys_are_on_disk_as_ever(tmp_path: Path) -> None:
     assert not have_own_forms(["a", ("b", 1.0)])
 
 
-@pytest.mark.parametrize("key", [
-    NAN, Decimal("nan"), (1, NAN), frozenset({NAN}), Point(NAN), Pair("a", (Decimal("nan"),)),
-], ids=repr)
-def test_nan_is_refused_by_name(key: Any) -> None:
-    with pytest.raises(UnstorableError, match=r"count\[0\] set state\[.*\]: nan is no key: it does not equal itself"):
-        check_key(key, "count[0]")
-
-
 def test_what_has_no_known_equality_is_refused_by_name() -> None:
     class Local(enum.Enum):
         RED = 1
 
     for key, why in [
+        *((key, r"^count\[0\] set state\[.*\]: nan is no key: it does not equal itself") for key in (
+            NAN, Decimal("nan"), (1, NAN), frozenset({NAN}), Point(NAN), Pair("a", (Decimal("nan"),)),
+        )),
         (object(), "of type object; expected text, bytes, numbers"), (("a", Odd()), "of type .*Odd; expected text"),
         (int, "of type type"), (Decimal("1E+999999999"), "more than 10,000 digits"),
         (Decimal("1E-999999999"), "more than 10,000 digits"), (Local.RED, "cannot be pickled: "),

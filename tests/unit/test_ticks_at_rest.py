@@ -29,6 +29,7 @@ from squall.scheduler.common.messages import (
 )
 from squall.scheduler.records.topology_view import TopologyView
 from squall.scheduler.worker.worker_board import WorkerBoard
+from tests.process.waiting import wait_for
 from tests.unit.rig import DEADLINE_SECS, Does, Feeder, Rig, chain, keeps
 
 TICK_SECS = 0.05
@@ -147,33 +148,18 @@ def acks_on_ticks(bolt: Does, tup: Tuple) -> None:
         bolt.kept.append(tup)
 
 
-def test_a_tick_between_any_two_looks_hides_no_end(start: Callable[..., Worker]) -> None:
-    spout, bolt = done(), Does(does_nothing)
+@pytest.mark.parametrize("blocking", [False, True])
+def test_a_tick_between_any_two_looks_hides_no_end(start: Callable[..., Worker], blocking: bool) -> None:
+    spout, bolt = done(), Does(does_nothing, blocking=blocking)
     worker = start(spout, bolt)
     spout.feed("x", id=1)
+    worker.rig.settle_until(lambda: spout.acked == [1])
     worker.settle()
     assert worker.says() == (True, True, False)
     worker.rig.core.set_active(False)
     worker.settle()
     assert worker.says() == (True, True, True)
-    assert len(bolt.seen) > 20
-
-
-def test_nor_do_ticks_of_a_bolt_with_a_thread_of_its_own(start: Callable[..., Worker]) -> None:
-    spout, ticks = done(), threading.Semaphore(0)
-
-    def ticked(bolt: Does, tup: Tuple) -> None:
-        if tup.is_tick:
-            ticks.release()
-        else:
-            bolt.collector.ack(tup)
-
-    worker = start(spout, Does(ticked, blocking=True))
-    spout.feed("x", id=1)
-    worker.rig.settle_until(lambda: spout.acked == [1])
-    worker.settle()
-    assert worker.says() == (True, True, False)
-    assert ticks.acquire(timeout=DEADLINE_SECS)
+    wait_for("a tick", lambda: len(bolt.seen) > 1)
 
 
 def test_what_a_tick_leads_to_is_work(start: Callable[..., Worker]) -> None:
@@ -206,15 +192,6 @@ def test_what_a_tick_leads_to_on_a_thread_is_work(start: Callable[..., Worker]) 
     worker.board.go_on = worker.run
     assert not worker.view.is_drained()
     assert sink.seen
-
-
-@pytest.mark.parametrize(("execute", "acts"), [(does_nothing, False), (emits_on_ticks, True)])
-def test_a_tick_acts_if_something_leaves_by_it(execute: Callable[[Does, Tuple], None], acts: bool) -> None:
-    rig = Rig(chain(Feeder(), Does(execute, ("value",)), Does(does_nothing)), tick_tuple_freq_secs=TICK_SECS)
-    [ticking, _] = rig.core.bolts
-    rig.clock.advance(TICK_SECS)
-    rig.core.run_spouts()
-    assert (ticking.run(), ticking.acted) == (True, acts)
 
 
 @pytest.mark.parametrize("execute", [keeps, acks_on_ticks])

@@ -38,13 +38,10 @@ def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 @pytest.mark.parametrize("column", [
-    [MOMENT], [MOMENT.replace(tzinfo=UTC)], [MOMENT.replace(tzinfo=UTC).astimezone(NEW_YORK)],
-    [pandas.Timestamp(MOMENT)],
+    [MOMENT], [MOMENT.replace(tzinfo=UTC).astimezone(NEW_YORK)], [pandas.Timestamp(MOMENT)],
     [pandas.Timestamp(MOMENT, tz="UTC").tz_convert("Asia/Tokyo")], [pandas.Timestamp(MOMENT).as_unit("us")],
-    [numpy.datetime64(MOMENT)], [numpy.datetime64(MOMENT, "ns")], numpy.array([MOMENT], "M8[us]"),
-    numpy.array([MOMENT], "M8[ns]"), pyarrow.array([MOMENT]), pyarrow.array([MOMENT], pyarrow.timestamp("ns")),
-    pyarrow.array([MOMENT], pyarrow.timestamp("us", "Asia/Tokyo")), pyarrow.chunked_array([[MOMENT]]),
-    [pyarrow.array([MOMENT])[0]],
+    [numpy.datetime64(MOMENT)], numpy.array([MOMENT], "M8[us]"), pyarrow.chunked_array([[MOMENT]]),
+    pyarrow.array([MOMENT], pyarrow.timestamp("us", "Asia/Tokyo")), [pyarrow.array([MOMENT])[0]],
 ], ids=lambda column: f"{type(column).__name__} {getattr(column, 'type', getattr(column, 'dtype', column[0]))}")
 def test_a_time_without_a_zone_is_utc_whatever_its_type_and_the_zone_of_the_machine(column: Any) -> None:
     assert times_of(column, "at") == ([NS], {})
@@ -56,10 +53,9 @@ def test_a_time_without_a_zone_is_utc_whatever_its_type_and_the_zone_of_the_mach
     (pyarrow.array([NS + 1], pyarrow.timestamp("ns", "Asia/Tokyo")), NS + 1),
     (pyarrow.array([7], pyarrow.timestamp("s")), 7 * 10**9), (pyarrow.array([7], pyarrow.timestamp("ms")), 7_000_000),
     (numpy.array([7], "M8[h]"), 7 * 3600 * 10**9), ([datetime.date(1970, 1, 8)], 7 * 86_400 * 10**9),
-    (numpy.array([7], "M8[D]"), 7 * 86_400 * 10**9), (pyarrow.array([datetime.date(1970, 1, 8)]), 7 * 86_400 * 10**9),
     (pyarrow.array([datetime.date(1970, 1, 8)], pyarrow.date64()), 7 * 86_400 * 10**9),
-    ([7], 7 * 10**9), ([-7.5], -7_500_000_000), ([numpy.int64(7)], 7 * 10**9), ([numpy.float32(7.5)], 7_500_000_000),
-    (numpy.array([7.5]), 7_500_000_000), (pyarrow.array([7]), 7 * 10**9), ([1.7e9 + 0.5], 1_700_000_000_500_000_000),
+    ([-7.5], -7_500_000_000), ([numpy.int64(7)], 7 * 10**9), (numpy.array([7.5]), 7_500_000_000),
+    (pyarrow.array([7]), 7 * 10**9),
 ], ids=str)
 def test_other_times(column: Any, ns: int) -> None:
     assert times_of(column, "at") == ([ns], {})
@@ -75,8 +71,7 @@ def test_times_are_exact_to_their_last_digit(at: datetime.datetime) -> None:
     ("12:00", "is '12:00'; expected seconds since 1970, a date or a datetime"), (None, "is None; expected"),
     (True, "is True; expected"), (Decimal(5), r"is Decimal\('5'\); expected"), (float("nan"), "is nan, which is no"),
     (float("inf"), "is inf, which is no time"), (10**30, "which is no time; expected"),
-    (1_700_000_000_000, "is 1700000000000, which looks like milliseconds: divide by 1000; expected seconds"),
-    (1.7e12, "which looks like milliseconds: divide by 1000;"),
+    (1.7e12, "is 1700000000000.0, which looks like milliseconds: divide by 1000; expected seconds"),
     (NS // 1_000, "looks like microseconds: divide by 1000000;"),
     (NS, "looks like nanoseconds: divide by 1000000000;"), (pandas.NaT, "is NaT, which is not in the years"),
     (numpy.datetime64("NaT"), "NaT.*which is not in the years"), (datetime.date.max, "is not in the years 1844 to"),

@@ -95,20 +95,15 @@ def gone() -> Any:
 
 MAKERS: dict[str, Callable[[], Any]] = {
     "reduction": lambda: Calls(ValueError),
-    "exit": lambda: Calls(SystemExit),
     "base": lambda: Calls(Base),
-    "memory": lambda: Calls(MemoryError),
     "setstate": SetsState,
     "new": News,
     "key": lambda: {Key(): 1},
-    "set": lambda: {Key()},
     "frozenset": lambda: frozenset({Key()}),
-    "append": lambda: NoAppend([1]),
     "extend": lambda: NoAppend([1, 2]),
     "shared": NoState,
     "module": gone,
     "deep": lambda: [{"a": (1, [Calls(ValueError)])}],
-    "argument": lambda: types.SimpleNamespace(inner=Calls(ValueError)),
     "beside a buffer": lambda: [bytearray(BIG), Calls(ValueError)],
 }
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy
@@ -22,14 +23,20 @@ class Exits:
         raise SystemExit(3)
 
 
-def not_sent(value: Any, error: BaseException | None = None) -> str:
-    """What the worker reports of a tuple of `spout` that holds the value in its second field."""
+def things() -> tuple[Rig, Callable[[Any, Any], Batch]]:
+    """A rig, and what makes a batch with one tuple of `spout`, of which the second field is `thing`."""
     builder = chain(Feeder({"out": ("id", "thing")}))
     builder.set_bolt("sink", Does(acks)).shuffle_grouping("spout", stream="out")
     rig = Rig(builder)
-    tasks = {component: task for task, component in rig.plan.task_component.items()}
+    (source,), (target,) = rig.plan.tasks_of("spout"), rig.plan.tasks_of("sink")
+    return rig, lambda number, thing: Batch.untracked(source, "out", target, (number, thing))
+
+
+def not_sent(value: Any, error: BaseException | None = None) -> str:
+    """What the worker reports of a tuple with the value."""
+    rig, batch_of = things()
     parcel = Parcel()
-    parcel.add(Batch.untracked(tasks["spout"], "out", tasks["sink"], (1, value)))
+    parcel.add(batch_of(1, value))
     if error is None:
         with pytest.raises(ComponentError) as refused:
             codec.encode(parcel)
@@ -39,16 +46,12 @@ def not_sent(value: Any, error: BaseException | None = None) -> str:
     return str(crash)
 
 
-@pytest.mark.parametrize(
-    ("value", "kind"), [(lambda: 1, "function"), (Exits(), f"{__name__}.Exits"), ([lambda: 1], "list")],
-    ids=["function", "exits", "list"],
-)
+@pytest.mark.parametrize(("value", "kind"), [(Exits(), f"{__name__}.Exits"), ([lambda: 1], "list")], ids=str)
 def test_it_names_component_stream_and_field(value: Any, kind: str) -> None:
-    text = not_sent(value)
-    assert f"stream 'out' field 'thing': a value of type {kind} cannot be pickled, so it could not be sent" in text
-    assert text.startswith("spout[")
-    assert text.endswith(" in an emit to sink")
-    assert "internal" not in text
+    assert re.fullmatch(
+        rf"spout\[\d\] .*stream 'out' field 'thing': a value of type {kind} cannot be pickled, so it could not be sent"
+        r".* in an emit to sink", not_sent(value),
+    )
 
 
 @pytest.mark.parametrize("error", [ComponentError("frame of 5 bytes; max_frame_bytes allows 4"), MemoryError("none")])
@@ -59,14 +62,10 @@ def test_what_is_no_values_fault_stays_as_it_was(error: BaseException) -> None:
 @pytest.mark.parametrize("size", [100, 1 << 20, 3 << 20])
 @pytest.mark.parametrize("bad", [0, 1, 6])
 def test_among_others_of_any_size_it_is_found(size: int, bad: int) -> None:
-    builder = chain(Feeder({"out": ("id", "thing")}))
-    builder.set_bolt("sink", Does(acks)).shuffle_grouping("spout", stream="out")
-    rig = Rig(builder)
-    tasks = {component: task for task, component in rig.plan.task_component.items()}
+    rig, batch_of = things()
     waiting = Parcel()
     for number in range(7):
-        values = (bytes(size), (lambda: 1) if number == bad else number)
-        waiting.add(Batch.untracked(tasks["spout"], "out", tasks["sink"], values))
+        waiting.add(batch_of(bytes(size), (lambda: 1) if number == bad else number))
     rig.core.put_back(0, waiting, 7 * size)
     sent: list[Any] = []
     crashes: list[str] = []
@@ -109,20 +108,20 @@ VALUES = [
     (Raises(), "Raises"), ([{"deep": lambda: 1}], "list"),
     (memoryview(numpy.array([1, "a"], object)), "memoryview"),
 ]
-IDS = [kind for _, kind in VALUES]
+EACH_VALUE = pytest.mark.parametrize(("value", "kind"), VALUES, ids=[kind for _, kind in VALUES])
 
 
-@pytest.mark.parametrize(("value", "kind"), VALUES, ids=IDS)
+@EACH_VALUE
 def test_a_spout_that_emits_it_is_told_component_stream_and_field(value: Any, kind: str) -> None:
     spout = Feeder({"out": ("id", "thing")})
     builder = chain(spout)
     builder.set_bolt("sink", Does(acks)).shuffle_grouping("spout", stream="out")
     spout.feed(1, value, id=1, stream="out")
-    with pytest.raises(TaskCrashed, match=rf"spout\[\d\] stream 'out' field 'thing': a value of type .*{kind} cannot"):
+    with pytest.raises(TaskCrashed, match=rf"spout\[\d\] stream .out. field .thing.: a value of type .*{kind} cannot"):
         Rig(builder).settle()
 
 
-@pytest.mark.parametrize(("value", "kind"), VALUES, ids=IDS)
+@EACH_VALUE
 @pytest.mark.parametrize("sinks", [1, 2])
 def test_a_bolt_that_emits_it_fails_its_tuple(value: Any, kind: str, sinks: int) -> None:
     spout, middle = Feeder(), DoesBasic(lambda bolt, tup, collector: collector.emit((value,)), ("thing",))

