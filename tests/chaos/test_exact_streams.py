@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.chaos.stream_parts import topic
 from tests.process.cli import squall
-from tests.process.stream_parts import topic
 from tests.servers import kafka
 from tests.servers.kafka import Broker
 
@@ -22,7 +22,7 @@ MIX = "process,executor,link,daemons,code,machine"
 """No poison: of a run with dead letters, the result is not compared."""
 BATCH = 5
 """Records that Kafka keeps, and hands out, together."""
-HERE = "tests/process/exact_chaos.py"
+HERE = "tests/chaos/exact_chaos.py"
 
 pytestmark = [pytest.mark.xdist_group("kafka"), pytest.mark.nightly, pytest.mark.timeout(900)]
 

@@ -115,7 +115,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     builder.set_bolt("sink", Passes(), 2).fields_grouping("middle", "n")
     config = Config(workers=4, max_spout_pending=300, message_timeout_secs=2, max_crashes=None)
     with LocalCluster(nodes=2, slots_per_node=2) as cluster:
-        import tests.process.test_live_faults as by_value
+        import tests.chaos.test_live_faults as by_value
 
         job = cluster.submit("live", builder.build(), config, by_value=by_value)
         job.wait_until_ready(120)

@@ -1,8 +1,8 @@
 """State and windows for `squall chaos --result`: what they write must be the same after every run, row by row.
 
-    squall chaos tests/process/exact_chaos.py:words --seed 1 --for 3s --result tests/process/exact_chaos.py:rows -- {}
-    squall chaos tests/process/exact_chaos.py:sliding ...
-    squall chaos tests/process/exact_chaos.py:sessions ...
+    squall chaos tests/chaos/exact_chaos.py:words --seed 1 --for 3s --result tests/chaos/exact_chaos.py:rows -- {}
+    squall chaos tests/chaos/exact_chaos.py:sliding ...
+    squall chaos tests/chaos/exact_chaos.py:sessions ...
 
 `kafka_windows` and `joined` read a topic that `tests/chaos/test_exact_streams.py` fills. Their results are read by
 functions of their own, which compare them with what the input alone says.
@@ -15,8 +15,8 @@ from pathlib import Path
 
 from squall import BasicCollector, FileSink, StatefulBolt, Topology, TopologyBuilder, Tuple, WindowedBolt
 from squall.connect import KafkaSource
+from tests.chaos import stream_parts as streams
 from tests.process import state_parts as parts
-from tests.process import stream_parts as streams
 from tests.process import window_parts as windowed
 
 TEXTS, EVENTS = 150, 600

@@ -19,7 +19,7 @@ from squall.chaos.proof import Expected, Proof, problems_of
 from squall.chaos.tapping import Tapping
 from squall.chaos.trial import Outcome, Subject, run
 from squall.scheduler.faults.fault import Fault
-from tests.process import chaos_parts, exact_chaos
+from tests.chaos import chaos_parts, exact_chaos
 
 FAULTS_SECS = 1.2
 KILLS_SECS = (0.35, 0.7, 1.05)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.chaos_faults import BATCHES, ROWS
+from tests.chaos.chaos_faults import BATCHES, ROWS
 from tests.process.cli import squall
 
-HERE = "tests/process/chaos_faults.py"
+HERE = "tests/chaos/chaos_faults.py"
 PLANTED = {
     (ROWS, "drops"): "unsteady",
     (ROWS, "drops the seen"): "lost",

@@ -1,5 +1,5 @@
-"""Topologies whose disk loses its power again and again, run as `python -m tests.process.power_lives KIND SEED COUNT
-DIRECTORY [MUTANT]` with what notes their syncs loaded (`tests.process.power_loss`).
+"""Topologies whose disk loses its power again and again, run as `python -m tests.chaos.power_lives KIND SEED COUNT
+DIRECTORY [MUTANT]` with what notes their syncs loaded (`tests.chaos.power_loss`).
 
 Each life is a process, which is killed at one of its syncs. What spouts have heard of acks is known outside, and
 survives: in some lives, what was acked never comes again, in others all does.
@@ -48,9 +48,9 @@ from squall.engine.state.task_store import TaskStore
 from squall.pipeline.sink import directory as directory_module
 from squall.pipeline.tail import log_reader
 from squall.testing import SimulatedCluster
+from tests.chaos.power_loss import FOREVER, Disk
 from tests.process import state_parts as parts
 from tests.process import window_parts as windowed
-from tests.process.power_loss import FOREVER, Disk
 
 RECORDS, LOSSES, MOST_SYNCS = 60, 8, 250
 """Of each task; of a run; between two losses."""

@@ -13,12 +13,12 @@ import pytest
 
 from squall.ipc.run_parent import sweep_stale
 from squall.testing import wait_for
+from tests.chaos.test_full_disk import IN_A_NAMESPACE, may_mount
 from tests.process.cli import ROOT, command, environment, squall, start
 from tests.process.standing_tools import ENDLESS
-from tests.process.test_full_disk import IN_A_NAMESPACE, may_mount
 from tests.schemas import mistakes
 
-HERE = "tests/process/chaos_parts.py"
+HERE = "tests/chaos/chaos_parts.py"
 
 
 def test_two_seeds(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from squall.ipc.rundir import RunDir
 from tests.process.standing_tools import Standing, directory
 from tests.process.waiting import wait_for
 
-TOPOLOGY = "tests/process/isolation_topologies.py"
+TOPOLOGY = "tests/chaos/isolation_topologies.py"
 
 
 class Singly:

@@ -16,9 +16,9 @@ import pytest
 
 from squall.engine.state.reading import read_component
 from squall.scheduler.common.role import processes_of
-from tests.process import power_lives, power_loss
+from tests.chaos import power_lives, power_loss
+from tests.chaos.power_loss import Disk
 from tests.process.cli import ROOT, environment
-from tests.process.power_loss import Disk
 from tests.process.standing_tools import Standing
 from tests.process.waiting import wait_for
 
@@ -35,7 +35,7 @@ def lives(library: Path, kind: str, seed: int, count: int, directory: Path, *mut
     """What is wrong; "" if nothing is."""
     arguments = [kind, str(seed), str(count), str(directory), *mutant]
     done = subprocess.run(
-        [sys.executable, "-m", "tests.process.power_lives", *arguments], cwd=ROOT,
+        [sys.executable, "-m", "tests.chaos.power_lives", *arguments], cwd=ROOT,
         env=environment(LD_PRELOAD=str(library)), capture_output=True, text=True,
     )
     return done.stderr if done.returncode else ""
