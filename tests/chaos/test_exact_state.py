@@ -1,10 +1,12 @@
-"""State, windows and sinks that count each record once, with workers that are killed: exactly right."""
+"""State, windows and sinks that count each record once, with workers that are killed: exactly right.
+
+`tests/sim/state_lives.py` has the same with every death, in simulated time.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,60 +16,36 @@ from tests.chaos.kills import TEXTS, run_with_kills
 from tests.process import state_parts as parts
 from tests.process import window_parts as windowed
 
-
-def by_rows() -> Topology:
-    return parts.topology(parts.Texts(TEXTS), parts.Split(), parts.Count())
-
-
-def by_batches() -> Topology:
-    return parts.topology(parts.BatchedTexts(TEXTS), parts.SplitBatch(), parts.CountBatch())
+TOPOLOGIES = {
+    "rows": lambda: parts.topology(parts.Texts(TEXTS), parts.Split(), parts.Count()),
+    "mixed": lambda: parts.topology(parts.Texts(TEXTS, named=True), parts.SplitAsync(), parts.MoodyCount()),
+    "own acks": lambda: parts.topology(parts.BatchedTexts(TEXTS), parts.SplitItself(), parts.CountBatch()),
+}
 
 
-def mixed() -> Topology:
-    return parts.topology(parts.Texts(TEXTS, named=True), parts.SplitBatch(), parts.MoodyCount())
-
-
-def acking_itself() -> Topology:
-    return parts.topology(parts.Texts(TEXTS), parts.SplitItself(), parts.CountBatch())
-
-
-def asynchronous() -> Topology:
-    return parts.topology(parts.BatchedTexts(TEXTS), parts.SplitAsync(), parts.Count())
-
-
-def copied() -> Topology:
-    return parts.topology(parts.Texts(TEXTS), parts.Split(), parts.Count(), copies=["all"])
-
-
-@pytest.mark.parametrize("make", [by_rows, by_batches, mixed, acking_itself, asynchronous, copied])
-def test_each_record_counts_once(make: Callable[[], Topology], seed: int) -> None:
+@pytest.mark.parametrize("kind", TOPOLOGIES)
+def test_each_record_counts_once(kind: str, seed: int) -> None:
     expected = parts.expected(TEXTS)
-    if make is copied:
-        expected += expected
-    with run_with_kills(make(), 2 * TEXTS, seed) as job:
+    with run_with_kills(TOPOLOGIES[kind](), 2 * TEXTS, seed) as job:
         assert job.state("count") == expected
         assert Counter(job.state("total")["totals"]) == expected
 
 
-def sliding(bolt: WindowedBolt) -> WindowedBolt:
-    return bolt.with_sliding_window(secs=windowed.LENGTH_MS / 1000, slide_secs=windowed.SLIDE_MS / 1000)
+def topology_of(bolt: WindowedBolt) -> Topology:
+    return windowed.windows(TEXTS, bolt.with_key("user").with_timestamp_field("at").with_lag(secs=0.1))
 
 
-def sessions(bolt: WindowedBolt) -> WindowedBolt:
-    return bolt.with_session_window(gap_secs=windowed.GAP_MS / 1000)
+def test_each_sliding_window_is_right(seed: int) -> None:
+    length, slide = windowed.LENGTH_MS / 1000, windowed.SLIDE_MS / 1000
+    topology = topology_of(windowed.Folded().with_sliding_window(secs=length, slide_secs=slide))
+    with run_with_kills(topology, 2 * TEXTS, seed) as job:
+        assert job.state("keep") == windowed.sliding_results(TEXTS)
 
 
-@pytest.mark.parametrize("bolt", [windowed.Sums, windowed.Folded])
-@pytest.mark.parametrize(("declare", "expected"), [
-    (sliding, windowed.sliding_results), (sessions, windowed.session_results),
-])
-def test_each_window_is_right(
-    bolt: type[WindowedBolt], declare: Callable[[WindowedBolt], WindowedBolt],
-    expected: Callable[[int], Counter[str]], seed: int,
-) -> None:
-    made = declare(bolt()).with_key("user").with_timestamp_field("at").with_lag(secs=0.1)
-    with run_with_kills(windowed.windows(TEXTS, made), 2 * TEXTS, seed) as job:
-        assert job.state("keep") == expected(TEXTS)
+def test_each_session_is_right(seed: int) -> None:
+    topology = topology_of(windowed.Sums().with_session_window(gap_secs=windowed.GAP_MS / 1000))
+    with run_with_kills(topology, 2 * TEXTS, seed) as job:
+        assert job.state("keep") == windowed.session_results(TEXTS)
 
 
 def test_each_record_is_written_once(seed: int, tmp_path: Path) -> None:
