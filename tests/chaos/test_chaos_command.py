@@ -106,10 +106,3 @@ def test_ctrl_c_while_workers_start_ends_it(tmp_path: Path) -> None:
     _, said = running.communicate(timeout=110)
     assert (running.returncode, said) == (130, "")
     assert list(tmp_path.glob("squall-chaos-*")) == []
-
-
-def test_a_spout_that_cannot_replay_is_refused(tmp_path: Path) -> None:
-    done = squall("chaos", f"{HERE}:one_shot", "--seed", "1", "--for", "1s", "--", tmp_path)
-    assert done.returncode == 2
-    assert "spout numbers cannot replay: it did not emit" in done.stderr
-    assert "so the proof could not show that anything survives a death" in done.stderr

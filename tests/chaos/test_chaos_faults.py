@@ -1,4 +1,7 @@
-"""`squall chaos` passes over no planted fault, and finds none in the same topology without one."""
+"""`squall chaos` passes over no planted fault, and finds none in the same topology without one.
+
+What single messages show is checked without processes: `tests/unit/test_chaos_checker.py`, `test_chaos_taps.py`.
+"""
 
 from __future__ import annotations
 
@@ -6,76 +9,67 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.chaos_faults import BATCHES, ROWS
+from tests.chaos.chaos_faults import ANCHORS_TO_NEIGHBOUR, ANCHORS_TO_ROW_0, TAKES_REPEATS
 from tests.process.cli import squall
 
 HERE = "tests/chaos/chaos_faults.py"
+RESULT = ("--result", f"{HERE}:numbers")
 PLANTED = {
-    (ROWS, "drops"): "unsteady",
-    (ROWS, "drops the seen"): "lost",
-    (ROWS, "alters"): "unsteady",
-    (ROWS, "doubles"): "unsteady",
-    (ROWS, "wrong stream"): "unsteady",
-    (ROWS, "swallows"): "unsteady",
-    (ROWS, "acks first"): "after it had acked its input",
-    (ROWS, "loose"): "24 of its 600 tuples are not anchored",
-    (ROWS, "new ids"): "new ids in each run",
-    (ROWS, "forgets failures"): "cannot replay",
-    (ROWS, "writes late"): "the result differs",
-    (ROWS, "memory"): "the result differs",
-    (BATCHES, "drops"): "without any fault",
-    (BATCHES, "alters"): "unsteady",
-    (BATCHES, "doubles"): "without any fault",
-    (BATCHES, "anchors to row 0"): "which messages arrive differs between two runs",
-    (BATCHES, "anchors to its neighbour"): "unsteady",
-    (BATCHES, "writes late"): "the result differs",
-    (BATCHES, "memory"): "the result differs",
+    "drops all": "nothing can be compared: no sink receives anything",
+    "drops the seen": "lost",
+    ANCHORS_TO_ROW_0: "which messages arrive differs between two runs",
+    "writes late": "the result differs",
+    "dies by itself": "by no fault: killed by SIGKILL",
+    TAKES_REPEATS: "repeated",
+    "forgets failures": "spout numbers cannot replay: it did not emit",
 }
 """What `squall chaos` says of each."""
-ON_DISK = ("writes late", "memory")
-QUICK = ((ROWS, "drops the seen"), (BATCHES, "anchors to row 0"), (BATCHES, "writes late"))
+KILLS = ("--seed", "1", "--mix", "kill")
+OPTIONS = {
+    TAKES_REPEATS: (
+        "--seed", "46", "--mix", "duplicate", "--set", "batch_tuples=1", "--set", "message_timeout_secs=0.5",
+    ),
+}  # fmt: skip
+"""This seed draws many repeats."""
+PLANTED_AT_NIGHT = {ANCHORS_TO_NEIGHBOUR: "unsteady", "memory": "the result differs"}
 
 
-def chaos(by: str, fault: str, *options: str, place: str) -> tuple[int, str]:
-    done = squall("chaos", HERE, "--seed", "1", "--for", "1.5s", "--mix", "kill", *options, "--", by, fault, place)
+def chaos(fault: str, *options: str, place: str) -> tuple[int, str]:
+    done = squall("chaos", HERE, "--for", "1.5s", *OPTIONS.get(fault, KILLS), *options, "--", fault, place)
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(
-    ("by", "fault"), [pytest.param(*one, marks=[] if one in QUICK else pytest.mark.nightly) for one in PLANTED]
-)
-def test_a_planted_fault_is_found(by: str, fault: str, tmp_path: Path) -> None:
-    on_disk = fault in ON_DISK
-    options = ("--result", f"{HERE}:numbers") if on_disk else ()
-    code, said = chaos(by, fault, *options, place="{}" if on_disk else str(tmp_path))
+@pytest.mark.parametrize(("fault", "told"), [
+    *PLANTED.items(), *(pytest.param(*each, marks=pytest.mark.nightly) for each in PLANTED_AT_NIGHT.items())
+])
+def test_a_planted_fault_is_found(fault: str, told: str, tmp_path: Path) -> None:
+    on_disk = "result" in told
+    code, said = chaos(fault, *(RESULT if on_disk else ()), place="{}" if on_disk else str(tmp_path))
     # A spout by which nothing can be proved is refused as wrong use.
-    assert code == (2 if fault in ("new ids", "forgets failures") else 1), said
-    assert PLANTED[by, fault] in said
+    assert code == (2 if fault == "forgets failures" else 1), said
+    assert told in said
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("by", [ROWS, BATCHES])
-def test_without_a_result_a_sinks_own_disk_is_said_to_be_unseen(by: str, tmp_path: Path) -> None:
-    code, said = chaos(by, "writes late", place=str(tmp_path))
+def test_without_a_result_a_sinks_own_disk_is_said_to_be_unseen(tmp_path: Path) -> None:
+    code, said = chaos("writes late", place=str(tmp_path))
     assert code == 0, said
     assert "NOT SHOWN: effects of end outside of the topology" in said
     assert "--result FILE:FUNCTION" in said
 
 
-@pytest.mark.parametrize("by", [ROWS, pytest.param(BATCHES, marks=pytest.mark.nightly)])
-def test_a_whole_topology_passes_with_its_result(by: str) -> None:
-    code, said = chaos(by, "none", "--result", f"{HERE}:numbers", place="{}")
-    assert code == 0, said
-    assert "shown" not in said.lower()
+def test_a_whole_topology_passes_with_its_result() -> None:
+    """Equal text goes to the same task in each run, so where it arrives is compared, too."""
+    words = "tests/chaos/exact_chaos.py"
+    done = squall(
+        "chaos", "--app-dir", ".", f"{words}:words", "--result", f"{words}:rows", "--sink", "count", *KILLS,
+        "--for", "1.5s", "--set", "workers=3", "--", "{}",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "shown" not in (done.stdout + done.stderr).lower()
 
 
 def test_a_result_that_an_earlier_run_left_is_refused(tmp_path: Path) -> None:
-    code, said = chaos(ROWS, "none", "--result", f"{HERE}:numbers", place=str(tmp_path))
+    code, said = chaos("none", *RESULT, place=str(tmp_path))
     assert code == 2
     assert "write {} for it: each run has one" in said
-
-
-def test_where_nothing_is_compared_it_fails(tmp_path: Path) -> None:
-    done = squall("chaos", f"{HERE}:nowhere", "--seed", "1", "--for", "1s", "--", ROWS, "none", tmp_path)
-    assert done.returncode == 1
-    assert "nothing can be compared: no sink receives anything" in done.stderr
