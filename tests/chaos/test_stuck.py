@@ -6,92 +6,65 @@ import re
 from pathlib import Path
 from typing import Any
 
-from squall import Config, LocalCluster, RunReport, TopologyBuilder
-from squall.engine.report.run_report import Restart
+import pytest
+
+from squall import BasicBolt, Config, LocalCluster, RunReport, TopologyBuilder
 from tests.process import parts
 
 COUNT = 400
 VICTIM = 100
 
 
-def run_with(tmp_path: Path, how: str) -> RunReport:
-    """The bolt is in a worker of its own: what it held is replayed, the rest flows."""
+def run_with(tmp_path: Path, bolt: BasicBolt, **settings: Any) -> RunReport:
+    """The bolt is in another worker than the source: what it held is replayed, the rest flows."""
     builder = TopologyBuilder()
     builder.set_spout("source", parts.Numbers(str(tmp_path), COUNT))
-    builder.set_bolt("bolt", parts.Misbehaves(str(tmp_path), COUNT // 2, how)).shuffle_grouping("source")
-    # Who crashes is seen to be gone, however long that takes.
-    limit_secs = None if how == "segfault" else 1
-    config = Config(workers=2, worker_timeout_secs=limit_secs, message_timeout_secs=600)
+    builder.set_bolt("bolt", bolt).shuffle_grouping("source")
+    config = Config(**{"workers": 2, "message_timeout_secs": 600, **settings})
     with LocalCluster(nodes=1, slots_per_node=2) as cluster:
-        report = cluster.submit("stuck", builder.build(), config).wait_until_drained(timeout=90)
-    assert set(parts.notes(tmp_path, "acked")) == set(parts.notes(tmp_path, "behaved")) == set(range(COUNT))
-    return report
+        return cluster.submit("stuck", builder.build(), config).wait_until_drained(timeout=90)
 
 
-def death_by(report: RunReport, reason: str) -> Restart:
-    """The death that was meant: on a slow machine another worker may stand still for as long, too."""
-    found = [death for death in report.restarts if re.fullmatch(reason, death.reason) and death.error]
-    assert found, report.restarts
-    return found[0]
-
-
-def test_worker_that_hangs_in_user_code_is_replaced_and_the_report_says_where(tmp_path: Path) -> None:
-    death = death_by(run_with(tmp_path, "hang"), r"no progress for [\d.]+ s in bolt\[\d\]: killed by SIGKILL")
-    assert death.rss_bytes > 10 << 20
-    first, *stack = death.error.splitlines()
-    assert first.startswith("hung at File ")
-    assert any("in execute" in line and "parts.py" in line for line in stack)
+def shows_the_place(stack: list[str]) -> bool:
+    return any("in execute" in line and "parts.py" in line for line in stack)
 
 
 def test_crash_is_in_the_report_with_its_python_stack(tmp_path: Path) -> None:
-    death = death_by(run_with(tmp_path, "segfault"), "killed by SIGSEGV")
+    # Who crashes is seen to be gone, however long that takes.
+    bolt = parts.Misbehaves(str(tmp_path), VICTIM, "segfault")
+    report = run_with(tmp_path, bolt, worker_timeout_secs=None)
+    assert set(parts.notes(tmp_path, "acked")) == set(parts.notes(tmp_path, "behaved")) == set(range(COUNT))
+    (death,) = report.restarts
+    assert death.reason == "killed by SIGSEGV"
     first, *stack = death.error.splitlines()
     assert first == "Fatal Python error: Segmentation fault"
-    assert any("in execute" in line and "parts.py" in line for line in stack)
+    assert shows_the_place(stack)
 
 
-def run_threads(tmp_path: Path, bolt: parts.Hangs, **settings: Any) -> RunReport:
-    """The bolt is in another worker than the source."""
-    builder = TopologyBuilder()
-    builder.set_spout("source", parts.Numbers(str(tmp_path), COUNT))
-    builder.set_bolt("waits", bolt).shuffle_grouping("source")
-    config = Config(**{"workers": 2, "message_timeout_secs": 600, **settings})
-    with LocalCluster(nodes=1, slots_per_node=2) as cluster:
-        return cluster.submit("threads", builder.build(), config).wait_until_drained(timeout=90)
-
-
-def test_hung_thread_of_a_blocking_bolt_ends_its_worker_and_fails_the_one_tuple(tmp_path: Path) -> None:
-    bolt = parts.Hangs(str(tmp_path), victim=VICTIM)
-    report = run_threads(tmp_path, bolt, execute_timeout_secs=1)
-    assert set(parts.notes(tmp_path, "acked")) == set(range(COUNT))
-    death = death_by(report, "exited with code 1")
-    first, *stack = death.error.splitlines()
-    assert re.search(r"waits\[(\d)\] hung in execute for [\d.]+ s, execute_timeout_secs is 1$", first)
-    assert stack[0].startswith("Thread waits[")
-    assert any("in execute" in line and "parts.py" in line for line in stack)
-    assert str(VICTIM) in {record.message_id for record in report.failures["waits"].last if record.reason == "hung"}
-
-
-def test_what_hangs_a_thread_every_time_is_a_dead_letter(tmp_path: Path) -> None:
-    """Also where its tree has timed out by the time that the thread is given up."""
-    bolt = parts.Hangs(str(tmp_path), victim=VICTIM, times=1000)
-    report = run_threads(tmp_path, bolt, execute_timeout_secs=1, max_crashes=2, message_timeout_secs=0.7)
+@pytest.mark.parametrize(("kind", "limit", "reason", "first_line", "why"), [
+    (parts.HangsLoop, "worker_timeout_secs", r"no progress for [\d.]+ s in bolt\[\d\]: killed by SIGKILL",
+     "hung at File ", "worker died"),
+    (parts.Hangs, "execute_timeout_secs", "exited with code 1",
+     r".*bolt\[\d\] hung in execute for [\d.]+ s, execute_timeout_secs is 1$", "hung"),
+], ids=["in the loop", "on a thread"])  # fmt: skip
+def test_what_hangs_every_time_is_a_dead_letter_though_its_tree_times_out_first(
+    tmp_path: Path, kind: type[parts.Hangs], limit: str, reason: str, first_line: str, why: str
+) -> None:
+    """In the loop nobody sees which tuple it is. Its tree is not under way any more when the worker is replaced; the
+    replay is. The report says where each worker hung."""
+    bolt = kind(str(tmp_path), victim=VICTIM, times=1000)
+    report = run_with(tmp_path, bolt, max_crashes=2, message_timeout_secs=0.7, **{limit: 1})
     assert set(parts.notes(tmp_path, "acked")) == set(range(COUNT)) - {VICTIM}
     assert report.dead_letters == 1
     (dead,) = parts.notes(tmp_path, "dead")
-    assert dead[:2] == [VICTIM, "hung"]
+    assert dead[:2] == [VICTIM, why]
     assert len(report.restarts) >= 2
-
-
-def test_what_hangs_a_loop_every_time_is_a_dead_letter_though_its_tree_times_out_first(tmp_path: Path) -> None:
-    """Nobody sees which tuple it is. Its tree is not under way any more when the worker is replaced; the replay is."""
-    bolt = parts.HangsLoop(str(tmp_path), victim=VICTIM, times=1000)
-    report = run_threads(tmp_path, bolt, worker_timeout_secs=1, message_timeout_secs=0.7, max_crashes=2)
-    assert set(parts.notes(tmp_path, "acked")) == set(range(COUNT)) - {VICTIM}
-    assert report.dead_letters == 1
-    (dead,) = parts.notes(tmp_path, "dead")
-    assert dead[:2] == [VICTIM, "worker died"]
-    assert all(death.reason.startswith("no progress for ") for death in report.restarts)
+    # On a slow machine another worker may stand still for as long, too.
+    death = next(death for death in report.restarts if re.fullmatch(reason, death.reason) and death.error)
+    assert death.rss_bytes > 10 << 20
+    first, *stack = death.error.splitlines()
+    assert re.match(first_line, first)
+    assert shows_the_place(stack)
 
 
 def test_who_is_slow_but_below_its_limits_is_left_alone(tmp_path: Path) -> None:
