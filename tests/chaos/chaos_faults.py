@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ class Numbers(ReplayingSpout):
 
     def read(self) -> Iterator[tuple[Any, Any]]:
         for n in range(MESSAGES):
-            yield n, (n,)
+            yield (uuid.uuid4().hex if self.fault == "new ids" else n), (n,)
 
     def on_failure(self, message_id: Any, failure: Any) -> None:
         if self.fault == "forgets failures":
