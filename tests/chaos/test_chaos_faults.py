@@ -14,16 +14,19 @@ from tests.process.cli import squall
 
 HERE = "tests/chaos/chaos_faults.py"
 RESULT = ("--result", f"{HERE}:numbers")
-PLANTED = {
-    "drops all": "nothing can be compared: no sink receives anything",
+PLANTED = {"writes late": "the result differs"}
+"""What `squall chaos` says of each."""
+PLANTED_AT_NIGHT = {
     "drops the seen": "lost",
+    "drops all": "nothing can be compared: no sink receives anything",
     ANCHORS_TO_ROW_0: "which messages arrive differs between two runs",
-    "writes late": "the result differs",
+    ANCHORS_TO_NEIGHBOUR: "unsteady",
     "dies by itself": "by no fault: killed by SIGKILL",
     TAKES_REPEATS: "repeated",
     "forgets failures": "spout numbers cannot replay: it did not emit",
+    "new ids": "new ids in each run",
+    "memory": "the result differs",
 }
-"""What `squall chaos` says of each."""
 KILLS = ("--seed", "1", "--mix", "kill")
 OPTIONS = {
     TAKES_REPEATS: (
@@ -31,7 +34,6 @@ OPTIONS = {
     ),
 }  # fmt: skip
 """This seed draws many repeats."""
-PLANTED_AT_NIGHT = {ANCHORS_TO_NEIGHBOUR: "unsteady", "memory": "the result differs", "new ids": "new ids in each run"}
 
 
 def chaos(fault: str, *options: str, place: str) -> tuple[int, str]:

@@ -76,6 +76,7 @@ topology = builder.build()
 """
 
 
+@pytest.mark.nightly
 def test_all_from_a_certain_one_on(tmp_path: Path) -> None:
     """Many get through, and then a bolt raises that takes batches, of which any tuple may be the cause."""
     file = tmp_path / "late.py"
