@@ -22,7 +22,7 @@ from tests.process.cli import ROOT, environment
 from tests.process.standing_tools import Standing
 from tests.process.waiting import wait_for
 
-FEW_SEEDS, SEEDS, MORE_SEEDS = 2, 40, 100
+FEW_SEEDS, SEEDS, MORE_SEEDS = 2, 24, 100
 """Of a kind; of a kind at night; after the one by which a mutant was noticed, in case that threads take other turns."""
 
 
