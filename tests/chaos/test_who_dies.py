@@ -27,6 +27,7 @@ def test_one_dies(cluster: Standing, tmp_path: Path, seed: int, name: str) -> No
     run_row(cluster, tmp_path, [name], seed)
 
 
+@pytest.mark.nightly
 def test_two_die_at_once(cluster: Standing, tmp_path: Path, seed: int) -> None:
     pair = random.Random(seed).choice(list(combinations(FAULTS, 2)))
     print(f"{pair[0]} and {pair[1]}")

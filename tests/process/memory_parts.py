@@ -39,10 +39,6 @@ class WaitsFor(BasicBolt):
         assert tup["data"] == bytes([tup["n"] % 251]) * len(tup["data"])
 
 
-def allocate(size: int) -> bytes:
-    return bytes(size)
-
-
 class HugeWhenSent:
     """Takes more memory than there is address space when it is encoded."""
 
@@ -53,7 +49,7 @@ class HugeWhenSent:
 def allocate_once(mark: str) -> bytes:
     if not Path(mark).exists():
         Path(mark).touch()
-        return allocate(1 << 62)
+        return bytes(1 << 62)
     return b""
 
 
@@ -68,30 +64,18 @@ class HugeWhenReceived:
 
 
 class OneIsHuge(ReplayingSpout):
-    """0 .. count-1, and with one of them, in a list, what `kind(*arguments)` makes: an emit looks at new types only."""
+    """0 .. count-1, and with the middle one, in a list, what `kind(*arguments)` makes."""
 
     outputs = ("n", "data")
 
-    def __init__(self, count: int, victim: int, kind: type, *arguments: Any) -> None:
+    def __init__(self, count: int, kind: type, *arguments: Any) -> None:
         self.count = count
-        self.victim = victim
         self.kind = kind
         self.arguments = arguments
 
     def read(self) -> Iterator[tuple[Any, Any]]:
         for n in range(self.count):
-            yield n, (n, [self.kind(*self.arguments)] if n == self.victim else [])
-
-
-class Swells(BasicBolt):
-    """Asks for more memory than there is, for one value."""
-
-    def __init__(self, victim: int) -> None:
-        self.victim = victim
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        if tup["n"] == self.victim:
-            allocate(1 << 62)
+            yield n, (n, [self.kind(*self.arguments)] if n == self.count // 2 else [])
 
 
 class GoesRound(BasicBolt):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from squall import (
@@ -203,18 +203,13 @@ class Total(StatefulBolt):
         totals[word] = totals.get(word, 0) + more
 
 
-def topology(texts: Spout, split: Any, count: Any, copies: Sequence[str] = ()) -> Topology:
-    """`copies`: "all" puts a bolt of two tasks between, each of which gets everything."""
+def topology(texts: Spout, split: Any, count: Any, total: Any = None) -> Topology:
     builder = TopologyBuilder()
     builder.set_spout("texts", texts, parallelism=2)
     declared = builder.set_bolt("split", split, parallelism=2).shuffle_grouping("texts")
     if isinstance(split, SplitItself):
         declared.set_config(tick_tuple_freq_secs=0.02)
     counted = builder.set_bolt("count", count, parallelism=2)
-    if "all" in copies:
-        builder.set_bolt("again", Again(), parallelism=2).all_grouping("split").all_grouping("split", stream="other")
-        counted.fields_grouping("again", "word")
-    else:
-        counted.fields_grouping("split", "word").fields_grouping("split", "word", stream="other")
-    builder.set_bolt("total", Total()).global_grouping("count")
+    counted.fields_grouping("split", "word").fields_grouping("split", "word", stream="other")
+    builder.set_bolt("total", total or Total()).global_grouping("count")
     return builder.build()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from squall import Config, TopologyBuilder, run
-from tests.process.isolation_topologies import Nothing, Sizes
+from tests.chaos.isolation_topologies import Nothing, Sizes
 
 MIB = 1 << 20
 

@@ -14,8 +14,8 @@ import psycopg
 import pytest
 
 from squall import SqlSink, Tuple, UsageError
+from tests.chaos.kills import TEXTS, run_with_kills
 from tests.process import window_parts as windowed
-from tests.process.test_exact_state import TEXTS, run_with_kills
 from tests.process.waiting import wait_for
 from tests.servers import postgres
 from tests.servers.postgres import Server

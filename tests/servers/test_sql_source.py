@@ -16,8 +16,8 @@ from squall import BasicBolt, Config, Job, Topology, TopologyBuilder, UsageError
 from squall.connect import SqlSink, SqlSource
 from squall.testing import check_source
 from squall.testing.fixtures import FixtureCluster
+from tests.chaos.kills import has_restarted
 from tests.process.state_parts import Count
-from tests.process.test_exact_state import has_restarted
 from tests.process.waiting import wait_for
 from tests.servers import postgres
 from tests.servers.postgres import Server

@@ -17,7 +17,7 @@ from squall.cli.commands import main
 from squall.scheduler.client.job import Gone
 
 NAMES = "examples/names.py"
-CHAOS = ("chaos", "tests/process/chaos_parts.py:numbers")
+CHAOS = ("chaos", "tests/chaos/chaos_parts.py:numbers")
 INVALID = "invalid value for"
 DEEP = "[" * 100_000
 

@@ -77,8 +77,6 @@ def scenario(cluster: Standing, filler: Path) -> None:
     before = cluster.described("first")["acked"]
     wait_for("more acks", lambda: cluster.described("first")["acked"] > before)
     wait_for("Nimbus", lambda: serves(cluster))
-    ends_of_it(cluster, filler, "rebalance", "first", "-n", "1", "-w", "0")
-    ends_of_it(cluster, filler, "deactivate", "first")
     ends_of_it(cluster, filler, "kill", "first", "-w", "0")
     before = cluster.described("first")["acked"]
     wait_for("more acks, without any of that", lambda: cluster.described("first")["acked"] > before)

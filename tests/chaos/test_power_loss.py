@@ -16,14 +16,14 @@ import pytest
 
 from squall.engine.state.reading import read_component
 from squall.scheduler.common.role import processes_of
-from tests.process import power_lives, power_loss
+from tests.chaos import power_lives, power_loss
+from tests.chaos.power_loss import Disk
 from tests.process.cli import ROOT, environment
-from tests.process.power_loss import Disk
 from tests.process.standing_tools import Standing
 from tests.process.waiting import wait_for
 
-SEEDS, MOST_SEEDS = 12, 200
-"""Of a kind; until a mutant is noticed."""
+FEW_SEEDS, SEEDS, MORE_SEEDS = 2, 24, 100
+"""Of a kind; of a kind at night; after the one by which a mutant was noticed, in case that threads take other turns."""
 
 
 @pytest.fixture(scope="module")
@@ -35,20 +35,22 @@ def lives(library: Path, kind: str, seed: int, count: int, directory: Path, *mut
     """What is wrong; "" if nothing is."""
     arguments = [kind, str(seed), str(count), str(directory), *mutant]
     done = subprocess.run(
-        [sys.executable, "-m", "tests.process.power_lives", *arguments], cwd=ROOT,
+        [sys.executable, "-m", "tests.chaos.power_lives", *arguments], cwd=ROOT,
         env=environment(LD_PRELOAD=str(library)), capture_output=True, text=True,
     )
     return done.stderr if done.returncode else ""
 
 
+@pytest.mark.parametrize("count", [FEW_SEEDS, pytest.param(SEEDS, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("kind", power_lives.KINDS)
-def test_each_record_counts_once(library: Path, kind: str, seed: int, tmp_path: Path) -> None:
-    assert lives(library, kind, seed % 10_000, SEEDS, tmp_path) == ""
+def test_each_record_counts_once(library: Path, kind: str, count: int, seed: int, tmp_path: Path) -> None:
+    assert lives(library, kind, seed % 10_000, count, tmp_path) == ""
 
 
 @pytest.mark.parametrize("mutant", power_lives.MUTANTS)
 def test_what_is_not_synced_is_noticed(library: Path, mutant: str, tmp_path: Path) -> None:
-    assert "Error" in lives(library, power_lives.MUTANTS[mutant][0], 0, MOST_SEEDS, tmp_path, mutant)
+    kind, seed, *_ = power_lives.MUTANTS[mutant]
+    assert "Error" in lives(library, kind, seed, MORE_SEEDS, tmp_path, mutant)
 
 
 @pytest.fixture

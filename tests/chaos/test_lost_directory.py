@@ -48,8 +48,14 @@ def test_without_its_key_a_cluster_is_ended_and_goes_on(cluster: Standing) -> No
     assert [row["name"] for row in cluster.json("list")["topologies"]] == ["one"]
 
 
-def test_processes_whose_directory_was_removed_end_by_themselves(cluster: Standing) -> None:
+@pytest.mark.parametrize("victims", [(), ("supervisor node-1", "nimbus")], ids=["with daemons", "alone"])
+def test_processes_whose_directory_was_removed_end_by_themselves(cluster: Standing, victims: tuple[str, ...]) -> None:
     submit(cluster)
+    if victims:
+        cluster.lose_keeper()
+        for victim in victims:
+            cluster.ok("inject", "kill", victim)
+        wait_for("the daemons' end", lambda: cluster.run_dir.lock_holder() is None)
     shutil.rmtree(cluster.path)
     wait_for("their end", lambda: not processes_of(cluster.run_dir))
     assert cluster.refused(2, "down").startswith(f"there is no cluster at {cluster.path}")
@@ -67,10 +73,9 @@ def test_down_ends_what_runs_in_a_removed_directory(cluster: Standing) -> None:
 
 def test_killed_workers_leave_no_sockets(cluster: Standing) -> None:
     submit(cluster)
-    for _ in range(3):
-        killed = wait_for("a worker", lambda: worker(cluster))
-        killed.kill()
-        wait_for("another worker", lambda killed=killed: (now := worker(cluster)) and now.pid != killed.pid)
+    killed = wait_for("a worker", lambda: worker(cluster))
+    killed.kill()
+    wait_for("another worker", lambda: (now := worker(cluster)) and now.pid != killed.pid)
     sockets = cluster.path / "s"
     wait_for("the sockets of the dead to go", lambda: len(os.listdir(sockets)) == 1)
     cluster.ok("down", "-w", "0")

@@ -1,5 +1,5 @@
-"""Topologies whose disk loses its power again and again, run as `python -m tests.process.power_lives KIND SEED COUNT
-DIRECTORY [MUTANT]` with what notes their syncs loaded (`tests.process.power_loss`).
+"""Topologies whose disk loses its power again and again, run as `python -m tests.chaos.power_lives KIND SEED COUNT
+DIRECTORY [MUTANT]` with what notes their syncs loaded (`tests.chaos.power_loss`).
 
 Each life is a process, which is killed at one of its syncs. What spouts have heard of acks is known outside, and
 survives: in some lives, what was acked never comes again, in others all does.
@@ -48,9 +48,9 @@ from squall.engine.state.task_store import TaskStore
 from squall.pipeline.sink import directory as directory_module
 from squall.pipeline.tail import log_reader
 from squall.testing import SimulatedCluster
+from tests.chaos.power_loss import FOREVER, Disk
 from tests.process import state_parts as parts
 from tests.process import window_parts as windowed
-from tests.process.power_loss import FOREVER, Disk
 
 RECORDS, LOSSES, MOST_SYNCS = 60, 8, 250
 """Of each task; of a run; between two losses."""
@@ -99,14 +99,8 @@ def full(component: Any) -> Any:
 
 
 def words(root: Path, outside: Path) -> Topology:
-    builder = TopologyBuilder()
     texts = Outside(("text",), lambda number: (parts.text_of(number),), outside)
-    builder.set_spout("texts", texts, parallelism=2)
-    builder.set_bolt("split", parts.Split(), parallelism=2).shuffle_grouping("texts")
-    counted = builder.set_bolt("count", full(parts.Count()), parallelism=2)
-    counted.fields_grouping("split", "word").fields_grouping("split", "word", stream="other")
-    builder.set_bolt("total", full(parts.Total())).global_grouping("count")
-    return builder.build()
+    return parts.topology(texts, parts.Split(), full(parts.Count()), full(parts.Total()))
 
 
 def counted_words(root: Path) -> list[Any]:
@@ -293,22 +287,23 @@ def _nothing(of: Any) -> None: ...
 
 _SYNC = "sync_directories"
 MUTANTS: dict[str, tuple[Any, ...]] = {
-    "stores": ("words", (TaskStore, "__init__", _unsynced)),
-    "records": ("words", (RecordStore, "__init__", _unsynced_records)),
-    "directories of stores": ("words", (task_store, _SYNC, _nothing), (record_store, _SYNC, _nothing)),
-    "files": ("sinks", (os, "fdatasync", _nothing)),
-    "directories of files": ("sinks", (sinks_module, _SYNC, _nothing)),
-    "directories of Parquet files": ("sinks", (directory_module, _SYNC, _nothing)),
-    "the list of a log's files": ("positions", (log_reader, _SYNC, _nothing)),
+    "stores": ("words", 1, (TaskStore, "__init__", _unsynced)),
+    "records": ("words", 51, (RecordStore, "__init__", _unsynced_records)),
+    "directories of stores": ("words", 11, (task_store, _SYNC, _nothing), (record_store, _SYNC, _nothing)),
+    "files": ("sinks", 1, (os, "fdatasync", _nothing)),
+    "directories of files": ("sinks", 1, (sinks_module, _SYNC, _nothing)),
+    "directories of Parquet files": ("sinks", 5, (directory_module, _SYNC, _nothing)),
+    "the list of a log's files": ("positions", 12, (log_reader, _SYNC, _nothing)),
 }
-"""What is not synced -> the kind that must notice; owner, name and what stands there instead."""
+"""What is not synced -> the kind that must notice, and a seed by which it does; owner, name and what stands there
+instead."""
 
 
 def main(kind: str, first: int, count: int, directory: Path, mutant: str = "") -> None:
     """Run the seeds from `first` on."""
     absorbed.GENERATION = 2  # or nothing would be forgotten
     if mutant:
-        kind, *parts = MUTANTS[mutant]
+        kind, _, *parts = MUTANTS[mutant]
         for owner, name, other in parts:
             setattr(owner, name, other)
     for seed in range(first, first + count):

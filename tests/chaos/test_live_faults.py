@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from squall import BasicBolt, Config, Spout, TopologyBuilder
+from squall import BasicBolt, Config, ReplayingSpout, TopologyBuilder
 from squall.scheduler.client.job import Job
 from squall.scheduler.cluster.local_cluster import LocalCluster
 from squall.scheduler.common import process
@@ -18,33 +19,19 @@ from squall.scheduler.faults.in_force import FaultInForce, faults_now, read_reco
 from tests.process.waiting import wait_for
 
 
-class Numbers(Spout):
-    """Emits numbers below a thousand, over and over, until a file is there, and whatever fails again."""
+class Numbers(ReplayingSpout):
+    """Emits numbers below a thousand, over and over, until a file is there."""
 
     outputs = ("n",)
 
-    def __init__(self, stop: str) -> None:
-        self._stop = Path(stop)
+    def __init__(self, stop: Path) -> None:
+        self.stop = stop
 
-    def open(self, conf: Any, context: Any, collector: Any) -> None:
-        self._collector = collector
-        self._next, self._again, self._looks, self._ended = 0, list[int](), 0, False
-
-    def next_tuple(self) -> None:
-        self._looks += 1
-        if self._looks % 100 == 0:
-            self._ended = self._stop.exists()
-        if self._again:
-            self._collector.emit((self._again[-1] % 1000,), message_id=self._again.pop())
-        elif not self._ended:
-            self._next += 1
-            self._collector.emit((self._next % 1000,), message_id=self._next)
-
-    def exhausted(self) -> bool:
-        return self._ended and not self._again
-
-    def fail(self, message_id: Any) -> None:
-        self._again.append(message_id)
+    def read(self) -> Iterator[tuple[int, tuple[int]]]:
+        for number in itertools.count():
+            if number % 100 == 0 and self.stop.exists():
+                return
+            yield number, (number % 1000,)
 
 
 def hours_ahead() -> float:
@@ -64,9 +51,6 @@ class Passes(BasicBolt):
         collector.emit(tup.values)
 
 
-"""A fault that ends by itself lasts for so long: it is seen before it ends, also on a slow machine."""
-
-
 class Live:
     """The cluster and its one topology: spout and sinks apart from each other, `middle` on both nodes."""
 
@@ -82,17 +66,15 @@ class Live:
     def count(self, counter: str, component: str) -> int:
         return sum(reading.counters[counter] for reading in self.job.readings() if reading.component == component)
 
-    def acked(self) -> int:
-        return self.count("acked", "numbers")
-
     def flows(self) -> None:
-        before = self.acked()
-        wait_for("acks", lambda: self.acked() > before + 2000)
+        before = self.count("acked", "numbers")
+        wait_for("acks", lambda: self.count("acked", "numbers") > before + 2000)
 
-    def grew(self, what: Callable[[], int], secs: float) -> int:
-        before, until = what(), time.monotonic() + secs
+    def is_silent(self, counter: str, component: str) -> bool:
+        """Whether hardly anything is counted for a while."""
+        before, until = self.count(counter, component), time.monotonic() + 0.2
         wait_for("some time", lambda: time.monotonic() >= until)
-        return what() - before
+        return self.count(counter, component) - before < 30
 
     def deaths(self) -> list[str]:
         return [f"{death.reason} {death.error}" for death in self.job.topology_state().restarts]
@@ -110,12 +92,12 @@ class Live:
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     stop = tmp_path_factory.mktemp("live") / "stop"
     builder = TopologyBuilder()
-    builder.set_spout("numbers", Numbers(str(stop)))
+    builder.set_spout("numbers", Numbers(stop))
     builder.set_bolt("middle", Passes(), 3).shuffle_grouping("numbers")
     builder.set_bolt("sink", Passes(), 2).fields_grouping("middle", "n")
     config = Config(workers=4, max_spout_pending=300, message_timeout_secs=2, max_crashes=None)
     with LocalCluster(nodes=2, slots_per_node=2) as cluster:
-        import tests.process.test_live_faults as by_value
+        import tests.chaos.test_live_faults as by_value
 
         job = cluster.submit("live", builder.build(), config, by_value=by_value)
         job.wait_until_ready(120)
@@ -140,34 +122,49 @@ def mended(live: Live) -> Iterator[None]:
     live.flows()
 
 
-@pytest.mark.parametrize("signal", ["KILL", "SEGV"])
-def test_a_worker_dies_and_is_claimed(live: Live, signal: str) -> None:
+BROKEN: Any = {"for_secs": 60}
+"""A fault that ends by itself lasts for so long: it is seen before it ends, also on a slow machine."""
+
+
+@pytest.mark.parametrize(("kind", "target", "params", "reason"), [
+    ("kill", "", {"signal": "KILL"}, "killed by SIGKILL"),
+    ("kill", "", {"signal": "SEGV"}, "killed by SIGSEGV"),
+    ("exception", "middle[0]", {"probability": 0.01, **BROKEN}, "InjectedFault"),
+    ("poison", "sink", {"field": "n", "equals": 7, "does": "exit", **BROKEN}, "exited with code"),
+])  # fmt: skip
+def test_a_worker_dies_and_its_death_is_told(
+    live: Live, kind: str, target: str, params: dict[str, Any], reason: str
+) -> None:
     before = len(live.deaths())
-    [begun] = live.cluster.inject("kill", live.other, signal=signal)
-    wait_for("the death", lambda: len(live.deaths()) > before)
-    assert live.deaths()[-1].startswith(f"killed by SIG{signal}")
-    [victim] = begun.victims
-    named = [event for event in read_record(live.cluster.run_dir) if event["id"] == begun.id]
-    assert named[0]["victims"][0]["pid"] == victim.pid
+    live.cluster.inject(kind, target or live.other, **params)
+    wait_for("the death", lambda: any(reason in death for death in live.deaths()[before:]))
 
 
-@pytest.mark.parametrize(
-    ("fails", "reason"),
-    [("load", "the topology's code cannot be loaded in a worker"), ("prepare", "of kind bad-code in prepare")],
-)
-def test_a_worker_cannot_start_until_the_fault_has_ended(live: Live, fails: str, reason: str) -> None:
-    [begun] = live.cluster.inject("bad-code", "sink[0]", fails=fails, for_secs=60)
+def test_a_pattern_of_text_is_no_poison_in_numbers(live: Live) -> None:
+    before = len(live.deaths())
+    live.cluster.inject("poison", "sink", field="n", matches="^7", does="exit", **BROKEN)
+    live.flows()
+    assert len(live.deaths()) == before
+
+
+@pytest.mark.parametrize(("kind", "targets", "params", "reason"), [
+    ("bad-code", ["sink[0]"], {"fails": "load"}, "the topology's code cannot be loaded in a worker"),
+    ("bad-code", ["sink[0]"], {"fails": "prepare"}, "of kind bad-code in prepare"),
+    ("fork-refused", ["node-1", "node-2"], {}, "refuses forks"),
+])  # fmt: skip
+def test_a_worker_cannot_start_until_the_fault_has_ended(
+    live: Live, kind: str, targets: list[str], params: dict[str, Any], reason: str
+) -> None:
+    live.cluster.inject(kind, *targets, **params, **BROKEN)
     before = len(live.deaths())
     live.flows()
-    assert len(live.deaths()) == before, "who runs already has its code"
+    assert len(live.deaths()) == before, "it is nothing to those that run"
     live.cluster.inject("kill", "worker sink[0]")
     wait_for("what it says", lambda: any(reason in death for death in live.deaths()[before:]))
-    hits = [event for event in read_record(live.cluster.run_dir) if event["id"] == begun.id]
-    assert {event["event"] for event in hits} == {"begin", "hit"}
 
 
 def test_a_stopped_worker_goes_on_when_it_is_healed(live: Live) -> None:
-    [begun] = live.cluster.inject("stop", live.other, for_secs=60)
+    [begun] = live.cluster.inject("stop", live.other, **BROKEN)
     [victim] = begun.victims
     wait_for("the stop", lambda: process.is_stopped(victim.pid))
     assert [fault.kind for fault in live.in_force()] == ["stop"]
@@ -180,7 +177,7 @@ def test_the_clock_of_a_worker_jumps_until_it_is_healed(live: Live) -> None:
     def ahead(when: str = "") -> set[float]:
         return set(live.job.stats().metrics["middle"][f"hours ahead{when}"].values())
 
-    live.cluster.inject("clock", live.other, secs=-7200, for_secs=60)
+    live.cluster.inject("clock", live.other, secs=-7200, **BROKEN)
     wait_for("the jump", lambda: ahead() == {-2.0, 0.0})
     assert ahead(" at first") == {0.0}
     live.cluster.inject("kill", live.other)
@@ -190,50 +187,23 @@ def test_the_clock_of_a_worker_jumps_until_it_is_healed(live: Live) -> None:
     wait_for("the end", lambda: ahead() == {0.0})
 
 
-def test_a_task_that_hangs_goes_on_when_it_is_healed(live: Live) -> None:
-    live.cluster.inject("hang", "sink", for_secs=60)
-    wait_for("sinks that hang", lambda: live.grew(lambda: live.count("executed", "sink"), 0.2) == 0)
+@pytest.mark.parametrize(("kind", "targets", "params", "silent"), [
+    ("hang", ["sink"], {}, ("executed", "sink")),
+    ("partition", ["node-1", "node-2"], {}, ("acked", "numbers")),
+    ("delay", ["node-1", "node-2"], {"ms": 10_000}, ("acked", "numbers")),
+])  # fmt: skip
+def test_nothing_moves_until_it_is_healed(
+    live: Live, kind: str, targets: list[str], params: dict[str, Any], silent: tuple[str, str]
+) -> None:
+    live.cluster.inject(kind, *targets, **params, **BROKEN)
+    wait_for("silence", lambda: live.is_silent(*silent))
 
 
-def test_a_task_raises(live: Live) -> None:
-    before = len(live.deaths())
-    live.cluster.inject("exception", "middle[0]", probability=0.01, for_secs=60)
-    wait_for("the exception", lambda: any("InjectedFault" in death for death in live.deaths()[before:]))
-
-
-def test_a_poisoned_tuple_kills_whoever_executes_it(live: Live) -> None:
-    before = len(live.deaths())
-    [begun] = live.cluster.inject("poison", "sink", field="n", matches="^7", does="exit", for_secs=60)
-    live.flows()
-    assert len(live.deaths()) == before, "a number is no text"
-    live.cluster.heal()
-    live.cluster.inject("poison", "sink", field="n", equals=7, does="exit", for_secs=60)
-    wait_for("the death", lambda: any("exited with code" in death for death in live.deaths()[before:]))
-    assert begun.params["does"] == "exit"
-
-
-@pytest.mark.parametrize(("kind", "params"), [("partition", {}), ("delay", {"ms": 10_000})])
-def test_nothing_goes_between_the_nodes(live: Live, kind: str, params: dict[str, Any]) -> None:
-    live.cluster.inject(kind, "node-1", "node-2", for_secs=60, **params)
-    wait_for("silence", lambda: live.grew(live.acked, 0.2) < 30)
-
-
-@pytest.mark.parametrize(
-    ("kind", "params", "seen"),
-    [
-        ("drop", {}, "lost"), ("duplicate", {}, "repeated"), ("delay", {}, "repeated"), ("corrupt", {}, "refused"),
-        ("corrupt", {"how": "cut"}, "refused"), ("corrupt", {"how": "garble"}, "refused"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("kind", "params", "seen"), [
+    ("drop", {}, "lost"), ("duplicate", {}, "repeated"), ("delay", {}, "repeated"), ("corrupt", {}, "refused"),
+    ("corrupt", {"how": "cut"}, "refused"), ("corrupt", {"how": "garble"}, "refused"),
+])  # fmt: skip
 def test_frames_are_broken(live: Live, kind: str, params: dict[str, Any], seen: str) -> None:
     before = live.links(seen)
-    live.cluster.inject(kind, probability=0.2, for_secs=60, frames="data", **params)
+    live.cluster.inject(kind, probability=0.2, frames="data", **params, **BROKEN)
     wait_for(seen, lambda: live.links(seen) > before)
-
-
-def test_forks_are_refused(live: Live) -> None:
-    node = live.other.partition(":")[0]
-    live.cluster.inject("fork-refused", node, for_secs=60)
-    before = len(live.deaths())
-    live.cluster.inject("kill", live.other)
-    wait_for("the refusal", lambda: any("refuses forks" in death for death in live.deaths()[before:]))

@@ -9,45 +9,35 @@ import pytest
 import zmq
 
 from squall import Config, LocalCluster, RunReport, TopologyBuilder
-from tests.process import memory_parts as parts
+from tests.chaos.isolation_topologies import Nothing
+from tests.process.memory_parts import HugeWhenReceived, HugeWhenSent, OneIsHuge
 from tests.process.planes import Make, endpoints, pair, parcel, settled, turn_until
 
-COUNT, VICTIM = 200, 77
+COUNT = 200
 
 
-def run_with(source: parts.OneIsHuge, sink: parts.Swells, **settings: Any) -> RunReport:
-    """The spout's worker sends everything to the sink's."""
+def run_with(kind: type, *arguments: Any) -> RunReport:
+    """The spout's worker sends everything to the sink's, and one value in a list, at which an emit does not look."""
     builder = TopologyBuilder()
-    builder.set_spout("source", source)
-    builder.set_bolt("zink", sink).shuffle_grouping("source")
+    builder.set_spout("source", OneIsHuge(COUNT, kind, *arguments))
+    builder.set_bolt("zink", Nothing()).shuffle_grouping("source")
     with LocalCluster(nodes=1, slots_per_node=2) as cluster:
-        job = cluster.submit("huge", builder.build(), Config(workers=2, ackers=1, **settings))
+        job = cluster.submit("huge", builder.build(), Config(workers=2, on_error="fail", max_attempts=2))
         return job.wait_until_drained(timeout=90)
 
 
-@pytest.mark.parametrize(("where", "on_error"), [("an emit to zink", "fail"), ("execute", "crash")])
-def test_who_asks_for_too_much_fails_its_message(where: str, on_error: str) -> None:
-    is_sent = where != "execute"
-    limits: dict[str, Any] = {"max_attempts": 2} if on_error == "fail" else {"max_crashes": 2}
-    source = parts.OneIsHuge(COUNT, VICTIM, parts.HugeWhenSent if is_sent else bytes)
-    report = run_with(source, parts.Swells(-1 if is_sent else VICTIM), on_error=on_error, **limits)
-    assert report.dead_letters == 1
-    assert report.acked >= COUNT - 1  # more where the spout's own worker ended: it begins again
-    failures = str(report.failures["source" if is_sent else "zink"])
+def test_a_value_that_there_is_no_memory_to_send_fails_its_message() -> None:
+    report = run_with(HugeWhenSent)
+    assert (report.acked, report.dead_letters, report.restarts) == (COUNT - 1, 1, [])
+    failures = str(report.failures["source"])
     assert "MemoryError" in failures
     assert "exception" in failures
-    assert len(report.restarts) == (0 if on_error == "fail" else 2)
-    for restart in report.restarts:
-        who = "source[2]" if is_sent else "zink[3]"
-        assert restart.error.startswith(f"{who} raised MemoryError in {where} (")
 
 
 def test_a_value_that_there_is_memory_for_at_the_second_try_is_read_then(tmp_path: Any) -> None:
-    source = parts.OneIsHuge(COUNT, VICTIM, parts.HugeWhenReceived, str(tmp_path / "mark"))
-    report = run_with(source, parts.Swells(-1), message_timeout_secs=3600)
-    assert (report.acked, report.failed) == (COUNT, 0)
+    report = run_with(HugeWhenReceived, str(tmp_path / "mark"))
+    assert (report.acked, report.failed, report.restarts) == (COUNT, 0, [])
     assert report.links["refused"] == 0
-    assert report.restarts == []
 
 
 class NoMemoryOnce:

@@ -27,7 +27,7 @@ def may_mount() -> bool:
 @pytest.mark.skipif(not may_mount(), reason="this system lets nobody but root mount; limits on file size stand for it")
 def test_a_full_disk_costs_neither_state_nor_what_runs() -> None:
     directory = Path(tempfile.mkdtemp(prefix="d-", dir=os.environ["XDG_RUNTIME_DIR"]))
-    line = [*IN_A_NAMESPACE, sys.executable, "-m", "tests.process.full_disk_scenario", str(directory)]
+    line = [*IN_A_NAMESPACE, sys.executable, "-m", "tests.chaos.full_disk_scenario", str(directory)]
     try:
         done = subprocess.run(line, env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=120)
     finally:

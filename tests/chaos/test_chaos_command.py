@@ -13,17 +13,17 @@ import pytest
 
 from squall.ipc.run_parent import sweep_stale
 from squall.testing import wait_for
+from tests.chaos.test_full_disk import IN_A_NAMESPACE, may_mount
 from tests.process.cli import ROOT, command, environment, squall, start
 from tests.process.standing_tools import ENDLESS
-from tests.process.test_full_disk import IN_A_NAMESPACE, may_mount
 from tests.schemas import mistakes
 
-HERE = "tests/process/chaos_parts.py"
+HERE = "tests/chaos/chaos_parts.py"
 
 
 def test_two_seeds(tmp_path: Path) -> None:
     done = squall(
-        "chaos", f"{HERE}:numbers", "--seed", "7", "--seeds", "2", "--for", "2s", "--json",
+        "chaos", f"{HERE}:numbers", "--seed", "7", "--seeds", "2", "--for", "1s", "--json",
         TMPDIR=str(tmp_path),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -34,12 +34,12 @@ def test_two_seeds(tmp_path: Path) -> None:
     assert all(row["verdict"]["ok"] == row["verdict"]["messages"] == 300 for row in document["seeds"])
     assert all(row["run"]["injected"] for row in document["seeds"])
     assert document["expected"]["finite"]
-    assert all(row["run"]["secs"] > 1.6 for row in document["seeds"]), "it was paced"
+    assert all(row["run"]["secs"] > 0.8 for row in document["seeds"]), "it was paced"
     assert not any(row["verdict"]["not_shown"] for row in document["seeds"])
     assert document["expected"]["asked"] == {"end from halves/default": "values"}
     said = done.stderr.splitlines()
     assert said[-1] == f"to repeat it: {said[0]}"
-    assert "--seed 7 --seeds 2 --for 2s --mix all --sink end" in said[0]
+    assert "--seed 7 --seeds 2 --for 1s --mix all --sink end" in said[0]
     assert not list(tmp_path.iterdir())
 
 
@@ -106,10 +106,3 @@ def test_ctrl_c_while_workers_start_ends_it(tmp_path: Path) -> None:
     _, said = running.communicate(timeout=110)
     assert (running.returncode, said) == (130, "")
     assert list(tmp_path.glob("squall-chaos-*")) == []
-
-
-def test_a_spout_that_cannot_replay_is_refused(tmp_path: Path) -> None:
-    done = squall("chaos", f"{HERE}:one_shot", "--seed", "1", "--for", "1s", "--", tmp_path)
-    assert done.returncode == 2
-    assert "spout numbers cannot replay: it did not emit" in done.stderr
-    assert "so the proof could not show that anything survives a death" in done.stderr

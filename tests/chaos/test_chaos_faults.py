@@ -1,0 +1,77 @@
+"""`squall chaos` passes over no planted fault, and finds none in the same topology without one.
+
+What single messages show is checked without processes: `tests/unit/test_chaos_checker.py`, `test_chaos_taps.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.chaos_faults import ANCHORS_TO_NEIGHBOUR, ANCHORS_TO_ROW_0, TAKES_REPEATS
+from tests.process.cli import squall
+
+HERE = "tests/chaos/chaos_faults.py"
+RESULT = ("--result", f"{HERE}:numbers")
+PLANTED = {"writes late": "the result differs"}
+"""What `squall chaos` says of each."""
+PLANTED_AT_NIGHT = {
+    "drops the seen": "lost",
+    "drops all": "nothing can be compared: no sink receives anything",
+    ANCHORS_TO_ROW_0: "which messages arrive differs between two runs",
+    ANCHORS_TO_NEIGHBOUR: "unsteady",
+    "dies by itself": "by no fault: killed by SIGKILL",
+    TAKES_REPEATS: "repeated",
+    "forgets failures": "spout numbers cannot replay: it did not emit",
+    "new ids": "new ids in each run",
+    "memory": "the result differs",
+}
+KILLS = ("--seed", "1", "--mix", "kill")
+OPTIONS = {
+    TAKES_REPEATS: (
+        "--seed", "46", "--mix", "duplicate", "--set", "batch_tuples=1", "--set", "message_timeout_secs=0.5",
+    ),
+}  # fmt: skip
+"""This seed draws many repeats."""
+
+
+def chaos(fault: str, *options: str, place: str) -> tuple[int, str]:
+    done = squall("chaos", HERE, "--for", "1.5s", *OPTIONS.get(fault, KILLS), *options, "--", fault, place)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("fault", "told"), [
+    *PLANTED.items(), *(pytest.param(*each, marks=pytest.mark.nightly) for each in PLANTED_AT_NIGHT.items())
+])
+def test_a_planted_fault_is_found(fault: str, told: str, tmp_path: Path) -> None:
+    on_disk = "result" in told
+    code, said = chaos(fault, *(RESULT if on_disk else ()), place="{}" if on_disk else str(tmp_path))
+    # A spout by which nothing can be proved is refused as wrong use.
+    assert code == (2 if fault in ("forgets failures", "new ids") else 1), said
+    assert told in said
+
+
+@pytest.mark.nightly
+def test_without_a_result_a_sinks_own_disk_is_said_to_be_unseen(tmp_path: Path) -> None:
+    code, said = chaos("writes late", place=str(tmp_path))
+    assert code == 0, said
+    assert "NOT SHOWN: effects of end outside of the topology" in said
+    assert "--result FILE:FUNCTION" in said
+
+
+def test_a_whole_topology_passes_with_its_result() -> None:
+    """Equal text goes to the same task in each run, so where it arrives is compared, too."""
+    words = "tests/chaos/exact_chaos.py"
+    done = squall(
+        "chaos", "--app-dir", ".", f"{words}:words", "--result", f"{words}:rows", "--sink", "count", *KILLS,
+        "--for", "1.5s", "--set", "workers=3", "--", "{}",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "shown" not in (done.stdout + done.stderr).lower()
+
+
+def test_a_result_that_an_earlier_run_left_is_refused(tmp_path: Path) -> None:
+    code, said = chaos("none", *RESULT, place=str(tmp_path))
+    assert code == 2
+    assert "write {} for it: each run has one" in said
