@@ -13,14 +13,13 @@ from squall import (
     Bolt,
     BoltCollector,
     Config,
-    LocalCluster,
     Spout,
     SpoutCollector,
     TopologyBuilder,
     TopologyContext,
     Tuple,
-    run,
 )
+from tests.process.conftest import SharedCluster
 from tests.process.waiting import wait_for
 
 MESSAGES, HELD = 30_000, 6000
@@ -90,26 +89,25 @@ class Stuck(BasicBolt):
             wait_for("the test has seen enough", Path(self.path, "go on").exists, 600)
 
 
-def test_a_bolt_in_another_worker_that_holds_thousands_gets_them() -> None:
+def test_a_bolt_in_another_worker_that_holds_thousands_gets_them(shared_cluster: SharedCluster) -> None:
     """More than a spout has open at first, and than it once had open at all."""
     builder = TopologyBuilder()
     builder.set_spout("numbers", Numbers(MESSAGES))
     builder.set_bolt("holds", Holds()).shuffle_grouping("numbers")
-    report = run(builder.build(), Config(workers=2, message_timeout_secs=3600), name="holds")
+    report = shared_cluster.run(builder.build(), Config(workers=2, message_timeout_secs=3600))
     assert (report.acked, report.failed) == (MESSAGES, 0)
 
 
-def test_a_shuffle_keeps_away_from_a_worker_that_is_stuck(tmp_path: Path) -> None:
+def test_a_shuffle_keeps_away_from_a_worker_that_is_stuck(shared_cluster: SharedCluster, tmp_path: Path) -> None:
     """If it got every second message, all that may be open would wait for it."""
     builder = TopologyBuilder()
     builder.set_spout("numbers", Paced(PACED, str(tmp_path))).set_config(max_spout_pending=PENDING)
     builder.set_bolt("works", Stuck(str(tmp_path)), parallelism=2).shuffle_grouping("numbers")
-    with LocalCluster(slots_per_node=2) as cluster:
-        config = Config(workers=2, message_timeout_secs=3600, worker_timeout_secs=None)
-        job = cluster.submit("stuck", builder.build(), config)
-        wait_for("nearly all acked", lambda: job.stats().acked >= PACED - PENDING)
-        wait_for("the stuck task", Path(tmp_path, "stuck").exists)
-        assert job.stats().pending > 0
-        Path(tmp_path, "go on").touch()
-        report = job.wait_until_drained(timeout=120)
+    config = Config(workers=2, message_timeout_secs=3600, worker_timeout_secs=None)
+    job = shared_cluster.submit("stuck", builder.build(), config)
+    wait_for("nearly all acked", lambda: job.stats().acked >= PACED - PENDING)
+    wait_for("the stuck task", Path(tmp_path, "stuck").exists)
+    assert job.stats().pending > 0
+    Path(tmp_path, "go on").touch()
+    report = job.wait_until_drained(timeout=120)
     assert (report.acked, report.failed) == (PACED, 0)
