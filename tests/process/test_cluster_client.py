@@ -55,19 +55,10 @@ FILE = """
 """
 
 
-@pytest.fixture(scope="module")
-def standing() -> Iterator[Standing]:
-    with directory() as made:
-        made.up(slots=2)
-        yield made
-
-
 @pytest.fixture
 def cluster(standing: Standing) -> Iterator[Cluster]:
     with Cluster.connect(standing.path) as connected:
         yield connected
-        for name in connected.names():
-            connected.job(name).kill(0.0)
 
 
 class File:

@@ -122,8 +122,8 @@ def test_down_drains_keeps_and_up_goes_on_exactly(cluster: Standing, tmp_path: P
     cluster.ok("submit", ENDLESS, "--name", "gone")
     cluster.ok("submit", "examples/word_count.py", "--name", "count", "--workers", "2", "--", text, "--out", out)
     # A worker makes its log when it is started, and tasks their state: a submit waits for neither.
+    wait_for("its log", lambda: cluster.run("logs", "gone").stdout)
     for name in ("gone", "count"):
-        wait_for("its log", lambda name=name: cluster.run("logs", name).stdout)
         wait_for("some acks", lambda name=name: cluster.described(name)["acked"] > 0)
     cluster.ok("kill", "gone", "-w", "0")
     done = cluster.json("down")
