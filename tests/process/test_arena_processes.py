@@ -96,18 +96,6 @@ def test_reader_reads_on_after_the_creator_was_killed(
         reader.copy(first)
 
 
-def test_arena_of_a_dead_process_cannot_be_attached(
-    start: Callable[[Body], tuple[BaseProcess, Connection]], reader: ArenaReader
-) -> None:
-    process, pipe = start(put_one_and_wait)
-    ref = receive(pipe, BlockRef)
-    pipe.send("end")
-    process.join(DEADLINE_SECS)
-    assert process.exitcode == 0
-    with pytest.raises(ClusterError, match=f"cannot attach the arena of process {ref.pid}"):
-        reader.copy(ref)
-
-
 def reuse_when_told(pipe: Connection) -> None:
     arena = Arena.create(table_bytes(4 << 20) + (4 << 20))
     while pipe.recv() == "next":

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,26 +66,3 @@ def test_a_spout_that_sits_in_a_read_holds_up_nothing_and_nobody(shared_cluster:
     assert job.kill() == 0
     os.close(pipe)
     assert sorted(n for _, n in parts.notes(tmp_path, "seen")) == list(range(10))
-
-
-class SlowNumbers(parts.Numbers):
-    """Waits for each record, on a thread of its own."""
-
-    blocking = True
-
-    def read(self) -> Iterator[tuple[Any, Any]]:
-        for record in super().read():
-            time.sleep(0.02)
-            yield record
-
-
-def test_a_replaying_spout_on_a_thread_survives_the_death_of_its_bolts(
-    shared_cluster: SharedCluster, tmp_path: Path
-) -> None:
-    count = 50
-    builder = TopologyBuilder()
-    builder.set_spout("source", SlowNumbers(str(tmp_path), count))
-    builder.set_bolt("bolt", parts.Misbehaves(str(tmp_path), count // 2, "exit")).shuffle_grouping("source")
-    report = shared_cluster.run(builder.build(), Config(workers=2))
-    assert set(parts.notes(tmp_path, "acked")) == set(range(count))
-    assert (report.acked, len(report.restarts)) == (count, 1)

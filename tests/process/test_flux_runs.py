@@ -85,29 +85,12 @@ def test_wrong_use_is_one_line(standing: Standing, tmp_path: Path) -> None:
     file = tmp_path / "flux" / "topology.yaml"
     good = file.read_text()
     given = ("--", "parallelism=1", "text=README.md", f"out={tmp_path / 'out'}")
-
-    def refusal(*arguments: str | Path) -> str:
-        done = squall(*arguments)
-        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done
-        return done.stderr.rstrip().replace(f"{tmp_path / 'flux'}/", "")
-
-    assert refusal("run", tmp_path / "no.yaml") == f"squall: topology file {tmp_path}/no.yaml does not exist"
-    assert refusal("run", file, "--", "parallelism=1", "out=x") == (
-        "squall: topology.yaml:16:24: nothing is given for ${text}; write -- text=VALUE, or -- --filter FILE")
-    assert "No such file or directory: 'dev.properties'" in refusal("run", file, *given, "--filter", "dev.properties")
     file.write_text(good.replace("words.Count", "words.Cuont"))
     [shown] = re.findall(r"^squall: .*$", PAGE, re.MULTILINE)
-    assert refusal("run", file, *given) == shown
-    assert f"squall: {standing.refused(2, 'submit', file, *given)}".replace(f"{tmp_path / 'flux'}/", "") == shown
-    file.write_text(good.replace("name: words\n", "cofnig: 1\n").replace("to: split", "to: splt"))
-    assert refusal("run", file, "--local", *given).startswith("squall: topology.yaml:2:1: unknown key 'cofnig'; did ")
-    file.write_text(good.replace("name: words\n", "\t"))
-    assert refusal("spark", "plan", file, *given) == (
-        r"squall: topology.yaml:2:1: found character '\t' that cannot start any token")
+    for arguments in (("run", file), ("spark", "plan", file), ("submit", file)):
+        assert standing.apart(*arguments, *given) == (2, "", shown.replace("topology.yaml", str(file), 1) + "\n")
     file.write_text(good.replace("name: words\n", ""))
     assert standing.refused(2, "submit", file, *given).startswith("--name is missing")
-    (tmp_path / "flux" / "words.py").write_text("import sys\nsys.exit(3)\n")
-    assert refusal("run", file, *given) == f"squall: {file.name}: loading it raised SystemExit: 3"
     assert standing.json("list")["topologies"] == []
 
 

@@ -284,10 +284,3 @@ def test_wrong_emits_are_told(shared_cluster: SharedCluster, tmp_path: Path) -> 
     assert report.dead_letters == 1
     [[_, _, error, _]] = notes(tmp_path, "dead")
     assert error.endswith("stream 'default' emitted 3 values [1, 2, 3], but its fields are (n)")
-
-
-def test_in_this_process(tmp_path: Path) -> None:
-    numbers = parts.Numbers(str(tmp_path), 3)
-    emitted = complete_topology(chain(tmp_path, bolt(tmp_path, "passes"), numbers))
-    assert emitted["shell"] == [(0,), (1,), (2,)]
-    assert no_child_left(tmp_path)

@@ -6,7 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.process.cli import environment, squall
+import pytest
+
+from tests.process.cli import command, environment
 
 PROGRAM = """
 import dataclasses
@@ -60,20 +62,12 @@ if __name__ == "__main__":
 """
 
 
-def test_classes_of_the_topology_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_run", [True, False])
+def test_classes_of_a_topology_file_or_of_the_main_program(tmp_path: Path, is_run: bool) -> None:
     file = tmp_path / "orders.py"
     file.write_text(PROGRAM)
-    done = squall("run", file, "--workers", "2", "--quiet")
+    line = command("run", file, "--workers", "2", "--quiet") if is_run else [sys.executable, str(file)]
+    done = subprocess.run(line, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
-    assert "orders seen: 200" in done.stderr
-
-
-def test_classes_of_the_main_program(tmp_path: Path) -> None:
-    file = tmp_path / "orders.py"
-    file.write_text(PROGRAM)
-    done = subprocess.run(
-        [sys.executable, str(file)], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=100
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "200"
+    assert is_run or done.stdout.strip() == "200"
     assert "orders seen: 200" in done.stderr
