@@ -34,14 +34,17 @@ def descriptors(*rows: Any) -> bytes:
 
 BAD_FRAMES: dict[str, tuple[list[bytes], str]] = {
     "nothing": ([b""], "frame header of 0 bytes; it must have 48"),
+    "short": ([b"SQ\x01"], "frame header of 3 bytes; it must have 48"),
     "noise": ([random.Random(1).randbytes(500), b"more"], "frame of protocol"),
     "checksum": ([frame([GOOD])[0][:-1] + b"x"], "checksum"),
     "other worker": (frame([GOOD], receiver=2), "frame for worker 2 incarnation 1"),
     "number 2**63": (frame([GOOD], sequence=1 << 63), "frames are missing after frame 0"),
     "hello with content": (frame([b"x"], kind=HELLO), "hello frame with a body"),
     "credit with content": (frame([b"x"], kind=CREDIT), "credit frame with a body"),
+    "credit in parts": (frame([b"", b""], kind=CREDIT), "credit frame with a body"),
     "lost without numbers": (frame([b""], kind=LOST), "lost frame with a body of 0 bytes; allowed: triples of"),
     "lost with half a triple": (frame([bytes(16)], kind=LOST), "lost frame with a body of 16 bytes"),
+    "lost in parts": (frame([bytes(24), bytes(24)], kind=LOST), "lost frame with a body of 48 bytes"),
     "lost, never sent": (frame([b"\1".ljust(24, b"\xff")], kind=LOST), "only 0 were sent"),
     "known with content": (frame([b"x"], kind=KNOWN), "known frame with a body"),
     "known 2**63": (frame([], kind=KNOWN, sequence=1 << 63), "word on lost frames up to 9223372036854775808"),

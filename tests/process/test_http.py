@@ -226,6 +226,13 @@ def test_too_many_requests_are_told_to_come_again(shared_cluster: SharedCluster,
     assert path.read_text().split() == ["early", "early", "later"]
 
 
+def test_a_request_that_takes_long_is_answered_and_still_counts(
+    shared_cluster: SharedCluster, tmp_path: Path, port: int
+) -> None:
+    listening(shared_cluster, Hasty(port, max_open=1), port, tmp_path / "there")
+    assert [post(port, b"1").status, post(port, b"2").status] == [503, 429]
+
+
 def test_a_request_that_is_in_process_at_the_end_is_to_come_again(
     shared_cluster: SharedCluster, tmp_path: Path, port: int
 ) -> None:

@@ -129,19 +129,6 @@ def test_reported_errors_are_counted_and_in_the_log_whoever_reports_them(
     wait_for("the log", logged)
 
 
-def test_ticks_on_threads_do_not_keep_a_topology_from_being_drained(
-    shared_cluster: SharedCluster, tmp_path: Path
-) -> None:
-    """In whatever phase the ticks are: a worker that slept on to the next one never said that it was quiet."""
-    for round_ in range(8):
-        feeder = FeederSpout(directory=tmp_path)
-        job = shared_cluster.submit(f"ticks-{round_}", topology(feeder, tmp_path).build(), Config(workers=2))
-        feeder.feed(("x",))
-        feeder.finish()
-        assert job.wait_until_drained(90).acked == 1
-        job.kill()
-
-
 def await_turns(job: Job, directory: Path) -> None:
     """Wait until the loop of each worker has gone round at least once from now on."""
     before = Counter(notes(directory, "ticks"))

@@ -13,6 +13,8 @@ from tests.process.cli import command, environment
 PROGRAM = """
 import dataclasses
 import enum
+import multiprocessing
+import sys
 from squall import BasicBolt, Config, Spout, TopologyBuilder, run
 
 class Colour(enum.Enum):
@@ -57,17 +59,26 @@ def topology():
     builder.set_bolt("check", Check()).global_grouping("pass")
     return builder.build()
 
-if __name__ == "__main__":
+def main():
     print(run(topology(), Config(workers=2)).acked)
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["spawn"]:
+        process = multiprocessing.get_context("spawn").Process(target=main)
+        process.start()
+        process.join()
+    else:
+        main()
 """
 
 
-@pytest.mark.parametrize("is_run", [True, False])
-def test_classes_of_a_topology_file_or_of_the_main_program(tmp_path: Path, is_run: bool) -> None:
+@pytest.mark.parametrize("way", ["run", "program", "spawn"])
+def test_classes_of_a_topology_file_or_of_the_main_program(tmp_path: Path, way: str) -> None:
+    """Also where that is a process that multiprocessing spawned."""
     file = tmp_path / "orders.py"
     file.write_text(PROGRAM)
-    line = command("run", file, "--workers", "2", "--quiet") if is_run else [sys.executable, str(file)]
+    line = command("run", file, "--workers", "2", "--quiet") if way == "run" else [sys.executable, str(file), way]
     done = subprocess.run(line, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
-    assert is_run or done.stdout.strip() == "200"
+    assert way == "run" or done.stdout.strip() == "200"
     assert "orders seen: 200" in done.stderr
