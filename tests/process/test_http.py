@@ -189,48 +189,20 @@ def test_each_request_gets_its_answer(
     assert SECRET.encode() not in cloudpickle.dumps(between(source, ToFile(path)))
 
 
-def test_what_is_no_text_is_refused(shared_cluster: SharedCluster, tmp_path: Path, port: int) -> None:
-    path = tmp_path / "there"
-    path.touch()
-    listening(shared_cluster, HttpSource(port), port, path)
-    assert [post(port, body).status for body in (b"\xff", "é".encode())] == [400, 204]
-    assert path.read_text() == "é\n"
-
-
-def test_a_request_is_named_by_its_sender(shared_cluster: SharedCluster, tmp_path: Path, port: int) -> None:
-    path = tmp_path / "there"
-    job = listening(shared_cluster, Hasty(port, max_open=2, identity="Idempotency-Key"), port, path)
-    assert post(port, b"1").status == 400
-    lines = {"Content_Type": "application/x-ndjson", "Idempotency_Key": "first"}
-    assert [post(port, b"1\n2", **lines).status for _ in range(3)] == [503, 503, 429]
-    path.touch()
-    wait_for("room", lambda: post(port, b"3", Idempotency_Key="other").status == 204)
-    assert Counter(path.read_text().split()) == {"1": 1, "2": 1, "3": 1}
-    assert not job.stats().restarts
-
-
-def test_too_many_requests_are_told_to_come_again(shared_cluster: SharedCluster, tmp_path: Path, port: int) -> None:
-    path = tmp_path / "there"
-    job = listening(shared_cluster, HttpSource(port, max_open=2), port, path)
-    answers = list[int]()
-    first = [threading.Thread(target=lambda: answers.append(post(port, b"early").status)) for _ in range(2)]
-    for each in first:
-        each.start()
-    wait_for("both to be in process", lambda: job.stats().messages == 2)
-    late = post(port, b"late")
-    assert (late.status, late.headers["Retry-After"], answers) == (429, "1", [])
-    path.touch()
-    for each in first:
-        each.join()
-    assert (answers, post(port, b"later").status) == ([204, 204], 204)
-    assert path.read_text().split() == ["early", "early", "later"]
-
-
-def test_a_request_that_takes_long_is_answered_and_still_counts(
+def test_a_request_is_named_by_its_sender_and_too_many_are_to_come_again(
     shared_cluster: SharedCluster, tmp_path: Path, port: int
 ) -> None:
-    listening(shared_cluster, Hasty(port, max_open=1), port, tmp_path / "there")
-    assert [post(port, b"1").status, post(port, b"2").status] == [503, 429]
+    path = tmp_path / "there"
+    job = listening(shared_cluster, Hasty(port, max_open=2, identity="Idempotency-Key"), port, path)
+    assert (post(port, b"1").status, post(port, b"\xff", Idempotency_Key="no text").status) == (400, 400)
+    lines = {"Content_Type": "application/x-ndjson", "Idempotency_Key": "first"}
+    *answers, late = [post(port, b"1\n2", **lines) for _ in range(3)]
+    assert [answer.status for answer in answers] == [503, 503]
+    assert (late.status, late.headers["Retry-After"]) == (429, "1")
+    path.touch()
+    wait_for("room", lambda: post(port, "é".encode(), Idempotency_Key="other").status == 204)
+    assert Counter(path.read_text().split()) == {"1": 1, "2": 1, "é": 1}
+    assert not job.stats().restarts
 
 
 def test_a_request_that_is_in_process_at_the_end_is_to_come_again(
