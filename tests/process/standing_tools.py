@@ -61,6 +61,13 @@ class Standing:
             os.environ.update(before)
         raise AssertionError("the command returned without an exit code")
 
+    def clear(self) -> None:
+        """Remove all topologies with what they left, and all faults."""
+        self.ok("heal")
+        for row in self.json("list")["topologies"]:
+            self.ok("kill", row["name"], "-w", "0")
+        self.ok("clean", "--dir", self.path, "--remove", "--dead-letters")
+
     def kill_all(self) -> None:
         """SIGKILL for every process, also for those that one of them starts before its turn comes."""
         wait_for("the end of all", self._are_dead)

@@ -5,32 +5,21 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from squall import Config, Job, LocalCluster, TopologyBuilder
+from squall import Config, TopologyBuilder
 from tests.process import parts
+from tests.process.conftest import SharedCluster
 
 NOBODY = 65534
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 Attempts = list[Callable[[], object]]
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> Iterator[tuple[LocalCluster, Job]]:
-    """A topology at work that will not end by itself."""
-    builder = TopologyBuilder()
-    builder.set_spout("source", parts.Numbers(str(tmp_path), 10**9))
-    builder.set_bolt("end", parts.Seen(str(tmp_path)), parallelism=2).shuffle_grouping("source")
-    with LocalCluster(nodes=1, slots_per_node=2) as cluster:
-        job = cluster.submit("mine", builder.build(), Config(workers=2))
-        job.wait_until_ready(timeout=120)
-        yield cluster, job
 
 
 def as_nobody(attempts: Attempts) -> set[str]:
@@ -65,9 +54,13 @@ def _connect(path: Path) -> None:
         client.connect(str(path))
 
 
-def test_another_user_cannot_reach_anything(job: tuple[LocalCluster, Job]) -> None:
-    cluster, mine = job
-    run_dir = cluster.run_dir
+def test_another_user_cannot_reach_anything(shared_cluster: SharedCluster, tmp_path: Path) -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("source", parts.Unending(str(tmp_path)))
+    builder.set_bolt("end", parts.Seen(str(tmp_path)), parallelism=2).shuffle_grouping("source")
+    mine = shared_cluster.submit("mine", builder.build(), Config(workers=2))
+    mine.wait_until_ready(timeout=120)
+    run_dir = shared_cluster.run_dir
     files = [path for path in run_dir.path.rglob("*") if path.is_file()]
     sockets = [path for path in run_dir.path.rglob("*") if path.is_socket()]
     directories = [run_dir.path, *(path for path in run_dir.path.rglob("*") if path.is_dir())]
@@ -85,6 +78,9 @@ def test_another_user_cannot_reach_anything(job: tuple[LocalCluster, Job]) -> No
     assert as_nobody([partial(os.listdir, f"/proc/{pid}/fd") for pid in pids]) == denied
     assert as_nobody([partial(os.kill, pid, signal.SIGKILL) for pid in pids]) == {"Operation not permitted"}
     assert mine.stats().restarts == []
+    # These modes do not hang on the directory above: a parent that anybody may enter gives nothing away.
+    assert run_dir.path.stat().st_mode & 0o777 == 0o700
+    assert run_dir.key_file.stat().st_mode & 0o777 == 0o600
 
 
 def test_the_intruder_of_these_tests_can_do_what_anybody_may(tmp_path: Path) -> None:
@@ -92,10 +88,3 @@ def test_the_intruder_of_these_tests_can_do_what_anybody_may(tmp_path: Path) -> 
     assert as_nobody([partial(os.listdir, "/"), partial(os.kill, os.getpid(), 0)]) == {
         "done", "Operation not permitted"
     }  # fmt: skip
-
-
-def test_modes_do_not_hang_on_the_directory_above(job: tuple[LocalCluster, Job]) -> None:
-    """The run directory is closed by itself, and so is the key: a parent that anybody may enter gives nothing away."""
-    run_dir = job[0].run_dir
-    assert run_dir.path.stat().st_mode & 0o777 == 0o700
-    assert run_dir.key_file.stat().st_mode & 0o777 == 0o600

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from tests.process.cli import ROOT, squall
-from tests.process.standing_tools import directory
+from tests.process.standing_tools import Standing
 from tests.process.waiting import wait_for
 
 PAGE = (ROOT / "docs" / "async.md").read_text()
@@ -53,11 +53,9 @@ def topology(arguments):
 """
 
 
-def test_status_names_a_task_that_is_not_set_up(tmp_path: Path) -> None:
+def test_status_names_a_task_that_is_not_set_up(standing: Standing, tmp_path: Path) -> None:
     (tmp_path / "stuck.py").write_text(STUCK)
-    with directory() as cluster:
-        cluster.up(nodes=1, slots=2)
-        for method in ("setup", "prepare"):
-            cluster.ok("submit", tmp_path / "stuck.py", "--name", method, "--", method)
-            said = rf"enrich\[\d\] on node-1:\d+ is still in {method} after \d+ s"
-            wait_for(f"{method} in status", lambda said=said, name=method: re.search(said, cluster.ok("status", name)))
+    for method in ("setup", "prepare"):
+        standing.ok("submit", tmp_path / "stuck.py", "--name", method, "--", method)
+        said = rf"enrich\[\d\] on node-1:\d+ is still in {method} after \d+ s"
+        wait_for(f"{method} in status", lambda said=said, name=method: re.search(said, standing.ok("status", name)))

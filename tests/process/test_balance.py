@@ -1,4 +1,4 @@
-"""No worker idles while another has work: bolts that hold, and tasks that are stuck, on real workers."""
+"""No worker idles while another has work: a task that is stuck, on real workers."""
 
 from __future__ import annotations
 
@@ -10,69 +10,40 @@ from typing import Any
 from squall import (
     BasicBolt,
     BasicCollector,
-    Bolt,
-    BoltCollector,
     Config,
-    LocalCluster,
     Spout,
     SpoutCollector,
     TopologyBuilder,
     TopologyContext,
     Tuple,
-    run,
 )
+from tests.process.conftest import SharedCluster
 from tests.process.waiting import wait_for
 
-MESSAGES, HELD = 30_000, 6000
 PACED, PENDING = 15_000, 2000
 
 
-class Numbers(Spout):
-    outputs = ("number",)
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
-        self.collector, self.next = collector, 0
-
-    def next_tuple(self) -> None:
-        if self.next == self.count:
-            self.exhausted = True
-            return
-        self.collector.emit((self.next,), message_id=self.next)
-        self.next += 1
-
-
-class Paced(Numbers):
+class Paced(Spout):
     """A few, until one of them has made a worker stuck; then at most 5 a millisecond. Hundreds go to that worker before
     others know it, not all that may be open, as a fast machine's would."""
 
-    def __init__(self, count: int, path: str) -> None:
-        super().__init__(count)
+    outputs = ("number",)
+
+    def __init__(self, path: str) -> None:
         self.path = path
+
+    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
+        self.collector, self.next = collector, 0
 
     def next_tuple(self) -> None:
         if self.next % 5 == 0:
             time.sleep(0.001)
             if self.next == 100 and not Path(self.path, "stuck").exists():
                 return
-        super().next_tuple()
-
-
-class Holds(Bolt):
-    """Acks nothing before it has HELD tuples."""
-
-    def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
-        self.collector = collector
-        self.held: list[Tuple] = []
-
-    def execute(self, tup: Tuple) -> None:
-        self.held.append(tup)
-        if len(self.held) == HELD:
-            for one in self.held:
-                self.collector.ack(one)
-            self.held = []
+        self.exhausted = self.next == PACED
+        if not self.exhausted:
+            self.collector.emit((self.next,), message_id=self.next)
+            self.next += 1
 
 
 class Stuck(BasicBolt):
@@ -90,26 +61,16 @@ class Stuck(BasicBolt):
             wait_for("the test has seen enough", Path(self.path, "go on").exists, 600)
 
 
-def test_a_bolt_in_another_worker_that_holds_thousands_gets_them() -> None:
-    """More than a spout has open at first, and than it once had open at all."""
-    builder = TopologyBuilder()
-    builder.set_spout("numbers", Numbers(MESSAGES))
-    builder.set_bolt("holds", Holds()).shuffle_grouping("numbers")
-    report = run(builder.build(), Config(workers=2, message_timeout_secs=3600), name="holds")
-    assert (report.acked, report.failed) == (MESSAGES, 0)
-
-
-def test_a_shuffle_keeps_away_from_a_worker_that_is_stuck(tmp_path: Path) -> None:
+def test_a_shuffle_keeps_away_from_a_worker_that_is_stuck(shared_cluster: SharedCluster, tmp_path: Path) -> None:
     """If it got every second message, all that may be open would wait for it."""
     builder = TopologyBuilder()
-    builder.set_spout("numbers", Paced(PACED, str(tmp_path))).set_config(max_spout_pending=PENDING)
+    builder.set_spout("numbers", Paced(str(tmp_path))).set_config(max_spout_pending=PENDING)
     builder.set_bolt("works", Stuck(str(tmp_path)), parallelism=2).shuffle_grouping("numbers")
-    with LocalCluster(slots_per_node=2) as cluster:
-        config = Config(workers=2, message_timeout_secs=3600, worker_timeout_secs=None)
-        job = cluster.submit("stuck", builder.build(), config)
-        wait_for("nearly all acked", lambda: job.stats().acked >= PACED - PENDING)
-        wait_for("the stuck task", Path(tmp_path, "stuck").exists)
-        assert job.stats().pending > 0
-        Path(tmp_path, "go on").touch()
-        report = job.wait_until_drained(timeout=120)
+    config = Config(workers=2, message_timeout_secs=3600, worker_timeout_secs=None)
+    job = shared_cluster.submit("stuck", builder.build(), config)
+    wait_for("nearly all acked", lambda: job.stats().acked >= PACED - PENDING)
+    wait_for("the stuck task", Path(tmp_path, "stuck").exists)
+    assert job.stats().pending > 0
+    Path(tmp_path, "go on").touch()
+    report = job.wait_until_drained(timeout=120)
     assert (report.acked, report.failed) == (PACED, 0)

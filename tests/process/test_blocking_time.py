@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from squall import (
     Config,
-    LocalCluster,
     Spout,
     SpoutCollector,
     TopologyBuilder,
     TopologyContext,
 )
 from tests.process import parts
+from tests.process.conftest import SharedCluster
 from tests.process.waiting import wait_for
 
 
@@ -44,7 +43,7 @@ class Pipe(Spout):
         parts.note(self.directory, "calls", "deactivate")
 
 
-def test_a_spout_that_sits_in_a_read_holds_up_nothing_and_nobody(tmp_path: Path) -> None:
+def test_a_spout_that_sits_in_a_read_holds_up_nothing_and_nobody(shared_cluster: SharedCluster, tmp_path: Path) -> None:
     """It shares its only worker with bolts, a rebalance and a kill come to rest, and what is written meanwhile is read
     by its successor."""
     os.mkfifo(tmp_path / "pipe")
@@ -54,39 +53,16 @@ def test_a_spout_that_sits_in_a_read_holds_up_nothing_and_nobody(tmp_path: Path)
     builder.set_bolt("seen", parts.Seen(str(tmp_path))).shuffle_grouping("lines")
     # It would wait for the timeout of a message that is held up.
     config = Config(worker_timeout_secs=5, message_timeout_secs=3600)
-    with LocalCluster(nodes=1, slots_per_node=2) as cluster:
-        job = cluster.submit("pipe", builder.build(), config)
-        job.wait_until_ready(120)
-        os.write(pipe, b"".join(b"%d\n" % n for n in range(5)))
-        wait_for("what was written", lambda: len(parts.notes(tmp_path, "seen")) == 5)
-        wait_for("their acks", lambda: job.stats().acked == 5 and job.is_idle())
-        assert job.rebalance(workers=2) == 0
-        job.wait_until_ready(120)
-        os.write(pipe, b"".join(b"%d\n" % n for n in range(5, 10)))
-        wait_for("the rest", lambda: len(parts.notes(tmp_path, "seen")) == 10)
-        wait_for("the acks", lambda: job.stats().acked == 10)
-        assert job.kill() == 0
+    job = shared_cluster.submit("pipe", builder.build(), config)
+    job.wait_until_ready(120)
+    os.write(pipe, b"".join(b"%d\n" % n for n in range(5)))
+    wait_for("what was written", lambda: len(parts.notes(tmp_path, "seen")) == 5)
+    wait_for("their acks", lambda: job.stats().acked == 5 and job.is_idle())
+    assert job.rebalance(workers=2) == 0
+    job.wait_until_ready(120)
+    os.write(pipe, b"".join(b"%d\n" % n for n in range(5, 10)))
+    wait_for("the rest", lambda: len(parts.notes(tmp_path, "seen")) == 10)
+    wait_for("the acks", lambda: job.stats().acked == 10)
+    assert job.kill() == 0
     os.close(pipe)
     assert sorted(n for _, n in parts.notes(tmp_path, "seen")) == list(range(10))
-
-
-class SlowNumbers(parts.Numbers):
-    """Waits for each record, on a thread of its own."""
-
-    blocking = True
-
-    def read(self) -> Iterator[tuple[Any, Any]]:
-        for record in super().read():
-            time.sleep(0.02)
-            yield record
-
-
-def test_a_replaying_spout_on_a_thread_survives_the_death_of_its_bolts(tmp_path: Path) -> None:
-    count = 50
-    builder = TopologyBuilder()
-    builder.set_spout("source", SlowNumbers(str(tmp_path), count))
-    builder.set_bolt("bolt", parts.Misbehaves(str(tmp_path), count // 2, "exit")).shuffle_grouping("source")
-    with LocalCluster(nodes=1, slots_per_node=2) as cluster:
-        report = cluster.submit("slow", builder.build(), Config(workers=2)).wait_until_drained(timeout=120)
-    assert set(parts.notes(tmp_path, "acked")) == set(range(count))
-    assert (report.acked, len(report.restarts)) == (count, 1)

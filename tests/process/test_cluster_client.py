@@ -38,7 +38,7 @@ FILE = """
     @bolt
     def write(tup, context):
         with open(OUT, "a") as file:
-            print("VERSION", tup["n"], file=file)
+            print(tup["n"], file=file)
         if FAILS:
             raise FailedTuple
 
@@ -55,19 +55,10 @@ FILE = """
 """
 
 
-@pytest.fixture(scope="module")
-def standing() -> Iterator[Standing]:
-    with directory() as made:
-        made.up(slots=2)
-        yield made
-
-
 @pytest.fixture
 def cluster(standing: Standing) -> Iterator[Cluster]:
     with Cluster.connect(standing.path) as connected:
         yield connected
-        for name in connected.names():
-            connected.job(name).kill(0.0)
 
 
 class File:
@@ -76,15 +67,14 @@ class File:
     def __init__(self, folder: Path) -> None:
         self.path, self.out = folder / "app.py", folder / "out"
 
-    def write(self, limit: int, version: str = "a", fails: bool = False) -> Path:
+    def write(self, limit: int, fails: bool = False) -> Path:
         text = textwrap.dedent(FILE).replace("LIMIT", str(limit)).replace("OUT", repr(str(self.out)))
-        self.path.write_text(text.replace("VERSION", version).replace("FAILS", str(fails)))
+        self.path.write_text(text.replace("FAILS", str(fails)))
         return self.path
 
     @property
-    def lines(self) -> list[tuple[str, int]]:
-        rows = [line.split() for line in self.out.read_text().splitlines()] if self.out.exists() else []
-        return [(version, int(number)) for version, number in rows]
+    def lines(self) -> list[str]:
+        return self.out.read_text().splitlines() if self.out.exists() else []
 
 
 @pytest.fixture
@@ -211,20 +201,6 @@ def test_an_interrupted_follower_leaves_the_topology(standing: Standing, cluster
     assert said.splitlines()[0].startswith("followed runs on 1 worker: node-1:")
     assert said.splitlines()[-1] == "followed runs on; squall status followed shows it"
     assert cluster.job("followed").status() == "ACTIVE"
-
-
-def test_replace_drains_keeps_the_state_and_goes_on(standing: Standing, cluster: Cluster, file: File) -> None:
-    standing.ok("submit", file.write(0, "old"), "--name", "replaced")
-    wait_for("its work", lambda: len(file.lines) > 200)
-    report = standing.json("submit", file.write(len(file.lines) + 10**6, "new"), "--name", "replaced", "--replace")
-    assert report["takes_up_state"]
-    wait_for("the new one's work", lambda: file.lines[-1][0] == "new")
-    lines = file.lines
-    versions = [version for version, _ in lines]
-    assert versions == sorted(versions, reverse=True), "the old one had ended before the new one began"
-    old, new = ([number for version, number in lines if version == one] for one in ("old", "new"))
-    assert old == list(range(len(old)))
-    assert new == list(range(len(old), len(old) + len(new))), "nothing is lost, and nothing comes twice"
 
 
 def test_a_refused_replacement_leaves_the_old_one_alone(standing: Standing, cluster: Cluster, file: File) -> None:

@@ -50,21 +50,6 @@ def test_whatever_is_sent_arrives_equal(make: Make, arena_bytes: int, seed: int)
     assert one.frames_in_arena == 0
 
 
-def test_big_buffers_go_by_the_arena_until_it_is_full(make: Make) -> None:
-    one, other = pair(make, arena_bytes=MIB)
-    other.works = False
-    values = [bytes([n]) * 300_000 for n in range(5)] + [bytearray(BIG), b"small"]
-    one.plane.send(1, parcel(*values))
-    assert one.plane.counts["buffers in arena"] == 4
-    assert one.plane.counts["buffers inline"] == 2
-    turn_until(lambda: other.parcels, [one, other])
-    assert same(other.values, values)
-    assert one.frames_in_arena == 1
-    other.finish_work()
-    turn_until(lambda: settled(one), [one, other])
-    assert one.frames_in_arena == 0
-
-
 def test_a_parcel_of_many_tuples_that_is_too_big_is_not_sent_and_one_tuple_is(make: Make) -> None:
     one, other = pair(make)
     many = parcel("x" * 1000, "y" * 1000)
@@ -121,9 +106,6 @@ def test_peer_may_send_before_it_is_connected_to(make: Make) -> None:
     one.plane.send(1, parcel("more"))
     turn_until(lambda: len(other.parcels) == n_sent + 1, [one, other])
     assert other.plane.lost == 0
-
-
-# Lost frames
 
 
 # Incarnations

@@ -8,16 +8,13 @@ import shlex
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from squall.connect.flux import JAVA_CLASSES
 from squall.connect.flux_file import read_flux
 from tests.needs import require
 from tests.process.cli import ROOT, squall
-from tests.process.standing_tools import Standing, directory
+from tests.process.standing_tools import Standing
 from tests.process.waiting import wait_for
 
 PAGE = (ROOT / "docs" / "flux.md").read_text()
@@ -36,14 +33,7 @@ def counts(out: Path) -> dict[str, int]:
     return dict(Counter(row["word"] for row in rows))
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Standing]:
-    with directory() as made:
-        made.up(slots=2)
-        yield made
-
-
-def test_every_command_of_the_page(cluster: Standing, tmp_path: Path) -> None:
+def test_every_command_of_the_page(standing: Standing, tmp_path: Path) -> None:
     [block] = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     assert block == (FOLDER / "topology.yaml").read_text()
     commands = [shlex.split(line)[1:] for line in re.findall(r"^squall (?!:).*--.*$", PAGE, re.MULTILINE)]
@@ -57,24 +47,24 @@ def test_every_command_of_the_page(cluster: Standing, tmp_path: Path) -> None:
     done = squall(*plan)
     assert done.returncode == 5, done.stderr
     assert re.search(r"EXACT +edge +lines -> split", done.stdout)
-    told = cluster.json(*submit)
+    told = standing.json(*submit)
     assert (told["name"], told["workers_wanted"]) == ("words", 2)
     wait_for("every word", lambda: counts(tmp_path / "submit") == expected)
-    cluster.ok("kill", "words")
+    standing.ok("kill", "words")
 
 
-def test_the_command_line_wins_and_the_modules_travel(cluster: Standing, tmp_path: Path) -> None:
+def test_the_command_line_wins_and_the_modules_travel(standing: Standing, tmp_path: Path) -> None:
     shutil.copytree(FOLDER, tmp_path / "flux")
     file = tmp_path / "flux" / "topology.yaml"
     arguments = ("--", "parallelism=1", f"text={ROOT / 'README.md'}", f"out={tmp_path / 'out'}")
-    told = cluster.json("submit", file, "--name", "other", "--workers", "1", "--inactive", *arguments)
+    told = standing.json("submit", file, "--name", "other", "--workers", "1", "--inactive", *arguments)
     assert (told["name"], told["workers_wanted"]) == ("other", 1)
     shutil.rmtree(tmp_path / "flux")
     # Its next worker has only what was submitted.
-    cluster.ok("rebalance", "other", "--workers", "2")
-    cluster.ok("activate", "other")
+    standing.ok("rebalance", "other", "--workers", "2")
+    standing.ok("activate", "other")
     wait_for("every word", lambda: counts(tmp_path / "out") == words_of((ROOT / "README.md").read_text()))
-    cluster.ok("kill", "other")
+    standing.ok("kill", "other")
 
 
 def test_counts_are_exact_though_a_worker_is_killed(tmp_path: Path) -> None:
@@ -90,35 +80,18 @@ def test_counts_are_exact_though_a_worker_is_killed(tmp_path: Path) -> None:
     assert counts(tmp_path / "out") == words_of(text)
 
 
-def test_wrong_use_is_one_line(cluster: Standing, tmp_path: Path) -> None:
+def test_wrong_use_is_one_line(standing: Standing, tmp_path: Path) -> None:
     shutil.copytree(FOLDER, tmp_path / "flux")
     file = tmp_path / "flux" / "topology.yaml"
     good = file.read_text()
     given = ("--", "parallelism=1", "text=README.md", f"out={tmp_path / 'out'}")
-
-    def refusal(*arguments: str | Path) -> str:
-        done = squall(*arguments)
-        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done
-        return done.stderr.rstrip().replace(f"{tmp_path / 'flux'}/", "")
-
-    assert refusal("run", tmp_path / "no.yaml") == f"squall: topology file {tmp_path}/no.yaml does not exist"
-    assert refusal("run", file, "--", "parallelism=1", "out=x") == (
-        "squall: topology.yaml:16:24: nothing is given for ${text}; write -- text=VALUE, or -- --filter FILE")
-    assert "No such file or directory: 'dev.properties'" in refusal("run", file, *given, "--filter", "dev.properties")
     file.write_text(good.replace("words.Count", "words.Cuont"))
     [shown] = re.findall(r"^squall: .*$", PAGE, re.MULTILINE)
-    assert refusal("run", file, *given) == shown
-    assert f"squall: {cluster.refused(2, 'submit', file, *given)}".replace(f"{tmp_path / 'flux'}/", "") == shown
-    file.write_text(good.replace("name: words\n", "cofnig: 1\n").replace("to: split", "to: splt"))
-    assert refusal("run", file, "--local", *given).startswith("squall: topology.yaml:2:1: unknown key 'cofnig'; did ")
-    file.write_text(good.replace("name: words\n", "\t"))
-    assert refusal("spark", "plan", file, *given) == (
-        r"squall: topology.yaml:2:1: found character '\t' that cannot start any token")
+    for arguments in (("run", file), ("spark", "plan", file), ("submit", file)):
+        assert standing.apart(*arguments, *given) == (2, "", shown.replace("topology.yaml", str(file), 1) + "\n")
     file.write_text(good.replace("name: words\n", ""))
-    assert cluster.refused(2, "submit", file, *given).startswith("--name is missing")
-    (tmp_path / "flux" / "words.py").write_text("import sys\nsys.exit(3)\n")
-    assert refusal("run", file, *given) == f"squall: {file.name}: loading it raised SystemExit: 3"
-    assert cluster.json("list")["topologies"] == []
+    assert standing.refused(2, "submit", file, *given).startswith("--name is missing")
+    assert standing.json("list")["topologies"] == []
 
 
 PROJECT = """\

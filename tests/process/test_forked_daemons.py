@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import psutil
 import pytest
 
 from squall.scheduler.common.role import Role, RoleKind, processes_of, role_of
-from tests.process.standing_tools import ENDLESS, Standing, directory
+from tests.process.standing_tools import Standing, directory
 from tests.process.waiting import wait_for
 
 
@@ -53,7 +52,7 @@ def replaced(cluster: Standing, node: str) -> psutil.Process:
     return cluster.supervisor(node)
 
 
-def test_a_forked_daemon_looks_executed_and_holds_nothing_of_others(cluster: Standing) -> None:
+def test_a_forked_daemon_looks_executed_holds_nothing_of_others_and_may_end(cluster: Standing) -> None:
     cluster.up(nodes=2, slots=1)
     forked = replaced(cluster, "node-1")
     keeper = cluster.keeper()
@@ -77,10 +76,7 @@ def test_a_forked_daemon_looks_executed_and_holds_nothing_of_others(cluster: Sta
     wait_for("the keeper to hold nothing but its children and its lock", asleep)
     assert keeper.num_threads() == 1
 
-
-def test_a_forked_daemon_that_was_told_to_end_is_not_started_again(cluster: Standing) -> None:
-    cluster.up(nodes=2, slots=1)
-    forked = replaced(cluster, "node-1")
+    # Told to end, it is not started again.
     forked.terminate()
     wait_for("its end", lambda: not forked.is_running())
     cluster.supervisor("node-2").kill()
@@ -88,15 +84,3 @@ def test_a_forked_daemon_that_was_told_to_end_is_not_started_again(cluster: Stan
     # The keeper has looked at everybody's end before it says so.
     wait_for("node-2 to be replaced", lambda: "supervisor-node-2 was killed" in keeper_log.read_text())
     assert not any(role_of(process) == Role(RoleKind.SUPERVISOR, "node-1") for process in processes_of(cluster.run_dir))
-
-
-def test_ps_shows_every_process_by_its_role(cluster: Standing) -> None:
-    cluster.up(nodes=1, slots=1)
-    cluster.ok("submit", ENDLESS, "--name", "two words")
-    wait_for("acks", lambda: cluster.described("two words")["acked"] > 0)
-    # Names are cut by the kernel, command lines are not.
-    ps = subprocess.run(["ps", "-o", "comm=,args=", "-p", ",".join(str(each.pid) for each in processes_of(
-        cluster.run_dir))], capture_output=True, text=True, check=True)
-    roles = ["forking parent node-1", "keeper", "nimbus", "supervisor node-1", "worker node-1:6700 two words"]
-    shown = sorted(line.rstrip() for line in ps.stdout.splitlines())
-    assert shown == sorted(f"{f'squall: {role}'[:15]:15} squall: {role}" for role in roles)

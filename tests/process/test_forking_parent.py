@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
@@ -34,25 +33,8 @@ def boot(log: Path, port: int = 6700) -> WorkerBoot:
     return WorkerBoot(str(log.parent), "node-1", port, 1, 0, topology, assignment, str(log))
 
 
-def is_alive(pid: int) -> bool:
-    """False for zombies."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in "ZX"
-
-
-def children_of(pid: int) -> dict[int, str]:
-    """pid -> state of the children of a process."""
-    found = {}
-    for entry_name in os.listdir("/proc"):
-        if entry_name.isdigit():
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                state, parent, *_ = Path(f"/proc/{entry_name}/stat").read_text().rpartition(")")[2].split()
-                if int(parent) == pid:
-                    found[int(entry_name)] = state
-    return found
+def children_of(pid: int) -> set[int]:
+    return {child.pid for child in psutil.Process(pid).children()}
 
 
 class Parent:
@@ -106,12 +88,12 @@ def parent() -> Iterator[Parent]:
 def test_one_of_several_children_is_killed(parent: Parent, tmp_path: Path) -> None:
     children = [parent.fork(boot(tmp_path / "log", 6700 + n), "sleeper") for n in range(5)]
     assert [child.port for child in children] == [6700 + n for n in range(5)]
-    assert children_of(parent.client.pid).keys() == {child.pid for child in children}
+    assert children_of(parent.client.pid) == {child.pid for child in children}
     victim = children.pop(2)
     assert process.send_signal_proven(victim.pid, victim.started_ticks, signal.SIGKILL)
     assert parent.end_of(victim) == "killed by SIGKILL"
     assert not process.send_signal_proven(victim.pid, victim.started_ticks, signal.SIGKILL)
-    assert children_of(parent.client.pid).keys() == {child.pid for child in children}
+    assert children_of(parent.client.pid) == {child.pid for child in children}
     for child in children:
         process.send_signal_proven(child.pid, child.started_ticks, signal.SIGKILL)
     wait_for("the forking parent to reap all", lambda: not children_of(parent.client.pid))
@@ -179,9 +161,10 @@ def test_the_group_is_killed_after_its_leader(parent: Parent, tmp_path: Path) ->
     process.send_signal(pidfd, signal.SIGKILL)
     assert select.select([pidfd], [], [], 100)[0]
     parent.end_of(child)
-    assert is_alive(grandchild)
+    running = psutil.Process(grandchild)
+    assert running.is_running()
     assert process.send_signal_to_group(child.pid, signal.SIGKILL)
-    wait_for("the end of the grandchild", lambda: not is_alive(grandchild))
+    wait_for("the end of the grandchild", lambda: not running.is_running() or running.status() == psutil.STATUS_ZOMBIE)
     os.close(pidfd)
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from squall import Config, TopologyBuilder, run
+from squall import Config, TopologyBuilder
 from tests.chaos.isolation_topologies import Nothing, Sizes
+from tests.process.conftest import SharedCluster
 
 MIB = 1 << 20
 
 
-def test_a_value_that_is_too_long_fails_its_tuple_alone() -> None:
+def test_a_value_that_is_too_long_fails_its_tuple_alone(shared_cluster: SharedCluster) -> None:
     builder = TopologyBuilder()
     builder.set_spout("sizes", Sizes(1, 2, 20 * MIB, 3, 10 * MIB, 4))
     builder.set_bolt("sink", Nothing(), parallelism=2).all_grouping("sizes")
     config = Config(workers=2, max_frame_bytes=16 * MIB, arena_bytes=0, max_attempts=1, on_error="fail")
-    report = run(builder.build(), config)
+    report = shared_cluster.run(builder.build(), config)
     assert (report.acked, report.dead_letters, report.pending) == (5, 1, 0)
     assert report.restarts == []
     assert list(report.failures) == ["sizes"]

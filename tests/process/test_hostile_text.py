@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.process.cli import squall
-from tests.process.standing_tools import Finished, Standing, directory
+from tests.process.standing_tools import Finished, Standing
 from tests.process.waiting import wait_for
 from tests.unit.test_user_text import dangerous
 
@@ -46,13 +44,6 @@ def topology():
 '''
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    made = tmp_path / "hostile.py"
-    made.write_text(FILE)
-    return made
-
-
 def check(done: Finished, code: int = 0, shows: str = "[bold]x") -> None:
     """What the file prints while it is imported in a process of its own is its own, and not in `done`."""
     for stream in (done.stdout, done.stderr):
@@ -62,26 +53,22 @@ def check(done: Finished, code: int = 0, shows: str = "[bold]x") -> None:
     assert shows in done.stdout + done.stderr
 
 
-def test_the_commands_of_a_standing_cluster(file: Path) -> None:
-    with directory() as cluster:
-        cluster.up(slots=1)
-        _submit(cluster, file)
-        wait_for("the dead letters", lambda: cluster.described("hostile")["dead_letters"] == 4)
-        check(cluster.run("status", "hostile"), shows="\\x1b]0;owned\\x07[bold]x")
-        check(cluster.run("status", "hostile", "--json"), shows="owned")
-        check(cluster.run("logs", "hostile"), shows="] forged line")
-        check(cluster.run("list"), shows="hostile")
-        check(cluster.run("dead-letters", "hostile", "--dir", cluster.path))
-        file.write_text(FILE + "raise ValueError(HOSTILE)\n")
-        refused = cluster.run("submit", file, "--name", "\x1b[2Jno")
-        check(refused, 2, "\\x1b[2Jno")
-        refused = cluster.run("--debug", "submit", file, "--name", "no")
-        check(refused, 2, "importing it raised ValueError: \\x1b]0;owned\\x07[bold]x")
-
-
-def _submit(cluster: Standing, file: Path) -> None:
-    done = cluster.run("submit", file, "--name", "hostile", "--set", "max_attempts=1")
-    check(done, shows="hostile runs on 1 worker")
+def test_the_commands_of_a_standing_cluster(standing: Standing, tmp_path: Path) -> None:
+    file = tmp_path / "hostile.py"
+    file.write_text(FILE)
+    submitted = standing.run("submit", file, "--name", "hostile", "--set", "max_attempts=1")
+    check(submitted, shows="hostile runs on 1 worker")
+    wait_for("the dead letters", lambda: standing.described("hostile")["dead_letters"] == 4)
+    check(standing.run("status", "hostile"), shows="\\x1b]0;owned\\x07[bold]x")
+    check(standing.run("status", "hostile", "--json"), shows="owned")
+    check(standing.run("logs", "hostile"), shows="] forged line")
+    check(standing.run("list"), shows="hostile")
+    check(standing.run("dead-letters", "hostile", "--dir", standing.path))
+    file.write_text(FILE + "raise ValueError(HOSTILE)\n")
+    refused = standing.run("submit", file, "--name", "\x1b[2Jno")
+    check(refused, 2, "\\x1b[2Jno")
+    refused = standing.run("--debug", "submit", file, "--name", "no")
+    check(refused, 2, "importing it raised ValueError: \\x1b]0;owned\\x07[bold]x")
 
 
 BEYOND = r"""

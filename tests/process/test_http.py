@@ -21,11 +21,11 @@ import pytest
 from squall import Config, Job, Topology, TopologyBuilder, UsageError, spout
 from squall.connect import HttpSink, HttpSource, Sink, Source
 from squall.testing import check_sink, check_source
-from squall.testing.fixtures import FixtureCluster
 from tests.process.cli import ROOT
+from tests.process.conftest import SECRET, SharedCluster
 from tests.process.waiting import wait_for
 
-SECRET = "tOkEn-4711"
+TOKEN = "${TOKEN_OF_TEST}"
 TIMEOUT_SECS = 100
 
 
@@ -73,18 +73,11 @@ def free_port() -> int:
 
 
 @pytest.fixture
-def secret(monkeypatch: pytest.MonkeyPatch) -> str:
-    """An environment variable; requested before the cluster, which hands it on."""
-    monkeypatch.setenv("TOKEN_OF_TEST", SECRET)
-    return "${TOKEN_OF_TEST}"
-
-
-@pytest.fixture
 def port() -> int:
     return free_port()
 
 
-def told(cluster: FixtureCluster, job: Job) -> str:
+def told(cluster: SharedCluster, job: Job) -> str:
     """What the workers have written."""
     return "".join(path.read_text() for path in cluster.run_dir.worker_logs(job.id).glob("*.log"))
 
@@ -109,7 +102,7 @@ def is_there(port: int) -> bool:
     return True
 
 
-def listening(cluster: FixtureCluster, source: HttpSource, port: int, path: Path, **settings: Any) -> Job:
+def listening(cluster: SharedCluster, source: HttpSource, port: int, path: Path, **settings: Any) -> Job:
     job = cluster.submit("hook", between(source, ToFile(path)), Config(workers=1, **settings))
     wait_for("the port", lambda: is_there(port))
     return job
@@ -155,23 +148,23 @@ def senders() -> Iterator[list[Senders]]:
 
 
 def test_a_request_that_is_answered_was_processed(
-    squall_cluster: FixtureCluster, senders: list[Senders]
+    shared_cluster: SharedCluster, senders: list[Senders]
 ) -> None:
     def make(records: int) -> HttpSource:
         port = free_port()
         senders.append(Senders(port, records, 4))
         return HttpSource(port, identity="Idempotency-Key")
 
-    check_source(squall_cluster, make, lambda values: int(values[0]), records=400, ordered=False)
+    check_source(shared_cluster, make, lambda values: int(values[0]), records=400, ordered=False)
 
 
 def test_each_request_gets_its_answer(
-    secret: str, squall_cluster: FixtureCluster, tmp_path: Path, port: int
+    shared_cluster: SharedCluster, tmp_path: Path, port: int
 ) -> None:
     path = tmp_path / "there"
     path.touch()
-    source = HttpSource(port, "/in", body="json", token=secret)
-    job = listening(squall_cluster, source, port, path, max_attempts=1)
+    source = HttpSource(port, "/in", body="json", token=TOKEN)
+    job = listening(shared_cluster, source, port, path, max_attempts=1)
     right = f"Bearer {SECRET}"
     lines = {"Authorization": right, "Content_Type": "application/x-ndjson; charset=utf-8"}
     for body, at, headers, status in (
@@ -192,62 +185,30 @@ def test_each_request_gets_its_answer(
     ):
         assert (body[:20], post(port, body, at, **headers).status) == (body[:20], status)
     assert path.read_text().splitlines() == ["{'a': [1]}", "1", "x", "", "1", "2"]
-    assert SECRET not in told(squall_cluster, job)
+    assert SECRET not in told(shared_cluster, job)
     assert SECRET.encode() not in cloudpickle.dumps(between(source, ToFile(path)))
 
 
-def test_what_is_no_text_is_refused(squall_cluster: FixtureCluster, tmp_path: Path, port: int) -> None:
+def test_a_request_is_named_by_its_sender_and_too_many_are_to_come_again(
+    shared_cluster: SharedCluster, tmp_path: Path, port: int
+) -> None:
     path = tmp_path / "there"
-    path.touch()
-    listening(squall_cluster, HttpSource(port), port, path)
-    assert [post(port, body).status for body in (b"\xff", "é".encode())] == [400, 204]
-    assert path.read_text() == "é\n"
-
-
-def test_a_request_is_named_by_its_sender(squall_cluster: FixtureCluster, tmp_path: Path, port: int) -> None:
-    path = tmp_path / "there"
-    job = listening(squall_cluster, Hasty(port, max_open=2, identity="Idempotency-Key"), port, path)
-    assert post(port, b"1").status == 400
+    job = listening(shared_cluster, Hasty(port, max_open=2, identity="Idempotency-Key"), port, path)
+    assert (post(port, b"1").status, post(port, b"\xff", Idempotency_Key="no text").status) == (400, 400)
     lines = {"Content_Type": "application/x-ndjson", "Idempotency_Key": "first"}
-    assert [post(port, b"1\n2", **lines).status for _ in range(3)] == [503, 503, 429]
+    *answers, late = [post(port, b"1\n2", **lines) for _ in range(3)]
+    assert [answer.status for answer in answers] == [503, 503]
+    assert (late.status, late.headers["Retry-After"]) == (429, "1")
     path.touch()
-    wait_for("room", lambda: post(port, b"3", Idempotency_Key="other").status == 204)
-    assert Counter(path.read_text().split()) == {"1": 1, "2": 1, "3": 1}
+    wait_for("room", lambda: post(port, "é".encode(), Idempotency_Key="other").status == 204)
+    assert Counter(path.read_text().split()) == {"1": 1, "2": 1, "é": 1}
     assert not job.stats().restarts
 
 
-def test_too_many_requests_are_told_to_come_again(squall_cluster: FixtureCluster, tmp_path: Path, port: int) -> None:
-    path = tmp_path / "there"
-    job = listening(squall_cluster, HttpSource(port, max_open=2), port, path)
-    answers = list[int]()
-    first = [threading.Thread(target=lambda: answers.append(post(port, b"early").status)) for _ in range(2)]
-    for each in first:
-        each.start()
-    wait_for("both to be in process", lambda: job.stats().messages == 2)
-    late = post(port, b"late")
-    assert (late.status, late.headers["Retry-After"], answers) == (429, "1", [])
-    path.touch()
-    for each in first:
-        each.join()
-    assert (answers, post(port, b"later").status) == ([204, 204], 204)
-    assert path.read_text().split() == ["early", "early", "later"]
-
-
-def test_a_request_that_takes_long_is_answered_and_still_counts(
-    squall_cluster: FixtureCluster, tmp_path: Path, port: int
-) -> None:
-    path = tmp_path / "there"
-    listening(squall_cluster, Hasty(port, max_open=1), port, path)
-    assert [post(port, b"1").status, post(port, b"2").status] == [503, 429]
-    path.touch()
-    wait_for("room", lambda: post(port, b"3").status == 204)
-    assert set(path.read_text().split()) == {"1", "3"}
-
-
 def test_a_request_that_is_in_process_at_the_end_is_to_come_again(
-    squall_cluster: FixtureCluster, tmp_path: Path, port: int
+    shared_cluster: SharedCluster, tmp_path: Path, port: int
 ) -> None:
-    job = listening(squall_cluster, HttpSource(port), port, tmp_path / "there")
+    job = listening(shared_cluster, HttpSource(port), port, tmp_path / "there")
     answers = list[int]()
 
     def sent() -> None:
@@ -264,24 +225,24 @@ def test_a_request_that_is_in_process_at_the_end_is_to_come_again(
     assert answers == [503]
 
 
-def test_a_port_in_use_is_told_and_waited_for(squall_cluster: FixtureCluster, tmp_path: Path) -> None:
+def test_a_port_in_use_is_told_and_waited_for(shared_cluster: SharedCluster, tmp_path: Path) -> None:
     path = tmp_path / "there"
     path.touch()
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        job = squall_cluster.submit("hook", between(HttpSource(port), ToFile(path)))
+        job = shared_cluster.submit("hook", between(HttpSource(port), ToFile(path)))
         why = f"HttpSource is cut off: ConnectionError: cannot listen at ('127.0.0.1', {port}): OSError: [Errno 98]"
-        wait_for("a word of it", lambda: why in told(squall_cluster, job))
+        wait_for("a word of it", lambda: why in told(shared_cluster, job))
     wait_for("the port", lambda: is_there(port))
     assert post(port, b"1").status == 204
 
 
-def test_the_page_shows_what_runs(squall_cluster: FixtureCluster, tmp_path: Path, port: int) -> None:
+def test_the_page_shows_what_runs(shared_cluster: SharedCluster, tmp_path: Path, port: int) -> None:
     section = (ROOT / "docs/connectors.md").read_text().partition("\n## HTTP\n")[2]
     [program] = re.findall(r"^```python\n# hook.py\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
     shown: dict[str, Any] = {}
     exec(program.replace("8080", str(port)).replace('"events"', repr(str(tmp_path))), shown)
-    squall_cluster.submit("hook", shown["topology"])
+    shared_cluster.submit("hook", shown["topology"])
     wait_for("the port", lambda: is_there(port))
     assert post(port, b'{"order": 17}', "/events", Idempotency_Key="1").status == 204
     assert [path.read_text() for path in tmp_path.glob("*.jsonl")] == ['{"body":{"order":17}}\n']
@@ -352,50 +313,50 @@ def receiver(port: int) -> Iterator[Receiver]:
     made.stop()
 
 
-def test_rows_are_posted(squall_cluster: FixtureCluster, receiver: Receiver, port: int) -> None:
-    check_sink(squall_cluster, HttpSink(f"http://127.0.0.1:{port}/in"), lambda: receiver.numbers)
+def test_rows_are_posted(shared_cluster: SharedCluster, receiver: Receiver, port: int) -> None:
+    check_sink(shared_cluster, HttpSink(f"http://127.0.0.1:{port}/in"), lambda: receiver.numbers)
 
 
-@pytest.mark.parametrize("each", [True, False])
+@pytest.mark.parametrize(("each", "rows"), [(True, 1500), (False, 5000)])
 def test_a_server_that_comes_back_gets_every_row(
-    squall_cluster: FixtureCluster, receiver: Receiver, port: int, each: bool
+    shared_cluster: SharedCluster, receiver: Receiver, port: int, each: bool, rows: int
 ) -> None:
     sink = HttpSink(f"http://127.0.0.1:{port}", each=each)
-    job = squall_cluster.submit("post", between(Numbers(5000), sink), Config(max_attempts=2))
+    job = shared_cluster.submit("post", between(Numbers(rows), sink), Config(max_attempts=2))
     wait_for("some rows", lambda: len(receiver.numbers) > 50)
     receiver.stop()
     wait_for("a failure", lambda: job.stats().failed > 100)
     why = f"HttpSink is cut off: ConnectionError: http://127.0.0.1:{port}: "
-    wait_for("a word of it", lambda: why in told(squall_cluster, job))
+    wait_for("a word of it", lambda: why in told(shared_cluster, job))
     receiver.start()
     job.wait_until_drained(timeout=TIMEOUT_SECS)
-    assert (job.stats().acked, job.stats().dead_letters) == (5000, 0)
-    assert set(receiver.numbers) == set(range(5000))
-    assert not each or {rows for _, _, rows in receiver.posts} == {1}
+    assert (job.stats().acked, job.stats().dead_letters) == (rows, 0)
+    assert set(receiver.numbers) == set(range(rows))
+    assert not each or {size for _, _, size in receiver.posts} == {1}
 
 
-def test_rows_that_are_refused_fail_alone(squall_cluster: FixtureCluster, receiver: Receiver, port: int) -> None:
+def test_rows_that_are_refused_fail_alone(shared_cluster: SharedCluster, receiver: Receiver, port: int) -> None:
     receiver.answer = lambda rows: (422 if any(row["number"] % 100 == 0 for row in rows) else 200, {})
     sink = HttpSink(f"http://127.0.0.1:{port}")
-    job = squall_cluster.submit("post", between(Numbers(1000), sink), Config(max_attempts=2))
+    job = shared_cluster.submit("post", between(Numbers(1000), sink), Config(max_attempts=2))
     job.wait_until_drained(timeout=TIMEOUT_SECS)
     assert (job.stats().acked, job.stats().dead_letters) == (990, 10)
     assert sorted(receiver.numbers) == [number for number in range(1000) if number % 100]
     assert f"http://127.0.0.1:{port} answers 422 Unprocessable Entity" in str(job.stats().failures)
 
 
-def test_a_row_that_cannot_be_json_fails_alone(squall_cluster: FixtureCluster, receiver: Receiver, port: int) -> None:
+def test_a_row_that_cannot_be_json_fails_alone(shared_cluster: SharedCluster, receiver: Receiver, port: int) -> None:
     rows = spout("number")(lambda: iter([1, "half \ud800", 2]))
-    job = squall_cluster.submit("post", between(rows, HttpSink(f"http://127.0.0.1:{port}")), Config(max_attempts=1))
+    job = shared_cluster.submit("post", between(rows, HttpSink(f"http://127.0.0.1:{port}")), Config(max_attempts=1))
     job.wait_until_drained(timeout=TIMEOUT_SECS)
     assert (job.stats().acked, job.stats().dead_letters) == (2, 1)
     assert sorted(receiver.numbers) == [1, 2]
     assert "HttpSink cannot send (" in str(job.stats().failures)
 
 
-def test_it_waits_as_long_as_it_is_told_to(squall_cluster: FixtureCluster, receiver: Receiver, port: int) -> None:
+def test_it_waits_as_long_as_it_is_told_to(shared_cluster: SharedCluster, receiver: Receiver, port: int) -> None:
     receiver.answer = lambda rows: (204, {}) if len(receiver.posts) == 2 else (429, {"Retry-After": "1"})
-    job = squall_cluster.submit("post", between(Numbers(1), HttpSink(f"http://127.0.0.1:{port}")))
+    job = shared_cluster.submit("post", between(Numbers(1), HttpSink(f"http://127.0.0.1:{port}")))
     job.wait_until_drained(timeout=TIMEOUT_SECS)
     first, second, third = (at for at, _, _ in receiver.posts)
     assert min(second - first, third - second) > 0.9
@@ -403,19 +364,19 @@ def test_it_waits_as_long_as_it_is_told_to(squall_cluster: FixtureCluster, recei
 
 
 def test_a_wrong_token_costs_no_row_and_is_nowhere(
-    secret: str, squall_cluster: FixtureCluster, receiver: Receiver, port: int
+    shared_cluster: SharedCluster, receiver: Receiver, port: int
 ) -> None:
     receiver.answer = lambda rows: (401, {})
-    sink = HttpSink(f"http://127.0.0.1:{port}/{secret}", token=secret)
+    sink = HttpSink(f"http://127.0.0.1:{port}/{TOKEN}", token=TOKEN)
     topology = between(Numbers(10), sink)
-    job = squall_cluster.submit("post", topology, Config(max_attempts=1))
-    why = f"http://127.0.0.1:{port}/{secret} answers 401 Unauthorized; it tries again"
-    wait_for("a word of it", lambda: why in told(squall_cluster, job))
+    job = shared_cluster.submit("post", topology, Config(max_attempts=1))
+    why = f"http://127.0.0.1:{port}/{TOKEN} answers 401 Unauthorized; it tries again"
+    wait_for("a word of it", lambda: why in told(shared_cluster, job))
     receiver.answer = lambda rows: (204, {})
     job.wait_until_drained(timeout=TIMEOUT_SECS)
     assert job.stats().acked == 10
     assert {token for _, token, _ in receiver.posts} == {f"Bearer {SECRET}"}
-    assert SECRET not in told(squall_cluster, job) + str(job.stats())
+    assert SECRET not in told(shared_cluster, job) + str(job.stats())
     assert SECRET.encode() not in cloudpickle.dumps(topology)
 
 

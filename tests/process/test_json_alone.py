@@ -22,6 +22,8 @@ class One(Spout):
         if not self.exhausted:
             self.collector.emit((1,), message_id=1)
         self.exhausted = True
+    def close(self):
+        raise ValueError("h\\n\\x1b]0;T")
 
 class Prints(BasicBolt):
     def prepare(self, conf, context):
@@ -31,6 +33,8 @@ class Prints(BasicBolt):
         print("by print")
         sys.__stdout__.write("past sys.stdout\\n")
         os.write(1, b"past Python\\n")
+    def cleanup(self):
+        raise SystemExit(0)
 
 def topology():
     builder = TopologyBuilder()
@@ -45,15 +49,20 @@ def leaves():
 LOCAL = ("at import", "at exit", "by print", "past sys.stdout", "past Python")
 
 
-def test_prints_of_components_and_files_go_to_stderr(tmp_path: Path) -> None:
+def test_prints_of_components_and_files_go_to_stderr_and_errors_at_the_end_are_told(tmp_path: Path) -> None:
     file = tmp_path / "prints.py"
     file.write_text(FILE)
     for local in (True, False):
         done = squall("run", file, "--json", *(["--local"] if local else ["--quiet"]))
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == 1, done.stderr
         report = json.loads(done.stdout, parse_constant=lambda name: f"{name} is not JSON")
         assert list(report)[:2] == ["schema", "version"]
-        assert report["acked"] == 1
+        assert (report["acked"], report["drained"]) == (1, True)
+        assert sorted(error.partition(f" ({file}, line ")[0] for error in report["close_errors"]) == [
+            "one[2] raised ValueError: h in close", "prints[3] raised SystemExit: 0 in cleanup",
+        ]
+        assert f"one[2] raised ValueError: h in close ({file}, line " in done.stderr
+        assert "\x1b" not in done.stderr
         assert report["metrics"]["prints"] == {"inf": {"3": None}, "nan": {"3": None}}
         for text in LOCAL if local else LOCAL[:2]:
             assert text in done.stderr

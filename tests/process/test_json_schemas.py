@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.process.cli import squall
-from tests.process.standing_tools import ENDLESS, directory
+from tests.process.standing_tools import ENDLESS, Standing
 from tests.process.waiting import wait_for
 from tests.schemas import mistakes
 
@@ -54,23 +54,19 @@ def test_run(tmp_path: Path) -> None:
     assert document["restarts"]
 
 
-def test_a_standing_cluster() -> None:
-    with directory() as cluster:
-        cluster.up(nodes=1, slots=2)
-        cluster.ok("submit", ENDLESS, "--name", "words", "--workers", "2")
-        cluster.ok("submit", ENDLESS, "--name", "waits")
-        wait_for("acks", lambda: cluster.described("words")["acked"] > 0)
-        os.kill(cluster.described("words")["workers"][0]["pid"], signal.SIGKILL)
-        wait_for("the death", lambda: cluster.described("words")["deaths"])
-        cluster.ok("inject", "slow", "words/nothing", "ms=1", "--for", "20s")
-        asked = {
-            "status words": "status", "status waits": "status", "status": "cluster", "list": "list", "ps": "ps",
-        }  # fmt: skip
-        for command, name in asked.items():
-            document = cluster.json(*command.split())
-            assert (document["schema"], document["version"]) == (f"squall/{name}", 1)
-            assert mistakes(document) == []
-        assert cluster.json("status", "words")["faults"]
+def test_a_standing_cluster(standing: Standing) -> None:
+    standing.ok("submit", ENDLESS, "--name", "words", "--workers", "4")
+    standing.ok("submit", ENDLESS, "--name", "waits")
+    wait_for("acks", lambda: standing.described("words")["acked"] > 0)
+    os.kill(standing.described("words")["workers"][0]["pid"], signal.SIGKILL)
+    wait_for("the death", lambda: standing.described("words")["deaths"])
+    standing.ok("inject", "slow", "words/nothing", "ms=1", "--for", "20s")
+    asked = {"status words": "status", "status waits": "status", "status": "cluster", "list": "list", "ps": "ps"}
+    for command, name in asked.items():
+        document = standing.json(*command.split())
+        assert (document["schema"], document["version"]) == (f"squall/{name}", 1)
+        assert mistakes(document) == []
+    assert standing.json("status", "words")["faults"]
 
 
 def test_the_check_finds_mistakes() -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from squall import BasicBolt, BasicCollector, Config, LocalCluster, TopologyBuilder, Tuple
+from squall import BasicBolt, BasicCollector, Config, TopologyBuilder, Tuple
 from tests.process import parts
+from tests.process.conftest import SharedCluster
 
 TICK_SECS = 0.02
 
@@ -29,14 +30,13 @@ class Overdue(BasicBolt):
 
 
 @pytest.mark.parametrize("blocking", [False, True])
-def test_it_is_finished_and_leaves(tmp_path: Path, blocking: bool) -> None:
+def test_it_is_finished_and_leaves(shared_cluster: SharedCluster, tmp_path: Path, blocking: bool) -> None:
     builder = TopologyBuilder()
     builder.set_spout("source", parts.Numbers(str(tmp_path), 100))
     builder.set_bolt("overdue", Overdue(blocking), parallelism=2).shuffle_grouping("source")
     builder.set_bolt("seen", parts.Seen(str(tmp_path))).shuffle_grouping("overdue")
-    with LocalCluster(nodes=1, slots_per_node=2) as cluster:
-        job = cluster.submit("t", builder.build(), Config(workers=2, tick_tuple_freq_secs=TICK_SECS))
-        job.await_drained(60)
-        assert job.status() == "FINISHED"
-        assert not job.kill(60)
+    job = shared_cluster.submit("t", builder.build(), Config(workers=2, tick_tuple_freq_secs=TICK_SECS))
+    job.await_drained(60)
+    assert job.status() == "FINISHED"
+    assert not job.kill(60)
     assert set(parts.notes(tmp_path, "acked")) == set(range(100))

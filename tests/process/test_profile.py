@@ -8,7 +8,7 @@ import pytest
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.ui import profiling
-from tests.process.standing_tools import directory
+from tests.process.standing_tools import Standing
 from tests.process.waiting import wait_for
 
 BUSY = """
@@ -29,16 +29,14 @@ topology = builder.build()
 """
 
 
-def test_the_flame_graph_of_the_busiest_worker_names_the_user_s_function(tmp_path: Path) -> None:
+def test_the_flame_graph_of_the_busiest_worker_names_the_user_s_function(standing: Standing, tmp_path: Path) -> None:
     (tmp_path / "busy.py").write_text(BUSY)
     picture = tmp_path / "busy.svg"
-    with directory() as cluster:
-        cluster.up()
-        cluster.ok("submit", tmp_path / "busy.py", "--name", "busy", "--workers", "2")
-        wait_for("the first acks", lambda: cluster.described("busy")["acked"] > 0)
-        cluster.ok("profile", "busy", "--for", "2s", "--out", picture)
-        assert "spend_the_time" in picture.read_text()
-        assert "node-1:6700" in cluster.refused(2, "profile", "busy", "--worker", "node-9:1")
+    standing.ok("submit", tmp_path / "busy.py", "--name", "busy", "--workers", "2")
+    wait_for("the first acks", lambda: standing.described("busy")["acked"] > 0)
+    standing.ok("profile", "busy", "--for", "1s", "--out", picture)
+    assert "spend_the_time" in picture.read_text()
+    assert "node-1:67" in standing.refused(2, "profile", "busy", "--worker", "node-9:1")
 
 
 def test_without_py_spy_it_is_told_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,28 +1,44 @@
-"""A worker that is killed in the middle: everything is acked, nothing is counted twice or lost."""
+"""Tuples that fail, and a worker that is killed in the middle: everything is acked, nothing counted twice or lost."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from squall import Config, LocalCluster, TopologyBuilder
+from squall import Config, TopologyBuilder
 from tests.process import parts
+from tests.process.conftest import SharedCluster
 from tests.process.waiting import wait_for
 
 
-def test_what_a_killed_worker_had_counted_is_in_the_report(tmp_path: Path) -> None:
+def test_what_a_killed_worker_had_counted_is_in_the_report(shared_cluster: SharedCluster, tmp_path: Path) -> None:
     """Users' counters are in shared memory: every tuple executed before the kill is there, and every one after it."""
     builder = TopologyBuilder()
     builder.set_spout("source", parts.Unending(str(tmp_path)))
     builder.set_bolt("counted", parts.Counted(str(tmp_path))).shuffle_grouping("source")
-    with LocalCluster(nodes=1, slots_per_node=2) as cluster:
-        job = cluster.submit("counted", builder.build(), Config(workers=2))
-        wait_for("some tuples", lambda: len(parts.notes(tmp_path, "counted")) > 100)
-        cluster.inject("kill", parts.notes(tmp_path, "counted")[0][0])
-        wait_for("its replacement's work", lambda: any(r.working_after_secs for r in job.stats().restarts))
-        (tmp_path / "enough").touch()
-        report = job.wait_until_drained(timeout=90)
+    job = shared_cluster.submit("counted", builder.build(), Config(workers=2))
+    wait_for("some tuples", lambda: len(parts.notes(tmp_path, "counted")) > 100)
+    shared_cluster.inject("kill", parts.notes(tmp_path, "counted")[0][0])
+    wait_for("its replacement's work", lambda: any(r.working_after_secs for r in job.stats().restarts))
+    (tmp_path / "enough").touch()
+    report = job.wait_until_drained(timeout=90)
     assert len(report.restarts) == 1
     executed = len(parts.notes(tmp_path, "counted"))
     # One tuple may have been noted and not yet counted when the kill came.
     assert executed - 1 <= report.metrics["counted"]["executed"] <= executed
     assert list(report.metrics["counted"]["last"].values()) == [parts.notes(tmp_path, "counted")[-1][1]]
+
+
+def test_on_error_fail_keeps_the_worker(shared_cluster: SharedCluster, tmp_path: Path) -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("source", parts.Numbers(str(tmp_path), 500), parallelism=2)
+    builder.set_bolt("refuse", parts.Refuse(str(tmp_path), 50), parallelism=3).shuffle_grouping("source")
+    builder.set_bolt("end", parts.Seen(str(tmp_path)), parallelism=2).shuffle_grouping("refuse")
+    report = shared_cluster.run(builder.build(), Config(workers=3, on_error="fail"))
+    assert [row[:3] + row[4:] for row in parts.notes(tmp_path, "failed")] == [
+        [50, "exception", "refuse", "ValueError: broken", 1]
+    ]
+    assert sorted(parts.notes(tmp_path, "acked")) == list(range(500))
+    assert sorted(n for _, n in parts.notes(tmp_path, "seen")) == list(range(500))
+    assert (report.emitted, report.acked, report.failed, report.pending) == (501, 500, 1, 0)
+    assert report.drained
+    assert report.restarts == []

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.process.cli import command, environment
-from tests.process.standing_tools import Standing, directory
+from tests.process.standing_tools import Standing
 from tests.process.waiting import wait_for
 
 SECRET = "s3cret-of-the-new-one"
@@ -68,59 +68,50 @@ class Held:
 
 
 @pytest.fixture
-def cluster() -> Iterator[Standing]:
-    with directory() as made:
-        made.up(slots=2)
-        yield made
-
-
-@pytest.fixture
-def held(cluster: Standing, tmp_path: Path) -> Iterator[Held]:
+def held(standing: Standing, tmp_path: Path) -> Iterator[Held]:
     """It runs, and its bolt has a message that it does not finish."""
     made = Held(tmp_path)
-    cluster.ok("submit", made.write("old"), "--name", "held", "--fresh")
+    standing.ok("submit", made.write("old"), "--name", "held", "--fresh")
     wait_for("its work", lambda: len(made.lines("old")) > 50)
     made.gate.touch()
-    wait_for("a message that waits", lambda: cluster.described("held")["pending"] == 5)
+    wait_for("a message that waits", lambda: standing.described("held")["pending"] == 5)
     yield made
     made.gate.unlink(missing_ok=True)
-    if "held" in cluster.json("status")["topologies"]:
-        cluster.ok("kill", "held", "-w", "0")
 
 
-def replacing(cluster: Standing, *arguments: str | Path) -> subprocess.Popen[str]:
+def replacing(standing: Standing, *arguments: str | Path) -> subprocess.Popen[str]:
     """The command, on its own."""
-    full = command("submit", *arguments, "--name", "held", "--replace", "--dir", cluster.path)
+    full = command("submit", *arguments, "--name", "held", "--replace", "--dir", standing.path)
     return subprocess.Popen(full, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def successor(cluster: Standing) -> Any:
-    [row] = cluster.json("list")["topologies"]
+def successor(standing: Standing) -> Any:
+    [row] = standing.json("list")["topologies"]
     return row["replaced_by"]
 
 
-def test_client_and_nimbus_may_die_in_the_middle(cluster: Standing, held: Held) -> None:
-    with replacing(cluster, held.write("new"), "-w", "300", "--env", f"TOKEN={SECRET}") as client:
-        promised = wait_for("the drain", lambda: successor(cluster))
+def test_client_and_nimbus_may_die_in_the_middle(standing: Standing, held: Held) -> None:
+    with replacing(standing, held.write("new"), "-w", "300", "--env", f"TOKEN={SECRET}") as client:
+        promised = wait_for("the drain", lambda: successor(standing))
         client.kill()
-    shown = cluster.json("status", "held")
+    shown = standing.json("status", "held")
     assert (shown["status"], shown["replaced_by"]["id"]) == ("KILLED", promised)
     said = f"held is being replaced by {promised}, which begins when it has drained"
-    assert said in cluster.ok("status", "held").splitlines()
+    assert said in standing.ok("status", "held").splitlines()
     for command_line in (("list",), ("status",)):
-        assert f"held is being replaced by {promised}, which begins" in cluster.ok(*command_line)
+        assert f"held is being replaced by {promised}, which begins" in standing.ok(*command_line)
 
-    nimbus = cluster.nimbus()
+    nimbus = standing.nimbus()
     nimbus.kill()
-    wait_for("the next Nimbus", lambda: cluster.nimbus().pid != nimbus.pid)
-    assert successor(cluster) == promised
-    for path in cluster.path.iterdir():
+    wait_for("the next Nimbus", lambda: standing.nimbus().pid != nimbus.pid)
+    assert successor(standing) == promised
+    for path in standing.path.iterdir():
         assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
     assert not held.lines("new")
 
     held.gate.unlink()
     wait_for("the new one's work", lambda: len(held.lines("new")) > 20)
-    assert cluster.json("status", "held")["id"] == promised
+    assert standing.json("status", "held")["id"] == promised
     old, new = held.lines("old"), held.lines("new")
     assert [number for number, _ in old] == list(range(len(old)))
     assert [number for number, _ in new] == list(range(len(old), len(old) + len(new))), "the state was kept"
@@ -128,21 +119,21 @@ def test_client_and_nimbus_may_die_in_the_middle(cluster: Standing, held: Held) 
     assert {length for _, length in new} == {len(SECRET)}
 
 
-def test_a_later_one_wins_and_a_kill_ends_all(cluster: Standing, held: Held) -> None:
-    with replacing(cluster, held.write("new"), "-w", "300") as first:
-        earlier = wait_for("the first", lambda: successor(cluster))
-        with replacing(cluster, held.write("newer"), "-w", "300", "--fresh") as second:
-            later = wait_for("the second", lambda: successor(cluster) if successor(cluster) != earlier else None)
+def test_a_later_one_wins_and_a_kill_ends_all(standing: Standing, held: Held) -> None:
+    with replacing(standing, held.write("new"), "-w", "300") as first:
+        earlier = wait_for("the first", lambda: successor(standing))
+        with replacing(standing, held.write("newer"), "-w", "300", "--fresh") as second:
+            later = wait_for("the second", lambda: successor(standing) if successor(standing) != earlier else None)
             _, said = first.communicate(timeout=60)
             assert first.returncode == 1
             assert said == f"squall: topology {earlier} is not there: {later} was submitted in its place meanwhile\n"
-            assert f"held is being replaced by {later}," in cluster.ok("status", "held")
-            refused = cluster.refused(2, "deactivate", "held")
+            assert f"held is being replaced by {later}," in standing.ok("status", "held")
+            refused = standing.refused(2, "deactivate", "held")
             assert refused == f"topology 'held' gives way to {later}: try again when that is there"
-            done = cluster.run("kill", "held", "-w", "0")
+            done = standing.run("kill", "held", "-w", "0")
             assert (done.returncode, f"{later}, which was to take its place, is dropped\n" in done.stderr) == (0, True)
             _, said = second.communicate(timeout=60)
     assert second.returncode == 1
     assert said == f"squall: topology {later} is not there: held was killed meanwhile\n"
-    assert cluster.json("list")["topologies"] == []
-    assert list(cluster.run_dir.code.iterdir()) == []
+    assert standing.json("list")["topologies"] == []
+    assert list(standing.run_dir.code.iterdir()) == []

@@ -37,7 +37,7 @@ def at_once(*lines: list[str], enough: Path | None = None) -> list[tuple[int, st
     return sorted(ends)
 
 
-def test_two_ups() -> None:
+def test_three_ups_and_four_downs() -> None:
     with directory() as cluster:
         line = ["up", "--detach", "--slots", "1", "--dir", str(cluster.path)]
         (won, _), *others = at_once(line, line, line)
@@ -47,12 +47,6 @@ def test_two_ups() -> None:
             assert err.count("\n") == 1
             assert "a cluster is being started in" in err or "a cluster runs in" in err
         assert len(cluster.json("status")["nodes"]) == 1
-        assert cluster.json("down")["killed"] == 0
-
-
-def test_four_downs() -> None:
-    with directory() as cluster:
-        cluster.up()
         line = ["down", "--dir", str(cluster.path)]
         assert at_once(*[line] * 4) == [(0, "")] * 4
         assert processes_of(cluster.run_dir) == []

@@ -16,12 +16,10 @@ from squall import (
     BasicBolt,
     BasicCollector,
     Config,
-    LocalCluster,
     Stream,
     Topology,
     TopologyBuilder,
     Tuple,
-    run,
     spout,
 )
 from squall.connect import ShellBolt, ShellSpout
@@ -30,7 +28,9 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.testing import complete_topology
 from tests.needs import require
 from tests.process import parts
+from tests.process.conftest import SharedCluster
 from tests.process.parts import notes
+from tests.process.told import Told
 from tests.process.waiting import wait_for
 
 PROGRAM = Path(__file__).with_name("shell_program.py")
@@ -65,46 +65,44 @@ def two_thousand(start: int) -> Iterator[int]:
     yield from range(start, 2000)
 
 
-def test_a_bolt_in_another_language(tmp_path: Path) -> None:
-    report = run(chain(tmp_path, bolt(tmp_path, "passes"), parts.Numbers(str(tmp_path), 300), tasks=2))
-    assert (report.acked, report.failed) == (300, 0)
-    assert seen(tmp_path) == list(range(300))
-    assert len(notes(tmp_path, "pids")) == 2
+@pytest.mark.parametrize(("role", "failed", "programs"), [
+    ("passes", 0, 2), ("noisy", 0, 1), ("early", 0, 1), ("fails", 1, 1),
+])
+def test_programs_with_their_habits(
+    shared_cluster: SharedCluster, tmp_path: Path, role: str, failed: int, programs: int
+) -> None:
+    numbers = parts.Numbers(str(tmp_path), 50)
+    report = shared_cluster.run(chain(tmp_path, bolt(tmp_path, role, 20), numbers, tasks=programs))
+    assert (report.acked, report.failed) == (50, failed)
+    assert seen(tmp_path) == [-1] * (role == "early") + list(range(50))
+    assert len(notes(tmp_path, "pids")) == programs
     assert no_child_left(tmp_path)
 
 
-def test_a_bolt_in_javascript(tmp_path: Path) -> None:
+def test_a_bolt_in_javascript(shared_cluster: SharedCluster, tmp_path: Path) -> None:
     require("node")
     shell = ShellBolt(["node", str(PROGRAM.with_suffix(".js"))], ("n",))
-    assert run(chain(tmp_path, shell, parts.Numbers(str(tmp_path), 300))).acked == 300
+    assert shared_cluster.run(chain(tmp_path, shell, parts.Numbers(str(tmp_path), 300))).acked == 300
     assert seen(tmp_path) == list(range(300))
 
 
-@pytest.mark.parametrize("role", ["noisy", "early", "fails"])
-def test_programs_with_habits(tmp_path: Path, role: str) -> None:
-    report = run(chain(tmp_path, bolt(tmp_path, role, 20), parts.Numbers(str(tmp_path), 50)))
-    assert (report.acked, report.failed) == (50, role == "fails")
-    assert seen(tmp_path) == [-1] * (role == "early") + list(range(50))
-    assert len(notes(tmp_path, "pids")) == 1
-
-
-def test_a_program_may_keep_more_tuples_than_wait_for_it(tmp_path: Path) -> None:
+def test_a_program_may_keep_more_tuples_than_wait_for_it(shared_cluster: SharedCluster, tmp_path: Path) -> None:
     """It acks at ticks only, which therefore must get past the tuples behind those that it keeps."""
     topology = chain(
         tmp_path, bolt(tmp_path, "keeps"), parts.Numbers(str(tmp_path), 1000), tick_tuple_freq_secs=0.3
     )
-    assert run(topology, Config(max_spout_pending=350)).acked == 1000
+    assert shared_cluster.run(topology, Config(max_spout_pending=350)).acked == 1000
 
 
-def test_more_than_a_pipe_holds(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_more_than_a_pipe_holds(shared_cluster: SharedCluster, tmp_path: Path) -> None:
     """In both directions: ids of tasks that are not read, and a long tuple."""
     builder = TopologyBuilder()
     builder.set_spout("source", parts.Numbers(str(tmp_path), 1))
     builder.set_bolt("long", Long()).shuffle_grouping("source")
     builder.set_bolt("shell", bolt(tmp_path, "floods")).shuffle_grouping("long")
-    report = run(builder.build())
+    report = shared_cluster.run(builder.build())
     assert (report.acked, report.failed, report.components["shell"].emitted) == (1, 0, 20_000)
-    assert "sent {'command': 'no command'}, which is no command of a bolt; it is left out" in capfd.readouterr().err
+    assert Told(shared_cluster).has("sent {'command': 'no command'}, which is no command of a bolt; it is left out")
 
 
 class Long(BasicBolt):
@@ -114,7 +112,7 @@ class Long(BasicBolt):
         collector.emit(("é" * 500_000,))
 
 
-def test_what_a_program_says(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_a_program_says(shared_cluster: SharedCluster, tmp_path: Path) -> None:
     builder = TopologyBuilder()
     builder.set_spout("source", parts.Numbers(str(tmp_path), 3))
     outputs = {"named": ("n", "fields"), "direct": Stream("word", direct=True)}
@@ -123,7 +121,7 @@ def test_what_a_program_says(tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
     builder.set_bolt("end", parts.Seen(str(tmp_path))).shuffle_grouping("shell", "named")
     builder.set_bolt("told", parts.Seen(str(tmp_path / "told")), 2).direct_grouping("shell", "direct")
     (tmp_path / "told").mkdir()
-    report = run(builder.build())
+    report = shared_cluster.run(builder.build())
     assert report.acked == 3
     assert sorted(values[1:] for values in notes(tmp_path, "seen") if values[1] != "quiet") == [
         [n, ["n"]] for n in range(3)
@@ -131,10 +129,10 @@ def test_what_a_program_says(tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
     assert notes(tmp_path / "told", "seen") == [[1, "direct"]] * 3
     size: Mapping[str, Any] = report.metrics["shell"]["size"]  # type: ignore[assignment]
     assert (size["count"], size["mean"]) == (3, 2.5)
-    said = capfd.readouterr().err
-    assert "ShellError: an error of its own" in said
-    assert "'name': 'wrong', 'params': 'many'}: must be real number, not str" in said
-    assert "WARNING shell: a line of its log" in said
+    told = Told(shared_cluster)
+    assert told.has("ShellError: an error of its own")
+    assert told.has("'name': 'wrong', 'params': 'many'}: must be real number, not str")
+    assert told.has("WARNING shell: a line of its log")
 
 
 class TellsTask(ShellBolt):
@@ -154,16 +152,16 @@ class TellsTask(ShellBolt):
     ],
 )
 def test_a_program_that_dies_hangs_or_errs_is_replaced(
-    tmp_path: Path, role: str, secs: float, said: str, capfd: pytest.CaptureFixture[str]
+    shared_cluster: SharedCluster, tmp_path: Path, role: str, secs: float, said: str
 ) -> None:
     shell = bolt(tmp_path, role, 150, subprocess_timeout_secs=secs)
-    report = run(chain(tmp_path, shell, parts.Numbers(str(tmp_path), 300)))
+    report = shared_cluster.run(chain(tmp_path, shell, parts.Numbers(str(tmp_path), 300)))
     assert report.acked == 300
     assert set(seen(tmp_path)) == set(range(300))
     assert len(notes(tmp_path, "pids")) == 2
     assert no_child_left(tmp_path)
     assert not report.restarts
-    assert said in capfd.readouterr().err
+    assert Told(shared_cluster).has(said)
     failed = notes(tmp_path, "failed")
     assert role == "twice" or 150 in [message_id for message_id, *_ in failed]
     for _, reason, component, _, error, _ in failed:
@@ -171,75 +169,73 @@ def test_a_program_that_dies_hangs_or_errs_is_replaced(
         assert said in error
 
 
-def test_a_program_that_is_killed_in_the_middle(tmp_path: Path) -> None:
-    topology = chain(tmp_path, bolt(tmp_path, "passes"), parts.Unending(str(tmp_path)))
-    with LocalCluster(nodes=1, slots_per_node=1) as cluster:
-        job = cluster.submit("killed", topology)
-        for life in (1, 2, 3):
-            wait_for("a program", lambda life=life: len(notes(tmp_path, "pids")) == life)
-            enough = len(notes(tmp_path, "acked")) + 100
-            wait_for("some acks", lambda enough=enough: len(notes(tmp_path, "acked")) > enough)
-            os.kill(notes(tmp_path, "pids")[-1], signal.SIGKILL)
-        (tmp_path / "enough").touch()
-        report = job.wait_until_drained(timeout=90)
+def test_a_program_that_is_killed_in_the_middle(shared_cluster: SharedCluster, tmp_path: Path) -> None:
+    job = shared_cluster.submit("killed", chain(tmp_path, bolt(tmp_path, "passes"), parts.Unending(str(tmp_path))))
+    for life in (1, 2, 3):
+        wait_for("a program", lambda life=life: len(notes(tmp_path, "pids")) == life)
+        enough = len(notes(tmp_path, "acked")) + 100
+        wait_for("some acks", lambda enough=enough: len(notes(tmp_path, "acked")) > enough)
+        os.kill(notes(tmp_path, "pids")[-1], signal.SIGKILL)
+    (tmp_path / "enough").touch()
+    report = job.wait_until_drained(timeout=90)
+    job.kill(0.0)
     assert not report.restarts
     assert set(seen(tmp_path)) == set(notes(tmp_path, "acked")) == set(range(report.acked))
     assert no_child_left(tmp_path)
 
 
-def test_a_worker_that_is_killed_in_the_middle(tmp_path: Path) -> None:
+def test_a_worker_that_is_killed_in_the_middle(shared_cluster: SharedCluster, tmp_path: Path) -> None:
     """Its programs die with it: this one hangs, so that it does not see the end of its input."""
     shell = bolt(tmp_path, "hangs", 150, subprocess_timeout_secs=600)
-    topology = chain(tmp_path, shell, two_thousand, tasks=2)
-    with LocalCluster(nodes=1, slots_per_node=2) as cluster:
-        job = cluster.submit("killed", topology, Config(workers=2))
-        wait_for("one that hangs", (tmp_path / "met").exists)
-        wait_for("some words", lambda: len(notes(tmp_path, "seen")) > 100)
-        before = notes(tmp_path, "pids")
-        for worker in ("node-1:6700", "node-1:6701"):
-            cluster.inject("kill", worker)
-        wait_for("the end of its programs", lambda: not any(map(psutil.pid_exists, before)))
-        report = job.wait_until_drained(timeout=90)
+    job = shared_cluster.submit("killed", chain(tmp_path, shell, two_thousand, tasks=2), Config(workers=2))
+    wait_for("one that hangs", (tmp_path / "met").exists)
+    wait_for("some words", lambda: len(notes(tmp_path, "seen")) > 100)
+    before = notes(tmp_path, "pids")
+    for worker in job.stats().workers:
+        shared_cluster.inject("kill", worker)
+    wait_for("the end of its programs", lambda: not any(map(psutil.pid_exists, before)))
+    report = job.wait_until_drained(timeout=90)
+    job.kill(0.0)
     assert len(report.restarts) == 2
     assert len(notes(tmp_path, "pids")) == 4
     assert set(seen(tmp_path)) == set(range(2000))
     assert no_child_left(tmp_path)
 
 
-def test_a_spout_in_another_language(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_spout_in_another_language(shared_cluster: SharedCluster, tmp_path: Path) -> None:
     builder = TopologyBuilder()
     builder.set_spout("source", ShellSpout(command(tmp_path, "spout", 100), ("n",)))
     builder.set_bolt("refuse", parts.Refuse(str(tmp_path), 0)).shuffle_grouping("source")
     builder.set_bolt("end", parts.Seen(str(tmp_path))).shuffle_grouping("refuse")
-    with LocalCluster(nodes=1, slots_per_node=1) as cluster:
-        job = cluster.submit("spout", builder.build(), Config(on_error="fail"))
-        wait_for("all acks", lambda: len(notes(tmp_path, "acked")) == 100)
-        job.deactivate()
-        wait_for("deactivate", lambda: notes(tmp_path, "asked")[-1] == "deactivate")
-        job.activate()
-        wait_for("activate", lambda: notes(tmp_path, "asked").count("activate") == 2)
+    job = shared_cluster.submit("spout", builder.build(), Config(on_error="fail"))
+    wait_for("all acks", lambda: len(notes(tmp_path, "acked")) == 100)
+    job.deactivate()
+    wait_for("deactivate", lambda: notes(tmp_path, "asked")[-1] == "deactivate")
+    job.activate()
+    wait_for("activate", lambda: notes(tmp_path, "asked").count("activate") == 2)
+    job.kill(0.0)
     # The ids come back as they were: numbers, with 0, and texts.
     assert sorted(notes(tmp_path, "acked"), key=int) == [str(n) if n % 2 else n for n in range(100)]
     assert notes(tmp_path, "failed") == [0]
     assert seen(tmp_path) == list(range(100))
-    assert "emitted message 7 without a tuple; it is left out" in capfd.readouterr().err
+    assert Told(shared_cluster).has("emitted message 7 without a tuple; it is left out")
     assert notes(tmp_path, "asked")[:2] == ["activate", "next"]
     assert len(notes(tmp_path, "pids")) == 1
     assert no_child_left(tmp_path)
 
 
-def test_a_spouts_program_that_is_killed_in_the_middle(tmp_path: Path) -> None:
+def test_a_spouts_program_that_is_killed_in_the_middle(shared_cluster: SharedCluster, tmp_path: Path) -> None:
     builder = TopologyBuilder()
-    builder.set_spout("source", ShellSpout(command(tmp_path, "spout", 2000), ("n",)))
+    builder.set_spout("source", ShellSpout(command(tmp_path, "spout", 800), ("n",)))
     builder.set_bolt("end", parts.Seen(str(tmp_path))).shuffle_grouping("source")
-    with LocalCluster(nodes=1, slots_per_node=2) as cluster:
-        job = cluster.submit("spout", builder.build())
-        wait_for("some acks", lambda: len(notes(tmp_path, "acked")) > 100)
-        os.kill(notes(tmp_path, "pids")[0], signal.SIGKILL)
-        wait_for("all acks", lambda: len({int(one) for one in notes(tmp_path, "acked")}) == 2000)
-        [restart] = job.stats().restarts
+    job = shared_cluster.submit("spout", builder.build())
+    wait_for("some acks", lambda: len(notes(tmp_path, "acked")) > 100)
+    os.kill(notes(tmp_path, "pids")[0], signal.SIGKILL)
+    wait_for("all acks", lambda: len({int(one) for one in notes(tmp_path, "acked")}) == 800)
+    [restart] = job.stats().restarts
+    job.kill(0.0)
     assert "was ended by signal 9 (SIGKILL)" in str(restart)
-    assert set(seen(tmp_path)) == set(range(2000))
+    assert set(seen(tmp_path)) == set(range(800))
     assert no_child_left(tmp_path)
 
 
@@ -252,7 +248,7 @@ def test_a_spouts_program_that_does_not_answer(tmp_path: Path) -> None:
     assert no_child_left(tmp_path)
 
 
-def test_a_value_that_is_not_json_fails_its_tuple_alone(tmp_path: Path) -> None:
+def test_a_value_that_is_not_json_fails_its_tuple_alone(shared_cluster: SharedCluster, tmp_path: Path) -> None:
     class Mixed(BasicBolt):
         outputs = ("n",)
 
@@ -264,16 +260,16 @@ def test_a_value_that_is_not_json_fails_its_tuple_alone(tmp_path: Path) -> None:
     builder.set_bolt("mixed", Mixed()).shuffle_grouping("source")
     builder.set_bolt("shell", bolt(tmp_path, "passes")).shuffle_grouping("mixed")
     builder.set_bolt("end", parts.Seen(str(tmp_path))).shuffle_grouping("shell")
-    report = run(builder.build(), Config(max_attempts=2))
+    report = shared_cluster.run(builder.build(), Config(max_attempts=2))
     assert (report.acked, report.dead_letters) == (8, 2)
     assert {n: error for n, _, error, _ in notes(tmp_path, "dead")}.keys() == {3, 5}
     assert all("a value is not JSON: " in error for _, _, error, _ in notes(tmp_path, "dead"))
 
 
-def test_what_cannot_be_started_is_one_line_and_a_stop(tmp_path: Path) -> None:
+def test_what_cannot_be_started_is_one_line_and_a_stop(shared_cluster: SharedCluster, tmp_path: Path) -> None:
     numbers = parts.Numbers(str(tmp_path), 3)
     with pytest.raises(ClusterError, match=r"shell\[\d\]: no-such-program cannot be started: No such file or dir"):
-        run(chain(tmp_path, ShellBolt(["no-such-program"], ("n",)), numbers))
+        shared_cluster.run(chain(tmp_path, ShellBolt(["no-such-program"], ("n",)), numbers))
     with pytest.raises(TaskCrashed, match=rf"shell\[\d\]: .*{PROGRAM.name} .* ended with exit code 1: no database"):
         complete_topology(chain(tmp_path, bolt(tmp_path, "exits"), numbers))
     with pytest.raises(TaskCrashed, match=r"shell\[\d\] shall run true in /no/such, which is no directory"):
@@ -282,16 +278,9 @@ def test_what_cannot_be_started_is_one_line_and_a_stop(tmp_path: Path) -> None:
         ShellBolt("python3 x.py")  # type: ignore[arg-type]
 
 
-def test_wrong_emits_are_told(tmp_path: Path) -> None:
+def test_wrong_emits_are_told(shared_cluster: SharedCluster, tmp_path: Path) -> None:
     topology = chain(tmp_path, bolt(tmp_path, "unfit"), parts.Numbers(str(tmp_path), 1))
-    report = run(topology, Config(max_attempts=2))
+    report = shared_cluster.run(topology, Config(max_attempts=2))
     assert report.dead_letters == 1
     [[_, _, error, _]] = notes(tmp_path, "dead")
     assert error.endswith("stream 'default' emitted 3 values [1, 2, 3], but its fields are (n)")
-
-
-def test_in_this_process(tmp_path: Path) -> None:
-    numbers = parts.Numbers(str(tmp_path), 3)
-    emitted = complete_topology(chain(tmp_path, bolt(tmp_path, "passes"), numbers))
-    assert emitted["shell"] == [(0,), (1,), (2,)]
-    assert no_child_left(tmp_path)

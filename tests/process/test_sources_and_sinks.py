@@ -12,7 +12,7 @@ import pytest
 from squall import TailSpout, UsageError
 from squall.connect import Queue, QueueSink, QueueSource, Sink, Source
 from squall.testing import check_sink, check_source
-from squall.testing.fixtures import FixtureCluster
+from tests.process.conftest import SharedCluster
 
 
 class Lines(Source):
@@ -87,9 +87,9 @@ class Loses(OutFile):
             self.waiting = []
 
 
-def test_a_source_of_a_few_lines(squall_cluster: FixtureCluster, tmp_path: Path) -> None:
+def test_a_source_of_a_few_lines(shared_cluster: SharedCluster, tmp_path: Path) -> None:
     paths = iter(map(str, range(9)))
-    check_source(squall_cluster, lambda records: Lines(lines_in(tmp_path / next(paths), records)), number_of)
+    check_source(shared_cluster, lambda records: Lines(lines_in(tmp_path / next(paths), records)), number_of)
 
 
 class Renames(Lines):
@@ -113,27 +113,27 @@ class Refused(Lines):
     (Renames, "came with the message ids"),
 ])
 def test_a_source_that_breaks_its_promise_is_found_out(
-    squall_cluster: FixtureCluster, tmp_path: Path, kind: type[Lines], why: str
+    shared_cluster: SharedCluster, tmp_path: Path, kind: type[Lines], why: str
 ) -> None:
     paths = iter(map(str, range(9)))
     with pytest.raises(AssertionError, match=why):
-        check_source(squall_cluster, lambda records: kind(lines_in(tmp_path / next(paths), records)), number_of)
+        check_source(shared_cluster, lambda records: kind(lines_in(tmp_path / next(paths), records)), number_of)
 
 
-def test_a_sink_of_a_few_lines(squall_cluster: FixtureCluster, tmp_path: Path) -> None:
+def test_a_sink_of_a_few_lines(shared_cluster: SharedCluster, tmp_path: Path) -> None:
     path = tmp_path / "out"
-    check_sink(squall_cluster, OutFile(path), lambda: [int(line) for line in path.read_text().split()])
+    check_sink(shared_cluster, OutFile(path), lambda: [int(line) for line in path.read_text().split()])
 
 
-def test_a_sink_that_breaks_its_promise_is_found_out(squall_cluster: FixtureCluster, tmp_path: Path) -> None:
+def test_a_sink_that_breaks_its_promise_is_found_out(shared_cluster: SharedCluster, tmp_path: Path) -> None:
     path = tmp_path / "out"
     with pytest.raises(AssertionError, match="did not come"):
-        check_sink(squall_cluster, Loses(path), lambda: [int(line) for line in path.read_text().split()])
+        check_sink(shared_cluster, Loses(path), lambda: [int(line) for line in path.read_text().split()])
 
 
-def test_a_log(squall_cluster: FixtureCluster, tmp_path: Path) -> None:
+def test_a_log(shared_cluster: SharedCluster, tmp_path: Path) -> None:
     paths = iter(map(str, range(9)))
-    check_source(squall_cluster, lambda records: TailSpout(lines_in(tmp_path / next(paths), records)), number_of)
+    check_source(shared_cluster, lambda records: TailSpout(lines_in(tmp_path / next(paths), records)), number_of)
 
 
 def filled(path: Path, records: int) -> QueueSource:
@@ -143,17 +143,17 @@ def filled(path: Path, records: int) -> QueueSource:
     return QueueSource(path, ("number", "text"))
 
 
-def test_a_queue(squall_cluster: FixtureCluster, tmp_path: Path) -> None:
+def test_a_queue(shared_cluster: SharedCluster, tmp_path: Path) -> None:
     paths = iter(map(str, range(9)))
-    check_source(squall_cluster, lambda records: filled(tmp_path / next(paths), records), number_of)
+    check_source(shared_cluster, lambda records: filled(tmp_path / next(paths), records), number_of)
     for path in tmp_path.glob("?"):
         assert Queue(path).counts()[:3] == (0, 0, 0)
 
 
-def test_a_queue_that_is_written(squall_cluster: FixtureCluster, tmp_path: Path) -> None:
+def test_a_queue_that_is_written(shared_cluster: SharedCluster, tmp_path: Path) -> None:
     path = tmp_path / "queue"
 
     def numbers() -> list[Any]:
         return [row[0] for _, row in Queue(path).peek(1_000_000) if row is not None]
 
-    check_sink(squall_cluster, QueueSink(path), numbers)
+    check_sink(shared_cluster, QueueSink(path), numbers)

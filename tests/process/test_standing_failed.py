@@ -90,18 +90,3 @@ def test_a_slot_is_given_up_its_work_moves_and_a_reset_tries_again(cluster: Stan
         assert cluster.ok("reset", "x") == "x is reset: no slot had given it up\n"
         assert cluster.json("kill", "x")["pending"] == 0
     assert cluster.refused(2, "reset", "x") == "there is no topology named 'x'; running: none"
-
-
-def test_a_new_supervisor_does_not_try_what_was_given_up(cluster: Standing, tmp_path: Path) -> None:
-    with supervisor(cluster, "node-2") as second:
-        wait_for("the nodes", lambda: len(cluster.json("status")["free_slots"]) == 2)
-        cluster.ok("submit", crashing(tmp_path), "--name", "x", "--set", "max_crashes=none")
-        wait_for("both to be given up", lambda: len(cluster.described("x")["given_up"]) == 2)
-        second.kill()
-        second.wait()
-    deaths = cluster.described("x")["restarts_total"]
-    with supervisor(cluster, "node-2"):
-        wait_for("the slot to say so", lambda: "given up before" in cluster.run_dir.logs.joinpath(
-            "history-node-2.jsonl").read_text())
-        assert cluster.described("x")["restarts_total"] == deaths
-        cluster.ok("kill", "x", "-w", "0")

@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from squall.ipc.run_parent import try_flock
+from squall.scheduler.cluster import stopping
 from squall.scheduler.common.role import RoleKind, processes_of
 from tests.process.history_check import broken_rules
 from tests.process.standing_tools import ENDLESS, Standing, directory
@@ -70,21 +71,23 @@ def test_what_a_killed_keeper_kept_runs_on_and_the_next_up_adopts_it(cluster: St
     assert broken_rules(cluster.run_dir) == []
 
 
-@pytest.mark.parametrize("stopped", ["nimbus", "supervisor"])
 def test_a_daemon_that_stands_still_is_ended_with_the_cluster_which_then_goes_on(
-    cluster: Standing, stopped: str
+    cluster: Standing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(stopping, "ANSWER_SECS", 2.0)
     cluster.up(slots=1)
     before = submit(cluster, workers_wanted=1)
-    with cluster.keeper_held() as keeper:
-        (cluster.nimbus() if stopped == "nimbus" else cluster.supervisor("node-1")).suspend()
-        done = cluster.run("down", "-w", "1")
-        assert (done.returncode, done.stdout.startswith(f"cluster in {cluster.path} is stopped")) == (0, True)
-        assert ("Nimbus does not answer; ended 4 processes without draining\n" in done.stderr) == (stopped == "nimbus")
-        assert not keeper.is_running() or keeper.status() == psutil.STATUS_ZOMBIE
-    assert processes_of(cluster.run_dir) == []
-    cluster.up(slots=1)
-    wait_for("another worker", lambda: (found := workers(cluster)) and found != before)
+    for stopped in (RoleKind.NIMBUS, RoleKind.SUPERVISOR):
+        with cluster.keeper_held() as keeper:
+            processes_of(cluster.run_dir, stopped)[0].suspend()
+            done = cluster.run("down", "-w", "1")
+            assert (done.returncode, done.stdout.startswith(f"cluster in {cluster.path} is stopped")) == (0, True)
+            told = "Nimbus does not answer; ended 4 processes without draining\n" in done.stderr
+            assert told == (stopped is RoleKind.NIMBUS)
+            assert not keeper.is_running() or keeper.status() == psutil.STATUS_ZOMBIE
+        assert processes_of(cluster.run_dir) == []
+        cluster.up(slots=1)
+        before = wait_for("another worker", lambda before=before: (found := workers(cluster)) != before and found)
 
 
 @pytest.mark.nightly

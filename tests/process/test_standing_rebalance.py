@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from examples.word_count import topology as word_count
-from squall import ClusterError, Config, LocalCluster
+from squall import ClusterError, Config
 from tests.docs.test_examples import read_counts, read_ledger
+from tests.process.conftest import SharedCluster
 from tests.process.standing_topologies import endless
 from tests.process.waiting import wait_for
 
 LINES = [f"w{number % 97} w{number % 89} same w{number % 7}" for number in range(30_000)]
 
 
-@pytest.fixture
-def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(nodes=2, slots_per_node=2) as made:
-        yield made
-
-
-def test_words_are_counted_exactly_across_moves(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_words_are_counted_exactly_across_moves(shared_cluster: SharedCluster, tmp_path: Path) -> None:
     text, out = tmp_path / "some.txt", tmp_path / "result"
     text.write_text("\n".join(LINES) + "\n")
     topology = word_count([str(text), "--out", str(out), "--parallelism", "2"])
-    job = cluster.submit("count", topology, Config(workers=1))
+    job = shared_cluster.submit("count", topology, Config(workers=1))
     job.wait_until_ready(timeout=60)
     for workers, parallelism in ((4, {}), (2, {"count": 1}), (3, {"count": 2, "split": 1})):
         before = job.stats()
@@ -47,13 +41,13 @@ def test_words_are_counted_exactly_across_moves(cluster: LocalCluster, tmp_path:
     assert read_ledger(out) == {(0, offset): 4 for offset in range(len(LINES))}
 
 
-def test_a_job_of_a_topology_that_was_replaced_says_so(cluster: LocalCluster) -> None:
-    former = cluster.submit("endless", endless(), Config(workers=1))
+def test_a_job_of_a_topology_that_was_replaced_says_so(shared_cluster: SharedCluster) -> None:
+    former = shared_cluster.submit("endless", endless(), Config(workers=1))
     former.wait_until_ready(timeout=60)
-    cluster.client.kill_topology("endless")
-    cluster.client.await_removed(former.id, 20.0)
+    shared_cluster.client.kill_topology("endless")
+    shared_cluster.client.await_removed(former.id, 20.0)
     with pytest.raises(ClusterError, match=f"topology {former.id} is gone"):
         former.topology_state()
-    cluster.submit("endless", endless(), Config(workers=1), fresh=True).wait_until_ready(timeout=60)
+    shared_cluster.submit("endless", endless(), Config(workers=1)).wait_until_ready(timeout=60)
     with pytest.raises(ClusterError, match="is gone; 'endless' is now the name of another one"):
         former.topology_state()

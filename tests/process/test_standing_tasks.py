@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from squall.engine.state.reading import rows_of
-from tests.process.standing_tools import Standing, directory
+from tests.process.standing_tools import Standing
 from tests.process.waiting import wait_for
 
 RECORDS, WORDS = 600, 17
@@ -57,64 +54,57 @@ FILE = """
 """
 
 
-@pytest.fixture
-def cluster() -> Iterator[Standing]:
-    with directory() as made:
-        made.up(slots=2)
-        yield made
-
-
 def write(path: Path, gate: Path, totals: str = "word") -> Path:
     text = textwrap.dedent(FILE).replace("GATE", repr(str(gate))).replace("RECORDS", str(RECORDS))
     path.write_text(text.replace("WORDS", str(WORDS)).replace("TOTALS", totals))
     return path
 
 
-def keys(cluster: Standing, component: str) -> list[dict[str, Any]]:
-    return list(rows_of(cluster.run_dir.topology_state("app"), component))
+def keys(standing: Standing, component: str) -> list[dict[str, Any]]:
+    return list(rows_of(standing.run_dir.topology_state("app"), component))
 
 
-def counted(cluster: Standing) -> int:
-    return sum(row["value"] for row in keys(cluster, "count"))
+def counted(standing: Standing) -> int:
+    return sum(row["value"] for row in keys(standing, "count"))
 
 
-def test_state_and_windows_are_dealt_to_other_numbers_of_tasks(cluster: Standing, tmp_path: Path) -> None:
+def test_state_and_windows_are_dealt_to_other_numbers_of_tasks(standing: Standing, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     app = write(tmp_path / "app.py", gate)
-    cluster.ok("submit", app, "--name", "app", "--", "2", "1200")
-    wait_for("the first part", lambda: counted(cluster) == 200)
-    cluster.ok("submit", app, "--name", "app", "--replace", "--", "3", "1200")
-    assert "nothing was pending" in cluster.ok("rebalance", "app", "-t", "count=1", "-t", "sessions=4")
-    wait_for("a task for all keys", lambda: {row["tasks"] for row in keys(cluster, "count")} == {1})
+    standing.ok("submit", app, "--name", "app", "--", "2", "1200")
+    wait_for("the first part", lambda: counted(standing) == 200)
+    standing.ok("submit", app, "--name", "app", "--replace", "--", "3", "1200")
+    assert "nothing was pending" in standing.ok("rebalance", "app", "-t", "count=1", "-t", "sessions=4")
+    wait_for("a task for all keys", lambda: {row["tasks"] for row in keys(standing, "count")} == {1})
     gate.touch()
-    assert cluster.described("app")["components"]["sessions"]["tasks_fixed"] == 4
-    wait_for("every record", lambda: counted(cluster) == RECORDS)
-    assert {row["key"]: row["value"] for row in keys(cluster, "count")} == {
+    assert standing.described("app")["components"]["sessions"]["tasks_fixed"] == 4
+    wait_for("every record", lambda: counted(standing) == RECORDS)
+    assert {row["key"]: row["value"] for row in keys(standing, "count")} == {
         f"w{word}": len(range(word, RECORDS, WORDS)) for word in range(WORDS)
     }
-    wait_for("every window", lambda: sum(row["value"] for row in keys(cluster, "sizes")) == WORDS)
+    wait_for("every window", lambda: sum(row["value"] for row in keys(standing, "sizes")) == WORDS)
 
 
-def test_what_cannot_be_taken_up_is_refused_and_the_topology_runs_on(cluster: Standing, tmp_path: Path) -> None:
+def test_what_cannot_be_taken_up_is_refused_and_the_topology_runs_on(standing: Standing, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     app = write(tmp_path / "app.py", gate, totals="'totals'")
-    cluster.ok("submit", app, "--name", "app", "--", "2", "1200")
-    wait_for("the first part", lambda: counted(cluster) == 200)
+    standing.ok("submit", app, "--name", "app", "--", "2", "1200")
+    wait_for("the first part", lambda: counted(standing) == 200)
     again = "submit", app, "--name", "app", "--replace"
-    before = cluster.json("status", "app")["id"]
-    assert cluster.refused(1, *again, "--", "2", "1800") == (
+    before = standing.json("status", "app")["id"]
+    assert standing.refused(1, *again, "--", "2", "1800") == (
         "sessions is declared with session gap 30 min; 17 open windows were declared with session gap 20 min: "
         "keep that until they have ended, or drop them (--drop-windows)"
     )
     for command in ((*again, "--", "3", "1200"), ("rebalance", "app", "--tasks", "count=3")):
-        refused = cluster.refused(1, *command)
+        refused = standing.refused(1, *command)
         assert "of count was made by 2 tasks and cannot be dealt to 3: task" in refused
         assert "has state['totals'], which is not there by what the input is grouped by; keep tasks=2" in refused
-    assert "component 'sizes' cannot have 2 tasks" in cluster.refused(2, "rebalance", "app", "-t", "sizes=2")
-    assert cluster.json("status", "app")["id"] == before
-    done = cluster.run(*again, "--drop-windows", "--", "2", "1800")
+    assert "component 'sizes' cannot have 2 tasks" in standing.refused(2, "rebalance", "app", "-t", "sizes=2")
+    assert standing.json("status", "app")["id"] == before
+    done = standing.run(*again, "--drop-windows", "--", "2", "1800")
     assert done.returncode == 0
     assert "17 open windows of sessions, declared otherwise, will be dropped" in done.stderr
     gate.touch()
-    wait_for("every record", lambda: counted(cluster) == RECORDS)
-    wait_for("what came since", lambda: sum(row["value"] for row in keys(cluster, "sizes")) == WORDS)
+    wait_for("every record", lambda: counted(standing) == RECORDS)
+    wait_for("what came since", lambda: sum(row["value"] for row in keys(standing, "sizes")) == WORDS)

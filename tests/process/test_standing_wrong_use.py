@@ -44,8 +44,17 @@ def test_the_default_directory_is_one_per_user() -> None:
         (cluster.path.parent / "squall").rmdir()
 
 
-def test_a_directory_whose_daemons_are_dead(cluster: Standing) -> None:
+def test_a_second_up_changes_nothing_and_one_without_daemons_says_so(cluster: Standing) -> None:
     cluster.up(slots=1)
+    for detach in ((), ("--detach",)):
+        message = cluster.refused(2, "up", *detach)
+        assert message.startswith(f"a cluster runs in {cluster.path} already (Nimbus is pid ")
+        assert message.endswith("): `squall status` shows it, `squall down` stops it")
+    assert "another Nimbus" in (message := cluster.run("nimbus").stderr) or "in use by pid" in message
+    cluster.ok("submit", ENDLESS, "--name", "one")
+    wait_for("acks", lambda: cluster.described("one")["acked"] > 0)
+    cluster.ok("kill", "one", "-w", "0")
+
     cluster.lose_keeper()
     holder = cluster.run_dir.lock_holder()
     assert holder is not None
@@ -61,12 +70,13 @@ def test_a_directory_whose_daemons_are_dead(cluster: Standing) -> None:
     assert cluster.json("list")["topologies"] == []
 
 
-@pytest.mark.parametrize("frozen", [False, True])
-def test_up_takes_over_workers_that_outlived_every_daemon(cluster: Standing, frozen: bool) -> None:
-    cluster.up(slots=1)
-    cluster.ok("submit", ENDLESS, "--name", "one", *(("--set", "worker_timeout_secs=2") if frozen else ()))
-    wait_for("acks", lambda: cluster.described("one")["acked"] > 0)
-    (worker,) = cluster.described("one")["workers"]
+def test_up_takes_over_workers_that_outlived_every_daemon(cluster: Standing) -> None:
+    cluster.up(slots=2)
+    workers = dict[str, int]()
+    for name, settings in (("one", ()), ("frozen", ("--set", "worker_timeout_secs=2"))):
+        cluster.ok("submit", ENDLESS, "--name", name, *settings)
+        wait_for("acks", lambda name=name: cluster.described(name)["acked"] > 0)
+        workers[name] = cluster.described(name)["workers"][0]["pid"]
     daemons = [cluster.keeper(), cluster.nimbus(), cluster.supervisor("node-1")]
     # All at once: none of them sees another's end.
     for daemon in daemons:
@@ -74,27 +84,15 @@ def test_up_takes_over_workers_that_outlived_every_daemon(cluster: Standing, fro
     for daemon in daemons:
         daemon.kill()
     wait_for("the end of Nimbus", lambda: cluster.run_dir.lock_holder() is None)
-    if frozen:
-        os.kill(worker["pid"], signal.SIGSTOP)
-    cluster.up(slots=1)
-    if frozen:
-        wait_for("its end", lambda: not psutil.pid_exists(worker["pid"]))
-    before = cluster.described("one")["acked"]
-    wait_for("more acks", lambda: cluster.described("one")["acked"] > before)
-    (adopted,) = cluster.described("one")["workers"]
-    assert (adopted["pid"] == worker["pid"]) is not frozen
-    assert cluster.json("kill", "one")["pending"] == 0
-
-
-def test_a_second_up_changes_nothing(cluster: Standing) -> None:
-    cluster.up(slots=1)
-    cluster.ok("submit", ENDLESS, "--name", "one")
-    for detach in ((), ("--detach",)):
-        message = cluster.refused(2, "up", *detach)
-        assert message.startswith(f"a cluster runs in {cluster.path} already (Nimbus is pid ")
-        assert message.endswith("): `squall status` shows it, `squall down` stops it")
-    assert "another Nimbus" in (message := cluster.run("nimbus").stderr) or "in use by pid" in message
-    wait_for("acks", lambda: cluster.described("one")["acked"] > 0)
+    os.kill(workers["frozen"], signal.SIGSTOP)
+    cluster.up(slots=2)
+    wait_for("its end", lambda: not psutil.pid_exists(workers["frozen"]))
+    for name, pid in workers.items():
+        before = cluster.described(name)["acked"]
+        wait_for("more acks", lambda name=name, before=before: cluster.described(name)["acked"] > before)
+        (adopted,) = cluster.described(name)["workers"]
+        assert (adopted["pid"] == pid) is (name == "one")
+        assert cluster.json("kill", name)["pending"] == 0
 
 
 def test_a_path_too_long_for_sockets(cluster: Standing) -> None:

@@ -13,13 +13,14 @@ from squall import (
     BasicCollector,
     ClusterError,
     Config,
-    LocalCluster,
+    Job,
     SpoutCollector,
     TopologyBuilder,
     TopologyContext,
     Tuple,
 )
 from squall.testing import FeederSpout
+from tests.process.conftest import SharedCluster
 from tests.process.parts import note, notes
 from tests.process.waiting import wait_for
 
@@ -55,13 +56,13 @@ def topology(feeder: FeederSpout, directory: Path) -> TopologyBuilder:
     return builder
 
 
-def test_inactive_at_first(squall_cluster: LocalCluster, tmp_path: Path) -> None:
+def test_inactive_at_first(shared_cluster: SharedCluster, tmp_path: Path) -> None:
     """Storm's testSubmitInactiveTopology, but that tasks are opened at once: a topology whose `open` fails is known to
     be wrong when it is submitted, and activation does not wait for it."""
     feeder = FeederSpout(directory=tmp_path)
     feeder.feed(("x",))
     builder = topology(feeder, tmp_path)
-    job = squall_cluster.submit("inactive", builder.build(), Config(workers=2), active=False)
+    job = shared_cluster.submit("inactive", builder.build(), Config(workers=2), active=False)
     job.wait_until_ready(60)
     assert sorted(notes(tmp_path, "prepared")) == ["waits"] * 4 + ["works"] * 2
     wait_for("idle workers", job.is_idle)
@@ -73,22 +74,23 @@ def test_inactive_at_first(squall_cluster: LocalCluster, tmp_path: Path) -> None
     assert feeder.calls == ["open", "activate"]
 
 
-def test_who_replaces_a_worker_is_as_inactive(squall_cluster: LocalCluster, tmp_path: Path) -> None:
+def test_who_replaces_a_worker_is_as_inactive(shared_cluster: SharedCluster, tmp_path: Path) -> None:
     feeder = FeederSpout(directory=tmp_path)
-    job = squall_cluster.submit("life", topology(feeder, tmp_path).build(), Config(workers=2))
+    job = shared_cluster.submit("life", topology(feeder, tmp_path).build(), Config(workers=2))
     wait_for("activation", lambda: feeder.calls == ["open", "activate"])
     job.deactivate()
     wait_for("the callback", lambda: feeder.calls[-1] == "deactivate")
     feeder.feed(("x",))
-    for worker in ("node-1:6700", "node-1:6701"):
-        squall_cluster.inject("kill", worker)
+    for worker in job.stats().workers:
+        shared_cluster.inject("kill", worker)
     wait_for("the replacement", lambda: feeder.calls == ["open", "activate", "deactivate", "open"])
     job.wait_until_ready(60)
-    await_turns(tmp_path)
+    await_turns(job, tmp_path)
     assert (feeder.waiting, feeder.calls[3:]) == (1, ["open"])
     job.activate()
     wait_for("the ack", lambda: feeder.acked == [1])
-    assert feeder.calls[3:] == ["open", "activate"]
+    job.kill(0.0)
+    assert feeder.calls[3:] == ["open", "activate", "deactivate", "close"]
 
 
 class Complains(FeederSpout):
@@ -104,10 +106,10 @@ class Complains(FeederSpout):
 
 
 def test_reported_errors_are_counted_and_in_the_log_whoever_reports_them(
-    squall_cluster: LocalCluster, tmp_path: Path
+    shared_cluster: SharedCluster, tmp_path: Path
 ) -> None:
     feeder = Complains(directory=tmp_path)
-    job = squall_cluster.submit("reports", topology(feeder, tmp_path).build(), Config(workers=2))
+    job = shared_cluster.submit("reports", topology(feeder, tmp_path).build(), Config(workers=2))
     feeder.feed(("report",))
     feeder.finish()
     report = job.wait_until_drained(90)
@@ -119,7 +121,7 @@ def test_reported_errors_are_counted_and_in_the_log_whoever_reports_them(
     texts: set[str] = set()
 
     def logged() -> bool:
-        told = [line.partition("]: ")[2] for _, line in squall_cluster.new_log_lines() if "error reported by " in line]
+        told = [line.partition("]: ")[2] for _, line in shared_cluster.new_log_lines() if "error reported by " in line]
         # The second of equal ones, the fourth ... is told with its number.
         texts.update(text.partition(" (")[0] for text in told)
         return texts == {"ValueError: something odd", "KeyError: 'from the spout'"}
@@ -127,43 +129,12 @@ def test_reported_errors_are_counted_and_in_the_log_whoever_reports_them(
     wait_for("the log", logged)
 
 
-def test_ticks_on_threads_do_not_keep_a_topology_from_being_drained(
-    squall_cluster: LocalCluster, tmp_path: Path
-) -> None:
-    """In whatever phase the ticks are: a worker that slept on to the next one never said that it was quiet."""
-    for round_ in range(8):
-        feeder = FeederSpout(directory=tmp_path)
-        job = squall_cluster.submit(f"ticks-{round_}", topology(feeder, tmp_path).build(), Config(workers=2))
-        feeder.feed(("x",))
-        feeder.finish()
-        assert job.wait_until_drained(90).acked == 1
-        job.kill()
-
-
-def test_activate_and_deactivate_are_told_and_obeyed(squall_cluster: LocalCluster, tmp_path: Path) -> None:
-    feeder = FeederSpout(directory=tmp_path)
-    job = squall_cluster.submit("life", topology(feeder, tmp_path).build(), Config(workers=2))
-    for round_ in (1, 2):
-        feeder.feed(("x",), round_)
-        wait_for("the ack", lambda: round_ in feeder.acked)  # noqa: B023
-        job.deactivate()
-        wait_for("the callback", lambda: feeder.calls[-1] == "deactivate")
-        feeder.feed(("y",), -round_)
-        await_turns(tmp_path)
-        assert (feeder.waiting, feeder.unanswered) == (1, [-round_])
-        job.activate()
-        wait_for("the ack", lambda: -round_ in feeder.acked)  # noqa: B023
-    job.kill(0.0)
-    assert feeder.calls == ["open", *["activate", "deactivate"] * 2, "activate", "deactivate", "close"]
-    assert feeder.failures == []
-
-
-def ticks(directory: Path) -> Counter[str]:
-    """By worker: the loops of all of them turn on."""
-    return Counter(notes(directory, "ticks"))
-
-
-def await_turns(directory: Path, workers: tuple[str, ...] = ("node-1:6700", "node-1:6701")) -> None:
+def await_turns(job: Job, directory: Path) -> None:
     """Wait until the loop of each worker has gone round at least once from now on."""
-    before = ticks(directory)
-    wait_for("workers to turn", lambda: all(ticks(directory)[worker] >= before[worker] + 2 for worker in workers))
+    before = Counter(notes(directory, "ticks"))
+
+    def have_turned() -> bool:
+        ticks = Counter(notes(directory, "ticks"))
+        return all(ticks[worker] >= before[worker] + 2 for worker in job.stats().workers)
+
+    wait_for("workers to turn", have_turned)

@@ -11,6 +11,7 @@ import pytest
 from squall import Config, Job, LocalCluster, TopologyBuilder
 from squall.testing import FeederSpout
 from tests import storm_acking, storm_groupings, storm_streams
+from tests.process.conftest import SharedCluster
 from tests.process.waiting import wait_for
 from tests.storm_world import World
 
@@ -59,11 +60,10 @@ class ProcessWorld:
 
 
 @pytest.fixture
-def world(squall_cluster: LocalCluster, tmp_path: Path) -> World:
-    return ProcessWorld(squall_cluster, tmp_path)
+def world(shared_cluster: SharedCluster, tmp_path: Path) -> World:
+    return ProcessWorld(shared_cluster, tmp_path)
 
 
-@pytest.mark.squall_cluster(slots_per_node=3)
 @pytest.mark.parametrize(
     "scenario", [*storm_acking.SCENARIOS, *storm_streams.SCENARIOS, *storm_groupings.SCENARIOS],
     ids=lambda scenario: scenario.__name__,

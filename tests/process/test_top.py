@@ -49,13 +49,11 @@ async def until(pilot: Pilot[None], holds: Callable[[], bool]) -> None:
             await pilot.pause(0.05)
 
 
-def test_top_shows_rates_sorts_shows_errors_survives_the_end_and_quits(tmp_path: Path) -> None:
+def test_top_shows_rates_sorts_shows_errors_survives_the_end_and_quits(standing: Standing, tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
-    with directory() as cluster:
-        cluster.up()
-        cluster.ok("submit", tmp_path / "slow.py", "--name", "slow", "--set", "on_error=fail")
-        wait_for("acks", lambda: cluster.described("slow")["acked"] > 0)
-        asyncio.run(followed(cluster))
+    standing.ok("submit", tmp_path / "slow.py", "--name", "slow", "--set", "on_error=fail")
+    wait_for("acks", lambda: standing.described("slow")["acked"] > 0)
+    asyncio.run(followed(standing))
 
 
 async def followed(cluster: Standing) -> None:
@@ -78,7 +76,7 @@ async def followed(cluster: Standing) -> None:
         await until(pilot, lambda: row(0)["component"] == "slow")
         await pilot.press("up", "up", "enter")
         await until(pilot, lambda: "ValueError: three" in str(detail.render()))
-        assert "on node-1:6700" in str(detail.render())
+        assert "on node-1:67" in str(detail.render())
         await pilot.press("escape")
         await until(pilot, lambda: str(detail.render()) == "")
         await asyncio.to_thread(cluster.apart, "kill", "slow", "-w", "0")

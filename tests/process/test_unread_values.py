@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from squall import Config, run
+from squall import Config
 from tests.process import unread_parts
 from tests.process.cli import squall
+from tests.process.conftest import SharedCluster
 from tests.process.unread_parts import COUNT, VICTIM
 
 # The classes are found by name in every worker: what is written in a topology's own file is not.
@@ -43,8 +44,8 @@ def test_with_default_settings(tmp_path: Path, what: str, who: str, deaths: int)
         assert "reading field data of stream default of source[" in letter["error"]
 
 
-def test_without_message_ids_it_is_dropped_and_counted() -> None:
+def test_without_message_ids_it_is_dropped_and_counted(shared_cluster: SharedCluster) -> None:
     topology = unread_parts.topology(unread_parts.Unreadable, unread_parts.Untracked)
-    report = run(topology, Config(workers=2, ackers=1, on_error="fail"))
+    report = shared_cluster.run(topology, Config(workers=2, ackers=1, on_error="fail"))
     assert report.untracked == (COUNT, COUNT - 1, 1, 0, 0)
     assert (report.untracked_emitted, report.emitted, report.restarts) == (COUNT, 0, [])

@@ -6,11 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.process.cli import environment, squall
+import pytest
+
+from tests.process.cli import command, environment
 
 PROGRAM = """
 import dataclasses
 import enum
+import multiprocessing
+import sys
 from squall import BasicBolt, Config, Spout, TopologyBuilder, run
 
 class Colour(enum.Enum):
@@ -55,25 +59,26 @@ def topology():
     builder.set_bolt("check", Check()).global_grouping("pass")
     return builder.build()
 
-if __name__ == "__main__":
+def main():
     print(run(topology(), Config(workers=2)).acked)
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["spawn"]:
+        process = multiprocessing.get_context("spawn").Process(target=main)
+        process.start()
+        process.join()
+    else:
+        main()
 """
 
 
-def test_classes_of_the_topology_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["run", "program", "spawn"])
+def test_classes_of_a_topology_file_or_of_the_main_program(tmp_path: Path, way: str) -> None:
+    """Also where that is a process that multiprocessing spawned."""
     file = tmp_path / "orders.py"
     file.write_text(PROGRAM)
-    done = squall("run", file, "--workers", "2", "--quiet")
+    line = command("run", file, "--workers", "2", "--quiet") if way == "run" else [sys.executable, str(file), way]
+    done = subprocess.run(line, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
-    assert "orders seen: 200" in done.stderr
-
-
-def test_classes_of_the_main_program(tmp_path: Path) -> None:
-    file = tmp_path / "orders.py"
-    file.write_text(PROGRAM)
-    done = subprocess.run(
-        [sys.executable, str(file)], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=100
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "200"
+    assert way == "run" or done.stdout.strip() == "200"
     assert "orders seen: 200" in done.stderr

@@ -116,16 +116,21 @@ class Served:
 @contextlib.contextmanager
 def served(*options: str) -> Iterator[Served]:
     """A cluster of two nodes, with its application in a process of its own."""
-    with LocalCluster(nodes=2, slots_per_node=2, logs=False) as cluster:
-        command = [sys.executable, "-m", "tests.process.ui_parts", str(cluster.run_dir.path), *options]
-        server = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-        assert server.stdout is not None
-        try:
-            yield Served(cluster, int(server.stdout.readline()))
-        finally:
-            server.terminate()
-            server.wait(timeout=60)
-            server.stdout.close()
+    with LocalCluster(nodes=2, slots_per_node=2, logs=False) as cluster, application(cluster, *options) as one:
+        yield one
+
+
+@contextlib.contextmanager
+def application(cluster: LocalCluster, *options: str) -> Iterator[Served]:
+    command = [sys.executable, "-m", "tests.process.ui_parts", str(cluster.run_dir.path), *options]
+    server = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    try:
+        yield Served(cluster, int(server.stdout.readline()))
+    finally:
+        server.terminate()
+        server.wait(timeout=60)
+        server.stdout.close()
 
 
 def main(directory: str, *options: str) -> None:
