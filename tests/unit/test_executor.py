@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,28 +15,25 @@ from squall.engine.api.tuple import Tuple
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import FailedTuple
 from tests.held import early
-from tests.unit.lab import Lab, forwards, forwards_plain
-from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain, keeps
+from tests.unit.lab import Lab, forwards
+from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain, emits, keeps, refuses
 
 R1, R2, R3 = 1 << 16, 2 << 16, 3 << 16
 E1, E2, E3 = 0x1111, 0x2222, 0x4444
 
 
-# ---- untracked tuples ----
+def wrong_x(how: Exception) -> Callable[[Any], None]:
+    def raises_on_x(value: Any) -> None:
+        if value == "x":
+            raise how
+
+    return raises_on_x
 
 
 @pytest.mark.parametrize("how", [FailedTuple("no"), ValueError("no")])
 @pytest.mark.parametrize("basic", [True, False])
 def test_an_untracked_tuple_that_fails_leaves_no_mark_on_the_next(how: Exception, basic: bool) -> None:
-    def fails(tup: Tuple) -> None:
-        if tup[0] == "x":
-            raise how
-
-    def plain(bolt: Does, tup: Tuple) -> None:
-        fails(tup)
-        acks(bolt, tup)
-
-    lab = Lab(DoesBasic(lambda bolt, tup, collector: fails(tup)) if basic else Does(plain), on_error="fail")
+    lab = Lab(refuses(wrong_x(how), basic), on_error="fail")
     lab.tree(R1, E1)
     lab.receive("xa", (0, 0, 1), (R1, E1, 1))
     assert lab.spout.acked == [R1]
@@ -66,18 +64,9 @@ def test_a_kept_tuple_does_not_change(basic: bool) -> None:
 # ---- exceptions ----
 
 
-def raises_on_x(tup: Tuple) -> None:
-    if tup[0] == "x":
-        raise KeyError("what")
-
-
 @pytest.mark.parametrize("basic", [True, False])
 def test_an_exception_names_its_task_and_fails_its_tree_at_once(basic: bool) -> None:
-    def plain(bolt: Does, tup: Tuple) -> None:
-        raises_on_x(tup)
-        acks(bolt, tup)
-
-    lab = Lab(DoesBasic(lambda bolt, tup, collector: raises_on_x(tup)) if basic else Does(plain))
+    lab = Lab(refuses(wrong_x(KeyError("what")), basic))
     lab.tree(R1, E1)
     lab.tree(R2, E2)
     with pytest.raises(TaskCrashed) as crashed:
@@ -91,24 +80,6 @@ def test_an_exception_names_its_task_and_fails_its_tree_at_once(basic: bool) -> 
     assert lab.spout.failures == [(R1, Failure("exception", "bolt-1", lab.at, "node-1:6700", "KeyError: 'what'"))]
     assert lab.spout.acked == []
     assert lab.stats().errors == 1
-
-
-@pytest.mark.parametrize("basic", [True, False])
-def test_with_on_error_fail_the_bolt_goes_on(basic: bool) -> None:
-    def plain(bolt: Does, tup: Tuple) -> None:
-        raises_on_x(tup)
-        acks(bolt, tup)
-
-    lab = Lab(DoesBasic(lambda bolt, tup, collector: raises_on_x(tup)) if basic else Does(plain), on_error="fail")
-    lab.tree(R1, E1)
-    lab.tree(R2, E2)
-    lab.receive("axab", (R1, E1, 3), (R2, E2, 1))
-    assert lab.bolt.seen == [("a",), ("x",), ("a",), ("b",)]
-    assert lab.spout.reasons == [(R1, "exception")]
-    assert lab.spout.acked == [R2]
-    assert [text.partition(" (")[0] for _, _, text in lab.errors] == ["KeyError: 'what'"]
-    stats = lab.stats()
-    assert (stats.executed, stats.acked, stats.failed, stats.errors) == (4, 3, 1, 1)
 
 
 # ---- ticks ----
@@ -140,10 +111,7 @@ def test_ticks_come_in_time_to_every_task() -> None:
 @pytest.mark.parametrize("how", [FailedTuple("no"), ValueError("no")])
 @pytest.mark.parametrize("basic", [True, False])
 def test_a_tick_that_fails_is_no_message_that_failed(how: Exception, basic: bool) -> None:
-    def raises(*args: Any) -> None:
-        raise how
-
-    lab = Lab(DoesBasic(raises) if basic else Does(raises), on_error="fail", tick_tuple_freq_secs=1)
+    lab = Lab(refuses(lambda secs: wrong_x(how)("x"), basic), on_error="fail", tick_tuple_freq_secs=1)
     lab.advance(1)
     assert len(lab.bolt.seen) == 1
     stats = lab.stats()
@@ -152,55 +120,32 @@ def test_a_tick_that_fails_is_no_message_that_failed(how: Exception, basic: bool
     assert lab.spout.failures == []
 
 
-FORWARDERS = [DoesBasic(forwards), Does(forwards_plain)]
-
-
-@pytest.mark.parametrize("position", [0, 1, 2])
-def test_each_tuple_of_a_run_can_be_failed_on_its_own(position: int) -> None:
-    lab = Lab(Does(keeps))
-    lab.tree(R1, E1)
-    lab.tree(R2, E2)
-    lab.receive("aaab", (R1, E1, 3), (R2, E2, 1))
-    kept, collector = lab.bolt.kept, lab.bolt.collector
-    for index in (0, 1, 2):
-        (collector.fail if index == position else collector.ack)(kept[index])
-        lab.settle()
-    collector.ack(kept[3])
-    lab.settle()
-    assert lab.spout.reasons == [(R1, "failed")]
-    assert lab.spout.failures[0][1] == Failure("failed", "bolt-1", lab.at, "node-1:6700")
-    assert lab.spout.acked == [R2]
-    assert (lab.stats().acked, lab.stats().failed) == (3, 1)
-
-
+@pytest.mark.parametrize("how", [FailedTuple("cannot parse x"), KeyError("x")])
 @pytest.mark.parametrize(("basic", "last"), [(False, False), (True, False), (True, True)])
 @pytest.mark.parametrize("position", [0, 1, 2, 3])
-def test_failed_tuple_fails_one_tree_and_the_rest_is_executed(position: int, basic: bool, last: bool) -> None:
-    def fails(tup: Tuple) -> None:
-        if tup[0] == "x":
-            raise FailedTuple("cannot parse x")
-
-    def plain(bolt: Does, tup: Tuple) -> None:
-        fails(tup)
-        acks(bolt, tup)
-
-    lab = Lab(DoesBasic(lambda bolt, tup, collector: fails(tup)) if basic else Does(plain), last)
+def test_a_tuple_that_fails_fails_one_tree_and_the_rest_is_executed(
+    position: int, basic: bool, last: bool, how: Exception
+) -> None:
+    lab = Lab(refuses(wrong_x(how), basic), last, on_error="fail")
     lab.tree(R1, E1)
     lab.tree(R2, E2)
     values, (failed, other) = list("aaab"), (R1, R2) if position < 3 else (R2, R1)
     values[position] = "x"
     lab.receive("".join(values), (R1, E1, 3), (R2, E2, 1))
     assert lab.bolt.seen == [(value,) for value in values]
-    assert lab.spout.failures == [(failed, Failure("failed", "bolt-1", lab.at, "node-1:6700", "cannot parse x"))]
+    told = {"failed": "cannot parse x"} if isinstance(how, FailedTuple) else {"exception": "KeyError: 'x'"}
+    [(reason, error)] = told.items()
+    assert lab.spout.failures == [(failed, Failure(reason, "bolt-1", lab.at, "node-1:6700", error))]
     assert lab.spout.acked == [other]
+    assert [text.partition(" (")[0] for _, _, text in lab.errors] == [error] * (reason == "exception")
     stats = lab.stats()
-    assert (stats.executed, stats.acked, stats.failed, stats.errors) == (4, 3, 1, 0)
+    assert (stats.executed, stats.acked, stats.failed, stats.errors) == (4, 3, 1, len(lab.errors))
 
 
 # ---- runs of several trees ----
 
 
-@pytest.mark.parametrize("bolt", FORWARDERS)
+@pytest.mark.parametrize("bolt", [DoesBasic(forwards), Does(emits(1))])
 def test_a_run_of_two_trees_goes_on_as_one_and_acks_both(bolt: Any) -> None:
     lab = Lab(bolt)
     lab.tree(R1, E1)
