@@ -9,7 +9,6 @@ from contextlib import closing
 import pytest
 
 import squall.engine.tracking.attempts
-from squall.engine.api.component import Spout
 from squall.engine.api.failure import (
     ANOTHER_TUPLE,
     EXCEPTION,
@@ -24,11 +23,7 @@ from squall.engine.api.failure import (
     Failure,
     reason_of,
 )
-from squall.engine.foreign.identity import digest_of
-from squall.engine.report.metrics import SpoutStats
 from squall.engine.tracking.attempts import Attempts, Limits, Remembered, Tries
-from squall.engine.tracking.fate import Fate
-from squall.engine.tracking.open_messages import OpenMessages
 
 REFUSED, RAISED, DIED, LATE = Failure(FAILED), Failure(EXCEPTION), Failure(WORKER_DIED), Failure(TIMEOUT)
 STUCK = Failure(HUNG, "bolt", 2)
@@ -189,24 +184,6 @@ def test_an_error_of_the_machine_is_found_in_those_that_wrap_it() -> None:
     circle = ValueError()
     circle.__cause__ = circle
     assert {*map(reason_of, (circle, sqlite3.OperationalError("no table"), OSError(errno.ENOENT, "")))} == {EXCEPTION}
-
-
-def test_a_dead_letter_that_the_source_reads_again_is_not_tried_again() -> None:
-    told: list[object] = []
-    sent: list[object] = []
-
-    class Source(Spout):
-        def on_dead_letter(self, message_id: object, failure: Failure) -> None:
-            told.append(message_id)
-
-    fate = Fate(Limits(max_crashes=1))
-    fate.attempts.resume(Remembered({"m": Tries(last=RAISED, dead=digest_of((1, "x")))}))
-    messages = OpenMessages(
-        7, Source(), lambda: 1, 10**18, SpoutStats(), lambda *init: None, lambda root: 0, lambda *letter: None, fate
-    )
-    messages.hold("m", (1, "x"))
-    messages.let_go(lambda *message: sent.append(message) or 1)  # type: ignore[func-returns-value]
-    assert (told, sent, messages.replays) == (["m"], [], 1)
 
 
 def test_a_failure_of_this_life_and_what_earlier_lives_left_are_both_emitted_again() -> None:

@@ -22,34 +22,27 @@ PLACES = [
 
 
 @pytest.mark.parametrize("places", PLACES)
-def test_a_failure_is_told_to_the_spout_with_its_place(places: tuple[str, ...]) -> None:
-    spout = Feeder()
-    net = placed(chain(spout, Does(emits(2), ("value",)), Does(lambda bolt, tup: bolt.collector.fail(tup))), *places)
-    spout.feed("x", id=1)
-    net.settle()
-    (failed,) = spout.failures
-    task = net.plan.tasks_of("bolt-2")[0]
-    assert failed == (1, Failure("failed", "bolt-2", task, net.plan.worker_names[net.plan.task_worker[task]]))
-    assert (net.tracked, net.pending) == (0, 0)
-
-
-@pytest.mark.parametrize("places", PLACES)
-def test_a_reset_finds_its_spout(places: tuple[str, ...]) -> None:
+def test_failures_and_resets_find_their_spout_wherever_it_is(places: tuple[str, ...]) -> None:
     spout, sink = Feeder(), Does(keeps)
     net = placed(chain(spout, Does(emits(1), ("value",)), sink), *places)
-    spout.feed("reset", id=1)
-    spout.feed("not reset", id=2)
+    for value in ("fails", "reset", "late"):
+        spout.feed(value, id=value)
     net.settle()
     net.clock.advance(TIMEOUT_SECS - 1)
-    (tup,) = [tup for tup in sink.kept if tup[0] == "reset"]
-    net.user("bolt-2").collector.reset_timeout(tup)
+    collector, kept = net.user("bolt-2").collector, {tup[0]: tup for tup in sink.kept}
+    collector.fail(kept["fails"])
+    collector.reset_timeout(kept["reset"])
     net.settle()
+    task = net.plan.tasks_of("bolt-2")[0]
+    where = net.plan.worker_names[net.plan.task_worker[task]]
+    assert spout.failures == [("fails", Failure("failed", "bolt-2", task, where))]
     net.clock.advance(TIMEOUT_SECS - 1)
     net.settle()
-    assert spout.reasons == [(2, "timeout")]
+    assert spout.reasons[1:] == [("late", "timeout")]
     net.clock.advance(1)
     net.settle()
-    assert spout.reasons == [(2, "timeout"), (1, "timeout")]
+    assert spout.reasons[2:] == [("reset", "timeout")]
+    assert (net.tracked, net.pending) == (0, 0)
 
 
 def test_batches_of_one_sender_arrive_in_order_and_done_comes_at_the_end() -> None:

@@ -4,49 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
-import squall.engine.tracking.attempts
-from squall.engine.api.component import Spout
 from squall.engine.api.failure import FAILED, TIMEOUT, WORKER_DIED, Failure
 from squall.engine.clock import NS_PER_SEC, ManualClock
-from squall.engine.report.metrics import SpoutStats
+from squall.engine.report.metrics import SpoutStats, bucket_of
 from squall.engine.tracking.attempts import Limits
 from squall.engine.tracking.fate import Fate
 from squall.engine.tracking.open_messages import OpenMessages
+from tests.unit.rig import Feeder
 
 TIMEOUT_SECS = 10
 WHY = Failure(FAILED, "bolt", 3, "node-1:6700", "bad luck")
 
 
-class Answers(Spout):
-    def __init__(self) -> None:
-        self.got: list[tuple[str, Any]] = []
-        self.failures: list[Failure] = []
-
-    def ack(self, message_id: Any) -> None:
-        self.got.append(("ack", message_id))
-
-    def fail(self, message_id: Any) -> None:
-        self.got.append(("fail", message_id))
-
-    def on_failure(self, message_id: Any, failure: Failure) -> None:
-        self.failures.append(failure)
-        super().on_failure(message_id, failure)
-
-
 class Table(OpenMessages):
     """With everything it talks to."""
 
-    def __init__(self, max_attempts: int | None = None, spout: Spout | None = None) -> None:
+    def __init__(self, spout: Feeder | None = None) -> None:
         self.clock = ManualClock()
-        self.spout: Any = spout or Answers()
+        self.spout = spout or Feeder()
         self.stats = SpoutStats()
         self.inits: list[tuple[int, int, int, int]] = []
         self.forgotten: list[int] = []
-        self.given_up: list[tuple[Any, Any, Failure]] = []
         super().__init__(
             7, self.spout, self.clock.now_ns, TIMEOUT_SECS * NS_PER_SEC, self.stats,
-            lambda *init: self.inits.append(init), self.forgotten.append, lambda *letter: self.given_up.append(letter),
-            Fate(Limits(max_attempts)),
+            lambda *init: self.inits.append(init), self.forgotten.append, lambda *letter: None, Fate(Limits()),
         )
 
     def emit(self, root: int, message_id: Any) -> None:
@@ -62,7 +43,7 @@ def test_the_acker_is_told_and_the_answer_comes_once() -> None:
     table.acked(1)
     table.acked(1)
     table.failed(1, WHY)
-    assert table.spout.got == [("ack", "a")]
+    assert (table.spout.acked, table.spout.failures) == (["a"], [])
     assert len(table) == 0
     assert (table.stats.acked, table.stats.failed) == (1, 0)
     assert sum(table.stats.histogram) == 1
@@ -77,8 +58,7 @@ def test_a_tree_times_out_when_its_time_is_up_and_not_before() -> None:
     assert table.expire() == 0
     table.clock.advance(0.001)
     assert table.expire() == 1
-    assert table.spout.got == [("fail", "a")]
-    assert table.spout.failures[0].reason == TIMEOUT
+    assert table.spout.reasons == [("a", TIMEOUT)]
     assert table.forgotten == [1]
     assert (table.stats.timed_out, table.stats.failed) == (1, 1)
     assert table.expire() == 0
@@ -96,27 +76,22 @@ def test_a_reset_counts_from_now_and_keeps_the_latency() -> None:
     table.reset(99)
     table.clock.advance(1)
     assert table.expire() == 1
-    assert table.spout.got == [("fail", "b")]
+    assert table.spout.reasons == [("b", TIMEOUT)]
     table.clock.advance(8.9)
     assert table.expire() == 0
     table.acked(1)
     (bucket,) = [index for index, count in enumerate(table.stats.histogram) if count]
-    assert bucket == squall.engine.report.metrics.bucket_of(18_900_000)
-
-
-class Again(Answers):
-    """Emits again while it is being told."""
-
-    table: Table
-
-    def fail(self, message_id: Any) -> None:
-        super().fail(message_id)
-        self.table.emit(100 + len(self.got), message_id)
+    assert bucket == bucket_of(18_900_000)
 
 
 def test_a_spout_may_emit_again_while_it_is_told() -> None:
+    class Again(Feeder):
+        def on_failure(self, message_id: Any, failure: Failure) -> None:
+            super().on_failure(message_id, failure)
+            table.emit(100 + len(self.failures), message_id)
+
     spout = Again()
-    table = spout.table = Table(spout=spout)
+    table = Table(spout)
     for root in (1, 2, 3):
         table.emit(root, root)
     table.clock.advance(TIMEOUT_SECS)
@@ -125,5 +100,5 @@ def test_a_spout_may_emit_again_while_it_is_told() -> None:
     assert table.expire() == 0
     table.acker_died(lambda root: root == 101)
     assert len(table) == 3
-    assert spout.failures[-1].reason == WORKER_DIED
-    assert spout.failures[-1].attempt == 2
+    failure = spout.failures[-1][1]
+    assert (failure.reason, failure.attempt) == (WORKER_DIED, 2)
