@@ -7,8 +7,7 @@ from functools import reduce
 from operator import xor
 from typing import Any
 
-from squall.engine.api.collectors import BasicCollector
-from squall.engine.api.tuple import Tuple
+from squall import BasicCollector, Tuple
 from squall.engine.flow.batch import Batch
 from squall.engine.report.metrics import TaskStats
 from tests.parcels import parcel_of

@@ -14,17 +14,26 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from squall.engine.api.collectors import BasicCollector, BoltCollector, SpoutCollector
-from squall.engine.api.component import BasicBolt, Bolt, CustomGrouping, Spout
-from squall.engine.api.config import Config
-from squall.engine.api.context import TopologyContext
-from squall.engine.api.failure import Failure
-from squall.engine.api.hooks import TaskHook
+from squall import (
+    BasicBolt,
+    BasicCollector,
+    Bolt,
+    BoltCollector,
+    BoltDeclarer,
+    Config,
+    CustomGrouping,
+    Failure,
+    Spout,
+    SpoutCollector,
+    Stream,
+    TaskHook,
+    Topology,
+    TopologyBuilder,
+    TopologyContext,
+    Tuple,
+)
 from squall.engine.api.plan import ExecutorPlan, Plan
-from squall.engine.api.stream import Outputs, Stream
-from squall.engine.api.topology import Topology
-from squall.engine.api.tuple import Tuple
-from squall.engine.build.builder import BoltDeclarer, TopologyBuilder
+from squall.engine.api.stream import Outputs
 from squall.engine.clock import ManualClock
 from squall.engine.core.assemble import Assembler
 from squall.engine.core.surroundings import Surroundings

@@ -10,14 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from squall import ReplayingSpout
+from squall import ComponentError, Config, FailedTuple, Failure, ReplayingSpout
 from squall.cli.shown.output import exit_code
 from squall.cli.shown.report_text import account_text, untracked_lines, wait_lines
-from squall.engine.api.config import Config
-from squall.engine.api.failure import Failure
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.local import readings_of
-from squall.engine.errors import ComponentError, FailedTuple
 from squall.engine.report.account import ACCOUNT_COLUMNS, account_of, unanswered
 from squall.engine.report.run_report import build_report
 from squall.testing.simulated import SimulatedCluster

@@ -8,11 +8,12 @@ import mmap
 import os
 import random
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from squall.engine.errors import ClusterError, ProtocolError
+from squall import ClusterError, ProtocolError
 from squall.ipc.arena import GRAIN_BYTES, MEMFD_NAME, MIN_SIZE_BYTES, Arena, BlockRef, table_bytes
 from squall.ipc.arena_reader import MAX_ARENAS, ArenaReader
 
@@ -28,16 +29,14 @@ def nothing_mapped() -> Iterator[None]:
 
 @pytest.fixture
 def arena(nothing_mapped: None) -> Iterator[Arena]:
-    arena = Arena.create(SIZE_BYTES)
-    yield arena
-    arena.close()
+    with closing(Arena.create(SIZE_BYTES)) as arena:
+        yield arena
 
 
 @pytest.fixture
 def reader(nothing_mapped: None) -> Iterator[ArenaReader]:
-    reader = ArenaReader()
-    yield reader
-    reader.close()
+    with closing(ArenaReader()) as reader:
+        yield reader
 
 
 def stored(arena: Arena, payload: bytes | bytearray | memoryview) -> BlockRef:
@@ -117,15 +116,12 @@ def check_against(model: Model, arena: Arena, reader: ArenaReader, dice: random.
 def test_arena_can_be_neither_resized_nor_written_by_others(arena: Arena) -> None:
     ref = stored(arena, b"payload")
     fd = os.open(f"/proc/self/fd/{ref.fd}", os.O_RDWR | os.O_CLOEXEC)
-    for size in (0, GRAIN_BYTES, 2 * SIZE_BYTES):
+    for attack, *given in (
+        (os.ftruncate, 0), (os.ftruncate, GRAIN_BYTES), (os.ftruncate, 2 * SIZE_BYTES), (os.pwrite, b"x", ref.offset),
+        (mmap.mmap, SIZE_BYTES), (fcntl.fcntl, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE),
+    ):
         with pytest.raises(PermissionError):
-            os.ftruncate(fd, size)
-    with pytest.raises(PermissionError):
-        os.pwrite(fd, b"x", ref.offset)
-    with pytest.raises(PermissionError):
-        mmap.mmap(fd, SIZE_BYTES)
-    with pytest.raises(PermissionError):
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
+            attack(fd, *given)
     os.close(fd)
 
 
@@ -154,6 +150,7 @@ def test_arena_can_be_neither_resized_nor_written_by_others(arena: Arena) -> Non
         lambda ref: {"offset": ref.offset + GRAIN_BYTES, "length": 0, "generation": 0},
         lambda ref: {"pid": ref.pid + 1},
         lambda ref: {"nonce": ref.nonce ^ 1},
+        lambda ref: {"digest": ref.digest ^ 1},
     ],
 )
 def test_wrong_descriptor_is_refused(

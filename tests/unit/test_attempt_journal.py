@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import squall.scheduler.records.attempt_journal
-from squall.engine.api.component import Spout
-from squall.engine.api.failure import WORKER_DIED, Failure
+from squall import Failure, Spout
+from squall.engine.api.failure import WORKER_DIED
 from squall.engine.report.metrics import SpoutStats
 from squall.engine.tracking.attempts import Changes, Limits, Remembered, Tries
 from squall.engine.tracking.fate import Fate
@@ -62,23 +62,21 @@ def test_what_was_appended_is_there_after_a_death(files: Files) -> None:
     assert files.loaded() == Remembered({"b": Tries(2)}, {2: "b", 3: "c"}, (3,), unclean=True)
 
 
-def test_an_end_in_order_is_recognised(files: Files) -> None:
+@pytest.mark.parametrize("ended", [False, True])
+def test_an_end_in_order_is_recognised_and_another_topologys_journal_says_nothing(files: Files, ended: bool) -> None:
     journal = files.begin(Changes([(1, "a")], [], {"a": Tries(1)}, ()))
-    journal.end()
+    if ended:
+        journal.end()
     left = files.loaded()
-    assert (left.unclean, left.tries) == (False, {"a": Tries(1)})
-
-
-def test_another_topologys_journal_says_nothing(files: Files) -> None:
-    files.begin(Changes([(1, "a")], [], {"a": Tries(1)}, ()))
+    assert (left.unclean, left.tries) == (not ended, {"a": Tries(1)})
     assert files.loaded("t-2") == Remembered()
 
 
 @pytest.mark.parametrize("cut", [1, 3, 10])
 def test_a_torn_record_is_left_out(files: Files, cut: int) -> None:
     journal = files.begin()
-    journal.append(Changes([], [], {"a": Tries(1)}, ()), lambda: NOTHING)
-    journal.append(Changes([], [], {"b": Tries(1)}, ()), lambda: NOTHING)
+    for message_id in "ab":
+        journal.append(Changes([], [], {message_id: Tries(1)}, ()), lambda: NOTHING)
     files.path.write_bytes(files.path.read_bytes()[:-cut])
     assert files.loaded().tries == {"a": Tries(1)}
 

@@ -9,6 +9,7 @@ from contextlib import closing
 import pytest
 
 import squall.engine.tracking.attempts
+from squall import Failure
 from squall.engine.api.failure import (
     ANOTHER_TUPLE,
     EXCEPTION,
@@ -20,7 +21,6 @@ from squall.engine.api.failure import (
     MACHINE,
     TIMEOUT,
     WORKER_DIED,
-    Failure,
     reason_of,
 )
 from squall.engine.tracking.attempts import Attempts, Limits, Remembered, Tries

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from squall.engine.api.tuple import Tuple
-from squall.engine.build.builder import TopologyBuilder
+from squall import TopologyBuilder, Tuple
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain, emits, placed
 
 KIB, MIB = 1024, 1 << 20
@@ -100,78 +99,65 @@ def test_what_waits_for_another_worker_stops_the_spouts_and_holds_its_bolt() -> 
 # Threads
 
 
-def test_a_thread_is_given_no_more_than_its_queue_may_hold_and_holds_who_feeds_it() -> None:
+@pytest.fixture
+def threads() -> Iterator[Callable[[TopologyBuilder], Rig]]:
+    """Makes rigs, and ends their threads."""
+    made: list[Rig] = []
+
+    def make(builder: TopologyBuilder) -> Rig:
+        made.append(rig_of(builder, threads=True))
+        return made[-1]
+
+    yield make
+    for runner in (runner for rig in made for runner in rig.core.blocking):
+        runner.stop()
+
+
+def test_a_thread_is_given_no_more_than_its_queue_may_hold_and_holds_who_feeds_it(
+    threads: Callable[[TopologyBuilder], Rig]
+) -> None:
     go = threading.Event()
-
-    def waits(bolt: DoesBasic, tup: Tuple, out: Any) -> None:
-        assert go.wait(30)
-
-    sink = DoesBasic(waits, blocking=True)
-    rig = rig_of(chain(Fountain(500, KIB), Does(emits(10), ("value",)), sink), threads=True)
-    try:
-        rig.settle()
-        assert LIMIT <= queued(rig, "bolt-2") <= 3 * LIMIT
-        assert rig.user("spout").left > 0
-        go.set()
-        rig.settle_until(lambda: len(rig.user("spout").acked) == 500)
-        assert len(sink.seen) == 5000
-        assert rig.core.pressure.held_bytes == 0
-    finally:
-        go.set()
-        for runner in rig.core.blocking:
-            runner.stop()
+    sink = DoesBasic(lambda bolt, tup, out: go.wait(30), blocking=True)
+    rig = threads(chain(Fountain(500, KIB), Does(emits(10), ("value",)), sink))
+    rig.settle()
+    held, left = queued(rig, "bolt-2"), rig.user("spout").left
+    go.set()
+    assert LIMIT <= held <= 3 * LIMIT
+    assert left > 0
+    rig.settle_until(lambda: len(rig.user("spout").acked) == 500)
+    assert len(sink.seen) == 5000
+    assert rig.core.pressure.held_bytes == 0
 
 
-def test_a_thread_whose_output_finds_no_room_waits() -> None:
+def test_a_thread_whose_output_finds_no_room_waits(threads: Callable[[TopologyBuilder], Rig]) -> None:
     sink = DoesBasic(lambda bolt, tup, out: None)
     middle = Does(emits(100), ("value",), blocking=True)
-    rig = rig_of(chain(Fountain(200, KIB), middle, sink), threads=True)
+    rig = threads(chain(Fountain(200, KIB), middle, sink))
     reopen = close(rig, "bolt-2")
-    try:
-        rig.settle_until(lambda: bool(rig.core.pressure.full) and not rig.core.blocking[0].busy)
-        assert len(middle.seen) < 200
-        reopen()
-        rig.settle_until(lambda: len(rig.user("spout").acked) == 200)
-        assert len(sink.seen) == 200 * 100
-    finally:
-        for runner in rig.core.blocking:
-            runner.stop()
-
-
-# Cycles
-
-
-def cyclic(spout: Feeder, fork: Any) -> TopologyBuilder:
-    """spout -> loop -> fork -> loop, and fork -> out."""
-    builder = TopologyBuilder()
-    builder.set_spout("spout", spout)
-    builder.set_bolt("loop", Does(emits(1), ("value",))).shuffle_grouping("spout").shuffle_grouping("fork", "back")
-    builder.set_bolt("fork", fork).shuffle_grouping("loop")
-    return builder
-
-
-class Rounds(DoesBasic):
-    """Sends each tuple round `rounds` times."""
-
-    def __init__(self, rounds: int, copies: int = 1) -> None:
-        super().__init__(self.send, {"back": ("value",)})
-        self.rounds = rounds
-        self.copies = copies
-        self.done = [0]
-
-    def send(self, bolt: DoesBasic, tup: Tuple, out: Any) -> None:
-        value = tup["value"]
-        if len(value) % 1000 < self.rounds:
-            for _ in range(self.copies):
-                out.emit((value + b"x",), stream="back")
-        else:
-            self.done[0] += 1
+    rig.settle_until(lambda: bool(rig.core.pressure.full) and not rig.core.blocking[0].busy)
+    assert len(middle.seen) < 200
+    reopen()
+    rig.settle_until(lambda: len(rig.user("spout").acked) == 200)
+    assert len(sink.seen) == 200 * 100
 
 
 def test_a_cycle_that_is_filled_to_the_brim_does_not_deadlock() -> None:
-    fork = Rounds(20)
-    rig = rig_of(cyclic(Fountain(500, 1000), fork))
+    """loop -> fork -> loop, twenty times."""
+    done = []
+
+    def send(bolt: DoesBasic, tup: Tuple, out: Any) -> None:
+        value = tup["value"]
+        if len(value) % 1000 < 20:
+            out.emit((value + b"x",))
+        else:
+            done.append(value)
+
+    builder = TopologyBuilder()
+    builder.set_spout("spout", Fountain(500, 1000))
+    builder.set_bolt("loop", Does(emits(1), ("value",))).shuffle_grouping("spout").shuffle_grouping("fork")
+    builder.set_bolt("fork", DoesBasic(send, ("value",))).shuffle_grouping("loop")
+    rig = rig_of(builder)
     rig.settle()
-    assert fork.done == [500]
+    assert len(done) == 500
     assert sorted(rig.user("spout").acked) == list(range(500))
     assert rig.core.pressure.held_bytes == 0

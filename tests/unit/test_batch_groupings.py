@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from squall import Stream
 from squall.engine.api.columns import Columns
-from squall.engine.api.stream import Stream
 from squall.engine.api.topology import FIELDS, Subscription
 from squall.engine.flow.batch_groupings import make_spread
 from squall.engine.flow.groupings import Keys, TextHash, fields_chooser

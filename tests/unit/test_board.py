@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from squall.engine.errors import ClusterError
+from squall import ClusterError
 from squall.engine.report.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
 from squall.ipc import ack_rings
 from squall.ipc.ack_rings import rings_words

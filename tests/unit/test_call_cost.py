@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from squall.engine.build.builder import TopologyBuilder
+from squall import TopologyBuilder
 from squall.engine.core.call_cost import CallCost
 from tests.unit.batch_rig import BatchFeeder, DoesBatch
 from tests.unit.rig import Rig

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.engine.api.failure import EXCEPTION, MACHINE, WORKER_DIED, Failure
+from squall import Failure
+from squall.engine.api.failure import EXCEPTION, MACHINE, WORKER_DIED
 from squall.engine.tracking.attempts import Attempts, Limits, Remembered
 from squall.engine.tracking.doubt import Doubt
 
@@ -65,14 +66,6 @@ def test_every_message_that_fails_alike_is_evidence_and_one_ack_clears() -> None
         assert bool(attempts.doubt.causes) is (failure is DISK)
 
 
-def test_retries_are_given_ten_seconds() -> None:
-    doubt = Doubt(waits=True)
-    doubt.causes.update(dict.fromkeys(range(5), "split KeyError"))
-    assert not doubt.is_set_up(False, 1_000_000_000)
-    assert not doubt.is_set_up(False, 10_000_000_000)
-    assert doubt.is_set_up(False, 11_000_000_000)
-
-
 def test_a_service_that_is_away_stops_nothing_for_ten_seconds_and_condemns_no_message_that_it_failed() -> None:
     attempts = Attempts(Limits(max_crashes=5, fail_fast=True))
     for key in range(40):  # more than can be in doubt
@@ -93,10 +86,12 @@ def test_a_service_that_is_away_stops_nothing_for_ten_seconds_and_condemns_no_me
 
 
 def test_a_service_that_stays_away_stops_the_run_after_ten_seconds() -> None:
-    attempts = Attempts(Limits(max_crashes=5, fail_fast=True))
+    attempts, retries = Attempts(Limits(max_crashes=5, fail_fast=True)), Doubt(waits=True)
+    retries.causes.update(dict.fromkeys(range(5), "split KeyError"))
     for key in range(5):
         attempts.failed(key, AWAY)
-    assert [attempts.doubt.is_set_up(False, secs * 10**9) for secs in (1, 10, 11)] == [False, False, True]
+    for doubt in (attempts.doubt, retries):
+        assert [doubt.is_set_up(False, secs * 10**9) for secs in (1, 10, 11)] == [False, False, True]
 
 
 def test_after_a_death_only_acks_of_what_was_emitted_later_count() -> None:

@@ -13,17 +13,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from squall.engine.api.config import Config
-from squall.engine.api.hooks import TaskHook
+from squall import Config, FailedTuple, TaskHook, TopologyBuilder
 from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.api.stream import ACKER_COMPONENT
-from squall.engine.build.builder import TopologyBuilder
 from squall.engine.clock import ManualClock
 from squall.engine.core.assemble import Assembler
 from squall.engine.core.blocking import Handover
 from squall.engine.core.surroundings import PRODUCT, Parts, Surroundings
 from squall.engine.core.worker_core import WorkerCore
-from squall.engine.errors import FailedTuple
 from squall.engine.flow.batch import Batch
 from squall.engine.foreign.identity import key_of
 from squall.engine.foreign.stable_hash import stable_hash

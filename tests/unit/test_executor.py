@@ -9,11 +9,8 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api.collectors import BasicCollector
-from squall.engine.api.failure import Failure
-from squall.engine.api.tuple import Tuple
+from squall import BasicCollector, FailedTuple, Failure, Tuple
 from squall.engine.core.executor import TaskCrashed
-from squall.engine.errors import FailedTuple
 from tests.held import early
 from tests.unit.lab import Lab, forwards
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain, emits, keeps, refuses

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from squall.engine.api.component import Spout
-from squall.engine.api.failure import EXCEPTION, FAILED, FROM_OUTSIDE, HUNG, TIMEOUT, WORKER_DIED, Failure
+from squall import Failure, Spout
+from squall.engine.api.failure import EXCEPTION, FAILED, FROM_OUTSIDE, HUNG, TIMEOUT, WORKER_DIED
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.flow.spout_collector import Routed
 from squall.engine.report.metrics import SpoutStats

@@ -2,57 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from squall import Config, Failure, Spout, SpoutCollector, TopologyContext
+from squall import Config, Failure, Spout
 from squall.engine.report.metrics import SpoutStats
 from squall.engine.tracking.attempts import Remembered
 from squall.engine.tracking.open_messages import OpenMessages
 from squall.testing.simulated import SimulatedCluster
-from tests.unit.rig import Does, acks, chain
+from tests.unit.rig import Does, Feeder, acks, chain, copy_component
 
 
-class Picky(Spout):
+class Picky(Feeder):
     """Emits even numbers, and gives up odd ones."""
 
-    outputs = ("number",)
-
-    def __init__(self, numbers: int, *, blocking: bool = False) -> None:
-        self._numbers = numbers
-        self.blocking = blocking
-
-    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
-        self.collector = collector
-        self.next = 0
-        self.acked: list[int] = []
+    def __init__(self, numbers: int) -> None:
+        super().__init__()
+        self.numbers = iter(range(numbers))
         self.dead: list[tuple[int, Failure]] = []
 
     def next_tuple(self) -> None:
-        if self.next == self._numbers:
-            return
-        number, self.next = self.next, self.next + 1
-        if number % 2:
+        number = next(self.numbers, None)
+        if number is None:
+            self.exhausted = True
+        elif number % 2:
             self.collector.give_up((f"{number}",), number, f"{number} is odd")
         else:
             self.collector.emit((number,), message_id=number)
 
-    def ack(self, message_id: Any) -> None:
-        self.acked.append(message_id)
-
     def on_dead_letter(self, message_id: Any, failure: Failure) -> None:
         self.dead.append((message_id, failure))
-
-    @property
-    def exhausted(self) -> bool:  # type: ignore[override]
-        return self.next == self._numbers
 
 
 @pytest.mark.parametrize("settings", [{}, {"max_crashes": None}, {"ackers": 0}])
 def test_it_is_in_the_ledger_and_the_account_and_the_others_flow(settings: dict[str, Any]) -> None:
-    with SimulatedCluster(chain(Picky(6), Does(acks)).build(), Config(**settings), record=False) as lab:
+    topology = chain(Picky(6), Does(acks)).build()
+    with SimulatedCluster(topology, Config(**settings), record=False, copy=copy_component) as lab:
         lab.settle()
         spout: Picky = lab.user("spout")
         task = lab.plan.tasks_of("spout")[0]

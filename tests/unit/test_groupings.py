@@ -11,11 +11,8 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api.component import CustomGrouping
-from squall.engine.api.stream import Stream
+from squall import ComponentError, CustomGrouping, Stream, TopologyBuilder
 from squall.engine.api.topology import Subscription
-from squall.engine.build.builder import TopologyBuilder
-from squall.engine.errors import ComponentError
 from squall.engine.flow.groupings import Keys, TextHash, make_chooser
 from squall.engine.foreign.stable_hash import stable_hash
 from tests.unit.lab import forwards

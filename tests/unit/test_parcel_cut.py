@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api.failure import FAILED, Failure
-from squall.engine.build.builder import TopologyBuilder
+from squall import Failure, TopologyBuilder
+from squall.engine.api.failure import FAILED
 from squall.engine.core.surroundings import Parts
 from squall.engine.flow.batch import Batch, OpenBatch
 from squall.engine.flow.groupings import number_in

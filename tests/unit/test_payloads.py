@@ -6,69 +6,12 @@ import errno
 import os
 import pickle
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from squall.engine.errors import ProtocolError
-from squall.ipc.arena import Arena
-from squall.ipc.arena_reader import ArenaReader
 from squall.ipc.payloads import Payloads
-
-
-def test_big_buffers_travel_inline_until_there_is_room_again() -> None:
-    counts: Counter[str] = Counter()
-    sender, receiver = Payloads(1 << 20, counts), Payloads(0, Counter())
-    releases = []
-
-    def way_of_one() -> str:
-        before, data = counts.copy(), bytes(200_000)
-        parts, release = sender.attach([pickle.PickleBuffer(data)])
-        assert receiver.collect(0, parts) == [data]
-        if release is not None:
-            releases.append(release)
-        [way] = counts - before
-        return way
-
-    try:
-        ways = [way_of_one() for _ in range(6)]
-        assert (ways[0], ways[-1]) == ("buffers in arena", "buffers inline")
-        releases.pop()()
-        assert way_of_one() == "buffers in arena"
-    finally:
-        sender.close()
-        receiver.close()
-
-
-def test_without_memory_for_an_arena_buffers_arrive_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    create, is_refused = os.memfd_create, True
-
-    def memfd_create(name: str, flags: int) -> int:
-        if is_refused:
-            raise OSError(errno.EMFILE, "Too many open files")
-        return create(name, flags)
-
-    monkeypatch.setattr(os, "memfd_create", memfd_create)
-    counts: Counter[str] = Counter()
-    sender, receiver = Payloads(8 << 20, counts), Payloads(0, Counter())
-
-    def passes(number: int) -> None:
-        data = bytes([number]) * 200_000
-        parts, release = sender.attach([pickle.PickleBuffer(data)])
-        assert receiver.collect(0, parts) == [data]
-        if release is not None:
-            release()
-
-    try:
-        passes(1)
-        is_refused = False
-        for number in range(2, 200):
-            passes(number)
-        assert counts["buffers in arena"] >= 90
-    finally:
-        sender.close()
-        receiver.close()
 
 
 class Way:
@@ -80,11 +23,14 @@ class Way:
 
     def travel(self, *values: Any) -> list[Any]:
         """What a receiver gets of a frame with these values."""
-        parts, release = self.sender.attach([pickle.PickleBuffer(value) for value in values])
-        got = self.receiver.collect(0, [bytes(part) for part in parts])
-        if release is not None:
-            release()
+        got, release = self.held(*values)
+        release()
         return got
+
+    def held(self, *values: Any) -> tuple[list[Any], Callable[[], None]]:
+        """The same, and what says that the receiver is done with it."""
+        parts, release = self.sender.attach([pickle.PickleBuffer(value) for value in values])
+        return self.receiver.collect(0, [bytes(part) for part in parts]), release or (lambda: None)
 
     def close(self) -> None:
         self.sender.close()
@@ -116,11 +62,29 @@ def test_an_array_that_was_changed_between_two_frames_is_sent_as_it_is_by_then(w
     assert type(first) is type(second) is bytearray
 
 
-def test_a_damaged_block_is_an_error() -> None:
-    arena, reader = Arena.create(), ArenaReader()
-    ref = arena.put(bytes(10_000))
-    assert ref is not None
-    with pytest.raises(ProtocolError, match="is damaged: its 10000 bytes are not those that were put in"):
-        reader.copy(ref._replace(digest=ref.digest ^ 1))
-    reader.close()
-    arena.close()
+def test_big_buffers_travel_inline_until_there_is_room_again(way: Way) -> None:
+    releases = []
+    for number in range(6):
+        data = bytes([number]) * (1 << 20)
+        got, release = way.held(data)
+        assert got == [data]
+        releases.append(release)
+    found = way.counts["buffers in arena"]
+    assert 0 < found < 6
+    assert way.counts["buffers inline"] == 6 - found
+    releases[0]()
+    way.travel(bytes(1 << 20))
+    assert way.counts["buffers in arena"] == found + 1
+
+
+def test_without_memory_for_an_arena_buffers_arrive_all_the_same(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str, flags: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as refused:
+        refused.setattr(os, "memfd_create", refuse)
+        assert way.travel(bytes(200_000)) == [bytes(200_000)]
+    for number in range(200):
+        data = bytes([number]) * 200_000
+        assert way.travel(data) == [data]
+    assert way.counts["buffers in arena"] >= 90

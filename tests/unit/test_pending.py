@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from squall.engine.api.failure import FAILED, TIMEOUT, WORKER_DIED, Failure
+from squall import Failure
+from squall.engine.api.failure import FAILED, TIMEOUT, WORKER_DIED
 from squall.engine.clock import NS_PER_SEC, ManualClock
 from squall.engine.report.metrics import SpoutStats, bucket_of
 from squall.engine.tracking.attempts import Limits

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api.config import Config
-from squall.engine.api.hooks import TaskHook
-from squall.engine.build.builder import TopologyBuilder
+from squall import Config, TaskHook, TopologyBuilder
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.local import LocalRunner

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.engine.build.builder import TopologyBuilder
+from squall import TopologyBuilder
 from squall.engine.flow.shuffle_rounds import HORIZON_NS, TOLERANCE_NS, Rounds, shares_of
 from tests.unit.rig import Does, Feeder, Rig, acks, work
 

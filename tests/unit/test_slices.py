@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from squall.engine.api.collectors import BasicCollector
-from squall.engine.api.tuple import Tuple
-from squall.engine.flow import batch as batches
+from squall.engine.flow import batch as flow
 from squall.engine.flow.batch import Batch
 from tests.unit.lab import batch_of
-from tests.unit.rig import Does, DoesBasic, Feeder, Rig, chain, emits
-
-SEEDS = range(50)
+from tests.unit.rig import Feeder, Rig, chain, refuses
 
 
 def some_batch(dice: random.Random) -> Batch:
@@ -49,99 +46,74 @@ def xors(*batches: Batch) -> dict[int, int]:
     return found
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_slices_are_the_batch_and_each_has_a_share_of_its_edges(seed: int) -> None:
-    """A tree is processed when all slices are acked, whichever is acked last, and not before."""
-    dice = random.Random(seed)
-    batch = some_batch(dice)
-    rows, whole = row_roots(batch), xors(batch)
-    slices = []
+Divide = Callable[[list[Batch], random.Random], list[Batch]]
+
+
+def slices(batches: list[Batch], dice: random.Random) -> list[Batch]:
+    batch, found = batches[0], []
     while len(batch.rows) > 1 and dice.random() < 0.9:
-        slices.append(batch.split(dice.randrange(1, len(batch.rows)), lambda: dice.getrandbits(64)))
-    slices.append(batch)
-    assert [row for piece in slices for row in row_roots(piece)] == rows
-    assert xors(*slices) == whole
-    for piece in slices:
-        assert all(xors(piece).values())
-        assert piece.starts[0] == 0
-        assert (piece.source, piece.stream, piece.target) == (1, "default", 2)
+        found.append(batch.split(dice.randrange(1, len(batch.rows)), lambda: dice.getrandbits(64)))
+    return [*found, batch]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_joined_slices_are_the_batch_and_each_keeps_its_edges(seed: int) -> None:
+def joined(batches: list[Batch], dice: random.Random) -> list[Batch]:
+    return [Batch.join(batches)]
+
+
+def joined_slices(batches: list[Batch], dice: random.Random) -> list[Batch]:
+    return slices(joined(batches, dice), dice)
+
+
+def pieces(batches: list[Batch], dice: random.Random) -> list[Batch]:
+    found = list(batches[0].pieces(lambda: dice.getrandbits(64)))
+    assert all(len(piece.rows) <= 3 for piece in found)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize(("divide", "most"), [(slices, 1), (joined, 4), (joined_slices, 4), (pieces, 1)])
+def test_parts_are_the_batch_and_each_has_a_share_of_its_edges(
+    divide: Divide, most: int, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tree is processed when all parts are acked, whichever is acked last, and not before."""
+    monkeypatch.setattr(flow, "LONG_ROWS", 3)
     dice = random.Random(seed)
-    batches = [some_batch(dice) for _ in range(dice.randrange(2, 5))]
+    batches = [some_batch(dice) for _ in range(most)]
     rows, whole = [row for batch in batches for row in row_roots(batch)], xors(*batches)
-    joined = Batch.join(batches)
-    assert row_roots(joined) == rows
-    assert xors(joined) == whole
-    if len(joined.rows) > 1:
-        head = joined.split(dice.randrange(1, len(joined.rows)), lambda: dice.getrandbits(64))
-        assert row_roots(head) + row_roots(joined) == rows
-        assert xors(head, joined) == whole
+    parts = divide(batches, dice)
+    assert [row for part in parts for row in row_roots(part)] == rows
+    assert xors(*parts) == whole
+    for part in parts:
+        assert all(xors(part).values())
+        assert part.starts[0] == 0
+        assert (part.source, part.stream, part.target) == (1, "default", 2)
 
 
-@pytest.mark.parametrize("seed", SEEDS[:10])
-def test_pieces_are_the_batch_and_each_has_a_share_of_its_edges(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "LONG_ROWS", 3)
-    dice = random.Random(seed)
-    batch = some_batch(dice)
-    rows, whole = row_roots(batch), xors(batch)
-    pieces = batch.pieces(lambda: dice.getrandbits(64))
-    assert all(len(piece.rows) <= 3 for piece in pieces)
-    assert [row for piece in pieces for row in row_roots(piece)] == rows
-    assert xors(*pieces) == whole
+def slow_rig(secs: float, basic: bool, count: int) -> tuple[Rig, Feeder, list[int]]:
+    """A bolt takes so long for each of `count` tuples; what it has done."""
+    spout, done = Feeder(), list[int]()
 
+    def take(number: int) -> None:
+        rig.clock.advance(secs)
+        done.append(number)
 
-def test_a_message_of_which_a_tuple_of_an_early_slice_is_kept_is_not_acked() -> None:
-    def keeps_first(bolt: Does, tup: Tuple) -> None:
-        if len(bolt.seen) == 1:
-            bolt.kept.append(tup)
-        else:
-            bolt.collector.ack(tup)
-
-    spout = Feeder()
-    rig = Rig(chain(spout, Does(emits(3), ("value",)), Does(keeps_first)), threads=True)
-    spout.feed("x", id=1)
-    rig.settle()
-    assert spout.acked == []
-    leaf = rig.user("bolt-2")
-    assert len(leaf.seen) == 3
-    leaf.collector.ack(leaf.kept[0])
-    rig.settle()
-    assert spout.acked == [1]
-
-
-def slow(secs: float, basic: bool, done: list[int]) -> Does | DoesBasic:
-    """A bolt that takes so long for each tuple; `clock` is to be set."""
-
-    def plain(bolt: Any, tup: Tuple) -> None:
-        bolt.clock.advance(secs)
-        done.append(tup[0])
-        bolt.collector.ack(tup)
-
-    def simple(bolt: Any, tup: Tuple, collector: BasicCollector) -> None:
-        bolt.clock.advance(secs)
-        done.append(tup[0])
-
-    return DoesBasic(simple) if basic else Does(plain)
+    rig = Rig(chain(spout, refuses(take, basic)), threads=True, message_timeout_secs=600)
+    for number in range(count):
+        spout.feed(number, id=number)
+    return rig, spout, done
 
 
 @pytest.mark.parametrize("basic", [False, True])
 def test_what_a_slow_bolt_has_done_is_acked_before_it_does_the_rest(basic: bool) -> None:
-    done: list[int] = []
-    spout = Feeder()
-    rig = Rig(chain(spout, slow(0.1, basic, done)), threads=True, message_timeout_secs=600)
-    rig.user("bolt-1").clock = rig.clock
-    for number in range(40):
-        spout.feed(number, id=number)
+    rig, spout, done = slow_rig(0.1, basic, 40)
+    [(_, task)] = rig.core.spout_tasks.values()
     steps = 0
     while len(spout.acked) < 40:
         before = rig.clock.now_ns()
         assert rig.step(), "a worker with tuples left has something to do"
         assert rig.clock.now_ns() - before <= 4 * 100_000_000, "a few tuples a step, however many wait"
         assert spout.acked == done
-        assert rig.core.backlog == spout_emitted(rig) - len(done)
+        assert rig.core.backlog == task.collector.emitted - len(done)
         steps += 1
     assert done == list(range(40))
     assert steps >= 10
@@ -149,18 +121,9 @@ def test_what_a_slow_bolt_has_done_is_acked_before_it_does_the_rest(basic: bool)
     assert rig.core.quiet
 
 
-def spout_emitted(rig: Rig) -> int:
-    return next(iter(rig.core.spout_tasks.values()))[1].collector.emitted
-
-
 def test_slow_bolts_end_their_turn_before_they_have_had_all_their_rounds() -> None:
     """What is asked of the worker, and its sign of life, wait for the end of a turn."""
-    done: list[int] = []
-    spout = Feeder()
-    rig = Rig(chain(spout, slow(0.02, True, done)), threads=True)
-    rig.user("bolt-1").clock = rig.clock
-    for number in range(20):
-        spout.feed(number, id=number)
+    rig, _, done = slow_rig(0.02, True, 20)
     while len(done) < 20:
         before = len(done)
         assert rig.step()
