@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 import re
 import struct
@@ -89,17 +88,6 @@ def test_sender_may_go_on_using_a_buffer_once_it_is_sent() -> None:
     assert data
     del buffers
     value.append(1)
-
-
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("shape", [(0,), (10, 10), (300, 100), (64, 1024)])
-def test_arrays(order: Any, shape: tuple[int, ...]) -> None:
-    array = numpy.asarray(numpy.arange(math.prod(shape), dtype=numpy.float64).reshape(shape), order=order)
-    [(back, _)] = rows_back([(array, "x")])
-    assert same(back, array)
-    assert back.flags.f_contiguous == array.flags.f_contiguous
-    _, buffers = encode(parcel_of(batch_of([(array,)])))
-    assert len(buffers) == (array.nbytes >= OUT_OF_BAND_BYTES)
 
 
 # What cannot travel

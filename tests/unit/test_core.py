@@ -21,7 +21,6 @@ from tests.unit.rig import (
     emits,
     keeps,
     placed,
-    work,
 )
 
 PLACES = [
@@ -57,27 +56,6 @@ def test_failures_and_resets_find_their_spout_wherever_it_is(places: tuple[str, 
     assert (net.tracked, net.pending) == (0, 0)
 
 
-def test_batches_of_one_sender_arrive_in_order_and_done_comes_at_the_end() -> None:
-    spout, sink = Feeder(), Does(acks)
-    net = placed(chain(spout, sink), "spout __acker", "bolt-1")
-    sender, receiver = net.core(0), net.core(1)
-    done = []
-    for begin in (0, 10, 20):
-        for number in range(begin, begin + 10):
-            spout.feed(number, id=number)
-        work(sender)
-        assert sender.for_others >= 10
-        assert list(sender.close_parcels()) == [1]
-        parcel = sender.take_parcel(1)
-        assert sender.for_others == 0
-        receiver.receive(parcel, lambda begin=begin: done.append(begin))  # type: ignore[misc]
-    assert done == []
-    assert receiver.backlog == 30
-    work(receiver)
-    assert done == [0, 10, 20]
-    assert sink.seen == [(number,) for number in range(30)]
-
-
 def test_a_bolt_may_feed_itself_for_ever_without_holding_up_the_turn() -> None:
     spout, loop, other = Feeder(), DoesBasic(forwards, ("value",)), Does(acks)
     builder = chain(spout)
@@ -97,17 +75,19 @@ def test_user_objects_are_opened_once_per_task_in_task_order() -> None:
     opened = []
 
     class Opens(Does):
-        def prepare(self, conf: Any, context: Any, collector: Any) -> None:
-            super().prepare(conf, context, collector)
-            opened.append((context.task_id, context.task_index, context.worker, context.attempt, id(self)))
+        def begin(self, conf: Any, context: Any) -> None:
+            super().begin(conf, context)
+            opened.append(self)
 
     builder = chain(Feeder())
     builder.set_bolt("bolt", Opens(acks), 2, 4).shuffle_grouping("spout")
-    rig = Rig(builder)
-    assert [row[:4] for row in opened] == [(task, task - 2, "node-1:6700", 1) for task in (2, 3, 4, 5)]
-    assert len({row[4] for row in opened}) == 4
-    assert rig.user("bolt", 2).context.component_tasks("bolt") == [2, 3, 4, 5]
-    assert rig.user("bolt").context.component_tasks("nothing") == []
+    Rig(builder)
+    contexts = [bolt.context for bolt in opened]
+    found = [(context.task_id, context.task_index, context.worker, context.attempt) for context in contexts]
+    assert found == [(task, task - 2, "node-1:6700", 1) for task in (2, 3, 4, 5)]
+    assert len({*map(id, opened)}) == 4
+    assert contexts[2].component_tasks("bolt") == [2, 3, 4, 5]
+    assert contexts[0].component_tasks("nothing") == []
 
 
 # When other workers die and are replaced; any interleaving of it: tests/sim.

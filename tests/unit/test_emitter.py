@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,43 +10,46 @@ import pytest
 
 from squall import BasicCollector, ComponentError, TopologyBuilder, Tuple
 from squall.engine.api.tuple import UNTRACKED
-from tests.unit.rig import STREAMS, Does, DoesBasic, Feeder, Rig, acks, aggregates, chain, emits, keeps, streams_rig
+from tests.unit.rig import STREAMS, Does, DoesBasic, Feeder, Rig, acks, chain, keeps, streams_rig
 
-WRONG: list[tuple[Callable[[Any], Any], str]] = [
-    (lambda emit: emit(("x",), stream="nope"), r"undeclared stream 'nope'; declared: 'default', 'pair', 'to'"),
-    (lambda emit: emit(("x", "y")), r"stream 'default' emitted 2 values \('x', 'y'\), but its fields are \(value\)"),
-    (lambda emit: emit(()), "emitted 0 values"),
-    (lambda emit: emit(("x",), stream="pair"), r"stream 'pair' emitted 1 value .*\(a, b\)"),
-    (lambda emit: emit("x"), r"must emit a tuple or list of values for \(value\), not 'x'"),
-    (lambda emit: emit(5), "not 5"),
-    (lambda emit: emit(None), "not None"),
-    (lambda emit: emit({"value": 1}), "must emit a tuple or list"),
-    (lambda emit: emit(("x",), stream="to"), r"stream 'to' is a direct stream; use emit_direct"),
+WRONG: list[tuple[Any, str, str]] = [
+    (("x",), "nope", r"undeclared stream 'nope'; declared: 'default', 'pair', 'to'"),
+    (("x", "y"), "default", r"stream 'default' emitted 2 values \('x', 'y'\), but its fields are \(value\)"),
+    ((), "default", "emitted 0 values"),
+    (("x",), "pair", r"stream 'pair' emitted 1 value .*\(a, b\)"),
+    ("x", "default", r"must emit a tuple or list of values for \(value\), not 'x'"),
+    (5, "default", "not 5"),
+    (None, "default", "not None"),
+    ({"value": 1}, "default", "must emit a tuple or list"),
+    (("x",), "to", r"stream 'to' is a direct stream; use emit_direct"),
 ]
-WRONG_DIRECT: list[tuple[Callable[[Any, list[int]], Any], str]] = [
-    (lambda direct, tasks: direct(tasks[0], ("x",)), "stream 'default' is not a direct stream"),
-    (lambda direct, tasks: direct(tasks[0], ("x",), stream="nope"), "undeclared stream 'nope'"),
-    (lambda direct, tasks: direct(tasks[0], ("x", "y"), stream="to"), "2 values"),
-    (lambda direct, tasks: direct(999, ("x",), stream="to"), r"to task 999; allowed: its subscribers' tasks"),
+WRONG_DIRECT: list[tuple[Any, str, str]] = [
+    (("x",), "default", "stream 'default' is not a direct stream"),
+    (("x",), "nope", "undeclared stream 'nope'"),
+    (("x", "y"), "to", "2 values"),
+    (("elsewhere",), "to", r"to task 999; allowed: its subscribers' tasks, \["),
+]
+CASES = [
+    *((False, subscribed, *case) for case in WRONG for subscribed in (True, False)),
+    *((True, True, *case) for case in WRONG_DIRECT),
 ]
 
 
 @pytest.mark.parametrize("anchors", ["basic", "none", "one", "several"])
-@pytest.mark.parametrize(
-    ("wrong", "named", "subscribed"),
-    [(*case, subscribed) for case in WRONG for subscribed in (True, False)] + [(*case, True) for case in WRONG_DIRECT],
-)
-def test_wrong_emits_of_a_bolt(wrong: Any, named: str, anchors: str, subscribed: bool) -> None:
+@pytest.mark.parametrize(("direct", "subscribed", "values", "stream", "named"), CASES)
+def test_wrong_emits_of_a_bolt(
+    direct: bool, subscribed: bool, values: Any, stream: str, named: str, anchors: str
+) -> None:
     errors: list[str] = []
 
     def execute(bolt: Any, tup: Tuple, *basic: BasicCollector) -> None:
-        collector, given = basic[0] if basic else bolt.collector, {}
+        collector, given = basic[0] if basic else bolt.collector, {"stream": stream}
         if not basic:
             given["anchors"] = {"none": (), "one": tup, "several": [tup, tup]}[anchors]
-        how = [bolt.context.component_tasks("sink")] if (wrong, named) in WRONG_DIRECT else []
-        emit = collector.emit_direct if how else collector.emit
+        sink = 999 if values == ("elsewhere",) else bolt.context.component_tasks("sink")[0] if direct else 0
+        emit = partial(collector.emit_direct, sink) if direct else collector.emit
         with pytest.raises(ComponentError, match=named) as refused:
-            wrong(partial(emit, **given), *how)
+            emit(values, **given)
         errors.append(str(refused.value))
         if not basic:
             collector.ack(tup)
@@ -67,14 +69,11 @@ def test_wrong_emits_of_a_bolt(wrong: Any, named: str, anchors: str, subscribed:
     ("who", "wrong", "named"),
     [
         ("bolt", lambda it, tup: it.emit((1,), "to"), "bolt-1[2] called emit(values, 'to'); arguments"),
-        ("bolt", lambda it, tup: it.emit((1,), "new", anchors=tup), "their names: write stream='new'"),
         ("bolt", lambda it, tup: it.emit((1,), tup), "write anchors=..."),
         ("bolt", lambda it, tup: it.emit_direct(7, (1,), tup, "to"), "write anchors=..., stream='to'"),
         ("bolt", lambda it, tup: it.emit((1,), anchor=tup), "BoltCollector.emit() got an unexpected keyword argument"),
         ("spout", lambda it, _: it.emit((1,), 5), "write message_id=5"),
-        ("spout", lambda it, _: it.emit((1,), "id"), "write message_id='id'"),
         ("spout", lambda it, _: it.emit((1,), "pair"), "write stream='pair'"),
-        ("spout", lambda it, _: it.emit((1,), "new", message_id=5), "write stream='new'"),
         ("spout", lambda it, _: it.emit_batch(([1],), [5]), "write message_ids=..."),
         ("spout", lambda it, _: it.give_up((1,), 5, "why", "to"), "write stream='to'"),
     ],
@@ -91,13 +90,12 @@ def test_what_follows_the_values_has_a_name(who: str, wrong: Any, named: str) ->
 
 
 @pytest.mark.parametrize("message_id", [None, 7])
-@pytest.mark.parametrize(("wrong", "named"), WRONG)
-def test_wrong_emits_of_a_spout(wrong: Any, named: str, message_id: Any) -> None:
+@pytest.mark.parametrize(("values", "stream", "named"), WRONG)
+def test_wrong_emits_of_a_spout(values: Any, stream: str, named: str, message_id: Any) -> None:
     spout = Feeder(STREAMS)
     rig = Rig(chain(spout, Does(acks)))
-    emit = partial(rig.user("spout").collector.emit, message_id=message_id)
     with pytest.raises(ComponentError, match=named):
-        wrong(emit)
+        rig.user("spout").collector.emit(values, message_id=message_id, stream=stream)
     assert (rig.pending, rig.tracked) == (0, 0)
 
 
@@ -121,55 +119,34 @@ def test_emit_returns_the_tasks() -> None:
 # Anchors, and what ends a tuple
 
 
-def refused(middle: Callable[[Does, Tuple, Callable[..., None]], None]) -> Feeder:
-    """Feeds one tuple to a bolt that makes mistakes by its third argument; its spout, when all is done."""
+@pytest.mark.parametrize("end", ["ack", "fail", None])
+def test_neither_a_tuple_that_is_done_nor_anything_else_is_an_anchor(end: str | None) -> None:
+    tried = []
 
     def execute(bolt: Does, tup: Tuple) -> None:
-        def mistake(named: str, anchors: Any, how: str) -> None:
-            collector = bolt.collector
-            sink = bolt.context.component_tasks("sink")[0]
-            attempts: dict[str, Callable[[], Any]] = {
-                "ack": lambda: collector.ack(tup),
-                "fail": lambda: collector.fail(tup),
-                "emit": lambda: collector.emit(("y",), anchors=anchors),
-                "emit_direct": lambda: collector.emit_direct(sink, ("y",), anchors=anchors, stream="to"),
-            }
+        collector, sink = bolt.collector, bolt.context.component_tasks("sink")[0]
+        named, wrong = "as an anchor; allowed: an input tuple, or several", [5, ["x"], [None], "x", object()]
+        if end:
+            getattr(collector, end)(tup)
+            named, wrong = r"bolt-1\[.*<Tuple from spout:.* value='x'>.*acked or failed before", [tup, [tup]]
+        attempts = [partial(collector.ack, tup), partial(collector.fail, tup)] if end else []
+        for anchors in wrong:
+            attempts.append(partial(collector.emit, ("y",), anchors=anchors))
+            attempts.append(partial(collector.emit_direct, sink, ("y",), anchors=anchors, stream="to"))
+        for attempt in attempts:
             with pytest.raises(ComponentError, match=named):
-                attempts[how]()
-            made.append(how)
+                attempt()
+            tried.append(attempt)
+        if not end:
+            collector.ack(tup)
 
-        middle(bolt, tup, mistake)
-
-    made: list[str] = []
     spout = Feeder()
     rig = streams_rig(spout, Does(execute, STREAMS))
     spout.feed("x", id=1)
     rig.settle()
-    assert made
+    assert tried
     assert rig.user("sink").seen == []
-    return spout
-
-
-@pytest.mark.parametrize("end", ["ack", "fail"])
-def test_nothing_can_be_done_with_a_tuple_that_is_done(end: str) -> None:
-    def middle(bolt: Does, tup: Tuple, mistake: Callable[..., None]) -> None:
-        getattr(bolt.collector, end)(tup)
-        for how in ("ack", "fail", "emit", "emit_direct"):
-            for anchors in (tup, [tup]):
-                mistake(r"bolt-1\[.*<Tuple from spout:.* value='x'>.*acked or failed before", anchors, how)
-
-    spout = refused(middle)
-    assert (spout.acked, spout.reasons) == (([1], []) if end == "ack" else ([], [(1, "failed")]))
-
-
-def test_what_is_no_tuple_is_no_anchor() -> None:
-    def middle(bolt: Does, tup: Tuple, mistake: Callable[..., None]) -> None:
-        for anchors in (5, ["x"], [None], "x", object()):
-            for how in ("emit", "emit_direct"):
-                mistake("as an anchor; allowed: an input tuple, or several", anchors, how)
-        bolt.collector.ack(tup)
-
-    assert refused(middle).acked == [1]
+    assert (spout.acked, spout.reasons) == (([], [(1, "failed")]) if end == "fail" else ([1], []))
 
 
 @pytest.mark.parametrize("anchors", [(), [], None])
@@ -180,35 +157,12 @@ def test_without_anchors_nothing_is_tracked(anchors: Any) -> None:
         bolt.collector.emit_direct(sink, ("y",), anchors=anchors, stream="to")
         bolt.collector.ack(tup)
 
-    spout = Feeder()
+    spout, sink = Feeder(), Does(lambda bolt, tup: bolt.collector.fail(tup))
     builder = chain(spout, Does(execute, STREAMS))
-    builder.set_bolt("sink", Does(keeps)).shuffle_grouping("bolt-1").direct_grouping("bolt-1", stream="to")
+    builder.set_bolt("sink", sink).shuffle_grouping("bolt-1").direct_grouping("bolt-1", stream="to")
     rig = Rig(builder)
     spout.feed("x", id=1)
     rig.settle()
-    assert spout.acked == [1]
-    sink = rig.user("sink")
-    assert len(sink.kept) == 2
-    for tup in sink.kept:  # untracked tuples may be acked and failed as any other
-        sink.collector.fail(tup)
-    rig.settle()
-    assert spout.failures == []
+    assert len(sink.seen) == 2  # untracked tuples may be acked and failed as any other
+    assert (spout.acked, spout.failures) == ([1], [])
     assert (UNTRACKED.children, UNTRACKED.mask, UNTRACKED.failed, UNTRACKED.others) == (0, 0, False, ())
-
-
-# Trees of several branches: Storm's tests of them are in tests/storm_acking.py.
-
-
-@pytest.mark.parametrize("end", ["ack", "fail"])
-def test_what_is_anchored_to_two_trees_ends_both(end: str) -> None:
-    spout = Feeder()
-    last = Does(lambda bolt, tup: getattr(bolt.collector, end)(tup))
-    rig = Rig(chain(spout, Does(aggregates(2), ("count",)), Does(emits(1), ("count",)), last))
-    spout.feed("x", id=1)
-    spout.feed("y", id=2)
-    rig.settle()
-    assert (sorted(spout.acked), sorted(message_id for message_id, _ in spout.failures)) == (
-        ([1, 2], []) if end == "ack" else ([], [1, 2])
-    )
-    assert all((failure.reason, failure.component) == ("failed", "bolt-3") for _, failure in spout.failures)
-    assert (rig.pending, rig.tracked) == (0, 0)

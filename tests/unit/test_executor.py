@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from array import array
 from collections.abc import Callable
@@ -11,8 +12,10 @@ import pytest
 
 from squall import BasicCollector, FailedTuple, Failure, Tuple
 from squall.engine.core.executor import TaskCrashed
+from squall.engine.flow import batch as flow
+from squall.engine.flow.batch import Batch
 from tests.held import early
-from tests.unit.lab import Lab, forwards
+from tests.unit.lab import Lab, batch_of, forwards
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain, emits, keeps, refuses
 
 R1, R2, R3 = 1 << 16, 2 << 16, 3 << 16
@@ -83,25 +86,17 @@ def test_an_exception_names_its_task_and_fails_its_tree_at_once(basic: bool) -> 
 
 
 def test_ticks_come_in_time_to_every_task() -> None:
-    ticks = []
-
-    def execute(bolt: Does, tup: Tuple) -> None:
-        ticks.append((bolt.context.task_id, tup.is_tick, tup["rate_secs"], tup.source_component, tup.source_task))
-        bolt.collector.ack(tup)
-
+    bolt = Does(acks)
     builder = chain(Feeder())
-    builder.set_bolt("bolt", Does(execute), 1, 2).shuffle_grouping("spout").set_config(tick_tuple_freq_secs=2)
-    builder.set_bolt("other", Does(acks)).shuffle_grouping("spout")
+    builder.set_bolt("bolt", bolt, 1, 2).shuffle_grouping("spout").set_config(tick_tuple_freq_secs=2)
     rig = Rig(builder)
     rig.advance(1.999)
-    assert ticks == []
+    assert bolt.seen == []
     assert rig.core.next_deadline_ns == rig.clock.now_ns() + 1_000_000
-    rig.advance(0.001)
-    assert ticks == [(task, True, 2.0, "__system", -1) for task in rig.plan.tasks_of("bolt")]
-    rig.advance(7)  # late ones are not made up for
-    assert len(ticks) == 4
-    rig.advance(2)
-    assert len(ticks) == 6
+    for secs, ticks in ((0.001, 2), (7, 4), (2, 6)):  # late ones are not made up for
+        rig.advance(secs)
+        assert bolt.seen == [(2.0,)] * ticks
+    assert [len(rig.user("bolt", index).own) for index in (0, 1)] == [3, 3]
     assert rig.core.quiet
 
 
@@ -142,13 +137,137 @@ def test_a_tuple_that_fails_fails_one_tree_and_the_rest_is_executed(
 # ---- runs of several trees ----
 
 
+@pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("bolt", [DoesBasic(forwards), Does(emits(1))])
-def test_a_run_of_two_trees_goes_on_as_one_and_acks_both(bolt: Any) -> None:
+def test_a_run_of_two_trees_goes_on_as_one_and_ends_both(bolt: Any, fails: bool) -> None:
     lab = Lab(bolt)
     lab.tree(R1, E1)
     lab.tree(R2, E2)
     lab.receive("a", (R1, E1, 1), others={0: ((R2, E2),)})
     assert lab.spout.acked == []
+    if fails:
+        lab.user("bolt-2").collector.fail(lab.sink.kept.pop())
     lab.finish()
-    assert sorted(lab.spout.acked) == [R1, R2]
+    assert sorted(lab.spout.acked) == ([] if fails else [R1, R2])
+    assert sorted(lab.spout.reasons) == ([(R1, "failed"), (R2, "failed")] if fails else [])
     assert early(lab.acker) == 0
+
+
+# ---- long batches are executed in slices: what a slow bolt has done is acked before it goes on ----
+
+
+def some_batch(dice: random.Random) -> Batch:
+    runs = [(dice.getrandbits(64), dice.getrandbits(64), dice.randrange(1, 5)) for _ in range(dice.randrange(1, 12))]
+    batch = batch_of([(number,) for number in range(sum(run[2] for run in runs))], runs, 2, 1)
+    if dice.random() < 0.5:
+        batch.others = {
+            run: tuple((dice.getrandbits(64), dice.getrandbits(64)) for _ in range(dice.randrange(1, 3)))
+            for run in range(len(runs)) if dice.random() < 0.5
+        }
+    return batch
+
+
+def row_roots(batch: Batch) -> list[tuple[Any, ...]]:
+    """(row, all roots it belongs to) of each row."""
+    found = []
+    ends = [*batch.starts[1:], len(batch.rows)]
+    for run, (begin, end) in enumerate(zip(batch.starts, ends, strict=True)):
+        others = (batch.others or {}).get(run, ())
+        found += [(row, batch.roots[run], *(root for root, _ in others)) for row in batch.rows[begin:end]]
+    return found
+
+
+def xors(*batches: Batch) -> dict[int, int]:
+    """root -> XOR of the edges it is tracked under."""
+    found: dict[int, int] = {}
+    for batch in batches:
+        pairs = list(zip(batch.roots, batch.edges, strict=True))
+        pairs += [pair for others in (batch.others or {}).values() for pair in others]
+        for root, edge in pairs:
+            found[root] = found.get(root, 0) ^ edge
+    return found
+
+
+Divide = Callable[[list[Batch], random.Random], list[Batch]]
+
+
+def slices(batches: list[Batch], dice: random.Random) -> list[Batch]:
+    batch, found = batches[0], []
+    while len(batch.rows) > 1 and dice.random() < 0.9:
+        found.append(batch.split(dice.randrange(1, len(batch.rows)), lambda: dice.getrandbits(64)))
+    return [*found, batch]
+
+
+def joined(batches: list[Batch], dice: random.Random) -> list[Batch]:
+    return [Batch.join(batches)]
+
+
+def joined_slices(batches: list[Batch], dice: random.Random) -> list[Batch]:
+    return slices(joined(batches, dice), dice)
+
+
+def pieces(batches: list[Batch], dice: random.Random) -> list[Batch]:
+    found = list(batches[0].pieces(lambda: dice.getrandbits(64)))
+    assert all(len(piece.rows) <= 3 for piece in found)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize(("divide", "most"), [(slices, 1), (joined, 4), (joined_slices, 4), (pieces, 1)])
+def test_parts_are_the_batch_and_each_has_a_share_of_its_edges(
+    divide: Divide, most: int, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tree is processed when all parts are acked, whichever is acked last, and not before."""
+    monkeypatch.setattr(flow, "LONG_ROWS", 3)
+    dice = random.Random(seed)
+    batches = [some_batch(dice) for _ in range(most)]
+    rows, whole = [row for batch in batches for row in row_roots(batch)], xors(*batches)
+    parts = divide(batches, dice)
+    assert [row for part in parts for row in row_roots(part)] == rows
+    assert xors(*parts) == whole
+    for part in parts:
+        assert all(xors(part).values())
+        assert part.starts[0] == 0
+        assert (part.source, part.stream, part.target) == (1, "default", 2)
+
+
+def slow_rig(secs: float, basic: bool, count: int) -> tuple[Rig, Feeder, list[int]]:
+    """A bolt takes so long for each of `count` tuples; what it has done."""
+    spout, done = Feeder(), list[int]()
+
+    def take(number: int) -> None:
+        rig.clock.advance(secs)
+        done.append(number)
+
+    rig = Rig(chain(spout, refuses(take, basic)), threads=True, message_timeout_secs=600)
+    for number in range(count):
+        spout.feed(number, id=number)
+    return rig, spout, done
+
+
+@pytest.mark.parametrize("basic", [False, True])
+def test_what_a_slow_bolt_has_done_is_acked_before_it_does_the_rest(basic: bool) -> None:
+    rig, spout, done = slow_rig(0.1, basic, 40)
+    [(_, task)] = rig.core.spout_tasks.values()
+    steps = 0
+    while len(spout.acked) < 40:
+        before = rig.clock.now_ns()
+        assert rig.step(), "a worker with tuples left has something to do"
+        assert rig.clock.now_ns() - before <= 4 * 100_000_000, "a few tuples a step, however many wait"
+        assert spout.acked == done
+        assert rig.core.backlog == task.collector.emitted - len(done)
+        steps += 1
+    assert done == list(range(40))
+    assert steps >= 10
+    rig.settle()
+    assert rig.core.quiet
+
+
+def test_slow_bolts_end_their_turn_before_they_have_had_all_their_rounds() -> None:
+    """What is asked of the worker, and its sign of life, wait for the end of a turn."""
+    rig, _, done = slow_rig(0.02, True, 20)
+    while len(done) < 20:
+        before = len(done)
+        assert rig.step()
+        assert len(done) == before + 1
+        assert not rig.core.ran_dry or len(done) == 20
