@@ -7,7 +7,7 @@ from functools import reduce
 from operator import xor
 from typing import Any
 
-from squall import BasicCollector, Tuple
+from squall import BasicCollector, Spout, Tuple
 from squall.engine.flow.batch import Batch
 from squall.engine.report.metrics import TaskStats
 from tests.parcels import parcel_of
@@ -71,3 +71,26 @@ class Lab(Rig):
     def stats(self, component: str = "bolt-1") -> TaskStats:
         self.core.refresh_gauges()
         return self.core.stats[self.plan.tasks_of(component)[0]]
+
+
+class Kept(Rig):
+    """spout -> a bolt that keeps everything, or does what it is told, on streams of every kind."""
+
+    def __init__(self, spout: Spout, bolt: Does | None = None, **settings: Any) -> None:
+        self.bolt = bolt or Does(keeps)
+        builder = chain(spout)
+        inputs = builder.set_bolt("bolt", self.bolt).shuffle_grouping("spout")
+        inputs.shuffle_grouping("spout", stream="pair").direct_grouping("spout", stream="to")
+        super().__init__(builder, **settings)
+        self.end = self.user("bolt").collector
+
+    def ack(self, *values: Any) -> None:
+        """Ack what is kept of these values."""
+        for tup in [tup for tup in self.bolt.kept if tup[0] in values]:
+            self.bolt.kept.remove(tup)
+            self.end.ack(tup)
+        self.settle()
+
+    def fail(self, index: int = -1) -> None:
+        self.end.fail(self.bolt.kept.pop(index))
+        self.settle()

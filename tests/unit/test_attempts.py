@@ -78,27 +78,21 @@ def test_limits(limits: Limits, failure: Failure, condemned_after: int | None) -
         assert attempts.condemned("m") is (condemned_after is not None and number >= condemned_after)
 
 
-def test_the_healthy_path_is_not_looked_at() -> None:
+def test_the_healthy_path_is_not_looked_at_and_what_changed_is_written_once() -> None:
     attempts = Attempts(Limits(max_crashes=5))
     attempts.resume(Remembered())
     assert not attempts.alert
     assert attempts.take_changes() is None
     attempts.failed("m", REFUSED)
-    assert attempts.alert
-    attempts.forget(["m"])
-    assert not attempts.alert
-
-
-def test_what_changed_is_written_once() -> None:
-    attempts = Attempts(Limits(max_crashes=5))
-    attempts.failed("m", REFUSED)
     attempts.failed("n", REFUSED)
     attempts.forget(["n"])
+    assert attempts.alert
     changes = attempts.take_changes()
     assert changes is not None
-    assert set(changes.tries) == {"m", "n"}
-    assert changes.tries["n"] is None
+    assert (set(changes.tries), changes.tries["n"]) == ({"m", "n"}, None)
     assert attempts.take_changes() is None
+    attempts.forget(["m"])
+    assert not attempts.alert
 
 
 def test_after_a_death_without_a_word_everything_under_way_gets_a_strike_and_is_watched_from_then_on() -> None:

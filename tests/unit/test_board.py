@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import re
 import resource
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -18,7 +16,6 @@ from squall.engine.report.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
 from squall.ipc import ack_rings
 from squall.ipc.ack_rings import rings_words
 from squall.ipc.board import (
-    DEAD,
     HEADER_WORDS,
     READY,
     SLOT_PID,
@@ -31,8 +28,6 @@ from squall.ipc.board import (
     Board,
 )
 from squall.ipc.board import SlotCell as Cell
-
-DEADLINE_SECS = 40.0
 
 
 @pytest.fixture
@@ -120,34 +115,6 @@ def test_full_disk_is_an_error_and_leaves_nothing(path: str) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert os.listdir(os.path.dirname(path)) == []
-
-
-# Several processes
-
-
-def test_identity_is_written_after_what_belongs_to_it(board: Board, path: str) -> None:
-    """Who sees an incarnation sees its process, never that of another one; nobody's if the writer is faster."""
-
-    def write() -> None:
-        mine = Board.attach(path)
-        for n in range(1, 50_001):
-            mine.set_slot(0, n, READY, n, n + 1)
-        mine.set_slot(0, 60_000, DEAD, 60_000, 60_001)
-        mine.close()
-
-    writer = multiprocessing.get_context("fork").Process(target=write)
-    writer.start()
-    try:
-        deadline = time.monotonic() + DEADLINE_SECS
-        cell = board.slot(0)
-        while cell.state != DEAD and time.monotonic() < deadline:
-            cell = board.slot(0)
-            assert (cell.pid, cell.started_ticks) in ((cell.incarnation, cell.incarnation + 1), (0, 0))
-        assert cell == Cell(60_000, DEAD, 60_000, 60_001)
-    finally:
-        writer.join(DEADLINE_SECS)
-        assert writer.exitcode == 0
-        writer.close()
 
 
 def test_a_row_whose_writer_was_killed_half_way_names_no_process(board: Board) -> None:

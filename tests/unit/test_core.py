@@ -71,23 +71,16 @@ def test_a_bolt_may_feed_itself_for_ever_without_holding_up_the_turn() -> None:
     assert not rig.core.quiet
 
 
-def test_user_objects_are_opened_once_per_task_in_task_order() -> None:
-    opened = []
-
-    class Opens(Does):
-        def begin(self, conf: Any, context: Any) -> None:
-            super().begin(conf, context)
-            opened.append(self)
-
+def test_each_task_has_a_user_object_of_its_own_that_is_told_its_place() -> None:
     builder = chain(Feeder())
-    builder.set_bolt("bolt", Opens(acks), 2, 4).shuffle_grouping("spout")
-    Rig(builder)
-    contexts = [bolt.context for bolt in opened]
-    found = [(context.task_id, context.task_index, context.worker, context.attempt) for context in contexts]
-    assert found == [(task, task - 2, "node-1:6700", 1) for task in (2, 3, 4, 5)]
-    assert len({*map(id, opened)}) == 4
-    assert contexts[2].component_tasks("bolt") == [2, 3, 4, 5]
-    assert contexts[0].component_tasks("nothing") == []
+    builder.set_bolt("bolt", Does(acks), 2, 4).shuffle_grouping("spout")
+    users = [user for component, _, user in Rig(builder).core.users() if component == "bolt"]
+    assert len({*map(id, users)}) == 4
+    places = [(user.context.task_id, user.context.task_index) for user in users]
+    assert places == [(2, 0), (3, 1), (4, 2), (5, 3)]
+    context = users[2].context
+    assert (context.worker, context.attempt) == ("node-1:6700", 1)
+    assert (context.component_tasks("bolt"), context.component_tasks("nothing")) == ([2, 3, 4, 5], [])
 
 
 # When other workers die and are replaced; any interleaving of it: tests/sim.

@@ -40,9 +40,9 @@ def taken(letters: DeadLetters, index: int = 1) -> list[tuple[Any, Any]]:
     return [(letter.message_id, letter.values) for _, letter in letters.take("spout", index, (), str)]
 
 
-def test_a_letter_holds_everything(letters: DeadLetters) -> None:
+def test_a_letter_holds_everything_and_goes_back_to_its_own_task_with_its_very_values(letters: DeadLetters) -> None:
     assert letters.read() == []
-    (letter,) = add(letters, ("a", 1))
+    (letter, _) = add(letters, ("a", 1), "b")
     assert (letter.spout, letter.task_index, letter.message_id) == ("spout", 1, "('a', 1)")
     assert letter.values == "(('a', 1), b'\\x00')"
     assert (letter.reason, letter.component, letter.task, letter.worker, letter.error, letter.attempt) == (
@@ -51,16 +51,10 @@ def test_a_letter_holds_everything(letters: DeadLetters) -> None:
     assert letter.at.endswith("+00:00")
     assert "payload" not in letter.public()
     assert (letters.directory / LEDGER).stat().st_mode & 0o777 == 0o600
-
-
-def test_a_letter_goes_back_to_its_own_task_with_its_very_values(letters: DeadLetters) -> None:
-    add(letters, ("a", 1), "b")
-    given = letters.give_back()
-    assert len(given) == 2
+    assert len(letters.give_back()) == 2
     assert taken(letters, index=0) == []
     assert taken(letters) == [(("a", 1), (("a", 1), b"\0")), ("b", ("b", b"\0"))]
-    assert letters.read() == []
-    assert letters.give_back() == []
+    assert letters.read() == letters.give_back() == []
 
 
 VALUES = (

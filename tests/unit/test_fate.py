@@ -19,21 +19,17 @@ from squall.engine.tracking.attempts import Limits
 from squall.engine.tracking.fate import Fate, Letter, TrialPermit
 from squall.engine.tracking.open_messages import OpenMessages
 from tests.sim.invariants import BURIED_INNOCENT, InvariantBrokenError
-from tests.unit.rig import STREAMS, Does, Feeder, Rig, chain, keeps
+from tests.unit.lab import Kept
+from tests.unit.rig import STREAMS, Feeder
 
 REFUSED, RAISED, DIED = Failure(FAILED), Failure(EXCEPTION, error="ValueError: no"), Failure(WORKER_DIED)
 KILLED = Failure(WORKER_DIED, error=FROM_OUTSIDE)
 
 
-class Lab(Rig):
-    """spout -> a bolt that keeps everything."""
-
+class Lab(Kept):
     def __init__(self, **settings: Any) -> None:
         self.spout = Feeder(STREAMS)
-        self.bolt = Does(keeps)
-        builder = chain(self.spout)
-        builder.set_bolt("bolt", self.bolt).shuffle_grouping("spout").shuffle_grouping("spout", stream="pair")
-        super().__init__(builder, **settings)
+        super().__init__(self.spout, **settings)
         ((self.executor, self.task),) = self.core.spout_tasks.values()
         self.table = self.task.pending
 
@@ -47,16 +43,8 @@ class Lab(Rig):
         self.spout.failures.clear()
         for root, _ in self.open_trees():
             self.table.failed(root, DIED)
-        for message_id, _ in self.spout.failures:
-            self.spout.feed(message_id, id=message_id)
         self.bolt.kept.clear()
-        self.settle()
-
-    def ack(self, *ids: Any) -> None:
-        for tup in [tup for tup in self.bolt.kept if tup.values[0] in ids]:
-            self.bolt.kept.remove(tup)
-            self.user("bolt").collector.ack(tup)
-        self.settle()
+        self.emit(*(message_id for message_id, _ in self.spout.failures))
 
     def give_back(self, values: Any) -> list[str]:
         closed: list[str] = []
@@ -120,7 +108,7 @@ def hung(**settings: Any) -> tuple[Lab, Watched]:
     permit.well = False
     lab.spout.failures.clear()
     lab.advance(11)
-    assert [(message_id, failure.reason) for message_id, failure in lab.spout.failures] == [(1, TIMEOUT)]
+    assert lab.spout.reasons == [(1, TIMEOUT)]
     lab.bolt.kept.clear()
     lab.emit(1)
     return lab, permit
@@ -158,8 +146,7 @@ def test_a_letter_that_is_given_back_goes_out_where_it_came_from_until_it_is_ack
     assert lab.under_way == ["m"]
     (tup,) = lab.bolt.kept
     assert (tup.values, tup.source_stream) == (tuple(values), "default" if len(values) == 1 else "pair")
-    lab.user("bolt").collector.fail(lab.bolt.kept.pop())
-    lab.settle()
+    lab.fail()
     # Later, and without the spout: it is done with this message since it was told of the dead letter.
     assert (lab.under_way, lab.pending, closed, lab.spout.failures) == ([], 1, [], [])
     lab.advance(0.01)
