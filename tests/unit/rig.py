@@ -224,18 +224,19 @@ class Rig:
 
     def __init__(
         self, builder: TopologyBuilder, threads: bool = False, around: Mapping[str, Any] = MappingProxyType({}),
-        **settings: Any,
+        plan: Plan | None = None, **settings: Any,
     ) -> None:
-        """`around`: what its surroundings have that is not the default."""
+        """`around`: what its surroundings have that is not the default; `plan`: it is the first worker of others."""
         self.clock = ManualClock()
         self.woken = threading.Event()
         self.topology = builder.build()
         self.config = Config(**settings)
-        self.plan = spread(self.topology, ackers=1 if self.config.acker_count else 0)
+        self.plan = plan or spread(self.topology, ackers=1 if self.config.acker_count else 0)
         self.errors: list[tuple[str, int, str]] = []
         self.dead_letters: list[tuple[str, int, Any, Any, Failure]] = []
-        peers = Peers(1, 0)
-        peers.update(0, 1, True)
+        peers = Peers(self.plan.n_workers, 0)
+        for worker in range(self.plan.n_workers):
+            peers.update(worker, 1, True)
         given: dict[str, Any] = {
             "report_error": lambda *error: self.errors.append(error),
             "dead_letter": lambda *letter: self.dead_letters.append(letter),

@@ -13,27 +13,23 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from squall import Config, FailedTuple, TaskHook, TopologyBuilder
+from squall import FailedTuple, TaskHook, TopologyBuilder
 from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.api.stream import ACKER_COMPONENT
-from squall.engine.clock import ManualClock
-from squall.engine.core.assemble import Assembler
 from squall.engine.core.blocking import Handover
-from squall.engine.core.surroundings import PRODUCT, Parts, Surroundings
+from squall.engine.core.surroundings import PRODUCT, Parts
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.flow.batch import Batch
 from squall.engine.foreign.identity import key_of
 from squall.engine.foreign.stable_hash import stable_hash
 from squall.engine.tracking.acker import Acker
-from squall.engine.tracking.peers import Peers
 from tests.unit import rig
 from tests.unit.lab import batch_of
-from tests.unit.rig import ONE_TARGET, Does, DoesBasic, Feeder, copy_component, keeps
+from tests.unit.rig import ONE_TARGET, Does, DoesBasic, Feeder, keeps
 
 STREAMS = {"default": ("value", "more"), "other": ("value",)}
 GROUPINGS = {**rig.GROUPINGS, "two fields": lambda bolt, source: bolt.fields_grouping(source, "value", "more")}
 KINDS = ("spout", "basic", "plain")
-HERE, THERE = 0, 1
 
 
 class RaisesWhenHashed:
@@ -181,32 +177,24 @@ def core_of(case: Case, parts: Parts, script: Script, hook: Any = None) -> Worke
     if case.seconds:
         builder.set_bolt("second", Does(keeps)).global_grouping(source)
     builder.set_bolt("side", Does(keeps)).all_grouping(source, "other")
-    topology = builder.build()
     executors: list[list[ExecutorPlan]] = [[], []]
     task = 1
-    for component, _, tasks, _ in sorted(topology.layout(case.ackers)):
+    for component, _, tasks, _ in sorted(builder.build().layout(case.ackers)):
         for index in range(tasks):
             there = component != ACKER_COMPONENT and component not in ("spout", "bolt") and index % 2
-            executors[THERE if there else HERE].append(ExecutorPlan(component, task, task))
+            executors[bool(there)].append(ExecutorPlan(component, task, task))
             task += 1
-    peers = Peers(2, HERE)
-    for worker in (HERE, THERE):
-        peers.update(worker, 1, True)
-    clock = ManualClock()
-    parts = replace(parts, draw=random.Random(1).randbytes, acker=Told)
-    around = Surroundings(
-        "test", "node-1:6700", 1, clock.now_ns, None, lambda *error: script.came.append(error), lambda *letter: None,
-        copy=copy_component, deterministic=True, parts=parts, text_hash=hash if case.hashed else stable_hash,
-    )
-    config = Config(seed=1, ackers=case.ackers, debug=case.debug, on_error="fail")
-    return Assembler(topology, Plan(executors, ["node-1:6700", "node-1:6701"]), config, HERE, peers, around).build()
+    around = {
+        "parts": replace(parts, draw=random.Random(1).randbytes, acker=Told),
+        "text_hash": hash if case.hashed else stable_hash, "report_error": lambda *error: script.came.append(error),
+    }
+    plan, settings = Plan(executors, ["node-1:6700", "node-1:6701"]), {"debug": case.debug, "on_error": "fail"}
+    return rig.Rig(builder, around=around, plan=plan, seed=1, ackers=case.ackers, **settings).core
 
 
-def shown(batch: Batch) -> tuple[Any, ...]:
-    return (
-        batch.source, batch.stream, batch.target, batch.rows, batch.starts, batch.roots, batch.edges, batch.others,
-        batch.loose,
-    )
+def shown(batch: Batch) -> list[Any]:
+    names = ("source", "stream", "target", "rows", "starts", "roots", "edges", "others", "loose")
+    return [getattr(batch, name) for name in names]
 
 
 def outcome(case: Case, parts: Parts) -> list[Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from squall import Config, Failure, Spout
+from squall import Config, Failure
 from squall.engine.api.failure import FAILED, TIMEOUT, WORKER_DIED
 from squall.engine.clock import NS_PER_SEC, ManualClock
 from squall.engine.report.metrics import SpoutStats, bucket_of
@@ -29,9 +29,11 @@ class Table(OpenMessages):
         self.stats = SpoutStats()
         self.inits: list[tuple[int, int, int, int]] = []
         self.forgotten: list[int] = []
+        self.buried: list[Any] = []
         super().__init__(
             7, self.spout, self.clock.now_ns, TIMEOUT_SECS * NS_PER_SEC, self.stats,
-            lambda *init: self.inits.append(init), self.forgotten.append, lambda *letter: None, Fate(Limits()),
+            lambda *init: self.inits.append(init), self.forgotten.append, lambda *letter: self.buried.append(letter[1]),
+            Fate(Limits()),
         )
 
     def emit(self, root: int, message_id: Any) -> None:
@@ -151,24 +153,11 @@ def test_it_is_in_the_ledger_and_the_account_and_the_others_flow(settings: dict[
 
 
 def test_one_that_is_in_the_ledger_already_is_not_written_there_again() -> None:
-    failure = Failure("failed", "spout", 1, error="odd")
-
-    def task(left: Remembered) -> tuple[OpenMessages, list[Any]]:
-        written: list[Any] = []
-        messages = OpenMessages(
-            7, Spout(), lambda: 0, 1, SpoutStats(), lambda *init: None, lambda root: 0,
-            lambda message_id, values, _: written.append(values),
-        )
-        messages.attempts.resume(left)
-        return messages, written
-
-    first, written = task(Remembered())
-    first.bury("m", ("1",), failure)
-    assert written == [("1",)]
-    second, written = task(Remembered(dict(first.attempts.tries)))
-    second.bury("m", ("1",), failure)
-    assert written == []
+    first, second = Table(), Table()
+    first.attempts.resume(Remembered())
+    first.bury("m", ("1",), WHY)
+    second.attempts.resume(Remembered(dict(first.attempts.tries)))
     # Its source gives it up once more, on purpose; or a message with other contents has its id.
-    second.bury("m", ("1",), failure)
-    second.bury("m", ("2",), failure)
-    assert written == [("1",), ("2",)]
+    for values in (("1",), ("1",), ("2",)):
+        second.bury("m", values, WHY)
+    assert (first.buried, second.buried) == ([("1",)], [("1",), ("2",)])
