@@ -15,22 +15,12 @@ KIB, MIB = 1024, 1 << 20
 LIMIT = 64 * KIB
 
 
-class Fountain(Feeder):
-    """Emits `count` tuples of `size` bytes, or the same object each time."""
-
-    def __init__(self, count: int, size: int, tracked: bool = True, shared: bool = False) -> None:
-        super().__init__()
-        self.left = count
-        self.size = size
-        self.tracked = tracked
-        self.shared = bytes(size) if shared else None
-
-    def next_tuple(self) -> None:
-        if self.left:
-            self.left -= 1
-            value = self.shared or bytes([self.left % 251]) * self.size
-            self.collector.emit((value,), message_id=self.left if self.tracked else None)
-        self.exhausted = not self.left
+def fountain(count: int, size: int, tracked: bool = True) -> Feeder:
+    """Emits `count` tuples of `size` bytes."""
+    spout = Feeder()
+    for number in range(count):
+        spout.feed(bytes([number % 251]) * size, id=number if tracked else None)
+    return spout
 
 
 def rig_of(builder: TopologyBuilder, **settings: Any) -> Rig:
@@ -53,16 +43,16 @@ def queued(rig: Rig, component: str) -> int:
 @pytest.mark.parametrize("size", [100, 10 * KIB, 10 * LIMIT])
 def test_an_eager_spout_stops_at_a_full_queue(size: int, ackers: int) -> None:
     count = max(50, 20 * LIMIT // size)
-    spout, sink = Fountain(count, size, tracked=bool(ackers)), DoesBasic(lambda bolt, tup, out: None)
+    spout, sink = fountain(count, size, bool(ackers)), DoesBasic(lambda bolt, tup, out: None)
     rig = rig_of(chain(spout, sink), ackers=ackers)
     reopen = close(rig, "bolt-1")
     rig.settle()
     assert LIMIT <= queued(rig, "bolt-1") <= LIMIT + max(LIMIT // 4, size) + 4 * KIB
     assert rig.core.pressure.held_bytes == queued(rig, "bolt-1")
-    emitted = count - rig.user("spout").left
+    emitted = count - len(spout.queue)
     assert emitted < count
     rig.settle()
-    assert count - rig.user("spout").left == emitted, "it had stopped"
+    assert count - len(spout.queue) == emitted, "it had stopped"
     reopen()
     rig.settle()
     assert len(sink.seen) == count
@@ -71,7 +61,7 @@ def test_an_eager_spout_stops_at_a_full_queue(size: int, ackers: int) -> None:
 
 
 def test_a_bolt_that_feeds_a_full_queue_is_not_run_and_goes_on_later() -> None:
-    spout, sink = Fountain(50, 100), DoesBasic(lambda bolt, tup, out: None)
+    spout, sink = fountain(50, 100), DoesBasic(lambda bolt, tup, out: None)
     rig = rig_of(chain(spout, Does(emits(1000), ("value",)), sink))
     reopen = close(rig, "bolt-2")
     rig.settle()
@@ -83,7 +73,7 @@ def test_a_bolt_that_feeds_a_full_queue_is_not_run_and_goes_on_later() -> None:
     reopen()
     rig.settle()
     assert len(sink.seen) == 50 * 1000
-    assert sorted(rig.user("spout").acked) == list(range(50))
+    assert sorted(spout.acked) == list(range(50))
     assert rig.core.pressure.held_bytes == 0
 
 
@@ -118,13 +108,14 @@ def test_a_thread_is_given_no_more_than_its_queue_may_hold_and_holds_who_feeds_i
 ) -> None:
     go = threading.Event()
     sink = DoesBasic(lambda bolt, tup, out: go.wait(30), blocking=True)
-    rig = threads(chain(Fountain(500, KIB), Does(emits(10), ("value",)), sink))
+    spout = fountain(500, KIB)
+    rig = threads(chain(spout, Does(emits(10), ("value",)), sink))
     rig.settle()
-    held, left = queued(rig, "bolt-2"), rig.user("spout").left
+    held, left = queued(rig, "bolt-2"), len(spout.queue)
     go.set()
     assert LIMIT <= held <= 3 * LIMIT
     assert left > 0
-    rig.settle_until(lambda: len(rig.user("spout").acked) == 500)
+    rig.settle_until(lambda: len(spout.acked) == 500)
     assert len(sink.seen) == 5000
     assert rig.core.pressure.held_bytes == 0
 
@@ -132,12 +123,13 @@ def test_a_thread_is_given_no_more_than_its_queue_may_hold_and_holds_who_feeds_i
 def test_a_thread_whose_output_finds_no_room_waits(threads: Callable[[TopologyBuilder], Rig]) -> None:
     sink = DoesBasic(lambda bolt, tup, out: None)
     middle = Does(emits(100), ("value",), blocking=True)
-    rig = threads(chain(Fountain(200, KIB), middle, sink))
+    spout = fountain(200, KIB)
+    rig = threads(chain(spout, middle, sink))
     reopen = close(rig, "bolt-2")
     rig.settle_until(lambda: bool(rig.core.pressure.full) and not rig.core.blocking[0].busy)
     assert len(middle.seen) < 200
     reopen()
-    rig.settle_until(lambda: len(rig.user("spout").acked) == 200)
+    rig.settle_until(lambda: len(spout.acked) == 200)
     assert len(sink.seen) == 200 * 100
 
 
@@ -152,12 +144,12 @@ def test_a_cycle_that_is_filled_to_the_brim_does_not_deadlock() -> None:
         else:
             done.append(value)
 
-    builder = TopologyBuilder()
-    builder.set_spout("spout", Fountain(500, 1000))
+    spout = fountain(500, 1000)
+    builder = chain(spout)
     builder.set_bolt("loop", Does(emits(1), ("value",))).shuffle_grouping("spout").shuffle_grouping("fork")
     builder.set_bolt("fork", DoesBasic(send, ("value",))).shuffle_grouping("loop")
     rig = rig_of(builder)
     rig.settle()
     assert len(done) == 500
-    assert sorted(rig.user("spout").acked) == list(range(500))
+    assert sorted(spout.acked) == list(range(500))
     assert rig.core.pressure.held_bytes == 0

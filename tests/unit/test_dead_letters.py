@@ -21,6 +21,7 @@ from squall.engine.api.failure import EXCEPTION, FAILED
 from squall.engine.flow.spout_collector import Routed
 from squall.ipc.rundir import RunDir
 from squall.scheduler.records.dead_letters import LEDGER, DeadLetter, DeadLetters
+from tests.parcels import same
 
 WHY = Failure(EXCEPTION, "bolt", 3, "node-1:6700", "ValueError: no", 5)
 
@@ -66,18 +67,13 @@ VALUES = (
 
 
 def test_every_value_comes_back_with_its_type(letters: DeadLetters) -> None:
-    def types(value: Any) -> Any:
-        if isinstance(value, dict):
-            return dict, [(types(key), types(item)) for key, item in value.items()]
-        return (type(value), [types(item) for item in value]) if isinstance(value, list | tuple) else type(value)
-
     letters.add("spout", 1, VALUES[0], VALUES, WHY)
     letters.add("spout", 1, 2, Routed.on("other", None, VALUES), WHY)
     letters.give_back()
     (first, plain), (_, routed) = taken(letters)
-    assert (type(first), first) == (str, VALUES[0])
-    assert (plain, types(plain)) == (VALUES, types(VALUES))
-    assert (routed, types(tuple(routed))) == (VALUES, types(VALUES))
+    assert same(first, VALUES[0])
+    assert same(plain, VALUES)
+    assert same(tuple(routed), VALUES)
 
 
 def unpickled(letters: DeadLetters) -> None:

@@ -292,6 +292,16 @@ def test_a_fast_path_does_what_the_plain_one_does(case: Case) -> None:
     assert outcome(case, PRODUCT) == outcome(case, PLAIN)
 
 
+CALLS = [*(Call((key, 1), message_id=5 + number) for number, key in enumerate("abab")), Call(("a",), "other", 9)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("grouping", GROUPINGS)
+def test_so_it_does_where_emits_share_a_run_and_go_to_two_streams(kind: str, grouping: str) -> None:
+    case = Case(kind, grouping, 2, CALLS, [(1, False, [Row(CALLS)] * 2)])
+    assert outcome(case, PRODUCT) == outcome(case, PLAIN)
+
+
 # ---- which path is taken ----
 
 

@@ -151,7 +151,8 @@ def test_a_run_of_two_trees_goes_on_as_one_and_ends_both(bolt: Any, fails: bool)
         lab.user("bolt-2").collector.fail(lab.sink.kept.pop())
     lab.finish()
     assert sorted(lab.spout.acked) == ([] if fails else [R1, R2])
-    assert sorted(lab.spout.reasons) == ([(R1, "failed"), (R2, "failed")] if fails else [])
+    failure = Failure("failed", "bolt-2", lab.plan.tasks_of("bolt-2")[0], "node-1:6700")
+    assert sorted(lab.spout.failures) == ([(R1, failure), (R2, failure)] if fails else [])
     assert early(lab.acker) == 0
 
 
