@@ -50,9 +50,9 @@ TIMEOUT_SECS = 10
 
 
 class Feeder(Spout):
-    """Emits what the test fed to it and writes down what it is answered. `hooks` are told of it."""
+    """Emits what the test fed to it and writes down what it is answered. `watched_by`: hooks that are told of it."""
 
-    hooks: Sequence[TaskHook] = ()
+    watched_by: Sequence[TaskHook] = ()
 
     def __init__(self, outputs: Outputs = ("value",)) -> None:
         self.outputs = outputs
@@ -67,7 +67,7 @@ class Feeder(Spout):
 
     def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
         self.conf, self.context, self.collector = conf, context, collector
-        for hook in self.hooks:
+        for hook in self.watched_by:
             context.add_hook(hook)
         self.calls.append("open")
 
@@ -100,10 +100,10 @@ class Feeder(Spout):
 class Written:
     """A bolt whose `execute` is a function that the test writes, and may keep tuples in `kept`.
 
-    `seen` holds the values that all its tasks got, `own` those of one task; `hooks` are told of it.
+    `seen` holds the values that all its tasks got, `own` those of one task; `watched_by`: hooks that are told of it.
     """
 
-    hooks: Sequence[TaskHook] = ()
+    watched_by: Sequence[TaskHook] = ()
 
     def __init__(self, execute: Callable[..., Any], outputs: Outputs = (), blocking: bool = False) -> None:
         self._execute = execute
@@ -114,7 +114,7 @@ class Written:
 
     def begin(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         self.conf, self.context = conf, context
-        for hook in self.hooks:
+        for hook in self.watched_by:
             context.add_hook(hook)
         self.own: list[Any] = []
 

@@ -171,7 +171,7 @@ def core_of(case: Case, parts: Parts, script: Script, hook: Any = None) -> Worke
     if case.kind != "spout":
         user = DoesBasic(script.basic, STREAMS) if case.kind == "basic" else Does(script.plain, STREAMS)
         builder.set_bolt("bolt", user).shuffle_grouping("spout")
-    user.hooks = [hook] if hook else []
+    user.watched_by = [hook] if hook else []
     source = "spout" if case.kind == "spout" else "bolt"
     GROUPINGS[case.grouping](builder.set_bolt("sink", Does(keeps), case.targets, case.targets), source)
     if case.seconds:

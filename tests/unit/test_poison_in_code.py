@@ -110,7 +110,7 @@ def test_out_of_any_other_method_it_ends_the_worker(place: str, method: str, rai
 
     spout, hook, grouping, builder = Feeder(), TaskHook(), EverySecond(), TopologyBuilder()
     setattr({"spout": spout, "hook": hook, "grouping": grouping}[place], method, refuse)
-    spout.hooks = [hook] if place == "hook" else []
+    spout.watched_by = [hook] if place == "hook" else []
     builder.set_spout("spout", spout)
     bolt = builder.set_bolt("bolt", Does(lambda bolt, tup: getattr(bolt.collector, tup[0])(tup)))
     bolt.custom_grouping("spout", grouping) if place == "grouping" else bolt.shuffle_grouping("spout")
