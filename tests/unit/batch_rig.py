@@ -6,11 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from squall.engine.api.collectors import BatchCollector, SpoutCollector
-from squall.engine.api.columns import ColumnBatch
-from squall.engine.api.component import BatchBolt, BatchSpout
-from squall.engine.api.context import TopologyContext
-from squall.engine.api.failure import Failure
+from squall import BatchBolt, BatchCollector, BatchSpout, ColumnBatch, Failure, SpoutCollector, TopologyContext
 from squall.engine.api.stream import Outputs
 
 

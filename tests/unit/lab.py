@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import xor
 from typing import Any
 
-from squall.engine.api.collectors import BasicCollector
-from squall.engine.api.tuple import Tuple
+from squall import BasicCollector, Spout, Tuple
 from squall.engine.flow.batch import Batch
 from squall.engine.report.metrics import TaskStats
 from tests.parcels import parcel_of
-from tests.unit.rig import Does, DoesBasic, Feeder, Rig, chain, keeps
+from tests.unit.rig import Does, DoesBasic, Feeder, Rig, chain, emits, keeps
 
 
 def forwards(bolt: DoesBasic, tup: Tuple, collector: BasicCollector) -> None:
     collector.emit(tup.values)
 
 
-def forwards_plain(bolt: Does, tup: Tuple) -> None:
-    bolt.collector.emit(tup.values, anchors=tup)
-    bolt.collector.ack(tup)
+forwards_plain = emits(1)
 
 
 def batch_of(
@@ -29,11 +28,12 @@ def batch_of(
     """A batch as another worker sends it; `runs` are (root, edge, rows in it)."""
     batch = Batch(source, stream, target)
     batch.rows = list(rows)
+    at = 0
     for root, edge, length in runs:
-        batch.starts.append(sum(earlier for _, _, earlier in runs[: len(batch.starts)]))
+        batch.starts.append(at)
         batch.roots.append(root)
         batch.edges.append(edge)
-        assert length > 0
+        at += length
     return batch
 
 
@@ -53,10 +53,7 @@ class Lab(Rig):
 
     def tree(self, root: int, *edges: int) -> None:
         """A tree that the spout emitted under the message id `root`."""
-        xor = 0
-        for edge in edges:
-            xor ^= edge
-        self.pending_table.add(root, root, (), xor, 0)
+        self.pending_table.add(root, root, (), reduce(xor, edges), 0)
 
     def receive(self, values: str, *runs: tuple[int, int, int], others: dict[int, Any] | None = None) -> Batch:
         batch = batch_of([(value,) for value in values], runs, self.at, self.source)
@@ -65,12 +62,35 @@ class Lab(Rig):
         self.settle()
         return batch
 
-    def finish(self, indexes: Any = None) -> None:
+    def finish(self) -> None:
         """Ack what the sink keeps."""
-        for index in range(len(self.sink.kept)) if indexes is None else indexes:
-            self.user("bolt-2").collector.ack(self.sink.kept[index])
+        for tup in self.sink.kept:
+            self.user("bolt-2").collector.ack(tup)
         self.settle()
 
     def stats(self, component: str = "bolt-1") -> TaskStats:
         self.core.refresh_gauges()
         return self.core.stats[self.plan.tasks_of(component)[0]]
+
+
+class Kept(Rig):
+    """spout -> a bolt that keeps everything, or does what it is told, on streams of every kind."""
+
+    def __init__(self, spout: Spout, bolt: Does | None = None, **settings: Any) -> None:
+        self.bolt = bolt or Does(keeps)
+        builder = chain(spout)
+        inputs = builder.set_bolt("bolt", self.bolt).shuffle_grouping("spout")
+        inputs.shuffle_grouping("spout", stream="pair").direct_grouping("spout", stream="to")
+        super().__init__(builder, **settings)
+        self.end = self.user("bolt").collector
+
+    def ack(self, *values: Any) -> None:
+        """Ack what is kept of these values."""
+        for tup in [tup for tup in self.bolt.kept if tup[0] in values]:
+            self.bolt.kept.remove(tup)
+            self.end.ack(tup)
+        self.settle()
+
+    def fail(self, index: int = -1) -> None:
+        self.end.fail(self.bolt.kept.pop(index))
+        self.settle()

@@ -10,20 +10,30 @@ import copy
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from squall.engine.api.collectors import BasicCollector, BoltCollector, SpoutCollector
-from squall.engine.api.component import BasicBolt, Bolt, Spout
-from squall.engine.api.config import Config
-from squall.engine.api.context import TopologyContext
-from squall.engine.api.failure import Failure
+from squall import (
+    BasicBolt,
+    BasicCollector,
+    Bolt,
+    BoltCollector,
+    BoltDeclarer,
+    Config,
+    CustomGrouping,
+    Failure,
+    Spout,
+    SpoutCollector,
+    Stream,
+    TaskHook,
+    Topology,
+    TopologyBuilder,
+    TopologyContext,
+    Tuple,
+)
 from squall.engine.api.plan import ExecutorPlan, Plan
-from squall.engine.api.stream import Outputs, Stream
-from squall.engine.api.topology import Topology
-from squall.engine.api.tuple import Tuple
-from squall.engine.build.builder import TopologyBuilder
+from squall.engine.api.stream import Outputs
 from squall.engine.clock import ManualClock
 from squall.engine.core.assemble import Assembler
 from squall.engine.core.surroundings import Surroundings
@@ -40,7 +50,9 @@ TIMEOUT_SECS = 10
 
 
 class Feeder(Spout):
-    """Emits what the test fed to it and writes down what it is answered."""
+    """Emits what the test fed to it and writes down what it is answered. `watched_by`: hooks that are told of it."""
+
+    watched_by: Sequence[TaskHook] = ()
 
     def __init__(self, outputs: Outputs = ("value",)) -> None:
         self.outputs = outputs
@@ -55,6 +67,8 @@ class Feeder(Spout):
 
     def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
         self.conf, self.context, self.collector = conf, context, collector
+        for hook in self.watched_by:
+            context.add_hook(hook)
         self.calls.append("open")
 
     def next_tuple(self) -> None:
@@ -83,51 +97,46 @@ class Feeder(Spout):
         return [(message_id, failure.reason) for message_id, failure in self.failures]
 
 
-class Does(Bolt):
-    """A bolt whose `execute` is a function of the bolt and the tuple, and may keep tuples in `kept`.
+class Written:
+    """A bolt whose `execute` is a function that the test writes, and may keep tuples in `kept`.
 
-    `seen` holds the values that all its tasks got, `own` those of one task.
+    `seen` holds the values that all its tasks got, `own` those of one task; `watched_by`: hooks that are told of it.
     """
 
-    def __init__(
-        self, execute: Callable[[Does, Tuple], Any], outputs: Outputs = (), blocking: bool = False
-    ) -> None:
+    watched_by: Sequence[TaskHook] = ()
+
+    def __init__(self, execute: Callable[..., Any], outputs: Outputs = (), blocking: bool = False) -> None:
         self._execute = execute
         self.outputs = outputs
         self.blocking = blocking
         self.seen: list[Any] = []
         self.kept: list[Tuple] = []
+
+    def begin(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        self.conf, self.context = conf, context
+        for hook in self.watched_by:
+            context.add_hook(hook)
+        self.own: list[Any] = []
+
+    def execute(self, tup: Tuple, *collector: BasicCollector) -> None:
+        self.seen.append(tup.values)
+        self.own.append(tup.values)
+        self._execute(self, tup, *collector)
+
+
+class Does(Written, Bolt):
+    """Its function is given the bolt and the tuple."""
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
-        self.conf, self.context, self.collector = conf, context, collector
-        self.own: list[Any] = []
-
-    def execute(self, tup: Tuple) -> None:
-        self.seen.append(tup.values)
-        self.own.append(tup.values)
-        self._execute(self, tup)
+        self.begin(conf, context)
+        self.collector = collector
 
 
-class DoesBasic(BasicBolt):
-    """The same as a basic bolt."""
-
-    def __init__(
-        self, execute: Callable[[DoesBasic, Tuple, BasicCollector], Any], outputs: Outputs = (), blocking: bool = False
-    ) -> None:
-        self._execute = execute
-        self.outputs = outputs
-        self.blocking = blocking
-        self.seen: list[Any] = []
-        self.kept: list[Tuple] = []
+class DoesBasic(Written, BasicBolt):
+    """The same as a basic bolt: its function is given the collector, too."""
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
-        self.conf, self.context = conf, context
-        self.own: list[Any] = []
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        self.seen.append(tup.values)
-        self.own.append(tup.values)
-        self._execute(self, tup, collector)
+        self.begin(conf, context)
 
 
 def acks(bolt: Does, tup: Tuple) -> None:
@@ -147,6 +156,16 @@ def emits(copies: int) -> Callable[[Does, Tuple], None]:
         bolt.collector.ack(tup)
 
     return execute
+
+
+def refuses(wrong: Callable[[Any], Any], basic: bool = True, **named: Any) -> Does | DoesBasic:
+    """A bolt that acks the tuples at whose first value `wrong` raises nothing."""
+
+    def plain(bolt: Does, tup: Tuple) -> None:
+        wrong(tup[0])
+        bolt.collector.ack(tup)
+
+    return DoesBasic(lambda bolt, tup, collector: wrong(tup[0]), **named) if basic else Does(plain, **named)
 
 
 def aggregates(count: int) -> Callable[[Does, Tuple], None]:
@@ -205,23 +224,25 @@ class Rig:
 
     def __init__(
         self, builder: TopologyBuilder, threads: bool = False, around: Mapping[str, Any] = MappingProxyType({}),
-        **settings: Any,
+        plan: Plan | None = None, **settings: Any,
     ) -> None:
-        """`around`: what its surroundings have that is not the default."""
+        """`around`: what its surroundings have that is not the default; `plan`: it is the first worker of others."""
         self.clock = ManualClock()
         self.woken = threading.Event()
         self.topology = builder.build()
         self.config = Config(**settings)
-        self.plan = spread(self.topology, ackers=1 if self.config.acker_count else 0)
+        self.plan = plan or spread(self.topology, ackers=1 if self.config.acker_count else 0)
         self.errors: list[tuple[str, int, str]] = []
         self.dead_letters: list[tuple[str, int, Any, Any, Failure]] = []
-        peers = Peers(1, 0)
-        peers.update(0, 1, True)
-        surroundings = Surroundings(
-            "test", "node-1:6700", 1, self.clock.now_ns, None, lambda *error: self.errors.append(error),
-            lambda *letter: self.dead_letters.append(letter), self.woken.set, copy_component,
-            deterministic=not threads, least_block=4, **around,
-        )
+        peers = Peers(self.plan.n_workers, 0)
+        for worker in range(self.plan.n_workers):
+            peers.update(worker, 1, True)
+        given: dict[str, Any] = {
+            "report_error": lambda *error: self.errors.append(error),
+            "dead_letter": lambda *letter: self.dead_letters.append(letter),
+            "wake": self.woken.set, "copy": copy_component, "deterministic": not threads, "least_block": 4, **around,
+        }
+        surroundings = Surroundings("test", "node-1:6700", 1, self.clock.now_ns, None, **given)
         self.core: WorkerCore = Assembler(self.topology, self.plan, self.config, 0, peers, surroundings).build()
         self.core.set_active(True)
         self._board = CongestedBoard()
@@ -271,6 +292,35 @@ class Rig:
     def tracked(self) -> int:
         """Trees that the ackers have not answered."""
         return sum(map(len, self.core.ackers.values()))
+
+
+Grouped = Callable[[BoltDeclarer, str], object]
+"""Has a bolt receive what a source emits."""
+ONE_TARGET: dict[str, Grouped] = {
+    "fields": lambda bolt, source: bolt.fields_grouping(source, "value"),
+    "shuffle": lambda bolt, source: bolt.shuffle_grouping(source),
+    "local or shuffle": lambda bolt, source: bolt.local_or_shuffle_grouping(source),
+    "partial key": lambda bolt, source: bolt.partial_key_grouping(source, "value"),
+    "global": lambda bolt, source: bolt.global_grouping(source),
+    "none": lambda bolt, source: bolt.none_grouping(source),
+}
+
+
+class EverySecond(CustomGrouping):
+    """To every other of the targets."""
+
+    def prepare(self, context: Any, source: str, stream: str, targets: Sequence[int]) -> None:
+        self.targets = targets
+
+    def choose_tasks(self, source_task: int, values: Any) -> list[int]:
+        return list(self.targets[::2])
+
+
+GROUPINGS: dict[str, Grouped] = {
+    **ONE_TARGET,
+    "all": lambda bolt, source: bolt.all_grouping(source),
+    "custom": lambda bolt, source: bolt.custom_grouping(source, EverySecond()),
+}
 
 
 def chain(spout: Spout, *bolts: Bolt | BasicBolt) -> TopologyBuilder:

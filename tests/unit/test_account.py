@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Mapping
+from collections import Counter
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from squall import ReplayingSpout
+from squall import ComponentError, Config, FailedTuple, Failure, ReplayingSpout
 from squall.cli.shown.output import exit_code
 from squall.cli.shown.report_text import account_text, untracked_lines, wait_lines
-from squall.engine.api.component import BasicBolt, Bolt, Spout
-from squall.engine.api.config import Config
-from squall.engine.api.context import TopologyContext
-from squall.engine.api.failure import Failure
-from squall.engine.api.tuple import Tuple
-from squall.engine.build.builder import TopologyBuilder
-from squall.engine.clock import ManualClock
-from squall.engine.core.assemble import Assembler
 from squall.engine.core.executor import TaskCrashed
-from squall.engine.core.local import LocalRunner, local_plan, readings_of
-from squall.engine.core.surroundings import Surroundings
-from squall.engine.core.transport import NoPeers, NoTransport
-from squall.engine.core.turn import Turn
-from squall.engine.core.worker_core import WorkerCore
-from squall.engine.errors import ComponentError, FailedTuple
+from squall.engine.core.local import readings_of
 from squall.engine.report.account import ACCOUNT_COLUMNS, account_of, unanswered
-from squall.engine.report.run_report import RunReport, build_report
-from squall.engine.tracking.peers import Peers
+from squall.engine.report.run_report import build_report
+from squall.testing.simulated import SimulatedCluster
+from tests.unit.rig import Feeder, Rig, chain, copy_component, refuses
 
 RECORDS = 12
 POISON = 7
@@ -46,7 +34,7 @@ class World:
     def __init__(self, kills: list[int]) -> None:
         self.words = [0] * len(ACCOUNT_COLUMNS)
         self.done: set[int] = set()
-        self.told_acked = self.told_failed = self.letters = self.executed = 0
+        self.told: Counter[str] = Counter()
         self._left = kills
         """Instants between this death and the next."""
         self.killed = False
@@ -61,6 +49,15 @@ class World:
                 self.killed = True
         if self.killed:
             raise Killed
+
+    def tell(self, event: str) -> None:
+        self.instant()
+        self.told[event] += 1
+        self.instant()
+
+    def read(self) -> dict[str, int]:
+        """The account's columns by name."""
+        return {**dict(zip(ACCOUNT_COLUMNS, self.words, strict=True)), "waiting": 0}
 
 
 class Words(list[int]):
@@ -92,17 +89,13 @@ class Source(ReplayingSpout):
                 yield number, (number,)
 
     def ack(self, message_id: Any) -> None:
-        self.world.instant()
-        self.world.told_acked += 1
-        self.world.instant()
+        self.world.tell("acked")
         self.world.done.add(message_id)
         self.world.instant()
         super().ack(message_id)
 
     def on_failure(self, message_id: Any, failure: Failure) -> None:
-        self.world.instant()
-        self.world.told_failed += 1
-        self.world.instant()
+        self.world.tell("failed")
         super().on_failure(message_id, failure)
 
     def on_dead_letter(self, message_id: Any, failure: Failure) -> None:
@@ -111,49 +104,23 @@ class Source(ReplayingSpout):
         ReplayingSpout.ack(self, message_id)
 
 
-class Picky(BasicBolt):
-    """Refuses one number always, some at first."""
+class Life(Rig):
+    """One incarnation of the worker that has spout, bolt and acker. The bolt refuses one number always, some at
+    first."""
 
     def __init__(self, world: World) -> None:
+        seen: Counter[int] = Counter()
+
+        def execute(number: int) -> None:
+            world.tell("executed")
+            seen[number] += 1
+            if number == POISON or (number % 3 == 1 and seen[number] == 1):
+                raise FailedTuple("not now")
+
+        around = {"dead_letter": lambda *letter: world.tell("letters"), "account": lambda task: Words(world)}
+        settings = {"seed": 1, "max_spout_pending": 5, "max_attempts": 3}
+        super().__init__(chain(Source(world), refuses(execute)), around=around, **settings)
         self.world = world
-        self.seen: dict[int, int] = {}
-
-    def execute(self, tup: Tuple, collector: object) -> None:
-        self.world.instant()
-        self.world.executed += 1
-        self.world.instant()
-        number = tup[0]
-        self.seen[number] = self.seen.get(number, 0) + 1
-        if number == POISON or (number % 3 == 1 and self.seen[number] == 1):
-            raise FailedTuple("not now")
-
-
-class Life:
-    """One incarnation of the worker that has spout, bolt and acker."""
-
-    def __init__(self, world: World, clock: ManualClock) -> None:
-        self.world, self.clock = world, clock
-        builder = TopologyBuilder()
-        builder.set_spout("source", Source(world))
-        builder.set_bolt("bolt", Picky(world)).shuffle_grouping("source")
-        topology = builder.build()
-        config = Config(seed=1, max_spout_pending=5, max_attempts=3)
-        plan = local_plan(topology, config.acker_count)
-        peers = Peers(1, 0)
-        peers.update(0, 1, True)
-
-        def bury(component: str, task: int, message_id: Any, values: Any, failure: Failure) -> None:
-            world.instant()
-            world.letters += 1
-            world.instant()
-
-        around = Surroundings(
-            topology_name="t", worker="n:1", attempt=1, now_ns=clock.now_ns, state_root=None,
-            report_error=lambda *error: None, dead_letter=bury, deterministic=True, account=lambda task: Words(world),
-        )
-        self.core: WorkerCore = Assembler(topology, plan, config, 0, peers, around).build()
-        self.core.set_active(True)
-        self.turn = Turn(self.core, NoTransport(), NoPeers(), config, clock.now_ns)
         ((_, self.spout),) = self.core.spout_tasks.values()
 
     def check(self) -> None:
@@ -165,41 +132,41 @@ class Life:
         assert account.waiting == user.waiting_count
         attempts = self.spout.pending.attempts
         assert attempts.failed_here <= {key for key, tries in attempts.tries.items() if not tries.dead}
-        world = self.world
-        assert account.acked >= world.told_acked
-        assert account.failed + account.waiting >= world.told_failed
-        assert account.dead_letters <= world.letters
-        assert account.emitted >= world.executed
+        told = self.world.told
+        assert account.acked >= told["acked"]
+        assert account.failed + account.waiting >= told["failed"]
+        assert account.dead_letters <= told["letters"]
+        assert account.emitted >= told["executed"]
 
 
 @settings(max_examples=100)
 @given(st.lists(st.integers(0, 80), max_size=8))
 def test_every_attempt_is_in_one_column_whenever_its_worker_is_killed(kills: list[int]) -> None:
-    world, clock = World(list(kills)), ManualClock()
+    world = World(list(kills))
     life: Life | None = None
     for _ in range(2_000):
         try:
-            life = life or Life(world, clock)
-            life.turn.run()
+            life = life or Life(world)
+            life.step()
         except (Killed, TaskCrashed):
             assert world.killed
         if world.killed:
             life, world.killed = None, False
             continue
-        clock.advance(0.2)
         assert life is not None
+        life.clock.advance(0.2)
         life.check()
         if life.spout.finished and life.core.quiet and not life.spout.user.waiting_count:
             break
     else:
         raise AssertionError("it did not end")
     assert world.done == set(range(RECORDS))
-    account = account_of({**dict(zip(ACCOUNT_COLUMNS, world.words, strict=True)), "waiting": 0})
+    left = world.read()
+    account = account_of(left)
     assert (account.pending, account.waiting) == (0, 0)
     assert account.emitted == account.acked + account.failed + account.dead_letters + account.abandoned
     assert account.acked >= RECORDS - 1
     # Nothing is left, and the account says so: a death between two writes may hide an attempt, and never makes one up.
-    left = dict(zip(ACCOUNT_COLUMNS, world.words, strict=True))
     assert unanswered(left) == 0
     assert kills or left["tracked"] - left["replayed"] == RECORDS
     # Who is killed before it is durable that the letter is written writes it again.
@@ -209,124 +176,78 @@ def test_every_attempt_is_in_one_column_whenever_its_worker_is_killed(kills: lis
 # ---- what the columns mean ----
 
 
-class Once(Spout):
-    """Emits so many messages and lets go of what fails."""
+def odd(number: int) -> None:
+    if number % 2:
+        raise FailedTuple("odd")
 
-    outputs = ("number",)
 
-    def __init__(self, count: int, ids: bool = True) -> None:
-        self.count, self.ids = count, ids
+def cluster(spout: Feeder, ids: bool = True) -> SimulatedCluster:
+    """Of which the spout emits ten messages, and the bolt refuses the odd ones."""
+    for number in range(10):
+        spout.feed(number, id=number if ids else None)
+    return SimulatedCluster(chain(spout, refuses(odd)).build(), Config(), record=False, copy=copy_component)
 
-    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: Any) -> None:
-        self.collector, self.next = collector, 0
 
-    def next_tuple(self) -> None:
-        if self.next < self.count:
-            self.next += 1
-            self.collector.emit((self.next,), message_id=self.next if self.ids else None)
-
+class Holds(Feeder):
     @property
-    def exhausted(self) -> bool:  # type: ignore[override]
-        return self.next >= self.count
+    def waiting_count(self) -> int:
+        return len(self.failures)
 
 
-class RefusesOdd(BasicBolt):
-    def execute(self, tup: Tuple, collector: object) -> None:
-        if tup[0] % 2:
-            raise FailedTuple("odd")
-
-
-class AcksTicksToo(Bolt):
-    ticks = 0
-
-    def prepare(self, conf: object, context: object, collector: Any) -> None:
-        self.collector = collector
-
-    def execute(self, tup: Tuple) -> None:
-        self.ticks += tup.is_tick
-        (self.collector.fail if tup.is_tick and self.ticks % 2 else self.collector.ack)(tup)
-
-
-def run(spout: Spout, bolt: Any, **settings_: Any) -> RunReport:
-    builder = TopologyBuilder()
-    builder.set_spout("spout", spout)
-    builder.set_bolt("bolt", bolt).shuffle_grouping("spout")
-    with LocalRunner(builder.build(), Config(**settings_), copy=lambda spec: spec.component) as runner:
-        return runner.run(timeout_secs=30)
-
-
-def test_what_a_spout_lets_go_is_failed_and_said() -> None:
-    report = run(Once(10), RefusesOdd())
-    assert (report.emitted, report.acked, report.failed, report.unreplayed) == (10, 5, 5, 5)
-    assert "5 messages failed and were not emitted again" in list(untracked_lines(report.to_dict()))
-    assert exit_code(report) == 1
-
-
-def test_what_a_spout_holds_for_a_retry_waits() -> None:
-    class Holds(Once):
-        held = 0
-
-        def on_failure(self, message_id: Any, failure: Failure) -> None:
-            self.held += 1
-
-        @property
-        def waiting_count(self) -> int:
-            return self.held
-
-    report = run(Holds(10), RefusesOdd())
-    assert (report.emitted, report.acked, report.failed, report.waiting, report.unreplayed) == (10, 5, 0, 5, 0)
-    assert "0 failed, 0 dead letters, 5 waiting for a retry, 0 pending" in account_text(report.to_dict())
+@pytest.mark.parametrize(("spout", "failed", "waiting", "account"), [
+    (Feeder(), 5, 0, "5 failed, 0 dead letters, 0 waiting for a retry, 0 pending"),
+    (Holds(), 0, 5, "0 failed, 0 dead letters, 5 waiting for a retry, 0 pending"),
+])
+def test_what_a_spout_lets_go_is_failed_and_what_it_holds_waits(
+    spout: Feeder, failed: int, waiting: int, account: str
+) -> None:
+    with cluster(spout) as lab:
+        lab.settle()
+        report = lab.report()
+    found = (report.emitted, report.acked, report.failed, report.waiting, report.unreplayed)
+    assert found == (10, 5, failed, waiting, failed)
+    assert account in account_text(report.to_dict())
+    told = "5 messages failed and were not emitted again" in list(untracked_lines(report.to_dict()))
+    assert told is (exit_code(report) == 1) is bool(failed)
 
 
 def test_an_emit_that_is_refused_is_no_attempt() -> None:
-    class Careless(Once):
-        def next_tuple(self) -> None:
-            super().next_tuple()
-            emit, emit_direct = self.collector.emit, self.collector.emit_direct
-            for wrong in (lambda: emit_direct(99, (1,), stream="x"), lambda: emit((), stream="y")):
-                with contextlib.suppress(ComponentError):
-                    wrong()
-
-    report = run(Careless(2), RefusesOdd())
-    assert (report.emitted, report.acked, report.failed, report.pending) == (2, 1, 1, 0)
+    with cluster(Feeder()) as lab:
+        collector = lab.user("spout").collector
+        for stream in ("default", "nowhere"):
+            with pytest.raises(ComponentError):
+                collector.emit((), message_id="x", stream=stream)
+            with pytest.raises(ComponentError):
+                collector.emit_direct(99, (1,), message_id="x", stream=stream)
+        lab.settle()
+        report = lab.report()
+    assert (report.emitted, report.acked, report.failed, report.pending) == (10, 5, 5, 0)
 
 
 def test_what_nobody_says_was_executed_is_unknown_or_unprocessed() -> None:
-    with LocalRunner(_untracked_topology(), Config(), copy=lambda spec: spec.component) as runner:
-        runner.core.set_active(True)
-        for spout in runner.core.spouts:
+    with cluster(Feeder(), ids=False) as lab:
+        for spout in lab.core(0).spouts:
             spout.run(10)
-        runner.core.run_feeders()
-        readings = readings_of(runner.core)
+        lab.core(0).run_feeders()
+        readings = readings_of(lab.core(0))
     waiting = build_report("t", readings, 1.0, [], True)
     assert waiting.untracked == (10, 0, 0, 10, 0)
     lost = build_report("t", readings, 1.0, [], True, idle=True)
-    assert lost.components["bolt"].untracked == (10, 0, 0, 0, 10)
+    assert lost.components["bolt-1"].untracked == (10, 0, 0, 0, 10)
     assert exit_code(waiting) == exit_code(lost) == 4
     (line,) = [line for line in untracked_lines(lost.to_dict()) if "bolt" in line]
-    assert line.startswith("untracked tuples for bolt: 10 sent, 0 delivered, 10 unknown")
-
-
-def _untracked_topology() -> Any:
-    builder = TopologyBuilder()
-    builder.set_spout("spout", Once(10, ids=False))
-    builder.set_bolt("bolt", RefusesOdd()).shuffle_grouping("spout")
-    return builder.build()
+    assert line.startswith("untracked tuples for bolt-1: 10 sent, 0 delivered, 10 unknown")
 
 
 def test_a_spout_says_what_it_waits_for() -> None:
-    clock = ManualClock()
-    builder = TopologyBuilder()
-    builder.set_spout("spout", Once(3))
-    builder.set_bolt("bolt", AcksTicksToo()).shuffle_grouping("spout")
-    with LocalRunner(builder.build(), clock=clock, copy=lambda spec: spec.component) as runner:
-        for seconds, active, congested in ((1, False, False), (2, True, True), (4, True, False), (1, True, False)):
-            runner.core.set_active(active)
-            runner.core.congest(congested)
-            runner.step()
-            clock.advance(seconds)
-        runner.step()
-        report = runner.report()
+    rig = Rig(chain(Feeder(), refuses(odd)))
+    for seconds, active, congested in ((1, False, False), (2, True, True), (4, True, False), (1, True, False)):
+        rig.core.set_active(active)
+        rig.core.congest(congested)
+        rig.step()
+        rig.clock.advance(seconds)
+    rig.step()
+    report = build_report("t", readings_of(rig.core), 8.0, [], True)
     assert report.components["spout"].waits == {
         "pending_limit": 0.0, "credit": 0.25, "retry": 0.0, "input": 0.625, "inactive": 0.125,
     }

@@ -27,19 +27,6 @@ def rings(words: memoryview, me: int, incarnation: int = 1, n_workers: int = 3) 
     return made
 
 
-def test_acks_of_blocks_keep_every_word_and_mask(words: memoryview) -> None:
-    one, other = rings(words, 0, incarnation=5), rings(words, 1, incarnation=6)
-    blocks = {
-        BIG: BlockAcks(4, 1 | BIG << 192, {}),
-        7: BlockAcks(9, 3 << 64, {1: 1, 1 << 70: 1 << 64 | 1}),
-        8: BlockAcks(5, 0, {4: 257}),
-    }
-    told = [Acks(blocks=blocks), Acks({3: 4}, {3: 1 << 99}, blocks), Acks({3: 4})]
-    for acks in told:
-        assert one.tell(1, 6, 18, acks)
-    assert other.take() == [(0, 5, 18, acks) for acks in told]
-
-
 def test_any_sizes_in_any_turns(seed: int) -> None:
     """Rings go round many times, with ends of every length left over."""
     rng = random.Random(seed)
@@ -52,6 +39,9 @@ def test_any_sizes_in_any_turns(seed: int) -> None:
     for number in range(4000):
         acks = Acks({rng.getrandbits(64): rng.getrandbits(64) for _ in range(rng.randrange(60))})
         acks.masks = {rng.getrandbits(64): 1 << rng.randrange(320) for _ in range(rng.choice((0, 0, 3)))}
+        for members in rng.choices((1, 2, 9), k=rng.choice((0, 0, 3))):
+            masks = {1 << rng.randrange(320): rng.getrandbits(8 * members) for _ in range(rng.randrange(3))}
+            acks.blocks[rng.choice((BIG, number))] = BlockAcks(members, rng.getrandbits(64 * members), masks)
         if one.tell(11, 2, number, acks):
             told.append((3, 1, number, acks))
         else:
@@ -118,21 +108,20 @@ def test_a_chunk_of_which_a_word_is_not_to_be_seen_yet_waits(words: memoryview, 
 def test_a_chunk_of_the_round_before_is_no_chunk_of_this(words: memoryview) -> None:
     """What stood in the same place is whole, and has been taken already."""
     one, other = rings(words, 0), rings(words, 1)
-    per_chunk = 4 + 2 * ((ring_words(3) - 4) // 2)
-    assert per_chunk == ring_words(3)
-    most = dict.fromkeys(range((ring_words(3) - 4) // 2), 5)
-    assert one.tell(1, 1, 1, Acks(most))
-    before = bytes(words[ring_at(words, 1, 0) : ring_at(words, 1, 0) + ring_words(3)])
-    assert [chunk[2] for chunk in other.take()] == [1]
-    other.confirm()
-    assert one.tell(1, 1, 2, Acks(most))
-    now = bytes(words[ring_at(words, 1, 0) : ring_at(words, 1, 0) + ring_words(3)])
-    show = words.cast("B")
-    at = 8 * ring_at(words, 1, 0)
-    show[at : at + len(before)] = before
-    assert other.take() == []
-    show[at : at + len(now)] = now
-    assert [chunk[2] for chunk in other.take()] == [2]
+    ring = words[ring_at(words, 1, 0) :][: ring_words(3)]
+    most = dict.fromkeys(range((len(ring) - 4) // 2), 5)
+    assert 4 + 2 * len(most) == len(ring), "it fills the ring"
+    shown = []
+    for number in (1, 2):
+        assert one.tell(1, 1, number, Acks(most))
+        shown.append(ring.tolist())
+        if number == 1:
+            assert [chunk[2] for chunk in other.take()] == [1]
+            other.confirm()
+    for content, numbers in zip(shown, ([], [2]), strict=True):
+        for place, word in enumerate(content):
+            ring[place] = word
+        assert [chunk[2] for chunk in other.take()] == numbers
 
 
 def test_a_chunk_that_never_comes_whole_stops_its_ring_until_it_is_passed_over(words: memoryview) -> None:

@@ -8,24 +8,27 @@ from pathlib import Path
 
 import pytest
 
-from squall.engine.api.acked_prefix import AckedPrefix, PositionFile
-from squall.engine.errors import ClusterError, UsageError
+from squall import AckedPrefix, ClusterError, UsageError
+from squall.engine.api.acked_prefix import PositionFile
 
 
-def test_any_order_any_repeats_never_passes_a_hole(seed: int) -> None:
+@pytest.mark.parametrize("longest", [0, 20])
+def test_any_order_any_repeats_never_passes_a_hole(seed: int, longest: int) -> None:
+    """Records that are counted, and lines that are found by their first byte."""
     rng = random.Random(seed)
-    for _ in range(200):
-        n = rng.randrange(1, 30)
-        order = rng.choices(range(n), k=3 * n)
+    for _ in range(100):
+        begins = [0, *itertools.accumulate(1 + rng.randrange(longest + 1) for _ in range(rng.randrange(1, 30)))]
+        spans = list(itertools.pairwise(begins))
         prefix, acked = AckedPrefix(), set()
-        for offset in order:
+        for begin, end in rng.choices(spans, k=3 * len(spans)):
             before = prefix.committable
-            rose = prefix.ack(offset)
-            acked.add(offset)
-            first_hole = next(k for k in range(n + 1) if k not in acked)
+            rose = prefix.ack(begin, end) if longest else prefix.ack(begin)
+            acked.add(begin)
+            assert prefix.is_acked(begin)
+            first_hole = next((at for at, _ in spans if at not in acked), begins[-1])
             assert prefix.committable == first_hole
             assert rose == (first_hole > before)
-            assert len(prefix.beyond) == len(acked) - first_hole
+            assert len(prefix.beyond) == sum(at > first_hole for at in acked)
 
 
 def test_what_is_acked_past_a_hole_can_be_kept_and_taken_up_again() -> None:
@@ -37,22 +40,6 @@ def test_what_is_acked_past_a_hole_can_be_kept_and_taken_up_again() -> None:
     again.ack(2)
     again.ack(4)
     assert (again.committable, again.beyond) == (6, [])
-
-
-def test_byte_offsets(seed: int) -> None:
-    rng = random.Random(seed)
-    text = "".join("x" * rng.randrange(20) + "\n" for _ in range(50)).encode()
-    begins = [0, *(at + 1 for at, byte in enumerate(text) if byte == ord("\n"))]
-    spans = list(itertools.pairwise(begins))
-    prefix = AckedPrefix()
-    acked: set[int] = set()
-    for begin, end in rng.choices(spans, k=400) + spans:
-        prefix.ack(begin, end)
-        acked.add(begin)
-        assert prefix.committable == next((at for at, _ in spans if at not in acked), len(text))
-        assert prefix.is_acked(begin)
-    assert prefix.committable == len(text)
-    assert prefix.beyond == []
 
 
 def test_positions_of_any_order() -> None:

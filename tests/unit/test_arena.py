@@ -3,18 +3,24 @@ its reader: stale and wrong descriptors, files that are no arena, limits."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import mmap
 import os
+import pickle
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from squall.engine.errors import ClusterError, ProtocolError
+from squall import ClusterError, ProtocolError
 from squall.ipc.arena import GRAIN_BYTES, MEMFD_NAME, MIN_SIZE_BYTES, Arena, BlockRef, table_bytes
 from squall.ipc.arena_reader import MAX_ARENAS, ArenaReader
+from squall.ipc.payloads import Payloads
 
 SIZE_BYTES = 1 << 20
 CAPACITY_BYTES = SIZE_BYTES - table_bytes(SIZE_BYTES)
@@ -28,16 +34,14 @@ def nothing_mapped() -> Iterator[None]:
 
 @pytest.fixture
 def arena(nothing_mapped: None) -> Iterator[Arena]:
-    arena = Arena.create(SIZE_BYTES)
-    yield arena
-    arena.close()
+    with closing(Arena.create(SIZE_BYTES)) as arena:
+        yield arena
 
 
 @pytest.fixture
 def reader(nothing_mapped: None) -> Iterator[ArenaReader]:
-    reader = ArenaReader()
-    yield reader
-    reader.close()
+    with closing(ArenaReader()) as reader:
+        yield reader
 
 
 def stored(arena: Arena, payload: bytes | bytearray | memoryview) -> BlockRef:
@@ -117,53 +121,40 @@ def check_against(model: Model, arena: Arena, reader: ArenaReader, dice: random.
 def test_arena_can_be_neither_resized_nor_written_by_others(arena: Arena) -> None:
     ref = stored(arena, b"payload")
     fd = os.open(f"/proc/self/fd/{ref.fd}", os.O_RDWR | os.O_CLOEXEC)
-    for size in (0, GRAIN_BYTES, 2 * SIZE_BYTES):
+    for attack, *given in (
+        (os.ftruncate, 0), (os.ftruncate, GRAIN_BYTES), (os.ftruncate, 2 * SIZE_BYTES), (os.pwrite, b"x", ref.offset),
+        (mmap.mmap, SIZE_BYTES), (fcntl.fcntl, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE),
+    ):
         with pytest.raises(PermissionError):
-            os.ftruncate(fd, size)
-    with pytest.raises(PermissionError):
-        os.pwrite(fd, b"x", ref.offset)
-    with pytest.raises(PermissionError):
-        mmap.mmap(fd, SIZE_BYTES)
-    with pytest.raises(PermissionError):
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
+            attack(fd, *given)
     os.close(fd)
 
 
 # Descriptors
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda ref: {"offset": 0},
-        lambda ref: {"offset": -GRAIN_BYTES},
-        lambda ref: {"offset": table_bytes(SIZE_BYTES) - GRAIN_BYTES},
-        lambda ref: {"offset": ref.offset + 64},
-        lambda ref: {"offset": ref.offset + GRAIN_BYTES},
-        lambda ref: {"offset": SIZE_BYTES - GRAIN_BYTES},
-        lambda ref: {"offset": SIZE_BYTES, "length": 0},
-        lambda ref: {"offset": 1 << 63},
-        # Counted from the end of the table, this would be the word of the block itself.
-        lambda ref: {"offset": ref.offset - table_bytes(SIZE_BYTES) // 16 * GRAIN_BYTES},
-        lambda ref: {"length": SIZE_BYTES},
-        lambda ref: {"length": ref.length + 1},
-        lambda ref: {"length": ref.length - 1},
-        lambda ref: {"length": -1},
-        lambda ref: {"generation": ref.generation + 1},
-        lambda ref: {"generation": -1},
-        lambda ref: {"offset": ref.offset + GRAIN_BYTES, "length": 0, "generation": 0},
-        lambda ref: {"pid": ref.pid + 1},
-        lambda ref: {"nonce": ref.nonce ^ 1},
-    ],
-)
-def test_wrong_descriptor_is_refused(
-    arena: Arena, reader: ArenaReader, change: Callable[[BlockRef], dict[str, int]]
-) -> None:
+FIRST = table_bytes(SIZE_BYTES)
+"""Where the first block is."""
+WRONG: list[dict[str, int]] = [
+    # The last, counted from the end of the table, would be the word of the block itself.
+    *({"offset": offset} for offset in (
+        0, -GRAIN_BYTES, FIRST - GRAIN_BYTES, FIRST + 64, FIRST + GRAIN_BYTES, SIZE_BYTES - GRAIN_BYTES, 1 << 63,
+        FIRST - FIRST // 16 * GRAIN_BYTES,
+    )),
+    *({"length": length} for length in (SIZE_BYTES, 8, 6, -1)),
+    {"offset": SIZE_BYTES, "length": 0},
+    {"offset": FIRST + GRAIN_BYTES, "length": 0, "generation": 0},
+    *({"generation": generation} for generation in (-1, 99)),
+    {"pid": os.getpid() + 1}, {"nonce": 0}, {"digest": 0},
+]
+
+
+@pytest.mark.parametrize("change", WRONG)
+def test_wrong_descriptor_is_refused(arena: Arena, reader: ArenaReader, change: dict[str, int]) -> None:
     ref = stored(arena, b"payload")
-    assert reader.copy(ref) == b"payload"
-    wrong = ref._replace(**change(ref))
+    assert (reader.copy(ref), ref.offset) == (b"payload", FIRST)
     with pytest.raises(ProtocolError):
-        reader.copy(wrong)
+        reader.copy(ref._replace(**change))
     assert reader.copy(ref) == b"payload"
 
 
@@ -209,3 +200,82 @@ def test_reader_holds_a_bounded_number_of_arenas(reader: ArenaReader) -> None:
     reader.detach(os.getpid())
     assert reader.copy(ref) == b"y"
     arena.close()
+
+
+# ---- big buffers: by the arena where it has room, else in the frame, and always as they were when they were sent ----
+
+
+class Way:
+    """Payloads of a sender and of its receivers."""
+
+    def __init__(self, arena_bytes: int) -> None:
+        self.counts: Counter[str] = Counter()
+        self.sender, self.receiver = Payloads(arena_bytes, self.counts), Payloads(0, Counter())
+
+    def travel(self, *values: Any) -> list[Any]:
+        """What a receiver gets of a frame with these values."""
+        got, release = self.held(*values)
+        release()
+        return got
+
+    def held(self, *values: Any) -> tuple[list[Any], Callable[[], None]]:
+        """The same, and what says that the receiver is done with it."""
+        parts, release = self.sender.attach([pickle.PickleBuffer(value) for value in values])
+        return self.receiver.collect(0, [bytes(part) for part in parts]), release or (lambda: None)
+
+    def close(self) -> None:
+        self.sender.close()
+        self.receiver.close()
+
+
+@pytest.fixture
+def way() -> Iterator[Way]:
+    way = Way(4 << 20)
+    yield way
+    way.close()
+
+
+def test_a_value_for_several_workers_is_written_once(way: Way) -> None:
+    value = b"v" * (3 << 20)  # two have no room
+    assert [way.travel(value) for _ in range(3)] == [[value]] * 3
+    assert way.counts == {"buffers in arena": 3}
+    way.sender.forget_sent()
+    assert way.travel(b"w" * (3 << 20)) == [b"w" * (3 << 20)]
+    assert way.counts == {"buffers in arena": 4}, "the first was not freed by its last reader"
+
+
+def test_an_array_that_was_changed_between_two_frames_is_sent_as_it_is_by_then(way: Way) -> None:
+    value = bytearray(100_000)
+    [first] = way.travel(value)
+    value[0] = 1
+    [second] = way.travel(value)
+    assert (first[0], second[0]) == (0, 1)
+    assert type(first) is type(second) is bytearray
+
+
+def test_big_buffers_travel_inline_until_there_is_room_again(way: Way) -> None:
+    releases = []
+    for number in range(6):
+        data = bytes([number]) * (1 << 20)
+        got, release = way.held(data)
+        assert got == [data]
+        releases.append(release)
+    found = way.counts["buffers in arena"]
+    assert 0 < found < 6
+    assert way.counts["buffers inline"] == 6 - found
+    releases[0]()
+    way.travel(bytes(1 << 20))
+    assert way.counts["buffers in arena"] == found + 1
+
+
+def test_without_memory_for_an_arena_buffers_arrive_all_the_same(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str, flags: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as refused:
+        refused.setattr(os, "memfd_create", refuse)
+        assert way.travel(bytes(200_000)) == [bytes(200_000)]
+    for number in range(200):
+        data = bytes([number]) * 200_000
+        assert way.travel(data) == [data]
+    assert way.counts["buffers in arena"] >= 90

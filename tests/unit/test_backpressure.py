@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from squall.engine.api.tuple import Tuple
-from squall.engine.build.builder import TopologyBuilder
+from squall import TopologyBuilder, Tuple
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain, emits, placed
 
 KIB, MIB = 1024, 1 << 20
 LIMIT = 64 * KIB
 
 
-class Fountain(Feeder):
-    """Emits `count` tuples of `size` bytes, or the same object each time."""
-
-    def __init__(self, count: int, size: int, tracked: bool = True, shared: bool = False) -> None:
-        super().__init__()
-        self.left = count
-        self.size = size
-        self.tracked = tracked
-        self.shared = bytes(size) if shared else None
-
-    def next_tuple(self) -> None:
-        if self.left:
-            self.left -= 1
-            value = self.shared or bytes([self.left % 251]) * self.size
-            self.collector.emit((value,), message_id=self.left if self.tracked else None)
-        self.exhausted = not self.left
+def fountain(count: int, size: int, tracked: bool = True) -> Feeder:
+    """Emits `count` tuples of `size` bytes."""
+    spout = Feeder()
+    for number in range(count):
+        spout.feed(bytes([number % 251]) * size, id=number if tracked else None)
+    return spout
 
 
 def rig_of(builder: TopologyBuilder, **settings: Any) -> Rig:
@@ -54,16 +43,16 @@ def queued(rig: Rig, component: str) -> int:
 @pytest.mark.parametrize("size", [100, 10 * KIB, 10 * LIMIT])
 def test_an_eager_spout_stops_at_a_full_queue(size: int, ackers: int) -> None:
     count = max(50, 20 * LIMIT // size)
-    spout, sink = Fountain(count, size, tracked=bool(ackers)), DoesBasic(lambda bolt, tup, out: None)
+    spout, sink = fountain(count, size, bool(ackers)), DoesBasic(lambda bolt, tup, out: None)
     rig = rig_of(chain(spout, sink), ackers=ackers)
     reopen = close(rig, "bolt-1")
     rig.settle()
     assert LIMIT <= queued(rig, "bolt-1") <= LIMIT + max(LIMIT // 4, size) + 4 * KIB
     assert rig.core.pressure.held_bytes == queued(rig, "bolt-1")
-    emitted = count - rig.user("spout").left
+    emitted = count - len(spout.queue)
     assert emitted < count
     rig.settle()
-    assert count - rig.user("spout").left == emitted, "it had stopped"
+    assert count - len(spout.queue) == emitted, "it had stopped"
     reopen()
     rig.settle()
     assert len(sink.seen) == count
@@ -72,7 +61,7 @@ def test_an_eager_spout_stops_at_a_full_queue(size: int, ackers: int) -> None:
 
 
 def test_a_bolt_that_feeds_a_full_queue_is_not_run_and_goes_on_later() -> None:
-    spout, sink = Fountain(50, 100), DoesBasic(lambda bolt, tup, out: None)
+    spout, sink = fountain(50, 100), DoesBasic(lambda bolt, tup, out: None)
     rig = rig_of(chain(spout, Does(emits(1000), ("value",)), sink))
     reopen = close(rig, "bolt-2")
     rig.settle()
@@ -84,7 +73,7 @@ def test_a_bolt_that_feeds_a_full_queue_is_not_run_and_goes_on_later() -> None:
     reopen()
     rig.settle()
     assert len(sink.seen) == 50 * 1000
-    assert sorted(rig.user("spout").acked) == list(range(50))
+    assert sorted(spout.acked) == list(range(50))
     assert rig.core.pressure.held_bytes == 0
 
 
@@ -100,78 +89,67 @@ def test_what_waits_for_another_worker_stops_the_spouts_and_holds_its_bolt() -> 
 # Threads
 
 
-def test_a_thread_is_given_no_more_than_its_queue_may_hold_and_holds_who_feeds_it() -> None:
+@pytest.fixture
+def threads() -> Iterator[Callable[[TopologyBuilder], Rig]]:
+    """Makes rigs, and ends their threads."""
+    made: list[Rig] = []
+
+    def make(builder: TopologyBuilder) -> Rig:
+        made.append(rig_of(builder, threads=True))
+        return made[-1]
+
+    yield make
+    for runner in (runner for rig in made for runner in rig.core.blocking):
+        runner.stop()
+
+
+def test_a_thread_is_given_no_more_than_its_queue_may_hold_and_holds_who_feeds_it(
+    threads: Callable[[TopologyBuilder], Rig]
+) -> None:
     go = threading.Event()
-
-    def waits(bolt: DoesBasic, tup: Tuple, out: Any) -> None:
-        assert go.wait(30)
-
-    sink = DoesBasic(waits, blocking=True)
-    rig = rig_of(chain(Fountain(500, KIB), Does(emits(10), ("value",)), sink), threads=True)
-    try:
-        rig.settle()
-        assert LIMIT <= queued(rig, "bolt-2") <= 3 * LIMIT
-        assert rig.user("spout").left > 0
-        go.set()
-        rig.settle_until(lambda: len(rig.user("spout").acked) == 500)
-        assert len(sink.seen) == 5000
-        assert rig.core.pressure.held_bytes == 0
-    finally:
-        go.set()
-        for runner in rig.core.blocking:
-            runner.stop()
+    sink = DoesBasic(lambda bolt, tup, out: go.wait(30), blocking=True)
+    spout = fountain(500, KIB)
+    rig = threads(chain(spout, Does(emits(10), ("value",)), sink))
+    rig.settle()
+    held, left = queued(rig, "bolt-2"), len(spout.queue)
+    go.set()
+    assert LIMIT <= held <= 3 * LIMIT
+    assert left > 0
+    rig.settle_until(lambda: len(spout.acked) == 500)
+    assert len(sink.seen) == 5000
+    assert rig.core.pressure.held_bytes == 0
 
 
-def test_a_thread_whose_output_finds_no_room_waits() -> None:
+def test_a_thread_whose_output_finds_no_room_waits(threads: Callable[[TopologyBuilder], Rig]) -> None:
     sink = DoesBasic(lambda bolt, tup, out: None)
     middle = Does(emits(100), ("value",), blocking=True)
-    rig = rig_of(chain(Fountain(200, KIB), middle, sink), threads=True)
+    spout = fountain(200, KIB)
+    rig = threads(chain(spout, middle, sink))
     reopen = close(rig, "bolt-2")
-    try:
-        rig.settle_until(lambda: bool(rig.core.pressure.full) and not rig.core.blocking[0].busy)
-        assert len(middle.seen) < 200
-        reopen()
-        rig.settle_until(lambda: len(rig.user("spout").acked) == 200)
-        assert len(sink.seen) == 200 * 100
-    finally:
-        for runner in rig.core.blocking:
-            runner.stop()
-
-
-# Cycles
-
-
-def cyclic(spout: Feeder, fork: Any) -> TopologyBuilder:
-    """spout -> loop -> fork -> loop, and fork -> out."""
-    builder = TopologyBuilder()
-    builder.set_spout("spout", spout)
-    builder.set_bolt("loop", Does(emits(1), ("value",))).shuffle_grouping("spout").shuffle_grouping("fork", "back")
-    builder.set_bolt("fork", fork).shuffle_grouping("loop")
-    return builder
-
-
-class Rounds(DoesBasic):
-    """Sends each tuple round `rounds` times."""
-
-    def __init__(self, rounds: int, copies: int = 1) -> None:
-        super().__init__(self.send, {"back": ("value",)})
-        self.rounds = rounds
-        self.copies = copies
-        self.done = [0]
-
-    def send(self, bolt: DoesBasic, tup: Tuple, out: Any) -> None:
-        value = tup["value"]
-        if len(value) % 1000 < self.rounds:
-            for _ in range(self.copies):
-                out.emit((value + b"x",), stream="back")
-        else:
-            self.done[0] += 1
+    rig.settle_until(lambda: bool(rig.core.pressure.full) and not rig.core.blocking[0].busy)
+    assert len(middle.seen) < 200
+    reopen()
+    rig.settle_until(lambda: len(spout.acked) == 200)
+    assert len(sink.seen) == 200 * 100
 
 
 def test_a_cycle_that_is_filled_to_the_brim_does_not_deadlock() -> None:
-    fork = Rounds(20)
-    rig = rig_of(cyclic(Fountain(500, 1000), fork))
+    """loop -> fork -> loop, twenty times."""
+    done = []
+
+    def send(bolt: DoesBasic, tup: Tuple, out: Any) -> None:
+        value = tup["value"]
+        if len(value) % 1000 < 20:
+            out.emit((value + b"x",))
+        else:
+            done.append(value)
+
+    spout = fountain(500, 1000)
+    builder = chain(spout)
+    builder.set_bolt("loop", Does(emits(1), ("value",))).shuffle_grouping("spout").shuffle_grouping("fork")
+    builder.set_bolt("fork", DoesBasic(send, ("value",))).shuffle_grouping("loop")
+    rig = rig_of(builder)
     rig.settle()
-    assert fork.done == [500]
-    assert sorted(rig.user("spout").acked) == list(range(500))
+    assert len(done) == 500
+    assert sorted(spout.acked) == list(range(500))
     assert rig.core.pressure.held_bytes == 0

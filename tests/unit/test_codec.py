@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 import re
 import struct
@@ -14,7 +13,7 @@ from typing import Any
 import numpy
 import pytest
 
-from squall.engine.errors import ComponentError, ProtocolError
+from squall import ComponentError, ProtocolError
 from squall.engine.flow.parcel import Parcel
 from squall.ipc import frame
 from squall.ipc.codec import OUT_OF_BAND_BYTES, decode, encode
@@ -30,12 +29,7 @@ from squall.ipc.frame import (
     seal,
     unseal,
 )
-from tests.parcels import HAS_NUMPY, Row, batch_of, content, parcel_of, random_parcel, same
-
-if HAS_NUMPY:
-    import numpy as np
-
-needs_numpy = pytest.mark.skipif(not HAS_NUMPY, reason="numpy is not installed")
+from tests.parcels import Row, batch_of, content, parcel_of, random_parcel, same
 
 
 class Refusing:
@@ -96,18 +90,6 @@ def test_sender_may_go_on_using_a_buffer_once_it_is_sent() -> None:
     value.append(1)
 
 
-@needs_numpy
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("shape", [(0,), (10, 10), (300, 100), (64, 1024)])
-def test_arrays(order: Any, shape: tuple[int, ...]) -> None:
-    array = np.asarray(np.arange(math.prod(shape), dtype=np.float64).reshape(shape), order=order)
-    [(back, _)] = rows_back([(array, "x")])
-    assert same(back, array)
-    assert back.flags.f_contiguous == array.flags.f_contiguous
-    _, buffers = encode(parcel_of(batch_of([(array,)])))
-    assert len(buffers) == (array.nbytes >= OUT_OF_BAND_BYTES)
-
-
 # What cannot travel
 
 
@@ -144,20 +126,6 @@ def test_round_trip(kind: int, body: list[bytes | memoryview]) -> None:
     assert unseal(OPENING, memoryview(head), body) == header
 
 
-@pytest.mark.parametrize(
-    ("other", "reason"),
-    [
-        (opening_of("words-2-00000000", 5), "frame of another topology"),
-        (opening_of("words-1-00000000", 4), "frame of version 4 of the topology's assignment; this is 5"),
-    ],
-)
-def test_frame_of_another_topology_or_version_is_refused(other: bytes, reason: str) -> None:
-    head = seal(other, HEADER, BODY)
-    assert unseal(other, head, BODY) == HEADER
-    with pytest.raises(ProtocolError, match=reason):
-        unseal(OPENING, head, BODY)
-
-
 def test_every_flipped_bit_of_header_and_body_is_refused() -> None:
     head, body = seal(OPENING, HEADER, [b"0123456789"]), b"0123456789"
     whole = head + body
@@ -176,13 +144,17 @@ def resealed(**changes: object) -> bytes:
     return packed + struct.pack("<I", checksum(packed))
 
 
-def test_another_protocol_and_version_are_named() -> None:
+def test_a_frame_of_another_kind_is_named() -> None:
     assert unseal(OPENING, resealed(), []).kind == HELLO
     v = frame.VERSION
-    with pytest.raises(ProtocolError, match=f"frame of protocol b'HT' version {v}; this is b'SQ' version {v}"):
-        unseal(OPENING, resealed(magic=b"HT"), [])
-    with pytest.raises(ProtocolError, match=f"frame of protocol b'SQ' version 1; this is b'SQ' version {v}"):
-        unseal(OPENING, resealed(version=1), [])
+    for head, reason in (
+        (seal(opening_of("words-2-00000000", 5), HEADER, []), "frame of another topology"),
+        (seal(opening_of("words-1-00000000", 4), HEADER, []), "frame of version 4 of the topology.*; this is 5"),
+        (resealed(magic=b"HT"), f"frame of protocol b'HT' version {v}; this is b'SQ' version {v}"),
+        (resealed(version=1), f"frame of protocol b'SQ' version 1; this is b'SQ' version {v}"),
+    ):
+        with pytest.raises(ProtocolError, match=reason):
+            unseal(OPENING, head, [])
 
 
 def test_documented_header_is_the_one_that_is_sent() -> None:

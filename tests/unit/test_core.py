@@ -6,78 +6,52 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api.collectors import BasicCollector
-from squall.engine.api.failure import Failure
-from squall.engine.api.tuple import Tuple
-from squall.engine.build.builder import TopologyBuilder
-from tests.unit.rig import TIMEOUT_SECS, Does, DoesBasic, Feeder, Rig, acks, chain, emits, keeps, placed, work
+from squall import BasicCollector, Failure, Stream, Tuple
+from squall.engine.core.executor import TaskCrashed
+from tests.unit.lab import forwards
+from tests.unit.rig import (
+    TIMEOUT_SECS,
+    Does,
+    DoesBasic,
+    Feeder,
+    Rig,
+    acks,
+    aggregates,
+    chain,
+    emits,
+    keeps,
+    placed,
+)
 
-PLACES = [
-    ("__acker spout", "bolt-1 bolt-2"),
-    ("spout", "bolt-1 bolt-2 __acker"),
-    ("spout", "bolt-1", "bolt-2", "__acker"),
-    ("__acker bolt-2", "spout bolt-1"),
-    ("spout bolt-1 bolt-2", "__acker"),
-]
 
-
-@pytest.mark.parametrize("places", PLACES)
-def test_a_failure_is_told_to_the_spout_with_its_place(places: tuple[str, ...]) -> None:
-    spout = Feeder()
-    net = placed(chain(spout, Does(emits(2), ("value",)), Does(lambda bolt, tup: bolt.collector.fail(tup))), *places)
-    spout.feed("x", id=1)
+@pytest.mark.parametrize("places", [
+    ("spout", "bolt-1 bolt-2 __acker"), ("spout", "bolt-1", "bolt-2", "__acker"), ("__acker bolt-2", "spout bolt-1"),
+])
+def test_failures_and_resets_find_their_spout_wherever_it_is(places: tuple[str, ...]) -> None:
+    spout, sink = Feeder(), Does(keeps)
+    net = placed(chain(spout, Does(emits(1), ("value",)), sink), *places)
+    for value in ("fails", "reset", "late"):
+        spout.feed(value, id=value)
     net.settle()
-    (failed,) = spout.failures
+    net.clock.advance(TIMEOUT_SECS - 1)
+    collector, kept = net.user("bolt-2").collector, {tup[0]: tup for tup in sink.kept}
+    collector.fail(kept["fails"])
+    collector.reset_timeout(kept["reset"])
+    net.settle()
     task = net.plan.tasks_of("bolt-2")[0]
-    assert failed == (1, Failure("failed", "bolt-2", task, net.plan.worker_names[net.plan.task_worker[task]]))
+    where = net.plan.worker_names[net.plan.task_worker[task]]
+    assert spout.failures == [("fails", Failure("failed", "bolt-2", task, where))]
+    net.clock.advance(TIMEOUT_SECS - 1)
+    net.settle()
+    assert spout.reasons[1:] == [("late", "timeout")]
+    net.clock.advance(1)
+    net.settle()
+    assert spout.reasons[2:] == [("reset", "timeout")]
     assert (net.tracked, net.pending) == (0, 0)
 
 
-@pytest.mark.parametrize("places", PLACES)
-def test_a_reset_finds_its_spout(places: tuple[str, ...]) -> None:
-    spout, sink = Feeder(), Does(keeps)
-    net = placed(chain(spout, Does(emits(1), ("value",)), sink), *places)
-    spout.feed("reset", id=1)
-    spout.feed("not reset", id=2)
-    net.settle()
-    net.clock.advance(TIMEOUT_SECS - 1)
-    (tup,) = [tup for tup in sink.kept if tup[0] == "reset"]
-    net.user("bolt-2").collector.reset_timeout(tup)
-    net.settle()
-    net.clock.advance(TIMEOUT_SECS - 1)
-    net.settle()
-    assert spout.reasons == [(2, "timeout")]
-    net.clock.advance(1)
-    net.settle()
-    assert spout.reasons == [(2, "timeout"), (1, "timeout")]
-
-
-def test_batches_of_one_sender_arrive_in_order_and_done_comes_at_the_end() -> None:
-    spout, sink = Feeder(), Does(acks)
-    net = placed(chain(spout, sink), "spout __acker", "bolt-1")
-    sender, receiver = net.core(0), net.core(1)
-    done = []
-    for begin in (0, 10, 20):
-        for number in range(begin, begin + 10):
-            spout.feed(number, id=number)
-        work(sender)
-        assert sender.for_others >= 10
-        assert list(sender.close_parcels()) == [1]
-        parcel = sender.take_parcel(1)
-        assert sender.for_others == 0
-        receiver.receive(parcel, lambda begin=begin: done.append(begin))  # type: ignore[misc]
-    assert done == []
-    assert receiver.backlog == 30
-    work(receiver)
-    assert done == [0, 10, 20]
-    assert sink.seen == [(number,) for number in range(30)]
-
-
 def test_a_bolt_may_feed_itself_for_ever_without_holding_up_the_turn() -> None:
-    def again(bolt: DoesBasic, tup: Tuple, collector: BasicCollector) -> None:
-        collector.emit(tup.values)
-
-    spout, loop, other = Feeder(), DoesBasic(again, ("value",)), Does(acks)
+    spout, loop, other = Feeder(), DoesBasic(forwards, ("value",)), Does(acks)
     builder = chain(spout)
     builder.set_bolt("loop", loop).shuffle_grouping("spout").shuffle_grouping("loop")
     builder.set_bolt("other", other).shuffle_grouping("spout")
@@ -91,29 +65,84 @@ def test_a_bolt_may_feed_itself_for_ever_without_holding_up_the_turn() -> None:
     assert not rig.core.quiet
 
 
-def test_user_objects_are_opened_once_per_task_in_task_order() -> None:
-    opened = []
-
-    class Opens(Does):
-        def prepare(self, conf: Any, context: Any, collector: Any) -> None:
-            super().prepare(conf, context, collector)
-            opened.append((context.task_id, context.task_index, context.worker, context.attempt, id(self)))
-
+def test_each_task_has_a_user_object_of_its_own_that_is_told_its_place() -> None:
     builder = chain(Feeder())
-    builder.set_bolt("bolt", Opens(acks), 2, 4).shuffle_grouping("spout")
-    rig = Rig(builder)
-    assert [row[:4] for row in opened] == [(task, task - 2, "node-1:6700", 1) for task in (2, 3, 4, 5)]
-    assert len({row[4] for row in opened}) == 4
-    assert rig.user("bolt", 2).context.component_tasks("bolt") == [2, 3, 4, 5]
-    assert rig.user("bolt").context.component_tasks("nothing") == []
+    builder.set_bolt("bolt", Does(acks), 2, 4).shuffle_grouping("spout")
+    users = [user for component, _, user in Rig(builder).core.users() if component == "bolt"]
+    assert len({*map(id, users)}) == 4
+    places = [(user.context.task_id, user.context.task_index) for user in users]
+    assert places == [(2, 0), (3, 1), (4, 2), (5, 3)]
+    context = users[2].context
+    assert (context.worker, context.attempt) == ("node-1:6700", 1)
+    assert (context.component_tasks("bolt"), context.component_tasks("nothing")) == ([2, 3, 4, 5], [])
 
 
-def test_components_see_their_settings() -> None:
-    builder = TopologyBuilder()
-    builder.set_spout("spout", Feeder()).set_config(max_spout_pending=5)
-    builder.set_bolt("bolt", Does(acks)).shuffle_grouping("spout")
-    settings: dict[str, Any] = {"my.key": "mine", "max_attempts": 3}
-    rig = Rig(builder, **settings)
-    conf = rig.user("spout").conf
-    assert (conf["max_spout_pending"], conf["my.key"], conf["squall.max.attempts"]) == (5, "mine", 3)
-    assert rig.user("bolt").conf["max_spout_pending"] != 5
+# When other workers die and are replaced; any interleaving of it: tests/sim.
+
+
+def directly(bolt: Does, tup: Tuple) -> None:
+    bolt.collector.emit_direct(bolt.context.component_tasks("sink")[0], tup.values, anchors=tup, stream="to")
+    bolt.collector.ack(tup)
+
+
+def basic_directly(bolt: DoesBasic, tup: Tuple, collector: BasicCollector) -> None:
+    collector.emit_direct(bolt.context.component_tasks("sink")[0], tup.values, stream="to")
+
+
+@pytest.mark.parametrize(
+    "middle", [Does(emits(1)), Does(aggregates(2)), Does(directly), DoesBasic(forwards), DoesBasic(basic_directly)]
+)
+def test_what_was_sent_on_to_the_dead_worker_fails_however_it_was_emitted(middle: Any) -> None:
+    middle.outputs = {"default": ("value",), "to": Stream("value", direct=True)}
+    spout, sink = Feeder(), Does(keeps)
+    builder = chain(spout, middle)
+    builder.set_bolt("sink", sink).shuffle_grouping("bolt-1").direct_grouping("bolt-1", "to")
+    net = placed(builder, "__acker spout", "bolt-1", "sink")
+    spout.feed("x", id=1)
+    spout.feed("y", id=2)
+    net.settle()
+    assert sink.kept
+    net.kill(2)
+    net.settle()
+    assert sorted(spout.reasons) == [(1, "worker died"), (2, "worker died")]
+    assert (net.tracked, net.pending) == (0, 0)
+
+
+def test_a_reset_for_a_spout_that_was_replaced_meanwhile_is_not_lost() -> None:
+    def resets(bolt: Does, tup: Tuple) -> None:
+        bolt.collector.reset_timeout(tup)
+
+    spout, sink = Feeder(), Does(resets)
+    net = placed(chain(spout, sink), "bolt-1", "spout", "__acker")
+    net.settle()
+    net.kill(1)
+    net.restart(1)
+    sinks_worker, spouts_worker, _ = net.workers
+    assert sinks_worker is not None
+    assert spouts_worker is not None
+    spout.feed("x", id=1)
+    net.clock.advance(TIMEOUT_SECS - 1)
+    spouts_worker.turn()
+    net.clock.advance(TIMEOUT_SECS - 1)
+    sinks_worker.turn()
+    net.settle()
+    net.clock.advance(TIMEOUT_SECS - 1)
+    net.settle()
+    assert spout.reasons == []
+    net.advance(TIMEOUT_SECS)
+    assert spout.reasons == [(1, "timeout")]
+
+
+@pytest.mark.parametrize("places", [("spout bolt-1", "__acker"), ("spout __acker", "bolt-1")])
+def test_a_spout_that_raises_when_it_is_told_of_a_death_is_named(places: tuple[str, ...]) -> None:
+    class Raises(Feeder):
+        def on_failure(self, message_id: Any, failure: Failure) -> None:
+            raise ValueError("not now")
+
+    spout = Raises()
+    net = placed(chain(spout, Does(keeps)), *places)
+    spout.feed("x", id=1)
+    net.settle()
+    net.kill(1)
+    with pytest.raises(TaskCrashed, match=r"^spout\[3\] raised ValueError: not now in on_failure"):
+        net.settle()

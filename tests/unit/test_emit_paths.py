@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
@@ -13,59 +13,28 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from squall.engine.api.component import CustomGrouping
-from squall.engine.api.config import Config
-from squall.engine.api.hooks import TaskHook
+from squall import FailedTuple, TaskHook, TopologyBuilder
 from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.api.stream import ACKER_COMPONENT
-from squall.engine.build.builder import TopologyBuilder
-from squall.engine.clock import ManualClock
-from squall.engine.core.assemble import Assembler
 from squall.engine.core.blocking import Handover
-from squall.engine.core.emit_paths import AnyCollector, Emit, fast_emit
-from squall.engine.core.surroundings import PRODUCT, Parts, Surroundings
+from squall.engine.core.surroundings import PRODUCT, Parts
 from squall.engine.core.worker_core import WorkerCore
-from squall.engine.errors import FailedTuple
 from squall.engine.flow.batch import Batch
 from squall.engine.foreign.identity import key_of
 from squall.engine.foreign.stable_hash import stable_hash
 from squall.engine.tracking.acker import Acker
-from squall.engine.tracking.peers import Peers
+from tests.unit import rig
 from tests.unit.lab import batch_of
-from tests.unit.rig import Does, DoesBasic, Feeder, copy_component, keeps
+from tests.unit.rig import ONE_TARGET, Does, DoesBasic, Feeder, keeps
 
-STREAMS = {"default": ("key", "value"), "other": ("key",)}
+STREAMS = {"default": ("value", "more"), "other": ("value",)}
+GROUPINGS = {**rig.GROUPINGS, "two fields": lambda bolt, source: bolt.fields_grouping(source, "value", "more")}
 KINDS = ("spout", "basic", "plain")
-HERE, THERE = 0, 1
 
 
 class RaisesWhenHashed:
     def __hash__(self) -> int:
         raise ValueError("no hash today")
-
-
-class Half(CustomGrouping):
-    """To every other of the targets."""
-
-    def prepare(self, context: Any, component: str, stream: str, targets: Any) -> None:
-        self.targets = targets
-
-    def choose_tasks(self, task: int, values: Any) -> list[int]:
-        return list(self.targets[::2])
-
-
-GROUPINGS: dict[str, Callable[[Any, str], Any]] = {
-    "fields": lambda bolt, source: bolt.fields_grouping(source, "key"),
-    "two fields": lambda bolt, source: bolt.fields_grouping(source, "key", "value"),
-    "shuffle": lambda bolt, source: bolt.shuffle_grouping(source),
-    "local or shuffle": lambda bolt, source: bolt.local_or_shuffle_grouping(source),
-    "partial key": lambda bolt, source: bolt.partial_key_grouping(source, "key"),
-    "global": lambda bolt, source: bolt.global_grouping(source),
-    "none": lambda bolt, source: bolt.none_grouping(source),
-    "all": lambda bolt, source: bolt.all_grouping(source),
-    "custom": lambda bolt, source: bolt.custom_grouping(source, Half()),
-}
-ONE_TARGET = tuple(name for name in GROUPINGS if name not in ("all", "custom"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,74 +163,38 @@ class Script:
                 self.kept = []
 
 
-class HookedFeeder(Feeder):
-    hook: Any = None
-
-    def open(self, conf: Mapping[str, Any], context: Any, collector: Any) -> None:
-        super().open(conf, context, collector)
-        if self.hook:
-            context.add_hook(self.hook)
-
-
-class HookedBasic(DoesBasic):
-    hook: Any = None
-
-    def prepare(self, conf: Mapping[str, Any], context: Any) -> None:
-        super().prepare(conf, context)
-        if self.hook:
-            context.add_hook(self.hook)
-
-
-class HookedPlain(Does):
-    hook: Any = None
-
-    def prepare(self, conf: Mapping[str, Any], context: Any, collector: Any) -> None:
-        super().prepare(conf, context, collector)
-        if self.hook:
-            context.add_hook(self.hook)
-
-
 def core_of(case: Case, parts: Parts, script: Script, hook: Any = None) -> WorkerCore:
     """The worker of the component whose emits are looked at; of its targets, every other one is elsewhere."""
     builder = TopologyBuilder()
-    spout = HookedFeeder(STREAMS)
-    user: Any = spout
-    builder.set_spout("spout", spout)
+    user: Any = Feeder(STREAMS)
+    builder.set_spout("spout", user)
     if case.kind != "spout":
-        user = HookedBasic(script.basic, STREAMS) if case.kind == "basic" else HookedPlain(script.plain, STREAMS)
+        user = DoesBasic(script.basic, STREAMS) if case.kind == "basic" else Does(script.plain, STREAMS)
         builder.set_bolt("bolt", user).shuffle_grouping("spout")
-    user.hook = hook
+    user.watched_by = [hook] if hook else []
     source = "spout" if case.kind == "spout" else "bolt"
     GROUPINGS[case.grouping](builder.set_bolt("sink", Does(keeps), case.targets, case.targets), source)
     if case.seconds:
         builder.set_bolt("second", Does(keeps)).global_grouping(source)
     builder.set_bolt("side", Does(keeps)).all_grouping(source, "other")
-    topology = builder.build()
     executors: list[list[ExecutorPlan]] = [[], []]
     task = 1
-    for component, _, tasks, _ in sorted(topology.layout(case.ackers)):
+    for component, _, tasks, _ in sorted(builder.build().layout(case.ackers)):
         for index in range(tasks):
             there = component != ACKER_COMPONENT and component not in ("spout", "bolt") and index % 2
-            executors[THERE if there else HERE].append(ExecutorPlan(component, task, task))
+            executors[bool(there)].append(ExecutorPlan(component, task, task))
             task += 1
-    peers = Peers(2, HERE)
-    for worker in (HERE, THERE):
-        peers.update(worker, 1, True)
-    clock = ManualClock()
-    parts = replace(parts, draw=random.Random(1).randbytes, acker=Told)
-    around = Surroundings(
-        "test", "node-1:6700", 1, clock.now_ns, None, lambda *error: script.came.append(error), lambda *letter: None,
-        copy=copy_component, deterministic=True, parts=parts, text_hash=hash if case.hashed else stable_hash,
-    )
-    config = Config(seed=1, ackers=case.ackers, debug=case.debug, on_error="fail")
-    return Assembler(topology, Plan(executors, ["node-1:6700", "node-1:6701"]), config, HERE, peers, around).build()
+    around = {
+        "parts": replace(parts, draw=random.Random(1).randbytes, acker=Told),
+        "text_hash": hash if case.hashed else stable_hash, "report_error": lambda *error: script.came.append(error),
+    }
+    plan, settings = Plan(executors, ["node-1:6700", "node-1:6701"]), {"debug": case.debug, "on_error": "fail"}
+    return rig.Rig(builder, around=around, plan=plan, seed=1, ackers=case.ackers, **settings).core
 
 
-def shown(batch: Batch) -> tuple[Any, ...]:
-    return (
-        batch.source, batch.stream, batch.target, batch.rows, batch.starts, batch.roots, batch.edges, batch.others,
-        batch.loose,
-    )
+def shown(batch: Batch) -> list[Any]:
+    names = ("source", "stream", "target", "rows", "starts", "roots", "edges", "others", "loose")
+    return [getattr(batch, name) for name in names]
 
 
 def outcome(case: Case, parts: Parts) -> list[Any]:
@@ -359,82 +292,34 @@ def test_a_fast_path_does_what_the_plain_one_does(case: Case) -> None:
     assert outcome(case, PRODUCT) == outcome(case, PLAIN)
 
 
-# ---- that the comparison can fail ----
-
-Mutate = Callable[[AnyCollector, Emit], Emit]
+CALLS = [*(Call((key, 1), message_id=5 + number) for number, key in enumerate("abab")), Call(("a",), "other", 9)]
 
 
-def deaf_to_streams(collector: AnyCollector, emit: Emit) -> Emit:
-    def emits(values: Any, stream: str = "default", **named: Any) -> list[int]:
-        return emit(values, **named)
-
-    return emits
-
-
-def a_run_for_each(collector: AnyCollector, emit: Emit) -> Emit:
-    def emits(values: Any, **named: Any) -> list[int]:
-        for batch in collector.emitter.streams["default"].routes[0].batches:
-            if batch.starts:
-                batch.last = None
-        return emit(values, **named)
-
-    return emits
-
-
-def forgets_masks(collector: AnyCollector, emit: Emit) -> Emit:
-    collector.emitter.streams["default"].routes[0].batches[-1].bits = dict.fromkeys(range(99), 0)
-    return emit
-
-
-def forgets_to_count(collector: AnyCollector, emit: Emit) -> Emit:
-    collector.emitter.streams["default"].counted_by_batch = False
-    return emit
-
-
-CALLS = [Call((key, 1), message_id=5 + number) for number, key in enumerate("abab")]
-ELSEWHERE = Call(("a",), "other", 9)
-MUTATED = [
-    Case(kind, grouping, 2, [*CALLS, ELSEWHERE], [(1, False, [Row([*CALLS, ELSEWHERE])] * 2)])
-    for kind in KINDS for grouping in ONE_TARGET
-]
-
-
-@pytest.mark.parametrize("mutate", [deaf_to_streams, a_run_for_each, forgets_masks, forgets_to_count])
-def test_a_path_that_is_wrong_in_one_place_is_found(mutate: Mutate) -> None:
-    def mutated(collector: AnyCollector) -> Emit | None:
-        emit = fast_emit(collector)
-        return None if emit is None else mutate(collector, emit)
-
-    parts = replace(PRODUCT, fast_emit=mutated)
-    assert any(outcome(case, parts) != outcome(case, PLAIN) for case in MUTATED)
-    assert all(outcome(case, PRODUCT) == outcome(case, PLAIN) for case in MUTATED)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("grouping", GROUPINGS)
+def test_so_it_does_where_emits_share_a_run_and_go_to_two_streams(kind: str, grouping: str) -> None:
+    case = Case(kind, grouping, 2, CALLS, [(1, False, [Row(CALLS)] * 2)])
+    assert outcome(case, PRODUCT) == outcome(case, PLAIN)
 
 
 # ---- which path is taken ----
 
 
-def collector_of(case: Case) -> Any:
+def is_fast(case: Case) -> bool:
     core = core_of(case, PRODUCT, Script(case))
-    return next(user for component, _, user in core.users() if component == "spout").collector if (
-        case.kind == "spout"
-    ) else next(bolt for bolt in core.bolts if bolt.tasks[0].component == "bolt").collectors.popitem()[1]
+    if case.kind == "spout":
+        [(_, spout)] = core.spout_tasks.values()
+        collector: Any = spout.collector
+    else:
+        [executor] = [bolt for bolt in core.bolts if bolt.tasks[0].component == "bolt"]
+        [collector] = executor.collectors.values()
+    own = vars(collector).keys() & {"emit", "emit_direct"}
+    assert own <= {"emit"}
+    return bool(own)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("grouping", ONE_TARGET)
-def test_what_goes_to_one_task_goes_fast(kind: str, grouping: str) -> None:
-    collector = collector_of(Case(kind, grouping, 2, [], []))
-    assert list(vars(collector).keys() & {"emit", "emit_direct"}) == ["emit"]
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        *(Case(kind, grouping, 2, [], []) for kind in KINDS for grouping in ("all", "custom")),
-        *(Case(kind, "fields", 2, [], [], seconds=True) for kind in KINDS),
-        *(Case(kind, "fields", 2, [], [], debug=True) for kind in KINDS),
-    ],
-)
-def test_everything_else_goes_the_plain_way(case: Case) -> None:
-    collector = collector_of(case)
-    assert collector.emit.__func__ is type(collector).emit
+def test_what_goes_to_one_task_goes_fast_and_everything_else_the_plain_way(kind: str) -> None:
+    assert {name for name in GROUPINGS if is_fast(Case(kind, name, 2, [], []))} == {*ONE_TARGET, "two fields"}
+    assert not is_fast(Case(kind, "fields", 2, [], [], seconds=True))
+    assert not is_fast(Case(kind, "fields", 2, [], [], debug=True))

@@ -1,63 +1,65 @@
-"""Emitting through the collectors: what is refused, and where the rest goes."""
+"""Emitting, anchoring, acking and failing through the collectors: what is refused, and where the rest goes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
-from squall.engine.api.tuple import Tuple
-from squall.engine.build.builder import TopologyBuilder
-from squall.engine.errors import ComponentError
+from squall import BasicCollector, ComponentError, Tuple
+from squall.engine.api.tuple import UNTRACKED
 from tests.unit.rig import STREAMS, Does, DoesBasic, Feeder, Rig, acks, chain, keeps, streams_rig
 
-WRONG: list[tuple[Callable[[Any], Any], str]] = [
-    (lambda emit: emit(("x",), stream="nope"), r"undeclared stream 'nope'; declared: 'default', 'pair', 'to'"),
-    (lambda emit: emit(("x", "y")), r"stream 'default' emitted 2 values \('x', 'y'\), but its fields are \(value\)"),
-    (lambda emit: emit(()), "emitted 0 values"),
-    (lambda emit: emit(("x",), stream="pair"), r"stream 'pair' emitted 1 value .*\(a, b\)"),
-    (lambda emit: emit("x"), r"must emit a tuple or list of values for \(value\), not 'x'"),
-    (lambda emit: emit(5), "not 5"),
-    (lambda emit: emit(None), "not None"),
-    (lambda emit: emit({"value": 1}), "must emit a tuple or list"),
-    (lambda emit: emit(("x",), stream="to"), r"stream 'to' is a direct stream; use emit_direct"),
+WRONG: list[tuple[Any, str, str]] = [
+    (("x",), "nope", r"undeclared stream 'nope'; declared: 'default', 'pair', 'to'"),
+    (("x", "y"), "default", r"stream 'default' emitted 2 values \('x', 'y'\), but its fields are \(value\)"),
+    ((), "default", "emitted 0 values"),
+    (("x",), "pair", r"stream 'pair' emitted 1 value .*\(a, b\)"),
+    ("x", "default", r"must emit a tuple or list of values for \(value\), not 'x'"),
+    (5, "default", "not 5"),
+    (None, "default", "not None"),
+    ({"value": 1}, "default", "must emit a tuple or list"),
+    (("x",), "to", r"stream 'to' is a direct stream; use emit_direct"),
 ]
-WRONG_DIRECT: list[tuple[Callable[[Any, list[int]], Any], str]] = [
-    (lambda direct, tasks: direct(tasks[0], ("x",)), "stream 'default' is not a direct stream"),
-    (lambda direct, tasks: direct(tasks[0], ("x",), stream="nope"), "undeclared stream 'nope'"),
-    (lambda direct, tasks: direct(tasks[0], ("x", "y"), stream="to"), "2 values"),
-    (lambda direct, tasks: direct(999, ("x",), stream="to"), r"to task 999; allowed: its subscribers' tasks, \["),
+WRONG_DIRECT: list[tuple[Any, str, str]] = [
+    (("x",), "default", "stream 'default' is not a direct stream"),
+    (("x",), "nope", "undeclared stream 'nope'"),
+    (("x", "y"), "to", "2 values"),
+    (("elsewhere",), "to", r"to task 999; allowed: its subscribers' tasks, \["),
+]
+CASES = [
+    *((False, subscribed, *case) for case in WRONG for subscribed in (True, False)),
+    *((True, True, *case) for case in WRONG_DIRECT),
 ]
 
 
-@pytest.mark.parametrize("subscribed", [True, False])
-@pytest.mark.parametrize(("wrong", "named"), WRONG)
-@pytest.mark.parametrize("basic", [True, False])
-def test_wrong_emits_of_a_bolt(wrong: Any, named: str, basic: bool, subscribed: bool) -> None:
+@pytest.mark.parametrize("anchors", ["basic", "none", "one", "several"])
+@pytest.mark.parametrize(("direct", "subscribed", "values", "stream", "named"), CASES)
+def test_wrong_emits_of_a_bolt(
+    direct: bool, subscribed: bool, values: Any, stream: str, named: str, anchors: str
+) -> None:
     errors: list[str] = []
 
-    def attempt(emit: Callable[..., Any]) -> None:
+    def execute(bolt: Any, tup: Tuple, *basic: BasicCollector) -> None:
+        collector, given = basic[0] if basic else bolt.collector, {"stream": stream}
+        if not basic:
+            given["anchors"] = {"none": (), "one": tup, "several": [tup, tup]}[anchors]
+        sink = 999 if values == ("elsewhere",) else bolt.context.component_tasks("sink")[0] if direct else 0
+        emit = partial(collector.emit_direct, sink) if direct else collector.emit
         with pytest.raises(ComponentError, match=named) as refused:
-            wrong(emit)
+            emit(values, **given)
         errors.append(str(refused.value))
-
-    def plain(bolt: Does, tup: Tuple) -> None:
-        attempt(bolt.collector.emit)
-        attempt(lambda values, **more: bolt.collector.emit(values, anchors=tup, **more))
-        attempt(lambda values, **more: bolt.collector.emit(values, anchors=[tup, tup], **more))
-        bolt.collector.ack(tup)
+        if not basic:
+            collector.ack(tup)
 
     spout = Feeder()
-    middle = (
-        DoesBasic(lambda bolt, tup, collector: attempt(collector.emit), STREAMS) if basic else Does(plain, STREAMS)
-    )
-    rig = streams_rig(spout, middle, subscribed)
+    rig = streams_rig(spout, (DoesBasic if anchors == "basic" else Does)(execute, STREAMS), subscribed)
     spout.feed("x", id=1)
     rig.settle()
-    assert errors
-    assert all("bolt-1[" in error for error in errors)
+    assert len(errors) == 1
+    assert "bolt-1[" in errors[0]
     # What was refused is no part of the tree.
     assert spout.acked == [1]
     assert rig.tracked == 0
@@ -67,14 +69,11 @@ def test_wrong_emits_of_a_bolt(wrong: Any, named: str, basic: bool, subscribed: 
     ("who", "wrong", "named"),
     [
         ("bolt", lambda it, tup: it.emit((1,), "to"), "bolt-1[2] called emit(values, 'to'); arguments"),
-        ("bolt", lambda it, tup: it.emit((1,), "new", anchors=tup), "their names: write stream='new'"),
         ("bolt", lambda it, tup: it.emit((1,), tup), "write anchors=..."),
         ("bolt", lambda it, tup: it.emit_direct(7, (1,), tup, "to"), "write anchors=..., stream='to'"),
         ("bolt", lambda it, tup: it.emit((1,), anchor=tup), "BoltCollector.emit() got an unexpected keyword argument"),
         ("spout", lambda it, _: it.emit((1,), 5), "write message_id=5"),
-        ("spout", lambda it, _: it.emit((1,), "id"), "write message_id='id'"),
         ("spout", lambda it, _: it.emit((1,), "pair"), "write stream='pair'"),
-        ("spout", lambda it, _: it.emit((1,), "new", message_id=5), "write stream='new'"),
         ("spout", lambda it, _: it.emit_batch(([1],), [5]), "write message_ids=..."),
         ("spout", lambda it, _: it.give_up((1,), 5, "why", "to"), "write stream='to'"),
     ],
@@ -90,51 +89,79 @@ def test_what_follows_the_values_has_a_name(who: str, wrong: Any, named: str) ->
         wrong(collector, bolt.kept[0])
 
 
-@pytest.mark.parametrize(("wrong", "named"), WRONG_DIRECT)
-@pytest.mark.parametrize("basic", [True, False])
-def test_wrong_direct_emits_of_a_bolt(wrong: Any, named: str, basic: bool) -> None:
-    def attempt(bolt: Any, direct: Callable[..., Any]) -> None:
-        with pytest.raises(ComponentError, match=named):
-            wrong(direct, bolt.context.component_tasks("sink"))
-
-    def plain(bolt: Does, tup: Tuple) -> None:
-        attempt(bolt, lambda task, values, **more: bolt.collector.emit_direct(task, values, anchors=tup, **more))
-        bolt.collector.ack(tup)
-
-    spout = Feeder()
-    rig = streams_rig(
-        spout,
-        DoesBasic(lambda bolt, tup, collector: attempt(bolt, collector.emit_direct), STREAMS)
-        if basic else Does(plain, STREAMS),
-    )
-    spout.feed("x", id=1)
-    rig.settle()
-    assert spout.acked == [1]
-
-
 @pytest.mark.parametrize("message_id", [None, 7])
-@pytest.mark.parametrize(("wrong", "named"), WRONG)
-def test_wrong_emits_of_a_spout(wrong: Any, named: str, message_id: Any) -> None:
+@pytest.mark.parametrize(("values", "stream", "named"), WRONG)
+def test_wrong_emits_of_a_spout(values: Any, stream: str, named: str, message_id: Any) -> None:
     spout = Feeder(STREAMS)
     rig = Rig(chain(spout, Does(acks)))
-    emit = rig.user("spout").collector.emit
     with pytest.raises(ComponentError, match=named):
-        wrong(lambda values, stream="default": emit(values, message_id=message_id, stream=stream))
+        rig.user("spout").collector.emit(values, message_id=message_id, stream=stream)
     assert (rig.pending, rig.tracked) == (0, 0)
 
 
 def test_emit_returns_the_tasks() -> None:
-    spout = Feeder(STREAMS)
-    builder = TopologyBuilder()
-    builder.set_spout("spout", spout)
-    builder.set_bolt("all", Does(acks), 3).all_grouping("spout").direct_grouping("spout", stream="to")
+    spout, sink = Feeder(STREAMS), Does(acks)
+    builder = chain(spout)
+    builder.set_bolt("all", sink, 3).all_grouping("spout").direct_grouping("spout", stream="to")
     builder.set_bolt("first", Does(acks), 2).global_grouping("spout")
     rig = Rig(builder)
-    emitter = rig.user("spout").collector
-    every, (first, _) = rig.plan.tasks_of("all"), rig.plan.tasks_of("first")
+    emitter, every = rig.user("spout").collector, rig.plan.tasks_of("all")
     for message_id in (None, 1):
-        assert sorted(emitter.emit(("x",), message_id=message_id)) == sorted([*every, first])
+        found = emitter.emit(("x",), message_id=message_id)
+        assert sorted(found) == sorted([*every, rig.plan.tasks_of("first")[0]])
         assert emitter.emit_direct(every[1], ("x",), message_id=message_id, stream="to") == [every[1]]
         assert emitter.emit(("x", "y"), message_id=message_id, stream="pair") == []
     rig.settle()
     assert [len(rig.user("all", index).own) for index in range(3)] == [2, 4, 2]
+
+
+# Anchors, and what ends a tuple
+
+
+@pytest.mark.parametrize("end", ["ack", "fail", None])
+def test_neither_a_tuple_that_is_done_nor_anything_else_is_an_anchor(end: str | None) -> None:
+    tried = []
+
+    def execute(bolt: Does, tup: Tuple) -> None:
+        collector, sink = bolt.collector, bolt.context.component_tasks("sink")[0]
+        named, wrong = "as an anchor; allowed: an input tuple, or several", [5, ["x"], [None], "x", object()]
+        if end:
+            getattr(collector, end)(tup)
+            named, wrong = r"bolt-1\[.*<Tuple from spout:.* value='x'>.*acked or failed before", [tup, [tup]]
+        attempts = [partial(collector.ack, tup), partial(collector.fail, tup)] if end else []
+        for anchors in wrong:
+            attempts.append(partial(collector.emit, ("y",), anchors=anchors))
+            attempts.append(partial(collector.emit_direct, sink, ("y",), anchors=anchors, stream="to"))
+        for attempt in attempts:
+            with pytest.raises(ComponentError, match=named):
+                attempt()
+            tried.append(attempt)
+        if not end:
+            collector.ack(tup)
+
+    spout = Feeder()
+    rig = streams_rig(spout, Does(execute, STREAMS))
+    spout.feed("x", id=1)
+    rig.settle()
+    assert tried
+    assert rig.user("sink").seen == []
+    assert (spout.acked, spout.reasons) == (([], [(1, "failed")]) if end == "fail" else ([1], []))
+
+
+@pytest.mark.parametrize("anchors", [(), [], None])
+def test_without_anchors_nothing_is_tracked(anchors: Any) -> None:
+    def execute(bolt: Does, tup: Tuple) -> None:
+        sink = bolt.context.component_tasks("sink")[0]
+        bolt.collector.emit(("y",), anchors=anchors)
+        bolt.collector.emit_direct(sink, ("y",), anchors=anchors, stream="to")
+        bolt.collector.ack(tup)
+
+    spout, sink = Feeder(), Does(lambda bolt, tup: bolt.collector.fail(tup))
+    builder = chain(spout, Does(execute, STREAMS))
+    builder.set_bolt("sink", sink).shuffle_grouping("bolt-1").direct_grouping("bolt-1", stream="to")
+    rig = Rig(builder)
+    spout.feed("x", id=1)
+    rig.settle()
+    assert len(sink.seen) == 2  # untracked tuples may be acked and failed as any other
+    assert (spout.acked, spout.failures) == ([1], [])
+    assert (UNTRACKED.children, UNTRACKED.mask, UNTRACKED.failed, UNTRACKED.others) == (0, 0, False, ())

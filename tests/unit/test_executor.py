@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
+import random
 import re
 from array import array
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from squall.engine.api.collectors import BasicCollector
-from squall.engine.api.failure import Failure
-from squall.engine.api.tuple import Tuple
+from squall import BasicCollector, FailedTuple, Failure, TopologyBuilder, Tuple
+from squall.engine.core.call_cost import CallCost
 from squall.engine.core.executor import TaskCrashed
-from squall.engine.errors import FailedTuple
+from squall.engine.flow import batch as flow
+from squall.engine.flow.batch import Batch
 from tests.held import early
-from tests.unit.lab import Lab, forwards, forwards_plain
-from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain, keeps
+from tests.unit.batch_rig import BatchFeeder, DoesBatch
+from tests.unit.lab import Lab, batch_of, forwards
+from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain, emits, keeps, refuses
 
 R1, R2, R3 = 1 << 16, 2 << 16, 3 << 16
 E1, E2, E3 = 0x1111, 0x2222, 0x4444
 
 
-# ---- untracked tuples ----
+def wrong_x(how: Exception) -> Callable[[Any], None]:
+    def raises_on_x(value: Any) -> None:
+        if value == "x":
+            raise how
+
+    return raises_on_x
 
 
 @pytest.mark.parametrize("how", [FailedTuple("no"), ValueError("no")])
 @pytest.mark.parametrize("basic", [True, False])
 def test_an_untracked_tuple_that_fails_leaves_no_mark_on_the_next(how: Exception, basic: bool) -> None:
-    def fails(tup: Tuple) -> None:
-        if tup[0] == "x":
-            raise how
-
-    def plain(bolt: Does, tup: Tuple) -> None:
-        fails(tup)
-        acks(bolt, tup)
-
-    lab = Lab(DoesBasic(lambda bolt, tup, collector: fails(tup)) if basic else Does(plain), on_error="fail")
+    lab = Lab(refuses(wrong_x(how), basic), on_error="fail")
     lab.tree(R1, E1)
     lab.receive("xa", (0, 0, 1), (R1, E1, 1))
     assert lab.spout.acked == [R1]
@@ -66,18 +66,9 @@ def test_a_kept_tuple_does_not_change(basic: bool) -> None:
 # ---- exceptions ----
 
 
-def raises_on_x(tup: Tuple) -> None:
-    if tup[0] == "x":
-        raise KeyError("what")
-
-
 @pytest.mark.parametrize("basic", [True, False])
 def test_an_exception_names_its_task_and_fails_its_tree_at_once(basic: bool) -> None:
-    def plain(bolt: Does, tup: Tuple) -> None:
-        raises_on_x(tup)
-        acks(bolt, tup)
-
-    lab = Lab(DoesBasic(lambda bolt, tup, collector: raises_on_x(tup)) if basic else Does(plain))
+    lab = Lab(refuses(wrong_x(KeyError("what")), basic))
     lab.tree(R1, E1)
     lab.tree(R2, E2)
     with pytest.raises(TaskCrashed) as crashed:
@@ -93,57 +84,28 @@ def test_an_exception_names_its_task_and_fails_its_tree_at_once(basic: bool) -> 
     assert lab.stats().errors == 1
 
 
-@pytest.mark.parametrize("basic", [True, False])
-def test_with_on_error_fail_the_bolt_goes_on(basic: bool) -> None:
-    def plain(bolt: Does, tup: Tuple) -> None:
-        raises_on_x(tup)
-        acks(bolt, tup)
-
-    lab = Lab(DoesBasic(lambda bolt, tup, collector: raises_on_x(tup)) if basic else Does(plain), on_error="fail")
-    lab.tree(R1, E1)
-    lab.tree(R2, E2)
-    lab.receive("axab", (R1, E1, 3), (R2, E2, 1))
-    assert lab.bolt.seen == [("a",), ("x",), ("a",), ("b",)]
-    assert lab.spout.reasons == [(R1, "exception")]
-    assert lab.spout.acked == [R2]
-    assert [text.partition(" (")[0] for _, _, text in lab.errors] == ["KeyError: 'what'"]
-    stats = lab.stats()
-    assert (stats.executed, stats.acked, stats.failed, stats.errors) == (4, 3, 1, 1)
-
-
 # ---- ticks ----
 
 
 def test_ticks_come_in_time_to_every_task() -> None:
-    ticks = []
-
-    def execute(bolt: Does, tup: Tuple) -> None:
-        ticks.append((bolt.context.task_id, tup.is_tick, tup["rate_secs"], tup.source_component, tup.source_task))
-        bolt.collector.ack(tup)
-
+    bolt = Does(acks)
     builder = chain(Feeder())
-    builder.set_bolt("bolt", Does(execute), 1, 2).shuffle_grouping("spout").set_config(tick_tuple_freq_secs=2)
-    builder.set_bolt("other", Does(acks)).shuffle_grouping("spout")
+    builder.set_bolt("bolt", bolt, 1, 2).shuffle_grouping("spout").set_config(tick_tuple_freq_secs=2)
     rig = Rig(builder)
     rig.advance(1.999)
-    assert ticks == []
+    assert bolt.seen == []
     assert rig.core.next_deadline_ns == rig.clock.now_ns() + 1_000_000
-    rig.advance(0.001)
-    assert ticks == [(task, True, 2.0, "__system", -1) for task in rig.plan.tasks_of("bolt")]
-    rig.advance(7)  # late ones are not made up for
-    assert len(ticks) == 4
-    rig.advance(2)
-    assert len(ticks) == 6
+    for secs, ticks in ((0.001, 2), (7, 4), (2, 6)):  # late ones are not made up for
+        rig.advance(secs)
+        assert bolt.seen == [(2.0,)] * ticks
+    assert [len(rig.user("bolt", index).own) for index in (0, 1)] == [3, 3]
     assert rig.core.quiet
 
 
 @pytest.mark.parametrize("how", [FailedTuple("no"), ValueError("no")])
 @pytest.mark.parametrize("basic", [True, False])
 def test_a_tick_that_fails_is_no_message_that_failed(how: Exception, basic: bool) -> None:
-    def raises(*args: Any) -> None:
-        raise how
-
-    lab = Lab(DoesBasic(raises) if basic else Does(raises), on_error="fail", tick_tuple_freq_secs=1)
+    lab = Lab(refuses(lambda secs: wrong_x(how)("x"), basic), on_error="fail", tick_tuple_freq_secs=1)
     lab.advance(1)
     assert len(lab.bolt.seen) == 1
     stats = lab.stats()
@@ -152,61 +114,216 @@ def test_a_tick_that_fails_is_no_message_that_failed(how: Exception, basic: bool
     assert lab.spout.failures == []
 
 
-FORWARDERS = [DoesBasic(forwards), Does(forwards_plain)]
-
-
-@pytest.mark.parametrize("position", [0, 1, 2])
-def test_each_tuple_of_a_run_can_be_failed_on_its_own(position: int) -> None:
-    lab = Lab(Does(keeps))
-    lab.tree(R1, E1)
-    lab.tree(R2, E2)
-    lab.receive("aaab", (R1, E1, 3), (R2, E2, 1))
-    kept, collector = lab.bolt.kept, lab.bolt.collector
-    for index in (0, 1, 2):
-        (collector.fail if index == position else collector.ack)(kept[index])
-        lab.settle()
-    collector.ack(kept[3])
-    lab.settle()
-    assert lab.spout.reasons == [(R1, "failed")]
-    assert lab.spout.failures[0][1] == Failure("failed", "bolt-1", lab.at, "node-1:6700")
-    assert lab.spout.acked == [R2]
-    assert (lab.stats().acked, lab.stats().failed) == (3, 1)
-
-
+@pytest.mark.parametrize(("how", "reason", "error"), [
+    (FailedTuple("cannot parse x"), "failed", "cannot parse x"), (KeyError("x"), "exception", "KeyError: 'x'"),
+])
 @pytest.mark.parametrize(("basic", "last"), [(False, False), (True, False), (True, True)])
 @pytest.mark.parametrize("position", [0, 1, 2, 3])
-def test_failed_tuple_fails_one_tree_and_the_rest_is_executed(position: int, basic: bool, last: bool) -> None:
-    def fails(tup: Tuple) -> None:
-        if tup[0] == "x":
-            raise FailedTuple("cannot parse x")
-
-    def plain(bolt: Does, tup: Tuple) -> None:
-        fails(tup)
-        acks(bolt, tup)
-
-    lab = Lab(DoesBasic(lambda bolt, tup, collector: fails(tup)) if basic else Does(plain), last)
+def test_a_tuple_that_fails_fails_one_tree_and_the_rest_is_executed(
+    position: int, basic: bool, last: bool, how: Exception, reason: str, error: str
+) -> None:
+    lab = Lab(refuses(wrong_x(how), basic), last, on_error="fail")
     lab.tree(R1, E1)
     lab.tree(R2, E2)
     values, (failed, other) = list("aaab"), (R1, R2) if position < 3 else (R2, R1)
     values[position] = "x"
     lab.receive("".join(values), (R1, E1, 3), (R2, E2, 1))
     assert lab.bolt.seen == [(value,) for value in values]
-    assert lab.spout.failures == [(failed, Failure("failed", "bolt-1", lab.at, "node-1:6700", "cannot parse x"))]
+    assert lab.spout.failures == [(failed, Failure(reason, "bolt-1", lab.at, "node-1:6700", error))]
     assert lab.spout.acked == [other]
+    assert [text.partition(" (")[0] for _, _, text in lab.errors] == [error] * (reason == "exception")
     stats = lab.stats()
-    assert (stats.executed, stats.acked, stats.failed, stats.errors) == (4, 3, 1, 0)
+    assert (stats.executed, stats.acked, stats.failed, stats.errors) == (4, 3, 1, len(lab.errors))
 
 
 # ---- runs of several trees ----
 
 
-@pytest.mark.parametrize("bolt", FORWARDERS)
-def test_a_run_of_two_trees_goes_on_as_one_and_acks_both(bolt: Any) -> None:
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("bolt", [DoesBasic(forwards), Does(emits(1))])
+def test_a_run_of_two_trees_goes_on_as_one_and_ends_both(bolt: Any, fails: bool) -> None:
     lab = Lab(bolt)
     lab.tree(R1, E1)
     lab.tree(R2, E2)
     lab.receive("a", (R1, E1, 1), others={0: ((R2, E2),)})
     assert lab.spout.acked == []
+    if fails:
+        lab.user("bolt-2").collector.fail(lab.sink.kept.pop())
     lab.finish()
-    assert sorted(lab.spout.acked) == [R1, R2]
+    assert sorted(lab.spout.acked) == ([] if fails else [R1, R2])
+    failure = Failure("failed", "bolt-2", lab.plan.tasks_of("bolt-2")[0], "node-1:6700")
+    assert sorted(lab.spout.failures) == ([(R1, failure), (R2, failure)] if fails else [])
     assert early(lab.acker) == 0
+
+
+# ---- long batches are executed in slices: what a slow bolt has done is acked before it goes on ----
+
+
+def some_batch(dice: random.Random) -> Batch:
+    runs = [(dice.getrandbits(64), dice.getrandbits(64), dice.randrange(1, 5)) for _ in range(dice.randrange(1, 12))]
+    batch = batch_of([(number,) for number in range(sum(run[2] for run in runs))], runs, 2, 1)
+    if dice.random() < 0.5:
+        batch.others = {
+            run: tuple((dice.getrandbits(64), dice.getrandbits(64)) for _ in range(dice.randrange(1, 3)))
+            for run in range(len(runs)) if dice.random() < 0.5
+        }
+    return batch
+
+
+def row_roots(batch: Batch) -> list[tuple[Any, ...]]:
+    """(row, all roots it belongs to) of each row."""
+    found = []
+    ends = [*batch.starts[1:], len(batch.rows)]
+    for run, (begin, end) in enumerate(zip(batch.starts, ends, strict=True)):
+        others = (batch.others or {}).get(run, ())
+        found += [(row, batch.roots[run], *(root for root, _ in others)) for row in batch.rows[begin:end]]
+    return found
+
+
+def xors(*batches: Batch) -> dict[int, int]:
+    """root -> XOR of the edges it is tracked under."""
+    found: dict[int, int] = {}
+    for batch in batches:
+        pairs = list(zip(batch.roots, batch.edges, strict=True))
+        pairs += [pair for others in (batch.others or {}).values() for pair in others]
+        for root, edge in pairs:
+            found[root] = found.get(root, 0) ^ edge
+    return found
+
+
+Divide = Callable[[list[Batch], random.Random], list[Batch]]
+
+
+def slices(batches: list[Batch], dice: random.Random) -> list[Batch]:
+    batch, found = batches[0], []
+    while len(batch.rows) > 1 and dice.random() < 0.9:
+        found.append(batch.split(dice.randrange(1, len(batch.rows)), lambda: dice.getrandbits(64)))
+    return [*found, batch]
+
+
+def joined(batches: list[Batch], dice: random.Random) -> list[Batch]:
+    return [Batch.join(batches)]
+
+
+def joined_slices(batches: list[Batch], dice: random.Random) -> list[Batch]:
+    return slices(joined(batches, dice), dice)
+
+
+def pieces(batches: list[Batch], dice: random.Random) -> list[Batch]:
+    found = list(batches[0].pieces(lambda: dice.getrandbits(64)))
+    assert all(len(piece.rows) <= 3 for piece in found)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize(("divide", "most"), [(slices, 1), (joined, 4), (joined_slices, 4), (pieces, 1)])
+def test_parts_are_the_batch_and_each_has_a_share_of_its_edges(
+    divide: Divide, most: int, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tree is processed when all parts are acked, whichever is acked last, and not before."""
+    monkeypatch.setattr(flow, "LONG_ROWS", 3)
+    dice = random.Random(seed)
+    batches = [some_batch(dice) for _ in range(most)]
+    rows, whole = [row for batch in batches for row in row_roots(batch)], xors(*batches)
+    parts = divide(batches, dice)
+    assert [row for part in parts for row in row_roots(part)] == rows
+    assert xors(*parts) == whole
+    for part in parts:
+        assert all(xors(part).values())
+        assert part.starts[0] == 0
+        assert (part.source, part.stream, part.target) == (1, "default", 2)
+
+
+def slow_rig(secs: float, basic: bool, count: int) -> tuple[Rig, Feeder, list[int]]:
+    """A bolt takes so long for each of `count` tuples; what it has done."""
+    spout, done = Feeder(), list[int]()
+
+    def take(number: int) -> None:
+        rig.clock.advance(secs)
+        done.append(number)
+
+    rig = Rig(chain(spout, refuses(take, basic)), threads=True, message_timeout_secs=600)
+    for number in range(count):
+        spout.feed(number, id=number)
+    return rig, spout, done
+
+
+@pytest.mark.parametrize("basic", [False, True])
+def test_what_a_slow_bolt_has_done_is_acked_before_it_does_the_rest(basic: bool) -> None:
+    rig, spout, done = slow_rig(0.1, basic, 40)
+    [(_, task)] = rig.core.spout_tasks.values()
+    steps = 0
+    while len(spout.acked) < 40:
+        before = rig.clock.now_ns()
+        assert rig.step(), "a worker with tuples left has something to do"
+        assert rig.clock.now_ns() - before <= 4 * 100_000_000, "a few tuples a step, however many wait"
+        assert spout.acked == done
+        assert rig.core.backlog == task.collector.emitted - len(done)
+        steps += 1
+    assert done == list(range(40))
+    assert steps >= 10
+    rig.settle()
+    assert rig.core.quiet
+
+
+def test_slow_bolts_end_their_turn_before_they_have_had_all_their_rounds() -> None:
+    """What is asked of the worker, and its sign of life, wait for the end of a turn."""
+    rig, _, done = slow_rig(0.02, True, 20)
+    while len(done) < 20:
+        before = len(done)
+        assert rig.step()
+        assert len(done) == before + 1
+        assert not rig.core.ran_dry or len(done) == 20
+
+
+# ---- how many rows a batch bolt is given in a call ----
+
+
+MS = 1_000_000
+QUEUE = 65_536
+
+
+@pytest.mark.parametrize("row_us", [0, 0.2, 2, 50])
+@pytest.mark.parametrize("fixed_ms", [0.01, 1, 4, 50, 500])
+def test_ten_calls_find_nearly_the_best_rate(fixed_ms: float, row_us: float) -> None:
+    """With calls that take up to a third longer by chance: the machine is busy."""
+    dice = random.Random(1)
+    cost, rows = CallCost(5 * MS), 1
+    for _ in range(10):
+        rows = min(QUEUE, rows)
+        took_ns = round((fixed_ms * MS + row_us * 1000 * rows) * dice.uniform(1, 1.3)) or 1
+        rows = cost.called(rows, took_ns, rows)
+    rows = min(QUEUE, rows)
+    best_ms = fixed_ms / QUEUE + row_us / 1000
+    assert best_ms / (fixed_ms / rows + row_us / 1000) >= 0.7
+    assert row_us * rows / 1000 <= 2 * max(5, 4 * fixed_ms, row_us / 1000)
+
+
+def test_rows_that_take_long_are_given_one_by_one() -> None:
+    cost, rows, calls = CallCost(5 * MS), 1, []
+    for _ in range(200):
+        calls.append(rows)
+        rows = cost.called(rows, 20 * MS * rows, rows)
+    assert sum(calls[10:]) / len(calls[10:]) < 1.3
+
+
+def test_time_that_others_took_is_no_fixed_time_of_a_call() -> None:
+    """Rows of a word count, of workers that lose their processor in one of five calls: joining them cost a sixth."""
+    dice = random.Random(1)
+    cost, rows = CallCost(5 * MS), 1
+    for call in range(2000):
+        rows = min(rows, dice.randint(300, 4000))
+        rows = cost.called(rows, 400 * rows + dice.randint(0, 4) // 4 * 4 * MS, rows)
+        assert call < 32 or cost.worth_rows == 0
+
+
+def test_a_call_before_its_turn_was_timed_makes_no_wait_negative() -> None:
+    """The board has no room for one: the worker would end."""
+    builder = TopologyBuilder()
+    builder.set_spout("rows", BatchFeeder())
+    builder.set_bolt("bolt", DoesBatch(lambda *_: None), parallelism=2).shuffle_grouping("rows")
+    rig = Rig(builder, threads=True)
+    for executor in rig.core.in_batches:
+        executor.fixed_ns = 50 * MS
+    rig.core.end_turn(1 * MS)
+    assert min(rig.core.balance.waits_ns().values()) >= 0

@@ -10,28 +10,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from squall.engine.api.component import Spout
-from squall.engine.api.failure import EXCEPTION, FAILED, FROM_OUTSIDE, HUNG, TIMEOUT, WORKER_DIED, Failure
-from squall.engine.clock import NS_PER_SEC
+from squall import Config, Failure, Spout
+from squall.engine.api.failure import EXCEPTION, FAILED, FROM_OUTSIDE, HUNG, TIMEOUT, WORKER_DIED
+from squall.engine.clock import NS_PER_SEC, ManualClock
 from squall.engine.flow.spout_collector import Routed
-from squall.engine.report.metrics import SpoutStats
-from squall.engine.tracking.attempts import Limits
+from squall.engine.report.metrics import SpoutStats, bucket_of
+from squall.engine.tracking.attempts import Limits, Remembered
 from squall.engine.tracking.fate import Fate, Letter, TrialPermit
 from squall.engine.tracking.open_messages import OpenMessages
+from squall.testing.simulated import SimulatedCluster
 from tests.sim.invariants import BURIED_INNOCENT, InvariantBrokenError
-from tests.unit.rig import STREAMS, Does, Feeder, Rig, acks, chain, keeps
+from tests.unit.lab import Kept
+from tests.unit.rig import STREAMS, Does, Feeder, acks, chain, copy_component
 
 REFUSED, RAISED, DIED = Failure(FAILED), Failure(EXCEPTION, error="ValueError: no"), Failure(WORKER_DIED)
 KILLED = Failure(WORKER_DIED, error=FROM_OUTSIDE)
 
 
-class Lab(Rig):
-    """spout -> a bolt that keeps everything."""
-
+class Lab(Kept):
     def __init__(self, **settings: Any) -> None:
         self.spout = Feeder(STREAMS)
-        self.bolt = Does(keeps)
-        super().__init__(chain(self.spout, self.bolt), **settings)
+        super().__init__(self.spout, **settings)
         ((self.executor, self.task),) = self.core.spout_tasks.values()
         self.table = self.task.pending
 
@@ -45,16 +44,8 @@ class Lab(Rig):
         self.spout.failures.clear()
         for root, _ in self.open_trees():
             self.table.failed(root, DIED)
-        for message_id, _ in self.spout.failures:
-            self.spout.feed(message_id, id=message_id)
         self.bolt.kept.clear()
-        self.settle()
-
-    def ack(self, *ids: int) -> None:
-        for tup in [tup for tup in self.bolt.kept if tup.values[0] in ids]:
-            self.bolt.kept.remove(tup)
-            self.user("bolt-1").collector.ack(tup)
-        self.settle()
+        self.emit(*(message_id for message_id, _ in self.spout.failures))
 
     def give_back(self, values: Any) -> list[str]:
         closed: list[str] = []
@@ -68,26 +59,6 @@ class Lab(Rig):
 
     def open_trees(self) -> list[tuple[int, Any]]:
         return [*self.table.table.blocks, *self.table.trees.items()]
-
-
-def test_suspects_go_out_together_then_alone_and_the_rest_flows() -> None:
-    lab = Lab()
-    lab.emit(1, 2, 3)
-    lab.die()
-    lab.die()
-    assert lab.table.attempts.held_back == {1, 2, 3}
-    lab.emit(4, 5)
-    assert lab.under_way == [1, 2, 3, 4, 5]
-    lab.ack(4, 5)
-    lab.die()
-    lab.emit(6)
-    assert lab.under_way == [1, 6]
-    # What is held back is pending all the same.
-    assert lab.pending == 4
-    for suspect in (1, 2, 3):
-        lab.ack(suspect)
-    assert (lab.under_way, lab.spout.acked) == ([6], [4, 5, 1, 2, 3])
-    assert lab.table.attempts.held_back == set()
 
 
 @pytest.mark.parametrize("poison", [1, 511, 1000])
@@ -104,9 +75,14 @@ def test_a_poison_among_a_thousand_is_buried_alone_after_few_deaths_and_rounds(
             deaths += 1
             lab.die()
         else:
+            lab.emit(1000 + rounds)
+            assert 1000 + rounds in lab.under_way, "the rest flows"
+            assert lab.pending == len(lab.under_way) + len(lab.table.attempts.held_back - {*lab.under_way})
             lab.ack(*lab.under_way)
     assert [letter[2] for letter in lab.dead_letters] == [poison]
-    assert sorted(lab.spout.acked) == list(range(1, 1001))  # the default `on_dead_letter` acks
+    acked = {*lab.spout.acked}
+    assert acked >= {*range(1, 1001)}  # the default `on_dead_letter` acks
+    assert len(acked) == len(lab.spout.acked)
     # In the common flow, in a group, and alone.
     assert deaths == 2 + 1 + 5
     assert rounds < 1000 / 32 + 32 + deaths + 5
@@ -133,7 +109,7 @@ def hung(**settings: Any) -> tuple[Lab, Watched]:
     permit.well = False
     lab.spout.failures.clear()
     lab.advance(11)
-    assert [(message_id, failure.reason) for message_id, failure in lab.spout.failures] == [(1, TIMEOUT)]
+    assert lab.spout.reasons == [(1, TIMEOUT)]
     lab.bolt.kept.clear()
     lab.emit(1)
     return lab, permit
@@ -164,30 +140,21 @@ def test_nothing_held_goes_out_while_downstream_is_full() -> None:
     assert lab.under_way == [1]
 
 
-def test_a_letter_that_is_given_back_goes_out_until_it_is_acked() -> None:
+@pytest.mark.parametrize("values", [("again",), Routed.on("pair", None, ("again", 2))])
+def test_a_letter_that_is_given_back_goes_out_where_it_came_from_until_it_is_acked(values: Any) -> None:
     lab = Lab()
-    closed = lab.give_back(("again",))
+    closed = lab.give_back(values)
     assert lab.under_way == ["m"]
-    lab.user("bolt-1").collector.fail(lab.bolt.kept.pop())
-    lab.settle()
+    (tup,) = lab.bolt.kept
+    assert (tup.values, tup.source_stream) == (tuple(values), "default" if len(values) == 1 else "pair")
+    lab.fail()
     # Later, and without the spout: it is done with this message since it was told of the dead letter.
     assert (lab.under_way, lab.pending, closed, lab.spout.failures) == ([], 1, [], [])
     lab.advance(0.01)
     assert lab.under_way == ["m"]
-    lab.ack("again")  # type: ignore[arg-type]
+    lab.ack("again")
     assert (closed, lab.spout.acked, lab.pending) == (["closed"], [], 0)
     assert not lab.table.attempts.alert
-
-
-def test_a_letter_goes_to_the_stream_it_came_from() -> None:
-    spout, sink = Feeder(STREAMS), Does(acks)
-    builder = chain(spout)
-    builder.set_bolt("pairs", sink).shuffle_grouping("spout", stream="pair")
-    rig = Rig(builder)
-    executor, task = next(iter(rig.core.spout_tasks.values()))
-    executor.give_back(task, Letter("m", Routed.on("pair", None, (1, 2)), lambda: None))
-    rig.settle()
-    assert sink.seen == [(1, 2)]
 
 
 def test_a_letter_that_no_longer_fits_goes_back_to_the_ledger() -> None:
@@ -402,3 +369,153 @@ def end_well(world: World) -> None:
     for task in world.tasks:
         assert len(task.messages) == 0, "something is held for ever"
         assert not task.messages.fate.is_busy
+
+
+# ---- one table of open messages: every tree is answered once, time-outs are precise, attempts are counted ----
+
+
+TIMEOUT_SECS = 10
+WHY = Failure(FAILED, "bolt", 3, "node-1:6700", "bad luck")
+
+
+class Table(OpenMessages):
+    """With everything it talks to."""
+
+    def __init__(self, spout: Feeder | None = None) -> None:
+        self.clock = ManualClock()
+        self.spout = spout or Feeder()
+        self.stats = SpoutStats()
+        self.inits: list[tuple[int, int, int, int]] = []
+        self.forgotten: list[int] = []
+        self.buried: list[Any] = []
+        super().__init__(
+            7, self.spout, self.clock.now_ns, TIMEOUT_SECS * NS_PER_SEC, self.stats,
+            lambda *init: self.inits.append(init), self.forgotten.append, lambda *letter: self.buried.append(letter[1]),
+            Fate(Limits()),
+        )
+
+    def emit(self, root: int, message_id: Any) -> None:
+        self.add(root, message_id, (f"values of {message_id}",), root ^ 5, 0b10)
+
+
+def test_the_acker_is_told_and_the_answer_comes_once() -> None:
+    table = Table()
+    table.emit(1, "a")
+    assert table.inits == [(1, 1 ^ 5, 7, 0b10)]
+    assert len(table) == 1
+    table.clock.advance(0.25)
+    table.acked(1)
+    table.acked(1)
+    table.failed(1, WHY)
+    assert (table.spout.acked, table.spout.failures) == (["a"], [])
+    assert len(table) == 0
+    assert (table.stats.acked, table.stats.failed) == (1, 0)
+    assert sum(table.stats.histogram) == 1
+
+
+def test_a_tree_times_out_when_its_time_is_up_and_not_before() -> None:
+    table = Table()
+    table.emit(1, "a")
+    table.clock.advance(3)
+    table.emit(2, "b")
+    table.clock.advance(TIMEOUT_SECS - 3 - 0.001)
+    assert table.expire() == 0
+    table.clock.advance(0.001)
+    assert table.expire() == 1
+    assert table.spout.reasons == [("a", TIMEOUT)]
+    assert table.forgotten == [1]
+    assert (table.stats.timed_out, table.stats.failed) == (1, 1)
+    assert table.expire() == 0
+    table.clock.advance(3)
+    assert table.expire() == 1
+    assert len(table) == 0
+
+
+def test_a_reset_counts_from_now_and_keeps_the_latency() -> None:
+    table = Table()
+    table.emit(1, "a")
+    table.emit(2, "b")
+    table.clock.advance(9)
+    table.reset(1)
+    table.reset(99)
+    table.clock.advance(1)
+    assert table.expire() == 1
+    assert table.spout.reasons == [("b", TIMEOUT)]
+    table.clock.advance(8.9)
+    assert table.expire() == 0
+    table.acked(1)
+    (bucket,) = [index for index, count in enumerate(table.stats.histogram) if count]
+    assert bucket == bucket_of(18_900_000)
+
+
+def test_a_spout_may_emit_again_while_it_is_told() -> None:
+    class Again(Feeder):
+        def on_failure(self, message_id: Any, failure: Failure) -> None:
+            super().on_failure(message_id, failure)
+            table.emit(100 + len(self.failures), message_id)
+
+    spout = Again()
+    table = Table(spout)
+    for root in (1, 2, 3):
+        table.emit(root, root)
+    table.clock.advance(TIMEOUT_SECS)
+    assert table.expire() == 3
+    assert len(table) == 3
+    assert table.expire() == 0
+    table.acker_died(lambda root: root == 101)
+    assert len(table) == 3
+    failure = spout.failures[-1][1]
+    assert (failure.reason, failure.attempt) == (WORKER_DIED, 2)
+
+
+# ---- a message that its spout gives up is a dead letter: counted, told, and written down once ----
+
+
+class Picky(Feeder):
+    """Emits even numbers, and gives up odd ones."""
+
+    def __init__(self, numbers: int) -> None:
+        super().__init__()
+        self.numbers = iter(range(numbers))
+        self.dead: list[tuple[int, Failure]] = []
+
+    def next_tuple(self) -> None:
+        number = next(self.numbers, None)
+        if number is None:
+            self.exhausted = True
+        elif number % 2:
+            self.collector.give_up((f"{number}",), number, f"{number} is odd")
+        else:
+            self.collector.emit((number,), message_id=number)
+
+    def on_dead_letter(self, message_id: Any, failure: Failure) -> None:
+        self.dead.append((message_id, failure))
+
+
+@pytest.mark.parametrize("settings", [{}, {"max_crashes": None}, {"ackers": 0}])
+def test_it_is_in_the_ledger_and_the_account_and_the_others_flow(settings: dict[str, Any]) -> None:
+    topology = chain(Picky(6), Does(acks)).build()
+    with SimulatedCluster(topology, Config(**settings), record=False, copy=copy_component) as lab:
+        lab.settle()
+        spout: Picky = lab.user("spout")
+        task = lab.plan.tasks_of("spout")[0]
+        failures = {n: Failure("failed", "spout", task, error=f"{n} is odd") for n in (1, 3, 5)}
+        assert [letter[2:] for letter in lab.dead_letters] == [(n, (f"{n}",), why) for n, why in failures.items()]
+        assert spout.dead == [*failures.items()]
+        assert spout.acked == [0, 2, 4]
+        report = lab.report()
+        # Without ackers, what is emitted is in no account.
+        emitted = 3 if settings.get("ackers") == 0 else 6
+        assert (report.emitted, report.dead_letters, report.failed, report.pending) == (emitted, 3, 0, 0)
+        assert lab.drained
+
+
+def test_one_that_is_in_the_ledger_already_is_not_written_there_again() -> None:
+    first, second = Table(), Table()
+    first.attempts.resume(Remembered())
+    first.bury("m", ("1",), WHY)
+    second.attempts.resume(Remembered(dict(first.attempts.tries)))
+    # Its source gives it up once more, on purpose; or a message with other contents has its id.
+    for values in (("1",), ("1",), ("2",)):
+        second.bury("m", values, WHY)
+    assert (first.buried, second.buried) == ([("1",)], [("1",), ("2",)])

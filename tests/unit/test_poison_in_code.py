@@ -7,16 +7,12 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api.component import CustomGrouping
-from squall.engine.api.config import Config
-from squall.engine.api.context import TopologyContext
-from squall.engine.api.hooks import TaskHook
-from squall.engine.build.builder import TopologyBuilder
+from squall import Config, TaskHook, TopologyBuilder
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.local import LocalRunner
 from squall.engine.tracking.fate import Letter
-from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain
+from tests.unit.rig import Does, DoesBasic, EverySecond, Feeder, Rig, acks, chain, refuses
 
 
 class Base(BaseException):
@@ -43,27 +39,24 @@ RAISED: list[Callable[[], BaseException]] = [
 ]
 
 
-def thrower(raised: Callable[[], BaseException], when: Any = "bad") -> Callable[..., None]:
-    def execute(bolt: Any, tup: Any, collector: Any = None) -> None:
-        if tup.values[0] == when:
+def thrower(raised: Callable[[], BaseException], **named: Any) -> Does | DoesBasic:
+    def throw(value: Any) -> None:
+        if value == "bad":
             raise raised()
-        if collector is None:
-            bolt.collector.ack(tup)
 
-    return execute
+    return refuses(throw, **named)
 
 
 @pytest.mark.parametrize("blocking", [False, True])
-@pytest.mark.parametrize("kind", [Does, DoesBasic])
+@pytest.mark.parametrize("basic", [False, True])
 @pytest.mark.parametrize("raised", RAISED)
 def test_out_of_execute_it_fails_its_tuple_alone(
-    raised: Callable[[], BaseException], kind: Any, blocking: bool
+    raised: Callable[[], BaseException], basic: bool, blocking: bool
 ) -> None:
     spout = Feeder()
     spout.on_dead_letter = lambda message_id, failure: None  # type: ignore[method-assign]
-    rig = Rig(
-        chain(spout, kind(thrower(raised), blocking=blocking)), threads=True, on_error="fail", max_attempts=1,
-    )
+    bolt = thrower(raised, basic=basic, blocking=blocking)
+    rig = Rig(chain(spout, bolt), threads=True, on_error="fail", max_attempts=1)
     for n in range(20):
         spout.feed("bad" if n == 7 else n, id=n)
     rig.settle_until(lambda: len(spout.acked) + len(rig.dead_letters) == 20)
@@ -83,7 +76,7 @@ def test_out_of_execute_it_ends_the_worker_with_its_trees_failed(
     raised: Callable[[], BaseException], blocking: bool
 ) -> None:
     spout = Feeder()
-    rig = Rig(chain(spout, Does(thrower(raised), blocking=blocking)), threads=True)
+    rig = Rig(chain(spout, thrower(raised, blocking=blocking)), threads=True)
     spout.feed("bad", id=1)
     with pytest.raises(TaskCrashed, match=rf"^bolt-1\[\d\] raised {type(raised()).__name__}.* in execute \(") as caught:
         rig.settle_until(lambda: False)
@@ -100,72 +93,31 @@ def whole_life(builder: TopologyBuilder, **settings: Any) -> None:
     raise close_tasks(rig.core)[0]
 
 
-METHODS = ["open", "next_tuple", "ack", "on_failure", "on_dead_letter", "activate", "deactivate", "close"]
+PLACES = [
+    *(("spout", method) for method in (
+        "open", "next_tuple", "ack", "on_failure", "on_dead_letter", "activate", "deactivate", "close",
+    )),
+    *(("grouping", method) for method in ("prepare", "choose_tasks")),
+    *(("hook", method) for method in ("prepare", "emit", "spout_ack", "spout_fail", "cleanup")),
+]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("place", "method"), PLACES)
 @pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt, GeneratorExit, Base, Speechless])
-def test_out_of_a_spouts_method(method: str, raised: type[BaseException]) -> None:
-    spout = Feeder()
-
+def test_out_of_any_other_method_it_ends_the_worker(place: str, method: str, raised: type[BaseException]) -> None:
     def refuse(*args: Any) -> None:
         raise raised
 
-    setattr(spout, method, refuse)
-    bolt = Does(lambda bolt, tup: bolt.collector.fail(tup) if tup.values[0] == "bad" else bolt.collector.ack(tup))
-    limit = 1 if method == "on_dead_letter" else None
-    spout.feed("bad" if method in {"on_failure", "on_dead_letter"} else "good", id=1)
-    with pytest.raises(TaskCrashed) as caught:
-        whole_life(chain(spout, bolt), max_attempts=limit, max_crashes=None)
-    assert str(caught.value).startswith("spout[")
-    assert f"] raised {raised.__name__}" in str(caught.value)
-    assert method in str(caught.value) or method == "on_dead_letter"
-
-
-class Refuses(CustomGrouping):
-    def __init__(self, raised: type[BaseException], method: str) -> None:
-        self.raised, self.method = raised, method
-
-    def prepare(self, context: TopologyContext, source: str, stream: str, target_tasks: Any) -> None:
-        if self.method == "prepare":
-            raise self.raised
-
-    def choose_tasks(self, source_task: int, values: Any) -> list[int]:
-        raise self.raised
-
-
-@pytest.mark.parametrize("method", ["prepare", "choose_tasks"])
-@pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt, Base, Speechless])
-def test_out_of_a_grouping(raised: type[BaseException], method: str) -> None:
-    builder, spout = TopologyBuilder(), Feeder()
+    spout, hook, grouping, builder = Feeder(), TaskHook(), EverySecond(), TopologyBuilder()
+    setattr({"spout": spout, "hook": hook, "grouping": grouping}[place], method, refuse)
+    spout.watched_by = [hook] if place == "hook" else []
     builder.set_spout("spout", spout)
-    builder.set_bolt("bolt", Does(acks)).custom_grouping("spout", Refuses(raised, method))
-    spout.feed("x")
-    with pytest.raises(TaskCrashed, match=rf"^spout\[\d\] raised {raised.__name__}"):
-        Rig(builder).settle()
-
-
-class Hook(TaskHook):
-    def __init__(self, raised: type[BaseException], method: str) -> None:
-        def refuse(*args: Any) -> None:
-            raise raised
-
-        setattr(self, method, refuse)
-
-
-@pytest.mark.parametrize("method", ["prepare", "emit", "spout_ack", "spout_fail", "cleanup"])
-@pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt, Base, Speechless])
-def test_out_of_a_hook(raised: type[BaseException], method: str) -> None:
-    class Hooked(Feeder):
-        def open(self, conf: Any, context: Any, collector: Any) -> None:
-            super().open(conf, context, collector)
-            context.add_hook(Hook(raised, method))
-
-    spout = Hooked()
-    spout.feed("bad" if method == "spout_fail" else "x", id=1)
-    bolt = Does(lambda bolt, tup: bolt.collector.fail(tup) if tup.values[0] == "bad" else bolt.collector.ack(tup))
-    with pytest.raises(TaskCrashed, match=rf"^spout\[\d\] raised {raised.__name__}"):
-        whole_life(chain(spout, bolt))
+    bolt = builder.set_bolt("bolt", Does(lambda bolt, tup: getattr(bolt.collector, tup[0])(tup)))
+    bolt.custom_grouping("spout", grouping) if place == "grouping" else bolt.shuffle_grouping("spout")
+    spout.feed("fail" if "fail" in method or method == "on_dead_letter" else "ack", id=1)
+    with pytest.raises(TaskCrashed, match=rf"^spout\[\d\] raised {raised.__name__}") as caught:
+        whole_life(builder, max_attempts=1 if method == "on_dead_letter" else None, max_crashes=None)
+    assert place != "spout" or method in str(caught.value) or method == "on_dead_letter"
 
 
 @pytest.mark.parametrize("on_error", ["crash", "fail"])
@@ -173,7 +125,7 @@ def test_an_interrupt_of_the_operator_ends_a_local_run(on_error: str) -> None:
     """There the terminal's Ctrl-C arrives in the middle of users' code."""
     spout = Feeder()
     spout.feed("bad", id=1)
-    topology = chain(spout, Does(thrower(KeyboardInterrupt))).build()
+    topology = chain(spout, thrower(KeyboardInterrupt)).build()
     runner = LocalRunner(topology, Config(on_error=on_error), copy=lambda spec: spec.component)
     with runner, pytest.raises(KeyboardInterrupt):
         runner.run(timeout_secs=5)
@@ -216,16 +168,13 @@ def law(rig: Rig) -> tuple[int, int]:
     return emitted, failed
 
 
-@pytest.mark.parametrize("limits", [{}, {"max_attempts": 7, "max_crashes": None}])
-@pytest.mark.parametrize("on_error", ["crash", "fail"])
-def test_a_key_that_raises_when_its_message_is_sent_again_counts_and_ends_nothing(
-    on_error: str, limits: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize("limits", [{"on_error": "fail"}, {"max_attempts": 7, "max_crashes": None}])
+def test_a_key_that_raises_when_its_message_is_sent_again_counts_and_ends_nothing(limits: dict[str, Any]) -> None:
     """Given back, it fails, waits and fails again until it is in the ledger once more; the rest flows."""
     builder, spout = TopologyBuilder(), Feeder()
     builder.set_spout("spout", spout)
     builder.set_bolt("bolt", Does(acks), 2).fields_grouping("spout", "value")
-    rig = Rig(builder, on_error=on_error, **limits)
+    rig = Rig(builder, **limits)
     closed: list[bool] = []
     executor, task = next(iter(rig.core.spout_tasks.values()))
     executor.give_back(task, Letter(5, (Key(bad=True),), lambda: closed.append(True)))

@@ -43,12 +43,6 @@ def test_deaths_by_one_line_are_together_and_those_without_an_error_by_worker() 
     assert [[deaths.index(one) for one in equal] for equal in equal_deaths(deaths)] == [[0, 2], [3], [1, 1]]
 
 
-def test_a_thousand_equal_errors_are_four_lines() -> None:
-    repeats = Repeats()
-    told = [repeats.error_line("count", 1, f"KeyError: {n}", n) for n in range(1000)]
-    assert [number for number, line in enumerate(told, 1) if line] == [1, 10, 100, 1000]
-
-
 def test_errors_of_two_lines_are_told_apart_and_none_is_told_anew_within_ten_minutes() -> None:
     repeats, minute_ns = Repeats(), 60_000_000_000
     texts = [f"ValueError: bad (1) {n} (a.py, line {1 if n % 10 else 2}, in execute)" for n in range(9 * 60)]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api.stream import DEFAULT_STREAM, SYSTEM_COMPONENT, TICK_STREAM, Outputs, Stream, parse_outputs
-from squall.engine.api.tuple import Run, Tuple, TupleSource
-from squall.engine.errors import ComponentError
+from squall import ComponentError, Stream, Tuple
+from squall.engine.api.stream import DEFAULT_STREAM, SYSTEM_COMPONENT, TICK_STREAM, Outputs, parse_outputs
+from squall.engine.api.tuple import Run, TupleSource
 
 SOURCE = TupleSource("split", 7, "default", Stream("word", "count"))
 
@@ -18,17 +18,11 @@ def tup() -> Tuple:
     return Tuple(("a", 2), SOURCE, Run(1, 2, 1))
 
 
-def test_values_by_position_field_and_iteration(tup: Tuple) -> None:
-    assert (tup[0], tup[1], tup[-1]) == ("a", 2, 2)
-    assert (tup["word"], tup["count"]) == ("a", 2)
-    assert list(tup) == ["a", 2]
-    assert len(tup) == 2
-    assert tup.values == ("a", 2)
+def test_what_can_be_read_of_it(tup: Tuple) -> None:
+    assert (tup[0], tup[1], tup[-1], tup["word"], tup["count"]) == ("a", 2, 2, "a", 2)
+    assert (list(tup), len(tup), tup.values) == (["a", 2], 2, ("a", 2))
     assert tup[0:1] == ("a",)  # type: ignore[index]
     assert tup.select("count", "word") == (2, "a")
-
-
-def test_fields_and_where_it_comes_from(tup: Tuple) -> None:
     assert tup.fields == ("word", "count")
     assert "word" in tup
     assert "a" not in tup
@@ -43,24 +37,19 @@ def test_an_unknown_field_is_named_with_component_stream_and_fields(tup: Tuple) 
 
 
 def test_only_the_systems_tick_is_a_tick() -> None:
-    shape = Stream("rate_secs")
-    assert Tuple((1.0,), TupleSource(SYSTEM_COMPONENT, -1, TICK_STREAM, shape), Run(0, 0, 1)).is_tick
-    assert not Tuple((1.0,), TupleSource("clock", 3, TICK_STREAM, shape), Run(0, 0, 1)).is_tick
-    assert not Tuple((1.0,), TupleSource(SYSTEM_COMPONENT, -1, "default", shape), Run(0, 0, 1)).is_tick
+    for component, stream, is_tick in (
+        (SYSTEM_COMPONENT, TICK_STREAM, True), ("clock", TICK_STREAM, False), (SYSTEM_COMPONENT, "default", False),
+    ):
+        source = TupleSource(component, -1, stream, Stream("rate_secs"))
+        assert Tuple((1.0,), source, Run(0, 0, 1)).is_tick is is_tick
 
 
-def test_names_of_fields_are_the_default_stream() -> None:
-    assert parse_outputs(("word", "count")) == {DEFAULT_STREAM: Stream("word", "count")}
-    assert parse_outputs(["word"]) == {DEFAULT_STREAM: Stream("word")}
-
-
-def test_several_streams_in_one_mapping() -> None:
+def test_outputs_are_names_of_fields_or_streams_by_name() -> None:
+    assert parse_outputs(["word", "count"]) == {DEFAULT_STREAM: Stream("word", "count")}
     outputs: Outputs = {"default": ("line",), "bad": ["line", "why"], "to": Stream("x", direct=True)}
     streams = parse_outputs(outputs)
-    assert list(streams) == ["default", "bad", "to"]
-    assert streams["bad"].fields == ("line", "why")
-    assert not streams["bad"].direct
-    assert streams["to"].direct
+    assert streams == {"default": Stream("line"), "bad": Stream("line", "why"), "to": Stream("x", direct=True)}
+    assert [stream.direct for stream in streams.values()] == [False, False, True]
     assert streams["bad"].index == {"line": 0, "why": 1}
 
 

@@ -6,55 +6,28 @@ from collections.abc import Callable
 
 import pytest
 
-from squall.engine.api.config import Config
-from squall.engine.api.tuple import Tuple
-from squall.engine.core.transport import Absorb, Deliver, NoPeers, NoTransport, PeerChange
+from squall import Config, Tuple
+from squall.engine.core.transport import Deliver, NoPeers, NoTransport
 from squall.engine.core.turn import IDLE_WAIT_MAX_MS, REST_WAIT_MS, Turn
-from squall.engine.flow.parcel import Acks, Parcel
+from squall.engine.flow.parcel import Parcel
 from squall.testing.simulated import SimulatedCluster
-from tests.unit.rig import Does, Feeder, acks, chain, placed
+from tests.unit.rig import Does, Feeder, acks, chain, keeps, placed
 
 
 class Links(NoTransport):
-    """Has what the test put there, writes down what happens, and calls `looked` whenever it is looked at."""
+    """Calls `looked` whenever it is looked at; takes whatever is sent, unless the test says otherwise."""
 
     def __init__(self) -> None:
-        self.happened: list[str] = []
-        self.frames: list[Parcel] = []
-        self.acks: list[Acks] = []
-        self.sent: list[Parcel] = []
-        self.heard: set[int] = set()
         self.looked: Callable[[], None] = lambda: None
         self.awake = True
         self.under_way = False
-        self.told_when_asleep = False
 
     def receive(self, deliver: Deliver, most: int) -> int:
-        self.happened.append("receive")
         self.looked()
-        frames, self.frames = self.frames, []
-        for parcel in frames:
-            self.heard.add(1)
-            deliver(parcel, lambda: None)
-        return len(frames)
-
-    def take_heard(self) -> set[int]:
-        heard, self.heard = self.heard, set()
-        return heard
-
-    def take_acks(self, absorb: Absorb) -> int:
-        told, self.acks = self.acks, []
-        for each in told:
-            absorb(each)
-        return len(told)
+        return 0
 
     def has_credit(self, worker: int) -> bool:
         return True
-
-    def send(self, worker: int, parcel: Parcel, most_bytes: int | None = None) -> int:
-        self.happened.append("send")
-        self.sent.append(parcel)
-        return 0
 
     def set_awake(self, awake: bool) -> None:
         self.awake = awake
@@ -62,21 +35,6 @@ class Links(NoTransport):
     @property
     def is_under_way(self) -> bool:
         return self.under_way
-
-    @property
-    def has_acks(self) -> bool:
-        return self.told_when_asleep and not self.awake
-
-
-class Board(NoPeers):
-    """Writes down when it is read."""
-
-    def __init__(self, happened: list[str]) -> None:
-        self._happened = happened
-
-    def changed_peers(self) -> list[PeerChange]:
-        self._happened.append("board")
-        return []
 
 
 class One:
@@ -86,9 +44,27 @@ class One:
         self.net = net
         self.core = net.core(0)
         self.links = Links()
-        self.happened = self.links.happened
-        board = Board(self.happened)
-        self.turn = Turn(self.core, self.links, board, Config(), net.clock.now_ns)
+        self.turn = Turn(self.core, self.links, NoPeers(), Config(), net.clock.now_ns)
+
+    def run_dry(self) -> None:
+        while self.turn.run():
+            pass
+
+    def waits(self, count: int) -> list[int]:
+        """How long it sleeps each time when nothing comes."""
+        found = []
+        for _ in range(count):
+            found.append(self.turn.lie_down())
+            assert self.links.awake == (found[-1] == 0)
+            self.turn.get_up()
+            assert self.links.awake
+            assert not self.turn.run()
+        return found
+
+    def exhaust(self, exhausted: bool = True) -> None:
+        """As the worker's spouts themselves do, which are copies."""
+        for _, task in self.core.spout_tasks.values():
+            task.user.exhausted = exhausted
 
 
 def spout_here(*bolts: Does) -> tuple[Feeder, One]:
@@ -121,76 +97,40 @@ def test_a_worker_that_has_worked_does_not_sleep_and_an_idle_one_ever_longer() -
     assert one.turn.run()
     assert one.turn.lie_down() == 0
     assert one.links.awake
-    while one.turn.run():
-        pass
-    waits = []
-    for _ in range(7):
-        waits.append(one.turn.lie_down())
-        assert not one.links.awake
-        one.turn.get_up()
-        assert one.links.awake
-        one.turn.run()
-    assert waits == [1, 2, 4, 8, 16, IDLE_WAIT_MAX_MS, IDLE_WAIT_MAX_MS]
-
-
-def exhaust(one: One, exhausted: bool = True) -> None:
-    """As the worker's spouts themselves do, which are copies."""
-    for component, _, user in one.core.users():
-        if component == "spout":
-            user.exhausted = exhausted
-
-
-def waits_of(one: One, count: int) -> list[int]:
-    waits = []
-    for _ in range(count):
-        waits.append(one.turn.lie_down())
-        one.turn.get_up()
-        assert not one.turn.run()
-    return waits
+    one.run_dry()
+    assert one.waits(7) == [1, 2, 4, 8, 16, IDLE_WAIT_MAX_MS, IDLE_WAIT_MAX_MS]
 
 
 def test_a_worker_in_which_nothing_can_begin_by_itself_sleeps_longer() -> None:
     spout, one = spout_here(Does(acks))
     spout.feed("x", id=1)
-    while one.turn.run():
-        pass
-    assert max(waits_of(one, 12)) == IDLE_WAIT_MAX_MS  # the spout may have more at any moment
-    exhaust(one)
-    assert max(waits_of(one, 12)) == REST_WAIT_MS
+    one.run_dry()
+    assert max(one.waits(12)) == IDLE_WAIT_MAX_MS  # the spout may have more at any moment
+    one.exhaust()
+    assert max(one.waits(12)) == REST_WAIT_MS
     one.links.under_way = True
     assert one.turn.lie_down() == IDLE_WAIT_MAX_MS
     one.links.under_way = False
     spout.feed("y", id=2)
     one.core.set_active(False)
-    assert max(waits_of(one, 12)) == REST_WAIT_MS
-    exhaust(one, False)
+    assert max(one.waits(12)) == REST_WAIT_MS
+    one.exhaust(False)
     one.core.set_active(True)
-    while one.turn.run():
-        pass
+    one.run_dry()
     assert spout.acked == [1, 2]
-    assert waits_of(one, 3)[:2] == [1, 2]
+    assert one.waits(3)[:2] == [1, 2]
 
 
-def test_a_worker_with_an_open_message_does_not_sleep_long() -> None:
+def test_a_worker_with_an_open_message_sleeps_neither_long_nor_past_its_deadline() -> None:
     """The death of a worker that holds a part of it is known by looking only."""
-    spout = Feeder()
-    one = One(placed(chain(spout, Does(lambda bolt, tup: None)), "spout __acker bolt-1", ""))
+    spout, one = spout_here(Does(keeps))
     spout.feed("x", id=1)
-    while one.turn.run():
-        pass
-    exhaust(one)
-    assert max(waits_of(one, 12)) == IDLE_WAIT_MAX_MS
-
-
-def test_nobody_sleeps_past_its_next_deadline() -> None:
-    spout = Feeder()
-    one = One(placed(chain(spout, Does(lambda bolt, tup: None)), "spout __acker bolt-1", ""))
-    spout.feed("x", id=1)
-    while one.turn.run():
-        pass
+    one.run_dry()
+    one.exhaust()
+    assert max(one.waits(12)) == IDLE_WAIT_MAX_MS
     one.net.clock.advance(9.9985)
     one.turn.run()
-    assert [one.turn.lie_down(), one.turn.lie_down(), one.turn.lie_down()] == [1, 2, 2]
+    assert [one.turn.lie_down(), one.turn.lie_down(), one.turn.lie_down()] == [2, 2, 2]
 
 
 def test_a_parcel_that_is_bigger_than_it_looked_is_cut_until_it_fits() -> None:
