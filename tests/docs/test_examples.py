@@ -8,12 +8,14 @@ import shlex
 import subprocess
 import sys
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from examples import click_sessions, paid_orders, top_by_category
+from tests.docs.pages import Page
 from tests.process.cli import ROOT, environment, plugin_arguments, squall
 
 PAGES = sorted((ROOT / "docs" / "examples").glob("*.md"))
@@ -58,10 +60,10 @@ msg 1 (attempt 2)
 """
 
 
-def shown_on(page: Path) -> tuple[str, list[str]]:
+def shown_on(name: str) -> tuple[str, list[str]]:
     """The command of a page, and what it says that this prints."""
-    [shown] = re.findall(r"^```text\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
-    [command] = re.findall(r"^```\nsquall (.*?)\n```$", page.read_text(), re.MULTILINE)
+    page = Page(f"docs/examples/{name}")
+    [shown], [command] = page.of("text"), page.commands
     return command, shown.splitlines()
 
 
@@ -74,7 +76,7 @@ PRINTED = {
         "courier[0]: orders [90, 92, 94, 96, 98]", "courier[1]: orders [91, 93, 95, 97, 99]",
         "ledger: 100 orders, 4781.70 euros",
     ]),
-    **{page.stem: shown_on(page) for page in PAGES if page.stem not in APPLICATIONS},
+    **{page.stem: shown_on(page.name) for page in PAGES if page.stem not in APPLICATIONS},
 }  # fmt: skip
 
 
@@ -116,45 +118,47 @@ def written(directory: Path) -> list[Any]:
     return [json.loads(line) for path in directory.iterdir() for line in path.read_text().splitlines()]
 
 
-def test_visits_are_right_though_a_worker_is_killed(tmp_path: Path) -> None:
-    squall("run", "examples/click_sessions.py", "--workers", "2", "--fault",
-           "kill random worker after 5000 acked", "--", tmp_path)
+def visits() -> Iterator[Any]:
+    """User and pages of each."""
     last: dict[str, float] = {}
     pages: Counter[tuple[str, int]] = Counter()
-    visits: Counter[str] = Counter()
+    number: Counter[str] = Counter()
     for user, _, at in click_sessions.clicks.function(0):
-        visits[user] += at - last.get(user, -1e9) >= click_sessions.GAP_SECS
+        number[user] += at - last.get(user, -1e9) >= click_sessions.GAP_SECS
         last[user] = at
-        pages[user, visits[user]] += 1
-    rows = written(tmp_path)
-    assert Counter((row["user"], row["pages"]) for row in rows) == Counter(
-        (user, count) for (user, _), count in pages.items()
-    )
+        pages[user, number[user]] += 1
+    return ((user, count) for (user, _), count in pages.items())
 
 
-def test_the_top_of_each_category_and_second_is_right(tmp_path: Path) -> None:
-    squall("run", "examples/top_by_category.py", "--workers", "2", "--", tmp_path)
+def tops() -> Iterator[Any]:
+    """The ten that were sold most, of each category and second."""
     counts: defaultdict[tuple[str, float], Counter[str]] = defaultdict(Counter)
     for category, product, at in top_by_category.sales.function(0):
         counts[category, float(round(at * 1e9) // 10**9)][product] += 1
-    expected = {
-        place: [[product, count] for product, count in sorted(its.items(), key=lambda item: (-item[1], item[0]))[:10]]
-        for place, its in counts.items()
-    }
-    rows = written(tmp_path)
-    assert {(row["category"], row["second"]): row["top"] for row in rows} == expected
-    assert len(rows) == len(expected)
+    for place, its in counts.items():
+        yield *place, sorted(its.items(), key=lambda item: (-item[1], item[0]))[:10]
 
 
-def test_each_order_has_what_was_paid_for_it_though_a_worker_is_killed(tmp_path: Path) -> None:
-    squall("run", "examples/paid_orders.py", "--workers", "2", "--fault", "kill random worker after 5000 acked", "--",
-           tmp_path)
+def payments() -> Iterator[Any]:
+    """Orders, and what was paid for them in the same hour."""
     paid = {order: (at // paid_orders.HOUR_SECS, amount) for order, at, amount in paid_orders.payments.function(0)}
-    expected = Counter(
-        (order, paid[order][1] if order in paid and paid[order][0] == at // paid_orders.HOUR_SECS else None)
-        for order, at, _ in paid_orders.orders.function(0)
-    )
-    assert Counter((row["order"], row["paid"]) for row in written(tmp_path)) == expected
+    for order, at, _ in paid_orders.orders.function(0):
+        hour, amount = paid.get(order, (None, None))
+        yield order, amount if hour == at // paid_orders.HOUR_SECS else None
+
+
+@pytest.mark.parametrize(("example", "fields", "wanted"), [
+    ("click_sessions", ("user", "pages"), visits), ("top_by_category", ("category", "second", "top"), tops),
+    ("paid_orders", ("order", "paid"), payments),
+], ids=["visits", "tops", "payments"])  # fmt: skip
+def test_windows_are_right_though_a_worker_is_killed(
+    example: str, fields: tuple[str, ...], wanted: Callable[[], Iterator[Any]], tmp_path: Path
+) -> None:
+    done = squall("run", f"examples/{example}.py", "--workers", "2", "--fault", "kill random worker after 5000 acked",
+                  "--", tmp_path)
+    assert "killed by SIGKILL" in done.stderr
+    found = ([row[field] for field in fields] for row in written(tmp_path))
+    assert Counter(map(json.dumps, found)) == Counter(map(json.dumps, wanted()))
 
 
 def test_every_example_is_tested_here() -> None:
@@ -178,9 +182,9 @@ def test_the_page_of_the_examples_names_each_once_in_order() -> None:
 def test_the_acker_ends_at_zero_in_any_order() -> None:
     told = printed(squall("run", "examples/acker.py", "--workers", "3"))
     steps = [re.fullmatch(r".*: ([01]{4}) XOR ([01]{4}) = ([01]{4})", line) for line in told]
-    before, told, after = zip(*(step.groups() for step in steps if step), strict=True)
+    before, value, after = zip(*(step.groups() for step in steps if step), strict=True)
     assert before == ("0000", *after[:-1])
-    assert all(int(a, 2) ^ int(b, 2) == int(c, 2) for a, b, c in zip(before, told, after, strict=True))
+    assert all(int(a, 2) ^ int(b, 2) == int(c, 2) for a, b, c in zip(before, value, after, strict=True))
     assert after[-1] == "0000"
     assert "0000" not in after[:-1]
     assert told.count("tree 66 is done") == 1
