@@ -61,9 +61,9 @@ def main() -> int:
     arguments = _arguments()
     for name, kind in SEEDS.items():
         if (seed := getattr(arguments, name)) is not None:
-            wrong = jobs.random_cases(kind, seed, 1).wrong
-            print(wrong or f"{kind} seed {seed}: every invariant holds")
-            return 1 if wrong else 0
+            broken = jobs.random_cases(kind, seed, 1).wrong
+            print(broken or f"{kind} seed {seed}: every invariant holds")
+            return 1 if broken else 0
     first = random.SystemRandom().getrandbits(40) if arguments.first is None else arguments.first
     began = time.perf_counter()
     print(f"first seed {first}, {arguments.processes} processes\nInvariants")
