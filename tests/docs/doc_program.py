@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.process.cli import ROOT, start
+from tests.docs.pages import Page
+from tests.process.cli import start
 
 
 @contextlib.contextmanager
 def running_program(name: str, directory: Path, documented: str, used: str) -> Iterator[None]:
     """`squall run` the program of this name, in which the address `documented` is the one that a test uses."""
-    text = (ROOT / "docs" / "connectors.md").read_text()
-    [code] = re.findall(rf"```python\n# {re.escape(name)}\n(.*?)```", text, re.DOTALL)
+    code = Page("docs/connectors.md").programs[name]
     assert documented in code
     (directory / name).write_text(code.replace(documented, used))
     running = start("run", directory / name)

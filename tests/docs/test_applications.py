@@ -12,40 +12,36 @@ import sqlite3
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from examples import top_ten
+from tests.docs.pages import Page
 from tests.process.cli import ROOT, environment
-from tests.process.standing_tools import Standing, directory
+from tests.process.standing_tools import Standing
 from tests.process.waiting import wait_for
 
-PAGES = ROOT / "docs" / "examples"
-
-
-@pytest.fixture
-def cluster() -> Iterator[Standing]:
-    with directory() as standing:
-        standing.up()
-        yield standing
+ACCESS_LOG, ENRICH, TOP_TEN = (f"docs/examples/{name}.md" for name in ("access_log", "enrich", "top_ten"))
 
 
 def submit(cluster: Standing, page: str, *more: str, pending: int = 100, **paths: object) -> str:
     """Submit an example as its page says, with paths of the test's; its name. It has few messages pending, so that it
     is not done before the last kill."""
-    [command] = re.findall(r"^squall (submit .*)$", (PAGES / page).read_text(), re.MULTILINE)
+    [command] = [line for line in Page(page).commands if line.startswith("submit ")]
     arguments = [str(paths.get(word, word)) for word in shlex.split(command)]
     arguments[1:1] = ["--set", f"max_spout_pending={pending}"]
+    cluster.up()
     cluster.ok(*arguments, *more)
     return arguments[arguments.index("--name") + 1]
 
 
 def shown(page: str, directory: Path) -> str:
     """What the program on the page prints, run in `directory`."""
-    [program] = re.findall(r"^```python\n(.*?)^```$", (PAGES / page).read_text(), re.DOTALL | re.MULTILINE)
+    [program] = Page(page).of("python")
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=directory, env=environment(), capture_output=True, text=True, timeout=120
     )
@@ -63,6 +59,18 @@ def kill_worker_of(cluster: Standing, name: str, component: str) -> None:
         return int(worker["pid"]) if worker["state"] == "ready" else None
 
     os.kill(wait_for(f"a worker with {component}", pid), signal.SIGKILL)
+
+
+def kill_at_each_sign(cluster: Standing, name: str, components: tuple[str, str], seen: Callable[[], Any]) -> None:
+    """A worker of one component, of the other, then the cluster, whenever there is more to see; wait for its end."""
+    for component in (*components, ""):
+        before = seen()
+        wait_for("more of it", lambda before=before: bool(seen() > before))
+        if component:
+            kill_worker_of(cluster, name, component)
+    cluster.kill_all()
+    cluster.up()
+    wait_for("its end", lambda: cluster.described(name)["status"] == "FINISHED")
 
 
 def rows(path: Path, query: str) -> list[tuple[object, ...]]:
@@ -122,7 +130,7 @@ class AccessLog:
 def test_the_tail_of_an_access_log_counts_each_line_once(cluster: Standing, tmp_path: Path) -> None:
     log, out = AccessLog(tmp_path / "access.log"), tmp_path / "rates.db"
     log.write()
-    name = submit(cluster, "access_log.md", **{"access.log": log.path, "rates.db": out})
+    name = submit(cluster, ACCESS_LOG, **{"access.log": log.path, "rates.db": out})
 
     def wait_for_all() -> None:
         what = "SELECT sum(requests) FROM rates"
@@ -150,7 +158,7 @@ def test_the_tail_of_an_access_log_counts_each_line_once(cluster: Standing, tmp_
     cluster.ok("kill", name)
     assert sorted(rows(out, "SELECT * FROM rates")) == log.rates()
     first, *_ = log.rates()
-    assert shown("access_log.md", tmp_path).startswith(" ".join(map(str, first)))
+    assert shown(ACCESS_LOG, tmp_path).startswith(" ".join(map(str, first)))
     told = re.findall(r"ALARM (\S+): ", cluster.ok("logs", name))
     assert set(told) == {second for second, _, errors in log.rates() if errors >= 5}
 
@@ -179,37 +187,21 @@ def test_enrichment_writes_each_order_once(cluster: Standing, service: str, tmp_
         return [row for path in out.glob("*.parquet") for row in parquet.read_table(path).to_pylist()]
 
     paths = {"orders.csv": orders, "http://localhost:8080/customers/": service, "enriched": out}
-    name = submit(cluster, "enrich.md", pending=300, **paths)
-    for component in ("look_up", "keep"):
-        before = len(written())
-        wait_for("more rows", lambda before=before: len(written()) > before)
-        kill_worker_of(cluster, name, component)
-    before = len(written())
-    wait_for("more rows", lambda: len(written()) > before)
-    cluster.kill_all()
-    cluster.up()
-    wait_for("its end", lambda: cluster.described(name)["status"] == "FINISHED")
+    name = submit(cluster, ENRICH, pending=300, **paths)
+    kill_at_each_sign(cluster, name, ("look_up", "keep"), lambda: len(written()))
     assert sorted((row["order"], row["customer"], row["name"]) for row in written()) == sorted(
         (number, number * 7 % 100, f"customer {number * 7 % 100}") for number in [*range(1_500), *range(300)]
     )
     pytest.importorskip("pandas")
-    assert shown("enrich.md", tmp_path) == "1800\n"
+    assert shown(ENRICH, tmp_path) == "1800\n"
 
 
 @pytest.mark.nightly
 def test_the_top_ten_of_each_second_are_exact(cluster: Standing, tmp_path: Path) -> None:
     out, count = tmp_path / "top_ten.db", 20_000
-    name = submit(cluster, "top_ten.md", "--orders", str(count), **{"top_ten.db": out})
+    name = submit(cluster, TOP_TEN, "--orders", str(count), **{"top_ten.db": out})
     pieces = "SELECT coalesce(sum(pieces), 0) FROM counts"
-    for component in ("count", "rank"):
-        before = rows(out, pieces)
-        wait_for("more orders", lambda before=before: rows(out, pieces) > before)
-        kill_worker_of(cluster, name, component)
-    before = rows(out, pieces)
-    wait_for("more orders", lambda: rows(out, pieces) > before)
-    cluster.kill_all()
-    cluster.up()
-    wait_for("its end", lambda: cluster.described(name)["status"] == "FINISHED")
+    kill_at_each_sign(cluster, name, ("count", "rank"), lambda: rows(out, pieces))
     wanted: dict[int, Counter[str]] = {}
     for second, product, number in map(top_ten.order, range(count)):
         wanted.setdefault(second, Counter())[product] += number
@@ -219,5 +211,4 @@ def test_the_top_ten_of_each_second_are_exact(cluster: Standing, tmp_path: Path)
         for place, (product, number) in enumerate(sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:10], 1)
     ]
     assert rows(out, "SELECT * FROM top_ten ORDER BY second, place") == ranked
-    [text] = re.findall(r"^```text\n(.*?)^```$", (PAGES / "top_ten.md").read_text(), re.DOTALL | re.MULTILINE)
-    assert shown("top_ten.md", tmp_path) == text
+    assert [shown(TOP_TEN, tmp_path)] == Page(TOP_TEN).of("text")

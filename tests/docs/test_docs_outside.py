@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.pages import Page
 from tests.process.cli import ROOT, start
-from tests.process.standing_tools import Standing, directory
+from tests.process.standing_tools import Standing
 from tests.process.waiting import wait_for
 from tests.servers.ui_tools import address, cluster_with_page
 
-PAGES = {name: (ROOT / "docs" / f"{name}.md").read_text() for name in ("ui", "rest", "tracing", "metrics")}
 TOPOLOGY = "tests/process/ui_topology.py:shown"
 
 
 def commands() -> set[str]:
     """Those in code, with what they are given: a mere name of one is no command to type."""
-    text = "\n".join(PAGES.values())
+    text = "\n".join(Page(f"docs/{name}.md").text for name in ("ui", "rest", "tracing", "metrics"))
     spans = re.findall(r"`((?:squall|curl) [^`\n]+)`", text) + re.findall(r"^\$ (.+)$", text, re.MULTILINE)
     return {span for span in spans if span.count(" ") > 1 or span == "squall ui"}
 
@@ -74,8 +74,9 @@ def follows(cluster: Standing, command: str) -> None:
     wait_for("a message of the sample", lambda: re.search(head, cluster.ok(*words)))
 
 
-def test_every_command_of_the_pages_does_what_they_say() -> None:
-    with cluster_with_page() as cluster, directory() as without:
+def test_every_command_of_the_pages_does_what_they_say(cluster: Standing) -> None:
+    without = cluster
+    with cluster_with_page() as cluster:
         without.ok("up", "--slots", "1", "--detach")
         wait_for("the page", lambda: address(cluster))
         shown: dict[str, Callable[[str], object]] = {
@@ -97,7 +98,7 @@ def test_every_command_of_the_pages_does_what_they_say() -> None:
 
 
 def test_the_metrics_consumer_of_the_page_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    [program] = re.findall(r"^```python\n(.*?)^```$", PAGES["metrics"], re.DOTALL | re.MULTILINE)
+    [program] = Page("docs/metrics.md").of("python")
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop" / "metrics.py").write_text(program)
     (tmp_path / "shop" / "topology.py").write_text(

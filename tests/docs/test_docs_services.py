@@ -8,7 +8,6 @@ import shlex
 import shutil
 import subprocess
 import tomllib
-from collections.abc import Iterator
 
 import click
 import psutil
@@ -16,7 +15,7 @@ import pytest
 
 from squall.cli.commands import cli
 from tests.process.cli import ROOT, command, environment
-from tests.process.standing_tools import Standing, directory
+from tests.process.standing_tools import Standing
 from tests.process.waiting import wait_for
 
 PAGE = (ROOT / "docs/services.md").read_text()
@@ -24,12 +23,6 @@ DOCKERFILE = (ROOT / "docs/docker/Dockerfile").read_text()
 INSTRUCTIONS = [line.split(maxsplit=1) for line in DOCKERFILE.splitlines() if line and line[0] != "#"]
 FIRST_PROCESS = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]
 """As in a container: the command after it has process number 1, and inherits orphans."""
-
-
-@pytest.fixture
-def cluster() -> Iterator[Standing]:
-    with directory() as made:
-        yield made
 
 
 def instructions(name: str) -> list[str]:

@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.process.cli import ROOT
-from tests.process.standing_tools import Standing, directory
+from tests.docs.pages import Page
+from tests.process.standing_tools import Standing
 from tests.process.waiting import wait_for
 from tests.process.written import Written
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
-TEXT = (ROOT / "docs/spark.md").read_text()
+PAGE = Page("docs/spark.md")
 ROWS = 20_000
-
-
-@pytest.fixture
-def program(tmp_path: Path) -> Path:
-    (found,) = re.findall(r"^```python\n# tail\.py\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
-    (tmp_path / "tail.py").write_text(found)
-    return tmp_path / "tail.py"
-
-
-@pytest.fixture
-def cluster() -> Iterator[Standing]:
-    with directory() as made:
-        yield made
 
 
 def grow(feed: Path, number: int) -> None:
@@ -42,8 +28,9 @@ def grow(feed: Path, number: int) -> None:
     (feed / "_new").rename(feed / f"{number}.parquet")
 
 
-def test_a_feed_that_grows_loses_nothing_whoever_is_killed(cluster: Standing, program: Path, tmp_path: Path) -> None:
-    feed, out = tmp_path / "feed", tmp_path / "out"
+def test_a_feed_that_grows_loses_nothing_whoever_is_killed(cluster: Standing, tmp_path: Path) -> None:
+    feed, out, program = tmp_path / "feed", tmp_path / "out", tmp_path / "tail.py"
+    program.write_text(PAGE.programs["tail.py"])
     feed.mkdir()
     written = Written(out)
     cluster.up()
@@ -70,6 +57,5 @@ def test_a_feed_that_grows_loses_nothing_whoever_is_killed(cluster: Standing, pr
 
 def test_every_python_block_is_a_file() -> None:
     """Of which tests/spark runs those that need Spark."""
-    found = re.findall(r"^```python\n# (.*)$", TEXT, re.MULTILINE)
-    assert found == ["tail.py", "read.py", "stream.py"]
-    assert TEXT.count("```python\n") == len(found)
+    assert [*PAGE.programs] == ["tail.py", "read.py", "stream.py"]
+    assert len(PAGE.of("python")) == len(PAGE.programs)

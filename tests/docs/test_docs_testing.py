@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.process.cli import ROOT, environment, plugin_arguments
-
-TEXT = (ROOT / "docs/testing.md").read_text()
-BLOCKS = re.findall(r"^```python\n# (\S+\.py)\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
+from tests.docs.pages import Page
+from tests.process.cli import environment, plugin_arguments
 
 
 def test_every_file_it_shows_passes(tmp_path: Path) -> None:
-    tests = 0
-    for name, text in BLOCKS:
-        assert not (tmp_path / name).exists()
-        (tmp_path / name).write_text(text)
-        tests += len(re.findall(r"^def test_", text, re.MULTILINE))
+    page = Page("docs/testing.md")
+    assert len(page.of("python")) == len(page.programs)
+    page.save(tmp_path)
+    tests = "".join(page.of("python")).count("\ndef test_")
     assert tests >= 9
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin_arguments(), "-W", "error"],
@@ -26,7 +22,3 @@ def test_every_file_it_shows_passes(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{tests} passed" in done.stdout
-
-
-def test_every_python_block_is_a_file() -> None:
-    assert TEXT.count("```python\n") == len(BLOCKS)

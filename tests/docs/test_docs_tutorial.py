@@ -7,23 +7,17 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.docs.pages import Page
 from tests.process.cli import ROOT, environment
-from tests.process.standing_tools import Standing, directory
+from tests.process.standing_tools import Standing
 
 PAGES = sorted((ROOT / "docs/tutorial").glob("*.md"))
-BLOCKS = {page.stem: re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE) for page in PAGES}
+BLOCKS = {page.stem: Page(f"docs/tutorial/{page.name}").blocks for page in PAGES}
 PREPARES, TAKES_LONG = "python3 make_orders.py", "squall chaos"
-
-
-@pytest.fixture
-def cluster() -> Iterator[Standing]:
-    with directory() as made:
-        yield made
 
 
 class Reader:
@@ -74,13 +68,11 @@ class Reader:
                         self.run(line)
 
 
-@pytest.mark.parametrize("page", BLOCKS)
-def test_page(page: str, tmp_path: Path, cluster: Standing) -> None:
+@pytest.mark.timeout(400)  # five pages, with what they start
+def test_the_pages_one_after_the_other(tmp_path: Path, cluster: Standing) -> None:
     reader = Reader(tmp_path, cluster)
-    for earlier in BLOCKS:
-        if earlier < page:
-            reader.skip(earlier)
-    reader.read(page)
+    for page in BLOCKS:
+        reader.read(page)
 
 
 @pytest.mark.nightly

@@ -8,12 +8,14 @@ import shlex
 import subprocess
 import sys
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from examples import click_sessions, paid_orders, sales_day, top_by_category
+from examples import click_sessions, paid_orders, top_by_category
+from tests.docs.pages import Page
 from tests.process.cli import ROOT, environment, plugin_arguments, squall
 
 PAGES = sorted((ROOT / "docs" / "examples").glob("*.md"))
@@ -22,51 +24,27 @@ APPLICATIONS = ("access_log", "enrich", "top_ten")
 TEXT = "the cat and the dog\nthe end\n\n  spaced   out  \n" * 500
 
 
-def test_word_count_writes_each_word_and_line_once_though_a_worker_is_killed(tmp_path: Path) -> None:
+# Each total of a word is written once by the first; the other writes one at the end of a batch.
+@pytest.mark.parametrize(("example", "each_total"), [("word_count", True), ("word_count_by_batch", False)])
+def test_words_and_lines_are_counted_once_though_a_worker_is_killed(
+    example: str, each_total: bool, tmp_path: Path
+) -> None:
     text, out = tmp_path / "some.txt", tmp_path / "result"
     text.write_text(TEXT)
-    done = squall("run", "examples/word_count.py", "--workers", "3", "--nodes", "2", "--json", "--fault",
+    done = squall("run", f"examples/{example}.py", "--workers", "3", "--nodes", "2", "--json", "--fault",
                   "kill worker count[0] after 200 acked", "--", text, "--out", out)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["restarts"], "no worker was killed"
-    assert report["pending"] == 0
-    assert report["drained"]
-    each = Counter({(word, n): 1 for word, count in Counter(TEXT.split()).items() for n in range(1, count + 1)})
-    assert Counter((row["word"], row["count"]) for row in rows_of(out / "counts")) == each
-    assert sorted((row["partition"], row["offset"], row["words"]) for row in rows_of(out / "ledger")) == [
-        (0, offset, len(line.split())) for offset, line in enumerate(TEXT.split("\n")[:-1])
-    ]
-
-
-def test_word_count_by_batch_is_exact_though_a_worker_is_killed(tmp_path: Path) -> None:
-    lines = [f"w{number % 97} w{number % 89} same w{number % 7}" for number in range(20_000)]
-    (tmp_path / "lines.txt").write_text("\n".join(lines))
-    done = squall("run", "examples/word_count_by_batch.py", "--workers", "2", "--json", "--fault",
-                  "kill worker count[0] after 2000 acked", "--", tmp_path / "lines.txt", "--out", tmp_path / "result")
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert report["restarts"], "no worker was killed"
-    assert report["pending"] == 0
-    assert read_counts(tmp_path / "result") == Counter(" ".join(lines).split())
-    assert read_ledger(tmp_path / "result") == {(0, offset): 4 for offset in range(len(lines))}
-
-
-def read_counts(out: Path) -> dict[str, int]:
-    """word -> largest total."""
-    counts: dict[str, int] = {}
-    for row in rows_of(out / "counts"):
-        counts[row["word"]] = max(row["count"], counts.get(row["word"], 0))
-    return counts
-
-
-def read_ledger(out: Path) -> dict[tuple[int, int], int]:
-    """(partition, offset) -> words."""
-    return {(row["partition"], row["offset"]): row["words"] for row in rows_of(out / "ledger")}
-
-
-def rows_of(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for file in folder.glob("*.jsonl") for line in file.read_text().splitlines()]
+    assert (report["pending"], report["drained"]) == (0, True)
+    totals = Counter((row["word"], row["count"]) for row in written(out / "counts"))
+    words = Counter(TEXT.split())
+    if each_total:
+        assert totals == Counter((word, n) for word, count in words.items() for n in range(1, count + 1))
+    assert dict(sorted(totals)) == words
+    lines = Counter((row["partition"], row["offset"], row["words"]) for row in written(out / "ledger"))
+    assert sorted(lines) == [(0, offset, len(line.split())) for offset, line in enumerate(TEXT.splitlines())]
+    assert lines.total() == len(lines) or not each_total
 
 
 TREE = """\
@@ -82,27 +60,41 @@ msg 1 (attempt 2)
 """
 
 
-def test_names_prints_its_tree_after_a_replay() -> None:
-    done = squall("run", "examples/names.py", "--workers", "2")
-    assert done.returncode == 0, done.stderr
-    printed = [line.split("] ", 1)[-1] for line in (done.stdout + done.stderr).splitlines()]
-    news = ["msg 1 failed, it will be emitted again", "msg 1 acked: its whole tree is processed"]
-    for line in [*TREE.splitlines(), *news]:
-        assert line in printed
-    assert "1 acked" in done.stdout
-    assert "1 failed" in done.stdout
-    assert "1 replayed" in done.stdout
+def shown_on(name: str) -> tuple[str, list[str]]:
+    """The command of a page, and what it says that this prints."""
+    page = Page(f"docs/examples/{name}")
+    [shown], [command] = page.of("text"), page.commands
+    return command, shown.splitlines()
 
 
-def test_groupings_reach_the_tasks_they_name() -> None:
-    done = squall("run", "examples/groupings.py", "--workers", "2")
-    assert done.returncode == 0, done.stderr
-    printed = {line.split("] ", 1)[-1] for line in (done.stdout + done.stderr).splitlines()}
-    assert {
+PRINTED = {
+    "names": ("run examples/names.py --workers 2", [
+        *TREE.splitlines(), "msg 1 failed, it will be emitted again", "msg 1 acked: its whole tree is processed",
+    ]),
+    "groupings": ("run examples/groupings.py --workers 2", [
         "regions[0]: north 25", "regions[1]: south 25", "regions[2]: east 25", "regions[3]: west 25",
         "courier[0]: orders [90, 92, 94, 96, 98]", "courier[1]: orders [91, 93, 95, 97, 99]",
         "ledger: 100 orders, 4781.70 euros",
-    } <= printed
+    ]),
+    **{page.stem: shown_on(page.name) for page in PAGES if page.stem not in APPLICATIONS},
+}  # fmt: skip
+
+
+def printed(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """What components have printed, and the command."""
+    assert done.returncode == 0, done.stderr
+    return [line.split("] ", 1)[-1] for line in (done.stdout + done.stderr).splitlines()]
+
+
+@pytest.mark.parametrize("example", PRINTED)
+def test_an_example_prints_what_is_said_of_it(example: str, tmp_path: Path) -> None:
+    command, lines = PRINTED[example]
+    told = printed(squall(*shlex.split(command.replace("RESULT", str(tmp_path / "result")))))
+    assert set(lines) <= set(told)
+    if "--local" in command:
+        assert told[: len(lines)] == lines
+    if "--fault" in command:
+        assert any("killed by SIGKILL" in line for line in told)
 
 
 def test_topologies_of_ones_own_survive_in_two_processes_of_pytest(tmp_path: Path) -> None:
@@ -126,45 +118,47 @@ def written(directory: Path) -> list[Any]:
     return [json.loads(line) for path in directory.iterdir() for line in path.read_text().splitlines()]
 
 
-def test_visits_are_right_though_a_worker_is_killed(tmp_path: Path) -> None:
-    squall("run", "examples/click_sessions.py", "--workers", "2", "--fault",
-           "kill random worker after 5000 acked", "--", tmp_path)
+def visits() -> Iterator[Any]:
+    """User and pages of each."""
     last: dict[str, float] = {}
     pages: Counter[tuple[str, int]] = Counter()
-    visits: Counter[str] = Counter()
+    number: Counter[str] = Counter()
     for user, _, at in click_sessions.clicks.function(0):
-        visits[user] += at - last.get(user, -1e9) >= click_sessions.GAP_SECS
+        number[user] += at - last.get(user, -1e9) >= click_sessions.GAP_SECS
         last[user] = at
-        pages[user, visits[user]] += 1
-    rows = written(tmp_path)
-    assert Counter((row["user"], row["pages"]) for row in rows) == Counter(
-        (user, count) for (user, _), count in pages.items()
-    )
+        pages[user, number[user]] += 1
+    return ((user, count) for (user, _), count in pages.items())
 
 
-def test_the_top_of_each_category_and_second_is_right(tmp_path: Path) -> None:
-    squall("run", "examples/top_by_category.py", "--workers", "2", "--", tmp_path)
+def tops() -> Iterator[Any]:
+    """The ten that were sold most, of each category and second."""
     counts: defaultdict[tuple[str, float], Counter[str]] = defaultdict(Counter)
     for category, product, at in top_by_category.sales.function(0):
         counts[category, float(round(at * 1e9) // 10**9)][product] += 1
-    expected = {
-        place: [[product, count] for product, count in sorted(its.items(), key=lambda item: (-item[1], item[0]))[:10]]
-        for place, its in counts.items()
-    }
-    rows = written(tmp_path)
-    assert {(row["category"], row["second"]): row["top"] for row in rows} == expected
-    assert len(rows) == len(expected)
+    for place, its in counts.items():
+        yield *place, sorted(its.items(), key=lambda item: (-item[1], item[0]))[:10]
 
 
-def test_each_order_has_what_was_paid_for_it_though_a_worker_is_killed(tmp_path: Path) -> None:
-    squall("run", "examples/paid_orders.py", "--workers", "2", "--fault", "kill random worker after 5000 acked", "--",
-           tmp_path)
+def payments() -> Iterator[Any]:
+    """Orders, and what was paid for them in the same hour."""
     paid = {order: (at // paid_orders.HOUR_SECS, amount) for order, at, amount in paid_orders.payments.function(0)}
-    expected = Counter(
-        (order, paid[order][1] if order in paid and paid[order][0] == at // paid_orders.HOUR_SECS else None)
-        for order, at, _ in paid_orders.orders.function(0)
-    )
-    assert Counter((row["order"], row["paid"]) for row in written(tmp_path)) == expected
+    for order, at, _ in paid_orders.orders.function(0):
+        hour, amount = paid.get(order, (None, None))
+        yield order, amount if hour == at // paid_orders.HOUR_SECS else None
+
+
+@pytest.mark.parametrize(("example", "fields", "wanted"), [
+    ("click_sessions", ("user", "pages"), visits), ("top_by_category", ("category", "second", "top"), tops),
+    ("paid_orders", ("order", "paid"), payments),
+], ids=["visits", "tops", "payments"])  # fmt: skip
+def test_windows_are_right_though_a_worker_is_killed(
+    example: str, fields: tuple[str, ...], wanted: Callable[[], Iterator[Any]], tmp_path: Path
+) -> None:
+    done = squall("run", f"examples/{example}.py", "--workers", "2", "--fault", "kill random worker after 5000 acked",
+                  "--", tmp_path)
+    assert "killed by SIGKILL" in done.stderr
+    found = ([row[field] for field in fields] for row in written(tmp_path))
+    assert Counter(map(json.dumps, found)) == Counter(map(json.dumps, wanted()))
 
 
 def test_every_example_is_tested_here() -> None:
@@ -185,41 +179,12 @@ def test_the_page_of_the_examples_names_each_once_in_order() -> None:
     assert {Path(link).stem for link in linked} >= {page.stem for page in PAGES}
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.stem not in APPLICATIONS], ids=lambda page: page.stem)
-def test_the_page_of_an_example_shows_what_it_prints(page: Path, tmp_path: Path) -> None:
-    [shown] = re.findall(r"^```text\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
-    [command] = re.findall(r"^```\nsquall (.*?)\n```$", page.read_text(), re.MULTILINE)
-    done = squall(*shlex.split(command.replace("RESULT", str(tmp_path / "result"))))
-    assert done.returncode == 0, done.stderr
-    printed = [line.split("] ", 1)[-1] for line in (done.stdout + done.stderr).splitlines()]
-    assert set(shown.splitlines()) <= set(printed)
-    if "--local" in command:
-        assert "\n".join(printed).startswith(shown)
-
-
 def test_the_acker_ends_at_zero_in_any_order() -> None:
-    done = squall("run", "examples/acker.py", "--workers", "3")
-    assert done.returncode == 0, done.stderr
-    printed = [line.split("] ", 1)[-1] for line in done.stderr.splitlines()]
-    steps = [re.fullmatch(r".*: ([01]{4}) XOR ([01]{4}) = ([01]{4})", line) for line in printed]
-    before, told, after = zip(*(step.groups() for step in steps if step), strict=True)
+    told = printed(squall("run", "examples/acker.py", "--workers", "3"))
+    steps = [re.fullmatch(r".*: ([01]{4}) XOR ([01]{4}) = ([01]{4})", line) for line in told]
+    before, value, after = zip(*(step.groups() for step in steps if step), strict=True)
     assert before == ("0000", *after[:-1])
-    assert all(int(a, 2) ^ int(b, 2) == int(c, 2) for a, b, c in zip(before, told, after, strict=True))
+    assert all(int(a, 2) ^ int(b, 2) == int(c, 2) for a, b, c in zip(before, value, after, strict=True))
     assert after[-1] == "0000"
     assert "0000" not in after[:-1]
-    assert printed.count("tree 66 is done") == 1
-
-
-def test_the_sales_day_is_exact_under_kills(tmp_path: Path) -> None:
-    out, count = tmp_path / "result", 9_000
-    kills = [part for acks in (20, 2_000, 5_000) for part in ("--fault", f"kill random worker after {acks} acked")]
-    given = ("--orders", str(count), "--out", out)
-    done = squall("run", "examples/sales_day.py", "--workers", "2", "--json", *kills, "--", *given)
-    assert done.returncode == 0, done.stderr
-    assert len(json.loads(done.stdout)["restarts"]) >= 1
-    wanted: dict[str, tuple[int, int]] = {}
-    for number in range(count):
-        category, cents = sales_day.order(number)
-        before = wanted.get(category, (0, 0))
-        wanted[category] = before[0] + 1, before[1] + cents
-    assert sales_day.totals(out) == wanted
+    assert told.count("tree 66 is done") == 1

@@ -3,43 +3,29 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from squall.cli.commands import STANDING
+from tests.docs.pages import Page
 from tests.process.cli import ROOT, environment, start
-from tests.process.standing_tools import Standing, directory
+from tests.process.standing_tools import Standing
 from tests.process.waiting import wait_for
 
-PAGE = (ROOT / "docs" / "operations.md").read_text()
-COMMANDS = [
-    line
-    for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE) if not language
-    for line in block.splitlines()
-]
-
-
-@pytest.fixture
-def cluster() -> Iterator[Standing]:
-    with directory() as made:
-        yield made
+PAGE = Page("docs/operations.md")
 
 
 def test_the_page_has_every_command_of_a_standing_cluster() -> None:
-    assert {line.split()[1] for line in COMMANDS} - {"doctor"} == set(STANDING)
-    assert all(line.startswith("squall ") for line in COMMANDS)
+    assert {line.split()[0] for line in PAGE.commands} - {"doctor"} == set(STANDING)
+    assert len(PAGE.commands) == "".join(PAGE.of("")).count("\n")
 
 
 def test_every_command_of_the_page(cluster: Standing) -> None:
-    for line in COMMANDS:
-        _, *arguments = shlex.split(line)
+    for line in PAGE.commands:
+        arguments = shlex.split(line)
         if arguments[0] in ("nimbus", "supervisor"):
             run_until_interrupted(cluster, arguments)
             continue
@@ -53,8 +39,7 @@ def test_every_command_of_the_page(cluster: Standing) -> None:
 
 
 def test_the_program_of_the_page(cluster: Standing, tmp_path: Path) -> None:
-    [program] = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-    (tmp_path / "connect.py").write_text(program)
+    PAGE.save(tmp_path)
     hello = (ROOT / "examples" / "hello_world.py").read_text()
     (tmp_path / "squares.py").write_text(hello)
     cluster.up(slots=2)

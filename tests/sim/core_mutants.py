@@ -9,7 +9,6 @@ from typing import Any
 
 from squall.engine.api.failure import Failure
 from squall.engine.core.emit_paths import AnyCollector, Emit, fast_emit
-from squall.engine.core.surroundings import Parts as CoreParts
 from squall.engine.core.turn import FRAMES_AT_ONCE, Sending, Turn
 from squall.engine.flow.anchoring import Anchoring
 from squall.engine.flow.batch import Batch, OpenBatch
@@ -20,9 +19,9 @@ from squall.engine.tracking.attempts import Limits
 from squall.engine.tracking.open_messages import OpenMessages
 from squall.engine.tracking.tracked_blocks import TrackedBlock
 from tests.sim import invariants
+from tests.sim.control import Control
 from tests.sim.cores import Cluster
 from tests.sim.halves import run_halves
-from tests.sim.invariants import InvariantBrokenError
 from tests.sim.ledger import IN_BATCHES
 from tests.sim.mutants import (
     BlindAcker,
@@ -37,7 +36,7 @@ from tests.sim.mutants import (
     SilentTracking,
     SwallowingReceiver,
 )
-from tests.sim.parts import Parts
+from tests.sim.parts import PARTS, Parts, changed
 from tests.unit.test_fate import EVENTS, World
 
 # ---- blocks: these need components that take batches ----
@@ -199,12 +198,12 @@ class NeverRotates(Turn):
 
 
 @dataclass(frozen=True)
-class CoreMutant:
+class CoreMutant(Control):
     """A cluster of which one guarantee was taken away, and the cases that must find out."""
 
-    off: str
+    kind = "cores"
+    most = 600
     parts: Parts
-    breaks: str
     actions: tuple[str, ...] = ()
     deaths: bool = True
     chained: bool = False
@@ -213,21 +212,13 @@ class CoreMutant:
     case: Callable[[int, Parts], None] | None = None
     """In place of a cluster of these."""
 
-    def first_broken(self, most: int) -> tuple[int, str] | None:
-        """(seed, invariant) of the first case that breaks as it must."""
-        for seed in range(most):
-            try:
-                if self.case is not None:
-                    self.case(seed, self.parts)
-                    continue
-                Cluster(
-                    seed, self.actions, self.deaths, self.chained, faulty_turns=self.faulty_turns, parts=self.parts,
-                    in_batches=self.in_batches,
-                ).run()
-            except InvariantBrokenError as error:
-                if error.invariant == self.breaks:
-                    return seed, error.invariant
-        return None
+    def run(self, seed: int, is_off: bool = True) -> None:
+        parts = self.parts if is_off else PARTS
+        if self.case is not None:
+            return self.case(seed, parts)
+        return Cluster(
+            seed, self.actions, self.deaths, self.chained, self.in_batches, self.faulty_turns, parts=parts
+        ).run()
 
 
 class UnevenBatch(Batch):
@@ -282,102 +273,69 @@ class BlamesKills(Limits):
         return super().is_crash(replace(failure, error=""), alone)
 
 
-def judged_by(limits: type[Limits]) -> Callable[[int, Parts], None]:
+def judged(seed: int, parts: Parts) -> None:
     """The spout tasks of `tests.unit.test_fate`, of which workers die at random."""
-
-    def case(seed: int, parts: Parts) -> None:
-        rng, world = random.Random(seed), World(2, limits(max_crashes=2))
-        for _ in range(300):
-            EVENTS[rng.choice(list(EVENTS))](world, rng.choice(world.tasks), rng.randrange(10**6))
-
-    return case
+    rng, world = random.Random(seed), World(2, parts.limits(max_crashes=2))
+    for _ in range(300):
+        EVENTS[rng.choice(list(EVENTS))](world, rng.choice(world.tasks), rng.randrange(10**6))
 
 
-LITERAL = Parts(core=CoreParts(acker=LiteralStormAcker))
+LITERAL = changed(acker=LiteralStormAcker)
 NO_DEDUPE = Parts(receiver=CredulousReceiver)
-PLAIN_EMITS = Parts(core=CoreParts(fast_emit=lambda collector: None))
+PLAIN_EMITS = changed(fast_emit=lambda collector: None)
 """No mutant: every emit goes the plain way."""
 NEITHER = Parts(core=LITERAL.core, receiver=CredulousReceiver)
 
+_WAITED, _EARLY = invariants.WAITED_FOR_TIMEOUT, invariants.ACKED_EARLY
+
 CORE_MUTANTS = (
-    CoreMutant("trial alone", Parts(), invariants.BURIED_INNOCENT, case=judged_by(BlamesCompany)),
-    CoreMutant("who sent a signal", Parts(), invariants.BURIED_INNOCENT, case=judged_by(BlamesKills)),
+    CoreMutant("trial alone", invariants.BURIED_INNOCENT, Parts(limits=BlamesCompany), case=judged),
+    CoreMutant("who sent a signal", invariants.BURIED_INNOCENT, Parts(limits=BlamesKills), case=judged),
+    CoreMutant("edges of both parts of a run", _EARLY, changed(open_batch=UnevenOpenBatch)),
+    CoreMutant("anchors of fast emits", _EARLY, changed(fast_emit=careless_emit)),
+    CoreMutant("ids of each worker's own", invariants.ID_REPEATED, Parts(ids_per_worker=False)),
+    CoreMutant("link dedupe", _WAITED, NO_DEDUPE, ("duplicate",), deaths=False),
+    CoreMutant("link dedupe and INIT guard", _EARLY, NEITHER, ("duplicate",), False),
+    CoreMutant("dead mask", _WAITED, changed(acker=BlindAcker)),
     CoreMutant(
-        "edges of both parts of a run", Parts(core=CoreParts(open_batch=UnevenOpenBatch)), invariants.ACKED_EARLY
+        "rotation of trees", invariants.STATE_LEFT, changed(acker=HoardingAcker), ("drop",), False,
+        faulty_turns=1000, in_batches=IN_BATCHES,
     ),
-    CoreMutant("anchors of fast emits", Parts(core=CoreParts(fast_emit=careless_emit)), invariants.ACKED_EARLY),
-    CoreMutant("ids of each worker's own", Parts(ids_per_worker=False), invariants.ID_REPEATED),
-    CoreMutant("link dedupe", NO_DEDUPE, invariants.WAITED_FOR_TIMEOUT, ("duplicate",), deaths=False),
-    CoreMutant("link dedupe and INIT guard", NEITHER, invariants.ACKED_EARLY, ("duplicate",), False),
+    CoreMutant("masks in ack rings", _WAITED, Parts(rings=MasklessRings), chained=True, faulty_turns=30),
     CoreMutant(
-        "dead mask", Parts(core=CoreParts(acker=BlindAcker)), invariants.WAITED_FOR_TIMEOUT
-    ),
-    CoreMutant(
-        "rotation of trees", Parts(core=CoreParts(acker=HoardingAcker)), invariants.STATE_LEFT,
-        ("drop",), False, faulty_turns=1000, in_batches=IN_BATCHES,
-    ),
-    CoreMutant(
-        "masks in ack rings", Parts(rings=MasklessRings), invariants.WAITED_FOR_TIMEOUT, chained=True,
+        "taking blocks from ack rings once", _WAITED, Parts(rings=RepeatingBlockRings), in_batches=IN_BATCHES,
         faulty_turns=30,
     ),
+    CoreMutant("taking from ack rings once", _WAITED, Parts(rings=RepeatingRings)),
+    CoreMutant("reading the board before answering", _WAITED, Parts(turn=FollowsLate), faulty_turns=30),
+    CoreMutant("journals before bolts", invariants.EXECUTED_UNWRITTEN, Parts(turn=WritesLate)),
+    CoreMutant("a last look before sleeping", invariants.SLEPT_ON_NEWS, Parts(turn=LooksNotAgain)),
+    CoreMutant("saying so before the last look", invariants.SLEPT_ON_NEWS, Parts(turn=LooksTooSoon)),
+    CoreMutant("acks in parcels for who sleeps", _WAITED, Parts(turn=TellsNobody)),
+    CoreMutant("sending with idle hands", _WAITED, Parts(sending=WaitsForCompany)),
+    CoreMutant("heed of lost frames", _WAITED, Parts(sender=DeafSender), ("drop",), deaths=False),
+    CoreMutant("word of damaged frames", _WAITED, Parts(receiver=SwallowingReceiver), ("garble",), deaths=False),
+    CoreMutant("asking again", _WAITED, Parts(probes=False), ("drop",), deaths=False),
+    CoreMutant("acks of lost frames told again", _WAITED, changed(tracking=SilentTracking), ("drop",), deaths=False),
+    CoreMutant("late frames refused", _WAITED, Parts(receiver=ForgivingReceiver), ("reorder",), deaths=False),
+    CoreMutant("an XOR for each tree of a block", _EARLY, changed(acker=TogetherAcker), in_batches=("numbers", "fan")),
     CoreMutant(
-        "taking blocks from ack rings once", Parts(rings=RepeatingBlockRings), invariants.WAITED_FOR_TIMEOUT,
-        in_batches=IN_BATCHES, faulty_turns=30,
-    ),
-    CoreMutant("taking from ack rings once", Parts(rings=RepeatingRings), invariants.WAITED_FOR_TIMEOUT),
-    CoreMutant(
-        "reading the board before answering", Parts(turn=FollowsLate), invariants.WAITED_FOR_TIMEOUT,
-        faulty_turns=30,
-    ),
-    CoreMutant("journals before bolts", Parts(turn=WritesLate), invariants.EXECUTED_UNWRITTEN),
-    CoreMutant("a last look before sleeping", Parts(turn=LooksNotAgain), invariants.SLEPT_ON_NEWS),
-    CoreMutant("saying so before the last look", Parts(turn=LooksTooSoon), invariants.SLEPT_ON_NEWS),
-    CoreMutant("acks in parcels for who sleeps", Parts(turn=TellsNobody), invariants.WAITED_FOR_TIMEOUT),
-    CoreMutant(
-        "sending with idle hands", Parts(sending=WaitsForCompany),
-        invariants.WAITED_FOR_TIMEOUT,
-    ),
-    CoreMutant("heed of lost frames", Parts(sender=DeafSender), invariants.WAITED_FOR_TIMEOUT, ("drop",), deaths=False),
-    CoreMutant(
-        "word of damaged frames", Parts(receiver=SwallowingReceiver), invariants.WAITED_FOR_TIMEOUT, ("garble",),
-        deaths=False,
-    ),
-    CoreMutant("asking again", Parts(probes=False), invariants.WAITED_FOR_TIMEOUT, ("drop",), deaths=False),
-    CoreMutant(
-        "acks of lost frames told again", Parts(core=CoreParts(tracking=SilentTracking)),
-        invariants.WAITED_FOR_TIMEOUT, ("drop",), deaths=False,
-    ),
-    CoreMutant(
-        "late frames refused", Parts(receiver=ForgivingReceiver), invariants.WAITED_FOR_TIMEOUT, ("reorder",),
-        deaths=False,
-    ),
-    CoreMutant(
-        "an XOR for each tree of a block", Parts(core=CoreParts(acker=TogetherAcker)), invariants.ACKED_EARLY,
+        "failures of single trees of a block", invariants.FAILED_WITHOUT_CAUSE, changed(acker=SolidaryAcker),
         in_batches=("numbers", "fan"),
     ),
+    CoreMutant("masks of blocks", _WAITED, changed(acker=MasklessBlocks), in_batches=IN_BATCHES, faulty_turns=30),
+    CoreMutant("acks of rows for blocks", _WAITED, changed(acker=DeafBlocks), in_batches=("numbers",)),
     CoreMutant(
-        "failures of single trees of a block", Parts(core=CoreParts(acker=SolidaryAcker)),
-        invariants.FAILED_WITHOUT_CAUSE, in_batches=("numbers", "fan"),
+        "which trees of a block a worker held", invariants.FAILED_WITHOUT_CAUSE, changed(acker=CoarseBlocks),
+        case=run_halves,
     ),
     CoreMutant(
-        "masks of blocks", Parts(core=CoreParts(acker=MasklessBlocks)), invariants.WAITED_FOR_TIMEOUT,
-        in_batches=IN_BATCHES, faulty_turns=30,
+        "word of blocks that touched the dead", _WAITED, changed(acker=MuteBlocks), in_batches=IN_BATCHES,
+        faulty_turns=30,
     ),
     CoreMutant(
-        "acks of rows for blocks", Parts(core=CoreParts(acker=DeafBlocks)), invariants.WAITED_FOR_TIMEOUT,
-        in_batches=("numbers",),
-    ),
-    CoreMutant(
-        "which trees of a block a worker held", Parts(core=CoreParts(acker=CoarseBlocks)),
-        invariants.FAILED_WITHOUT_CAUSE, case=run_halves,
-    ),
-    CoreMutant(
-        "word of blocks that touched the dead", Parts(core=CoreParts(acker=MuteBlocks)), invariants.WAITED_FOR_TIMEOUT,
-        in_batches=IN_BATCHES, faulty_turns=30,
-    ),
-    CoreMutant(
-        "journals of blocks", Parts(core=CoreParts(pending=UnwrittenBlocks)), invariants.EXECUTED_UNWRITTEN,
+        "journals of blocks", invariants.EXECUTED_UNWRITTEN, changed(pending=UnwrittenBlocks),
         in_batches=("numbers",), faulty_turns=30,
     ),
-    CoreMutant("rotation in the turn", Parts(turn=NeverRotates), invariants.STATE_LEFT),
+    CoreMutant("rotation in the turn", invariants.STATE_LEFT, Parts(turn=NeverRotates)),
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 from squall.engine.api.collectors import BatchCollector, SpoutCollector
 from squall.engine.api.columns import ColumnBatch
-from squall.engine.api.component import BatchBolt, BatchSpout, CustomGrouping
+from squall.engine.api.component import BatchSpout, CustomGrouping
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.failure import Failure
 from squall.engine.api.plan import ExecutorPlan, Plan
@@ -19,6 +19,7 @@ from squall.engine.build.builder import TopologyBuilder
 from tests.sim.cores import Cluster
 from tests.sim.invariants import FAILED_WITHOUT_CAUSE, WAITED_FOR_TIMEOUT, InvariantBrokenError, unwrapped
 from tests.sim.parts import PARTS, Parts
+from tests.unit.batch_rig import DoesBatch
 
 NUMBERS = 60
 SPOUT_WORKER, EVEN_WORKER, ODD_WORKER = range(3)
@@ -53,16 +54,12 @@ class Numbers(BatchSpout):
         return not self.queue
 
 
-class Pass(BatchBolt):
-    outputs = ("number",)
-
-    def execute_batch(self, batch: ColumnBatch, collector: BatchCollector) -> None:
-        collector.emit_batch(batch.columns)
+def passes(bolt: DoesBatch, batch: ColumnBatch, collector: BatchCollector) -> None:
+    collector.emit_batch(batch.columns)
 
 
-class End(BatchBolt):
-    def execute_batch(self, batch: ColumnBatch, collector: BatchCollector) -> None:
-        assert len(batch)
+def ends(bolt: DoesBatch, batch: ColumnBatch, collector: BatchCollector) -> None:
+    assert len(batch)
 
 
 class ByParity(CustomGrouping):
@@ -79,8 +76,8 @@ def run_halves(seed: int, parts: Parts = PARTS) -> None:
     acked: set[int] = set()
     builder = TopologyBuilder()
     builder.set_spout("numbers", Numbers(acked))
-    builder.set_bolt("pass", Pass()).shuffle_grouping("numbers")
-    builder.set_bolt("end", End(), 2).custom_grouping("pass", ByParity())
+    builder.set_bolt("pass", DoesBatch(passes, ("number",))).shuffle_grouping("numbers")
+    builder.set_bolt("end", DoesBatch(ends), 2).custom_grouping("pass", ByParity())
     here = [(ACKER_COMPONENT, 1), ("numbers", 4), ("pass", 5)]
     executors = [[ExecutorPlan(name, task, task) for name, task in here]]
     executors += [[ExecutorPlan("end", task, task)] for task in (2, 3)]

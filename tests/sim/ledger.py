@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Mapping
+from copy import copy
 from typing import Any
 
 from squall.engine.api.collectors import BasicCollector, BatchCollector, BoltCollector, SpoutCollector
@@ -181,7 +182,7 @@ class Pass(BasicBolt):
     outputs = ("paths",)
 
     def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        collector.emit(tup.values)
+        collector.emit((tup["paths"],))
 
 
 class End(BasicBolt):
@@ -223,66 +224,35 @@ class BatchNumbers(BatchSpout):
         return not self.queue
 
 
-class BatchFan(BatchBolt):
-    """Fan: single rows of a batch fail."""
+class InBatches(BatchBolt):
+    """Takes and emits in batches what a bolt does row by row; single rows fail."""
 
-    outputs = Fan.outputs
-
-    def __init__(self, ledger: Ledger) -> None:
-        self.ledger = ledger
-
-    def execute_batch(self, batch: ColumnBatch, collector: BatchCollector) -> None:
-        paths: list[str] = []
-        sides: list[str] = []
-        counts, parents = [], []
-        for row, (number, attempt) in enumerate(batch.to_rows()):
-            self.ledger.executes((number, attempt))
-            before = len(paths)
-            for child in range(number % 5):
-                path = f"{number}.{attempt}.{child}"
-                if child % 2:
-                    sides.append(path)
-                    parents.append(row)
-                else:
-                    paths.append(path)
-            counts.append(len(paths) - before)
-            if self.ledger.refuses((number, attempt)):
-                collector.fail(row, "as told")
-        collector.emit_batch((paths,), counts=counts)
-        collector.emit_batch((sides, [3] * len(sides)), parents=parents, stream="side")
-
-
-class BatchLoop(BatchBolt):
-    outputs = Loop.outputs
-
-    def __init__(self, ledger: Ledger) -> None:
-        self.ledger = ledger
-
-    def execute_batch(self, batch: ColumnBatch, collector: BatchCollector) -> None:
-        going = [(row, path, left) for row, (path, left) in enumerate(batch.to_rows()) if left]
-        parents = [row for row, _, _ in going]
-        self.ledger.done.update(("loop", path) for path, left in batch.to_rows() if not left)
-        collector.emit_batch(
-            ([path for _, path, _ in going], [left - 1 for _, _, left in going]), parents=parents, stream="side"
-        )
-
-
-class BatchEvery(BatchBolt):
-    def __init__(self, ledger: Ledger) -> None:
-        self.ledger = ledger
+    def __init__(self, bolt: BasicBolt) -> None:
+        self.bolt: Any = bolt
+        self.outputs = bolt.outputs
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
-        self.index = context.task_index
+        self.bolt = copy(self.bolt)  # each task has its own
+        self.bolt.prepare(conf, context)
+
+    def emit(self, values: tuple[Any, ...], stream: str = "default") -> None:
+        """What the bolt emits from the row at hand."""
+        self.made.setdefault(stream, []).append((self.row, values))
 
     def execute_batch(self, batch: ColumnBatch, collector: BatchCollector) -> None:
-        self.ledger.done.update(("all", path, self.index) for path in batch["path"])
-
-
-class BatchPass(BatchBolt):
-    outputs = ("paths",)
-
-    def execute_batch(self, batch: ColumnBatch, collector: BatchCollector) -> None:
-        collector.emit_batch(batch.columns)
+        self.made: dict[str, list[tuple[int, tuple[Any, ...]]]] = {}
+        for self.row, values in enumerate(batch.to_rows()):
+            try:
+                self.bolt.execute(dict(zip(batch.fields, values, strict=True)), self)
+            except FailedTuple as failed:
+                collector.fail(self.row, str(failed))
+        for stream, made in self.made.items():
+            parents, rows = zip(*made, strict=True)
+            columns = [[*column] for column in zip(*rows, strict=True)]
+            if stream == "side":
+                collector.emit_batch(columns, parents=[*parents], stream=stream)
+            else:
+                collector.emit_batch(columns, counts=[*map(parents.count, range(len(batch)))])
 
 
 IN_BATCHES = ("numbers", "fan", "loop", "every", "pass")
@@ -292,17 +262,17 @@ IN_BATCHES = ("numbers", "fan", "loop", "every", "pass")
 def topology_of(ledger: Ledger, in_batches: Collection[str] = ()) -> Topology:
     """`in_batches`: which components take and emit batches."""
 
-    def either(name: str, by_row: Any, by_batch: Any) -> Any:
-        return by_batch if name in in_batches else by_row
+    def either(name: str, bolt: BasicBolt) -> Any:
+        return InBatches(bolt) if name in in_batches else bolt
 
     builder = TopologyBuilder()
-    builder.set_spout("numbers", either("numbers", Numbers, BatchNumbers)(ledger), N_SPOUTS)
-    builder.set_bolt("fan", either("fan", Fan, BatchFan)(ledger), 3).fields_grouping("numbers", "id")
-    loop = builder.set_bolt("loop", either("loop", Loop, BatchLoop)(ledger), 2)
+    builder.set_spout("numbers", (BatchNumbers if "numbers" in in_batches else Numbers)(ledger), N_SPOUTS)
+    builder.set_bolt("fan", either("fan", Fan(ledger)), 3).fields_grouping("numbers", "id")
+    loop = builder.set_bolt("loop", either("loop", Loop(ledger)), 2)
     loop.shuffle_grouping("fan", "side").shuffle_grouping("loop", "side")
-    builder.set_bolt("every", either("every", Every, BatchEvery)(ledger), 2).all_grouping("fan", "side")
+    builder.set_bolt("every", either("every", Every(ledger)), 2).all_grouping("fan", "side")
     join = builder.set_bolt("join", Join(ledger), 2).partial_key_grouping("fan", "path")
     join.set_config(tick_tuple_freq_secs=0.01)
-    builder.set_bolt("pass", either("pass", Pass, BatchPass)(), 1, 2).local_or_shuffle_grouping("join")
+    builder.set_bolt("pass", either("pass", Pass()), 1, 2).local_or_shuffle_grouping("join")
     builder.set_bolt("end", End(ledger), 2).none_grouping("pass")
     return builder.build()

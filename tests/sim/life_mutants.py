@@ -4,13 +4,12 @@ workers are simulated, too; otherwise they are the product's."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from msgspec.structs import replace
+from msgspec.structs import replace as with_fields
 
 from squall.engine.api.failure import Failure
-from squall.engine.core.surroundings import Parts as CoreParts
 from squall.ipc.board import Board
 from squall.scheduler.common.messages import (
     Assignment,
@@ -25,23 +24,30 @@ from squall.scheduler.nimbus.topology_life import TopologyLife
 from squall.scheduler.worker.lease import Lease
 from tests.sim import invariants
 from tests.sim.book import Lines
-from tests.sim.cluster_life import LifeParts
+from tests.sim.cluster_life import THE_PRODUCT, LifeParts
+from tests.sim.control import Control
 from tests.sim.core_mutants import NEITHER, TellsNobody, careless_emit
-from tests.sim.joined_life import JoinedParts
+from tests.sim.joined_life import JOINED, JoinedParts
 from tests.sim.machine import Process
 from tests.sim.mutants import BlindAcker, HighestPrefix
 from tests.sim.nimbus_daemon import NimbusDaemon, SimulatedStore
-from tests.sim.parts import Parts
+from tests.sim.parts import Parts, changed
 from tests.sim.supervisor_daemon import SupervisorDaemon
 from tests.sim.watchful_supervisor import WatchfulSupervisor
 
 
 @dataclass(frozen=True)
-class LifeMutant:
-    """What was taken away, and the invariants one of which must break."""
+class LifeMutant(Control):
+    """A life of a cluster that lacks a part."""
 
+    kind = "lives"
+    most = 300
     parts: LifeParts
-    breaks: tuple[str, ...]
+
+    def run(self, seed: int, is_off: bool = True) -> None:
+        product = JOINED if isinstance(self.parts, JoinedParts) else THE_PRODUCT
+        parts = self.parts if is_off else replace(product, faults=self.parts.faults)
+        parts.life(seed, parts).run()
 
 
 # ---- daemons and store ----
@@ -104,7 +110,7 @@ class Forgets(NimbusDaemon):
     """Takes a node that is leaving for one that has come back."""
 
     def register(self, request: RegisterSupervisor, answer: Callable[[AssignNode], None]) -> None:
-        super().register(replace(request, leaves_within_secs=None), answer)
+        super().register(with_fields(request, leaves_within_secs=None), answer)
 
 
 class KeepsNoSuccessor(NimbusDaemon):
@@ -112,7 +118,7 @@ class KeepsNoSuccessor(NimbusDaemon):
 
     def _store_all(self, changes: list[StoreChange]) -> None:
         super()._store_all([
-            StoreTopology(replace(change.record, successor=None)) if isinstance(change, StoreTopology) else change
+            StoreTopology(with_fields(change.record, successor=None)) if isinstance(change, StoreTopology) else change
             for change in changes
         ])
 
@@ -192,7 +198,7 @@ class Unasking(NimbusDaemon):
     """Does not ask a node that registers what it holds."""
 
     def register(self, request: RegisterSupervisor, answer: Callable[[AssignNode], None]) -> None:
-        super().register(replace(request, holds={}), answer)
+        super().register(with_fields(request, holds={}), answer)
 
 
 class Unmoved(Lines):
@@ -206,41 +212,33 @@ class KeepsHighest(Lines):
     prefix = HighestPrefix
 
 
-_LOST = (invariants.MESSAGE_LOST, invariants.WAITED_FOR_TIMEOUT)
+_ADOPTED, _HOLDS = ("supervisor", "worker"), ("nimbus", "stop", "worker")
+_BLIND = JoinedParts(worker=changed(acker=BlindAcker), faults=("inside",))
 
-LIFE_MUTANTS = {
-    "stored before told": LifeMutant(LifeParts(nimbus=TellsFirst), (invariants.NAME_TWICE,)),
-    "stored before answered": LifeMutant(LifeParts(nimbus=AnswersFirst), (invariants.FORGOTTEN,)),
-    "dead nodes found": LifeMutant(LifeParts(nimbus=ForgetsNodes), (invariants.NOT_RUNNING,)),
-    "incarnations from the board": LifeMutant(LifeParts(supervisor=CountsAnew), (invariants.NAME_TWICE,)),
-    "lease": LifeMutant(LifeParts(lease=NoLease), (invariants.STRAY, invariants.TWO_LIVE)),
-    "registration": LifeMutant(LifeParts(supervisor=Deaf), (invariants.STRAY, invariants.NOT_RUNNING)),
-    "leaving nodes known": LifeMutant(LifeParts(nimbus=Forgets), (invariants.GIVEN_WHILE_LEAVING,)),
-    "successors stored": LifeMutant(LifeParts(nimbus=KeepsNoSuccessor), (invariants.FORGOTTEN,)),
-    "successors wait": LifeMutant(LifeParts(decisions=Impatient), (invariants.TWO_OF_A_NAME,)),
-    "places from the store": LifeMutant(LifeParts(nimbus=ForgetsPlaces), (invariants.NAME_TWICE,)),
-    "one transaction": LifeMutant(LifeParts(store=CommitsHalf), (invariants.STORE_DIFFERS,)),
-    "the store's journal": LifeMutant(LifeParts(store=Unjournaled), (invariants.STORE_DIFFERS,)),
-    "deaths of adopted workers": LifeMutant(
-        JoinedParts(supervisor=Inattentive, faults=("supervisor", "worker")),
-        # Nobody starts another in its place, and nobody fails what was under way to it.
-        (invariants.NOT_RUNNING, invariants.WAITED_FOR_TIMEOUT),
+LIFE_MUTANTS = (
+    LifeMutant("stored before told", invariants.NAME_TWICE, LifeParts(nimbus=TellsFirst)),
+    LifeMutant("stored before answered", invariants.FORGOTTEN, LifeParts(nimbus=AnswersFirst)),
+    LifeMutant("dead nodes found", invariants.NOT_RUNNING, LifeParts(nimbus=ForgetsNodes)),
+    LifeMutant("incarnations from the board", invariants.NAME_TWICE, LifeParts(supervisor=CountsAnew)),
+    LifeMutant("lease", invariants.STRAY, LifeParts(lease=NoLease)),
+    LifeMutant("registration", invariants.NOT_RUNNING, LifeParts(supervisor=Deaf)),
+    LifeMutant("leaving nodes known", invariants.GIVEN_WHILE_LEAVING, LifeParts(nimbus=Forgets)),
+    LifeMutant("successors stored", invariants.FORGOTTEN, LifeParts(nimbus=KeepsNoSuccessor)),
+    LifeMutant("successors wait", invariants.TWO_OF_A_NAME, LifeParts(decisions=Impatient)),
+    LifeMutant("places from the store", invariants.NAME_TWICE, LifeParts(nimbus=ForgetsPlaces)),
+    LifeMutant("one transaction", invariants.STORE_DIFFERS, LifeParts(store=CommitsHalf)),
+    LifeMutant("the store's journal", invariants.STORE_DIFFERS, LifeParts(store=Unjournaled)),
+    # Nobody starts another in its place.
+    LifeMutant(
+        "deaths of adopted workers", invariants.NOT_RUNNING, JoinedParts(supervisor=Inattentive, faults=_ADOPTED)
     ),
-    "a look at what is open": LifeMutant(JoinedParts(nimbus=RestsSoon), (invariants.RESTED_EARLY,)),
-    "boards that continue": LifeMutant(JoinedParts(nimbus=BeginsBoards), (invariants.MISCOUNTED,)),
-    "what a node holds": LifeMutant(
-        JoinedParts(nimbus=Unasking, faults=("nimbus", "stop", "worker")), (invariants.MISCOUNTED,)
-    ),
-    "replay": LifeMutant(JoinedParts(lines=Unmoved), (invariants.MESSAGE_LOST,)),
-    "contiguous position": LifeMutant(JoinedParts(lines=KeepsHighest), (invariants.COMMITTED_TOO_FAR,)),
-    "anchors": LifeMutant(
-        JoinedParts(worker=Parts(core=CoreParts(fast_emit=careless_emit))), (invariants.ACKED_EARLY,)
-    ),
-    "trees of the dead": LifeMutant(
-        JoinedParts(worker=Parts(core=CoreParts(acker=BlindAcker)), faults=("inside",)), _LOST
-    ),
-    "link dedupe and INIT guard": LifeMutant(
-        JoinedParts(worker=NEITHER), (invariants.ACKED_EARLY, invariants.EXECUTED_TWICE)
-    ),
-    "acks for who sleeps": LifeMutant(JoinedParts(worker=Parts(turn=TellsNobody)), _LOST),
-}
+    LifeMutant("a look at what is open", invariants.RESTED_EARLY, JoinedParts(nimbus=RestsSoon)),
+    LifeMutant("boards that continue", invariants.MISCOUNTED, JoinedParts(nimbus=BeginsBoards)),
+    LifeMutant("what a node holds", invariants.MISCOUNTED, JoinedParts(nimbus=Unasking, faults=_HOLDS)),
+    LifeMutant("replay", invariants.MESSAGE_LOST, JoinedParts(lines=Unmoved)),
+    LifeMutant("contiguous position", invariants.COMMITTED_TOO_FAR, JoinedParts(lines=KeepsHighest)),
+    LifeMutant("anchors", invariants.ACKED_EARLY, JoinedParts(worker=changed(fast_emit=careless_emit))),
+    LifeMutant("trees of the dead", invariants.WAITED_FOR_TIMEOUT, _BLIND),
+    LifeMutant("link dedupe and INIT guard", invariants.ACKED_EARLY, JoinedParts(worker=NEITHER)),
+    LifeMutant("acks for who sleeps", invariants.WAITED_FOR_TIMEOUT, JoinedParts(worker=Parts(turn=TellsNobody))),
+)

@@ -7,14 +7,13 @@ has none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from squall.engine.api.acked_prefix import AckedPrefix
 from squall.engine.api.component import Spout
 from squall.engine.api.failure import Failure
 from squall.engine.api.tuple import Run
-from squall.engine.core.surroundings import Parts as CoreParts
 from squall.engine.flow.outbox import Outbox
 from squall.engine.flow.parcel import Acks, Parcel
 from squall.engine.tracking.acker import Acker
@@ -24,7 +23,7 @@ from squall.engine.tracking.tracking import Tracking
 from squall.ipc.ack_rings import AckRings, Told
 from squall.ipc.link import LinkReceiver, LinkSender, Missed
 from tests.sim import invariants
-from tests.sim.parts import REGISTRY, Parts
+from tests.sim.parts import REGISTRY, Parts, changed
 
 
 class LiteralStormAcker(Acker):
@@ -320,37 +319,35 @@ class Mutant:
     faults: dict[str, int]
 
 
-def _mutant(off: str, breaks: str, shape: str, faults: str = "", **changed: object) -> Mutant:
-    parts = replace(Parts(name=off), **changed)  # type: ignore[arg-type]
-    REGISTRY[off] = parts
+def _mutant(off: str, breaks: str, shape: str, faults: str = "", **others: Any) -> Mutant:
+    parts = REGISTRY[off] = changed(off, **others)
     return Mutant(off, parts, breaks, shape, dict.fromkeys(faults.split(), 2 if faults == "wait" else 1))
 
 
 _WAITED, _LEFT = invariants.WAITED_FOR_TIMEOUT, invariants.STATE_LEFT
 _NO_CAUSE, _TWICE = invariants.FAILED_WITHOUT_CAUSE, invariants.EXECUTED_TWICE
 _APART = "chain, acker apart"
-_HASTY, _REPEATING = CoreParts(pending=ImpatientTable), CoreParts(pending=RepeatingTable)
 
 MUTANTS = (
-    _mutant("INIT guard", invariants.ACKED_EARLY, "edge", "repeat_init", core=CoreParts(acker=LiteralStormAcker)),
+    _mutant("INIT guard", invariants.ACKED_EARLY, "edge", "repeat_init", acker=LiteralStormAcker),
     _mutant("link dedupe", _TWICE, "edge", "repeat", receiver=CredulousReceiver),
     _mutant("prefix commit", invariants.COMMITTED_TOO_FAR, "the last first", prefix=HighestPrefix),
     _mutant("new root per attempt", _NO_CAUSE, _APART, "wait", root_per_attempt=False),
     _mutant("ids of each worker's own", invariants.ACKED_EARLY, "branches apart", ids_per_worker=False),
-    _mutant("children in acks", invariants.ACKED_EARLY, "sent on", core=CoreParts(outbox=HastyOutbox)),
-    _mutant("early messages kept", _WAITED, "acker in a third worker", core=CoreParts(acker=ForgetfulAcker)),
-    _mutant("dead mask", _WAITED, "edge", "kill", core=CoreParts(acker=BlindAcker)),
-    _mutant("masks in acks", _WAITED, "sent on", "kill", core=CoreParts(acker=ShortSightedAcker)),
+    _mutant("children in acks", invariants.ACKED_EARLY, "sent on", outbox=HastyOutbox),
+    _mutant("early messages kept", _WAITED, "acker in a third worker", acker=ForgetfulAcker),
+    _mutant("dead mask", _WAITED, "edge", "kill", acker=BlindAcker),
+    _mutant("masks in acks", _WAITED, "sent on", "kill", acker=ShortSightedAcker),
     _mutant("bits per incarnation", invariants.NEVER_ENDED, "edge", "kill", peers=GossipingPeers),
-    _mutant("death of an acker told", _WAITED, _APART, "kill", core=CoreParts(tracking=LonelySpoutTracking)),
+    _mutant("death of an acker told", _WAITED, _APART, "kill", tracking=LonelySpoutTracking),
     _mutant("fence of dead incarnations", _TWICE, "edge", "repeat kill", fences=False),
-    _mutant("failures told", _WAITED, "failing bolt", core=CoreParts(outbox=SecretiveOutbox)),
-    _mutant("message timeout", invariants.NEVER_ENDED, "forgetful bolt", core=CoreParts(pending=TimelessTable)),
-    _mutant("timeout not early", _NO_CAUSE, "edge", "wait", core=_HASTY),
-    _mutant("one answer per attempt", invariants.ANSWERED_TWICE, "failing bolt", core=_REPEATING),
-    _mutant("two timeouts for trees", _WAITED, "edge", "rotate", core=CoreParts(acker=HastyAcker)),
-    _mutant("rotation of trees", _LEFT, _APART, "repeat_init", core=CoreParts(acker=HoardingAcker)),
-    _mutant("rotation of early messages", _LEFT, "edge", "wait", core=CoreParts(acker=TrashKeepingAcker)),
+    _mutant("failures told", _WAITED, "failing bolt", outbox=SecretiveOutbox),
+    _mutant("message timeout", invariants.NEVER_ENDED, "forgetful bolt", pending=TimelessTable),
+    _mutant("timeout not early", _NO_CAUSE, "edge", "wait", pending=ImpatientTable),
+    _mutant("one answer per attempt", invariants.ANSWERED_TWICE, "failing bolt", pending=RepeatingTable),
+    _mutant("two timeouts for trees", _WAITED, "edge", "rotate", acker=HastyAcker),
+    _mutant("rotation of trees", _LEFT, _APART, "repeat_init", acker=HoardingAcker),
+    _mutant("rotation of early messages", _LEFT, "edge", "wait", acker=TrashKeepingAcker),
     _mutant("credit for lost frames", _LEFT, "edge", "drop", receiver=StingyReceiver),
     _mutant("probes for what is under way", _WAITED, "edge", "drop", probes=False),
     _mutant("word of lost frames", _WAITED, "edge", "drop", receiver=SilentReceiver),
@@ -361,5 +358,5 @@ MUTANTS = (
     _mutant("word before credit", _WAITED, "edge", "drop", receiver=CreditingReceiver),
     _mutant("only the trees of lost frames", _NO_CAUSE, "the last first", "drop ask", sender=HastySender),
     _mutant("the trees of lost frames", _NO_CAUSE, "the last first", "drop ask", sender=AccusingSender),
-    _mutant("acks of lost frames told again", _WAITED, "edge", "drop", core=CoreParts(tracking=SilentTracking)),
+    _mutant("acks of lost frames told again", _WAITED, "edge", "drop", tracking=SilentTracking),
 )

@@ -163,12 +163,21 @@ class Node:
 
     # ---- tuples ----
 
-    def open_to(self, source: int, target: int) -> OpenBatch:
-        batch = self.opens.get(source << 8 | target)
-        if batch is None:
-            batch = self.world.parts.core.open_batch(source, "default", target, self.bits)
-            self.opens[source << 8 | target] = batch
-        return batch
+    def emit_to(
+        self, source: int, targets: tuple[int, ...], serials: tuple[int, ...], runs: list[Run], of: Run | None = None
+    ) -> None:
+        """A tuple, anchored to these runs; `of`: the one that its bolt is executing."""
+        world = self.world
+        for target in targets:
+            batch = self.opens.get(source << 8 | target)
+            if batch is None:
+                batch = world.parts.core.open_batch(source, "default", target, self.bits)
+                self.opens[source << 8 | target] = batch
+            self.outbox.start_run(batch, of, runs)
+            batch.rows.append(serials)
+            if batch.mask:
+                for serial in serials:
+                    world.truth.touched[serial] |= 1 << world.worker_of(target)
 
     def emit(self, offset: int) -> None:
         """The spout emits a message, for the first time or again."""
@@ -176,18 +185,8 @@ class Node:
         serial = world.truth.begin_attempt(offset, world.now_ns)
         root = next(self.roots) if world.parts.root_per_attempt else (offset + 1) << ACKER_BITS
         run = Run(root, 0, 0)
-        for target in shape.first:
-            batch = self.open_to(shape.spout_task, target)
-            self.outbox.start_run(batch, None, [run])
-            self._append(batch, (serial,))
+        self.emit_to(shape.spout_task, shape.first, (serial,), [run])
         self.pending.add(root, offset, (), run.children, run.mask)  # type: ignore[attr-defined]
-
-    def _append(self, batch: OpenBatch, serials: tuple[int, ...]) -> None:
-        batch.rows.append(serials)
-        if batch.mask:
-            its_bit = 1 << self.world.worker_of(batch.target)
-            for serial in serials:
-                self.world.truth.touched[serial] |= its_bit
 
     def step(self) -> None:
         """Execute what is here, then settle what is known of the trees: one turn of the loop."""
@@ -223,13 +222,10 @@ class Node:
         outbox = self.outbox
         if bolt.kind == RESETS:
             outbox.reset_roots(run.trees())
-        for target in bolt.targets:
-            batch = self.open_to(task, target)
-            if bolt.kind == SELF_ANCHOR:
-                outbox.start_run(batch, None, [run, run])
-            else:
-                outbox.start_run(batch, run, [run])
-            self._append(batch, serials)
+        if bolt.kind == SELF_ANCHOR:
+            self.emit_to(task, bolt.targets, serials, [run, run])
+        else:
+            self.emit_to(task, bolt.targets, serials, [run], run)
         outbox.ack_run(run)
 
     def flush_kept(self) -> None:
@@ -240,10 +236,7 @@ class Node:
             return
         bolt, task = kept[0][:2]
         serials = tuple(serial for _, _, _, those in kept for serial in those)
-        for target in bolt.targets:
-            batch = self.open_to(task, target)
-            self.outbox.start_run(batch, None, [run for _, _, run, _ in kept])
-            self._append(batch, serials)
+        self.emit_to(task, bolt.targets, serials, [run for _, _, run, _ in kept])
         for _, _, run, _ in reversed(kept):
             self.outbox.ack_run(run)
 

@@ -10,7 +10,7 @@ of its case.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from squall.engine.api.acked_prefix import AckedPrefix
@@ -18,6 +18,7 @@ from squall.engine.core.surroundings import PRODUCT
 from squall.engine.core.surroundings import Parts as CoreParts
 from squall.engine.core.turn import Sending, Turn
 from squall.engine.report.metrics import SpoutStats
+from squall.engine.tracking.attempts import Limits
 from squall.engine.tracking.peers import Peers
 from squall.ipc.ack_rings import AckRings
 from squall.ipc.link import LinkReceiver, LinkSender
@@ -49,9 +50,16 @@ class Parts:
     """This and what follows: of clusters only."""
     sending: type[Sending] = Sending
     rings: type[AckRings] = AckRings
+    limits: type[Limits] = Limits
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _parts_of, (self.name,)
+
+
+def changed(name: str = "", **others: Any) -> Parts:
+    """The product's, but for these: parts of a core, of a world or of a cluster."""
+    of_core = {field.name: others.pop(field.name) for field in fields(CoreParts) if field.name in others}
+    return replace(Parts(name), core=replace(PRODUCT, **of_core), **others)
 
 
 class SharedStats(SpoutStats):

@@ -39,7 +39,9 @@ from squall.testing import SimulatedCluster
 from tests.process import state_parts as parts
 from tests.process import window_parts as windowed
 from tests.sim import moving_parts
+from tests.sim.control import Control
 from tests.sim.invariants import COUNTED_WRONG, NEVER_ENDED, InvariantBrokenError
+from tests.sim.moving_parts import Moving
 
 TEXTS, STEPS = 40, 1_000
 EVENTS = 5 * TEXTS
@@ -269,33 +271,24 @@ def _replace(cluster: SimulatedCluster, worker: int, faults: _Faults) -> None:
 
 # ---- mutants ----
 
-Replaced = tuple[Any, str, Any]
-"""Owner, name and what stands there instead."""
-
 
 @dataclass(frozen=True)
-class StateMutant:
+class StateMutant(Control):
     """A part of the promise that is switched off."""
 
-    off: str
-    replaced: tuple[Replaced, ...]
+    kind = "state"
+    most = 2_000
+    owner: Any
+    name: str
+    other: Any
+    """What stands there instead."""
     kinds: tuple[int, ...] = (ROWS, BATCHES)
     """The lives that must notice."""
-    breaks: str = COUNTED_WRONG
 
-    def first_broken(self, most: int) -> int | None:
-        """The first seed below `most` that notices; None if none does."""
-        with contextlib.ExitStack() as patches:
-            for owner, name, other in self.replaced:
-                patches.enter_context(patch.object(owner, name, other))
-            for seed in range(most):
-                try:
-                    if kind_of(seed) in self.kinds:
-                        run_life(seed)
-                except InvariantBrokenError as error:
-                    if error.invariant == self.breaks:
-                        return seed
-        return None
+    def run(self, seed: int, is_off: bool = True) -> None:
+        if kind_of(seed) in self.kinds:
+            with patch.object(self.owner, self.name, self.other) if is_off else contextlib.nullcontext():
+                run_life(seed)
 
 
 def _all_newest(its: settled.ReadPartition, now_ns: int) -> Any:
@@ -406,23 +399,25 @@ def _of_first_source(its: EventTime, sources: Any, heard: Any, now: int, look: A
     return int(look(its, sources[:1], heard, now))
 
 
+_WRONG = COUNTED_WRONG
+
 STATE_MUTANTS = (
-    StateMutant("time by source", ((EventTime, "look", _of_first_source),), (MOVED,)),
-    StateMutant("identities whichever task reads", ((moving_parts.Moving, "record_identity", "task"),), (MOVED,)),
-    StateMutant("time by partition", ((EventTime, "look", _newest_of_all),), (MOVED,)),
-    StateMutant("identities in the commit", ((Group, "packed", lambda its: pickle.dumps(([], []))),)),
-    StateMutant("identities of earlier lives", ((Absorbed, "load", _load_nothing),)),
-    StateMutant("a look at what is known", ((Absorbed, "known", lambda its, identities: None),)),
-    StateMutant("forgetting only what is settled", ((absorbed.Era, "is_settled", lambda its, settled: True),)),
-    StateMutant("floors below what is open", ((settled.ReadPartition, "settle", _all_newest),)),
-    StateMutant("numbers of emits", ((lineage.Lineage, "children_of", _all_alike),)),
-    StateMutant("emits that are repeated", ((HeldEmits, "repeat", lambda its, identities, known: None),)),
-    StateMutant("acks after the commit", ((commits, "TaskStore", LateStore),)),
-    StateMutant("emits after the commit", ((HeldEmits, "take", _take_and_send),), (BATCHES,)),
-    StateMutant("rows of a sink after their commit", ((weave, "SinkTask", HastySink),), (SINKS,)),
-    StateMutant("writing outside after the commit", ((weave, "SinkTask", OutsideFirst),), (SINKS,)),
-    StateMutant("writing again after a death", ((weave, "SinkTask", ForgetfulSink),), (SINKS,)),
-    StateMutant("windows without a commit that failed", ((weave, "WindowTask", KeptWindows),), (WINDOWS,)),
-    StateMutant("results without a commit that failed", ((weave, "WindowTask", DoubleResults),), (WINDOWS,)),
-    StateMutant("an end of windows that is stored", ((weave, "WindowTask", HastyEnd),), (WINDOWS,), NEVER_ENDED),
+    StateMutant("time by source", _WRONG, EventTime, "look", _of_first_source, (MOVED,)),
+    StateMutant("identities whichever task reads", _WRONG, Moving, "record_identity", "task", (MOVED,)),
+    StateMutant("time by partition", _WRONG, EventTime, "look", _newest_of_all, (MOVED,)),
+    StateMutant("identities in the commit", _WRONG, Group, "packed", lambda its: pickle.dumps(([], []))),
+    StateMutant("identities of earlier lives", _WRONG, Absorbed, "load", _load_nothing),
+    StateMutant("a look at what is known", _WRONG, Absorbed, "known", lambda its, identities: None),
+    StateMutant("forgetting only what is settled", _WRONG, absorbed.Era, "is_settled", lambda its, settled: True),
+    StateMutant("floors below what is open", _WRONG, settled.ReadPartition, "settle", _all_newest),
+    StateMutant("numbers of emits", _WRONG, lineage.Lineage, "children_of", _all_alike),
+    StateMutant("emits that are repeated", _WRONG, HeldEmits, "repeat", lambda its, identities, known: None),
+    StateMutant("acks after the commit", _WRONG, commits, "TaskStore", LateStore),
+    StateMutant("emits after the commit", _WRONG, HeldEmits, "take", _take_and_send, (BATCHES,)),
+    StateMutant("rows of a sink after their commit", _WRONG, weave, "SinkTask", HastySink, (SINKS,)),
+    StateMutant("writing outside after the commit", _WRONG, weave, "SinkTask", OutsideFirst, (SINKS,)),
+    StateMutant("writing again after a death", _WRONG, weave, "SinkTask", ForgetfulSink, (SINKS,)),
+    StateMutant("windows without a commit that failed", _WRONG, weave, "WindowTask", KeptWindows, (WINDOWS,)),
+    StateMutant("results without a commit that failed", _WRONG, weave, "WindowTask", DoubleResults, (WINDOWS,)),
+    StateMutant("an end of windows that is stored", NEVER_ENDED, weave, "WindowTask", HastyEnd, (WINDOWS,)),
 )

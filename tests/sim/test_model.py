@@ -11,7 +11,7 @@ from tests.sim.parts import Parts
 from tests.sim.schedule import Case, Dice, breaks, find, shrink
 from tests.sim.shapes import SHAPES
 
-RANDOM_CASES = 5000
+RANDOM_CASES = 2000
 BY_NAME = {mutant.off: mutant for mutant in MUTANTS}
 
 
@@ -26,17 +26,6 @@ def test_every_schedule_of_a_small_tree(shape: str, faults: str) -> None:
 def test_random_schedules(seed: int) -> None:
     finding = find(range(seed, seed + RANDOM_CASES), Parts())
     assert finding is None, str(finding)
-
-
-@pytest.mark.parametrize("off", BY_NAME)
-def test_what_is_switched_off_is_named(off: str) -> None:
-    mutant = BY_NAME[off]
-    broken = Explorer(SHAPES[mutant.shape], mutant.parts, mutant.faults).run().broken
-    assert broken is not None, "every invariant holds all the same"
-    assert broken[0].invariant == mutant.breaks, f"{broken[0]}\n{broken[1]}"
-    assert breaks(broken[1], mutant.parts) is not None
-    # The same schedule breaks nothing of the product: it is what is off that does.
-    assert breaks(broken[1], Parts()) is None
 
 
 def test_random_schedules_find_out_too_and_show_the_shortest() -> None:

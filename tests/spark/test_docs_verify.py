@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,13 +15,12 @@ from click.testing import CliRunner
 from squall.cli.verify import verify
 from squall.pipeline.feed.manifest import load_manifest
 from squall.pipeline.prepare import prepare
+from tests.docs.pages import Page
 from tests.spark.pages import run_block
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAGES = Path(__file__).parents[2] / "docs"
-PAGE = (PAGES / "verify.md").read_text()
 
 
 def write_lines(path: Path, *rows: dict[str, object]) -> None:
@@ -43,7 +41,7 @@ def test_commands(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "found").mkdir()
     table = pyarrow.table({"url": ["/"], "day": ["2026-11-22"], "hits": [3.005], "p99_ms": [10.4]})
     parquet.write_table(table, tmp_path / "found/a.parquet")
-    commands = [shlex.split(line) for line in re.findall(r"^squall verify (.*)$", PAGE, re.MULTILINE)]
+    commands = [shlex.split(line)[1:] for line in Page("docs/verify.md").commands]
     done = [CliRunner().invoke(verify, arguments) for arguments in commands[:1]]
     assert [outcome.exit_code for outcome in done] == [1], done[0].output
     assert "different   url='/', day='2026-11-22': hits '3', not '3.005'; p99_ms '10', not '10.4'" in done[0].stdout
@@ -55,7 +53,7 @@ def test_commands(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.nightly
 @pytest.mark.timeout(400)  # it prepares the whole standard library
 def test_the_first_commands_of_the_page_on_feeds(tmp_path: Path) -> None:
-    block = re.findall(r"^```\n(.*?)^```$", (PAGES / "spark.md").read_text(), re.MULTILINE | re.DOTALL)[0]
+    block, *_ = Page("docs/spark.md").of("")
     assert [line.split()[1] for line in block.splitlines()] == ["prepare", "run", "examples/check_word_count.py"]
     run_block(block, tmp_path)
     assert load_manifest(tmp_path / "build/feed").rows > 100_000

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.process.cli import ROOT, start
+from tests.docs.pages import Page
+from tests.process.cli import start
 from tests.process.waiting import wait_for
 from tests.process.written import Written
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 def test_a_query_feeds_a_running_topology_and_spark_reads_what_that_writes(spark: SparkSession, tmp_path: Path) -> None:
     """The blocks of docs/spark.md, one after the other."""
-    page = (ROOT / "docs/spark.md").read_text().replace('"build/', f'"{tmp_path}/')  # Java's directory is another one
-    blocks = dict(re.findall(r"^```python\n# (\S+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
+    # Java's directory is another one.
+    blocks = {name: text.replace('"build/', f'"{tmp_path}/') for name, text in Page("docs/spark.md").programs.items()}
     (tmp_path / "tail.py").write_text(blocks["tail.py"])
     incoming, feed, out = tmp_path / "incoming", tmp_path / "feed", tmp_path / "out"
     incoming.mkdir(parents=True)

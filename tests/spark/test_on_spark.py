@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-COUNTING = Path(__file__).parent / "counting.py"
 # A batch is a job with several stages, and takes seconds where the machine has much else to do.
 SLOW_BATCHES = pytest.mark.timeout(400)
 

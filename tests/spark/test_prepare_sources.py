@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import random
-import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ import pandas
 import pyarrow
 import pyarrow.parquet as parquet
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from pyarrow import orc
 
 from squall import FeedSpout, TopologyBuilder
@@ -23,6 +22,7 @@ from squall.engine.errors import ClusterError, SquallError, UsageError
 from squall.pipeline.feed.manifest import load_manifest
 from squall.pipeline.prepare import prepare
 from squall.testing import complete_topology
+from tests.docs.pages import Page
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -282,23 +282,35 @@ def test_a_function_cleans_and_its_errors_are_told_with_their_line(
     assert said("clean").startswith("/clean.py:1: SyntaxError: ")
 
 
-def test_wrong_use_is_refused_before_spark_starts(source: Path, feed: Path) -> None:
-    """Without the `spark` fixture: nothing of this needs a Java machine."""
+#: What is given, and what is said of it.
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"source": "empty"}, "has no text file$"),
+    ({"pattern": "*.rst"}, r"has no text file matching \*\.rst$"),
+    ({"format_": "csv", "pattern": "*.txt"}, "has no csv file"),
+    ({"source": "missing"}, "No such file"),
+    ({"feed": "in put"}, "would replace its own input"),
+    ({"feed": "."}, "would replace its own input"),
+    ({"feed": "in put/a.csv"}, r"a\.csv exists and is no directory"),
+    ({"feed": "in put/a.csv/feed"}, r"feed .* cannot be written: (Not a directory|File exists)"),
+    ({"format_": "cvs"}, "^--format is 'cvs'; allowed: text, csv, json, parquet, orc$"),
+    ({"schema": "a int"}, "^--schema is given, but --format is text"),
+    ({"format_": "orc", "schema": "a int"}, "^--schema is given, but orc files have their own"),
+    ({"format_": "csv", "options": {"MODE": "FAILFAST"}}, "^--option MODE is set by prepare; remove it$"),
+    ({"clean": "clean.py"}, r"^--clean is 'clean\.py'; it takes FILE:FUNCTION, such as clean\.py:clean$"),
+    ({"clean": "none.py:f"}, r"^cannot read none\.py: No such file or directory$"),
+    ({"clean": "c.py:f", "sql": Path("s.sql")}, "^--sql and --clean exclude each other"),
+]
 
-    def refused(**options: Any) -> str:
-        with pytest.raises(UsageError) as found:
-            prepare(source, feed, **options)
-        return str(found.value)
 
+@pytest.mark.parametrize(("how", "said"), REFUSED)
+def test_wrong_use_is_refused_before_spark_starts(source: Path, tmp_path: Path, how: dict[str, Any], said: str) -> None:
+    """Without the `spark` fixture: if one of these started a Java machine, the test would take seconds."""
     (source / "a.csv").write_text("a\n1\n")
-    assert refused(format_="cvs") == "--format is 'cvs'; allowed: text, csv, json, parquet, orc"
-    assert refused(schema="a int").startswith("--schema is given, but --format is text")
-    assert refused(format_="orc", schema="a int").startswith("--schema is given, but orc files have their own")
-    assert refused(format_="csv", options={"MODE": "FAILFAST"}) == "--option MODE is set by prepare; remove it"
-    assert refused(clean="clean.py") == "--clean is 'clean.py'; it takes FILE:FUNCTION, such as clean.py:clean"
-    assert refused(clean="none.py:f") == "cannot read none.py: No such file or directory"
-    assert refused(clean="c.py:f", sql=Path("s.sql")).startswith("--sql and --clean exclude each other")
-    assert "has no csv file" in refused(format_="csv", pattern="*.txt")
+    (tmp_path / "empty").mkdir()
+    places = {name: tmp_path / how.get(name, given) for name, given in (("source", "in put"), ("feed", "feed"))}
+    with pytest.raises(UsageError, match=said):
+        prepare(**{**how, **places})
+    assert not (tmp_path / "feed").exists()
 
 
 #: What is wrong, and what Spark says of it.
@@ -320,11 +332,6 @@ def test_what_spark_refuses_is_told_in_one_line(
     assert not feed.exists()
 
 
-def command(*arguments: object) -> Result:
-    return CliRunner().invoke(prepare_command, [str(argument) for argument in arguments], catch_exceptions=False)
-
-
-PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
 LOG = """\
 10.0.0.1 - - [10/Oct/2025:13:55:36 +0200] "GET /index.html HTTP/1.1" 200 2326
 10.0.0.2 - ann [10/Oct/2025:13:55:37 +0200] "GET /health HTTP/1.1" 200 -
@@ -337,8 +344,9 @@ rubbish
 def test_the_page_shows_how_to_prepare(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (commands,) = re.findall(r"^```\n(squall prepare logs .*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-    (sql,) = re.findall(r"^```sql\n-- access\.sql\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    page = Page("docs/spark.md")
+    [commands] = [block for block in page.of("") if block.startswith("squall prepare logs ")]
+    [sql] = page.of("sql")
     monkeypatch.chdir(tmp_path)
     Path("access.sql").write_text(sql)
     for folder in ("logs", "orders"):
@@ -346,7 +354,7 @@ def test_the_page_shows_how_to_prepare(
     Path("logs/a.log").write_text(LOG)
     Path("orders/a.csv").write_text("id;name\n1;one\n2;two\n")
     for line in commands.splitlines():
-        shown = command(*shlex.split(line, comments=True)[2:])
+        shown = CliRunner().invoke(prepare_command, shlex.split(line, comments=True)[2:], catch_exceptions=False)
         assert shown.exit_code == 0, shown.output
     assert [values[1:] for values in emitted(tmp_path / "feed")] == [
         ("10.0.0.1", "GET", "/index.html", 200, 2326), ("10.0.0.3", "GET", "/", 304, 0),

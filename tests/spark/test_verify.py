@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow
 import pytest
+from pyarrow import csv, parquet
 
 from tests.spark.by_key import Sides, command, document, kinds, refusal
 
@@ -37,49 +38,44 @@ def any_value(draw: random.Random, kind: str) -> Any:
 KINDS_OF_VALUES = ("whole", "text", "decimal", "day", "real")
 
 
+SCHEMA = pyarrow.schema({
+    "k": "int64", "whole": "int64", "text": "string", "decimal": pyarrow.decimal128(20, 3), "day": "date32",
+    "real": "float64",
+})
+
+
 def written(sides: Sides, name: str, rows: list[dict[str, Any]], form: str) -> Path:
-    if form == "parquet":
-        types = {"k": "int64", "whole": "int64", "text": "string", "day": "date32", "real": "float64"}
-        schema = pyarrow.schema([
-            (column, pyarrow.decimal128(20, 3) if column == "decimal" else types[column]) for column in rows[0]
-        ])
-        table = pyarrow.Table.from_pylist(rows, schema)
-        return sides.parquet(name, **dict(zip(table.column_names, table.columns, strict=True)))
     if form == "json":
         # Decimals as numbers, with every digit.
         lines = (", ".join(f'"{key}": {json_text(value)}' for key, value in row.items()) for row in rows)
         return sides.text(f"{name}.jsonl", "".join(f"{{{line}}}\n" for line in lines))
-    cells = [",".join("" if value is None else csv_text(value) for value in row.values()) for row in rows]
-    return sides.text(f"{name}.csv", "\n".join([",".join(rows[0]), *cells, ""]))
+    path, table = sides.base / f"{name}.{form}", pyarrow.Table.from_pylist(rows, SCHEMA)
+    (parquet.write_table if form == "parquet" else csv.write_csv)(table, path)
+    return path
 
 
 def json_text(value: Any) -> str:
     return str(value) if isinstance(value, Decimal) else json.dumps(value, default=str)
 
 
-def csv_text(value: Any) -> str:
-    return '"' + str(value).replace('"', '""') + '"' if isinstance(value, str) else str(value)
-
-
 @pytest.mark.parametrize("forms", [("parquet", "csv"), ("json", "parquet"), ("csv", "json")])
-def test_what_is_equal_passes_and_one_changed_cell_is_named(sides: Sides, forms: tuple[str, str]) -> None:
-    seed = random.randrange(2**32)
+def test_what_is_equal_passes_and_one_changed_cell_is_named(
+    sides: Sides, forms: tuple[str, str], seed: int
+) -> None:
     draw = random.Random(seed)
     rows = [
         {"k": number, **{kind: any_value(draw, kind) for kind in KINDS_OF_VALUES}} for number in range(40)
     ]
     left = written(sides, "left", rows, forms[0])
     right = written(sides, "right", draw.sample(rows, len(rows)), forms[1])
-    assert kinds(left, right, "--by", "k") == {"equal": 40}, f"seed {seed}"
+    assert kinds(left, right, "--by", "k") == {"equal": 40}
     row, kind = draw.randrange(40), draw.choice(KINDS_OF_VALUES)
     changed = [dict(one) for one in rows]
     while changed[row][kind] == rows[row][kind]:
         changed[row][kind] = any_value(draw, kind)
     found = document(left, written(sides, "right", changed, forms[1]), "--by", "k")
     (example,) = found["examples"]
-    assert (example["kind"], str(example["key"]["k"]), [*example["values"]]) == ("different", str(row), [kind]), (
-        f"seed {seed}"
-    )
+    assert (example["kind"], str(example["key"]["k"]), [*example["values"]]) == ("different", str(row), [kind])
 
 
 def test_every_kind_of_difference_is_counted_and_shown(sides: Sides) -> None:
@@ -106,37 +102,63 @@ def test_every_kind_of_difference_is_counted_and_shown(sides: Sides) -> None:
     ]
 
 
-def test_nulls_nans_and_zeros_are_equal_to_themselves_alone(sides: Sides) -> None:
-    values = [None, NAN, 0.0, INF, -INF, None, NAN, INF, 1.0]
-    others = [None, NAN, -0.0, INF, -INF, NAN, 1.0, -INF, None]
-    left = sides.parquet("left", n=[*range(8), None], v=values)
-    right = sides.parquet("right", n=[*range(8), None], v=others)
-    for options in ((), ("--tolerance", "1e300"), ("--tolerance", "100%")):
-        assert kinds(left, right, "--by", "n", *options) == {"equal": 5, "different": 4}
-    found = document(left, right, "--by", "n")
-    assert found["examples"][0]["key"] == {"n": None}
-    assert found["columns"]["v"]["largest_difference"] is None
-    # As keys too: every one meets its own.
-    left = sides.parquet("left", k=[None, NAN, 0.0, INF], v=[1, 2, 3, 4])
-    right = sides.parquet("right", k=[INF, -0.0, NAN, None], v=[4, 3, 2, 1])
-    assert kinds(left, right, "--by", "k") == {"equal": 4}
+Columns = dict[str, list[Any]]
+ODD, REVISED = {"k": [None, NAN, 0.0, INF]}, {"k": ["a", "b", "c"], "n": [3, 5, 1]}
+REPEATED = {"k": ["a", "a", "b", "b", "b", "c"], "n": [3, 3, 4, 5, 5, 1]}
+NEAR: tuple[Columns, Columns] = (
+    {"k": [1, 2, 3], "a": [1.0, 100.0, -8.0], "b": [10, 20, 30]},
+    {"k": [1, 2, 3], "a": [1.5, 101.0, -8.0], "b": [10, 21, 30]},
+)
+NULLS: tuple[Columns, Columns] = (
+    {"k": [*range(8), None], "v": [None, NAN, 0.0, INF, -INF, None, NAN, INF, 1.0]},
+    {"k": [*range(8), None], "v": [None, NAN, -0.0, INF, -INF, NAN, 1.0, -INF, None]},
+)
+SAME_LAST: tuple[Columns, Columns] = (
+    {
+        "k": ["differ"] * 3 + ["agree"] * 3 + ["before"] * 3 + ["nulls"] * 2,
+        "at": [1, 2, 2, 1, 2, 2, 5, 4, 4, None, None], "n": [1, 2, 3, 1, 2, 2, 7, 1, 2, 1, 2],
+    },
+    {"k": ["differ", "agree", "before", "nulls"], "at": [2, 2, 5, 1], "n": [3, 2, 7, 2]},
+)
+RULES: list[tuple[Columns, Columns, str, dict[str, int]]] = [
+    # Nulls, NaN and zeros are equal to themselves alone; as keys, too, every one meets its own.
+    (*NULLS, "", {"equal": 5, "different": 4}),
+    (*NULLS, "--tolerance 1e300 --tolerance 100%", {"equal": 5, "different": 4}),
+    ({**ODD, "v": [1, 2, 3, 4]}, {"k": [INF, -0.0, NAN, None], "v": [4, 3, 2, 1]}, "", {"equal": 4}),
+    # A tolerance is absolute or relative, for all columns or one.
+    (*NEAR, "--tolerance 0.5", {"equal": 2, "different": 1}),
+    (*NEAR, "--tolerance 1", {"equal": 3}),
+    (*NEAR, "--tolerance 5% --tolerance 0.5", {"equal": 3}),
+    (*NEAR, "--tolerance 5%", {"equal": 2, "different": 1}),
+    (*NEAR, "--tolerance a=1", {"equal": 2, "different": 1}),
+    (*NEAR, "--tolerance a=1 --tolerance b=5%", {"equal": 3}),
+    # Doubles tell these not apart.
+    ({"k": [1], "a": [BIG]}, {"k": [1], "a": [BIG + 1]}, "--tolerance 0.5", {"different": 1}),
+    (REVISED, REPEATED, "", {"equal": 1, "duplicated": 2}),
+    (REVISED, REPEATED, "--repeats-ok", {"equal": 2, "duplicated": 1}),
+    (REVISED, REPEATED, "--last n --compare n", {"equal": 3}),
+    # Of rows that share the last, none is chosen by chance; what is not compared may differ.
+    (*SAME_LAST, "--last at", {"equal": 2, "duplicated": 2}),
+    (*SAME_LAST[::-1], "--last at", {"equal": 2, "duplicated": 2}),
+    (*SAME_LAST, "--last at --keys-only", {"equal": 4}),
+]
 
 
-def test_tolerance_is_absolute_or_relative_and_of_a_column(sides: Sides) -> None:
-    left = sides.parquet("left", n=[1, 2, 3], a=[1.0, 100.0, -8.0], b=[10, 20, 30])
-    right = sides.parquet("right", n=[1, 2, 3], a=[1.5, 101.0, -8.0], b=[10, 21, 30])
-    for equal, tolerances in (
-        (1, ""), (2, "0.5"), (3, "1"), (2, "5%"), (3, "5% 0.5"), (2, "a=1"), (3, "a=1 b=5%"),
-    ):
-        options = [part for amount in tolerances.split() for part in ("--tolerance", amount)]
-        assert document(left, right, "--by", "n", *options)["keys"]["equal"] == equal, tolerances
-    # Doubles tell none of these apart.
-    left, right = sides.parquet("left", n=[1], a=[BIG]), sides.parquet("right", n=[1], a=[BIG + 1])
-    assert kinds(left, right, "--by", "n", "--tolerance", "0.5") == {"different": 1}
-    # Texts, too, as CSV has nothing else.
+@pytest.mark.parametrize(("left", "right", "options", "wanted"), RULES)
+def test_a_rule_of_equality(sides: Sides, left: Columns, right: Columns, options: str, wanted: dict[str, int]) -> None:
+    paths = sides.parquet("left", **left), sides.parquet("right", **right)
+    assert kinds(*paths, "--by", "k", *options.split()) == wanted
+
+
+def test_texts_are_numbers_where_a_tolerance_or_the_last_is_asked_for(sides: Sides) -> None:
+    """As CSV has nothing else."""
     left, right = sides.text("left.csv", "k,v\na,1\nb,2\nc,x\n"), sides.text("right.csv", "k,v\na,1.0\nb,2.5\nc,x\n")
     assert kinds(left, right, "--by", "k") == {"equal": 1, "different": 2}
     assert kinds(left, right, "--by", "k", "--tolerance", "v=0.1") == {"equal": 2, "different": 1}
+    # Only one side has revisions, and they are not compared; 10 is above 9.
+    left = sides.parquet("left", **REVISED)
+    right = sides.text("right.csv", "k,n,revision\na,9,9\na,3,10\nb,5,1\nc,1,\n")
+    assert kinds(left, right, "--by", "k", "--last", "revision") == {"equal": 3}
 
 
 def test_numbers_of_different_types_are_compared_without_loss(sides: Sides) -> None:
@@ -165,32 +187,6 @@ def test_a_text_that_is_no_value_of_the_other_side_equals_none(sides: Sides) -> 
     assert found["keys"] == {"equal": 0, "missing": 2, "extra": 2, "duplicated": 0, "different": 1}
     assert [entry["key"]["day"] for entry in found["examples"] if entry["kind"] == "extra"] == ["today", "tomorrow"]
     assert found["examples"][-1]["values"] == {"n": ["1", "one"]}
-
-
-def test_repeats_and_running_totals(sides: Sides) -> None:
-    left = sides.parquet("left", k=["a", "b", "c"], n=[3, 5, 1])
-    right = sides.parquet("right", k=["a", "a", "b", "b", "b", "c"], n=[3, 3, 4, 5, 5, 1])
-    assert kinds(left, right, "--by", "k") == {"equal": 1, "duplicated": 2}
-    assert kinds(left, right, "--by", "k", "--repeats-ok") == {"equal": 2, "duplicated": 1}
-    found = document(left, right, "--by", "k", "--last", "n", "--compare", "n")
-    assert (found["keys"]["equal"], found["right"]["rows"], found["right"]["repeated"]) == (3, 6, 3)
-    # Only one side has revisions, and they are not compared; in CSV, 10 is above 9.
-    right = sides.text("right.csv", "k,n,revision\na,9,9\na,3,10\nb,5,1\nc,1,\n")
-    assert kinds(left, right, "--by", "k", "--last", "revision") == {"equal": 3}
-
-
-def test_of_rows_that_share_the_last_none_is_chosen_by_chance(sides: Sides) -> None:
-    left = sides.parquet(
-        "left", k=["differ"] * 3 + ["agree"] * 3 + ["before"] * 3 + ["nulls"] * 2,
-        at=[1, 2, 2, 1, 2, 2, 5, 4, 4, None, None], n=[1, 2, 3, 1, 2, 2, 7, 1, 2, 1, 2],
-    )
-    right = sides.parquet("right", k=["differ", "agree", "before", "nulls"], at=[2, 2, 5, 1], n=[3, 2, 7, 2])
-    for one, other in ((left, right), (right, left)):
-        found = document(one, other, "--by", "k", "--last", "at")
-        assert found["keys"] | {"equal": 2, "duplicated": 2} == found["keys"]
-        assert [example["key"]["k"] for example in found["examples"]] == ["differ", "nulls"]
-    # What is not compared may differ.
-    assert kinds(left, right, "--by", "k", "--last", "at", "--keys-only") == {"equal": 4}
 
 
 def test_nested_values_partition_folders_and_odd_names(sides: Sides) -> None:

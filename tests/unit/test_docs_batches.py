@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import re
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,27 +12,17 @@ import pytest
 from squall.engine.build.builder import TopologyBuilder
 from squall.testing import complete_topology
 from tests.unit.batch_rig import DoesBatch
+from tests.unit.docs_modules import modules_of
 
-PAGE = (Path(__file__).parents[2] / "docs/batches.md").read_text()
-BLOCKS = dict(re.findall(r"^```python\n# (\w+)\.py\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE))
 WORDS = "the cat\n\nand the hat\nthe end\n"
 
 
 @pytest.fixture
 def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, ModuleType]]:
-    """The modules of the page."""
     (tmp_path / "text.txt").write_text(WORDS)
-    for name, text in BLOCKS.items():
-        (tmp_path / f"{name}.py").write_text(text)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield {name: importlib.import_module(name) for name in BLOCKS}
-    for name in BLOCKS:
-        del sys.modules[name]
-
-
-def test_every_python_block_is_a_file() -> None:
-    assert PAGE.count("```python\n") == len(BLOCKS) == 3
+    with modules_of(tmp_path, monkeypatch, "docs/batches.md") as modules:
+        yield modules
 
 
 def test_both_versions_count_alike(shown: dict[str, ModuleType]) -> None:
@@ -61,5 +48,3 @@ def test_the_spout_replays_what_failed(shown: dict[str, ModuleType]) -> None:
     builder.set_bolt("picky", DoesBatch(refuses_once)).shuffle_grouping("numbers")
     found = complete_topology(builder.build())
     assert Counter(found["numbers"]) == Counter({(n,): 2 if n % 7 == 0 else 1 for n in range(1000)})
-
-

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -14,25 +11,13 @@ import pytest
 
 from squall import TopologyBuilder
 from squall.testing import complete_topology
-
-DOCS = Path(__file__).parents[2] / "docs"
-PAGES = (DOCS / "state.md").read_text() + (DOCS / "windows.md").read_text()
-BLOCKS = dict(re.findall(r"^```python\n# (\w+)\.py\n(.*?)^```$", PAGES, re.DOTALL | re.MULTILINE))
+from tests.unit.docs_modules import modules_of
 
 
 @pytest.fixture
 def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, ModuleType]]:
-    """The modules of the pages."""
-    for name, text in BLOCKS.items():
-        (tmp_path / f"{name}.py").write_text(text)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield {name: importlib.import_module(name) for name in BLOCKS}
-    for name in BLOCKS:
-        del sys.modules[name]
-
-
-def test_every_python_block_is_a_file() -> None:
-    assert PAGES.count("```python\n") == len(BLOCKS) == 6
+    with modules_of(tmp_path, monkeypatch, "docs/state.md", "docs/windows.md") as modules:
+        yield modules
 
 
 def test_words_are_counted(shown: dict[str, ModuleType]) -> None:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Any
 
 from squall import BasicBolt, FailedTuple, TopologyBuilder, bolt, spout
 from squall.engine.api.topology import ComponentSpec
 from squall.engine.core.local import LocalRunner
 from squall.scheduler.common import blob
-
-PAGE = (Path(__file__).parents[2] / "docs" / "guarantees.md").read_text()
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+from tests.docs.pages import Page
 
 
 def shown(name: str) -> Any:
-    [text] = [block for block in BLOCKS if f"class {name}(" in block]
+    [text] = [block for block in Page("docs/guarantees.md").of("python") if f"class {name}(" in block]
     names: dict[str, Any] = {"BasicBolt": BasicBolt, "__name__": __name__}
     exec(text, names)
     return names[name]()
