@@ -2,72 +2,64 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from squall import (
-    BasicBolt,
     BasicCollector,
-    Bolt,
-    BoltCollector,
     ClusterError,
     Config,
     Spout,
     Stream,
     TopologyBuilder,
-    TopologyContext,
     Tuple,
     UsageError,
+    spout,
 )
 from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.core.executor import TaskCrashed
 from squall.testing import AckTracker, FeederSpout, ManualClock, SimulatedCluster
+from tests.unit.rig import Does, DoesBasic, chain
 
 
-class Forward(BasicBolt):
-    outputs = ("value",)
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        if tup.is_tick:
-            return
-        if tup[0] == "raise":
-            raise ValueError("what")
-        # What is written down is no subscriber more.
-        assert len(collector.emit((tup[0],))) == 1
+def forward(bolt: DoesBasic, tup: Tuple, collector: BasicCollector) -> None:
+    if tup[0] == "raise":
+        raise ValueError("what")
+    # What is written down is no subscriber more.
+    assert len(collector.emit((tup[0],))) == 1
 
 
-class Keep(Bolt):
+class Keep(Does):
     """Acks what it kept when it is asked to."""
 
-    def prepare(self, conf: Any, context: TopologyContext, collector: BoltCollector) -> None:
-        self.collector = collector
-        self.kept: list[Tuple] = []
-        self.ticks = 0
+    ticks = 0
+
+    def __init__(self) -> None:
+        super().__init__(lambda bolt, tup: None)
 
     def execute(self, tup: Tuple) -> None:
+        self.kept.append(tup)
+        self.ticks += tup.is_tick
         if tup.is_tick:
-            self.ticks += 1
-            self.collector.ack(tup)
+            self.collector.ack(self.kept.pop())
         elif tup[0] == "ack":
-            for kept in (*self.kept, tup):
-                self.collector.ack(kept)
-            self.kept.clear()
-        else:
-            self.kept.append(tup)
+            while self.kept:
+                self.collector.ack(self.kept.pop())
 
     def cleanup(self) -> None:
         if any(tup[0] == "bad end" for tup in self.kept):
             raise ValueError("cannot clean up")
 
 
-def cluster_of(feeder: Spout, last: Bolt | None = None, **settings: Any) -> SimulatedCluster:
+def cluster_of(feeder: Spout, plan: Plan | None = None, **settings: Any) -> SimulatedCluster:
     builder = TopologyBuilder()
     builder.set_spout("spout", feeder)
-    builder.set_bolt("forward", Forward()).shuffle_grouping("spout")
-    builder.set_bolt("keep", last or Keep()).shuffle_grouping("forward")
-    return SimulatedCluster(builder.build(), Config(**settings))
+    builder.set_bolt("forward", DoesBasic(forward, ("value",))).shuffle_grouping("spout")
+    builder.set_bolt("keep", Keep()).shuffle_grouping("forward")
+    return SimulatedCluster(builder.build(), Config(**settings), plan=plan)
 
 
 WORKERS = pytest.mark.parametrize("workers", [1, 2, 3])
@@ -123,19 +115,9 @@ def test_what_does_not_happen_in_time_is_an_error() -> None:
             cluster.run(timeout_secs=2)
 
 
-class EndlessSpout(Spout):
-    outputs = ("value",)
-
-    def open(self, conf: Any, context: Any, collector: Any) -> None:
-        self.collector = collector
-
-    def next_tuple(self) -> None:
-        self.collector.emit(("ack",))
-
-
 def test_a_spout_that_never_runs_dry_can_be_stepped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("squall.testing.simulated.MAX_BUSY_TURNS", 20)
-    with cluster_of(EndlessSpout()) as cluster:
+    with cluster_of(spout("value")(lambda: itertools.repeat("ack"))) as cluster:
         assert cluster.step()
         assert cluster.emitted["spout"]
         for run in (cluster.settle, cluster.run):
@@ -180,13 +162,9 @@ def test_a_killed_workers_tuples_fail_and_its_replacement_takes_over() -> None:
 
 def scattered(feeder: FeederSpout) -> SimulatedCluster:
     """Spout and last bolt in worker 0, the bolt between them in worker 1."""
-    builder = TopologyBuilder()
-    builder.set_spout("spout", feeder)
-    builder.set_bolt("forward", Forward()).shuffle_grouping("spout")
-    builder.set_bolt("keep", Keep()).shuffle_grouping("forward")
     here = [ExecutorPlan("__acker", 1, 1), ExecutorPlan("keep", 3, 3), ExecutorPlan("spout", 4, 4)]
     plan = Plan([here, [ExecutorPlan("forward", 2, 2)]], ["node-1:6700", "node-2:6700"])
-    return SimulatedCluster(builder.build(), Config(workers=2, ackers=1), plan=plan)
+    return cluster_of(feeder, plan, workers=2, ackers=1)
 
 
 def test_what_was_sent_to_a_dead_worker_does_not_reach_its_replacement() -> None:
@@ -257,36 +235,28 @@ def end_badly(error: Exception | None) -> None:
 
 
 def test_without_a_recorder_nothing_is_kept() -> None:
-    builder = TopologyBuilder()
-    builder.set_spout("spout", FeederSpout())
     with (
-        SimulatedCluster(builder.build(), record=False) as cluster,
+        SimulatedCluster(chain(FeederSpout()).build(), record=False) as cluster,
         pytest.raises(UsageError, match="record=False"),
     ):
         assert cluster.emitted
 
 
 def test_reported_errors_and_dead_letters_are_kept(tmp_path: Path) -> None:
-    class Reports(Bolt):
-        def prepare(self, conf: Any, context: TopologyContext, collector: BoltCollector) -> None:
-            self.collector = collector
-            assert Path(context.state_dir).is_relative_to(tmp_path)
-
-        def execute(self, tup: Tuple) -> None:
-            self.collector.report_error(ValueError("odd"))
-            self.collector.fail(tup)
+    def report(bolt: Does, tup: Tuple) -> None:
+        assert Path(bolt.context.state_dir).is_relative_to(tmp_path)
+        bolt.collector.report_error(ValueError("odd"))
+        bolt.collector.fail(tup)
 
     feeder = FeederSpout()
-    builder = TopologyBuilder()
-    builder.set_spout("spout", feeder)
-    builder.set_bolt("reports", Reports()).shuffle_grouping("spout")
-    with SimulatedCluster(builder.build(), Config(max_attempts=1), state_root=tmp_path) as cluster:
+    topology = chain(feeder, Does(report)).build()
+    with SimulatedCluster(topology, Config(max_attempts=1), state_root=tmp_path) as cluster:
         feeder.feed(("x",))
         cluster.settle()
-        assert [(component, text) for component, _, text in cluster.errors] == [("reports", "ValueError: odd")]
+        assert [(component, text) for component, _, text in cluster.errors] == [("bolt-1", "ValueError: odd")]
         ((component, _, message_id, values, failure),) = cluster.dead_letters
         assert (component, message_id, values, failure.reason) == ("spout", 1, ("x",), "failed")
-        assert cluster.report().components["reports"].errors == 1
+        assert cluster.report().components["bolt-1"].errors == 1
 
 
 # ---- feeders ----
