@@ -14,10 +14,12 @@ from squall import (
     BasicBolt,
     BatchBolt,
     BatchCollector,
+    BatchSpout,
     ColumnBatch,
     Config,
     CustomGrouping,
     Spout,
+    SpoutCollector,
     StatefulBolt,
     Topology,
     TopologyBuilder,
@@ -31,7 +33,7 @@ from squall.chaos.checker import CheckedRun, judge, learn, read_run
 from squall.chaos.tapping import STEMS_FROM, Tapping
 from squall.chaos.taps import from_state, sinks_of, tap
 from squall.testing import SimulatedCluster, complete_topology
-from tests.process.state_parts import Again, BatchedTexts, Split
+from tests.process.state_parts import Again, Split, text_of
 from tests.unit.batch_rig import DoesBatch
 from tests.unit.rig import Does
 
@@ -94,6 +96,27 @@ def by_rows() -> Topology:
     return builder.build()
 
 
+class Batches(BatchSpout):
+    """Those that failed come again."""
+
+    outputs = ("text",)
+
+    def open(self, conf: Any, context: TopologyContext, collector: SpoutCollector) -> None:
+        self.collector, self.left = collector, list(range(60))
+
+    def next_batch(self, rows: int) -> None:
+        if numbers := self.left[: min(rows, 7)]:
+            del self.left[: len(numbers)]
+            self.collector.emit_batch(([text_of(number) for number in numbers],), message_ids=numbers)
+
+    def fail_batch(self, message_ids: list[int], failures: Any) -> None:
+        self.left += message_ids
+
+    @property
+    def exhausted(self) -> bool:  # type: ignore[override]
+        return not self.left
+
+
 class SplitColumns(BatchBolt):
     """Rows by counts, by parents, and one for each."""
 
@@ -116,7 +139,7 @@ def takes_rows(bolt: DoesBatch, batch: ColumnBatch, collector: BatchCollector) -
 
 def by_batches() -> Topology:
     builder = TopologyBuilder()
-    builder.set_spout("texts", BatchedTexts(60))
+    builder.set_spout("texts", Batches())
     split = builder.set_bolt("split", SplitColumns(), parallelism=2).shuffle_grouping("texts")
     split.set_config(tick_tuple_freq_secs=1)
     ends = builder.set_bolt("ends", DoesBatch(takes_rows), parallelism=2).fields_grouping("split", "word")
