@@ -14,35 +14,32 @@ from squall.scheduler.common.daemon import DaemonRecord
 from squall.scheduler.faults.in_force import FaultInForce, Victim, note_begin, note_hit
 
 
+def claims_of(run_dir: RunDir, fault: FaultInForce, asked: str) -> list[str]:
+    """What explains deaths, each given as worker, pid, and when."""
+    note_begin(run_dir, fault)
+    claims = DeathClaims.read(run_dir)
+    return [claims.of(f"{worker}:6700", int(pid), float(at)) for worker, pid, at in map(str.split, asked.split(", "))]
+
+
 def test_a_fault_explains_the_processes_that_it_names(run_dir: RunDir) -> None:
-    note_begin(run_dir, FaultInForce(1, "kill", ["node-1"], 5.0, 5.0, victims=[Victim("node-1:6700", 11, 1)]))
     poison = FaultInForce(2, "poison", ["count"], 6.0, 8.0, topology_id="words-1", tasks=[2])
     note_begin(run_dir, poison)
-    note_hit(run_dir, poison, "node-1:6701", 12, 1, 7.0)
-    claims = DeathClaims.read(run_dir)
-    assert claims.of("node-1:6700", 11, 5.1) == "kill"
-    assert claims.of("node-1:6700", 99, 5.1) == ""
-    assert claims.of("node-1:6701", 12, 7.1) == "poison"
+    note_hit(run_dir, poison, "node-2:6700", 12, 1, 7.0)
+    kill = FaultInForce(1, "kill", ["node-1"], 5.0, 5.0, victims=[Victim("node-1:6700", 11, 1)])
+    assert claims_of(run_dir, kill, "node-1 11 5.1, node-1 99 5.1, node-2 12 7.1") == ["kill", "", "poison"]
 
 
-def test_refused_forks_explain_workers_of_their_node_that_never_were(run_dir: RunDir) -> None:
-    note_begin(run_dir, FaultInForce(1, "fork-refused", ["node-1"], 5.0, 7.0, "node-1"))
-    claims = DeathClaims.read(run_dir)
-    found = [claims.of("node-1:6700", 0, at_secs) for at_secs in (4.9, 6.0, 8.5, 60.0)]
-    assert found == ["", "fork-refused", "fork-refused", ""]
-    assert claims.of("node-1:6700", 11, 6.0) == ""
-    assert claims.of("node-2:6700", 0, 6.0) == ""
-
-
-@pytest.mark.parametrize("killed", ["supervisor node-1", "forking parent node-1"])
-def test_a_killed_daemon_explains_the_worker_that_was_only_asked_for(killed: str, run_dir: RunDir) -> None:
-    note_begin(run_dir, FaultInForce(1, "kill", ["node-1"], 5.0, 5.0, victims=[Victim(killed, 11, 1)]))
-    claims = DeathClaims.read(run_dir)
-    assert claims.of("node-1:6700", 0, 5.1) == "kill"
-    assert claims.of("node-1:6700", 0, 4.9) == ""
-    assert claims.of("node-1:6700", 0, 60.0) == ""
-    assert claims.of("node-1:6700", 12, 5.1) == ""
-    assert claims.of("node-2:6700", 0, 5.1) == ""
+@pytest.mark.parametrize("victim", ["", "supervisor node-1", "forking parent node-1"])
+def test_refused_forks_and_killed_daemons_explain_workers_of_their_node_that_never_were(
+    victim: str, run_dir: RunDir
+) -> None:
+    kind = "kill" if victim else "fork-refused"
+    fault = FaultInForce(
+        1, kind, ["node-1"], 5.0, 5.0 if victim else 7.0, "node-1", victims=[Victim(victim, 11, 1)] * bool(victim)
+    )
+    found = claims_of(run_dir, fault, "node-1 0 4.9, node-1 0 5.1, node-1 0 60, node-1 12 5.1, node-2 0 5.1")
+    assert found == ["", kind, "", "", ""]
+    assert victim or DeathClaims.read(run_dir).of("node-1:6700", 0, 8.5) == kind
 
 
 class Machine:

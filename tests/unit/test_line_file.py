@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from squall.engine.report.failure_log import LAST, FailureLog, merge_failures
 from squall.ipc.line_file import append_line, read_lines
 from squall.ipc.rundir import RunDir
 from squall.scheduler.records.failure_file import FailureFile, read_failures
+from tests.unit.full_disk import no_room
 
 
 @pytest.fixture
@@ -43,15 +43,8 @@ def test_a_line_that_a_death_has_torn_is_neither_read_nor_continued(path: Path, 
 
 def test_a_line_that_does_not_fit_leaves_nothing(path: Path) -> None:
     append_line(path, "whole")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
-        with pytest.raises(OSError, match="File too large"):
-            append_line(path, "x" * 200)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, ignored)
+    with no_room(), pytest.raises(OSError, match="File too large"):
+        append_line(path, "x" * 200)
     assert path.read_bytes() == b"whole\n"
 
 

