@@ -16,15 +16,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.unit.source import PRODUCT, ROOT, Source, sources_of
+from tests.unit.source import PRODUCT, ROOT, Source, name_of, sources_of
 
 ALLOWED = {
     ("tests/held.py", "_run"): "the run of a tuple: users hold tuples, so what acks go by has no public name",
     ("tests/leaks.py", "_target"): "of `threading.Thread`: nothing else tells whose a thread is",
 }
 """(file, name): why it has to be."""
+AS_TEXT = re.compile(r"(?:attrgetter|[gs]etattr|delattr|hasattr|object|patch)\([^()\n]*[\"'](?:[\w.]*\.)?(_\w+)[\"']")
+DEFINED = re.compile(r"(?:self\.|cls\.|def |class |^ *)(_\w+)\b(?=[^=\n]*[=:(])", re.MULTILINE)
 OF_NAMED_TUPLES = frozenset({"_asdict", "_fields", "_make", "_replace"})
-TAKE_NAMES_AS_TEXT = frozenset({"attrgetter", "delattr", "getattr", "hasattr", "object", "patch", "setattr"})
 
 
 def is_private(name: str) -> bool:
@@ -34,59 +35,45 @@ def is_private(name: str) -> bool:
     return name.isidentifier() and name not in OF_NAMED_TUPLES
 
 
-def defined(source: Source) -> Iterator[str]:
-    """The private names that a file of the product gives to anything."""
-    for node in source.nodes:
-        match node:
-            case ast.Attribute(attr=name, ctx=ast.Store()) | ast.Name(id=name, ctx=ast.Store()):
-                yield name
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                yield name
-            case ast.Assign(targets=[ast.Name(id="__slots__")], value=value):
-                yield from (slot.value for slot in ast.walk(value) if isinstance(slot, ast.Constant))
-
-
-def reads(tree: ast.Module, names: frozenset[str]) -> Iterator[tuple[int, str]]:
+def reads(source: Source, names: frozenset[str]) -> Iterator[tuple[int, str]]:
     """(line, name) of each private name that a test takes of the product; `__new__` where `__init__` is left out."""
-    others = {
-        alias.asname or alias.name
-        for node in ast.walk(tree) if isinstance(node, ast.Import)
-        for alias in node.names if not alias.name.startswith("squall.")
-    }
-    for node in ast.walk(tree):
+    modules = {found.module for found in source.imports if not found.module.startswith("squall.")}
+    for node in source.nodes:
         match node:
             case ast.Attribute(value=ast.Name(id="self" | "cls") | ast.Call(func=ast.Name(id="super"))):
                 continue
-            case ast.Attribute(attr="__new__"):
-                yield node.lineno, "__new__"
-            case ast.Attribute(value=value, attr=name) if name in names:
-                if not (isinstance(value, ast.Name) and value.id in others):
+            case ast.Attribute(attr=name) if name == "__new__" or name in names:
+                if name_of(node.value) not in modules:
                     yield node.lineno, name
-            case ast.ImportFrom(module=str(module), names=taken) if module.startswith("squall"):
-                yield from ((node.lineno, alias.name) for alias in taken if is_private(alias.name))
-            case ast.Call(func=ast.Name(id=function) | ast.Attribute(attr=function), args=args):
-                if function in TAKE_NAMES_AS_TEXT:
-                    texts = [arg.value for arg in args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
-                    yield from ((node.lineno, last) for text in texts if (last := text.rpartition(".")[2]) in names)
+    for number, line in enumerate(source.text.splitlines(), 1):
+        yield from ((number, name) for name in AS_TEXT.findall(line) if name in names)
+    for found in source.imports:
+        if found.module.startswith("squall") and is_private(name := found.module.rpartition(".")[2]):
+            yield found.node.lineno, name
 
 
 @pytest.fixture(scope="module")
 def private() -> frozenset[str]:
-    sources = (source for package in PRODUCT for source in sources_of(package))
-    return frozenset(name for source in sources for name in defined(source) if is_private(name))
+    texts = (source.text for package in PRODUCT for source in sources_of(package))
+    return frozenset(name for text in texts for name in DEFINED.findall(text) if is_private(name))
 
 
 def test_tests_come_in_by_the_front_door(private: frozenset[str]) -> None:
-    found = [
-        (path.relative_to(ROOT).as_posix(), line, name)
-        for path in sorted((ROOT / "tests").rglob("*.py"))
-        for line, name in reads(ast.parse(path.read_text()), private)
-    ]
+    found = [(source.path, line, name) for source in sources_of("tests") for line, name in reads(source, private)]
     wrong = [f"{path}:{line}: takes {name}" for path, line, name in found if (path, name) not in ALLOWED]
     assert not wrong, "assert what a user or another part can see:\n" + "\n".join(wrong)
     # By the text: whether the name is the product's too may change from day to day.
     gone = [entry for entry in ALLOWED if entry[1] not in (ROOT / entry[0]).read_text()]
     assert not gone, f"remove from ALLOWED what needs it no more: {gone}"
+
+
+@pytest.mark.parametrize("text", [
+    "core._planted", "type(core).__new__(type(core))", "patch.setattr(core, '_planted', 1)",
+    "from squall.engine.core.x import _planted",
+])
+def test_a_planted_violation_is_found(text: str) -> None:
+    planted = Source.parse("tests/x.py", f"self._planted\n{text}")
+    assert [line for line, _ in reads(planted, frozenset({"_planted"}))] == [2]
 
 
 USED = re.compile(r"(?:\.|import |, [\"'])(_\w+)")
