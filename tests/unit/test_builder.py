@@ -94,7 +94,8 @@ FIELDS = ("fields_grouping", "partial_key_grouping")
 
 @pytest.mark.parametrize(("bolt", "grouping", "given", "stream", "parts"), [
     (Split(), "shuffle_grouping", ["linse"], "default", ["'linse'; did you mean 'lines'?"]),
-    (Split(), "shuffle_grouping", ["lines"], "worse", ["'worse' of 'lines'"]),
+    *[(Split(), "all_grouping", ["lines"], stream, [f"unknown stream '{stream}' of 'lines'"])
+      for stream in ("worse", "__system")],
     *[(Split(), by, ["lines", "line", "wordd"], "bad", ["'wordd'", "line, why"]) for by in FIELDS],
     *[(Split(), by, ["lines"], "default", ["by no field"]) for by in FIELDS],
     (Split(), "direct_grouping", ["lines"], "default", ["bolt 'x' uses direct grouping", "not declared direct"]),

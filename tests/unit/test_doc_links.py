@@ -124,7 +124,3 @@ def test_names_are_there() -> None:
     named = [name for name in named if name != "squall"]
     assert len(named) > 40
     assert sorted({name for name in named if name not in known and canonical_name(name) is None}) == []
-
-
-def test_keys_of_storm_are_accepted() -> None:
-    assert canonical_name("topology.max.spout.pending") == "max_spout_pending"

@@ -14,9 +14,7 @@ import pytest
 from squall import (
     AsyncBolt,
     BatchBolt,
-    BatchSpout,
     Config,
-    Failure,
     SpoutCollector,
     Topology,
     TopologyBuilder,
@@ -26,37 +24,23 @@ from squall import (
 )
 from tests.unit.batch_rig import DoesBatch
 from tests.unit.levels import Levels
+from tests.unit.test_chaos_taps import Batches
 
 ROWS = 1_000
 
 
-class Numbers(BatchSpout):
+class Numbers(Batches):
     """Emits 0 to ROWS - 1, and again what fails."""
 
     outputs = ("number",)
+    rows = range(ROWS)
 
     def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
-        self.collector = collector
-        self.left = list(range(ROWS))
-        self.open_ids: set[int] = set()
+        super().open(conf, context, collector)
         self.acked = context.counter("acked")
-
-    def next_batch(self, rows: int) -> None:
-        if numbers := self.left[:rows]:
-            del self.left[:rows]
-            self.open_ids.update(numbers)
-            self.collector.emit_batch((numbers,), message_ids=numbers)
 
     def ack_batch(self, message_ids: list[Any]) -> None:
         self.acked.inc(len(message_ids))
-        self.open_ids.difference_update(message_ids)
-
-    def fail_batch(self, message_ids: list[Any], failures: list[Failure]) -> None:
-        self.left += message_ids
-
-    @property
-    def exhausted(self) -> bool:  # type: ignore[override]
-        return not self.left and not self.open_ids
 
 
 each = spout("number")(lambda: range(ROWS))
