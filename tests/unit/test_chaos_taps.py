@@ -22,7 +22,6 @@ from squall import (
     SpoutCollector,
     StatefulBolt,
     Topology,
-    TopologyBuilder,
     TopologyContext,
     Tuple,
     UsageError,
@@ -36,6 +35,7 @@ from squall.testing import SimulatedCluster, complete_topology
 from tests.process.state_parts import Again, Split, text_of
 from tests.unit.batch_rig import DoesBatch
 from tests.unit.rig import Does
+from tests.unit.wired import wired
 
 TEXTS = ["a b c", "b", "", "c c", "d e f g"] * 8
 lines = spout("text")(lambda: TEXTS)
@@ -85,14 +85,12 @@ class First(CustomGrouping):
 
 
 def by_rows() -> Topology:
-    builder = TopologyBuilder()
-    builder.set_spout("lines", lines)
-    builder.set_bolt("split", Split(), parallelism=2).shuffle_grouping("lines")
-    builder.set_bolt("keeps", Keeps(), parallelism=2).fields_grouping("split", "word")
+    builder = wired(
+        lines=(lines, 1), split=(Split(), 2, "shuffle lines"), keeps=(Keeps(), 2, "fields split word"),
+        sink=(sink, 1, "shuffle joins", "shuffle split/other", "all keeps"),
+    )
     joined = builder.set_bolt("joins", Does(joins, ("words",)), 2).custom_grouping("keeps", First())
     joined.set_config(tick_tuple_freq_secs=1)
-    last = builder.set_bolt("sink", sink).shuffle_grouping("joins").shuffle_grouping("split", stream="other")
-    last.all_grouping("keeps")
     return builder.build()
 
 
@@ -139,13 +137,12 @@ def takes_rows(bolt: DoesBatch, batch: ColumnBatch, collector: BatchCollector) -
 
 
 def by_batches() -> Topology:
-    builder = TopologyBuilder()
-    builder.set_spout("texts", Batches())
+    builder = wired(
+        texts=(Batches(), 1), ends=(DoesBatch(takes_rows), 2, "fields split word", "shuffle split/same"),
+        sink=(sink, 1, "shuffle split/long"),
+    )
     split = builder.set_bolt("split", SplitColumns(), parallelism=2).shuffle_grouping("texts")
     split.set_config(tick_tuple_freq_secs=1)
-    ends = builder.set_bolt("ends", DoesBatch(takes_rows), parallelism=2).fields_grouping("split", "word")
-    ends.shuffle_grouping("split", stream="same")
-    builder.set_bolt("sink", sink).shuffle_grouping("split", stream="long")
     return builder.build()
 
 
@@ -203,12 +200,10 @@ def test_a_message_that_is_told_to_have_failed_comes_again(tmp_path: Path, topol
 
 
 def test_groupings_that_decide_the_task_are_held_to_it(tmp_path: Path) -> None:
-    builder = TopologyBuilder()
-    builder.set_spout("lines", lines)
-    builder.set_bolt("split", Split(), parallelism=2).shuffle_grouping("lines")
-    last = builder.set_bolt("sink", sink, parallelism=3).fields_grouping("split", "word")
-    last.all_grouping("split", stream="other").shuffle_grouping("lines")
-    built = builder.build()
+    built = wired(
+        lines=(lines, 1), split=(Split(), 2, "shuffle lines"),
+        sink=(sink, 3, "fields split word", "all split/other", "shuffle lines"),
+    ).build()
     laws = learn([run(tmp_path, built), run(tmp_path, built, workers=3, fail_every=4)])
     assert {law.label: (law.asks, law.placed) for law in laws} == {
         "sink from split/default": ("values", True),
@@ -239,11 +234,8 @@ def emits_loose(bolt: Does, tup: Tuple) -> None:
 def test_a_bolt_that_emits_after_its_ack_is_told_from_one_that_does_not_anchor(
     tmp_path: Path, execute: Any, late: int
 ) -> None:
-    builder = TopologyBuilder()
-    builder.set_spout("lines", lines)
-    builder.set_bolt('odd"', Does(execute, ("word",))).shuffle_grouping("lines")
-    builder.set_bolt("sink", sink).shuffle_grouping('odd"')
-    seen = run(tmp_path, builder.build())
+    odd = {'odd"': (Does(execute, ("word",)), 1, "shuffle lines")}
+    seen = run(tmp_path, wired(lines=(lines, 1), **odd, sink=(sink, 1, 'shuffle odd"')).build())
     assert seen.after_ack.total() == late
     assert sum(map(Counter.total, seen.of_no_message.values())) == len(TEXTS)
     assert all(name == 'odd"' for _, name in seen.after_ack)
@@ -261,13 +253,12 @@ def of_one_task(reader: int) -> Spout:
 
 def digests(directory: Path, reader: int) -> dict[str, Any]:
     """What is recorded of each message: the digest of its values, and those of what a sink got of it."""
-    builder = TopologyBuilder()
-    builder.set_spout("lines", of_one_task(reader), parallelism=2)
-    builder.set_bolt("split", Split()).shuffle_grouping("lines")
-    builder.set_bolt("places", Places()).global_grouping("split", stream="other")
+    topology = wired(
+        lines=(of_one_task(reader), 2), split=(Split(), 1, "shuffle lines"), places=(Places(), 1, "global split/other"),
+    ).build()
     return {
         key: (message.digests, {label: message.digests_of(label, placed=False) for label in message.received})
-        for key, message in run(directory, builder.build()).messages.items()
+        for key, message in run(directory, topology).messages.items()
     }
 
 
@@ -278,10 +269,9 @@ def test_a_message_before_state_has_the_same_values_whichever_task_reads_it(tmp_
 
 
 def test_what_state_emits_and_what_comes_behind_it_depends_on_an_order() -> None:
-    builder = TopologyBuilder()
-    builder.set_spout("lines", lines)
-    builder.set_bolt("split", Split()).shuffle_grouping("lines")
-    builder.set_bolt("counts", type("Counts", (StatefulBolt,), {"outputs": ("word",)})()).global_grouping("split")
-    builder.set_bolt("passes", Again()).global_grouping("counts")
-    builder.set_bolt("sink", sink).global_grouping("passes").global_grouping("split", stream="other")
-    assert from_state(builder.build()) == {"passes from counts/default", "sink from passes/default"}
+    counts = type("Counts", (StatefulBolt,), {"outputs": ("word",)})()
+    built = wired(
+        lines=(lines, 1), split=(Split(), 1, "shuffle lines"), counts=(counts, 1, "global split"),
+        passes=(Again(), 1, "global counts"), sink=(sink, 1, "global passes", "global split/other"),
+    ).build()
+    assert from_state(built) == {"passes from counts/default", "sink from passes/default"}

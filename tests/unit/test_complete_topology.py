@@ -30,6 +30,7 @@ from squall import (
 from squall.engine.core.executor import TaskCrashed
 from squall.testing import SimulatedCluster, TopologyFailed, complete_topology
 from tests.unit.rig import Does, DoesBasic, Feeder
+from tests.unit.wired import wired
 
 LINES = {"lines": [("the cat",), ("the dog",)]}
 
@@ -70,12 +71,10 @@ def forward(forgets: str = "") -> Does:
 
 
 def word_count(source: Spout = endless) -> Topology:
-    builder = TopologyBuilder()
-    builder.set_spout("lines", source, parallelism=2)
-    builder.set_bolt("split", split, parallelism=2).shuffle_grouping("lines")
-    builder.set_bolt("count", count(), parallelism=2).fields_grouping("split", "word")
-    builder.set_bolt("plain", forward()).direct_grouping("split", stream="to")
-    return builder.build()
+    return wired(
+        lines=(source, 2), split=(split, 2, "shuffle lines"), count=(count(), 2, "fields split word"),
+        plain=(forward(), 1, "direct split/to"),
+    ).build()
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -94,12 +93,11 @@ def test_the_same_again_is_the_same_in_the_same_order() -> None:
 
 
 def test_tuples_on_other_and_on_direct_streams() -> None:
-    builder = TopologyBuilder()
-    builder.set_spout("lines", endless)
-    builder.set_bolt("split", split).shuffle_grouping("lines", stream="late").shuffle_grouping("lines")
-    builder.set_bolt("sink", bolt("word")(lambda tup: tup[0]), parallelism=2).direct_grouping("split", stream="to")
-    builder.set_bolt("plain", forward()).shuffle_grouping("split")
-    emitted = complete_topology(builder.build(), {"lines": [("a b",)], "lines/late": [["c", 5]]})
+    topology = wired(
+        lines=(endless, 1), split=(split, 1, "shuffle lines/late", "shuffle lines"),
+        sink=(bolt("word")(lambda tup: tup[0]), 2, "direct split/to"), plain=(forward(), 1, "shuffle split"),
+    ).build()
+    emitted = complete_topology(topology, {"lines": [("a b",)], "lines/late": [["c", 5]]})
     assert emitted["lines/late"] == [("c", 5)]
     assert emitted["split/to"] == emitted["sink"] == emitted["plain"] == [("a",), ("b",), ("c",)]
 
@@ -115,10 +113,8 @@ def fails_once(tup: Tuple, context: TopologyContext) -> Any:
 
 
 def test_a_spout_of_the_topology_may_replay() -> None:
-    builder = TopologyBuilder()
-    builder.set_spout("lines", spout("line")(lambda: ["a b", "fail once"]))
-    builder.set_bolt("fails", fails_once).shuffle_grouping("lines")
-    emitted = complete_topology(builder.build())
+    topology = wired(lines=(spout("line")(lambda: ["a b", "fail once"]), 1), fails=(fails_once, 1, "shuffle lines"))
+    emitted = complete_topology(topology.build())
     assert emitted["lines"] == [("a b",), ("fail once",), ("fail once",)]
     assert emitted["fails"] == [("a b",), ("fail once",)]
 
@@ -173,18 +169,11 @@ def test_an_exception_is_raised_as_it_is() -> None:
         complete_topology(word_count(), {"lines": [("raise",)]}, Config(on_error="fail"))
 
 
-def lines_to(bolt: Any) -> TopologyBuilder:
-    builder = TopologyBuilder()
-    builder.set_spout("lines", endless)
-    builder.set_bolt("bolt", bolt).shuffle_grouping("lines")
-    return builder
-
-
 def test_who_keeps_a_tuple_is_named_when_it_times_out() -> None:
-    builder = lines_to(split)
-    builder.set_bolt("plain", forward(forgets="b")).shuffle_grouping("bolt")
+    keeps = (forward(forgets="b"), 1, "shuffle split")
+    topology = wired(lines=(endless, 1), split=(split, 1, "shuffle lines"), plain=keeps).build()
     with pytest.raises(TopologyFailed, match=r"'lines': timeout .*neither acked nor failed: 'plain' has \d+ tuples"):
-        complete_topology(builder.build(), {"lines": [("a b c",)]})
+        complete_topology(topology, {"lines": [("a b c",)]})
 
 
 def test_a_spout_that_never_ends_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,10 +200,9 @@ def test_a_source_that_does_not_fit_is_refused(sources: dict[str, Any], text: st
 
 def test_what_cannot_be_sent_is_refused_as_on_a_real_cluster() -> None:
     locks = bolt("lock")(lambda tup: threading.Lock())
-    builder = lines_to(locks)
-    builder.set_bolt("all", locks, parallelism=2).all_grouping("bolt")
+    topology = wired(lines=(endless, 1), bolt=(locks, 1, "shuffle lines"), all=(locks, 2, "all bolt")).build()
     with pytest.raises(TaskCrashed, match=r"bolt.* field 'lock': a value of type _thread.lock cannot be pickled"):
-        complete_topology(builder.build(), {"lines": [("x",)]}, Config(workers=2))
+        complete_topology(topology, {"lines": [("x",)]}, Config(workers=2))
 
 
 @pytest.mark.parametrize("entry", [complete_topology, SimulatedCluster, run])

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from squall import Config, Emit, FailedTuple, Stream, TopologyBuilder, TopologyContext, UsageError, bolt, spout
+from squall import Config, Emit, FailedTuple, Stream, TopologyContext, UsageError, bolt, spout
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import ClusterError
 from squall.scheduler.common import blob
 from squall.testing import complete_topology
 from squall.testing.simulated import SimulatedCluster
 from tests.unit.rig import chain
+from tests.unit.wired import wired
 
 
 @spout("n")
@@ -123,11 +124,8 @@ def test_other_streams_and_direct() -> None:
         yield Emit((2,), "odd")
         yield Emit((3,), "to", context.component_tasks("sink")[-1])
 
-    builder = TopologyBuilder()
-    builder.set_spout("source", source)
     places = bolt("task", "n")(lambda tup, context: (context.task_index, tup["n"]))
-    builder.set_bolt("sink", places, parallelism=2).direct_grouping("source", stream="to")
-    rows = complete_topology(builder.build())
+    rows = complete_topology(wired(source=(source, 1), sink=(places, 2, "direct source/to")).build())
     assert [rows[name] for name in ("source", "source/odd", "source/to", "sink")] == [[(1,)], [(2,)], [(3,)], [(1, 3)]]
 
 

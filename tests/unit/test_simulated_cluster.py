@@ -14,7 +14,6 @@ from squall import (
     Config,
     Spout,
     Stream,
-    TopologyBuilder,
     Tuple,
     UsageError,
     spout,
@@ -23,6 +22,7 @@ from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.core.executor import TaskCrashed
 from squall.testing import AckTracker, FeederSpout, ManualClock, SimulatedCluster
 from tests.unit.rig import Does, DoesBasic, chain
+from tests.unit.wired import wired
 
 
 def forward(bolt: DoesBasic, tup: Tuple, collector: BasicCollector) -> None:
@@ -55,11 +55,11 @@ class Keep(Does):
 
 
 def cluster_of(feeder: Spout, plan: Plan | None = None, **settings: Any) -> SimulatedCluster:
-    builder = TopologyBuilder()
-    builder.set_spout("spout", feeder)
-    builder.set_bolt("forward", DoesBasic(forward, ("value",))).shuffle_grouping("spout")
-    builder.set_bolt("keep", Keep()).shuffle_grouping("forward")
-    return SimulatedCluster(builder.build(), Config(**settings), plan=plan)
+    topology = wired(
+        spout=(feeder, 1), forward=(DoesBasic(forward, ("value",)), 1, "shuffle spout"),
+        keep=(Keep(), 1, "shuffle forward"),
+    ).build()
+    return SimulatedCluster(topology, Config(**settings), plan=plan)
 
 
 WORKERS = pytest.mark.parametrize("workers", [1, 2, 3])
@@ -87,8 +87,7 @@ def test_what_is_fed_goes_through_and_is_answered(workers: int) -> None:
 
 def test_time_passes_only_when_it_is_told_to() -> None:
     feeder, clock = FeederSpout(), ManualClock()
-    builder = TopologyBuilder()
-    builder.set_spout("spout", feeder)
+    builder = chain(feeder)
     builder.set_bolt("keep", Keep()).shuffle_grouping("spout").set_config(tick_tuple_freq_secs=2)
     with SimulatedCluster(builder.build(), Config(workers=2, message_timeout_secs=10), clock=clock) as cluster:
         feeder.feed(("x",))
@@ -251,9 +250,7 @@ def test_reported_errors_and_dead_letters_are_kept(tmp_path: Path) -> None:
 
 def test_each_tuple_is_taken_once_by_any_task(tmp_path: Path) -> None:
     feeder = FeederSpout({"default": ("value",), "other": ("value",)}, tmp_path)
-    builder = TopologyBuilder()
-    builder.set_spout("spout", feeder, parallelism=3)
-    builder.set_bolt("keep", Keep()).shuffle_grouping("spout").shuffle_grouping("spout", stream="other")
+    builder = wired(spout=(feeder, 3), keep=(Keep(), 1, "shuffle spout", "shuffle spout/other"))
     with SimulatedCluster(builder.build(), Config(workers=2, message_timeout_secs=5)) as cluster:
         for number in range(20):
             feeder.feed((number,), stream="other" if number % 2 else "default")
@@ -272,8 +269,7 @@ def test_each_tuple_is_taken_once_by_any_task(tmp_path: Path) -> None:
 
 def test_a_feeder_can_name_the_receiving_task() -> None:
     feeder = FeederSpout({"default": Stream("value", direct=True)})
-    builder = chain(feeder)
-    builder.set_bolt("keep", Keep(), parallelism=3).direct_grouping("spout")
+    builder = wired(spout=(feeder, 1), keep=(Keep(), 3, "direct spout"))
     with SimulatedCluster(builder.build()) as cluster:
         feeder.feed(("x",), task=cluster.plan.tasks_of("keep")[1])
         cluster.settle()

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from squall import BasicBolt, ReplayingSpout, Topology, TopologyBuilder
+from squall import BasicBolt, Topology, spout
 from squall.engine.errors import ClusterError, UsageError
 from squall.pipeline.on_spark.batch_control import Control
 from squall.pipeline.on_spark.checkpoint import Checkpoint
+from tests.unit.wired import wired
 
-
-class In(ReplayingSpout):
-    outputs = ("n", "m")
-
-    def read(self) -> Iterator[tuple[Any, Any]]:
-        yield 1, (1, 2)
+source = spout("n", "m")(lambda: [(1, 2)])
 
 
 class Out(BasicBolt):
@@ -28,10 +23,7 @@ class Out(BasicBolt):
 
 
 def topology(tasks: int = 2, bolt: type[BasicBolt] = Out, field: str = "n") -> Topology:
-    builder = TopologyBuilder()
-    builder.set_spout("in", In())
-    builder.set_bolt("out", bolt(), parallelism=tasks).fields_grouping("in", field)
-    return builder.build()
+    return wired(**{"in": (source, 1), "out": (bolt(), tasks, f"fields in {field}")}).build()
 
 
 def opened(path: Path, made: Topology | None = None, name: str = "t", arguments: Any = (), acks: int = 1) -> Checkpoint:

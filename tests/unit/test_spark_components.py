@@ -17,7 +17,6 @@ from squall import (
     Config,
     SpoutCollector,
     Topology,
-    TopologyBuilder,
     TopologyContext,
     Tuple,
     spout,
@@ -25,6 +24,7 @@ from squall import (
 from tests.unit.batch_rig import DoesBatch
 from tests.unit.levels import Levels
 from tests.unit.test_chaos_taps import Batches
+from tests.unit.wired import wired
 
 ROWS = 1_000
 
@@ -83,12 +83,11 @@ EXPECTED = {f"{digit} {count}" for digit, count in Counter("".join(map(str, rang
 
 
 def digits(source: Any, first: Any = None, last: Any = None) -> Topology:
-    builder = TopologyBuilder()
-    builder.set_spout("numbers", source)
-    # One task: what has failed comes to it again.
-    builder.set_bolt("digits", first or Digits()).shuffle_grouping("numbers")
-    builder.set_bolt("sum", last or Sum(), parallelism=3).fields_grouping("digits", "digit")
-    return builder.build()
+    # One task of the first: what has failed comes to it again.
+    return wired(
+        numbers=(source, 1), digits=(first or Digits(), 1, "shuffle numbers"),
+        sum=(last or Sum(), 3, "fields digits digit"),
+    ).build()
 
 
 @pytest.mark.parametrize("source", [Numbers(), each])

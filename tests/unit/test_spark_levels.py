@@ -18,12 +18,10 @@ from squall import (
     BasicBolt,
     BasicCollector,
     Config,
-    FailedTuple,
     FeedSpout,
     ReplayingSpout,
     Spout,
     Topology,
-    TopologyBuilder,
     TopologyContext,
     Tuple,
     bolt,
@@ -32,7 +30,8 @@ from squall import (
 from squall.pipeline.on_spark.batch_control import leads_nowhere
 from tests.process.state_parts import Texts, text_of
 from tests.unit.levels import Levels, Mixed
-from tests.unit.rig import Does, DoesBasic
+from tests.unit.rig import Does
+from tests.unit.wired import wired
 
 TEXTS = [text_of(number) for number in range(200)]
 COUNTS = Counter(" ".join(TEXTS).split())
@@ -67,14 +66,10 @@ class Count(BasicBolt):
             print(word, self.counts[word])
 
 
-def words(source: Spout = lines, count: Any = None, middle: Any = split, ticks: float | None = None) -> Topology:
-    builder = TopologyBuilder()
-    builder.set_spout("lines", source)
-    declared = builder.set_bolt("split", middle, parallelism=2).shuffle_grouping("lines")
-    if ticks:
-        declared.set_config(tick_tuple_freq_secs=ticks)
-    builder.set_bolt("count", count or Count(), parallelism=3).fields_grouping("split", "word")
-    return builder.build()
+def words(source: Spout = lines, count: Any = None, middle: Any = split) -> Topology:
+    return wired(
+        lines=(source, 1), split=(middle, 2, "shuffle lines"), count=(count or Count(), 3, "fields split word")
+    ).build()
 
 
 @pytest.mark.parametrize("source", [lines, Texts(len(TEXTS))], ids=["replaying", "of its own kind"])
@@ -86,22 +81,6 @@ def test_state_goes_on_over_batches(source: Spout, batch_rows: int) -> None:
     assert (report.emitted, report.acked, report.pending, report.failed) == (len(TEXTS), len(TEXTS), 0, 0)
     assert report.components["count"].executed == report.metrics["count"]["hits"] == COUNTS.total()
     assert report.drained
-
-
-def test_a_batch_that_is_run_again_leaves_no_trace() -> None:
-    levels = Levels(words(), batch_rows=50)
-    while True:
-        for _ in range(2):
-            # As after the death of a driver: nothing of it was committed.
-            before = levels.control, dict(levels.stored)
-            levels.batch()
-            if levels.control.closed:
-                break
-            levels.control, levels.stored = before
-            levels.said.clear()
-        if levels.batch().closed:
-            break
-    assert set(levels.said) == EXPECTED
 
 
 def test_rows_of_two_executions_do_not_count() -> None:
@@ -150,21 +129,6 @@ def test_an_exception_undoes_the_batch_until_the_message_is_a_dead_letter(on_err
     assert any(line.startswith("bad") for line in levels.said) == (on_error == "fail")
 
 
-def fails_once(bolt: DoesBasic, tup: Tuple, collector: BasicCollector) -> None:
-    if bolt.own.count(tup.values) == 1:
-        raise FailedTuple("the first time")
-    for word in tup["text"].split():
-        collector.emit((word,))
-
-
-def test_a_failed_message_is_emitted_again_and_nothing_else() -> None:
-    levels = Levels(words(middle=DoesBasic(fails_once, ("word",))), Config(seed=1), batch_rows=10_000)
-    report = levels.run()
-    assert set(levels.said) == EXPECTED
-    assert report.acked == len(TEXTS)
-    assert report.failed == report.emitted - report.acked > 20
-
-
 def acks_at_ticks(bolt: Does, tup: Tuple) -> None:
     bolt.kept.append(tup)
     if tup.is_tick:
@@ -177,7 +141,9 @@ def acks_at_ticks(bolt: Does, tup: Tuple) -> None:
 
 @pytest.mark.parametrize("batch_secs", [0.1, 53.0])
 def test_held_tuples_are_acked_in_a_later_batch(batch_secs: float) -> None:
-    levels = Levels(words(middle=Does(acks_at_ticks, ("word",)), ticks=0.15), batch_rows=50)
+    holds = Does(acks_at_ticks, ("word",))
+    holds.component_config = {"tick_tuple_freq_secs": 0.15}
+    levels = Levels(words(middle=holds), batch_rows=50)
     levels.batch_secs = batch_secs
     levels.batch()
     assert levels.control.reports[0].reading.counters["acked"] == 0
@@ -198,35 +164,6 @@ def test_no_message_times_out_within_its_batch() -> None:
     assert (report.acked, report.failed) == (len(TEXTS), 0)
 
 
-class Opens(Count):
-    """Holds a file: it is opened again where the object comes to life again."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
-        super().prepare(conf, context)
-        self.file = open(f"{self.path}-{self.index}", "a", buffering=1)  # noqa: SIM115
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        super().execute(tup, collector)
-        self.file.write(f"{tup['word']}\n")
-
-    def cleanup(self) -> None:
-        super().cleanup()
-        self.file.close()
-
-
-def test_an_object_with_a_file_is_prepared_again_and_keeps_its_counts(tmp_path: Path) -> None:
-    levels = Levels(words(lines, Opens(str(tmp_path / "out"))), batch_rows=50)
-    levels.run()
-    # `cleanup` is called as often as `prepare`.
-    assert len(levels.said) > len(EXPECTED)
-    assert set(levels.said[-len(EXPECTED):]) == EXPECTED
-    written = [line for index in range(3) for line in (tmp_path / f"out-{index}").read_text().splitlines()]
-    assert Counter(written) == COUNTS
-
-
 @bolt
 def says(tup: Tuple) -> None:
     print(f"{tup['partition']} {tup['offset']}|{tup['text']}")
@@ -236,10 +173,8 @@ def test_a_feed_is_dealt_to_the_tasks_and_read_once(tmp_path: Path) -> None:
     files = [tmp_path / f"{number}.txt" for number in range(3)]
     for file in files:
         file.write_text("\n".join(TEXTS))
-    builder = TopologyBuilder()
-    builder.set_spout("lines", FeedSpout(files, ["partition", "offset", "text"], range_rows=64), parallelism=2)
-    builder.set_bolt("says", says).shuffle_grouping("lines")
-    levels = Levels(builder.build(), batch_rows=100)
+    feed = FeedSpout(files, ["partition", "offset", "text"], range_rows=64)
+    levels = Levels(wired(lines=(feed, 2), says=(says, 1, "shuffle lines")).build(), batch_rows=100)
     report = levels.run()
     assert report.acked == report.emitted == 3 * len(TEXTS)
     assert Counter(line.partition("|")[2] for line in levels.said) == Counter(3 * TEXTS)
@@ -279,8 +214,8 @@ POOLS: list[ThreadPoolExecutor] = []
 """All that were made: of a run that ends by an error, nobody calls `cleanup`."""
 
 
-class Odd(BasicBolt):
-    """`kind`: which of its attributes it changes."""
+class Odd(Count):
+    """`kind`: which of its attributes it changes, besides its counts."""
 
     shared: ClassVar[list[str]] = []
 
@@ -288,13 +223,14 @@ class Odd(BasicBolt):
         self.kind = kind
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        super().prepare(conf, context)
         self.total, self.many, self.waiting = Total(), {"a": Total()}, queue.Queue[int]()
         self.pool = ThreadPoolExecutor(1)
         POOLS.append(self.pool)
         self.late: Any = numbers() if self.kind == "late" else None
 
     def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        self.pool.submit(print).result()
+        self.pool.submit(super().execute, tup, collector).result()
         match self.kind:
             case "total":
                 self.total.count += 1
@@ -306,6 +242,7 @@ class Odd(BasicBolt):
                 self.shared.append("")
 
     def cleanup(self) -> None:
+        super().cleanup()
         self.pool.shutdown()
 
 
@@ -322,12 +259,15 @@ def test_state_that_cannot_be_stored_is_an_error_and_not_lost(kind: str) -> None
             POOLS.pop().shutdown()
 
 
-def test_what_prepare_makes_anew_is_left_out_and_told() -> None:
+def test_what_prepare_makes_anew_is_left_out_and_told_and_its_counts_are_kept() -> None:
     levels = Levels(words(lines, Odd("")), batch_rows=50)
     levels.batch()
     told = {name.partition(" ")[0] for report in levels.reports.values() for name in report.left_out}
     assert told == {"total", "many", "waiting", "pool"}
     levels.run()
+    # `cleanup` is called as often as `prepare`.
+    assert len(levels.said) > len(EXPECTED)
+    assert set(levels.said[-len(EXPECTED):]) == EXPECTED
 
 
 @spout("text")

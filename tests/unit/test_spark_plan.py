@@ -32,6 +32,7 @@ from squall import (
 from squall.cli.commands import main
 from squall.pipeline.on_spark.spark_plan import APPROX, EXACT, REFUSED, SparkPlan, plan_topology
 from tests.schemas import mistakes
+from tests.unit.wired import wired
 
 numbers = spout("n", streams={"to": Stream("n", direct=True)})(lambda: [1])
 
@@ -161,13 +162,11 @@ def test_settings_that_do_not_apply_are_told() -> None:
 
 
 def test_every_edge_of_a_cycle_is_refused_and_no_other() -> None:
-    def build(builder: TopologyBuilder) -> None:
-        builder.set_bolt("a", Pass()).shuffle_grouping("in").shuffle_grouping("c")
-        builder.set_bolt("b", Pass()).shuffle_grouping("a")
-        builder.set_bolt("c", Pass()).shuffle_grouping("b").shuffle_grouping("c")
-        builder.set_bolt("d", Pass()).shuffle_grouping("c")
-
-    refused = {finding.name for finding in plan_topology(topology(build)).of(REFUSED)}
+    topology = wired(
+        start=(numbers, 1), a=(Pass(), 1, "shuffle start", "shuffle c"), b=(Pass(), 1, "shuffle a"),
+        c=(Pass(), 1, "shuffle b", "shuffle c"), d=(Pass(), 1, "shuffle c"),
+    ).build()
+    refused = {finding.name for finding in plan_topology(topology).of(REFUSED)}
     assert refused == {"c -> a [shuffle]", "a -> b [shuffle]", "b -> c [shuffle]", "c -> c [shuffle]"}
 
 

@@ -27,13 +27,13 @@ from squall import (
     StatefulBatchBolt,
     StatefulBolt,
     Topology,
-    TopologyBuilder,
     Tuple,
     spout,
 )
 from squall.engine.state.records.record_store import unpacked_ranges
 from squall.pipeline.on_spark.batch_control import next_turn
 from tests.unit.levels import Levels
+from tests.unit.wired import wired
 
 LINES = [f"w{number % 7} w{number % 3} w{number % 11}" for number in range(200)]
 WORDS = Counter(" ".join(LINES).split())
@@ -95,13 +95,11 @@ class CountBatches(StatefulBatchBolt):
 
 
 def counting(source: Spout, split: Split, count: Any, out: Path) -> Topology:
-    builder = TopologyBuilder()
-    builder.set_spout("lines", source, parallelism=2 if isinstance(source, FeedSpout) else 1)
-    builder.set_bolt("split", split, parallelism=2).shuffle_grouping("lines")
-    builder.set_bolt("count", count, parallelism=2).fields_grouping("split", "word")
     sink = FileSink(out) if isinstance(count, Count) else ParquetSink(out)
-    builder.set_bolt("sink", sink, parallelism=2).fields_grouping("count", "word")
-    return builder.build()
+    return wired(
+        lines=(source, 2 if isinstance(source, FeedSpout) else 1), split=(split, 2, "shuffle lines"),
+        count=(count, 2, "fields split word"), sink=(sink, 2, "fields count word"),
+    ).build()
 
 
 def run_with_losses(levels: Levels, chance: float) -> None:
