@@ -8,6 +8,7 @@ import random
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -255,10 +256,18 @@ def test_a_message_that_arrives_in_every_run_without_faults_has_to_arrive(plant:
     assert found(plant(COUNT, but(7, usual="aaa")), laws) == [("lost", "7")]
 
 
-def test_where_it_is_chance_which_messages_arrive_none_has_to(plant: Plant) -> None:
-    """A bolt that emits for the first tuple of each word in a batch: what a batch is depends on time."""
-    laws = laws_of(plant(COUNT, but(1, usual="aa")), plant(COUNT, but(1, 2, usual="aaa")))
-    verdict = judged(plant(COUNT, but(3, usual="aa")), laws)
+def sampled(at: int) -> Callable[[int], str]:
+    return lambda number: "a" if number % 3 == at else ""
+
+
+@pytest.mark.parametrize(("count", "first", "second", "third"), [
+    (COUNT, but(1, usual="aa"), but(1, 2, usual="aaa"), but(3, usual="aa")),
+    (400, sampled(0), sampled(1), sampled(0)),
+], ids=["the first of a batch, which depends on time", "a sample, of which hardly any message arrives in both runs"])
+def test_where_it_is_chance_which_messages_arrive_none_has_to(
+    plant: Plant, count: int, first: Any, second: Any, third: Any
+) -> None:
+    verdict = judged(plant(count, third), laws_of(plant(count, first), plant(count, second)))
     assert (verdict.asked, verdict.good) == ({SINK: "nothing"}, True)
     assert "chance which messages arrive" in verdict.not_shown[0]
 
@@ -292,13 +301,6 @@ def test_what_few_messages_do_without_faults_is_a_finding(plant: Plant, bad: int
     assert set(what) == {first.name(odd) for odd in (3, 120, 121)}
     assert f"received {bad} and {good} records" in what[first.name(3)]
     assert ("lost" if bad < good else "repeated", "7") in found(third, laws)
-
-
-def test_many_messages_that_differ_are_no_finding(plant: Plant) -> None:
-    """A bolt that samples: of what arrives at all, hardly any message arrives in both runs."""
-    references = [plant(400, lambda number, at=at: "a" if number % 3 == at else "") for at in (0, 1)]
-    verdict = judged(references[0], laws_of(*references))
-    assert (verdict.asked, verdict.good) == ({SINK: "nothing"}, True)
 
 
 @pytest.mark.parametrize(("messages", "stems_from", "count", "kind", "said"), [

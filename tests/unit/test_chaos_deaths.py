@@ -46,25 +46,21 @@ class Machine:
     """Records of daemons, and the processes that live."""
 
     def __init__(self, run_dir: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.run_dir = run_dir
-        self.pids: dict[str, int] = {}
+        self.run_dir, self.watch = run_dir, DaemonWatch(run_dir, 1)
+        self.records: dict[Path, DaemonRecord] = {}
         self.living: set[int] = set()
         self.children: dict[int, int] = {}
-        monkeypatch.setattr(daemon_module, "read_record", self.record)
+        monkeypatch.setattr(daemon_module, "read_record", self.records.get)
         monkeypatch.setattr(deaths, "lives", lambda pid, started: pid in self.living)
-        monkeypatch.setattr(deaths, "forking_parent_of", lambda pid, node: self.forking_parent(pid))
+        monkeypatch.setattr(deaths, "forking_parent_of", lambda pid, node: self.forking_parent(self.children.get(pid)))
 
-    def record(self, path: Path) -> DaemonRecord | None:
-        found = [pid for name, pid in self.pids.items() if self.run_dir.daemon_record(name) == path]
-        return DaemonRecord(found[0], 0) if found else None
+    def forking_parent(self, child: int | None) -> tuple[int, int] | None:
+        return (child, 0) if child in self.living else None  # type: ignore[return-value]
 
-    def forking_parent(self, supervisor: int) -> tuple[int, int] | None:
-        child = self.children.get(supervisor, 0)
-        return (child, 0) if child in self.living else None
-
-    def start(self, name: str, pid: int) -> None:
-        self.pids[name] = pid
-        self.living.add(pid)
+    def start(self, name: str, pid: int, child: int = 0) -> None:
+        self.records[self.run_dir.daemon_record(name)] = DaemonRecord(pid, 0)
+        self.children[pid] = child
+        self.living |= {pid, child}
 
 
 @pytest.fixture
@@ -74,7 +70,7 @@ def machine(run_dir: RunDir, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 @pytest.mark.parametrize("is_seen_dead", [True, False])
 def test_a_daemon_that_dies_and_comes_back_is_seen(machine: Machine, is_seen_dead: bool) -> None:
-    watch = DaemonWatch(machine.run_dir, 1)
+    watch = machine.watch
     machine.start("nimbus", 5)
     watch.look(1.0)
     assert (watch.deaths, watch.away()) == ([], [])
@@ -84,23 +80,18 @@ def test_a_daemon_that_dies_and_comes_back_is_seen(machine: Machine, is_seen_dea
         assert watch.away() == ["nimbus"]
     machine.start("nimbus", 6)
     watch.look(4.0)
-    (death,) = watch.deaths
-    assert (death.name, death.pid) == ("nimbus", 5)
-    assert (death.at_secs, death.back_secs, watch.away()) == (2.0 if is_seen_dead else 4.0, 4.0, [])
+    seen = [(death.name, death.pid, death.at_secs, death.back_secs) for death in watch.deaths]
+    assert (seen, watch.away()) == ([("nimbus", 5, 2.0 if is_seen_dead else 4.0, 4.0)], [])
 
 
 def test_a_forking_parent_that_is_seen_dead_just_before_its_supervisor_is_back_with_the_next(machine: Machine) -> None:
-    watch = DaemonWatch(machine.run_dir, 1)
-    machine.start("supervisor-node-1", 1)
-    machine.children.update({1: 11, 2: 22})
-    machine.living.add(11)
-    watch.look(1.0)
-    machine.living.discard(11)  # with its supervisor, which is still alive when it is looked at
-    watch.look(2.0)
-    machine.living.discard(1)
-    watch.look(3.0)
-    machine.start("supervisor-node-1", 2)
-    machine.living.add(22)
+    watch = machine.watch
+    machine.start("supervisor-node-1", 1, 11)
+    # The parent dies with its supervisor, which is still alive when it is looked at.
+    for at_secs, dead in ((1.0, 0), (2.0, 11), (3.0, 1)):
+        machine.living.discard(dead)
+        watch.look(at_secs)
+    machine.start("supervisor-node-1", 2, 22)
     watch.look(4.0)
     assert {death.name: (death.pid, death.back_secs) for death in watch.deaths} == {
         "supervisor node-1": (1, 4.0), "forking parent node-1": (11, 4.0),

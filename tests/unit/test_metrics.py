@@ -41,10 +41,8 @@ def test_percentiles_are_within_a_sixteenth_of_the_truth(seed: int) -> None:
 
 def test_counters_add_up_over_tasks() -> None:
     metrics = UserMetrics()
-    metrics.counter("a", 1, "seen").inc()
-    metrics.counter("a", 1, "seen").inc(5)
-    metrics.counter("a", 2, "seen").inc(-2)
-    metrics.counter("b", 3, "seen").inc(1 << 40)
+    for component, task, more in (("a", 1, 1), ("a", 1, 5), ("a", 2, -2), ("b", 3, 1 << 40)):
+        metrics.counter(component, task, "seen").inc(more)
     assert metrics.counter("a", 1, "seen").value == 6
     assert summarise(metrics.readings()) == {"a": {"seen": 4}, "b": {"seen": 1 << 40}}
 

@@ -90,24 +90,20 @@ def test_a_dead_letter_of_a_batch_that_was_not_done_is_there_once(tmp_path: Path
 
 
 def test_what_is_no_checkpoint_is_refused_and_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.txt").touch()
-    with pytest.raises(UsageError, match=r"holds 'thesis.txt', and no checkpoint"):
-        opened(tmp_path / "mine")
-    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
-    with pytest.raises(UsageError, match="cannot be used: File exists"):
-        opened(tmp_path / "mine" / "thesis.txt")
+    thesis = tmp_path / "thesis.txt"
+    thesis.touch()
+    for path, why in ((tmp_path, r"holds 'thesis.txt', and no checkpoint"), (thesis, "cannot be used: File exists")):
+        with pytest.raises(UsageError, match=why):
+            opened(path)
+    assert list(tmp_path.iterdir()) == [thesis]
 
 
-@pytest.mark.parametrize(
-    ("file", "data", "error"),
-    [
-        ("topology.json", b"{", UsageError), ("topology.json", b"[]", UsageError),
-        ("topology.json", b'{"version": 99, "run": "x"}', UsageError), ("control.pickle", b"nonsense", ClusterError),
-    ],
-)
-def test_a_damaged_checkpoint_is_named(file: str, data: bytes, error: type[Exception], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("file", "data"), [
+    ("topology.json", b"{"), ("topology.json", b"[]"), ("topology.json", b'{"version": 99, "run": "x"}'),
+    ("control.pickle", b"nonsense"),
+])
+def test_a_damaged_checkpoint_is_named(file: str, data: bytes, tmp_path: Path) -> None:
     opened(tmp_path / "c").__exit__()
     (tmp_path / "c" / file).write_bytes(data)
-    with pytest.raises(error, match=str(tmp_path / "c")):
+    with pytest.raises(ClusterError if file == "control.pickle" else UsageError, match=str(tmp_path / "c")):
         opened(tmp_path / "c")
