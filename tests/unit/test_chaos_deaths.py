@@ -14,60 +14,53 @@ from squall.scheduler.common.daemon import DaemonRecord
 from squall.scheduler.faults.in_force import FaultInForce, Victim, note_begin, note_hit
 
 
+def claims_of(run_dir: RunDir, fault: FaultInForce, asked: str) -> list[str]:
+    """What explains deaths, each given as worker, pid, and when."""
+    note_begin(run_dir, fault)
+    claims = DeathClaims.read(run_dir)
+    return [claims.of(f"{worker}:6700", int(pid), float(at)) for worker, pid, at in map(str.split, asked.split(", "))]
+
+
 def test_a_fault_explains_the_processes_that_it_names(run_dir: RunDir) -> None:
-    note_begin(run_dir, FaultInForce(1, "kill", ["node-1"], 5.0, 5.0, victims=[Victim("node-1:6700", 11, 1)]))
     poison = FaultInForce(2, "poison", ["count"], 6.0, 8.0, topology_id="words-1", tasks=[2])
     note_begin(run_dir, poison)
-    note_hit(run_dir, poison, "node-1:6701", 12, 1, 7.0)
-    claims = DeathClaims.read(run_dir)
-    assert claims.of("node-1:6700", 11, 5.1) == "kill"
-    assert claims.of("node-1:6700", 99, 5.1) == ""
-    assert claims.of("node-1:6701", 12, 7.1) == "poison"
+    note_hit(run_dir, poison, "node-2:6700", 12, 1, 7.0)
+    kill = FaultInForce(1, "kill", ["node-1"], 5.0, 5.0, victims=[Victim("node-1:6700", 11, 1)])
+    assert claims_of(run_dir, kill, "node-1 11 5.1, node-1 99 5.1, node-2 12 7.1") == ["kill", "", "poison"]
 
 
-def test_refused_forks_explain_workers_of_their_node_that_never_were(run_dir: RunDir) -> None:
-    note_begin(run_dir, FaultInForce(1, "fork-refused", ["node-1"], 5.0, 7.0, "node-1"))
-    claims = DeathClaims.read(run_dir)
-    found = [claims.of("node-1:6700", 0, at_secs) for at_secs in (4.9, 6.0, 8.5, 60.0)]
-    assert found == ["", "fork-refused", "fork-refused", ""]
-    assert claims.of("node-1:6700", 11, 6.0) == ""
-    assert claims.of("node-2:6700", 0, 6.0) == ""
-
-
-@pytest.mark.parametrize("killed", ["supervisor node-1", "forking parent node-1"])
-def test_a_killed_daemon_explains_the_worker_that_was_only_asked_for(killed: str, run_dir: RunDir) -> None:
-    note_begin(run_dir, FaultInForce(1, "kill", ["node-1"], 5.0, 5.0, victims=[Victim(killed, 11, 1)]))
-    claims = DeathClaims.read(run_dir)
-    assert claims.of("node-1:6700", 0, 5.1) == "kill"
-    assert claims.of("node-1:6700", 0, 4.9) == ""
-    assert claims.of("node-1:6700", 0, 60.0) == ""
-    assert claims.of("node-1:6700", 12, 5.1) == ""
-    assert claims.of("node-2:6700", 0, 5.1) == ""
+@pytest.mark.parametrize("victim", ["", "supervisor node-1", "forking parent node-1"])
+def test_refused_forks_and_killed_daemons_explain_workers_of_their_node_that_never_were(
+    victim: str, run_dir: RunDir
+) -> None:
+    kind = "kill" if victim else "fork-refused"
+    fault = FaultInForce(
+        1, kind, ["node-1"], 5.0, 5.0 if victim else 7.0, "node-1", victims=[Victim(victim, 11, 1)] * bool(victim)
+    )
+    found = claims_of(run_dir, fault, "node-1 0 4.9, node-1 0 5.1, node-1 0 60, node-1 12 5.1, node-2 0 5.1")
+    assert found == ["", kind, "", "", ""]
+    assert victim or DeathClaims.read(run_dir).of("node-1:6700", 0, 8.5) == kind
 
 
 class Machine:
     """Records of daemons, and the processes that live."""
 
     def __init__(self, run_dir: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.run_dir = run_dir
-        self.pids: dict[str, int] = {}
+        self.run_dir, self.watch = run_dir, DaemonWatch(run_dir, 1)
+        self.records: dict[Path, DaemonRecord] = {}
         self.living: set[int] = set()
         self.children: dict[int, int] = {}
-        monkeypatch.setattr(daemon_module, "read_record", self.record)
+        monkeypatch.setattr(daemon_module, "read_record", self.records.get)
         monkeypatch.setattr(deaths, "lives", lambda pid, started: pid in self.living)
-        monkeypatch.setattr(deaths, "forking_parent_of", lambda pid, node: self.forking_parent(pid))
+        monkeypatch.setattr(deaths, "forking_parent_of", lambda pid, node: self.forking_parent(self.children.get(pid)))
 
-    def record(self, path: Path) -> DaemonRecord | None:
-        found = [pid for name, pid in self.pids.items() if self.run_dir.daemon_record(name) == path]
-        return DaemonRecord(found[0], 0) if found else None
+    def forking_parent(self, child: int | None) -> tuple[int, int] | None:
+        return (child, 0) if child in self.living else None  # type: ignore[return-value]
 
-    def forking_parent(self, supervisor: int) -> tuple[int, int] | None:
-        child = self.children.get(supervisor, 0)
-        return (child, 0) if child in self.living else None
-
-    def start(self, name: str, pid: int) -> None:
-        self.pids[name] = pid
-        self.living.add(pid)
+    def start(self, name: str, pid: int, child: int = 0) -> None:
+        self.records[self.run_dir.daemon_record(name)] = DaemonRecord(pid, 0)
+        self.children[pid] = child
+        self.living |= {pid, child}
 
 
 @pytest.fixture
@@ -77,7 +70,7 @@ def machine(run_dir: RunDir, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 @pytest.mark.parametrize("is_seen_dead", [True, False])
 def test_a_daemon_that_dies_and_comes_back_is_seen(machine: Machine, is_seen_dead: bool) -> None:
-    watch = DaemonWatch(machine.run_dir, 1)
+    watch = machine.watch
     machine.start("nimbus", 5)
     watch.look(1.0)
     assert (watch.deaths, watch.away()) == ([], [])
@@ -87,23 +80,18 @@ def test_a_daemon_that_dies_and_comes_back_is_seen(machine: Machine, is_seen_dea
         assert watch.away() == ["nimbus"]
     machine.start("nimbus", 6)
     watch.look(4.0)
-    (death,) = watch.deaths
-    assert (death.name, death.pid) == ("nimbus", 5)
-    assert (death.at_secs, death.back_secs, watch.away()) == (2.0 if is_seen_dead else 4.0, 4.0, [])
+    seen = [(death.name, death.pid, death.at_secs, death.back_secs) for death in watch.deaths]
+    assert (seen, watch.away()) == ([("nimbus", 5, 2.0 if is_seen_dead else 4.0, 4.0)], [])
 
 
 def test_a_forking_parent_that_is_seen_dead_just_before_its_supervisor_is_back_with_the_next(machine: Machine) -> None:
-    watch = DaemonWatch(machine.run_dir, 1)
-    machine.start("supervisor-node-1", 1)
-    machine.children.update({1: 11, 2: 22})
-    machine.living.add(11)
-    watch.look(1.0)
-    machine.living.discard(11)  # with its supervisor, which is still alive when it is looked at
-    watch.look(2.0)
-    machine.living.discard(1)
-    watch.look(3.0)
-    machine.start("supervisor-node-1", 2)
-    machine.living.add(22)
+    watch = machine.watch
+    machine.start("supervisor-node-1", 1, 11)
+    # The parent dies with its supervisor, which is still alive when it is looked at.
+    for at_secs, dead in ((1.0, 0), (2.0, 11), (3.0, 1)):
+        machine.living.discard(dead)
+        watch.look(at_secs)
+    machine.start("supervisor-node-1", 2, 22)
     watch.look(4.0)
     assert {death.name: (death.pid, death.back_secs) for death in watch.deaths} == {
         "supervisor node-1": (1, 4.0), "forking parent node-1": (11, 4.0),

@@ -20,6 +20,10 @@ TASKS = {name: (Place("chaos", name, number, "node-1:6700"),) for number, name i
 VIEW = View(("node-1", "node-2"), tuple(PLACES.workers), {"chaos": TASKS})
 
 
+def drawn(seeds: int, *kinds: str, places: Places = PLACES) -> list[Fault]:
+    return [fault for seed in range(seeds) for fault in draw(seed, kinds or KINDS, places, 30.0)]
+
+
 def test_a_seed_draws_the_same_again() -> None:
     again = Places(PLACES.workers[::-1], PLACES.components[::-1], PLACES.bolts[::-1], "key")
     assert draw(7, KINDS, PLACES, 30.0) == draw(7, KINDS, again, 30.0)
@@ -36,25 +40,24 @@ def test_every_seed_has_faults_within_its_time(for_secs: float) -> None:
 
 
 def test_every_fault_is_one_of_the_catalogue_and_ends() -> None:
-    drawn = [fault for seed in range(200) for fault in draw(seed, KINDS, PLACES, 30.0)]
-    assert {fault.kind for fault in drawn} == set(CATALOGUE)
-    for fault in drawn:
+    faults = drawn(200)
+    assert {fault.kind for fault in faults} == set(CATALOGUE)
+    for fault in faults:
         check(fault, VIEW)
         assert (fault.for_secs is None) == (CATALOGUE[fault.kind].lasts_secs is None)
 
 
 def test_a_worker_is_killed_to_meet_what_hits_those_that_start() -> None:
-    drawn = [fault for seed in range(50) for fault in draw(seed, kinds_of("code"), PLACES, 30.0)]
-    assert [fault.kind for fault in drawn[1::2]] == ["kill"] * (len(drawn) // 2)
-    for fault, kill in zip(drawn[::2], drawn[1::2], strict=True):
-        assert fault.kind == "bad-code"
-        assert (fault.targets, fault.at_secs) == (kill.targets, kill.at_secs)
+    faults = drawn(50, *kinds_of("code"))
+    for fault, kill in zip(faults[::2], faults[1::2], strict=True):
+        assert (fault.kind, fault.targets, fault.at_secs) == ("bad-code", kill.targets, kill.at_secs)
+        assert kill.kind == "kill"
 
 
 def test_every_daemon_is_killed() -> None:
-    drawn = {fault.targets for seed in range(50) for fault in draw(seed, ("kill-daemon",), PLACES, 30.0)}
-    assert {name for (name,) in drawn} == set(PLACES.of("daemon"))
-    assert ("forking-parent node-2",) in drawn
+    killed = {name for fault in drawn(50, "kill-daemon") for name in fault.targets}
+    assert killed == set(PLACES.of("daemon"))
+    assert "forking-parent node-2" in killed
 
 
 def test_no_seed_kills_more_than_a_slot_is_forgiven() -> None:
@@ -67,20 +70,18 @@ def test_no_seed_kills_more_than_a_slot_is_forgiven() -> None:
 def test_a_target_has_one_lasting_fault_at_a_time() -> None:
     for seed in range(100):
         free_secs: dict[tuple[str, ...], float] = {}
-        for fault in _without_kills_for_a_start(draw(seed, KINDS, PLACES, 30.0)):
+        faults = draw(seed, KINDS, PLACES, 30.0)
+        for before, fault in zip([None, *faults], faults, strict=False):
+            if before is not None and before.kind == AT_START:
+                continue  # it is killed for that
             assert fault.at_secs >= free_secs.get(fault.targets, 0.0) - 0.002
             free_secs[fault.targets] = fault.at_secs + (fault.for_secs or 0.0)
 
 
-def _without_kills_for_a_start(faults: list[Fault]) -> list[Fault]:
-    pairs = zip([None, *faults], faults, strict=False)
-    return [fault for before, fault in pairs if before is None or before.kind != AT_START]
-
-
 def test_a_topology_of_one_worker_has_no_faults_of_links() -> None:
-    drawn = [fault for seed in range(50) for fault in draw(seed, KINDS, ALONE, 30.0)]
-    assert {fault.kind for fault in drawn} >= {"kill", "poison", "disk-full"}
-    assert not any(CATALOGUE[fault.kind].acts_on is ActsOn.LINKS for fault in drawn)
+    kinds = {fault.kind for fault in drawn(50, places=ALONE)}
+    assert kinds >= {"kill", "poison", "disk-full"}
+    assert ActsOn.LINKS not in {CATALOGUE[kind].acts_on for kind in kinds}
     with pytest.raises(UsageError, match="a topology of one worker has no links"):
         draw(1, kinds_of("link"), ALONE, 30.0)
 

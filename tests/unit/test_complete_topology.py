@@ -2,108 +2,79 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
 from squall import (
-    BasicBolt,
-    BasicCollector,
-    Bolt,
-    BoltCollector,
     ClusterError,
     Config,
+    Emit,
     FailedTuple,
-    ReplayingSpout,
     Spout,
-    SpoutCollector,
     Stream,
     Topology,
     TopologyBuilder,
     TopologyContext,
     Tuple,
     UsageError,
+    bolt,
     run,
     spout,
 )
 from squall.engine.core.executor import TaskCrashed
 from squall.testing import SimulatedCluster, TopologyFailed, complete_topology
+from tests.unit.rig import Does, DoesBasic, Feeder
+from tests.unit.wired import wired
 
 LINES = {"lines": [("the cat",), ("the dog",)]}
 
 
-class Endless(Spout):
+@spout("line", streams={"late": ("line", "secs"), "to": Stream("line", direct=True)})
+def endless() -> Iterator[str]:
     """What a source of the real world would be."""
-
-    outputs: ClassVar = {"default": ("line",), "late": ("line", "secs"), "to": Stream("line", direct=True)}
-
-    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
-        self.collector = collector
-
-    def next_tuple(self) -> None:
-        self.collector.emit(("again",))
+    return itertools.repeat("again")
 
 
-class Split(BasicBolt):
+@bolt("word", streams={"empty": ("line",), "to": Stream("word", direct=True)})
+def split(tup: Tuple, context: TopologyContext) -> Iterator[Any]:
     """Words of a line; "fail" and "raise" do so."""
-
-    outputs: ClassVar = {"default": ("word",), "empty": ("line",), "to": Stream("word", direct=True)}
-
-    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
-        self.sinks = context.component_tasks("sink")
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        for word in tup["line"].split():
-            if word == "fail":
-                raise FailedTuple("not this word")
-            if word == "raise":
-                raise ValueError("not this word either")
-            collector.emit((word,))
-            if self.sinks:
-                collector.emit_direct(self.sinks[-1], (word,), stream="to")
+    for word in tup["line"].split():
+        if word == "fail":
+            raise FailedTuple("not this word")
+        if word == "raise":
+            raise ValueError("not this word either")
+        yield word
+        if sinks := context.component_tasks("sink"):
+            yield Emit((word,), "to", sinks[-1])
 
 
-class Count(BasicBolt):
-    outputs = ("word", "count")
-
-    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
-        self.counts = Counter[str]()
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        self.counts[tup["word"]] += 1
-        collector.emit((tup["word"], self.counts[tup["word"]]))
+def count() -> DoesBasic:
+    """Each word with its number in its task."""
+    return DoesBasic(lambda bolt, tup, out: out.emit((tup[0], bolt.own.count(tup.values))), ("word", "count"))
 
 
-class Plain(Bolt):
+def forward(forgets: str = "") -> Does:
     """Forwards what it gets, anchored, and acks it, unless it forgets to."""
 
-    outputs = ("word",)
+    def execute(bolt: Does, tup: Tuple) -> None:
+        bolt.collector.emit((tup["word"],), anchors=[tup, tup])
+        if tup["word"] != forgets:
+            bolt.collector.ack(tup)
 
-    def __init__(self, forgets: str = "") -> None:
-        self.forgets = forgets
-
-    def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
-        self.collector = collector
-
-    def execute(self, tup: Tuple) -> None:
-        self.collector.emit((tup["word"],), anchors=[tup, tup])
-        if tup["word"] != self.forgets:
-            self.collector.ack(tup)
+    return Does(execute, ("word",))
 
 
-def word_count(spout: Spout | None = None, plain: Plain | None = None) -> Topology:
-    builder = TopologyBuilder()
-    builder.set_spout("lines", spout or Endless(), parallelism=2)
-    split = builder.set_bolt("split", Split(), parallelism=2).shuffle_grouping("lines")
-    if spout is None:
-        split.shuffle_grouping("lines", stream="late")
-    builder.set_bolt("count", Count(), parallelism=2).fields_grouping("split", "word")
-    builder.set_bolt("plain", plain or Plain()).direct_grouping("split", stream="to")
-    return builder.build()
+def word_count(source: Spout = endless) -> Topology:
+    return wired(
+        lines=(source, 2), split=(split, 2, "shuffle lines"), count=(count(), 2, "fields split word"),
+        plain=(forward(), 1, "direct split/to"),
+    ).build()
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -122,55 +93,30 @@ def test_the_same_again_is_the_same_in_the_same_order() -> None:
 
 
 def test_tuples_on_other_and_on_direct_streams() -> None:
-    class Sink(BasicBolt):
-        outputs = ("word",)
-
-        def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-            collector.emit(tup.values)
-
-    builder = TopologyBuilder()
-    builder.set_spout("lines", Endless())
-    builder.set_bolt("split", Split()).shuffle_grouping("lines", stream="late").shuffle_grouping("lines")
-    builder.set_bolt("count", Count()).shuffle_grouping("split")
-    builder.set_bolt("sink", Sink(), parallelism=2).direct_grouping("split", stream="to")
-    builder.set_bolt("plain", Plain()).shuffle_grouping("split")
-    emitted = complete_topology(builder.build(), {"lines": [("a b",)], "lines/late": [["c", 5]]})
+    topology = wired(
+        lines=(endless, 1), split=(split, 1, "shuffle lines/late", "shuffle lines"),
+        sink=(bolt("word")(lambda tup: tup[0]), 2, "direct split/to"), plain=(forward(), 1, "shuffle split"),
+    ).build()
+    emitted = complete_topology(topology, {"lines": [("a b",)], "lines/late": [["c", 5]]})
     assert emitted["lines/late"] == [("c", 5)]
     assert emitted["split/to"] == emitted["sink"] == emitted["plain"] == [("a",), ("b",), ("c",)]
 
 
-class Finite(ReplayingSpout):
-    outputs = ("line",)
-
-    def read(self) -> Iterator[tuple[Any, Any]]:
-        yield "one", ("a b",)
-        yield "two", ("fail once",)
-
-
-class FailsOnce(Split):
+@bolt("line")
+def fails_once(tup: Tuple, context: TopologyContext) -> Any:
     """`FailedTuple` on the first attempt at a line."""
-
-    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
-        super().prepare(conf, context)
-        self.mark = Path(context.state_dir) / "failed"
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        if self.mark.exists():
-            collector.emit((tup["line"],))
-        elif tup["line"].startswith("fail"):
-            self.mark.touch()
-            raise FailedTuple("the first time")
-        else:
-            super().execute(tup, collector)
+    mark = Path(context.state_dir) / "failed"
+    if tup["line"].startswith("fail") and not mark.exists():
+        mark.touch()
+        raise FailedTuple("the first time")
+    return tup["line"]
 
 
 def test_a_spout_of_the_topology_may_replay() -> None:
-    builder = TopologyBuilder()
-    builder.set_spout("lines", Finite())
-    builder.set_bolt("split", FailsOnce()).shuffle_grouping("lines")
-    emitted = complete_topology(builder.build())
+    topology = wired(lines=(spout("line")(lambda: ["a b", "fail once"]), 1), fails=(fails_once, 1, "shuffle lines"))
+    emitted = complete_topology(topology.build())
     assert emitted["lines"] == [("a b",), ("fail once",), ("fail once",)]
-    assert emitted["split"] == [("a",), ("b",), ("fail once",)]
+    assert emitted["fails"] == [("a b",), ("fail once",)]
 
 
 def test_a_message_that_fails_is_named_with_component_and_reason() -> None:
@@ -186,45 +132,30 @@ def test_many_failures_are_summed_up() -> None:
         complete_topology(word_count(), {"lines": [("fail",)] * 9})
 
 
-class GivesUp(Spout):
-    outputs = ("line",)
-
-    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
-        self.collector = collector
-
-    def next_tuple(self) -> None:
-        if not self.exhausted:
-            self.exhausted = True
-            self.collector.emit(("fail",), message_id="only")
-
-
 @pytest.mark.parametrize("settings", [{}, {"max_attempts": 1}])
 def test_a_message_that_its_spout_does_not_replay_has_failed(settings: dict[str, Any]) -> None:
+    gives_up = Feeder(("line",))
+    gives_up.feed("fail", id="only")
+    gives_up.exhausted = True
     with pytest.raises(TopologyFailed, match="message 'only' of 'lines': failed"):
-        complete_topology(word_count(GivesUp()), config=Config(**settings))
+        complete_topology(word_count(gives_up), config=Config(**settings))
 
 
-class FailsAtFirst(Bolt):
+def fails_at_first(bolt: Does, tup: Tuple) -> None:
     """Fails the first tuple, and acks the others at the next tick."""
-
-    def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
-        self.collector = collector
-        self.tuples: list[Tuple] = []
-
-    def execute(self, tup: Tuple) -> None:
-        if not tup.is_tick:
-            self.tuples.append(tup)
-            if len(self.tuples) == 1:
-                self.collector.fail(tup)
-        else:
-            while len(self.tuples) > 1:
-                self.collector.ack(self.tuples.pop())
+    if not tup.is_tick:
+        bolt.kept.append(tup)
+        if len(bolt.kept) == 1:
+            bolt.collector.fail(tup)
+    else:
+        while len(bolt.kept) > 1:
+            bolt.collector.ack(bolt.kept.pop())
 
 
 def test_an_ack_of_another_task_under_the_same_message_id_hides_no_failure() -> None:
     builder = TopologyBuilder(Config(max_attempts=1))
     builder.set_spout("numbers", spout("n")(lambda: [7]), parallelism=2)
-    fails = builder.set_bolt("fails", FailsAtFirst()).shuffle_grouping("numbers")
+    fails = builder.set_bolt("fails", Does(fails_at_first)).shuffle_grouping("numbers")
     fails.set_config(tick_tuple_freq_secs=1)
     with pytest.raises(TopologyFailed, match=r"message 0 of 'numbers': failed in fails\["):
         complete_topology(builder.build())
@@ -239,12 +170,10 @@ def test_an_exception_is_raised_as_it_is() -> None:
 
 
 def test_who_keeps_a_tuple_is_named_when_it_times_out() -> None:
-    builder = TopologyBuilder()
-    builder.set_spout("lines", Endless())
-    builder.set_bolt("split", Split()).shuffle_grouping("lines")
-    builder.set_bolt("plain", Plain(forgets="b")).shuffle_grouping("split")
+    keeps = (forward(forgets="b"), 1, "shuffle split")
+    topology = wired(lines=(endless, 1), split=(split, 1, "shuffle lines"), plain=keeps).build()
     with pytest.raises(TopologyFailed, match=r"'lines': timeout .*neither acked nor failed: 'plain' has \d+ tuples"):
-        complete_topology(builder.build(), {"lines": [("a b c",)]})
+        complete_topology(topology, {"lines": [("a b c",)]})
 
 
 def test_a_spout_that_never_ends_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,20 +198,11 @@ def test_a_source_that_does_not_fit_is_refused(sources: dict[str, Any], text: st
         complete_topology(word_count(), sources)
 
 
-class Locks(BasicBolt):
-    outputs = ("lock",)
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        collector.emit((threading.Lock(),))
-
-
 def test_what_cannot_be_sent_is_refused_as_on_a_real_cluster() -> None:
-    builder = TopologyBuilder()
-    builder.set_spout("lines", Endless())
-    builder.set_bolt("locks", Locks()).shuffle_grouping("lines")
-    builder.set_bolt("all", Locks(), parallelism=2).all_grouping("locks")
-    with pytest.raises(TaskCrashed, match=r"locks.* field 'lock': a value of type _thread.lock cannot be pickled"):
-        complete_topology(builder.build(), {"lines": [("x",)]}, Config(workers=2))
+    locks = bolt("lock")(lambda tup: threading.Lock())
+    topology = wired(lines=(endless, 1), bolt=(locks, 1, "shuffle lines"), all=(locks, 2, "all bolt")).build()
+    with pytest.raises(TaskCrashed, match=r"bolt.* field 'lock': a value of type _thread.lock cannot be pickled"):
+        complete_topology(topology, {"lines": [("x",)]}, Config(workers=2))
 
 
 @pytest.mark.parametrize("entry", [complete_topology, SimulatedCluster, run])

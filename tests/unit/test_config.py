@@ -40,13 +40,9 @@ def test_there_are_as_many_ackers_as_workers_unless_told(settings: dict[str, Any
     ],
 )
 def test_what_is_out_of_range_is_refused_with_what_is_allowed(key: str, value: Any, allowed: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        Config(**{key: value})
-    text = str(refused.value)
-    assert key in text
-    assert repr(value) in text
-    assert allowed in text
-    assert isinstance(refused.value, UsageError)
+    with pytest.raises(UsageError) as refused:
+        Config(**{key: value}, nonsense=1)
+    assert [part for part in (key, repr(value), allowed, "nonsense") if part not in str(refused.value)] == []
 
 
 @pytest.mark.parametrize(("settings", "component", "limit"), [
@@ -69,19 +65,10 @@ def test_an_unknown_setting_gets_a_suggestion() -> None:
         Config(zzz=3)
 
 
-def test_every_mistake_is_listed_at_once() -> None:
-    with pytest.raises(ConfigError) as refused:
-        Config(workers=0, on_error="no", nonsense=1)
-    for name in ("workers", "on_error", "nonsense"):
-        assert name in str(refused.value)
-
-
 def test_both_names_of_a_setting_are_to_agree() -> None:
     said = r"^setting workers is given twice: workers = 3 and topology\.workers = 2; allowed: one value$"
     with pytest.raises(ConfigError, match=said):
         Config(workers=3, **{"topology.workers": 2})
-    with pytest.raises(ConfigError, match="setting workers is given twice"):
-        Config().replace(workers=3, **{"topology.workers": 2})
     # As components receive them.
     assert Config(**Config(workers=3).for_components()) == Config(workers=3)
     assert Config(workers=3).replace(**{"topology.workers": 2}).workers == 2
@@ -99,8 +86,8 @@ def test_dotted_keys_that_are_not_storms_are_the_users_own() -> None:
 def test_replace_changes_some_settings_and_keeps_the_rest() -> None:
     config = Config(**{"workers": 2, "my.key": 1, "max_attempts": 3})
     changed = config.replace(workers=4, **{"topology.max.spout.pending": 7})
-    assert (changed.workers, changed.max_spout_pending, changed.max_attempts) == (4, 7, 3)
-    assert changed.extra == {"my.key": 1}
+    assert changed.explicit() == {"workers": 4, "my.key": 1, "max_attempts": 3, "max_spout_pending": 7}
     assert config.workers == 2
-    with pytest.raises(ConfigError, match="workers"):
-        config.replace(workers=0)
+    for wrong in ({"workers": 0}, {"workers": 3, "topology.workers": 2}):
+        with pytest.raises(ConfigError, match="workers"):
+            config.replace(**wrong)

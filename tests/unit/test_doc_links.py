@@ -13,8 +13,8 @@ import squall
 from squall import Config, connect, testing
 from squall.cli.commands import COMMANDS
 from squall.engine.api.config import canonical_name
+from tests.unit.source import PRODUCT, ROOT, sources_of
 
-ROOT = Path(__file__).resolve().parents[2]
 _LISTED = subprocess.run(
     ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"], cwd=ROOT, capture_output=True, text=True
 )
@@ -83,7 +83,6 @@ def test_broken_links_are_found() -> None:
 
 
 GLOSSARY = ROOT / "docs" / "glossary.md"
-ROOMS = ("engine", "ipc", "scheduler", "pipeline", "connect", "ui", "squall")
 
 
 def terms() -> list[str]:
@@ -92,14 +91,14 @@ def terms() -> list[str]:
 
 
 def test_each_term_is_used_in_the_code() -> None:
-    names = "\n".join(path.read_text() for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+    names = "\n".join(source.text for room in PRODUCT for source in sources_of(room))
     # Names in code taken apart: `AckRing` and `ack_ring` are "ack ring".
     words = re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", names).lower()
     assert len(set(terms())) == len(terms()) > 15
     assert [term for term in terms() if not re.search(rf"\b{term}", words)] == []
 
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs/coming-from.md").read_text()
+PAGE = (ROOT / "docs" / "coming-from.md").read_text()
 OURS = [line.split(" | ")[-1] for line in PAGE.splitlines() if line.startswith("| ")]
 """The right column of every table."""
 SPANS = [span for cell in OURS for span in re.findall(r"`([^`]+)`", cell)]
@@ -124,7 +123,3 @@ def test_names_are_there() -> None:
     named = [name for name in named if name != "squall"]
     assert len(named) > 40
     assert sorted({name for name in named if name not in known and canonical_name(name) is None}) == []
-
-
-def test_keys_of_storm_are_accepted() -> None:
-    assert canonical_name("topology.max.spout.pending") == "max_spout_pending"

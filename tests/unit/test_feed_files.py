@@ -80,32 +80,35 @@ def test_what_is_no_manifest_is_refused(tmp_path: Path, text: str) -> None:
         load_manifest(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["rows/a.parquet", "quarantine/a.parquet", "sources/a.jsonl"])
+def refused(call: Callable[[], object]) -> str:
+    with pytest.raises(UsageError) as caught:
+        call()
+    return str(caught.value)
+
+
+NAMES = ("rows/a.parquet", "quarantine/a.parquet", "sources/a.jsonl")
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_every_file_of_a_feed_is_compared_with_the_manifest(tmp_path: Path, name: str) -> None:
     feed = tmp_path / "feed"
-    files = {}
-    for number, path in enumerate(("rows/a.parquet", "quarantine/a.parquet", "sources/a.jsonl")):
+    files = []
+    for path in NAMES:
         (feed / path).parent.mkdir(parents=True)
-        data = b"%d" % number * 100
-        (feed / path).write_bytes(data)
-        files[path] = PartFile(path, 1, len(data), hashlib.sha256(data).hexdigest())
-    rows, quarantine, sources = files.values()
-    increments, parts = (Increment(sources, 1, 1),), (Partition(0, 1, (rows,)),)
-    write(feed, manifest := Manifest("input", parts, increments=increments, quarantine=(quarantine,)))
+        (feed / path).write_bytes(bytes(100))
+        files.append(PartFile(path, 1, 100, hashlib.sha256(bytes(100)).hexdigest()))
+    rows, quarantine, sources = files
+    parts = (Partition(0, 1, (rows,)),)
+    manifest = Manifest("input", parts, increments=(Increment(sources, 1, 1),), quarantine=(quarantine,))
+    write(feed, manifest)
     (tmp_path / "input").mkdir()
     check_files(feed, manifest, whole=True)
-
-    def said(call: Callable[[], object]) -> str:
-        with pytest.raises(UsageError) as caught:
-            call()
-        return str(caught.value)
-
     path = feed / name
     path.write_bytes(b"x" * 100)
     changed = f"{name} was changed after squall prepare wrote it: its SHA-256 is another"
-    assert changed in said(lambda: check_files(feed, manifest, whole=True))
+    assert changed in refused(lambda: check_files(feed, manifest, whole=True))
     for data, what in ((b"x" * 7, "has 7 bytes instead of 100"), (None, "cannot be read: No such file or directory")):
         path.unlink() if data is None else path.write_bytes(data)
         # The next run would add to a feed that is none.
-        again = said(lambda: prepare(tmp_path / "input", feed, partitions=1))
+        again = refused(lambda: prepare(tmp_path / "input", feed, partitions=1))
         assert f"{name} {what}; squall prepare --overwrite" in again

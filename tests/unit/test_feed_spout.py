@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from squall import Bolt, BoltCollector, Config, FeedSpout, Tuple, UsageError
+from squall import Config, FeedSpout, UsageError
 from squall.engine.core.executor import TaskCrashed
 from squall.pipeline.feed.feed_spout import Claims
 from squall.pipeline.feed.manifest import Manifest, PartFile, Partition
 from squall.pipeline.feed.shares import Claim
 from squall.testing.simulated import SimulatedCluster
-from tests.unit.rig import chain
+from tests.unit.rig import Does, chain, keeps
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -47,28 +47,12 @@ def prepared(path: Path, *parts: Sequence[int]) -> Path:
     return path
 
 
-class Keeps(Bolt):
-    """Keeps its tuples; acks those it is told to."""
-
-    def prepare(self, conf: Any, context: Any, collector: BoltCollector) -> None:
-        self.collector, self.kept, self.seen = collector, list[Tuple](), list[Any]()
-
-    def execute(self, tup: Tuple) -> None:
-        self.kept.append(tup)
-        self.seen.append(tup.values)
-
-    def ack(self, count: int | None = None) -> None:
-        for tup in self.kept[:count]:
-            self.collector.ack(tup)
-        del self.kept[:count]
-
-
 class Lab(SimulatedCluster):
     """A spout and a bolt; what is on disk outlives it."""
 
     def __init__(self, spout: FeedSpout, root: Path, **settings: Any) -> None:
         settings = {"max_spout_pending": 1000, "message_timeout_secs": 3600, **settings}
-        topology = chain(spout, Keeps())
+        topology = chain(spout, Does(keeps))
         super().__init__(topology.build(), Config(**settings), state_root=root, record=False)
 
     def __enter__(self) -> Lab:
@@ -80,9 +64,22 @@ class Lab(SimulatedCluster):
         return found
 
     @property
-    def bolt(self) -> Keeps:
-        found: Keeps = self.user("bolt-1")
+    def seen(self) -> list[Any]:
+        found: list[Any] = self.user("bolt-1").own
         return found
+
+    @property
+    def numbers(self) -> list[int]:
+        """Of the only column."""
+        return [number for number, in self.seen]
+
+    def ack(self, count: int | None = None) -> None:
+        """Ack the first of the tuples that the bolt keeps, and let time pass."""
+        bolt = self.user("bolt-1")
+        for tup in bolt.kept[:count]:
+            bolt.collector.ack(tup)
+        del bolt.kept[:count]
+        self.go()
 
     def go(self, secs: float = 1.0) -> None:
         """Let time pass, so that positions are stored and new parts looked for."""
@@ -95,52 +92,41 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "state"
 
 
-def test_rows_of_a_prepared_feed_have_the_ids_of_their_partition(tmp_path: Path, root: Path) -> None:
-    feed = prepared(tmp_path / "feed", range(40), range(40, 100))
-    with Lab(FeedSpout(feed, ["n", "text"], range_rows=16), root) as lab:
-        lab.go()
-        assert lab.bolt.seen == [(number, f"line {number} \u2028") for number in NUMBERS]
-        assert list(lab.spout.unacked) == [(1, number) for number in NUMBERS]
-        assert not lab.spout.exhausted
-        lab.bolt.ack()
-        lab.go()
-        assert lab.spout.exhausted
+@pytest.fixture
+def feed(tmp_path: Path) -> Path:
+    return tmp_path / "feed"
 
 
 @pytest.mark.parametrize("acked", [0, 1, 50, 99, 100])
-def test_after_a_death_exactly_the_rows_that_were_not_acked_come_again(tmp_path: Path, root: Path, acked: int) -> None:
-    feed = prepared(tmp_path / "feed", NUMBERS)
-    spout = FeedSpout(feed, ["n"], range_rows=30)
+def test_after_a_death_exactly_the_rows_that_were_not_acked_come_again(feed: Path, root: Path, acked: int) -> None:
+    prepared(feed, range(40), range(40, 100))
+    spout = FeedSpout(feed, ["n", "text"], range_rows=30)
+    rows = [(number, f"line {number} \u2028") for number in NUMBERS]
     with Lab(spout, root) as lab:
         lab.go()
-        lab.bolt.ack(acked)
-        lab.go()
+        assert lab.seen == rows
+        assert list(lab.spout.unacked) == [(1, number) for number in NUMBERS]
+        lab.ack(acked)
         lab.kill(0)
         lab.restart(0)
         lab.go()
-        assert [n for n, in lab.bolt.seen] == list(NUMBERS[acked:])
-        lab.bolt.ack()
-        lab.go()
+        assert (lab.seen, lab.spout.exhausted) == (rows[acked:], acked == len(rows))
+        lab.ack()
         assert lab.drained
     with Lab(spout, root) as lab:
         lab.go()
-        assert lab.drained
-        assert lab.bolt.seen == []
+        assert (lab.seen, lab.drained) == ([], True)
 
 
-def numbers(lab: Lab, at: int = 0) -> list[int]:
-    return [values[at] for values in lab.bolt.seen]
-
-
-def test_a_directory_of_parquet_files_is_a_feed(tmp_path: Path, root: Path) -> None:
-    write(tmp_path / "feed/b.parquet", range(3))
-    write(tmp_path / "feed/day=1/a.parquet", range(3, 5))
-    (tmp_path / "feed/_tmp").mkdir()
+def test_a_directory_of_parquet_files_is_a_feed(feed: Path, root: Path) -> None:
+    write(feed / "b.parquet", range(3))
+    write(feed / "day=1/a.parquet", range(3, 5))
+    (feed / "_tmp").mkdir()
     for name in ("_tmp/x.parquet", ".x.parquet", "x.txt"):
-        (tmp_path / "feed" / name).write_text("not looked at")
-    with Lab(FeedSpout(tmp_path / "feed", ["n"]), root) as lab:
+        (feed / name).write_text("not looked at")
+    with Lab(FeedSpout(feed, ["n"]), root) as lab:
         lab.go()
-        ids = dict(zip(lab.spout.unacked, numbers(lab), strict=True))
+        ids = dict(zip(lab.spout.unacked, lab.numbers, strict=True))
         assert [*ids.values()] == [0, 1, 2, 3, 4]
         assert [*ids] == [*(("b.parquet", row) for row in range(3)), ("day=1/a.parquet", 0), ("day=1/a.parquet", 1)]
 
@@ -159,24 +145,21 @@ def test_of_a_streaming_querys_files_only_those_in_its_log_count(tmp_path: Path,
         (log / str(batch)).write_text(f"v1\n{entry(files[batch])}\n")
     with Lab(FeedSpout(feed, ["n"], follow=True), root) as lab:
         lab.go()
-        assert numbers(lab) == [0, 1]
+        assert lab.numbers == [0, 1]
         (log / "2.compact").write_text("\n".join(["v1", *map(entry, files[:3])]))
         (log / "3").write_text("\n".join(["v1", entry(files[3]), entry(files[4]), entry(files[4], "delete")]))
         for batch in (0, 1):
             (log / str(batch)).unlink()
         lab.go()
-        assert numbers(lab) == [0, 1, 2, 3]
+        assert lab.numbers == [0, 1, 2, 3]
         assert not lab.spout.exhausted
-        lab.bolt.ack()
-        lab.go()
+        lab.ack()
     with Lab(FeedSpout(feed.rename(tmp_path / "moved"), ["n"]), root) as lab:
         lab.go()
-        assert numbers(lab) == []
-        assert lab.drained
+        assert (lab.seen, lab.drained) == ([], True)
 
 
-def test_a_feed_that_grows_is_followed_and_never_ends(tmp_path: Path, root: Path) -> None:
-    feed = tmp_path / "feed"
+def test_a_feed_that_grows_is_followed_and_never_ends(feed: Path, root: Path) -> None:
     feed.mkdir()
     spout = FeedSpout(feed, ["n"], follow=True)
     with Lab(spout, root) as lab:
@@ -186,13 +169,12 @@ def test_a_feed_that_grows_is_followed_and_never_ends(tmp_path: Path, root: Path
         lab.go()
         write(feed / "a.parquet", [3])
         lab.go()
-        assert numbers(lab) == [1, 2, 3]
-        lab.bolt.ack(1)
-        lab.go()
+        assert lab.numbers == [1, 2, 3]
+        lab.ack(1)
     with Lab(spout, root) as lab:
         write(feed / "c.parquet", [4])
         lab.go()
-        assert sorted(numbers(lab)) == [2, 3, 4]
+        assert sorted(lab.numbers) == [2, 3, 4]
 
 
 def test_text_files_are_a_feed(tmp_path: Path, root: Path) -> None:
@@ -203,27 +185,25 @@ def test_text_files_are_a_feed(tmp_path: Path, root: Path) -> None:
         lab.go()
         rows = [(str(number), 0, number, number + 1) for number in NUMBERS]
         expected = [*rows, ("x", 1, 0, 1), ("\ufffd", 1, 1, 2), ("", 1, 2, 3)]
-        assert sorted(lab.bolt.seen, key=lambda row: row[1:]) == expected
+        assert sorted(lab.seen, key=lambda row: row[1:]) == expected
 
 
 def test_a_full_disk_holds_back_positions_and_not_rows(
-    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+    feed: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*arguments: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    with Lab(FeedSpout(prepared(tmp_path / "feed", NUMBERS), ["n"]), root) as lab:
+    with Lab(FeedSpout(prepared(feed, NUMBERS), ["n"]), root) as lab:
         with monkeypatch.context() as patch:
             patch.setattr(Claims, "store", full)
             lab.go()
-            lab.bolt.ack(50)
-            lab.go()
+            lab.ack(50)
             assert len(lab.errors) == 1
             assert "cannot store how far it is" in lab.errors[0][2]
             assert "No space left on device" in lab.errors[0][2]
         lab.go(10)
-        lab.bolt.ack(1)
-        lab.go()
+        lab.ack(1)
         assert [claim.position for claim in Claims(root / "spout-shared", 0).load()] == [51]
 
 
@@ -237,7 +217,7 @@ def refused(*arguments: Any, **named: Any) -> str:
     return str(caught.value)
 
 
-def test_what_is_no_feed_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_feed_is_refused(tmp_path: Path, feed: Path) -> None:
     assert "missing is not a feed: it does not exist; squall prepare makes one" in refused(tmp_path / "missing")
     file = write(tmp_path / "x" / "a.parquet")
     assert "a.parquet is a file, not a feed" in refused(file)
@@ -250,8 +230,8 @@ def test_what_is_no_feed_is_refused(tmp_path: Path) -> None:
     assert "has format 99; this version of Squall reads format 2" in refused(tmp_path / "x")
 
 
-def test_a_damaged_file_is_named_before_anything_starts(tmp_path: Path) -> None:
-    feed = prepared(tmp_path / "feed", range(40), range(40, 100))
+def test_a_damaged_file_is_named_before_anything_starts(feed: Path) -> None:
+    prepared(feed, range(40), range(40, 100))
     write(feed / "lines/1.parquet", range(41, 100))
     assert refused(feed).endswith("is damaged: lines/1.parquet has 59 rows instead of 60")
     write(feed / "lines/1.parquet", range(40, 100), more=["x"] * 60)
@@ -272,25 +252,23 @@ def test_a_missing_column_and_a_changed_schema_are_named(tmp_path: Path) -> None
     assert refused(tmp_path, ["n"]).endswith(wrong)
 
 
-def test_a_timestamp_of_the_old_form_is_a_datetime(tmp_path: Path, root: Path) -> None:
+def test_a_timestamp_of_the_old_form_is_a_datetime(feed: Path, root: Path) -> None:
     """INT96, as Spark writes it by default: in nanoseconds by its form, in microseconds by what is in it."""
-    feed, at = tmp_path / "feed", datetime.datetime(2026, 1, 2, 3, 4, 5, 678901)
+    at = datetime.datetime(2026, 1, 2, 3, 4, 5, 678901)
     feed.mkdir()
     table = pyarrow.table({"at": pyarrow.array([at], pyarrow.timestamp("us"))})
     parquet.write_table(table, feed / "a.parquet", use_deprecated_int96_timestamps=True)
     with Lab(FeedSpout(feed, ["at"]), root) as lab:
         lab.go()
-        assert lab.bolt.seen == [(at,)]
-        assert type(lab.bolt.seen[0][0]) is datetime.datetime
+        assert lab.seen == [(at,)]
+        assert type(lab.seen[0][0]) is datetime.datetime
 
 
-def test_a_feed_that_was_replaced_is_not_taken_for_the_same(tmp_path: Path, root: Path) -> None:
-    feed = tmp_path / "feed"
+def test_a_feed_that_was_replaced_is_not_taken_for_the_same(feed: Path, root: Path) -> None:
     write(feed / "a.parquet")
     with Lab(FeedSpout(feed, ["n"]), root) as lab:
         lab.go()
-        lab.bolt.ack(7)
-        lab.go()
+        lab.ack(7)
     (feed / "a.parquet").rename(feed / "b.parquet")
     with pytest.raises(TaskCrashed, match=r"was replaced: a\.parquet is gone, of which rows 7 to 99 are not done"):
         Lab(FeedSpout(feed, ["n"]), root)
@@ -299,8 +277,8 @@ def test_a_feed_that_was_replaced_is_not_taken_for_the_same(tmp_path: Path, root
 @pytest.mark.parametrize(
     "text", ["{}", "00000000000000000007 00000000\n{}", "00000000000000000007 b3c51bfc\n{}", "\xff\n", "x" * 99]
 )
-def test_a_claim_that_cannot_be_read_is_named(tmp_path: Path, root: Path, text: str) -> None:
-    feed = prepared(tmp_path / "feed", NUMBERS)
+def test_a_claim_that_cannot_be_read_is_named(feed: Path, root: Path, text: str) -> None:
+    prepared(feed, NUMBERS)
     with Lab(FeedSpout(feed, ["n"]), root) as lab:
         lab.go()
     (claim,) = (root / "spout-shared").glob("*.claim")
@@ -334,8 +312,7 @@ def test_a_draft_left_by_a_killed_process_of_the_same_number_is_not_written_to(t
     assert [(found.start, found.stop) for found in claims.load()] == [(0, 3), (3, 6)]
 
 
-def test_a_value_that_python_cannot_hold_is_named(tmp_path: Path, root: Path) -> None:
-    feed = tmp_path / "feed"
+def test_a_value_that_python_cannot_hold_is_named(feed: Path, root: Path) -> None:
     feed.mkdir()
     micros = pyarrow.array([0, 2**62], pyarrow.timestamp("us"))
     parquet.write_table(pyarrow.table({"at": micros}), feed / "a.parquet")
@@ -345,24 +322,20 @@ def test_a_value_that_python_cannot_hold_is_named(tmp_path: Path, root: Path) ->
     lab.close()
 
 
-def test_a_task_names_the_partitions_that_it_has_not_read(tmp_path: Path, root: Path) -> None:
+def test_a_task_names_the_partitions_that_it_has_not_read(tmp_path: Path, feed: Path, root: Path) -> None:
     for name in "ab":
         write(tmp_path / f"feed/{name}.parquet", range(50))
-    with Lab(FeedSpout(tmp_path / "feed", ["n"], range_rows=20), root, max_spout_pending=70) as lab:
+    with Lab(FeedSpout(feed, ["n"], range_rows=20), root, max_spout_pending=70) as lab:
         lab.go()
         assert lab.spout.partitions() == {("a.parquet",): False, ("b.parquet",): False}
-        # In turn: no partition is far ahead of another.
-        assert numbers(lab)[:60] == [*range(20), *range(20), *range(20, 40)]
-        lab.bolt.ack()
-        lab.go()
+        lab.ack()
         assert not lab.spout.partitions()
 
 
-def test_with_follow_a_partition_is_caught_up_when_all_is_read(tmp_path: Path, root: Path) -> None:
-    prepared(tmp_path / "feed", range(100))
-    with Lab(FeedSpout(tmp_path / "feed", ["n"], follow=True), root, max_spout_pending=50) as lab:
-        lab.go()
-        assert lab.spout.partitions()[1,] is False
-        lab.bolt.ack()
-        lab.go()
-        assert lab.spout.partitions()[1,] is True
+def test_with_follow_a_partition_is_caught_up_when_all_is_read(feed: Path, root: Path) -> None:
+    prepared(feed, range(100))
+    with Lab(FeedSpout(feed, ["n"], follow=True), root, max_spout_pending=50) as lab:
+        for is_caught_up in (False, True):
+            lab.go()
+            assert lab.spout.partitions()[1,] is is_caught_up
+            lab.ack()

@@ -11,19 +11,21 @@ Relies on: the files alone; nothing is imported. The rule is itself tested on vi
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 import pytest
 
-from tests.unit.source import PRODUCT, ROOT, Source, sources_of
+from tests.unit.source import PRODUCT, ROOT, Source, name_of, sources_of
 
 ALLOWED = {
     ("tests/held.py", "_run"): "the run of a tuple: users hold tuples, so what acks go by has no public name",
     ("tests/leaks.py", "_target"): "of `threading.Thread`: nothing else tells whose a thread is",
 }
 """(file, name): why it has to be."""
+AS_TEXT = re.compile(r"(?:attrgetter|[gs]etattr|delattr|hasattr|object|patch)\([^()\n]*[\"'](?:[\w.]*\.)?(_\w+)[\"']")
+DEFINED = re.compile(r"(?:self\.|cls\.|def |class |^ *)(_\w+)\b(?=[^=\n]*[=:(])", re.MULTILINE)
 OF_NAMED_TUPLES = frozenset({"_asdict", "_fields", "_make", "_replace"})
-TAKE_NAMES_AS_TEXT = frozenset({"attrgetter", "delattr", "getattr", "hasattr", "object", "patch", "setattr"})
 
 
 def is_private(name: str) -> bool:
@@ -33,71 +35,31 @@ def is_private(name: str) -> bool:
     return name.isidentifier() and name not in OF_NAMED_TUPLES
 
 
-def defined(source: Source) -> Iterator[str]:
-    """The private names that a file of the product gives to anything."""
-    for node in source.nodes:
-        match node:
-            case ast.Attribute(attr=name, ctx=ast.Store()) | ast.Name(id=name, ctx=ast.Store()):
-                yield name
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                yield name
-            case ast.Assign(targets=[ast.Name(id="__slots__")], value=value):
-                yield from (slot.value for slot in ast.walk(value) if isinstance(slot, ast.Constant))
-
-
-def reads(tree: ast.Module, names: frozenset[str]) -> Iterator[tuple[int, str]]:
+def reads(source: Source, names: frozenset[str]) -> Iterator[tuple[int, str]]:
     """(line, name) of each private name that a test takes of the product; `__new__` where `__init__` is left out."""
-    others = {
-        alias.asname or alias.name
-        for node in ast.walk(tree) if isinstance(node, ast.Import)
-        for alias in node.names if not alias.name.startswith("squall.")
-    }
-    for node in ast.walk(tree):
+    modules = {found.module for found in source.imports if not found.module.startswith("squall.")}
+    for node in source.nodes:
         match node:
             case ast.Attribute(value=ast.Name(id="self" | "cls") | ast.Call(func=ast.Name(id="super"))):
                 continue
-            case ast.Attribute(attr="__new__"):
-                yield node.lineno, "__new__"
-            case ast.Attribute(value=value, attr=name) if name in names:
-                if not (isinstance(value, ast.Name) and value.id in others):
+            case ast.Attribute(attr=name) if name == "__new__" or name in names:
+                if name_of(node.value) not in modules:
                     yield node.lineno, name
-            case ast.ImportFrom(module=str(module), names=taken) if module.startswith("squall"):
-                yield from ((node.lineno, alias.name) for alias in taken if is_private(alias.name))
-            case ast.Call(func=ast.Name(id=function) | ast.Attribute(attr=function), args=args):
-                if function in TAKE_NAMES_AS_TEXT:
-                    texts = [arg.value for arg in args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
-                    yield from ((node.lineno, last) for text in texts if (last := text.rpartition(".")[2]) in names)
-
-
-def private_uses(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """(line, name) of each private attribute, or private name of another module, that a file uses."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.Attribute(attr=name) if is_private(name):
-                yield node.lineno, name
-            case ast.ImportFrom(module=str(module), names=taken):
-                yield from ((node.lineno, name) for name in (*module.split("."), *(one.name for one in taken))
-                            if is_private(name))
-            case ast.Call(func=ast.Name(id=function) | ast.Attribute(attr=function), args=args):
-                if function in TAKE_NAMES_AS_TEXT:
-                    yield from (
-                        (node.lineno, arg.value) for arg in args
-                        if isinstance(arg, ast.Constant) and isinstance(arg.value, str) and is_private(arg.value)
-                    )
+    for number, line in enumerate(source.text.splitlines(), 1):
+        yield from ((number, name) for name in AS_TEXT.findall(line) if name in names)
+    for found in source.imports:
+        if found.module.startswith("squall") and is_private(name := found.module.rpartition(".")[2]):
+            yield found.node.lineno, name
 
 
 @pytest.fixture(scope="module")
 def private() -> frozenset[str]:
-    sources = (source for package in PRODUCT for source in sources_of(package))
-    return frozenset(name for source in sources for name in defined(source) if is_private(name))
+    texts = (source.text for package in PRODUCT for source in sources_of(package))
+    return frozenset(name for text in texts for name in DEFINED.findall(text) if is_private(name))
 
 
 def test_tests_come_in_by_the_front_door(private: frozenset[str]) -> None:
-    found = [
-        (path.relative_to(ROOT).as_posix(), line, name)
-        for path in sorted((ROOT / "tests").rglob("*.py"))
-        for line, name in reads(ast.parse(path.read_text()), private)
-    ]
+    found = [(source.path, line, name) for source in sources_of("tests") for line, name in reads(source, private)]
     wrong = [f"{path}:{line}: takes {name}" for path, line, name in found if (path, name) not in ALLOWED]
     assert not wrong, "assert what a user or another part can see:\n" + "\n".join(wrong)
     # By the text: whether the name is the product's too may change from day to day.
@@ -105,11 +67,20 @@ def test_tests_come_in_by_the_front_door(private: frozenset[str]) -> None:
     assert not gone, f"remove from ALLOWED what needs it no more: {gone}"
 
 
+@pytest.mark.parametrize("text", [
+    "core._planted", "type(core).__new__(type(core))", "patch.setattr(core, '_planted', 1)",
+    "from squall.engine.core.x import _planted",
+])
+def test_a_planted_violation_is_found(text: str) -> None:
+    planted = Source.parse("tests/x.py", f"self._planted\n{text}")
+    assert [line for line, _ in reads(planted, frozenset({"_planted"}))] == [2]
+
+
+USED = re.compile(r"(?:\.|import |, [\"'])(_\w+)")
+
+
 def test_examples_use_no_private_name() -> None:
     """Not even names of their own: a reader cannot tell them from the product's."""
-    wrong = [
-        f"{source.path}:{line}: uses {name}"
-        for source in sources_of("examples")
-        for line, name in private_uses(source.tree)
-    ]
-    assert not wrong, "\n".join(wrong)
+    texts = {source.path: source.text for source in sources_of("examples")}
+    wrong = [(path, name) for path, text in texts.items() for name in USED.findall(text) if is_private(name)]
+    assert not wrong

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,16 +10,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from squall import Config, Emit, FailedTuple, Stream, TopologyBuilder, TopologyContext, UsageError, bolt, spout
-from squall.chaos.tapping import Tapping
-from squall.chaos.taps import tap
-from squall.engine.api.topology import Topology
+from squall import Config, Emit, FailedTuple, Stream, TopologyContext, UsageError, bolt, spout
 from squall.engine.core.executor import TaskCrashed
-from squall.engine.core.local import LocalRunner
 from squall.engine.errors import ClusterError
 from squall.scheduler.common import blob
 from squall.testing import complete_topology
 from squall.testing.simulated import SimulatedCluster
+from tests.unit.rig import chain
+from tests.unit.wired import wired
 
 
 @spout("n")
@@ -44,18 +41,8 @@ def even_squares(tup: Any) -> int | None:
     return None if tup["n"] % 2 else tup["n"] ** 2
 
 
-def chain(source: Any, *bolts: Any, parallelism: int = 1) -> Topology:
-    builder = TopologyBuilder()
-    builder.set_spout("source", source)
-    before = "source"
-    for number, one in enumerate(bolts, 1):
-        builder.set_bolt(f"bolt-{number}", one, parallelism).shuffle_grouping(before)
-        before = f"bolt-{number}"
-    return builder.build()
-
-
 def emitted(*components: Any) -> dict[str, list[Any]]:
-    return complete_topology(chain(*components))
+    return complete_topology(chain(*components).build())
 
 
 def test_what_a_generator_yields_and_a_function_returns_is_emitted() -> None:
@@ -63,22 +50,16 @@ def test_what_a_generator_yields_and_a_function_returns_is_emitted() -> None:
     assert emitted(numbers, even_squares)["bolt-1"] == [(0,), (4,), (16,)]
 
 
-def test_a_generator_function_behind_a_decorator_yields_all_the_same() -> None:
-    def timed(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        @functools.wraps(function)
-        def call(tup: Any) -> Any:
-            return function(tup)
+def twice(tup: Any) -> Iterator[Any]:
+    yield tup["n"]
+    yield None
+    yield Emit((-tup["n"],), "default")
 
-        return call
 
-    @bolt("n")
-    @timed
-    def twice(tup: Any) -> Iterator[Any]:
-        yield tup["n"]
-        yield None
-        yield Emit((-tup["n"],), "default")
-
-    assert emitted(numbers, twice)["bolt-1"] == [(sign * n,) for n in range(5) for sign in (1, -1)]
+def test_a_generator_function_behind_another_function_yields_all_the_same() -> None:
+    assert emitted(numbers, bolt("n")(lambda tup: [twice(tup)][0]))["bolt-1"] == [
+        (sign * n,) for n in range(5) for sign in (1, -1)
+    ]
 
 
 async def waits(tup: Any) -> None: ...
@@ -118,6 +99,7 @@ def test_a_plain_tuple_is_a_row_and_anything_else_the_value_of_one_field(
 ) -> None:
     @spout(*fields)
     def source() -> Iterator[Any]:
+        yield None  # nothing at the moment
         yield made
 
     @bolt(*fields)
@@ -130,82 +112,26 @@ def test_a_plain_tuple_is_a_row_and_anything_else_the_value_of_one_field(
         return made
 
     rows = emitted(source, again, returns)
-    assert rows["source"] == rows["bolt-1"] == rows["bolt-2"] == [row]
+    assert rows["spout"] == rows["bolt-1"] == rows["bolt-2"] == [row]
 
 
 def test_other_streams_and_direct() -> None:
-    streams = {"odd": ("n",), "to": Stream("n", direct=True)}
+    """Of a spout; of a bolt: test_complete_topology.py."""
 
-    @spout("n", streams=streams)
+    @spout("n", streams={"odd": ("n",), "to": Stream("n", direct=True)})
     def source(context: TopologyContext) -> Iterator[Any]:
-        last = context.component_tasks("sink")[-1]
         yield 1
         yield Emit((2,), "odd")
-        yield Emit((3,), "to", last)
+        yield Emit((3,), "to", context.component_tasks("sink")[-1])
 
-    @bolt("n", streams=streams)
-    def split(tup: Any, context: TopologyContext) -> Iterator[Any]:
-        last = context.component_tasks("sink")[-1]
-        if tup.source_stream == "default":
-            yield 1
-        else:
-            yield Emit(tup.values, tup.source_stream, last if tup.source_stream == "to" else None)
-
-    @bolt("task", "n")
-    def sink(tup: Any, context: TopologyContext) -> tuple[int, int]:
-        return context.task_index, tup["n"]
-
-    builder = TopologyBuilder()
-    builder.set_spout("source", source)
-    every = builder.set_bolt("split", split)
-    every.shuffle_grouping("source").shuffle_grouping("source", stream="odd")
-    builder.set_bolt("sink", sink, parallelism=2).direct_grouping("source", stream="to").direct_grouping(
-        "split", stream="to"
-    )
-    rows = complete_topology(builder.build())
-    assert rows["source/odd"] == rows["split/odd"] == [(2,)]
-    assert rows["source/to"] == [(3,)]
-    assert rows["sink"] == [(1, 3)]
+    places = bolt("task", "n")(lambda tup, context: (context.task_index, tup["n"]))
+    rows = complete_topology(wired(source=(source, 1), sink=(places, 2, "direct source/to")).build())
+    assert [rows[name] for name in ("source", "source/odd", "source/to", "sink")] == [[(1,)], [(2,)], [(3,)], [(1, 3)]]
 
 
-def test_a_failed_tuple_is_emitted_again_with_all_that_follows() -> None:
-    seen: list[int] = []
-
-    @bolt("n")
-    def middle(tup: Any) -> int:
-        return int(tup["n"])
-
-    @bolt
-    def fails_once(tup: Any) -> None:
-        seen.append(tup["n"])
-        if seen.count(3) == 1 and tup["n"] == 3:
-            raise FailedTuple("not yet")
-
-    with LocalRunner(chain(numbers, middle, fails_once), copy=keeping(fails_once)) as runner:
-        report = runner.run()
-    assert sorted(seen) == [0, 1, 2, 3, 3, 4]
-    assert (report.acked, report.failed, report.replayed, report.pending) == (5, 1, 1, 0)
-    assert report.components["bolt-1"].acked == 6
-
-
-def keeping(kept: Any) -> Callable[[Any], Any]:
-    """Copy all components but one, whose variables the test reads."""
-    return lambda spec: spec.component if spec.component is kept else blob.copy_component(spec)
-
-
-def test_none_means_nothing_at_the_moment() -> None:
-    @spout("n")
-    def pauses() -> Iterator[int | None]:
-        yield 1
-        yield None
-        yield 2
-
-    assert emitted(pauses)["source"] == [(1,), (2,)]
-
-
-@pytest.mark.parametrize("made", [range(5), [0, 1, 2, 3, 4], (0, 1, 2, 3, 4), {0: "", 1: "", 2: "", 3: "", 4: ""}])
+@pytest.mark.parametrize("made", [range(3), [0, 1, 2], (0, 1, 2), dict.fromkeys(range(3))])
 def test_a_spout_function_may_return_any_iterable(made: Any) -> None:
-    assert emitted(spout("n")(lambda: made))["source"] == [(0,), (1,), (2,), (3,), (4,)]
+    assert emitted(spout("n")(lambda: made))["spout"] == [(0,), (1,), (2,)]
 
 
 def sequence() -> range:
@@ -214,19 +140,19 @@ def sequence() -> range:
 
 @pytest.mark.parametrize("source", [from_start, spout("n")(sequence)])
 def test_a_source_that_can_be_read_from_an_index_goes_on_after_a_death(source: Any, tmp_path: Path) -> None:
-    topology = chain(source, square)
+    topology = chain(source, square).build()
     with SimulatedCluster(topology, Config(max_spout_pending=4), state_root=tmp_path) as cluster:
-        cluster.run_until(lambda: len(cluster.emitted["source"]) >= 20, 10, "half was emitted")
+        cluster.run_until(lambda: len(cluster.emitted["spout"]) >= 20)
         cluster.advance(1)
         cluster.kill(0)
         cluster.restart(0)
-        cluster.run_until(lambda: cluster.drained, 10, "it was drained")
-        numbers_seen = [row[0] for row in cluster.emitted["source"]]
+        cluster.run()
+        numbers_seen = [row[0] for row in cluster.emitted["spout"]]
     assert set(numbers_seen) == set(range(40)), "nothing is lost"
     assert len(numbers_seen) < 60, "what was acked long ago does not come again"
     with SimulatedCluster(topology, state_root=tmp_path) as again:
-        again.run_until(lambda: again.drained, 10, "it was drained")
-        assert again.emitted["source"] == [], "the end was stored"
+        again.run()
+        assert again.emitted["spout"] == [], "the end was stored"
 
 
 def test_a_hole_is_read_again(tmp_path: Path) -> None:
@@ -238,31 +164,31 @@ def test_a_hole_is_read_again(tmp_path: Path) -> None:
             raise FailedTuple("always")
 
     config = Config(max_spout_pending=50)
-    with SimulatedCluster(chain(from_start, forgets), config, state_root=tmp_path) as cluster:
-        cluster.run_until(lambda: cluster.pending == 0 or len(cluster.emitted["source"]) > 45, 10, "all were emitted")
+    with SimulatedCluster(chain(from_start, forgets).build(), config, state_root=tmp_path) as cluster:
+        cluster.run_until(lambda: cluster.pending == 0 or len(cluster.emitted["spout"]) > 45)
         cluster.advance(1)
-    with SimulatedCluster(chain(from_start, square), state_root=tmp_path) as again:
-        again.run_until(lambda: again.drained, 10, "it was drained")
-        assert again.emitted["source"][0] == (7,)
+    with SimulatedCluster(chain(from_start, square).build(), state_root=tmp_path) as again:
+        again.run()
+        assert again.emitted["spout"][0] == (7,)
 
 
 @pytest.mark.parametrize("text", ["7", "00000000000000000007 00000000\n", "x" * 99])
 def test_a_damaged_position_is_not_taken_for_one(text: str, tmp_path: Path) -> None:
-    file = tmp_path / "source-0" / "position"
+    file = tmp_path / "spout-0" / "position"
     file.parent.mkdir()
     file.write_text(text)
-    with pytest.raises(TaskCrashed) as crashed, SimulatedCluster(chain(from_start), state_root=tmp_path):
+    with pytest.raises(TaskCrashed) as crashed, SimulatedCluster(chain(from_start).build(), state_root=tmp_path):
         pass
     assert isinstance(crashed.value.__cause__, ClusterError)
     assert f"{file} holds" in str(crashed.value.__cause__)
 
 
 def test_a_position_that_cannot_be_stored_is_reported_and_records_go_on(tmp_path: Path) -> None:
-    (tmp_path / "source-0").mkdir()
-    with SimulatedCluster(chain(from_start), state_root=tmp_path) as cluster:
-        (tmp_path / "source-0" / "position").mkdir()
-        cluster.run_until(lambda: cluster.drained, 10, "it was drained")
-        assert len(cluster.emitted["source"]) == 40
+    (tmp_path / "spout-0").mkdir()
+    with SimulatedCluster(chain(from_start).build(), state_root=tmp_path) as cluster:
+        (tmp_path / "spout-0" / "position").mkdir()
+        cluster.run()
+        assert len(cluster.emitted["spout"]) == 40
         assert "cannot store how far it is" in cluster.errors[0][2]
 
 
@@ -277,7 +203,7 @@ def test_finally_of_a_generator_runs_at_an_orderly_end() -> None:
         finally:
             ended.append("closed")
 
-    with SimulatedCluster(chain(endless), copy=keeping(endless)) as cluster:
+    with SimulatedCluster(chain(endless).build(), copy=lambda spec: spec.component) as cluster:
         cluster.step()
     assert ended == ["closed"]
 
@@ -286,20 +212,13 @@ def test_finally_of_a_generator_runs_at_an_orderly_end() -> None:
 
 
 def test_a_function_of_a_module_travels_by_name() -> None:
-    for data in (pickle.dumps(square), blob.dump(chain(numbers, square))):
+    for data in (pickle.dumps(square), blob.dump(chain(numbers, square).build())):
         assert b"test_functions" in data
         assert b"<locals>" not in data
     again = pickle.loads(pickle.dumps(square))
     assert again is not square, "each task has an object of its own"
     assert again.function is square.function
     assert copy.copy(numbers) is not numbers
-
-
-def test_taps_of_a_chaos_run_fit_around_functions(tmp_path: Path) -> None:
-    tapped = tap(chain(numbers, square, bolt(print)), Tapping(str(tmp_path), ("bolt-2",)))
-    with SimulatedCluster(tapped) as cluster:
-        cluster.run_until(lambda: cluster.drained, 10, "it was drained")
-        assert [row[0] for row in cluster.emitted["bolt-1"]] == [0, 1, 4, 9, 16]
 
 
 # Wrong use

@@ -30,47 +30,23 @@ MAY_IMPORT = {
     # What a user has.
     "examples": frozenset({"connect", "squall"}),
 }
-# Inside a room, which of its folders each may import besides itself. In an order in which every arrow points back, so
-# there is no circle. What lies beside the folders ("") may be imported by all of them.
-FOLDERS_MAY_IMPORT = {
-    "engine": {
-        "": frozenset[str](),
-        "foreign": frozenset[str](),
-        "api": frozenset({"foreign"}),
-        "state": frozenset({"api", "foreign"}),
-        "build": frozenset({"api", "foreign", "state"}),
-        "report": frozenset({"api", "foreign"}),
-        "flow": frozenset({"api", "foreign", "report"}),
-        "tracking": frozenset({"api", "flow", "foreign", "report"}),
-        "core": frozenset({"api", "flow", "foreign", "report", "tracking"}),
-    },
-    "scheduler": {
-        "common": frozenset[str](),
-        "faults": frozenset({"common"}),
-        "records": frozenset({"common"}),
-        "forking": frozenset({"common"}),
-        "nimbus": frozenset({"common", "faults", "records"}),
-        "supervisor": frozenset({"common", "faults", "forking", "records"}),
-        "worker": frozenset({"common", "faults", "records"}),
-        "client": frozenset({"common", "faults", "records"}),
-        "cluster": frozenset({
-            "client", "common", "faults", "forking", "nimbus", "records", "supervisor",
-        }),
-    },
-}
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+def folders_of(room: str) -> dict[str, frozenset[str]]:
+    """Inside a room, which of its folders each may import besides itself, as the page's table says; the last row comes
+    first, and every arrow points back, so there is no circle."""
+    table = PAGE.partition(f"### Inside `{room}/`")[2].partition("\n#")[0]
+    rows = re.findall(r"^\| `(\w+)/` \|.*\| (.*?) ?\|$", table, re.MULTILINE)
+    return {folder: frozenset(re.findall(r"`(\w+)`", may)) for folder, may in reversed(rows)}
+
+
+# What lies beside the folders ("") may be imported by all of them.
+FOLDERS_MAY_IMPORT = {"engine": {"": frozenset[str](), **folders_of("engine")}, "scheduler": folders_of("scheduler")}
 # Decisions only: no socket and no process inside the engine.
 ENGINE_NEVER = frozenset({"zmq", "socket", "multiprocessing", "subprocess"})
 
-WALL_CLOCKS = frozenset(
-    {
-        "time.time",
-        "time.time_ns",
-        "datetime.datetime.now",
-        "datetime.datetime.utcnow",
-        "datetime.datetime.today",
-        "datetime.date.today",
-    }
-)
+WALL_CLOCKS = re.compile(r"time\.time(_ns)?|datetime\.(datetime\.(now|utcnow|today)|date\.today)")
 # Deadlines come from a monotonic clock, or a clock that jumps would fail tuples. Times that only people read may not.
 WALL_CLOCK_ALLOWED = {
     "engine/clock.py": "where a time that outlives the machine begins",
@@ -167,7 +143,7 @@ def clocks(source: Source) -> Iterator[tuple[ast.AST, str]]:
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             names.update({alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names})
     for node in source.nodes:
-        if isinstance(node, ast.Name | ast.Attribute) and (name := dotted(node, names)) in WALL_CLOCKS:
+        if isinstance(node, ast.Name | ast.Attribute) and WALL_CLOCKS.fullmatch(name := dotted(node, names)):
             yield node, name
 
 
@@ -257,15 +233,6 @@ def test_a_folder_may_import_only_what_it_does(room: str, sources: list[Source])
         assert used[folder] - {folder, ""} == may, f"{room}/{folder}: the list and the code differ"
 
 
-def test_the_page_shows_the_arrows() -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    for room, folders in FOLDERS_MAY_IMPORT.items():
-        table = page.partition(f"### Inside `{room}/`")[2].partition("\n#")[0]
-        rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines() if row.startswith("| `")]
-        shown = {row[0].strip("`/"): set(re.findall(r"`(\w+)`", row[2])) for row in rows}
-        assert shown == {folder: set(may) for folder, may in folders.items() if folder}, f"the table of {room}"
-
-
 def test_wall_clock_is_allowed_only_where_it_is_used(sources: list[Source]) -> None:
     used = {source.path for source in sources if any(clocks(source))}
     assert WALL_CLOCK_ALLOWED.keys() <= used, "remove from WALL_CLOCK_ALLOWED what needs it no more"
@@ -284,36 +251,22 @@ LONG_FILE = "x = 1\n" * (MAX_FILE_LINES + 1)
         (layering, "scheduler/x.py", "import os\nfrom engine.flow.ids import new_id", 2),
         (layering, "examples/x.py", "from squall.engine.flow.ids import new_id", 1),
         (layering, "engine/x.py", "import zmq.green", 1),
-        (layering, "engine/x.py", "from socket import socket", 1),
-        (layering, "ipc/x.py", "import squall.engine\nfrom squall.scheduler.common.messages import Wire", 2),
-        (layering, "scheduler/x.py", "import squall.ipc\nimport squall", 2),
         (layering, "pipeline/x.py", "import importlib\nimportlib.import_module('squall.ipc.codec')", 2),
-        (layering, "squall/x.py", "import examples.word_count", 1),
         (layering, "examples/x.py", "import squall\nimport squall.pipeline.prepare", 2),
         (one_way, "engine/flow/x.py", "import os\nfrom squall.engine.core.executor import TaskCrashed", 2),
         (one_way, "engine/x.py", "from squall.engine.api.tuple import Tuple", 1),
         (one_way, "engine/x/y.py", "import os", 1),
-        (one_way, "scheduler/worker/x.py", "import os\nfrom squall.scheduler import nimbus", 2),
-        (one_way, "scheduler/nimbus/x.py", "def f():\n    import squall.scheduler.cluster.daemons as d", 2),
         (one_way, "scheduler/x.py", "import os", 1),
         (spark_only_in_pipeline, "squall/x.py", "def f():\n    import pyspark.sql", 2),
         (spark_only_in_pipeline, "squall/x.py", "from squall.pipeline import prepare", 1),
-        (spark_only_in_pipeline, "scheduler/x.py", "__import__('pyspark')", 1),
         (spark_only_in_pipeline, "pipeline/feed/sources.py", "import pyspark", 1),
         (spark_only_in_pipeline, "pipeline/feed/feed_spout.py", "import os\nfrom pyarrow import parquet", 2),
-        (monotonic_clock_only, "ipc/x.py", "import time\n\ntime.time()", 3),
         (monotonic_clock_only, "ipc/x.py", "import time as t\nclock = t.time_ns", 2),
         (monotonic_clock_only, "ipc/x.py", "from time import time\ntime()", 2),
-        (monotonic_clock_only, "ipc/x.py", "import datetime as dt\ndt.datetime.now(dt.UTC)", 2),
         (monotonic_clock_only, "ipc/x.py", "from datetime import datetime\ndatetime.utcnow()", 2),
         (no_swallowed_errors, "ipc/x.py", "try:\n    f()\nexcept Exception:\n    pass", 3),
         (no_swallowed_errors, "ipc/x.py", "try:\n    f()\nexcept:\n    ...", 3),
-        (
-            no_swallowed_errors,
-            "ipc/x.py",
-            "for _ in x:\n    try:\n        f()\n    except (OSError, BaseException):\n        continue",
-            4,
-        ),
+        (no_swallowed_errors, "ipc/x.py", "for _ in x:\n  try: f()\n  except (OSError, BaseException): continue", 3),
         (no_swallowed_errors, "ipc/x.py", "import contextlib\nwith contextlib.suppress(Exception):\n    f()", 2),
         (short_enough, "ipc/x.py", LONG_FUNCTION, 1),
         (short_enough, "ipc/x.py", LONG_FILE, 1),
@@ -328,15 +281,11 @@ def test_planted_violation_is_reported(rule: Rule, path: str, text: str, line: i
     [
         (layering, "engine/x.py", "from squall.engine.errors import A\nfrom . import clock\nfrom .ids import new_id"),
         (one_way, "engine/core/x.py", "from squall.engine.errors import SquallError\nimport squall.engine.flow.ids"),
-        (one_way, "engine/x.py", "from squall.engine import clock\nimport squall.engine.errors"),
-        (one_way, "scheduler/nimbus/x.py", "from squall.scheduler.nimbus import store\nimport squall.engine.flow"),
         (one_way, "squall/cli/x.py", "import squall.scheduler.worker.loop, squall.scheduler.nimbus.main"),
         (layering, "squall/x.py", "import squall.engine, squall.ipc, squall.scheduler"),
-        (spark_only_in_pipeline, "pipeline/x.py", "import pyspark"),
         (spark_only_in_pipeline, "squall/x.py", "def f():\n    from squall.pipeline import prepare"),
         (spark_only_in_pipeline, "pipeline/feed/sources.py", "def f():\n    import pyspark"),
         (monotonic_clock_only, "ipc/x.py", "import time\ntime.monotonic()\nrow.time.time\n'time.time()'"),
-        (no_swallowed_errors, "ipc/x.py", "try:\n    f()\nexcept OSError:\n    pass"),
         (no_swallowed_errors, "ipc/x.py", "try:\n    f()\nexcept Exception:\n    log()"),
         (short_enough, "ipc/x.py", LONG_FUNCTION.rpartition("    x")[0]),
     ],

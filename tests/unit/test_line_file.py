@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from squall.engine.report.failure_log import LAST, FailureLog, merge_failures
 from squall.ipc.line_file import append_line, read_lines
 from squall.ipc.rundir import RunDir
 from squall.scheduler.records.failure_file import FailureFile, read_failures
+from tests.unit.full_disk import no_room
 
 
 @pytest.fixture
@@ -43,15 +43,8 @@ def test_a_line_that_a_death_has_torn_is_neither_read_nor_continued(path: Path, 
 
 def test_a_line_that_does_not_fit_leaves_nothing(path: Path) -> None:
     append_line(path, "whole")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
-        with pytest.raises(OSError, match="File too large"):
-            append_line(path, "x" * 200)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, ignored)
+    with no_room(), pytest.raises(OSError, match="File too large"):
+        append_line(path, "x" * 200)
     assert path.read_bytes() == b"whole\n"
 
 
@@ -80,27 +73,28 @@ def test_a_process_that_is_forked_in_the_middle_does_not_keep_the_lock(
 RAISED = Failure(EXCEPTION, "bolt", 3, "node-1:6700", "ValueError: no", 2)
 
 
+@pytest.fixture
+def log() -> FailureLog:
+    return FailureLog(ManualClock().now_ns)
+
+
 def test_a_failure_is_filed_where_it_happened_or_under_its_spout() -> None:
     clock = ManualClock()
     log = FailureLog(clock.now_ns)
     log.note("spout", 1, ("id",), RAISED)
     clock.advance(2)
-    log.note("spout", 1, [("a", 1)], Failure(TIMEOUT))
-    log.note("spout", 1, [("a", 2)], Failure(TIMEOUT))
+    log.note("spout", 1, [("a", 1), ("a", 2)], Failure(TIMEOUT))
     failures = merge_failures([log.failures()], since_secs=1.0)
     assert {name: dict(known.counts) for name, known in failures.items()} == {
         "bolt": {"exception": 1}, "spout": {"timeout": 2},
     }
     (record,) = failures["bolt"].last
     assert (record.at_secs, record.spout, record.message_id) == (0.0, "spout", "'id'")
-    assert (record.reason, record.component, record.task, record.worker, record.error, record.attempt) == (
-        "exception", "bolt", 3, "node-1:6700", "ValueError: no", 2,
-    )
+    assert Failure(record.reason, record.component, record.task, record.worker, record.error, record.attempt) == RAISED
     assert [record.message_id for record in failures["spout"].last] == ["('a', 1)", "('a', 2)"]
 
 
-def test_only_the_last_are_kept_and_all_are_counted() -> None:
-    log = FailureLog(ManualClock().now_ns)
+def test_only_the_last_are_kept_and_all_are_counted(log: FailureLog) -> None:
     for number in range(100):
         log.note("spout", 1, [number], RAISED)
     kept = log.failures()["bolt"]
@@ -108,8 +102,7 @@ def test_only_the_last_are_kept_and_all_are_counted() -> None:
     assert kept.counts == {"exception": 100}
 
 
-def test_a_rare_error_is_kept_among_many_others() -> None:
-    log = FailureLog(ManualClock().now_ns)
+def test_a_rare_error_is_kept_among_many_others(log: FailureLog) -> None:
     for number in range(100):
         # One text, raised by two lines.
         line = 2 if number == 50 else 1
@@ -124,33 +117,31 @@ def run_dir(tmp_path: Path) -> RunDir:
     return RunDir(tmp_path)
 
 
+def counted(run_dir: RunDir) -> dict[str, int]:
+    return dict(read_failures(run_dir, "t-1")["bolt"].counts)
+
+
 def test_the_file_goes_on_over_incarnations_and_workers_are_added_up(run_dir: RunDir) -> None:
-    for _ in range(3):
-        file = FailureFile(run_dir, "t-1", 0)
+    for worker in (0, 0, 0, 1):
+        file = FailureFile(run_dir, "t-1", worker)
         file.log.note("spout", 1, [1], RAISED)
         file.publish(0, at_once=True)
-    other = FailureFile(run_dir, "t-1", 1)
-    other.log.note("spout", 2, [2], RAISED)
-    other.publish(0, at_once=True)
-    assert read_failures(run_dir, "t-1")["bolt"].counts == {"exception": 4}
+    assert counted(run_dir) == {"exception": 4}
     assert len(read_failures(run_dir, "t-1")["bolt"].last) == 4
     assert read_failures(run_dir, "t-2") == {}
 
 
-def test_a_burst_is_not_written_one_by_one(run_dir: RunDir) -> None:
+def test_a_burst_is_not_written_one_by_one_and_nothing_makes_no_file(run_dir: RunDir) -> None:
     file = FailureFile(run_dir, "t-1", 0)
+    file.publish(0, at_once=True)
+    assert not run_dir.failures("t-1").exists()
     second_ns = 1_000_000_000
     for number in range(3):
         file.log.note("spout", 1, [number], RAISED)
         file.publish(second_ns + number)
-    assert read_failures(run_dir, "t-1")["bolt"].counts == {"exception": 1}
+    assert counted(run_dir) == {"exception": 1}
     file.publish(2 * second_ns)
-    assert read_failures(run_dir, "t-1")["bolt"].counts == {"exception": 3}
-
-
-def test_nothing_failed_nothing_is_made(run_dir: RunDir) -> None:
-    FailureFile(run_dir, "t-1", 0).publish(0, at_once=True)
-    assert not run_dir.failures("t-1").exists()
+    assert counted(run_dir) == {"exception": 3}
 
 
 def test_a_file_that_is_none_is_named(run_dir: RunDir) -> None:

@@ -3,45 +3,33 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from squall.engine.api.user_metrics import MetricReading, UserMetrics
+from squall.engine.api.user_metrics import UserMetrics
+from squall.ipc.rundir import RunDir
 from squall.ui.access import token_in
 from squall.ui.metrics.measured import Distribution, families
 from tests.unit.test_ui_history import NOON, sample
 
 
-class OneTopology:
-    """As much of a `ClusterApi` as metrics ask."""
-
-    def __init__(self, tmp_path: Any, metrics: list[MetricReading]) -> None:
-        from squall.ipc.rundir import RunDir
-
-        document = {
-            "name": "t", "id": "t-1", "status": "ACTIVE", "uptime_secs": 1, "pending": 2, "waiting": 0, "workers": [],
-            "dead_letters": 0, "restarts_total": 0,
-        }
-        self.run_dir, self.sampler = RunDir(tmp_path), self
-        self._sample = dataclasses.replace(sample(NOON, 100, millis=40), document=document, metrics=metrics)
-
-    def cluster(self) -> dict[str, Any]:
-        return {"free_slots": [], "nodes": {}, "away": "", "refused_frames": 0}
-
-    def names(self) -> list[str]:
-        return ["t"]
-
-    def latest(self, name: str) -> Any:
-        return self._sample
-
-
-def measured(tmp_path: Any, users: UserMetrics, most: int = 20_000) -> dict[str, Any]:
-    api: Any = OneTopology(tmp_path, users.readings())
+def measured(tmp_path: Path, users: UserMetrics, most: int = 20_000) -> dict[str, Any]:
+    """What is measured of one topology, asked as much of a `ClusterApi` as metrics ask."""
+    document = {
+        "name": "t", "id": "t-1", "status": "ACTIVE", "uptime_secs": 1, "pending": 2, "waiting": 0, "workers": [],
+        "dead_letters": 0, "restarts_total": 0,
+    }
+    look = dataclasses.replace(sample(NOON, 100, millis=40), document=document, metrics=users.readings())
+    api = Mock(run_dir=RunDir(tmp_path))
+    api.cluster.return_value = {"free_slots": [], "nodes": {}, "away": "", "refused_frames": 0}
+    api.sampler.names.return_value, api.sampler.latest.return_value = ["t"], look
     return {family.name: family for family in families(api, most)}
 
 
-def test_latencies_are_in_the_bucket_that_holds_them(tmp_path: Any) -> None:
+def test_latencies_are_in_the_bucket_that_holds_them(tmp_path: Path) -> None:
     found = measured(tmp_path, UserMetrics())["squall_complete_latency_seconds"].series["t", "lines"]
     assert isinstance(found, Distribution)
     by_bound = dict(zip(found.bounds, found.cumulative(), strict=False))
@@ -49,20 +37,19 @@ def test_latencies_are_in_the_bucket_that_holds_them(tmp_path: Any) -> None:
     assert found.total == pytest.approx(4.0, rel=1 / 16)
 
 
-def test_series_are_bounded_and_users_are_left_out_first(tmp_path: Any) -> None:
+def test_series_are_bounded_and_users_are_left_out_first(tmp_path: Path) -> None:
     users = UserMetrics()
     for number in range(1000):
         users.counter("lines", 1, f"word {number}").inc()
     whole = measured(tmp_path, users)
     assert whole["squall_series_left_out"].series[()] == 0
     cut = measured(tmp_path, users, most=100)
-    left = cut["squall_series_left_out"].series[()]
-    assert sum(family.size for family in cut.values()) == 101
-    assert left == sum(family.size for family in whole.values()) - 101
+    sizes = [sum(family.size for family in all_of.values()) for all_of in (cut, whole)]
+    assert sizes == [101, 101 + cut["squall_series_left_out"].series[()]]
     assert cut["squall_emitted_tuples_total"].series
 
 
-def test_names_that_become_one_stay_apart_by_their_label(tmp_path: Any) -> None:
+def test_names_that_become_one_stay_apart_by_their_label(tmp_path: Path) -> None:
     users = UserMetrics()
     users.counter("lines", 1, "a.b").inc(1)
     users.counter("lines", 1, "a-b").inc(2)

@@ -41,33 +41,22 @@ def test_percentiles_are_within_a_sixteenth_of_the_truth(seed: int) -> None:
 
 def test_counters_add_up_over_tasks() -> None:
     metrics = UserMetrics()
-    metrics.counter("a", 1, "seen").inc()
-    metrics.counter("a", 1, "seen").inc(5)
-    metrics.counter("a", 2, "seen").inc(-2)
-    metrics.counter("b", 3, "seen").inc(1 << 40)
+    for component, task, more in (("a", 1, 1), ("a", 1, 5), ("a", 2, -2), ("b", 3, 1 << 40)):
+        metrics.counter(component, task, "seen").inc(more)
     assert metrics.counter("a", 1, "seen").value == 6
     assert summarise(metrics.readings()) == {"a": {"seen": 4}, "b": {"seen": 1 << 40}}
 
 
-def test_gauges_are_read_when_sampled_and_shown_per_task() -> None:
-    metrics, size = UserMetrics(), {1: 3, 2: 4}
+def test_gauges_are_read_when_sampled_and_one_that_raises_is_reported_once_and_dropped() -> None:
+    metrics, errors, size = UserMetrics(), [], {1: 3, 2: 4}
+    metrics.gauge("a", 1, "broken", lambda: 1 // 0)
     for task in (1, 2):
         metrics.gauge("a", task, "size", lambda task=task: size[task])
-    metrics.sample(lambda *error: pytest.fail(str(error)))
-    size[2] = 9
-    assert summarise(metrics.readings()) == {"a": {"size": {1: 3.0, 2: 4.0}}}
-    metrics.sample(lambda *error: pytest.fail(str(error)))
-    assert summarise(metrics.readings()) == {"a": {"size": {1: 3.0, 2: 9.0}}}
-
-
-def test_gauge_that_raises_is_reported_once_and_dropped() -> None:
-    metrics, errors = UserMetrics(), []
-    metrics.gauge("a", 1, "broken", lambda: 1 // 0)
-    metrics.gauge("a", 1, "whole", lambda: 2)
-    for _ in range(3):
+    for last in (4, 9, 9):
+        size[2] = last
         metrics.sample(lambda *error: errors.append(error))
+        assert summarise(metrics.readings())["a"]["size"] == {1: 3.0, 2: last}
     assert [(component, task, type(error)) for component, task, error in errors] == [("a", 1, ZeroDivisionError)]
-    assert summarise(metrics.readings())["a"]["whole"] == {1: 2.0}
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])

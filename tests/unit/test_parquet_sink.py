@@ -5,10 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import re
-import resource
-import signal
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +16,6 @@ from squall import (
     ExactSink,
     FailedTuple,
     ParquetSink,
-    Spout,
     TopologyBuilder,
     TopologyError,
     Tuple,
@@ -29,36 +25,11 @@ from squall.engine.core.executor import TaskCrashed
 from squall.pipeline.sink.directory import SinkDirectory
 from squall.pipeline.sink.table import infer
 from squall.testing.simulated import SimulatedCluster
+from tests.unit.full_disk import no_room
+from tests.unit.rig import Feeder
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
-
-
-class Source(Spout):
-    """Emits what the test puts into `todo`; remembers its answers."""
-
-    def __init__(self, *fields: str) -> None:
-        self.outputs = fields
-
-    def open(self, conf: Any, context: Any, collector: Any) -> None:
-        self.collector, self.todo, self.next = collector, list[Sequence[Any]](), 0
-        self.sent = list[Sequence[Any]]()
-        self.acked, self.failed = list[int](), list[int]()
-
-    def next_tuple(self) -> None:
-        if self.todo:
-            self.sent[self.next :] = [self.todo.pop(0)]
-            self.collector.emit(self.sent[self.next], message_id=self.next)
-            self.next += 1
-
-    def again(self, message_id: int) -> None:
-        self.todo, self.next = self.sent[message_id:], message_id
-
-    def ack(self, message_id: int) -> None:
-        self.acked.append(message_id)
-
-    def fail(self, message_id: int) -> None:
-        self.failed.append(message_id)
 
 
 class Lab(SimulatedCluster):
@@ -69,30 +40,39 @@ class Lab(SimulatedCluster):
         **settings: Any,
     ):
         builder = TopologyBuilder()
-        builder.set_spout("source", Source(*fields))
+        builder.set_spout("source", Feeder(fields))
         sinks = builder.set_bolt("sink", sink, tasks)
         if tasks > 1:
             sinks.fields_grouping("source", *fields[-1:])
         else:
             sinks.shuffle_grouping("source")
         super().__init__(builder.build(), Config(**settings), record=False, state_root=state)
+        self.sent: list[Sequence[Any]] = []
 
     def __enter__(self) -> Lab:
         return self
 
-    @property
-    def source(self) -> Source:
-        found: Source = self.user("source")
-        return found
+    def restart(self, worker: int | str) -> None:
+        super().restart(worker)
+        self.sent.clear()
 
     def put(self, *rows: Sequence[Any]) -> None:
-        self.source.todo.extend(rows)
+        for row in rows:
+            self.user("source").feed(*row, id=len(self.sent))
+            self.sent.append(row)
         self.settle()
 
     def again(self, message_id: int) -> None:
         """Emit this message and those after it once more."""
-        self.source.again(message_id)
-        self.settle()
+        rows = self.sent[message_id:]
+        del self.sent[message_id:]
+        self.put(*rows)
+
+    @property
+    def answers(self) -> list[list[int]]:
+        """The acked ones, and the failed ones."""
+        source = self.user("source")
+        return [source.acked, [message_id for message_id, _ in source.failures]]
 
     def go(self, secs: float = 1.1) -> None:
         """Let time pass: ticks come when the clock has moved."""
@@ -123,10 +103,9 @@ def test_tuples_are_acked_when_their_file_is_there(out: Path) -> None:
     with Lab(ParquetSink(out)) as lab:
         lab.put((1, "a"), (2, "\u2028\0"), (3, None))
         lab.go(0.8)
-        assert lab.source.acked == []
-        assert files(out) == []
+        assert (lab.answers, files(out)) == ([[], []], [])
         lab.go(0.5)
-        assert lab.source.acked == [0, 1, 2]
+        assert lab.answers == [[0, 1, 2], []]
         assert rows(out) == [{"n": 1, "text": "a"}, {"n": 2, "text": "\u2028\0"}, {"n": 3, "text": None}]
         common, part = files(out)
         assert common == "_common_metadata"
@@ -140,7 +119,7 @@ def test_a_file_is_complete_at_its_limits(out: Path, limits: dict[str, Any], siz
     with Lab(ParquetSink(out, **limits), max_spout_pending=100) as lab:
         lab.put(*((n, "x" * 1000) for n in range(10)))
         assert [parquet.read_metadata(path).num_rows for path in sorted(out.glob("*.parquet"))] == sizes
-        assert len(lab.source.acked) == sum(sizes)
+        assert len(lab.answers[0]) == sum(sizes)
 
 
 def test_a_source_that_waits_for_acks_is_not_kept_waiting_twice(out: Path) -> None:
@@ -151,7 +130,7 @@ def test_a_source_that_waits_for_acks_is_not_kept_waiting_twice(out: Path) -> No
         for _ in range(30):
             lab.advance(0.05)
             lab.settle()
-        assert len(lab.source.acked) == 40
+        assert len(lab.answers[0]) == 40
 
 
 def test_rows_that_trickle_in_do_not_each_get_a_file(out: Path) -> None:
@@ -168,8 +147,7 @@ def test_only_its_own_tuple_fails_for_a_value_that_does_not_fit(out: Path) -> No
     with Lab(ParquetSink(out)) as lab:
         lab.put((1, "a"), ("x", "b"), (1.5, "c"), (4, b"d"), (5, "e"), (2**70, "f"), (True, "g"), (8, "\ud800"))
         lab.go()
-        assert lab.source.acked == [0, 4]
-        assert lab.source.failed == [1, 2, 3, 5, 6, 7]
+        assert lab.answers == [[0, 4], [1, 2, 3, 5, 6, 7]]
         assert [row["n"] for row in rows(out)] == [1, 5]
         assert lab.texts[0].startswith(
             f"FailedTuple: ParquetSink {out}: field 'n' is 'x' of type str, which a column of int64 cannot hold"
@@ -191,7 +169,7 @@ def test_no_object_harms_the_rows_beside_it(out: Path, value: Any, first: bool) 
     with Lab(ParquetSink(out)) as lab:
         lab.put(*[(1, value), (2, "a")] if first else [(1, "a"), (2, value)])
         lab.go()
-        assert [len(lab.source.acked), len(lab.source.failed)] == [1, 1]
+        assert list(map(len, lab.answers)) == [1, 1]
         assert [row["text"] for row in rows(out)] == ["a"]
 
 
@@ -218,8 +196,7 @@ def test_nothing_is_changed_on_the_way(out: Path, type_: Any, good: list[Any], b
     with Lab(ParquetSink(out, schema={"v": type_}), ["v"]) as lab:
         lab.put(*((value,) for value in good + bad))
         lab.go()
-        assert lab.source.acked == list(range(len(good)))
-        assert lab.source.failed == list(range(len(good), len(good + bad)))
+        assert lab.answers == [list(range(len(good))), list(range(len(good), len(good + bad)))]
         assert parquet.read_table(out).column("v").to_pylist() == pyarrow.array(good, _type(type_)).to_pylist()
 
 
@@ -233,12 +210,12 @@ def test_types_are_those_of_the_first_rows_and_hold_for_all_tasks_and_lives(out:
         lab.go()
         lab.put((3.5, "c"), (4, "d"))
         lab.go()
-        assert [sorted(lab.source.acked), lab.source.failed] == [[0, 1, 3], [2]]
+        assert list(map(sorted, lab.answers)) == [[0, 1, 3], [2]]
         lab.kill(0)
         lab.restart(0)
         lab.put((1.5, "a"), (6, "b"))
         lab.go()
-        assert [lab.source.acked, lab.source.failed] == [[1], [0]]
+        assert lab.answers == [[1], [0]]
     assert sorted(row["n"] for row in rows(out)) == [1, 2, 4, 6]
 
 
@@ -247,58 +224,34 @@ def test_what_parquet_cannot_hold_is_no_type() -> None:
     assert infer([None, span]) is infer([[span]]) is infer([{"a": span}]) is None
 
 
-def test_after_a_death_what_was_not_acked_is_not_there(out: Path, tmp_path: Path) -> None:
-    with Lab(ParquetSink(out), state=tmp_path / "state") as lab:
-        lab.put((1, "a"))
-        lab.go()
-        lab.put((2, "b"))
-        lab.kill(0)
-        assert [row["n"] for row in rows(out)] == [1]
-        lab.restart(0)
-        lab.put((1, "a"), (2, "b"))
-        lab.go()
-        assert lab.source.acked == [0, 1]
-    assert [row["n"] for row in rows(out)] == [1, 2]
-    assert [part[-18:] for part in files(out)[1:]] == ["0000000001.parquet", "0000000002.parquet"]
-
-
-@pytest.mark.parametrize("is_published", [False, True])
-def test_a_file_that_was_begun_before_a_death_is_there_once(
-    out: Path, tmp_path: Path, is_published: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("dies", ["before its file", "within its file", "after its file"])
+def test_a_row_is_there_once_whenever_its_task_dies(
+    out: Path, tmp_path: Path, dies: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish = SinkDirectory.publish
 
     def is_killed(self: SinkDirectory, table: Any, name: str) -> None:
-        if is_published:
+        if dies == "after its file":
             publish(self, table, name)
         raise OSError("killed")
 
     with Lab(ParquetSink(out), state=tmp_path / "state") as lab:
+        lab.put((1, "a"))
+        lab.go()
         with monkeypatch.context() as patch:
             patch.setattr(SinkDirectory, "publish", is_killed)
-            lab.put((1, "a"), (2, "b"))
-            lab.go()
-            assert [lab.source.acked, lab.source.failed] == [[], [0, 1]]
+            lab.put((2, "b"))
+            if dies != "before its file":
+                lab.go()
+            assert lab.answers == [[0], [] if dies == "before its file" else [1]]
             lab.kill(0)
+        assert [row["n"] for row in rows(out)] == ([1, 2] if dies == "after its file" else [1])
         lab.restart(0)
         lab.put((1, "a"), (2, "b"), (3, "c"))
         lab.go()
-        assert lab.source.acked == [0, 1, 2]
+        assert lab.answers[0] == [0, 1, 2]
     assert [row["n"] for row in rows(out)] == [1, 2, 3]
-    assert len(files(out)) == 3
-
-
-@contextmanager
-def no_room() -> Iterator[None]:
-    """Files may hold 100 bytes."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, ignored)
+    assert [int(part[-18:-8]) for part in files(out)[1:]] == list(range(1, len(files(out))))
 
 
 def test_nothing_is_acked_that_cannot_be_written_and_nothing_is_left(out: Path) -> None:
@@ -306,22 +259,16 @@ def test_nothing_is_acked_that_cannot_be_written_and_nothing_is_left(out: Path) 
         lab.put((1, "a"), (2, "b"))
         with no_room():
             lab.go()
-        assert [lab.source.acked, lab.source.failed] == [[], [0, 1]]
+        assert lab.answers == [[], [0, 1]]
         assert files(out) == []
         assert lab.texts[0].startswith(
             f"FailedTuple: 2 tuples cannot be written to {out}, and will be emitted again: "
         )
         assert "File too large" in lab.texts[0]
-        lab.put((1, "a"), (2, "b"))
+        lab.again(0)
         lab.go()
-        with no_room():
-            lab.put((3, "c"))
-            lab.go()
-        lab.again(4)
-        lab.go()
-        assert lab.source.acked == [2, 3, 4]
-    assert [row["n"] for row in rows(out)] == [1, 2, 3]
-    assert [part[-18:] for part in files(out)[1:]] == ["0000000001.parquet", "0000000002.parquet"]
+        assert lab.answers[0] == [0, 1]
+    assert [row["n"] for row in rows(out)] == [1, 2]
 
 
 def test_an_input_without_the_fields_is_refused_when_the_topology_is_built(out: Path) -> None:
@@ -355,23 +302,20 @@ def test_wrong_arguments_are_named_before_anything_starts(out: Path, sink: dict[
 
 
 def test_only_a_sinks_directory_is_written_to(out: Path, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="file is not a directory"):
-        ParquetSink(tmp_path / "file" / "below")
+    def refused(path: Path, why: str) -> None:
+        with pytest.raises(UsageError, match=why):
+            ParquetSink(path)
+
+    (tmp_path / "x.parquet").write_text("")
+    refused(tmp_path / "x.parquet" / "below", r"x\.parquet is not a directory")
     (tmp_path / "link").symlink_to(tmp_path / "nothing")
-    with pytest.raises(UsageError, match="link is not a directory"):
-        ParquetSink(tmp_path / "link")
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "x.parquet").write_text("")
-    with pytest.raises(UsageError, match=r"holds 'x\.parquet', which is no file of a ParquetSink"):
-        ParquetSink(tmp_path / "other")
+    refused(tmp_path / "link", "link is not a directory")
+    refused(tmp_path, r"holds '.+', which is no file of a ParquetSink")
     written(out)
     (out / "_common_metadata").write_bytes(b"PAR1")
-    with pytest.raises(UsageError, match=r"_common_metadata is not of a ParquetSink: "):
-        ParquetSink(out)
+    refused(out, r"_common_metadata is not of a ParquetSink: ")
     (out / "_common_metadata").unlink()
-    with pytest.raises(UsageError, match=r"holds 'part-[0-9a-f]+-0000000001\.parquet', which is no file"):
-        ParquetSink(out)
+    refused(out, r"holds 'part-[0-9a-f]+-0000000001\.parquet', which is no file")
 
 
 def test_rows_are_not_held_until_their_messages_time_out(out: Path) -> None:
@@ -406,11 +350,11 @@ def test_a_sink_of_ones_own_refuses_single_rows_and_repeats_a_commit_that_failed
     with Lab(Own(commit_secs)) as lab:
         lab.put((2, ""), (3, ""), (4, unstorable))
         lab.go()
-        assert (lab.source.acked, sorted(lab.source.failed)) == ([], [0, 1, 2])
+        assert list(map(sorted, lab.answers)) == [[], [0, 1, 2]]
         lab.again(0)
         lab.put((6, ""))
         lab.go()
-        assert (sorted(lab.source.acked), sorted(lab.source.failed[3:])) == ([0, 3], [1, 2])
+        assert list(map(sorted, lab.answers)) == [[0, 3], [0, 1, 1, 2, 2]]
     assert COMMITS[0] == COMMITS[1] == (1, [2])
     assert [row for _, rows in COMMITS[2:] for row in rows] == [6]
     if commit_secs:
@@ -419,12 +363,10 @@ def test_a_sink_of_ones_own_refuses_single_rows_and_repeats_a_commit_that_failed
 
 
 def test_a_component_brings_settings_along_and_set_config_overrides_them() -> None:
-    class Brings(Source):
-        component_config = {"max_spout_pending": 7, "debug": True}  # noqa: RUF012
-
-    builder = TopologyBuilder()
-    builder.set_spout("a", Brings("n")).set_config(debug=False)
+    brings, builder = Feeder(), TopologyBuilder()
+    brings.component_config = {"max_spout_pending": 7, "debug": True}
+    builder.set_spout("a", brings).set_config(debug=False)
     assert builder.build()["a"].config == {"max_spout_pending": 7, "debug": False}
-    Brings.component_config = {"workers": 2}
+    brings.component_config = {"workers": 2}
     with pytest.raises(TopologyError, match="component 'a'"):
         builder.build()

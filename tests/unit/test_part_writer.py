@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -16,15 +17,10 @@ parquet = pytest.importorskip("pyarrow.parquet")
 from squall.pipeline.write.part_writer import ROW_GROUP_BYTES, PartWriter  # noqa: E402
 
 
-@pytest.fixture
-def writer(tmp_path: Path) -> PartWriter:
-    return PartWriter(PartPlace(str(tmp_path), 3, 100, "stem"), {"text": pyarrow.string()})
-
-
-def test_row_groups_are_small_and_each_flipped_bit_is_noticed(tmp_path: Path, writer: PartWriter) -> None:
-    text = "x" * 1000
+def test_row_groups_are_small_and_each_flipped_bit_is_noticed(tmp_path: Path) -> None:
+    writer = PartWriter(PartPlace(str(tmp_path), 3, 100, "stem"), {"text": pyarrow.string()})
     for first in range(0, 12_000, 1000):
-        writer.add([pyarrow.array([f"{row} {text}" for row in range(first, first + 1000)])])
+        writer.add([pyarrow.array([f"{row} " + "x" * 1000 for row in range(first, first + 1000)])])
     written = writer.close()
     assert written.rows is not None
     path = tmp_path / "rows" / "stem.parquet"
@@ -35,9 +31,8 @@ def test_row_groups_are_small_and_each_flipped_bit_is_noticed(tmp_path: Path, wr
     assert len(whole) == written.rows.bytes
     for place in range(20_000, len(whole) - 20_000, len(whole) // 5):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        reader = PartReader(tmp_path, "rows/stem.parquet", ["offset", "text"])
-        try:
-            with pytest.raises(UsageError, match=r"is damaged: rows/stem\.parquet: "):
-                list(reader.read(0, 12_000))
-        finally:
-            reader.close()
+        with (
+            contextlib.closing(PartReader(tmp_path, "rows/stem.parquet", ["offset", "text"])) as reader,
+            pytest.raises(UsageError, match=r"is damaged: rows/stem\.parquet: "),
+        ):
+            list(reader.read(0, 12_000))

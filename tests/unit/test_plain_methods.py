@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api.collectors import BasicCollector
 from squall.engine.api.component import BasicBolt, Bolt
 from squall.engine.api.replaying import ReplayingSpout
-from squall.engine.api.tuple import Tuple
 from squall.engine.build.builder import TopologyBuilder
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import TopologyError
-from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain
+from tests.unit.rig import DoesBasic, Feeder, Rig, chain
 
 
 async def coroutine(*arguments: Any) -> None:
@@ -63,25 +61,15 @@ def test_a_bolt_whose_method_does_nothing_when_called_is_refused(
     "name", ["open", "next_tuple", "ack", "fail", "on_failure", "on_dead_letter", "activate", "deactivate", "close"]
 )
 def test_so_is_a_spout(name: str) -> None:
-    spout = type("Lazy", (Feeder,), {name: coroutine})()
     with pytest.raises(TopologyError, match=rf"component 'spout' \(Lazy\) defines {name} as async def"):
-        chain(spout, Does(acks)).build()
+        chain(type("Lazy", (Feeder,), {name: coroutine})()).build()
 
 
 def test_read_may_be_a_generator() -> None:
-    class Good(ReplayingSpout):
-        outputs = ("value",)
-
-        def read(self) -> Iterator[None]:
-            yield None
-
-    chain(Good(), Does(acks)).build()
-    bad = type("Bad", (Good,), {"start": generator})()
-    with pytest.raises(TopologyError) as refused:
-        chain(bad, Does(acks)).build()
-    assert [mistake.split(";")[0] for mistake in refused.value.mistakes] == [
-        "component 'spout' (Bad) defines start as a generator function (it has yield): a call would do nothing",
-    ]
+    chain(good := type("Good", (ReplayingSpout,), {"outputs": ("value",), "read": generator})()).build()
+    with pytest.raises(TopologyError, match=r"defines start as a generator function \(it has yield\)") as refused:
+        chain(type("Bad", (type(good),), {"start": generator})()).build()
+    assert len(refused.value.mistakes) == 1
 
 
 def test_decorated_methods_that_do_their_work_are_left_alone() -> None:
@@ -116,13 +104,10 @@ RETURNED: list[tuple[Callable[..., Any], str]] = [
 def test_what_would_do_something_later_is_an_error_at_once(
     function: Callable[..., Any], kind: str, threads: bool
 ) -> None:
-    class Returns(DoesBasic):
-        def execute(self, tup: Tuple, collector: BasicCollector) -> Any:
-            return function(tup)
-
+    returns = type("Returns", (DoesBasic,), {"execute": lambda bolt, tup, collector: function(tup)})
     spout = Feeder()
     spout.feed(1, id=1)
-    rig = Rig(chain(spout, Returns(lambda *arguments: None, blocking=threads)), threads=threads)
+    rig = Rig(chain(spout, returns(print, blocking=threads)), threads=threads)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(TaskCrashed, match=rf"bolt-1\[2\] returned a {kind} from execute, and nothing runs it"):
@@ -133,21 +118,18 @@ def test_what_would_do_something_later_is_an_error_at_once(
 
 
 def test_any_other_value_is_a_warning_once_per_component() -> None:
-    class Returns(DoesBasic):
-        def execute(self, tup: Tuple, collector: BasicCollector) -> Any:
-            return [tup[0]]
-
     class Asks(Feeder):
         def next_tuple(self) -> Any:
             super().next_tuple()
             return True
 
+    returns = type("Returns", (DoesBasic,), {"execute": lambda bolt, tup, collector: [tup[0]]})
     spout = Asks()
     for number in range(10):
         spout.feed(number, id=number)
     builder = TopologyBuilder()
     builder.set_spout("spout", spout)
-    builder.set_bolt("bolt", Returns(lambda *arguments: None), 2, 4).shuffle_grouping("spout")
+    builder.set_bolt("bolt", returns(print), 2, 4).shuffle_grouping("spout")
     rig = Rig(builder)
     rig.settle()
     assert sorted(spout.acked) == list(range(10))

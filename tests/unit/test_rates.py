@@ -22,11 +22,13 @@ def test_rates_latency_and_capacity_are_those_of_the_interval_and_not_of_the_who
     })}
 
 
-@pytest.mark.parametrize("before", [document(), {"components": {}}], ids=["nothing happened", "it is new"])
-def test_what_did_not_happen_is_zero(before: dict[str, Any]) -> None:
-    assert set(component_rates(before, document(), 0.0)["count"].values()) == {0.0}
-
-
-def test_counts_that_fell_because_tasks_moved_are_no_negative_rates() -> None:
-    later = document(executed=10, emitted=1, acked=9, failed=0, execute_ns=100)
-    assert set(component_rates(document(), later, 1.0)["count"].values()) == {0.0}
+@pytest.mark.parametrize(
+    ("before", "now", "secs"),
+    [
+        (document(), document(), 0.0), ({"components": {}}, document(), 0.0),
+        (document(), document(executed=10, emitted=1, acked=9, failed=0, execute_ns=100), 1.0),
+    ],
+    ids=["nothing happened", "it is new", "counts fell because tasks moved"],
+)
+def test_what_did_not_happen_is_zero(before: dict[str, Any], now: dict[str, Any], secs: float) -> None:
+    assert set(component_rates(before, now, secs)["count"].values()) == {0.0}

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 from squall.engine.report.document import VERSIONS, with_schema
-from squall.engine.report.run_report import build_report
 from tests.schemas import SCHEMAS, schema
 
 
@@ -31,8 +29,3 @@ def test_each_file_is_complete_and_copies_of_a_definition_are_equal() -> None:
 
 def test_the_head_comes_first() -> None:
     assert list(with_schema("list", {"a": 1})) == ["schema", "version", "a"]
-
-
-def test_a_report_says_what_it_is() -> None:
-    document = json.loads(build_report("words", [], 1.0, [], drained=True).to_json())
-    assert (document["schema"], document["version"], document["topology"]) == ("squall/run", VERSIONS["run"], "words")

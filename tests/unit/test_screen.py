@@ -22,6 +22,7 @@ from squall.engine.core.local import LocalRunner
 from squall.engine.report.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
 from squall.engine.report.run_report import FLOW_COUNTERS, TaskReading
 from squall.scheduler.common.messages import RestartRecord
+from tests.schemas import schema
 from tests.unit.rig import DoesBasic
 from tests.unit.test_user_text import TEXT
 
@@ -63,36 +64,33 @@ def test_a_table_fits_the_window_and_numbers_stay_whole(name: str, number: int, 
     assert f"{number:,}" in str(grid)
 
 
-def status(name: str, workers: int) -> dict[str, Any]:
-    component = {
-        "kind": "bolt", "tasks": workers, "executors": workers, "executed": 10**6, "emitted": 10**6, "acked": 10**6,
-        "failed": 0, "execute_latency_ms": 0.01, "capacity": 0.5, "untracked": {"sent": 0}, "waits": {},
-        "max_pending": None,
-    }
-    account = dict.fromkeys(
-        ("emitted", "replayed", "acked", "failed", "dead_letters", "waiting", "pending", "abandoned", "unreplayed",
-         "late", "ahead", "messages", "unanswered", "untracked_emitted", "timed_out"), 10**9)
-    return {
-        "name": name, "status": "ACTIVE", "uptime_secs": 5.0, "workers_wanted": workers, **account, "drained": False,
-        "rates": {"emitted_per_sec": 1e6, "acked_per_sec": 1e6}, "latency_ms": {"p50": 1.0, "p99": 2.0, "max": None},
-        "components": {f"{name}-{n}": dict(component) for n in range(workers)},
-        "workers": [
-            {"worker": f"node-{n}:6700", "state": "ready", "pid": n, "incarnation": 1, "uptime_secs": 1.0,
-             "restarts": 0,
-             "opening": {"component": name, "task": n, "method": "setup", "secs": 10.0}} for n in range(workers)
-        ],
-        "executors": [{"component": name, "tasks": [n, n], "worker": f"node-{n}:6700"} for n in range(workers)],
-        "failures": {}, "links": {}, "metrics": {}, "deaths": [], "given_up": [], "why_stopped": "", "faults": [],
-        "restarts_total": 0,
-        "replaced_by": {"id": f"{name}-2-0a0b0c0d", "status": "INACTIVE", "workers_wanted": 2, "fresh": True},
-    }  # fmt: skip
+def document_of(part: dict[str, Any], text: str, number: int, kinds: Any = None) -> Any:
+    """A document by its schema: each text in it is `text`, each number is `number`."""
+    kinds = part.get("$defs", kinds)
+    part = kinds[part["$ref"].rpartition("/")[2]] if "$ref" in part else part.get("anyOf", [part])[-1]
+    if choices := part.get("enum", [part["const"]] if "const" in part else []):
+        return choices[-1]
+    match part["type"]:
+        case "object":
+            more = part.get("additionalProperties")
+            fields = {**part.get("properties", {}), **({text: more} if isinstance(more, dict) else {})}
+            return {name: document_of(field, text, number, kinds) for name, field in fields.items()}
+        case "array":
+            return [document_of(part["items"], text, number, kinds)] * part.get("minItems", 1)
+    return text if part["type"] == "string" else number
+
+
+def status_of(text: str, number: int) -> dict[str, Any]:
+    status: dict[str, Any] = document_of(schema("status"), text, number)
+    status["components"][text]["waits"] = {}  # its keys are words of ours
+    return status
 
 
 @pytest.mark.parametrize(
     "name", ["words", "n" * 200, "字" * 100, "\x1b[31m\u202e\n" * 20], ids=["short", "long", "wide", "hostile"]
 )
 def test_no_line_of_a_status_is_wider_than_the_window(name: str) -> None:
-    lines = Text.from_ansi(shown(topology_text(status(name, 3)))).plain.splitlines()
+    lines = Text.from_ansi(shown(topology_text(status_of(name, 10**9)))).plain.splitlines()
     assert max(map(cell_len, lines)) <= 80
 
 

@@ -14,6 +14,7 @@ import click
 import pytest
 
 from squall.cli.commands import cli, main
+from tests.unit.test_wrong_commands import refusal
 
 PAGE = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
 TOML = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)[0]
@@ -41,14 +42,6 @@ def config(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, tup
     sys.modules.pop("shop_of_test", None)
     assert ended.value.code == 0, told.err
     return {name: (row["value"], row["origin"]) for name, row in json.loads(told.out).items()}
-
-
-def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    with pytest.raises(SystemExit) as ended:
-        main(list(arguments))
-    told = capsys.readouterr()
-    assert (ended.value.code, told.out, told.err.count("\n")) == (2, "", 1), told
-    return told.err.removeprefix("squall: ").removesuffix("\n")
 
 
 def test_of_any_places_the_first_one_holds(

@@ -64,14 +64,14 @@ def test_what_is_left_at_the_end_is_told() -> None:
 
 def test_messages_to_a_program() -> None:
     tup = Tuple((1, "é", ["x"]), TupleSource("words", 3, "default", Stream("a", "b", "c")), Run(1, 2, 1))
-    name, data = sent_tuple(5, tup)
-    assert name == "5"
-    assert read(data) == [{"id": "5", "comp": "words", "stream": "default", "task": 3, "tuple": [1, "é", ["x"]]}]
     tick = Tuple((1.0,), TupleSource(SYSTEM_COMPONENT, 0, TICK_STREAM, Stream("rate_secs")), Run(0, 0, 1))
-    name, data = sent_tuple(6, tick)
-    assert name == "-6"
-    assert read(data) == [{"id": "-6", "comp": "__system", "stream": "__tick", "task": -1, "tuple": [1.0]}]
-    assert read(heartbeat(7)) == [{"id": "-7", "comp": None, "stream": "__heartbeat", "task": -1, "tuple": []}]
+    for name, data, comp, stream, task, values in (
+        (*sent_tuple(5, tup), "words", "default", 3, [1, "é", ["x"]]),
+        (*sent_tuple(6, tick), "__system", "__tick", -1, [1.0]),
+        ("-7", heartbeat(7), None, "__heartbeat", -1, []),
+    ):
+        assert read(data) == [{"id": name, "comp": comp, "stream": stream, "task": task, "tuple": values}]
+        assert name in ("5", "-6", "-7")
     assert encode([4, 5]) == b"[4, 5]\nend\n"
 
 

@@ -2,72 +2,64 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from squall import (
-    BasicBolt,
     BasicCollector,
-    Bolt,
-    BoltCollector,
     ClusterError,
     Config,
     Spout,
     Stream,
-    TopologyBuilder,
-    TopologyContext,
     Tuple,
     UsageError,
+    spout,
 )
 from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.core.executor import TaskCrashed
 from squall.testing import AckTracker, FeederSpout, ManualClock, SimulatedCluster
+from tests.unit.rig import Does, DoesBasic, chain
+from tests.unit.wired import wired
 
 
-class Forward(BasicBolt):
-    outputs = ("value",)
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        if tup.is_tick:
-            return
-        if tup[0] == "raise":
-            raise ValueError("what")
-        # What is written down is no subscriber more.
-        assert len(collector.emit((tup[0],))) == 1
+def forward(bolt: DoesBasic, tup: Tuple, collector: BasicCollector) -> None:
+    if tup[0] == "raise":
+        raise ValueError("what")
+    # What is written down is no subscriber more.
+    assert len(collector.emit((tup[0],))) == 1
 
 
-class Keep(Bolt):
+class Keep(Does):
     """Acks what it kept when it is asked to."""
 
-    def prepare(self, conf: Any, context: TopologyContext, collector: BoltCollector) -> None:
-        self.collector = collector
-        self.kept: list[Tuple] = []
-        self.ticks = 0
+    ticks = 0
+
+    def __init__(self) -> None:
+        super().__init__(lambda bolt, tup: None)
 
     def execute(self, tup: Tuple) -> None:
+        self.kept.append(tup)
+        self.ticks += tup.is_tick
         if tup.is_tick:
-            self.ticks += 1
-            self.collector.ack(tup)
+            self.collector.ack(self.kept.pop())
         elif tup[0] == "ack":
-            for kept in (*self.kept, tup):
-                self.collector.ack(kept)
-            self.kept.clear()
-        else:
-            self.kept.append(tup)
+            while self.kept:
+                self.collector.ack(self.kept.pop())
 
     def cleanup(self) -> None:
         if any(tup[0] == "bad end" for tup in self.kept):
             raise ValueError("cannot clean up")
 
 
-def cluster_of(feeder: Spout, last: Bolt | None = None, **settings: Any) -> SimulatedCluster:
-    builder = TopologyBuilder()
-    builder.set_spout("spout", feeder)
-    builder.set_bolt("forward", Forward()).shuffle_grouping("spout")
-    builder.set_bolt("keep", last or Keep()).shuffle_grouping("forward")
-    return SimulatedCluster(builder.build(), Config(**settings))
+def cluster_of(feeder: Spout, plan: Plan | None = None, **settings: Any) -> SimulatedCluster:
+    topology = wired(
+        spout=(feeder, 1), forward=(DoesBasic(forward, ("value",)), 1, "shuffle spout"),
+        keep=(Keep(), 1, "shuffle forward"),
+    ).build()
+    return SimulatedCluster(topology, Config(**settings), plan=plan)
 
 
 WORKERS = pytest.mark.parametrize("workers", [1, 2, 3])
@@ -78,18 +70,14 @@ def test_what_is_fed_goes_through_and_is_answered(workers: int) -> None:
     feeder = FeederSpout()
     tracker = AckTracker(feeder)
     with cluster_of(feeder, workers=workers) as cluster:
-        assert feeder.feed(("x",)) == 1
-        assert feeder.feed(("y",), "mine") == "mine"
-        assert feeder.waiting == 2
+        assert (feeder.feed(("x",)), feeder.feed(("y",), "mine"), feeder.waiting) == (1, "mine", 2)
         cluster.settle()
         assert (feeder.waiting, feeder.unanswered, tracker.take()) == (0, [1, "mine"], (0, 0))
         assert (cluster.pending, cluster.tracked, cluster.quiet, cluster.drained) == (2, 2, True, False)
         feeder.feed(("ack",), None)
         cluster.settle()
         assert (sorted(map(str, feeder.acked)), feeder.failures, feeder.unanswered) == (["1", "mine"], [], [])
-        assert (tracker.acks, tracker.fails, tracker.acks_of(1), tracker.acks_of(2)) == (2, 0, 1, 0)
-        tracker.reset()
-        assert tracker.take() == (0, 0)
+        assert (tracker.acks_of(1), tracker.acks_of(2), tracker.take(), tracker.take()) == (1, 0, (2, 0), (0, 0))
         feeder.finish()
         report = cluster.run()
         assert (report.acked, report.drained, report.components["keep"].executed) == (2, True, 3)
@@ -99,8 +87,7 @@ def test_what_is_fed_goes_through_and_is_answered(workers: int) -> None:
 
 def test_time_passes_only_when_it_is_told_to() -> None:
     feeder, clock = FeederSpout(), ManualClock()
-    builder = TopologyBuilder()
-    builder.set_spout("spout", feeder)
+    builder = chain(feeder)
     builder.set_bolt("keep", Keep()).shuffle_grouping("spout").set_config(tick_tuple_freq_secs=2)
     with SimulatedCluster(builder.build(), Config(workers=2, message_timeout_secs=10), clock=clock) as cluster:
         feeder.feed(("x",))
@@ -123,19 +110,9 @@ def test_what_does_not_happen_in_time_is_an_error() -> None:
             cluster.run(timeout_secs=2)
 
 
-class EndlessSpout(Spout):
-    outputs = ("value",)
-
-    def open(self, conf: Any, context: Any, collector: Any) -> None:
-        self.collector = collector
-
-    def next_tuple(self) -> None:
-        self.collector.emit(("ack",))
-
-
 def test_a_spout_that_never_runs_dry_can_be_stepped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("squall.testing.simulated.MAX_BUSY_TURNS", 20)
-    with cluster_of(EndlessSpout()) as cluster:
+    with cluster_of(spout("value")(lambda: itertools.repeat("ack"))) as cluster:
         assert cluster.step()
         assert cluster.emitted["spout"]
         for run in (cluster.settle, cluster.run):
@@ -149,16 +126,15 @@ def test_a_spout_that_never_runs_dry_can_be_stepped(monkeypatch: pytest.MonkeyPa
 def test_a_killed_workers_tuples_fail_and_its_replacement_takes_over() -> None:
     feeder = FeederSpout()
     with cluster_of(feeder, workers=2, ackers=1) as cluster:
-        away = next(w for w in (0, 1) if cluster.plan.task_worker[cluster.plan.tasks_of("spout")[0]] != w)
+        away = 1 - cluster.plan.task_worker[cluster.plan.tasks_of("spout")[0]]
         name = cluster.plan.worker_names[away]
-        lost = [name for name in ("forward", "keep") if cluster.plan.tasks_of(name, away)]
-        assert lost
+        [lost, *_] = [name for name in ("forward", "keep") if cluster.plan.tasks_of(name, away)]
         feeder.feed(("x",))
         cluster.settle()
         assert feeder.unanswered == [1]
         cluster.kill(name)
         with pytest.raises(ClusterError, match=f"worker {name} is dead"):
-            cluster.user(lost[0])
+            cluster.user(lost)
         with pytest.raises(ClusterError, match=f"worker {name} is dead already"):
             cluster.kill(away)
         cluster.settle()
@@ -180,13 +156,9 @@ def test_a_killed_workers_tuples_fail_and_its_replacement_takes_over() -> None:
 
 def scattered(feeder: FeederSpout) -> SimulatedCluster:
     """Spout and last bolt in worker 0, the bolt between them in worker 1."""
-    builder = TopologyBuilder()
-    builder.set_spout("spout", feeder)
-    builder.set_bolt("forward", Forward()).shuffle_grouping("spout")
-    builder.set_bolt("keep", Keep()).shuffle_grouping("forward")
     here = [ExecutorPlan("__acker", 1, 1), ExecutorPlan("keep", 3, 3), ExecutorPlan("spout", 4, 4)]
     plan = Plan([here, [ExecutorPlan("forward", 2, 2)]], ["node-1:6700", "node-2:6700"])
-    return SimulatedCluster(builder.build(), Config(workers=2, ackers=1), plan=plan)
+    return cluster_of(feeder, plan, workers=2, ackers=1)
 
 
 def test_what_was_sent_to_a_dead_worker_does_not_reach_its_replacement() -> None:
@@ -232,61 +204,45 @@ def test_a_spout_whose_worker_dies_is_opened_again() -> None:
         assert (feeder.unanswered, feeder.calls) == ([1], ["open", "activate"] * 2)
 
 
-def test_an_exception_reaches_the_test() -> None:
-    feeder = FeederSpout()
-    with cluster_of(feeder, workers=2) as cluster:
-        feeder.feed(("raise",))
-        with pytest.raises(TaskCrashed, match=r"forward\[\d\] raised ValueError: what in execute"):
-            cluster.settle()
-
-
-def test_what_closing_raises_is_not_swallowed_but_does_not_hide_the_tests_own_error() -> None:
-    with pytest.raises(TaskCrashed, match="cannot clean up"):
-        end_badly(None)
-    with pytest.raises(KeyError, match="mine"):
-        end_badly(KeyError("mine"))
-
-
-def end_badly(error: Exception | None) -> None:
+def end_badly(*own: Exception) -> None:
     feeder = FeederSpout()
     with cluster_of(feeder) as cluster:
         feeder.feed(("bad end",))
         cluster.settle()
-        if error is not None:
+        for error in own:
             raise error
 
 
+def test_what_closing_raises_is_not_swallowed_but_does_not_hide_the_tests_own_error() -> None:
+    with pytest.raises(TaskCrashed, match="cannot clean up"):
+        end_badly()
+    with pytest.raises(KeyError, match="mine"):
+        end_badly(KeyError("mine"))
+
+
 def test_without_a_recorder_nothing_is_kept() -> None:
-    builder = TopologyBuilder()
-    builder.set_spout("spout", FeederSpout())
     with (
-        SimulatedCluster(builder.build(), record=False) as cluster,
+        SimulatedCluster(chain(FeederSpout()).build(), record=False) as cluster,
         pytest.raises(UsageError, match="record=False"),
     ):
         assert cluster.emitted
 
 
 def test_reported_errors_and_dead_letters_are_kept(tmp_path: Path) -> None:
-    class Reports(Bolt):
-        def prepare(self, conf: Any, context: TopologyContext, collector: BoltCollector) -> None:
-            self.collector = collector
-            assert Path(context.state_dir).is_relative_to(tmp_path)
-
-        def execute(self, tup: Tuple) -> None:
-            self.collector.report_error(ValueError("odd"))
-            self.collector.fail(tup)
+    def report(bolt: Does, tup: Tuple) -> None:
+        assert Path(bolt.context.state_dir).is_relative_to(tmp_path)
+        bolt.collector.report_error(ValueError("odd"))
+        bolt.collector.fail(tup)
 
     feeder = FeederSpout()
-    builder = TopologyBuilder()
-    builder.set_spout("spout", feeder)
-    builder.set_bolt("reports", Reports()).shuffle_grouping("spout")
-    with SimulatedCluster(builder.build(), Config(max_attempts=1), state_root=tmp_path) as cluster:
+    topology = chain(feeder, Does(report)).build()
+    with SimulatedCluster(topology, Config(max_attempts=1), state_root=tmp_path) as cluster:
         feeder.feed(("x",))
         cluster.settle()
-        assert [(component, text) for component, _, text in cluster.errors] == [("reports", "ValueError: odd")]
+        assert [(component, text) for component, _, text in cluster.errors] == [("bolt-1", "ValueError: odd")]
         ((component, _, message_id, values, failure),) = cluster.dead_letters
         assert (component, message_id, values, failure.reason) == ("spout", 1, ("x",), "failed")
-        assert cluster.report().components["reports"].errors == 1
+        assert cluster.report().components["bolt-1"].errors == 1
 
 
 # ---- feeders ----
@@ -294,32 +250,26 @@ def test_reported_errors_and_dead_letters_are_kept(tmp_path: Path) -> None:
 
 def test_each_tuple_is_taken_once_by_any_task(tmp_path: Path) -> None:
     feeder = FeederSpout({"default": ("value",), "other": ("value",)}, tmp_path)
-    builder = TopologyBuilder()
-    builder.set_spout("spout", feeder, parallelism=3)
-    builder.set_bolt("keep", Keep()).shuffle_grouping("spout").shuffle_grouping("spout", stream="other")
+    builder = wired(spout=(feeder, 3), keep=(Keep(), 1, "shuffle spout", "shuffle spout/other"))
     with SimulatedCluster(builder.build(), Config(workers=2, message_timeout_secs=5)) as cluster:
-        assert (feeder.acked, feeder.failures, feeder.waiting) == ([], [], 0)
         for number in range(20):
             feeder.feed((number,), stream="other" if number % 2 else "default")
-        assert feeder.waiting == 20
+        assert (feeder.acked, feeder.failures, feeder.waiting) == ([], [], 20)
         cluster.settle()
         assert sorted(tup[0] for tup in cluster.user("keep").kept) == list(range(20))
         assert len(cluster.emitted["spout/other"]) == 10
         feeder.feed(("ack",), "ack")
         cluster.settle()
-        assert len(feeder.acked) == 21
         feeder.feed(("late",), "late")
         cluster.advance(5)
-        assert (feeder.failed, feeder.unanswered) == ([("late", "timeout")], [])
+        assert (len(feeder.acked), feeder.failed, feeder.unanswered) == (21, [("late", "timeout")], [])
         feeder.finish()
         assert cluster.run().emitted == 22
 
 
 def test_a_feeder_can_name_the_receiving_task() -> None:
     feeder = FeederSpout({"default": Stream("value", direct=True)})
-    builder = TopologyBuilder()
-    builder.set_spout("spout", feeder)
-    builder.set_bolt("keep", Keep(), parallelism=3).direct_grouping("spout")
+    builder = wired(spout=(feeder, 1), keep=(Keep(), 3, "direct spout"))
     with SimulatedCluster(builder.build()) as cluster:
         feeder.feed(("x",), task=cluster.plan.tasks_of("keep")[1])
         cluster.settle()

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from squall import BasicBolt, ReplayingSpout, Topology, TopologyBuilder
+from squall import BasicBolt, Topology, spout
 from squall.engine.errors import ClusterError, UsageError
 from squall.pipeline.on_spark.batch_control import Control
 from squall.pipeline.on_spark.checkpoint import Checkpoint
+from tests.unit.wired import wired
 
-
-class In(ReplayingSpout):
-    outputs = ("n", "m")
-
-    def read(self) -> Iterator[tuple[Any, Any]]:
-        yield 1, (1, 2)
+source = spout("n", "m")(lambda: [(1, 2)])
 
 
 class Out(BasicBolt):
@@ -28,10 +23,7 @@ class Out(BasicBolt):
 
 
 def topology(tasks: int = 2, bolt: type[BasicBolt] = Out, field: str = "n") -> Topology:
-    builder = TopologyBuilder()
-    builder.set_spout("in", In())
-    builder.set_bolt("out", bolt(), parallelism=tasks).fields_grouping("in", field)
-    return builder.build()
+    return wired(**{"in": (source, 1), "out": (bolt(), tasks, f"fields in {field}")}).build()
 
 
 def opened(path: Path, made: Topology | None = None, name: str = "t", arguments: Any = (), acks: int = 1) -> Checkpoint:
@@ -98,24 +90,20 @@ def test_a_dead_letter_of_a_batch_that_was_not_done_is_there_once(tmp_path: Path
 
 
 def test_what_is_no_checkpoint_is_refused_and_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.txt").touch()
-    with pytest.raises(UsageError, match=r"holds 'thesis.txt', and no checkpoint"):
-        opened(tmp_path / "mine")
-    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
-    with pytest.raises(UsageError, match="cannot be used: File exists"):
-        opened(tmp_path / "mine" / "thesis.txt")
+    thesis = tmp_path / "thesis.txt"
+    thesis.touch()
+    for path, why in ((tmp_path, r"holds 'thesis.txt', and no checkpoint"), (thesis, "cannot be used: File exists")):
+        with pytest.raises(UsageError, match=why):
+            opened(path)
+    assert list(tmp_path.iterdir()) == [thesis]
 
 
-@pytest.mark.parametrize(
-    ("file", "data", "error"),
-    [
-        ("topology.json", b"{", UsageError), ("topology.json", b"[]", UsageError),
-        ("topology.json", b'{"version": 99, "run": "x"}', UsageError), ("control.pickle", b"nonsense", ClusterError),
-    ],
-)
-def test_a_damaged_checkpoint_is_named(file: str, data: bytes, error: type[Exception], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("file", "data"), [
+    ("topology.json", b"{"), ("topology.json", b"[]"), ("topology.json", b'{"version": 99, "run": "x"}'),
+    ("control.pickle", b"nonsense"),
+])
+def test_a_damaged_checkpoint_is_named(file: str, data: bytes, tmp_path: Path) -> None:
     opened(tmp_path / "c").__exit__()
     (tmp_path / "c" / file).write_bytes(data)
-    with pytest.raises(error, match=str(tmp_path / "c")):
+    with pytest.raises(ClusterError if file == "control.pickle" else UsageError, match=str(tmp_path / "c")):
         opened(tmp_path / "c")

@@ -7,7 +7,6 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from itertools import chain
 from typing import Any
 
 import pytest
@@ -15,56 +14,36 @@ import pytest
 from squall import (
     AsyncBolt,
     BatchBolt,
-    BatchSpout,
     Config,
-    Failure,
-    ReplayingSpout,
     SpoutCollector,
     Topology,
-    TopologyBuilder,
     TopologyContext,
     Tuple,
+    spout,
 )
+from tests.unit.batch_rig import DoesBatch
 from tests.unit.levels import Levels
+from tests.unit.test_chaos_taps import Batches
+from tests.unit.wired import wired
 
 ROWS = 1_000
 
 
-class Numbers(BatchSpout):
+class Numbers(Batches):
     """Emits 0 to ROWS - 1, and again what fails."""
 
     outputs = ("number",)
+    rows = range(ROWS)
 
     def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
-        self.collector = collector
-        self.left = list(range(ROWS))
-        self.open_ids: set[int] = set()
+        super().open(conf, context, collector)
         self.acked = context.counter("acked")
-
-    def next_batch(self, rows: int) -> None:
-        if numbers := self.left[:rows]:
-            del self.left[:rows]
-            self.open_ids.update(numbers)
-            self.collector.emit_batch((numbers,), message_ids=numbers)
 
     def ack_batch(self, message_ids: list[Any]) -> None:
         self.acked.inc(len(message_ids))
-        self.open_ids.difference_update(message_ids)
-
-    def fail_batch(self, message_ids: list[Any], failures: list[Failure]) -> None:
-        self.left += message_ids
-
-    @property
-    def exhausted(self) -> bool:  # type: ignore[override]
-        return not self.left and not self.open_ids
 
 
-class Each(ReplayingSpout):
-    outputs = ("number",)
-
-    def read(self) -> Any:
-        for number in range(ROWS):
-            yield number, (number,)
+each = spout("number")(lambda: range(ROWS))
 
 
 class Digits(BatchBolt):
@@ -103,23 +82,22 @@ class Sum(BatchBolt):
 EXPECTED = {f"{digit} {count}" for digit, count in Counter("".join(map(str, range(ROWS)))).items()}
 
 
-def digits(spout: Any, first: Any = None, last: Any = None) -> Topology:
-    builder = TopologyBuilder()
-    builder.set_spout("numbers", spout)
-    # One task: what has failed comes to it again.
-    builder.set_bolt("digits", first or Digits()).shuffle_grouping("numbers")
-    builder.set_bolt("sum", last or Sum(), parallelism=3).fields_grouping("digits", "digit")
-    return builder.build()
+def digits(source: Any, first: Any = None, last: Any = None) -> Topology:
+    # One task of the first: what has failed comes to it again.
+    return wired(
+        numbers=(source, 1), digits=(first or Digits(), 1, "shuffle numbers"),
+        sum=(last or Sum(), 3, "fields digits digit"),
+    ).build()
 
 
-@pytest.mark.parametrize("spout", [Numbers(), Each()])
+@pytest.mark.parametrize("source", [Numbers(), each])
 @pytest.mark.parametrize("batch_rows", [10, 100_000])
-def test_batches_of_columns_are_tracked_row_by_row(spout: Any, batch_rows: int) -> None:
-    levels = Levels(digits(spout), batch_rows=batch_rows)
+def test_batches_of_columns_are_tracked_row_by_row(source: Any, batch_rows: int) -> None:
+    levels = Levels(digits(source), batch_rows=batch_rows)
     report = levels.run()
     assert set(levels.said) == EXPECTED
     assert (report.acked, report.failed, report.pending) == (ROWS, len(range(0, ROWS, 7)), 0)
-    if isinstance(spout, Numbers):
+    if isinstance(source, Numbers):
         assert report.metrics["numbers"]["acked"] == ROWS
 
 
@@ -132,19 +110,15 @@ class Poisoned(Sum):
             raise ValueError("no digit")
 
 
-class Plain(BatchBolt):
+def plain(bolt: DoesBatch, batch: Any, collector: Any) -> None:
     """Emits the digits of each number, and "x" with those of 500."""
-
-    outputs = ("digit",)
-
-    def execute_batch(self, batch: Any, collector: Any) -> None:
-        found = [[*str(number), "x"] if number == 500 else list(str(number)) for number in batch["number"]]
-        collector.emit_batch((list(chain.from_iterable(found)),), counts=list(map(len, found)))
+    found = [f"{number}x" if number == 500 else str(number) for number in batch["number"]]
+    collector.emit_batch((list("".join(found)),), counts=list(map(len, found)))
 
 
-@pytest.mark.parametrize("spout", [Numbers(), Each()])
-def test_an_exception_in_a_batch_undoes_it_until_one_message_is_a_dead_letter(spout: Any) -> None:
-    levels = Levels(digits(spout, Plain(), Poisoned()), Config(max_crashes=3), batch_rows=100)
+@pytest.mark.parametrize("source", [Numbers(), each])
+def test_an_exception_in_a_batch_undoes_it_until_one_message_is_a_dead_letter(source: Any) -> None:
+    levels = Levels(digits(source, DoesBatch(plain, ("digit",)), Poisoned()), Config(max_crashes=3), batch_rows=100)
     undone, letters = 0, []
     while not levels.control.closed:
         undone += levels.batch().undone
@@ -180,7 +154,7 @@ class Waits(AsyncBolt):
 
 
 def test_an_async_bolt_keeps_its_state_and_ends_each_life_in_order() -> None:
-    levels = Levels(digits(Each(), None, Waits()), batch_rows=100)
+    levels = Levels(digits(each, None, Waits()), batch_rows=100)
     report = levels.run()
     counts: Counter[str] = Counter()
     assert len(levels.said) >= 3 * (levels.control.number - 1)

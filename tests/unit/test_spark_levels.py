@@ -17,66 +17,35 @@ import pytest
 from squall import (
     BasicBolt,
     BasicCollector,
-    Bolt,
-    BoltCollector,
     Config,
-    FailedTuple,
     FeedSpout,
     ReplayingSpout,
     Spout,
-    SpoutCollector,
     Topology,
-    TopologyBuilder,
     TopologyContext,
     Tuple,
+    bolt,
+    spout,
 )
 from squall.pipeline.on_spark.batch_control import leads_nowhere
+from tests.process.state_parts import Texts, text_of
 from tests.unit.levels import Levels, Mixed
+from tests.unit.rig import Does
+from tests.unit.wired import wired
 
-WORDS = [f"w{number % 7} w{number % 3}" for number in range(400)]
-
-
-class Lines(ReplayingSpout):
-    outputs = ("line",)
-
-    def read(self) -> Iterator[tuple[Any, Any]]:
-        for number, line in enumerate(WORDS):
-            yield number, (line,)
+TEXTS = [text_of(number) for number in range(200)]
+COUNTS = Counter(" ".join(TEXTS).split())
+EXPECTED = {f"{word} {count}" for word, count in COUNTS.items()}
 
 
-class Numbers(Spout):
-    """A spout of its own kind: what it is at lies in its attributes."""
-
-    outputs = ("line",)
-
-    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
-        self.collector = collector
-        self.next = 0
-        self.again: list[int] = []
-
-    def next_tuple(self) -> None:
-        if self.again:
-            number = self.again.pop()
-        elif self.next < len(WORDS):
-            number, self.next = self.next, self.next + 1
-        else:
-            return
-        self.collector.emit((WORDS[number],), message_id=number)
-
-    def fail(self, message_id: Any) -> None:
-        self.again.append(message_id)
-
-    @property
-    def exhausted(self) -> bool:  # type: ignore[override]
-        return self.next == len(WORDS) and not self.again
+@spout("text")
+def lines() -> list[str]:
+    return TEXTS
 
 
-class Split(BasicBolt):
-    outputs = ("word",)
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        for word in tup["line"].split():
-            collector.emit((word,))
+@bolt("word")
+def split(tup: Tuple) -> Iterator[str]:
+    yield from tup["text"].split()
 
 
 class Count(BasicBolt):
@@ -97,68 +66,25 @@ class Count(BasicBolt):
             print(word, self.counts[word])
 
 
-class Holds(Bolt):
-    """Acks in bulk, on ticks."""
-
-    outputs = ("word",)
-
-    def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
-        self.collector = collector
-        self.emit = collector.emit
-        self.held: list[Tuple] = []
-
-    def execute(self, tup: Tuple) -> None:
-        self.held.append(tup)
-        if tup.is_tick:
-            for held in self.held:
-                if not held.is_tick:
-                    for word in held["line"].split():
-                        self.emit((word,), anchors=held)
-                self.collector.ack(held)
-            self.held = []
+def words(source: Spout = lines, count: Any = None, middle: Any = split) -> Topology:
+    return wired(
+        lines=(source, 1), split=(middle, 2, "shuffle lines"), count=(count or Count(), 3, "fields split word")
+    ).build()
 
 
-def words(spout: Spout, count: BasicBolt | None = None, split: Bolt | BasicBolt | None = None) -> Topology:
-    builder = TopologyBuilder()
-    builder.set_spout("lines", spout, parallelism=1)
-    builder.set_bolt("split", split or Split(), parallelism=2).shuffle_grouping("lines")
-    builder.set_bolt("count", count or Count(), parallelism=3).fields_grouping("split", "word")
-    return builder.build()
-
-
-EXPECTED = {f"{word} {count}" for word, count in Counter(" ".join(WORDS).split()).items()}
-
-
-@pytest.mark.parametrize("spout", [Lines(), Numbers()])
+@pytest.mark.parametrize("source", [lines, Texts(len(TEXTS))], ids=["replaying", "of its own kind"])
 @pytest.mark.parametrize("batch_rows", [7, 64, 10_000])
-def test_state_goes_on_over_batches(spout: Spout, batch_rows: int) -> None:
-    levels = Levels(words(spout), batch_rows=batch_rows)
+def test_state_goes_on_over_batches(source: Spout, batch_rows: int) -> None:
+    levels = Levels(words(source), batch_rows=batch_rows)
     report = levels.run()
     assert set(levels.said) == EXPECTED
-    assert (report.emitted, report.acked, report.pending, report.failed) == (len(WORDS), len(WORDS), 0, 0)
-    assert report.components["count"].executed == len(" ".join(WORDS).split())
-    assert report.metrics["count"]["hits"] == len(" ".join(WORDS).split())
+    assert (report.emitted, report.acked, report.pending, report.failed) == (len(TEXTS), len(TEXTS), 0, 0)
+    assert report.components["count"].executed == report.metrics["count"]["hits"] == COUNTS.total()
     assert report.drained
 
 
-def test_a_batch_that_is_run_again_leaves_no_trace() -> None:
-    levels = Levels(words(Lines()), batch_rows=50)
-    while True:
-        for _ in range(2):
-            # As after the death of a driver: nothing of it was committed.
-            before = levels.control, dict(levels.stored)
-            levels.batch()
-            if levels.control.closed:
-                break
-            levels.control, levels.stored = before
-            levels.said.clear()
-        if levels.batch().closed:
-            break
-    assert set(levels.said) == EXPECTED
-
-
 def test_rows_of_two_executions_do_not_count() -> None:
-    levels = Levels(words(Lines()), batch_rows=50)
+    levels = Levels(words(), batch_rows=50)
     levels.batch()
     before = levels.control
     for level, workers in enumerate(levels.layout.levels):
@@ -183,26 +109,19 @@ class Poisoned(Count):
         super().execute(tup, collector)
 
 
-class WithPoison(Lines):
-    def read(self) -> Iterator[tuple[Any, Any]]:
-        for number, record in enumerate(super().read()):
-            yield record
-            if number == 100:
-                yield "poison", ("bad",)
-
-
 @pytest.mark.parametrize(
     ("on_error", "limit"), [("crash", "max_attempts"), ("crash", "max_crashes"), ("fail", "max_attempts")]
 )
 def test_an_exception_undoes_the_batch_until_the_message_is_a_dead_letter(on_error: str, limit: str) -> None:
     config = Config(on_error=on_error, **{limit: 3})
-    levels = Levels(words(WithPoison(), Poisoned()), config, batch_rows=60)
+    poisoned = spout("text")(lambda: [*TEXTS[:100], "bad", *TEXTS[100:]])
+    levels = Levels(words(poisoned, Poisoned()), config, batch_rows=60)
     undone = 0
     letters = []
     while not levels.control.closed:
         undone += levels.batch().undone
         letters += [letter for report in levels.reports.values() for letter in report.letters]
-    assert [(letter[3], letter[4], letter[5].reason) for letter in letters] == [("poison", ("bad",), "exception")]
+    assert [(letter[3], letter[4], letter[5].reason) for letter in letters] == [(100, ("bad",), "exception")]
     assert undone == (3 if on_error == "crash" else 0)
     said = {line for line in levels.said if not line.startswith("bad")}
     assert said == EXPECTED
@@ -210,110 +129,67 @@ def test_an_exception_undoes_the_batch_until_the_message_is_a_dead_letter(on_err
     assert any(line.startswith("bad") for line in levels.said) == (on_error == "fail")
 
 
-class FailsOnce(Split):
-    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
-        self.seen: set[str] = set()
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        if tup["line"] not in self.seen:
-            self.seen.add(tup["line"])
-            raise FailedTuple("the first time")
-        super().execute(tup, collector)
-
-
-def test_a_failed_message_is_emitted_again_and_nothing_else() -> None:
-    config = Config(seed=1)
-    levels = Levels(words(Lines(), split=FailsOnce()), config, batch_rows=10_000)
-    report = levels.run()
-    assert set(levels.said) == EXPECTED
-    assert report.acked == len(WORDS)
-    assert report.failed == report.emitted - report.acked > 20
+def acks_at_ticks(bolt: Does, tup: Tuple) -> None:
+    bolt.kept.append(tup)
+    if tup.is_tick:
+        for kept in bolt.kept:
+            for word in () if kept.is_tick else kept["text"].split():
+                bolt.collector.emit((word,), anchors=kept)
+            bolt.collector.ack(kept)
+        bolt.kept = []
 
 
 @pytest.mark.parametrize("batch_secs", [0.1, 53.0])
 def test_held_tuples_are_acked_in_a_later_batch(batch_secs: float) -> None:
-    builder = TopologyBuilder()
-    builder.set_spout("lines", Lines())
-    builder.set_bolt("split", Holds()).shuffle_grouping("lines").set_config(tick_tuple_freq_secs=0.15)
-    builder.set_bolt("count", Count()).fields_grouping("split", "word")
-    levels = Levels(builder.build(), batch_rows=50)
+    holds = Does(acks_at_ticks, ("word",))
+    holds.component_config = {"tick_tuple_freq_secs": 0.15}
+    levels = Levels(words(middle=holds), batch_rows=50)
     levels.batch_secs = batch_secs
     levels.batch()
     assert levels.control.reports[0].reading.counters["acked"] == 0
     report = levels.run()
     assert set(levels.said) == EXPECTED
-    assert (report.acked, report.failed) == (len(WORDS), 0)
+    assert (report.acked, report.failed) == (len(TEXTS), 0)
 
 
-class Slow(Lines):
-    def read(self) -> Iterator[tuple[Any, Any]]:
-        for record in super().read():
-            time.sleep(0.001)
-            yield record
+def slowly(texts: list[str]) -> Iterator[str]:
+    for text in texts:
+        time.sleep(0.001)
+        yield text
 
 
 def test_no_message_times_out_within_its_batch() -> None:
-    report = Levels(words(Slow()), Config(message_timeout_secs=0.1), batch_rows=10_000).run()
-    assert (report.acked, report.failed) == (len(WORDS), 0)
+    slow = spout("text")(lambda: slowly(TEXTS))
+    report = Levels(words(slow), Config(message_timeout_secs=0.1), batch_rows=10_000).run()
+    assert (report.acked, report.failed) == (len(TEXTS), 0)
 
 
-class Opens(Count):
-    """Holds a file: it is opened again where the object comes to life again."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
-        super().prepare(conf, context)
-        self.file = open(f"{self.path}-{self.index}", "a", buffering=1)  # noqa: SIM115
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        super().execute(tup, collector)
-        self.file.write(f"{tup['word']}\n")
-
-    def cleanup(self) -> None:
-        super().cleanup()
-        self.file.close()
-
-
-def test_an_object_with_a_file_is_prepared_again_and_keeps_its_counts(tmp_path: Path) -> None:
-    levels = Levels(words(Lines(), Opens(str(tmp_path / "out"))), batch_rows=50)
-    levels.run()
-    # `cleanup` is called as often as `prepare`.
-    assert len(levels.said) > len(EXPECTED)
-    assert set(levels.said[-len(EXPECTED):]) == EXPECTED
-    written = [line for index in range(3) for line in (tmp_path / f"out-{index}").read_text().splitlines()]
-    assert Counter(written) == Counter(" ".join(WORDS).split())
+@bolt
+def says(tup: Tuple) -> None:
+    print(f"{tup['partition']} {tup['offset']}|{tup['text']}")
 
 
 def test_a_feed_is_dealt_to_the_tasks_and_read_once(tmp_path: Path) -> None:
-    for number in range(3):
-        (tmp_path / f"{number}.txt").write_text("".join(f"{line}\n" for line in WORDS))
     files = [tmp_path / f"{number}.txt" for number in range(3)]
+    for file in files:
+        file.write_text("\n".join(TEXTS))
     feed = FeedSpout(files, ["partition", "offset", "text"], range_rows=64)
-    builder = TopologyBuilder()
-    builder.set_spout("lines", feed, parallelism=2)
-    builder.set_bolt("keep", Keep()).shuffle_grouping("lines")
-    levels = Levels(builder.build(), batch_rows=100)
+    levels = Levels(wired(lines=(feed, 2), says=(says, 1, "shuffle lines")).build(), batch_rows=100)
     report = levels.run()
-    assert report.acked == report.emitted == 3 * len(WORDS)
-    assert Counter(line.partition("|")[2] for line in levels.said) == Counter(3 * WORDS)
+    assert report.acked == report.emitted == 3 * len(TEXTS)
+    assert Counter(line.partition("|")[2] for line in levels.said) == Counter(3 * TEXTS)
     places = [line.partition("|")[0] for line in levels.said]
     assert len(set(places)) == len(places)
     assert all(report.reading.counters["emitted"] for report in levels.control.reports.values() if report.is_spout)
 
 
-class Keep(BasicBolt):
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        print(f"{tup['partition']} {tup['offset']}|{tup['text']}")
-
-
-class Moody(Lines):
+class Moody(ReplayingSpout):
     """Reads other records each time."""
 
+    outputs = ("text",)
+
     def read(self) -> Iterator[tuple[Any, Any]]:
-        for number in range(400):
-            yield f"{id(self)} {number}", ("a",)
+        return ((f"{id(self)} {number}", ("a",)) for number in range(400))
 
 
 def test_a_spout_that_reads_other_records_is_found_out() -> None:
@@ -338,8 +214,8 @@ POOLS: list[ThreadPoolExecutor] = []
 """All that were made: of a run that ends by an error, nobody calls `cleanup`."""
 
 
-class Odd(BasicBolt):
-    """`kind`: which of its attributes it changes."""
+class Odd(Count):
+    """`kind`: which of its attributes it changes, besides its counts."""
 
     shared: ClassVar[list[str]] = []
 
@@ -347,13 +223,14 @@ class Odd(BasicBolt):
         self.kind = kind
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        super().prepare(conf, context)
         self.total, self.many, self.waiting = Total(), {"a": Total()}, queue.Queue[int]()
         self.pool = ThreadPoolExecutor(1)
         POOLS.append(self.pool)
         self.late: Any = numbers() if self.kind == "late" else None
 
     def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        self.pool.submit(print).result()
+        self.pool.submit(super().execute, tup, collector).result()
         match self.kind:
             case "total":
                 self.total.count += 1
@@ -365,13 +242,14 @@ class Odd(BasicBolt):
                 self.shared.append("")
 
     def cleanup(self) -> None:
+        super().cleanup()
         self.pool.shutdown()
 
 
 @pytest.mark.parametrize("kind", ["total", "many", "waiting", "late", "Odd.shared"])
 def test_state_that_cannot_be_stored_is_an_error_and_not_lost(kind: str) -> None:
     before = list(Odd.shared)
-    levels = Levels(words(Lines(), Odd(kind)), batch_rows=50)
+    levels = Levels(words(lines, Odd(kind)), batch_rows=50)
     try:
         with pytest.raises(AssertionError, match=rf"count\[\d\] cannot be stored after a batch: .*{kind}"):
             levels.run()
@@ -381,20 +259,21 @@ def test_state_that_cannot_be_stored_is_an_error_and_not_lost(kind: str) -> None
             POOLS.pop().shutdown()
 
 
-def test_what_prepare_makes_anew_is_left_out_and_told() -> None:
-    levels = Levels(words(Lines(), Odd("")), batch_rows=50)
+def test_what_prepare_makes_anew_is_left_out_and_told_and_its_counts_are_kept() -> None:
+    levels = Levels(words(lines, Odd("")), batch_rows=50)
     levels.batch()
     told = {name.partition(" ")[0] for report in levels.reports.values() for name in report.left_out}
     assert told == {"total", "many", "waiting", "pool"}
     levels.run()
+    # `cleanup` is called as often as `prepare`.
+    assert len(levels.said) > len(EXPECTED)
+    assert set(levels.said[-len(EXPECTED):]) == EXPECTED
 
 
-class Raises(Lines):
-    def read(self) -> Iterator[tuple[Any, Any]]:
-        for number, record in enumerate(super().read()):
-            if number == 50:
-                raise OSError("the disk of read()")
-            yield record
+@spout("text")
+def raises() -> Iterator[str]:
+    yield from TEXTS[:50]
+    raise OSError("the disk of read()")
 
 
 class NeverCounts(Count):
@@ -402,16 +281,16 @@ class NeverCounts(Count):
         raise ValueError("no word is good")
 
 
-@pytest.mark.parametrize(("spout", "bolt"), [(Raises(), Count()), (Lines(), NeverCounts())])
-def test_a_run_that_leads_nowhere_is_ended(spout: Lines, bolt: Count) -> None:
+@pytest.mark.parametrize(("source", "count"), [(raises, Count()), (lines, NeverCounts())])
+def test_a_run_that_leads_nowhere_is_ended(source: Spout, count: Count) -> None:
     """A spout that raises, or a bolt while messages are replayed for ever, would do so in each batch."""
-    levels = Levels(words(spout, bolt), Config(max_crashes=None, fail_fast=False), batch_rows=60)
+    levels = Levels(words(source, count), Config(max_crashes=None, fail_fast=False), batch_rows=60)
     batches = 0
     while not (why := leads_nowhere(levels.control)):
         levels.batch()
         batches += 1
         assert batches < 50
-    place = r"\(.*/test_spark_levels\.py, line \d+, in (read|execute)\)$"
+    place = r"\(.*/test_spark_levels\.py, line \d+, in (raises|execute)\)$"
     said = r"^makes no progress: 20 batches in a row were undone, at last with: .*(the disk of read|no word is good).*"
     assert re.search(said + place, why)
     # Of a batch and a worker one, though each tuple raised.
@@ -421,7 +300,7 @@ def test_a_run_that_leads_nowhere_is_ended(spout: Lines, bolt: Count) -> None:
 
 @pytest.mark.parametrize("on_error", ["crash", "fail"])
 def test_a_wrong_line_stops_the_run_and_buries_nothing(on_error: str) -> None:
-    levels = Levels(words(Lines(), NeverCounts()), Config(on_error=on_error, max_attempts=30), batch_rows=60)
+    levels = Levels(words(lines, NeverCounts()), Config(on_error=on_error, max_attempts=30), batch_rows=60)
     levels.batch_secs = 1.0
     for _ in range(30):
         levels.batch()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
@@ -17,11 +17,9 @@ from squall import (
     AsyncSpout,
     BasicBolt,
     BasicCollector,
-    Bolt,
     Config,
     CustomGrouping,
     FeedSpout,
-    ReplayingSpout,
     Spout,
     Stream,
     TailSpout,
@@ -29,17 +27,14 @@ from squall import (
     TopologyBuilder,
     Tuple,
     bolt,
+    spout,
 )
 from squall.cli.commands import main
 from squall.pipeline.on_spark.spark_plan import APPROX, EXACT, REFUSED, SparkPlan, plan_topology
 from tests.schemas import mistakes
+from tests.unit.wired import wired
 
-
-class Numbers(ReplayingSpout):
-    outputs = {"default": ("n",), "to": Stream("n", direct=True)}  # noqa: RUF012
-
-    def read(self) -> Iterator[tuple[Any, Any]]:
-        yield 1, (1,)
+numbers = spout("n", streams={"to": Stream("n", direct=True)})(lambda: [1])
 
 
 class Ticker(Spout):
@@ -69,11 +64,9 @@ class Slow(Pass):
     blocking = True
 
 
-class Stores(Bolt):
-    def prepare(self, conf: Any, context: Any, collector: Any) -> None:
+class Stores(Pass):
+    def prepare(self, conf: Any, context: Any) -> None:
         self.paths = [f"{context.state_dir}/{n}" for n in range(2)]
-
-    def execute(self, tup: Tuple) -> None: ...
 
 
 def deeper() -> float:
@@ -90,19 +83,14 @@ class Timed(Pass):
         self.format = time.strftime("%H", time.gmtime(0)), random.Random(7).random()
 
 
-class Chance(Numbers):
-    def read(self) -> Iterator[tuple[Any, Any]]:
-        yield 1, (random.random(),)
-
-
 class First(CustomGrouping):
     def choose_tasks(self, source_task: int, values: Sequence[Any]) -> list[int]:
         return []
 
 
-def topology(build: Callable[[TopologyBuilder], object], spout: Spout | None = None) -> Topology:
+def topology(build: Callable[[TopologyBuilder], object], source: Spout = numbers) -> Topology:
     builder = TopologyBuilder()
-    builder.set_spout("in", spout or Numbers())
+    builder.set_spout("in", source)
     build(builder)
     return builder.build()
 
@@ -129,19 +117,19 @@ def test_every_grouping_has_a_verdict() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spout", "verdict", "why"),
+    ("source", "verdict", "why"),
     [
-        (Numbers(), EXACT, ""),
+        (numbers, EXACT, ""),
         (Ticker(), APPROX, "what it took from outside"),
         (Waiting(), REFUSED, "blocking"),
         (Coming(), REFUSED, "an AsyncSpout emits when it likes"),
         (TailSpout("lines.txt"), REFUSED, "never ends"),
         (FeedSpout([__file__]), EXACT, ""),
-        (Chance(), APPROX, "it uses random.random: "),
+        (spout("n")(lambda: iter([random.random()])), APPROX, "it uses random.random: "),
     ],
 )
-def test_spouts(spout: Spout, verdict: str, why: str) -> None:
-    finding = plan_topology(topology(lambda builder: None, spout)).findings[0]
+def test_spouts(source: Spout, verdict: str, why: str) -> None:
+    finding = plan_topology(topology(lambda builder: None, source)).findings[0]
     assert finding.verdict == verdict
     assert why in finding.why
     assert bool(finding.to_do) == (verdict == REFUSED)
@@ -162,7 +150,7 @@ def test_spouts(spout: Spout, verdict: str, why: str) -> None:
         (bolt(lambda tup: random.choice("ab")), {}, APPROX),
     ],
 )
-def test_bolts(component: Bolt | BasicBolt, settings: dict[str, Any], verdict: str) -> None:
+def test_bolts(component: BasicBolt, settings: dict[str, Any], verdict: str) -> None:
     made = topology(lambda builder: builder.set_bolt("b", component).shuffle_grouping("in"))
     plan = plan_topology(made, Config(**settings))
     assert verdicts(plan)["b"] == verdict
@@ -174,13 +162,11 @@ def test_settings_that_do_not_apply_are_told() -> None:
 
 
 def test_every_edge_of_a_cycle_is_refused_and_no_other() -> None:
-    def build(builder: TopologyBuilder) -> None:
-        builder.set_bolt("a", Pass()).shuffle_grouping("in").shuffle_grouping("c")
-        builder.set_bolt("b", Pass()).shuffle_grouping("a")
-        builder.set_bolt("c", Pass()).shuffle_grouping("b").shuffle_grouping("c")
-        builder.set_bolt("d", Pass()).shuffle_grouping("c")
-
-    refused = {finding.name for finding in plan_topology(topology(build)).of(REFUSED)}
+    topology = wired(
+        start=(numbers, 1), a=(Pass(), 1, "shuffle start", "shuffle c"), b=(Pass(), 1, "shuffle a"),
+        c=(Pass(), 1, "shuffle b", "shuffle c"), d=(Pass(), 1, "shuffle c"),
+    ).build()
+    refused = {finding.name for finding in plan_topology(topology).of(REFUSED)}
     assert refused == {"c -> a [shuffle]", "a -> b [shuffle]", "b -> c [shuffle]", "c -> c [shuffle]"}
 
 
@@ -199,10 +185,12 @@ def test_the_command_ends_accordingly(
     example: str, code: int, last: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["--", str(tmp_path / "log"), str(tmp_path / "out")] if code == 6 else []
-    with pytest.raises(SystemExit) as ended:
-        main(["spark", "plan", str(EXAMPLES / example), *arguments])
-    assert (ended.value.code, capsys.readouterr().out.splitlines()[-1]) == (code, last)
-    with pytest.raises(SystemExit) as ended:
-        main(["spark", "plan", str(EXAMPLES / example), "--json", *arguments])
-    document = json.loads(capsys.readouterr().out)
-    assert (ended.value.code, mistakes(document)) == (code, [])
+
+    def told(*options: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main(["spark", "plan", str(EXAMPLES / example), *options, *arguments])
+        assert ended.value.code == code
+        return capsys.readouterr().out
+
+    assert told().splitlines()[-1] == last
+    assert mistakes(json.loads(told("--json"))) == []

@@ -27,12 +27,13 @@ from squall import (
     StatefulBatchBolt,
     StatefulBolt,
     Topology,
-    TopologyBuilder,
     Tuple,
+    spout,
 )
 from squall.engine.state.records.record_store import unpacked_ranges
 from squall.pipeline.on_spark.batch_control import next_turn
 from tests.unit.levels import Levels
+from tests.unit.wired import wired
 
 LINES = [f"w{number % 7} w{number % 3} w{number % 11}" for number in range(200)]
 WORDS = Counter(" ".join(LINES).split())
@@ -42,17 +43,17 @@ CHANCE = Random(5)
 """Not an attribute: it would be undone with a batch."""
 
 
-class Lines(ReplayingSpout):
+class TextIds(ReplayingSpout):
     outputs = ("text",)
 
     def read(self) -> Iterator[tuple[Any, Any]]:
         for number, line in enumerate(LINES):
-            yield number, (line,)
+            yield f"line {number}", (line,)
 
 
-class TextIds(Lines):
-    def read(self) -> Iterator[tuple[Any, Any]]:
-        return ((f"line {number}", values) for number, values in super().read())
+@spout("text")
+def lines() -> list[str]:
+    return LINES
 
 
 class Split(BasicBolt):
@@ -93,14 +94,12 @@ class CountBatches(StatefulBatchBolt):
         collector.emit_batch((batch["word"], counts))
 
 
-def counting(spout: Spout, split: Split, count: Any, out: Path) -> Topology:
-    builder = TopologyBuilder()
-    builder.set_spout("lines", spout, parallelism=2 if isinstance(spout, FeedSpout) else 1)
-    builder.set_bolt("split", split, parallelism=2).shuffle_grouping("lines")
-    builder.set_bolt("count", count, parallelism=2).fields_grouping("split", "word")
+def counting(source: Spout, split: Split, count: Any, out: Path) -> Topology:
     sink = FileSink(out) if isinstance(count, Count) else ParquetSink(out)
-    builder.set_bolt("sink", sink, parallelism=2).fields_grouping("count", "word")
-    return builder.build()
+    return wired(
+        lines=(source, 2 if isinstance(source, FeedSpout) else 1), split=(split, 2, "shuffle lines"),
+        count=(count, 2, "fields split word"), sink=(sink, 2, "fields count word"),
+    ).build()
 
 
 def run_with_losses(levels: Levels, chance: float) -> None:
@@ -125,26 +124,25 @@ def rows(out: Path) -> list[tuple[str, int]]:
 EACH_ONCE = sorted((word, number) for word, count in WORDS.items() for number in range(1, count + 1))
 
 
-@pytest.mark.parametrize(("spout", "count", "error"), [
-    (Lines(), CountBatches(), ValueError),
-    (Lines(), Count(), FailedTuple),
+@pytest.mark.parametrize(("source", "count", "error"), [
+    (lines, CountBatches(), ValueError),
     (TextIds(), Count(), FailedTuple),
     (None, CountBatches(), FailedTuple),
-], ids=["numbers", "rows", "text", "feed"])
+], ids=["numbers", "text", "feed"])
 def test_each_word_counts_once_though_batches_are_lost_or_undone(
-    spout: Spout | None, count: Any, error: type[Exception], tmp_path: Path
+    source: Spout | None, count: Any, error: type[Exception], tmp_path: Path
 ) -> None:
-    if spout is None:
+    if source is None:
         (tmp_path / "lines.txt").write_text("".join(f"{line}\n" for line in LINES))
-        spout = FeedSpout([tmp_path / "lines.txt"], range_rows=30)
+        source = FeedSpout([tmp_path / "lines.txt"], range_rows=30)
     split = Split(0.05 if error is FailedTuple else 0.003, error)
-    levels = Levels(counting(spout, split, count, tmp_path / "out"), batch_rows=50)
+    levels = Levels(counting(source, split, count, tmp_path / "out"), batch_rows=50)
     run_with_losses(levels, 0.3)
     assert rows(tmp_path / "out") == EACH_ONCE
 
 
 def test_bolts_hear_what_is_settled_in_the_batch_after(tmp_path: Path) -> None:
-    levels = Levels(counting(Lines(), Split(0, FailedTuple), CountBatches(), tmp_path / "out"), batch_rows=50)
+    levels = Levels(counting(lines, Split(0, FailedTuple), CountBatches(), tmp_path / "out"), batch_rows=50)
     floors = []
     while not levels.batch().closed:
         turn = next_turn(levels.control, 0, True, None)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from squall import Config, TopologyBuilder, TopologyError
+from squall import Config, TopologyBuilder
 from squall.testing import FeederSpout, SimulatedCluster
 from tests import storm_acking, storm_groupings, storm_streams
 from tests.storm_world import World
@@ -69,12 +69,3 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 )
 def test_as_in_storm(scenario: Callable[[World], None], world: World) -> None:
     scenario(world)
-
-
-def test_the_system_stream_cannot_be_subscribed_to() -> None:
-    builder = TopologyBuilder()
-    builder.set_spout("spout", FeederSpout())
-    bolt = builder.set_bolt("bolt", storm_acking.Branch(0)).shuffle_grouping("spout")
-    bolt.global_grouping("spout", stream="__system")
-    with pytest.raises(TopologyError, match="subscribes to unknown stream '__system' of 'spout'"):
-        builder.build()

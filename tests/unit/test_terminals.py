@@ -12,7 +12,6 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -32,8 +31,9 @@ from squall.pipeline.compare.sides import Side
 from squall.scheduler.cluster.local_cluster import echo
 from squall.scheduler.common.daemon import PlainFormatter
 from squall.scheduler.records.dead_letters import DeadLetter
+from tests.schemas import schema
 from tests.unit.source import PRODUCT, Source, sources_of
-from tests.unit.test_screen import status
+from tests.unit.test_screen import document_of, status_of
 from tests.unit.test_user_text import TEXT, dangerous
 
 HOSTILE = "\x1b]0;owned\x07[bold]x[/bold]:fox:\nforged\r\u202e\u2028\x9b2J\ud800"
@@ -65,39 +65,6 @@ def report_of(text: str) -> RunReport:
 
 def letter_of(text: str) -> DeadLetter:
     return DeadLetter("1a", "2026-01-01T00:00:00", text, 0, text, text, text, text, 1, text, text, 1, "")
-
-
-def account_of(text: str) -> dict[str, Any]:
-    last = {
-        "component": text, "task": 1, "worker": text, "error": text, "at_secs": 1.0, "message_id": text,
-        "spout": text, "reason": text, "attempt": 1, "where": text,
-    }
-    return {
-        "failures": {text: {"counts": {text: 1}, "last": [last], "first_secs": 1.0}}, "links": {text: 1},
-        "metrics": {text: {text: 1, text + "2": {text: 1.0}}},
-    }
-
-
-def status_of(text: str) -> dict[str, Any]:
-    return {
-        **status(text, 1), **account_of(text), "status": text, "given_up": [text], "faults": [fault_of(text)],
-        "deaths": [{"worker": text, "incarnation": 1, "reason": text, "times": 2, "rss_bytes": 1, "error": text,
-                    "workers": 1, "first_secs": 1.0, "last_secs": 2.0}],
-        "replaced_by": {"id": text, "status": text, "workers_wanted": 1, "fresh": True},
-    }
-
-
-def fault_of(text: str) -> dict[str, Any]:
-    return {"id": 1, "kind": text, "targets": [text], "hits": text, "left_secs": 1.0, "params": {}, "probability": None}
-
-
-def cluster_of(text: str) -> dict[str, Any]:
-    return {
-        "dir": text, "nodes": {text: [text]}, "gone": [text], "leaving": [text], "free_slots": [text],
-        "topologies": {text: text}, "replaced_by": {text: text}, "keeper_gone": True,
-        "daemon_deaths": [{"daemon": text, "reason": text, "error": text, "at_unix_secs": 1.0}],
-        "faults": [fault_of(text)],
-    }
 
 
 def progress_of(text: str) -> None:
@@ -138,8 +105,8 @@ def comparison_of(text: str) -> Comparison:
 LINES: dict[str, Callable[[str], object]] = {
     "table": lambda text: print_blocks([Grid([text, "b"], [[text, 1], [text, 2]])]),
     "summary": lambda text: print_summary(report_of(text)),
-    "status": lambda text: show(False, None, topology_text(status_of(text))),
-    "cluster": lambda text: show(False, None, cluster_text(cluster_of(text))),
+    "status": lambda text: show(False, None, topology_text(status_of(text, 2))),
+    "cluster": lambda text: show(False, None, cluster_text(document_of(schema("cluster"), text, 2))),
     "say": say,
     "note": note,
     "progress": progress_of,

@@ -41,25 +41,21 @@ def history(tmp_path: Path) -> Iterator[History]:
     history.close()
 
 
-def test_an_hour_of_seconds_becomes_the_points_that_were_asked_for(history: History) -> None:
-    for second in range(1000):
-        history.add("t-1", sample(NOON + second, 100 * second))
-    step_secs, rows = history.rows("t-1", NOON + 999, 900, 300)
-    points = points_of(rows, step_secs)
-    assert step_secs == 3
-    assert 298 <= len(points) <= 300
-    assert {point["acked_per_sec"] for point in points} == {100.0}
-    assert {point["pending"] for point in points} == {3}
-    assert points[-1]["p50_ms"] == pytest.approx(5, rel=1 / 16)
-
-
-def test_a_day_is_told_by_minutes(history: History) -> None:
-    for minute in range(1500):
-        history.add("t-1", sample(NOON + 60 * minute, 60 * minute))
-    step_secs, rows = history.rows("t-1", NOON + 60 * 1499, 86400, 288)
-    assert step_secs == 300
-    assert [point["acked_per_sec"] for point in points_of(rows, step_secs)][5:9] == [1.0] * 4
-    assert history.rows("t-1", NOON + 60 * 1499, 172_800, 48)[0] == 3600
+@pytest.mark.parametrize(("looks", "every_secs", "window_secs", "points", "step_secs", "per_sec"), [
+    (1000, 1, 900, 300, 3, 100.0), (1500, 60, 86400, 288, 300, 1.0),
+], ids=["an hour by seconds", "a day by minutes"])
+def test_a_window_becomes_the_points_that_were_asked_for(
+    history: History, looks: int, every_secs: int, window_secs: int, points: int, step_secs: int, per_sec: float
+) -> None:
+    for second in range(0, looks * every_secs, every_secs):
+        history.add("t-1", sample(NOON + second, int(per_sec * second)))
+    step, rows = history.rows("t-1", NOON + second, window_secs, points)
+    made = points_of(rows, step)
+    assert (step, {point["pending"] for point in made}) == (step_secs, {3})
+    assert points - 2 <= len(made) <= points
+    assert {point["acked_per_sec"] for point in made[5:]} == {per_sec}
+    assert made[-1]["p50_ms"] == pytest.approx(5, rel=1 / 16)
+    assert history.rows("t-1", NOON + second, 172_800, 48)[0] == 3600
 
 
 def test_rings_have_a_fixed_number_of_rows(history: History) -> None:
@@ -99,13 +95,6 @@ def test_counts_since_a_row_never_fall_below_zero() -> None:
     assert (done.emitted, done.latencies) == (0, {3: 5})
 
 
-def test_what_was_kept_is_there_for_the_next_process(history: History, tmp_path: Path) -> None:
-    history.add("t-1", sample(NOON, 1))
-    other = History(tmp_path / "ui-history.db")
-    assert other.at("t-1", NOON) is not None
-    other.close()
-
-
 @pytest.mark.parametrize("damage", [b"", b"no database" * 1000, None])
 def test_a_damaged_file_is_set_aside_once(
     history: History, tmp_path: Path, damage: bytes | None, caplog: pytest.LogCaptureFixture
@@ -135,31 +124,27 @@ def test_without_room_samples_are_missing_and_told_once(tmp_path: Path, caplog: 
     history.close()
 
 
-def test_marks_say_what_happened_in_the_window(
-    history: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_marks_say_what_happened_in_the_window_to_the_topology_or_to_all(
+    history: History, run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_dir = RunDir.create(tmp_path / "run")
     monkeypatch.setattr("time.time", lambda: NOON + 5)
     note_death(run_dir, "nimbus", "killed by SIGKILL")
-    for second in range(10):
-        history.add("t-1", sample(NOON + second, second, version=1 + (second > 7)))
-    _, rows = history.rows("t-1", NOON + 9, 60, 60)
-    marks = marks_of(run_dir, sample(NOON + 9, 9), rows, NOON)
-    assert [(mark["at_unix_secs"] - NOON, mark["kind"]) for mark in marks] == [(5, "daemon died"), (8, "moved")]
-    assert marks_of(run_dir, sample(NOON + 9, 9), rows, NOON + 8.5) == []
-
-
-def test_marks_are_of_what_was_broken_in_the_topology_or_in_all(tmp_path: Path) -> None:
-    run_dir = RunDir.create(tmp_path / "r")
     for number, topology_id in enumerate(("t-1", "other-2", "")):
         fault = FaultInForce(number, "slow", ["split[0]"], 1.0, 6.0, topology_id=topology_id, params={"ms": 5.0})
         note_begin(run_dir, fault)
         note_end(run_dir, fault, 2.0, healed=topology_id == "t-1")
+    for second in range(10):
+        history.add("t-1", sample(NOON + second, second, version=1 + (second > 7)))
+    _, rows = history.rows("t-1", NOON + 9, 60, 60)
     look = replace(sample(NOON + 9, 9), document={"id": "t-1"})
     text = "slow split[0] ms=5 for 5 s"
-    assert [(mark["kind"], mark["text"]) for mark in marks_of(run_dir, look, [], NOON)] == [
-        ("fault began", text), ("fault began", text), ("fault ended", f"{text}, healed"), ("fault ended", text),
+    marks = [(mark["at_unix_secs"] - NOON, mark["kind"], mark["text"]) for mark in marks_of(run_dir, look, rows, NOON)]
+    assert [mark for mark in marks if mark[1].startswith("fault")] == [
+        (1, "fault began", text), (1, "fault began", text), (2, "fault ended", f"{text}, healed"),
+        (2, "fault ended", text),
     ]
+    assert [mark[:2] for mark in marks if not mark[1].startswith("fault")] == [(5, "daemon died"), (8, "moved")]
+    assert marks_of(run_dir, look, rows, NOON + 8.5) == []
 
 
 _WRITER = """

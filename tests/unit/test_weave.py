@@ -28,6 +28,7 @@ from squall.engine.errors import ClusterError, FailedTuple, TopologyError
 from squall.engine.state.task_store import STORE_FILE, TaskStore
 from squall.testing import FixedSpout, SimulatedCluster, complete_topology
 from tests.process.state_parts import Again, Count, CountBatch, MoodyCount, Split, SplitBatch, text_of
+from tests.unit.wired import wired
 
 LINES = [(text_of(number),) for number in range(8)]
 COUNTS = Counter(word for [text] in LINES for word in text.split()[::2])
@@ -175,11 +176,9 @@ def test_a_batch_bolt_may_fail_a_row(identities: list[int], expected: list[int])
 
 
 def test_a_spout_may_emit_to_a_stream_without_state_first() -> None:
-    builder = TopologyBuilder()
     streams = {"other": [("a",)] * 3, "default": [("a",)] * 3}
-    builder.set_spout("lines", FixedSpout(dict.fromkeys(streams, ("word",)), streams))
-    builder.set_bolt("sink", Again()).global_grouping("lines", "other")
-    builder.set_bolt("count", Count()).global_grouping("lines")
+    lines = FixedSpout(dict.fromkeys(streams, ("word",)), streams)
+    builder = wired(lines=(lines, 1), sink=(Again(), 1, "global lines/other"), count=(Count(), 1, "global lines"))
     assert state_after(builder.build(), config=Config(max_spout_pending=1)) == {"a": 3}
 
 
