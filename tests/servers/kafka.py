@@ -107,8 +107,11 @@ class Broker(Program):
         assert producer.flush(60) == 0
 
     def shares(self, group: str) -> list[int]:
-        """How many partitions the members of a group have."""
-        members = self.admin.describe_consumer_groups([group])[group].result(60).members
+        """How many partitions the members of a group have; none while the broker begins."""
+        try:
+            members = self.admin.describe_consumer_groups([group])[group].result(60).members
+        except KafkaException:
+            return []
         return [len(member.assignment.topic_partitions) for member in members]
 
     @contextlib.contextmanager

@@ -58,11 +58,11 @@ def kill_each_worker(job: Job, cluster: LocalCluster) -> None:
                  and all(one.ready_after_secs is not None for one in job.stats().restarts))
 
 
-def ends_with(cluster: LocalCluster, source: Source | None, sink: Sink, why: str) -> None:
-    """Submit a topology of both, or of some rows and the sink, which is given up for a reason that says this."""
+def ends_with(cluster: LocalCluster, source: Source | None, bolt: Any, why: str) -> None:
+    """Submit a topology of both, or of some rows and the bolt, which is given up for a reason that says this."""
     builder = TopologyBuilder()
     builder.set_spout("in", source or spout("value")(lambda: iter("abcdefghi")))
-    builder.set_bolt("out", sink).shuffle_grouping("in")
+    builder.set_bolt("out", bolt).shuffle_grouping("in")
     job = cluster.submit("wrong", builder.build())
     wait_for(why, lambda: why in job.why_stopped())
     job.kill(wait_secs=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import shutil
 import signal
@@ -32,6 +33,7 @@ class PostgresServer(Program):
             shutil.chown(directory, user)
         self.address = f"host={directory} user=squall connect_timeout=60"
         """For psycopg."""
+        self._numbers = itertools.count()
         with (directory / "log").open("wb") as log:
             made = subprocess.run(
                 [programs / "initdb", "-D", directory / "data", "-U", "squall", "--auth=trust", "--no-locale",
@@ -50,11 +52,12 @@ class PostgresServer(Program):
     def connect(self, database: str) -> psycopg.Connection[tuple[Any, ...]]:
         return psycopg.connect(f"{self.address} dbname={database}")
 
-    def new_database(self, name: str) -> functools.partial[psycopg.Connection[tuple[Any, ...]]]:
+    def new_database(self) -> functools.partial[psycopg.Connection[tuple[Any, ...]]]:
         """Make an empty one; return what connects to it."""
         with contextlib.closing(self.connect("postgres")) as connection:
             connection.autocommit = True
-            connection.execute(f'CREATE DATABASE "{name}"')
+            name = f"test{next(self._numbers)}"
+            connection.execute(f"CREATE DATABASE {name}".encode())
         return functools.partial(psycopg.connect, f"{self.address} dbname={name}")
 
     def restart(self) -> None:
