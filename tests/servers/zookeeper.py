@@ -18,6 +18,7 @@ clientPort={port}
 clientPortAddress=127.0.0.1
 admin.enableServer=false
 tickTime=2000
+maxSessionTimeout=6000
 """
 
 
