@@ -6,18 +6,19 @@ Tests that share one have the same `xdist_group`. Whoever kills a server starts 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
+from playwright.sync_api import Browser
 
 from squall import Job, LocalCluster
+from tests.process.standing_tools import Standing
+from tests.process.waiting import wait_for
 from tests.servers import kafka, postgres, rabbitmq, redis_server, zookeeper
-from tests.servers.kafka import Broker as KafkaBroker
-from tests.servers.postgres import PostgresServer
-from tests.servers.rabbitmq import Broker as RabbitBroker
-from tests.servers.redis_server import RedisServer
-from tests.servers.zookeeper import ZooKeeperServer
+from tests.servers.program import Program
+from tests.servers.ui_tools import chromium_started, cluster_with_page
 
 SECRETS = {"RABBIT_PASSWORD": rabbitmq.PASSWORD, "REDIS_PASSWORD": redis_server.PASSWORD, "WRONG": "p@ss/word"}
 
@@ -31,41 +32,33 @@ def passwords() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
-def kafka_server() -> Iterator[KafkaBroker]:
-    with kafka.running() as broker:
-        yield broker
+def shared(running: Callable[[], AbstractContextManager[Program]]) -> Any:
+    """A fixture: the server that this starts."""
+
+    @pytest.fixture(scope="session")
+    def server(passwords: None) -> Iterator[Program]:
+        with running() as server:
+            yield server
+
+    return server
 
 
-@pytest.fixture
-def kafka_broker(kafka_server: KafkaBroker) -> Iterator[KafkaBroker]:
-    kafka_server.start()
-    yield kafka_server
-    kafka_server.disconnect()
-
-
-@pytest.fixture(scope="session")
-def rabbit(passwords: None) -> Iterator[RabbitBroker]:
-    with rabbitmq.running() as broker:
-        yield broker
+kafka_server, rabbit, redis = shared(kafka.running), shared(rabbitmq.running), shared(redis_server.running)
+postgres_server, zookeeper_server = shared(postgres.running), shared(zookeeper.running)
 
 
 @pytest.fixture(scope="session")
-def redis(passwords: None) -> Iterator[RedisServer]:
-    with redis_server.running() as server:
-        yield server
+def chromium() -> Iterator[Browser]:
+    with chromium_started() as browser:
+        yield browser
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[PostgresServer]:
-    with postgres.running() as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def zookeeper_server() -> Iterator[ZooKeeperServer]:
-    with zookeeper.running() as server:
-        yield server
+def page_cluster() -> Iterator[Standing]:
+    """A cluster with a web page, and a topology of which a message was given up."""
+    with cluster_with_page() as made:
+        wait_for("the dead letter", lambda: made.described("words")["dead_letters"] == 1)
+        yield made
 
 
 class SharedCluster(LocalCluster):

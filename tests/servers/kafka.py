@@ -79,12 +79,15 @@ class Broker(Program):
             shutil.rmtree(self._directory / "data" / f"{topic}-0")
         self.start()
 
-    def make_topic(self, name: str, partitions: int = 1, **config: Any) -> None:
-        """Wait until it can be used. `config`: of the topic, with _ for dots."""
+    def make_topic(
+        self, name: str, partitions: int = 1, values: Sequence[str | bytes] = (), **config: Any
+    ) -> None:
+        """Wait until it can be used, and fill it. `config`: of the topic, with _ for dots."""
         settings = {key.replace("_", "."): str(value) for key, value in config.items()}
         [made] = self.admin.create_topics([NewTopic(name, partitions, 1, config=settings)]).values()
         made.result(60)
         wait_for(f"topic {name}", lambda: not self.admin.list_topics(name, timeout=10).topics[name].error)
+        self.fill(name, values)
 
     def delete_topic(self, name: str) -> None:
         """Return when it is gone."""
@@ -129,19 +132,14 @@ class Broker(Program):
 
     def read_all(self, topic: str) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
         """(key, value) of all records, by partition."""
-        with self._consumer("reads", **{"enable.partition.eof": True}) as consumer:
-            numbers = self.admin.list_topics(topic, timeout=60).topics[topic].partitions
-            found: dict[int, list[tuple[bytes | None, bytes | None]]] = {number: [] for number in numbers}
-            consumer.assign([TopicPartition(topic, number, 0) for number in numbers])
-            unread = set(numbers)
-            while unread:
-                message = consumer.poll(60)
-                assert message is not None, "no end of the topic in sight"
-                partition = message.partition() or 0
-                if message.error():
-                    unread.discard(partition)
-                else:
-                    found[partition].append((message.key(), message.value()))
+        found: dict[int, list[tuple[bytes | None, bytes | None]]] = {}
+        with self._consumer("reads") as consumer:
+            for number in self.admin.list_topics(topic, timeout=60).topics[topic].partitions:
+                records, partition = found.setdefault(number, []), TopicPartition(topic, number, 0)
+                consumer.assign([partition])
+                first, end = consumer.get_watermark_offsets(partition, timeout=60)
+                while len(records) < end - first:
+                    records += [(one.key(), one.value()) for one in consumer.consume(1000, 1) if one.error() is None]
         return found
 
     @contextlib.contextmanager

@@ -15,7 +15,6 @@ from squall import (
     TopologyBuilder,
     Tuple,
     UsageError,
-    spout,
 )
 from squall.connect import Sink, Source
 from tests.process.waiting import wait_for
@@ -56,13 +55,3 @@ def kill_each_worker(job: Job, cluster: LocalCluster) -> None:
         cluster.inject("kill", f"node-1:{worker}")
         wait_for("its successor", lambda before=before: len(job.stats().restarts) > before  # type: ignore[misc]
                  and all(one.ready_after_secs is not None for one in job.stats().restarts))
-
-
-def ends_with(cluster: LocalCluster, source: Source | None, bolt: Any, why: str) -> None:
-    """Submit a topology of both, or of some rows and the bolt, which is given up for a reason that says this."""
-    builder = TopologyBuilder()
-    builder.set_spout("in", source or spout("value")(lambda: iter("abcdefghi")))
-    builder.set_bolt("out", bolt).shuffle_grouping("in")
-    job = cluster.submit("wrong", builder.build())
-    wait_for(why, lambda: why in job.why_stopped())
-    job.kill(wait_secs=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -13,12 +14,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from squall import BasicBolt, Config, LocalCluster, Topology, TopologyBuilder, Tuple, UsageError
+from squall import Config, LocalCluster, TopologyBuilder, Tuple, UsageError
 from squall.connect import SqlSink, SqlSource
 from squall.testing import check_source
 from tests.process.told import Told
 from tests.process.waiting import wait_for
-from tests.servers.once import counted, counts, ends_with, kill_each_worker
+from tests.servers.once import kill_each_worker
 from tests.servers.postgres import PostgresServer
 
 pytestmark = pytest.mark.xdist_group("postgres")  # one server for all
@@ -26,18 +27,6 @@ pytestmark = pytest.mark.xdist_group("postgres")  # one server for all
 NO_CONTEXT: Any = None
 FIELDS = ("id", "text")
 LINES = "SELECT id, text FROM lines WHERE id > {} ORDER BY id LIMIT 100"
-
-
-class Adds(BasicBolt):
-    def execute(self, tup: Any, collector: Any) -> None:
-        assert tup["text"] == f"line {tup['id']}"
-
-
-def topology(source: SqlSource, bolt: Any) -> Topology:
-    builder = TopologyBuilder()
-    builder.set_spout("lines", source)
-    builder.set_bolt("bolt", bolt).shuffle_grouping("lines")
-    return builder.build()
 
 
 def database(path: Path) -> Callable[[], sqlite3.Connection]:
@@ -71,6 +60,15 @@ def connect(postgres_server: PostgresServer) -> Callable[[], Any]:
     return postgres_server.new_database()
 
 
+def read(source: SqlSource) -> list[Any]:
+    """All its records."""
+    source.connect(NO_CONTEXT)
+    try:
+        return [record for records in source.read_from(None) for record in records or ()]
+    finally:
+        source.disconnect()
+
+
 def test_a_table_of_sqlite(cluster: LocalCluster, tmp_path: Path) -> None:
     places = iter(range(9))
 
@@ -82,21 +80,15 @@ def test_a_table_of_sqlite(cluster: LocalCluster, tmp_path: Path) -> None:
     check_source(cluster, make, lambda values: int(values[0]), records=300)
 
 
-def test_rows_with_texts_as_keys_count_once_though_their_worker_dies(
-    cluster: LocalCluster, tmp_path: Path
-) -> None:
-    connect, rows = database(tmp_path / "words.db"), 2000
+def test_texts_are_positions_in_the_order_of_the_database(tmp_path: Path) -> None:
+    connect, rows = database(tmp_path / "words.db"), [("a",), ("B",), ("c",)]
     with contextlib.closing(connect()) as connection:
-        connection.execute("CREATE TABLE words (word TEXT PRIMARY KEY)")
-        connection.executemany("INSERT INTO words VALUES (?)", [(f"w{number:04}",) for number in range(rows)])
+        connection.execute("CREATE TABLE words (word TEXT COLLATE NOCASE PRIMARY KEY)")
+        connection.executemany("INSERT INTO words VALUES (?)", rows)
         connection.commit()
-    query = "SELECT word FROM words WHERE word > ? ORDER BY word LIMIT 100"
-    source = SqlSource(connect, query, ("word",), position="word", begin="", until_end=True)
-    job = cluster.submit("words", counted(source, field="word"), Config(workers=2, max_spout_pending=50))
-    wait_for("some acks", lambda: job.stats().acked >= rows // 5)
-    kill_each_worker(job, cluster)
-    job.wait_until_drained(timeout=100)
-    assert counts(job) == {f"w{number:04}": 1 for number in range(rows)}
+    query = "SELECT word FROM words WHERE word > ? ORDER BY word LIMIT 2"
+    assert read(SqlSource(connect, query, ("word",), position="word", begin="", until_end=True)) == [
+        ("a", ("a",)), ("B", ("B",)), ("c", ("c",))]
 
 
 def test_each_row_is_copied_once_by_a_server_that_is_restarted_and_workers_that_are_killed(
@@ -133,14 +125,14 @@ def test_each_row_is_copied_once_by_a_server_that_is_restarted_and_workers_that_
     assert found(connect, "SELECT * FROM copies ORDER BY id") == found(connect, "SELECT * FROM lines ORDER BY id")
 
 
-def test_no_transaction_is_open_between_two_polls(
-    connect: Callable[[], Any], cluster: LocalCluster
-) -> None:
+def test_no_transaction_is_open_between_two_polls(connect: Callable[[], Any]) -> None:
     put(connect, 0, 10, "%s")
-    job = cluster.submit("polls", topology(source_of(connect, "%s", every_secs=600), Adds()))
-    wait_for("every row", lambda: job.stats().acked == 10)
-    query = "SELECT state FROM pg_stat_activity WHERE query LIKE 'ROLLBACK%'"
-    wait_for("a connection that rests", lambda: ("idle",) in found(connect, query))
+    source = source_of(connect, "%s", every_secs=600)
+    source.connect(NO_CONTEXT)
+    polls = source.read_from(None)
+    assert [len(rows or ()) for rows in itertools.islice(polls, 3)] == [10, 0, 0]
+    assert ("idle",) in found(connect, "SELECT state FROM pg_stat_activity WHERE query LIKE 'ROLLBACK%'")
+    source.disconnect()
 
 
 @pytest.mark.parametrize(("query", "position", "why"), [
@@ -157,32 +149,18 @@ def test_a_query_that_is_wrong_is_told_with_what_is_wrong(
 ) -> None:
     put(database(tmp_path / "db"), 0, 20)
     source = SqlSource(database(tmp_path / "db"), query, FIELDS, position=position, begin=-1, until_end=True)
-    source.connect(NO_CONTEXT)
     with pytest.raises(UsageError, match=why):
-        list(source.read_from(None))
-    source.disconnect()
+        read(source)
 
 
-def test_a_query_that_is_wrong_ends_the_worker(connect: Callable[[], Any], cluster: LocalCluster) -> None:
-    ends_with(cluster, source_of(connect, "%s"), Adds(), 'UndefinedTable: relation "lines"')
+def test_a_query_that_is_wrong_is_told_with_the_words_of_postgres(connect: Callable[[], Any]) -> None:
+    with pytest.raises(UsageError, match=r'cannot read its database by .*UndefinedTable: relation "lines"'):
+        read(source_of(connect, "%s"))
 
 
-def test_a_database_that_is_away_is_waited_for(cluster: LocalCluster, tmp_path: Path) -> None:
-    path = tmp_path / "later" / "db"
-    job = cluster.submit("later", topology(source_of(database(path), until_end=True), Adds()))
-    told = Told(cluster)
-    wait_for("a word of it", lambda: told.has("unable to open database file; it tries again"))
-    path.parent.mkdir()
-    put(database(path.parent / "new"), 0, 20)
-    (path.parent / "new").rename(path)
-    assert job.wait_until_drained(timeout=90).acked == 20
-
-
-def test_what_is_no_source_is_refused() -> None:
-    with pytest.raises(UsageError, match="connect 'db'; allowed: a function"):
-        SqlSource("db", "", FIELDS, position="id")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match=r"position 'at'; allowed: one of its fields, \('id', 'text'\)"):
-        SqlSource(sqlite3.connect, "", FIELDS, position="at")
+def test_a_database_that_is_not_there_is_away_and_no_mistake(tmp_path: Path) -> None:
+    with pytest.raises(ConnectionError, match="unable to open database file"):
+        read(source_of(database(tmp_path / "later" / "db")))
 
 
 # ---- the sink by itself ----

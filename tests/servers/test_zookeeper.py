@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ import pytest
 
 from squall.engine.errors import ClusterError
 from squall.ipc.rundir import RunDir
-from squall.scheduler.common.messages import RestartRecord
 from squall.scheduler.common.role import RoleKind, processes_of
 from squall.scheduler.nimbus.store import Store, StoreError, open_store
 from squall.scheduler.nimbus.zookeeper_store import (
@@ -50,19 +49,9 @@ def run_dir(server: ZooKeeperServer, tmp_path: Path) -> RunDir:
     return made
 
 
-@pytest.mark.parametrize("contract", [
-    test_store.test_delete_forgets_everything_but_the_number, test_store.test_a_death_is_counted_once_and_updated,
-])
-def test_it_keeps_what_the_embedded_store_keeps(
-    contract: Callable[[Store | ZooKeeperStore], None], run_dir: RunDir
-) -> None:
-    with open_store(run_dir) as store:
-        contract(store)
-
-
-def test_everything_is_there_after_reopening(run_dir: RunDir) -> None:
+def test_it_keeps_what_the_embedded_store_keeps(run_dir: RunDir) -> None:
     one, two = test_store.record("one"), test_store.record("two", 2)
-    deaths = [RestartRecord("node-1:6700", each, "killed by SIGKILL", "", 1.0, None) for each in range(DEATHS_KEPT + 5)]
+    deaths = [test_store.death(number) for number in range(DEATHS_KEPT + 5)]
     with open_store(run_dir) as store:
         store.put_topology(two)
         store.put_topology(one)
@@ -70,6 +59,8 @@ def test_everything_is_there_after_reopening(run_dir: RunDir) -> None:
         with store.transaction():
             for death in deaths:
                 store.add_restart(two.id, death)
+        deaths[-1] = test_store.death(DEATHS_KEPT + 4, ready_after_secs=0.02)
+        store.add_restart(two.id, deaths[-1])  # the same one: it is updated
         store.put_deleted("three")
     with open_store(run_dir) as store:
         first, second = store.topologies()
@@ -77,6 +68,14 @@ def test_everything_is_there_after_reopening(run_dir: RunDir) -> None:
         assert (second.record, second.assignment, second.restarts_total) == (one, test_store.assignment(one), 0)
         assert store.restarts(two.id) == deaths[-DEATHS_KEPT:]
         assert (store.deleted(), store.next_number()) == ({"three"}, 3)
+        for each in (one, two):
+            store.delete_topology(each.id)
+        assert (store.topologies(), store.next_number()) == ([], 3)
+        # Nothing is left, also for those of their ids that come later.
+        store.put_topology(one)
+        store.put_topology(two)
+        assert [(each.assignment, each.restarts_total) for each in store.topologies()] == [(None, 0)] * 2
+        assert store.restarts(two.id) == []
 
 
 def test_an_error_in_a_transaction_takes_all_of_it_back(run_dir: RunDir) -> None:
