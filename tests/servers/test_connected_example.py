@@ -59,4 +59,3 @@ def test_a_log_is_counted_on_a_page(redis: RedisServer, tmp_path: Path) -> None:
         finally:
             page.kill()
             page.communicate()
-        cluster.ok("down")

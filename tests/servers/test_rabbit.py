@@ -46,10 +46,6 @@ def publish(broker: Broker, *bodies: bytes, message_ids: Sequence[str] = ()) -> 
         channel.tx_commit()
 
 
-def numbers(start: int, end: int) -> list[bytes]:
-    return [str(number).encode() for number in range(start, end)]
-
-
 def length(broker: Broker, queue: str) -> int:
     with broker.channel() as channel:
         return int(channel.queue_declare(queue, passive=True).method.message_count)
@@ -100,7 +96,7 @@ def test_a_source_and_a_sink_keep_their_promises(broker: Broker, cluster: LocalC
     def make(records: int) -> RabbitSource:
         with broker.channel() as channel:
             channel.queue_purge("in")
-        publish(broker, *numbers(0, records))
+        publish(broker, *[str(number).encode() for number in range(records)])
         return RabbitSource(broker.url, "in")
 
     def read() -> list[int]:

@@ -147,7 +147,7 @@ slot_usage.display_slot_usage('prod')
 
 def test_streamparse_shows_all_with_a_token_from_netrc(page_cluster: Standing, tmp_path: Path) -> None:
     port = urlsplit(address(page_cluster)).port
-    with pytest.raises(AssertionError, match="token"):
+    with pytest.raises(AssertionError, match="You have no session here"):
         streamparse(COMMANDS, cwd=tmp_path, **{"ui.port": port})
     token = page_cluster.run_dir.ui_token.read_text().strip()
     (tmp_path / "netrc").write_text(f"machine 127.0.0.1 login squall password {token}\n")
@@ -375,9 +375,8 @@ def test_mistakes_in_orders_are_told_and_change_nothing(served: Thrift) -> None:
         (idl.RebalanceOptions(topology_conf_overrides='{"topology.workers": 2}'), "neither resources nor settings"),
         (idl.RebalanceOptions(topology_resources_overrides={"picky": {"cpu": 1.0}}), "neither resources nor settings"),
     ):
-        with pytest.raises(idl.InvalidTopologyException) as refused:
+        with pytest.raises(idl.InvalidTopologyException, match=said):
             served.call("rebalance", "words", options)
-        assert said in refused.value.msg
     with pytest.raises(TApplicationException, match="wait_secs is -1"):
         served.call("killTopologyWithOpts", "words", idl.KillOptions(-1))
     after = served.call("getTopologySummaryByName", "words")
@@ -393,7 +392,7 @@ def framed(message: bytes) -> bytes:
     b"\x00\x00\x00\x00",
     (FRAME_BYTES + 1).to_bytes(4, "big"),
     framed(CALL[:-1] + b"\x0f\x00\x09\x08\x7f\xff\xff\xff"),  # two billion numbers, of which none came
-], ids=lambda sent: repr(sent[:12]))
+])
 def test_what_cannot_be_read_ends_its_connection(served: Thrift, sent: bytes) -> None:
     with served.connection() as connection:
         connection.sendall(sent)

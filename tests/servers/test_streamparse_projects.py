@@ -11,6 +11,7 @@ import pytest
 
 from squall.connect.multilang.streamparse_project import topology
 from squall.engine.errors import UsageError
+from tests.needs import require
 from tests.process.cli import ROOT, squall, start
 from tests.process.parts import notes
 from tests.process.waiting import wait_for
@@ -24,7 +25,7 @@ TOTALS = {3: 200, 1: 10, 2: 90, 6: 100, 4: 100}
 
 @pytest.fixture(autouse=True)
 def installed() -> None:
-    assert (BINARIES / "streamparse_run").exists(), "run .ci/bootstrap.sh streamparse"
+    require("streamparse")
 
 
 def totals(directory: Path) -> Counter[int]:

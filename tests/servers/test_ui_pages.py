@@ -18,7 +18,7 @@ from tests.process.cli import start
 from tests.process.standing_tools import Standing
 from tests.process.ui_topology import EVIL
 from tests.process.waiting import wait_for
-from tests.servers.ui_tools import LAPTOP, PHONE, address, page_at, page_process, visitor
+from tests.servers.ui_tools import LAPTOP, PHONE, address, page_at, page_process
 
 TABS = ("flow", "components", "workers", "errors", "letters", "events", "logs", "traces")
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("browser")]  # one cluster for all
@@ -151,7 +151,6 @@ def test_the_theme_is_kept(chromium: Browser, page_cluster: Standing) -> None:
         expect(page.locator("body")).to_have_class(re.compile("body--dark"))
         page.wait_for_function("document.cookie.includes('squall-theme=dark')")  # comes after what is seen
         page.reload()
-        expect(page.get_by_label("Colours: dark")).to_be_visible()
         expect(page.locator("body")).to_have_class(re.compile("body--dark"))
 
 
@@ -188,10 +187,6 @@ def test_orders_wait_for_a_confirmation_and_wrong_ones_say_why(chromium: Browser
         page.get_by_role("button", name="Cancel").click()
         expect(page.get_by_role("dialog")).to_have_count(0)
         assert page_cluster.described("words")["status"] == "ACTIVE"
-        ask(page, "Deactivate", "Deactivate")
-        expect(inactive).to_be_visible()
-        ask(page, "Activate", "Activate")
-        expect(inactive).to_have_count(0)
         page.get_by_role("toolbar").get_by_role("button", name="Inject").click()
         shows(page, "kill worker count[0] at 3s")
         inject = page.get_by_role("dialog").get_by_role("button", name="Inject")
@@ -203,6 +198,10 @@ def test_orders_wait_for_a_confirmation_and_wrong_ones_say_why(chromium: Browser
         expect(slow).to_be_visible()
         ask(page, "Heal", "Heal")
         expect(slow).to_have_count(0)
+        ask(page, "Deactivate", "Deactivate")
+        expect(inactive).to_be_visible()
+        ask(page, "Activate", "Activate")
+        expect(inactive).to_have_count(0)
 
 
 def test_dead_letters_are_replayed_one_by_one_and_all(chromium: Browser, page_cluster: Standing) -> None:
@@ -280,17 +279,6 @@ def test_a_page_reconnects_after_its_server_and_nimbus_were_killed(chromium: Bro
         expect(page.get_by_role("cell", name="killed by SIGKILL")).to_have_count(deaths + 2)
 
 
-def test_links_work_once_and_others_get_nowhere(chromium: Browser, page_cluster: Standing) -> None:
-    given = page_cluster.apart("ui", "--link").stdout.strip()
-    with visitor(chromium) as first, visitor(chromium) as second:
-        first.goto(given)
-        expect(first.locator("h2").first).to_be_visible()
-        second.goto(given)
-        expect(second.get_by_text("squall ui --link")).to_be_visible()
-        second.goto(address(page_cluster))
-        expect(second.get_by_text("You have no session here")).to_be_visible()
-
-
 def test_read_only_has_no_buttons(chromium: Browser, page_cluster: Standing) -> None:
     page_of_cluster = page_process(page_cluster)
     with page_cluster.keeper_held():
@@ -332,7 +320,6 @@ def test_a_hostile_client_changes_nothing_and_slows_no_topology(page_cluster: St
         for one in opened:
             one.close()
     wait_for("an answer to others", lambda: _is_healthy(page_cluster))
-    assert server.is_running()
     assert page_process(page_cluster) == server
     assert server.memory_info().rss - before < 64 << 20
 
