@@ -14,8 +14,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import uvicorn
-from fastapi import Request
-from fastapi.responses import JSONResponse
 
 from squall import (
     BasicBolt,
@@ -30,7 +28,6 @@ from squall import (
     Tuple,
 )
 from squall.ipc.rundir import RunDir
-from squall.ui.access import token_in
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.history import History
 from squall.ui.metrics.otlp import OtlpSender
@@ -141,16 +138,9 @@ def main(directory: str, *options: str) -> None:
     sampler.start()
     api = ClusterApi(sampler, "--read-only" in options, history)
     sender = OtlpSender(api, options[1], every_secs=1) if "--otlp" in options else None
-    app = api_app(api)
-    if "--token" in options:
-        @app.middleware("http")
-        async def check(request: Request, call_next: Any) -> Any:
-            known = token_in(request.headers.get("authorization", "")) == options[1]
-            return await call_next(request) if known else JSONResponse({"error": "no token"}, 401)
-
     with socket.create_server(("127.0.0.1", 0)) as listener:
         print(listener.getsockname()[1], flush=True)
-        uvicorn.Server(uvicorn.Config(app, log_level="warning")).run([listener])
+        uvicorn.Server(uvicorn.Config(api_app(api), log_level="warning")).run([listener])
     if sender is not None:
         sender.close()
     sampler.close()

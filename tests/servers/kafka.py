@@ -6,12 +6,8 @@ Relies on `.ci/bootstrap.sh kafka`, which installs it in build/kafka, and on a J
 from __future__ import annotations
 
 import contextlib
-import os
-import random
 import shutil
-import socket
 import subprocess
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,10 +16,10 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.needs import require
+from tests.process.ports import free_ports
 from tests.process.waiting import wait_for
+from tests.servers.program import Program, java, started
 
-JARS = Path(__file__).parents[2] / "build" / "kafka"
 _QUIET = {"log_level": 0}
 _PROPERTIES = """
 process.roles=broker,controller
@@ -45,61 +41,36 @@ transaction.state.log.min.isr=1
 """
 
 
-def _free_ports() -> tuple[int, int]:
-    """Two below those that the system gives to outgoing connections, so they stay free while the broker is down."""
-    found = list[int]()
-    while len(found) < 2:
-        port = random.randrange(20_000, 32_000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            found.append(port)
-    return found[0], found[1]
-
-
-class Broker:
-    """A broker that runs, or will again."""
+class Broker(Program):
+    """A broker, and what tests ask of it."""
 
     def __init__(self, directory: Path) -> None:
-        port, control = _free_ports()
+        port, control = free_ports(2)
         self.servers = f"127.0.0.1:{port}"
         self._directory = directory
-        self._process: subprocess.Popen[bytes] | None = None
-        self.admin = AdminClient({"bootstrap.servers": self.servers, "reconnect.backoff.max.ms": "200", **_QUIET})
-        (directory / "properties").write_text(_PROPERTIES.format(port=port, control=control, directory=directory))
-        format_ = self._java("kafka.tools.StorageTool", "format", "-t", "AAAAAAAAQACAAAAAAAAAAA", "-c")
-        assert format_.wait(100) == 0, self._log()
+        self._admin: AdminClient | None = None
+        properties = directory / "properties"
+        properties.write_text(_PROPERTIES.format(port=port, control=control, directory=directory))
+        tool = ["kafka.tools.StorageTool", "format", "-t", "AAAAAAAAQACAAAAAAAAAAA", "-c", properties]
+        subprocess.run([*java("kafka", 256), *tool], cwd=directory, check=True, stdout=subprocess.DEVNULL)
+        super().__init__([*java("kafka", 256), "kafka.Kafka", properties], directory, self._has_brokers)
 
-    def _java(self, *command: str) -> subprocess.Popen[bytes]:
-        options = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
-        with (self._directory / "log").open("ab") as log:
-            return subprocess.Popen(
-                ["java", *options, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{JARS}/*", *command,
-                 self._directory / "properties"],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self._directory,
-            )
+    @property
+    def admin(self) -> AdminClient:
+        """A client, until `disconnect`."""
+        if self._admin is None:
+            own = {"bootstrap.servers": self.servers, "reconnect.backoff.max.ms": "200"}
+            self._admin = AdminClient({**own, **_QUIET})
+        return self._admin
 
-    def _log(self) -> str:
-        return (self._directory / "log").read_text()
+    def disconnect(self) -> None:
+        self._admin = None
 
-    def start(self) -> None:
-        """Start it, and wait until it answers."""
-        self._process = self._java("kafka.Kafka")
-        wait_for("the broker to answer", self._answers)
-
-    def _answers(self) -> bool:
-        assert self._process is not None
-        assert self._process.poll() is None, self._log()
+    def _has_brokers(self) -> bool:
         try:
             return bool(self.admin.list_topics(timeout=1).brokers)
         except KafkaException:
             return False
-
-    def kill(self) -> None:
-        """As a crash: what it has acknowledged is there again after `start`."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
 
     def lose(self, *topics: str) -> None:
         """Lose what was written to the first partition of these, and start again."""
@@ -108,12 +79,15 @@ class Broker:
             shutil.rmtree(self._directory / "data" / f"{topic}-0")
         self.start()
 
-    def make_topic(self, name: str, partitions: int = 1, **config: Any) -> None:
-        """Wait until it can be used. `config`: of the topic, with _ for dots."""
+    def make_topic(
+        self, name: str, partitions: int = 1, values: Sequence[str | bytes] = (), **config: Any
+    ) -> None:
+        """Wait until it can be used, and fill it. `config`: of the topic, with _ for dots."""
         settings = {key.replace("_", "."): str(value) for key, value in config.items()}
         [made] = self.admin.create_topics([NewTopic(name, partitions, 1, config=settings)]).values()
         made.result(60)
         wait_for(f"topic {name}", lambda: not self.admin.list_topics(name, timeout=10).topics[name].error)
+        self.fill(name, values)
 
     def delete_topic(self, name: str) -> None:
         """Return when it is gone."""
@@ -135,14 +109,12 @@ class Broker:
             producer.produce(topic, value, partition=partition)
         assert producer.flush(60) == 0
 
-    def commit(self, group: str, topic: str, offset: int) -> None:
-        """Commit an offset of the first partition."""
-        with self._consumer(group) as consumer:
-            consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
-
     def shares(self, group: str) -> list[int]:
-        """How many partitions the members of a group have."""
-        members = self.admin.describe_consumer_groups([group])[group].result(60).members
+        """How many partitions the members of a group have; none while the broker begins."""
+        try:
+            members = self.admin.describe_consumer_groups([group])[group].result(60).members
+        except KafkaException:
+            return []
         return [len(member.assignment.topic_partitions) for member in members]
 
     @contextlib.contextmanager
@@ -160,19 +132,14 @@ class Broker:
 
     def read_all(self, topic: str) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
         """(key, value) of all records, by partition."""
-        with self._consumer("reads", **{"enable.partition.eof": True}) as consumer:
-            numbers = self.admin.list_topics(topic, timeout=60).topics[topic].partitions
-            found: dict[int, list[tuple[bytes | None, bytes | None]]] = {number: [] for number in numbers}
-            consumer.assign([TopicPartition(topic, number, 0) for number in numbers])
-            unread = set(numbers)
-            while unread:
-                message = consumer.poll(60)
-                assert message is not None, "no end of the topic in sight"
-                partition = message.partition() or 0
-                if message.error():
-                    unread.discard(partition)
-                else:
-                    found[partition].append((message.key(), message.value()))
+        found: dict[int, list[tuple[bytes | None, bytes | None]]] = {}
+        with self._consumer("reads") as consumer:
+            for number in self.admin.list_topics(topic, timeout=60).topics[topic].partitions:
+                records, partition = found.setdefault(number, []), TopicPartition(topic, number, 0)
+                consumer.assign([partition])
+                first, end = consumer.get_watermark_offsets(partition, timeout=60)
+                while len(records) < end - first:
+                    records += [(one.key(), one.value()) for one in consumer.consume(1000, 1) if one.error() is None]
         return found
 
     @contextlib.contextmanager
@@ -185,21 +152,6 @@ class Broker:
             consumer.close()
 
 
-@contextlib.contextmanager
-def made() -> Iterator[Broker]:
-    """Make a broker that is not started yet; nothing is left of it."""
-    require("kafka")
-    with tempfile.TemporaryDirectory(prefix="kafka-") as name:
-        broker = Broker(Path(os.path.realpath(name)))
-        try:
-            yield broker
-        finally:
-            broker.kill()
-
-
-@contextlib.contextmanager
-def running() -> Iterator[Broker]:
-    """Make a broker, and start it."""
-    with made() as broker:
-        broker.start()
-        yield broker
+def running() -> contextlib.AbstractContextManager[Broker]:
+    """Start one; nothing is left of it."""
+    return started(Broker, "kafka")

@@ -1,57 +1,71 @@
-"""A PostgreSQL server for a test, in a directory of its own, on a Unix socket alone; nothing is left of it."""
+"""A PostgreSQL server for tests, in a directory of its own, on a Unix socket alone; nothing is left of it."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 import os
 import shutil
+import signal
 import subprocess
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from tests.needs import pg_ctl, require
+import psycopg
+
+from tests.needs import pg_ctl
+from tests.servers.program import Program, started
 
 
-class Server:
-    """A server that runs."""
+class PostgresServer(Program):
+    """A server that refuses to be root."""
 
-    def __init__(self, programs: Path, directory: Path, user: str | None) -> None:
-        self._programs, self._directory, self._user = programs, directory, user
-        self.address = f"host={directory} user=squall dbname=postgres connect_timeout=60"
+    CRASH = signal.SIGQUIT
+    """Killed, it would leave shared memory."""
+
+    def __init__(self, directory: Path) -> None:
+        newest = pg_ctl()
+        assert newest is not None
+        programs, user = newest.parent, None
+        if os.getuid() == 0:
+            user = "nobody"
+            shutil.chown(directory, user)
+        self.address = f"host={directory} user=squall connect_timeout=60"
         """For psycopg."""
-
-    def call(self, program: str, *arguments: str) -> None:
-        """Run one of PostgreSQL's programs for this server's data."""
-        command = [self._programs / program, "-D", self._directory / "data", *arguments]
-        # Into a file: a server that was started keeps it.
-        with (self._directory / "log").open("ab") as log:
-            done = subprocess.run(
-                command, user=self._user, extra_groups=None if self._user is None else (), cwd=self._directory,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=120,
+        self._numbers = itertools.count()
+        with (directory / "log").open("wb") as log:
+            made = subprocess.run(
+                [programs / "initdb", "-D", directory / "data", "-U", "squall", "--auth=trust", "--no-locale",
+                 "--encoding=UTF8", "--no-sync"],
+                user=user, extra_groups=None if user is None else (), cwd=directory, stdout=log, stderr=log,
             )
-        assert done.returncode == 0, (self._directory / "log").read_text()
+        assert made.returncode == 0, (directory / "log").read_text()
+        command = [programs / "postgres", "-D", directory / "data", "-k", directory, "-h", ""]
+        super().__init__(command, directory, self._lets_in, user=user)
+
+    def _lets_in(self) -> bool:
+        with contextlib.suppress(psycopg.OperationalError), contextlib.closing(self.connect("postgres")):
+            return True
+        return False
+
+    def connect(self, database: str) -> psycopg.Connection[tuple[Any, ...]]:
+        return psycopg.connect(f"{self.address} dbname={database}")
+
+    def new_database(self) -> functools.partial[psycopg.Connection[tuple[Any, ...]]]:
+        """Make an empty one; return what connects to it."""
+        with contextlib.closing(self.connect("postgres")) as connection:
+            connection.autocommit = True
+            name = f"test{next(self._numbers)}"
+            connection.execute(f"CREATE DATABASE {name}".encode())
+        return functools.partial(psycopg.connect, f"{self.address} dbname={name}")
 
     def restart(self) -> None:
         """As after a crash: whoever is connected is cut off, and what was committed is there."""
-        self.call("pg_ctl", "restart", "-m", "immediate")
+        self.kill()
+        self.start()
 
 
-@contextlib.contextmanager
-def running() -> Iterator[Server]:
-    """Make a server, which refuses to be root."""
-    require("postgres")
-    programs, user = pg_ctl().parent, "nobody" if os.getuid() == 0 else None
-    # Short, because paths of sockets end at 107 bytes.
-    with tempfile.TemporaryDirectory(prefix="pg-") as name:
-        directory = Path(name)
-        if user is not None:
-            shutil.chown(directory, user)
-        server = Server(programs, directory, user)
-        server.call("initdb", "-U", "squall", "--auth=trust", "--no-locale", "--encoding=UTF8", "--no-sync")
-        try:
-            server.call("pg_ctl", "start", "-o", f"-k {directory} -h ''")
-            yield server
-        finally:
-            if (directory / "data" / "postmaster.pid").exists():
-                server.call("pg_ctl", "stop", "-m", "immediate")
+def running() -> contextlib.AbstractContextManager[PostgresServer]:
+    """Start one; nothing is left of it."""
+    return started(PostgresServer, "postgres")

@@ -14,6 +14,7 @@ from tests.process.cli import ROOT, environment
 from tests.process.standing_tools import directory
 from tests.process.waiting import wait_for
 from tests.servers import redis_server
+from tests.servers.redis_server import RedisServer
 
 pytestmark = pytest.mark.xdist_group("redis")
 PROGRAMS = ROOT / "examples/connected"
@@ -27,11 +28,11 @@ def visits(log: Path, first: int) -> None:
         file.write("what is no line of a log\n")
 
 
-def test_a_log_is_counted_on_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REDIS_PASSWORD", redis_server.PASSWORD)
+def test_a_log_is_counted_on_a_page(redis: RedisServer, tmp_path: Path) -> None:
+    redis.start()
     log, queue = tmp_path / "access.log", tmp_path / "lines"
     visits(log, 0)
-    with redis_server.running() as redis, directory() as cluster:
+    with directory() as cluster:
         cluster.ok("up", "--slots", "4", "--detach")
         cluster.ok("submit", PROGRAMS / "collect.py", "--name", "collect", "--", log, queue)
         cluster.ok("submit", PROGRAMS / "count.py", "--name", "count", "--", queue, redis.url)
@@ -58,4 +59,3 @@ def test_a_log_is_counted_on_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         finally:
             page.kill()
             page.communicate()
-        cluster.ok("down")

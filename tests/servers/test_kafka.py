@@ -2,53 +2,39 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 
-from squall import (
-    BasicBolt,
-    BasicCollector,
-    ClusterError,
-    Config,
-    FileSink,
-    Job,
-    LocalCluster,
-    StatefulBolt,
-    Topology,
-    TopologyBuilder,
-    Tuple,
-    UsageError,
-    Window,
-    WindowedBolt,
-)
+from squall import ColumnBatch, Config, LocalCluster, Topology, TopologyBuilder, UsageError
 from squall.connect import KafkaSink, KafkaSource, Unreadable
+from squall.engine.api.columns import Columns
 from squall.engine.api.replaying import Record
+from squall.engine.api.stream import Stream
+from squall.engine.api.tuple import TupleSource
 from squall.testing import check_source
 from tests.docs.doc_program import running_program
 from tests.process.alone import Alone
 from tests.process.parts import Numbers, Seen, notes
 from tests.process.waiting import wait_for
-from tests.servers import kafka
 from tests.servers.kafka import Broker
+from tests.servers.once import counted, counts
 
 pytestmark = pytest.mark.xdist_group("kafka")  # one server for all
 
-AWAY = "127.0.0.1:9"
-"""Nobody listens there."""
+NO_CONTEXT: Any = None
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with kafka.running() as broker:
-        yield broker
+@pytest.fixture
+def broker(kafka_server: Broker) -> Iterator[Broker]:
+    kafka_server.start()
+    yield kafka_server
+    kafka_server.disconnect()
 
 
 @pytest.fixture
@@ -56,18 +42,18 @@ def topic(request: pytest.FixtureRequest) -> str:
     return re.sub(r"\W", "-", request.node.name)
 
 
-@pytest.fixture
-def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(nodes=1, slots_per_node=2) as cluster:
-        yield cluster
-
-
-def reads(source: KafkaSource, directory: Path, tasks: int = 2) -> Topology:
-    """Note what is read."""
+def written_and_read(broker: Broker, topic: str, directory: Path, count: int, source: KafkaSource) -> Topology:
+    """Numbers, by way of the topic."""
     builder = TopologyBuilder()
-    builder.set_spout("source", source, parallelism=tasks)
+    builder.set_spout("numbers", Numbers(str(directory), count))
+    builder.set_bolt("sink", KafkaSink(broker.servers, topic, value="n")).shuffle_grouping("numbers")
+    builder.set_spout("source", source, parallelism=2)
     builder.set_bolt("seen", Seen(str(directory))).shuffle_grouping("source")
     return builder.build()
+
+
+def numbers(*bounds: int) -> list[str]:
+    return list(map(str, range(*bounds)))
 
 
 def seen(directory: Path) -> set[Any]:
@@ -78,175 +64,88 @@ def told(cluster: LocalCluster) -> str:
     return "".join(path.read_text() for path in cluster.run_dir.logs.rglob("*") if path.is_file())
 
 
-def kill_a_worker(cluster: LocalCluster, job: Job) -> None:
-    """Kill one, and wait for its successor."""
-    deaths = len(job.stats().restarts)
-    cluster.inject("kill", "node-1:6700")
-    wait_for("its successor", lambda: len(job.stats().restarts) > deaths
-             and all(one.ready_after_secs is not None for one in job.stats().restarts))
-
-
-def test_what_is_written_is_read_also_by_a_worker_that_was_killed(
+def test_what_is_written_is_read_and_what_is_committed_is_acked_whoever_is_killed(
     broker: Broker, topic: str, cluster: LocalCluster, tmp_path: Path
 ) -> None:
     broker.make_topic(topic, 3)
-    builder = TopologyBuilder()
-    builder.set_spout("numbers", Numbers(str(tmp_path), 4000))
-    builder.set_bolt("sink", KafkaSink(broker.servers, topic, value="n")).shuffle_grouping("numbers")
-    builder.set_spout("source", KafkaSource(broker.servers, topic, decode="json"), parallelism=2)
-    builder.set_bolt("seen", Seen(str(tmp_path))).shuffle_grouping("source")
-    job = cluster.submit("both", builder.build(), Config(workers=2))
-    for count in (500, 2000):
+    source = KafkaSource(broker.servers, topic, group=topic, decode="json", config={"auto.commit.interval.ms": 10})
+    job = cluster.submit("both", written_and_read(broker, topic, tmp_path, 4000, source), Config(workers=2))
+    for kill, count in enumerate((500, 1500, 2500)):
         wait_for(f"{count} values", lambda count=count: len(seen(tmp_path)) >= count)
-        kill_a_worker(cluster, job)
+        cluster.inject("kill", f"node-1:{6700 + kill % 2}")
+        committed = broker.committed(topic, topic, 3)
+        written = broker.read_all(topic)
+        assert {
+            json.loads(value or b"") for partition, end in committed.items() for _, value in written[partition][:end]
+        } <= seen(tmp_path)
+        wait_for("its successor", lambda kill=kill: len(job.stats().restarts) > kill
+                 and all(one.ready_after_secs is not None for one in job.stats().restarts))
     wait_for("everything", lambda: len(seen(tmp_path)) == 4000)
-    written = [json.loads(value) for values in broker.read_all(topic).values() for _, value in values if value]
-    assert seen(tmp_path) == set(written) == set(range(4000))
+    # The sink may write some again still.
+    wait_for("all commits", lambda: broker.committed(topic, topic, 3) == {
+        partition: len(values) for partition, values in broker.read_all(topic).items()
+    })
+    written = broker.read_all(topic)
+    assert seen(tmp_path) == {json.loads(value or b"") for values in written.values() for _, value in values}
 
 
-def test_a_topic_is_read_to_its_end(broker: Broker, topic: str, cluster: LocalCluster, tmp_path: Path) -> None:
-    broker.make_topic(topic, 3)  # the last partition has no record
-    values = [f"{number}" for number in range(2000)]
-    broker.fill(topic, values, partitions=2)
-    source = KafkaSource(broker.servers, topic, until_end=True)
-    job = cluster.submit("reads", reads(source, tmp_path), Config(workers=2))
-    assert job.wait_until_drained(timeout=100).acked == 2000
-    assert sorted(value for _, _, value in notes(tmp_path, "seen")) == sorted(values)
-
-
-def test_nothing_is_committed_that_was_not_acked(
+def test_a_topic_is_read_to_its_end_and_on_from_there_by_any_number_of_tasks(
     broker: Broker, topic: str, cluster: LocalCluster, tmp_path: Path
 ) -> None:
     broker.make_topic(topic, 4)
-    broker.fill(topic, [str(number) for number in range(20_000)])
-    source = KafkaSource(broker.servers, topic, group=topic, decode="json", config={"auto.commit.interval.ms": 10})
-    job = cluster.submit("reads", reads(source, tmp_path), Config(workers=2))
-    for count in (1000, 5000, 10_000):
-        wait_for(f"{count} values", lambda count=count: len(seen(tmp_path)) >= count)
-        cluster.inject("kill", "node-1:6700")
-        committed = broker.committed(topic, topic, 4)
-        before = {4 * offset + partition for partition, end in committed.items() for offset in range(end)}
-        assert before <= seen(tmp_path)
-        wait_for("its successor", lambda: all(one.ready_after_secs is not None for one in job.stats().restarts))
-    wait_for("everything", lambda: len(seen(tmp_path)) == 20_000)
-    wait_for("all commits", lambda: broker.committed(topic, topic, 4) == dict.fromkeys(range(4), 5000))
-
-
-def test_a_consumer_that_joins_and_leaves(
-    broker: Broker, topic: str, cluster: LocalCluster, tmp_path: Path
-) -> None:
-    broker.make_topic(topic, 6)
-    broker.fill(topic, [str(number) for number in range(6000)])
-    source = KafkaSource(broker.servers, topic, group=topic, decode="json")
-    cluster.submit("reads", reads(source, tmp_path), Config(workers=2))
-    wait_for("records of both tasks", lambda: len(seen(tmp_path)) > 500)
-    other = Consumer({
-        "bootstrap.servers": broker.servers, "group.id": topic, "auto.offset.reset": "earliest",
-        "partition.assignment.strategy": "cooperative-sticky", "log_level": 0,
-    })
-    theirs = set[int]()
-
-    def takes() -> bool:
-        if (message := other.poll(0.1)) is not None and not message.error():
-            theirs.add(int(message.value() or b""))
-        return bool(other.assignment())
-
-    try:
-        other.subscribe([topic])
-        wait_for("partitions for the third", takes)
-        broker.fill(topic, [str(number) for number in range(6000, 12_000)])
-        wait_for("records of the third", lambda: takes() and max(theirs, default=0) >= 6000)
-    finally:
-        other.close()
-    broker.fill(topic, [str(number) for number in range(12_000, 18_000)])
-    wait_for("everything", lambda: len(seen(tmp_path) | theirs) == 18_000)
-    wait_for("all commits", lambda: broker.committed(topic, topic, 6) == dict.fromkeys(range(6), 3000))
-
-
-def test_the_broker_is_away_at_first_and_once_more(topic: str, cluster: LocalCluster, tmp_path: Path) -> None:
-    with kafka.made() as broker:
+    expected = list[str]()
+    for tasks in (3, 1, 2):
+        values = [f"{tasks}.{number}" for number in range(300)]
+        broker.fill(topic, values, partitions=3)  # the last partition has no record
+        source = KafkaSource(broker.servers, topic, until_end=True)
         builder = TopologyBuilder()
-        builder.set_spout("numbers", Numbers(str(tmp_path), 20_000))
-        builder.set_bolt("sink", KafkaSink(broker.servers, topic, value="n")).shuffle_grouping("numbers")
-        builder.set_spout("source", KafkaSource(broker.servers, topic, group="all", decode="json"), parallelism=2)
+        builder.set_spout("source", source, parallelism=tasks)
         builder.set_bolt("seen", Seen(str(tmp_path))).shuffle_grouping("source")
-        job = cluster.submit("both", builder.build(), Config(workers=2, max_spout_pending=500))
-        for who in ("Source", "Sink"):
-            wait_for(f"the Kafka{who} to say that it is away", lambda who=who: re.search(
-                rf"Kafka{who} is cut off from {broker.servers}: .*Connection refused; it tries again", told(cluster)))
-        broker.start()
-        unknown = f"topic {topic}: Broker: Unknown topic or partition; make it, or mend its name"
-        wait_for("word of the topic", lambda: unknown in told(cluster))
-        broker.make_topic(topic, 3)
-        wait_for("1000 values", lambda: len(seen(tmp_path)) >= 1000)
-        broker.kill()
-        acked = job.stats().components["sink"].acked
-        assert acked < 20_000
-        broker.start()
-        wait_for("everything", lambda: len(seen(tmp_path)) == 20_000)
-        assert not notes(tmp_path, "dead")
-        assert not job.stats().restarts
+        job = cluster.submit("reads", builder.build(), fresh=tasks == 3)
+        assert job.wait_until_drained(timeout=100).acked == 300
+        job.kill(wait_secs=0)
+        expected += values
+    assert sorted(value for _, _, value in notes(tmp_path, "seen")) == sorted(expected)
 
 
-def test_what_cannot_be_decoded_is_a_dead_letter(
+def test_the_broker_is_away_at_first_and_once_more(
     broker: Broker, topic: str, cluster: LocalCluster, tmp_path: Path
 ) -> None:
-    broker.make_topic(topic)
-    broker.fill(topic, ["[1]", b"\xff", "{", "[" * 100_000, "[" * 500 + "]" * 500, "[2]"])
-    job = cluster.submit("reads", reads(KafkaSource(broker.servers, topic, decode="json", until_end=True), tmp_path))
-    assert job.wait_until_drained(timeout=100).dead_letters == 4
-    assert [value for _, _, value in notes(tmp_path, "seen")] == [[1], [2]]
-    assert re.search(rf"{topic}, partition 0, offset 1: ", told(cluster) + str(list(job.stats().failures.values())))
+    broker.kill()
+    source = KafkaSource(broker.servers, topic, group="all", decode="json")
+    topology = written_and_read(broker, topic, tmp_path, 10_000, source)
+    job = cluster.submit("both", topology, Config(workers=2, max_spout_pending=500))
+    for who in ("Source", "Sink"):
+        wait_for(f"the Kafka{who} to say that it is away", lambda who=who: re.search(
+            rf"Kafka{who} is cut off from {broker.servers}: .*Connection refused; it tries again", told(cluster)))
+    broker.start()
+    unknown = f"topic {topic}: Broker: Unknown topic or partition; make it, or mend its name"
+    wait_for("word of the topic", lambda: unknown in told(cluster))
+    broker.make_topic(topic, 3)
+    wait_for("1000 values", lambda: len(seen(tmp_path)) >= 1000)
+    broker.kill()
+    assert job.stats().components["sink"].acked < 10_000
+    broker.start()
+    wait_for("everything", lambda: len(seen(tmp_path)) == 10_000)
+    assert not notes(tmp_path, "dead")
+    assert not job.stats().restarts
 
 
-@pytest.mark.parametrize("limit", ["of the client", "of the topic"])
-def test_what_is_too_large_is_refused_alone(
-    limit: str, broker: Broker, topic: str, cluster: LocalCluster, tmp_path: Path
-) -> None:
-    broker.make_topic(topic, max_message_bytes=1_048_588 if limit == "of the client" else 2000)
-    large = "x" * (2_000_000 if limit == "of the client" else 5000)
-    sink = KafkaSink(broker.servers, topic, value="key", key="n")
-    builder = TopologyBuilder(Config(max_attempts=2))
-    builder.set_spout("texts", Texts(str(tmp_path), 300, large))
-    builder.set_bolt("sink", sink).shuffle_grouping("texts")
-    job = cluster.submit("writes", builder.build())
-    assert job.wait_until_drained(timeout=100).dead_letters == 3
-    why = {number: error for number, _, error, _ in notes(tmp_path, "dead")}
-    assert f"KafkaSink, topic {topic}: " in why[100]
-    assert "Broker: Message size too large" in why[100]
+@pytest.mark.parametrize(("limit", "large"), [(1_048_588, 2_000_000), (2000, 5000)])
+def test_what_cannot_be_written_is_refused_alone(broker: Broker, topic: str, limit: int, large: int) -> None:
+    broker.make_topic(topic, max_message_bytes=limit)
+    wrong = {100: "x" * large, 101: "\ud800", 102: 1j}
+    rows = [(str(number), wrong.get(number, "x" * 100)) for number in range(300)]
+    sink = KafkaSink(broker.servers, topic, value="text", key="number")
+    sink.connect(NO_CONTEXT)
+    why = sink.write(ColumnBatch(Columns.of(rows), TupleSource("rows", 1, "default", Stream("number", "text"))))
+    sink.disconnect()
+    assert why is not None
+    assert why.keys() == wrong.keys()
+    assert f"KafkaSink, topic {topic}: Broker: Message size too large" in why[100]
     assert "KafkaSink cannot write " in why[101]
     assert "KafkaSink cannot write 1j: " in why[102]
-    assert {int(key or b"") for key, _ in broker.read_all(topic)[0]} == set(range(300)) - set(why)
-
-
-class Texts(Numbers):
-    """Numbers with a short text, and some with what cannot be written."""
-
-    outputs = ("n", "key")
-
-    def __init__(self, directory: str, count: int, large: str) -> None:
-        super().__init__(directory, count)
-        self.wrong = {100: large, 101: "\ud800", 102: 1j}
-
-    def read(self) -> Iterator[tuple[Any, Any]]:
-        for n in self.share:
-            yield n, (str(n), self.wrong.get(n, "x" * 100))
-
-
-def test_what_comes_after_a_broker_lost_records_is_read(
-    broker: Broker, topic: str, cluster: LocalCluster, tmp_path: Path
-) -> None:
-    broker.make_topic(topic, 1)
-    broker.fill(topic, [str(number) for number in range(500)])
-    broker.commit(topic, topic, 1000)
-    for count in (500, 1100):
-        source = KafkaSource(
-            broker.servers, topic, group=topic, after_loss="continue", config={"auto.commit.interval.ms": 10})
-        job = cluster.submit(f"reads-{count}", reads(source, tmp_path))
-        wait_for("all values", lambda count=count: len(seen(tmp_path)) == count)
-        wait_for("the commit", lambda count=count: broker.committed(topic, topic, 1) == {0: count})
-        job.kill(wait_secs=0)
-        broker.fill(topic, [str(number) for number in range(500, 1100)])
+    assert {int(key or b"") for key, _ in broker.read_all(topic)[0]} == set(range(300)) - set(wrong)
 
 
 def test_the_example_of_the_docs(broker: Broker, tmp_path: Path) -> None:
@@ -265,124 +164,33 @@ def test_a_record_has_one_identity_in_every_life_and_task(
 
     def make(records: int) -> KafkaSource:
         name = next(topics)
-        broker.make_topic(name, 3)
-        broker.fill(name, [str(number) for number in range(records)])
+        broker.make_topic(name, 3, numbers(records))
         return KafkaSource(broker.servers, name, group=name)
 
-    check_source(squall_cluster, make, lambda values: int(values[1]), ordered=False, tasks=2)
+    check_source(squall_cluster, make, lambda values: int(values[1]), ordered=False, tasks=2, records=300)
 
 
-# ---- before state and windows ----
-
-
-class Times(BasicBolt):
-    """The fields of a record that is an object of JSON."""
-
-    outputs = ("user", "at")
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        collector.emit((tup["value"]["user"], tup["value"]["at"]))
-
-
-class Sizes(WindowedBolt):
-    outputs = ("user", "start", "size")
-
-    def execute_window(self, window: Window, collector: BasicCollector) -> None:
-        collector.emit((window.key, window.start, len(window.get())))
-
-
-class Counts(StatefulBolt):
-    """How often each value came."""
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        self.state[tup["value"]] = self.state.get(tup["value"], 0) + 1
-
-
-def counting(source: KafkaSource, tasks: int) -> Topology:
-    builder = TopologyBuilder()
-    builder.set_spout("source", source, parallelism=tasks)
-    builder.set_bolt("counts", Counts(), parallelism=tasks).fields_grouping("source", "value")
-    return builder.build()
-
-
-def counted(job: Job) -> dict[Any, int]:
-    """The state, once there is one."""
-    with contextlib.suppress(UsageError, ClusterError):
-        return dict(job.state("counts"))
-    return {}
-
-
-def test_windows_over_partitions_that_one_task_reads(
-    broker: Broker, topic: str, cluster: LocalCluster, tmp_path: Path
-) -> None:
-    broker.make_topic(topic, 4)
-    # Each partition is in order; they are read one after the other, mostly.
-    events = [{"user": f"u{number % 7}", "at": number / 10} for number in range(20_000)]
-    broker.fill(topic, [json.dumps(event) for event in events])
-    sizes = Sizes().with_tumbling_window(secs=10).with_key("user").with_timestamp_field("at").with_lag(secs=30)
-    builder = TopologyBuilder()
-    builder.set_spout("source", KafkaSource(broker.servers, topic, decode="json", until_end=True))
-    builder.set_bolt("times", Times(), parallelism=2).shuffle_grouping("source")
-    builder.set_bolt("sizes", sizes, parallelism=2).fields_grouping("times", "user")
-    builder.set_bolt("sink", FileSink(tmp_path)).global_grouping("sizes")
-    report = cluster.submit("windows", builder.build(), Config(workers=2)).wait_until_drained(timeout=100)
-    assert not report.late
-    rows = [json.loads(line) for file in tmp_path.glob("part-*") for line in file.read_text().splitlines()]
-    found = {(row["user"], row["start"]): row["size"] for row in rows}
-    assert found == Counter((event["user"], event["at"] // 10 * 10) for event in events)
-    assert len(found) == len(rows)
+# ---- before state ----
 
 
 def test_a_partition_that_moves_and_comes_back_has_its_records_counted_once(
     broker: Broker, topic: str, cluster: LocalCluster
 ) -> None:
-    broker.make_topic(topic, 4)
-    broker.fill(topic, [str(number) for number in range(4000)])
+    broker.make_topic(topic, 4, numbers(4000))
     source = KafkaSource(broker.servers, topic, group=topic, decode="json", config={
-        "session.timeout.ms": 3000, "heartbeat.interval.ms": 500, "auto.commit.interval.ms": 5000,
+        "session.timeout.ms": 2000, "heartbeat.interval.ms": 300, "auto.commit.interval.ms": 5000,
     })
-    job = cluster.submit("moves", counting(source, 2), Config(workers=2, worker_timeout_secs=None))
+    job = cluster.submit("moves", counted(source), Config(workers=2, worker_timeout_secs=None))
     wait_for("both members", lambda: broker.shares(topic) == [2, 2])
     wait_for("records of both", lambda: job.stats().acked > 2000)
     cluster.inject("stop", "node-1:6700", for_secs=300)
     wait_for("the partitions to move", lambda: broker.shares(topic) == [4])
-    broker.fill(topic, [str(number) for number in range(4000, 6000)])
+    broker.fill(topic, numbers(4000, 6000))
     # The task that has them now reads what the other had read, acked and not committed.
-    wait_for("records of the other", lambda: len(counted(job)) > 3000)
+    wait_for("records of the other", lambda: len(counts(job)) > 3000)
     cluster.heal()
     wait_for("all commits", lambda: broker.committed(topic, topic, 4) == dict.fromkeys(range(4), 1500))
-    assert counted(job) == dict.fromkeys(range(6000), 1)
-
-
-@pytest.mark.parametrize("group", [True, False])
-def test_records_of_a_topic_that_is_made_again_are_counted(
-    group: bool, broker: Broker, topic: str, cluster: LocalCluster
-) -> None:
-    """Between two lives, and while it is read. The second has no more records than were counted of the first."""
-
-    def make(begin: int) -> None:
-        broker.make_topic(topic)
-        broker.fill(topic, [str(number) for number in range(begin, begin + 200)])
-
-    def submit(fresh: bool) -> Job:
-        source = KafkaSource(
-            broker.servers, topic, group=topic if group else None, decode="json",
-            config={"auto.commit.interval.ms": 10})
-        return cluster.submit("counts", counting(source, 1), fresh=fresh)
-
-    make(0)
-    job = submit(fresh=True)
-    wait_for("the first topic", lambda: len(counted(job)) == 200)
-    job.kill()
-    broker.delete_topic(topic)
-    make(200)
-    job = submit(fresh=False)
-    wait_for("the second topic", lambda: len(counted(job)) == 400)
-    broker.delete_topic(topic)
-    make(400)
-    wait_for("the third topic", lambda: len(counted(job)) == 600)
-    assert counted(job) == dict.fromkeys(range(600), 1)
-    assert f"topic {topic}" in told(cluster)
+    assert counts(job) == dict.fromkeys(range(6000), 1)
 
 
 # ---- one source by itself ----
@@ -390,17 +198,15 @@ def test_records_of_a_topic_that_is_made_again_are_counted(
 
 @pytest.mark.parametrize("group", [True, False])
 def test_nothing_is_lost_or_read_twice_where_reading_pauses(group: bool, broker: Broker, topic: str) -> None:
-    broker.make_topic(topic, 2)
-    broker.fill(topic, [str(number) for number in range(6000)])
+    broker.make_topic(topic, 2, numbers(2000))
     with Alone(KafkaSource(broker.servers, topic, group=topic if group else None)) as alone:
-        found = alone.until(lambda found: len(found) >= 6000, alone.source.keep_alive)
+        found = alone.until(lambda found: len(found) >= 2000, alone.source.keep_alive)
     for partition in range(2):
-        assert [at for (of, at), _ in found if of.endswith(f"-{partition}")] == list(range(1, 3001))
+        assert [at for (of, at), _ in found if of.endswith(f"-{partition}")] == list(range(1, 1001))
 
 
 def test_begin_at_the_latest_is_committed_at_once(broker: Broker, topic: str) -> None:
-    broker.make_topic(topic, 2)
-    broker.fill(topic, ["old", "old", "old"])
+    broker.make_topic(topic, 2, ["old", "old", "old"])
     with Alone(KafkaSource(broker.servers, topic, group=topic, begin="latest")) as alone:
         alone.until(lambda _: broker.committed(topic, topic, 2) == {0: 2, 1: 1})
         broker.fill(topic, ["new"])
@@ -411,8 +217,7 @@ def test_begin_at_the_latest_is_committed_at_once(broker: Broker, topic: str) ->
 
 
 def test_records_that_kafka_removed_are_told(broker: Broker, topic: str) -> None:
-    broker.make_topic(topic)
-    broker.fill(topic, [str(number) for number in range(10)])
+    broker.make_topic(topic, 1, numbers(10))
     with Alone(KafkaSource(broker.servers, topic, group=topic)) as alone:
         found = alone.until(lambda found: len(found) == 10)
         alone.source.commit(found[0][0])
@@ -426,81 +231,69 @@ def test_records_that_kafka_removed_are_told(broker: Broker, topic: str) -> None
 
 @pytest.mark.parametrize("group", [True, False])
 def test_a_topic_that_is_made_again_is_another(group: bool, broker: Broker, topic: str, tmp_path: Path) -> None:
-    """Also while it is read, and where an offset of the first is committed for the second."""
+    """While it is read, and between two lives, where an offset of the first is committed for the second."""
 
-    def life() -> Alone:
-        return Alone(KafkaSource(broker.servers, topic, group=topic if group else None), tmp_path)
+    def source() -> KafkaSource:
+        return KafkaSource(broker.servers, topic, group=topic if group else None)
 
-    def make(values: list[str]) -> None:
-        broker.make_topic(topic)
-        broker.fill(topic, values)
+    def made_again(values: str) -> None:
+        broker.delete_topic(topic)
+        broker.make_topic(topic, 1, values)
 
-    make(["a", "b", "c"])
-    with life() as alone:
+    broker.make_topic(topic, 1, "abc")
+    connected_again = source()
+    with Alone(connected_again, tmp_path) as alone:
         found = alone.until(lambda found: len(found) == 3)
         alone.source.commit(found[-1][0])
-        broker.delete_topic(topic)
-        make(["d", "e", "f", "g"])
+        made_again("defg")
         strays = list[Record]()
         with pytest.raises(alone.source.away, match=r"deleted|Unknown topic"):
             alone.until(strays.extend)
         assert strays == []
-    with life() as alone:
+    with Alone(connected_again, tmp_path) as alone:
+        assert f"topic {topic} of Kafka was deleted and made again" in alone.told[0]
         again = alone.until(lambda found: len(found) == 4)
         assert [values[1] for _, values in again] == ["d", "e", "f", "g"]
         alone.source.commit(again[1][0])
-    with life() as alone:
+    with Alone(source(), tmp_path) as alone:
         assert alone.until(lambda found: len(found) == 2) == again[2:]
-    assert len({position for position, _ in found + again}) == 7
+    made_again("hijk")
+    with Alone(source(), tmp_path) as alone:
+        third = alone.until(lambda found: len(found) == 4)
+    assert len({position for position, _ in found + again + third}) == 11
 
 
-def test_records_that_the_broker_lost_are_an_error_or_are_told(topic: str, tmp_path: Path) -> None:
-    with kafka.running() as broker:
-        groups = [None, topic]
-        topics = [f"{topic}-{group is None}" for group in groups]
+def test_records_that_the_broker_lost_are_an_error_or_are_told(broker: Broker, topic: str, tmp_path: Path) -> None:
+    groups = [None, topic]
+    topics = [f"{topic}-{group is None}" for group in groups]
 
-        def life(number: int, after_loss: str) -> Alone:
-            source = KafkaSource(broker.servers, topics[number], group=groups[number], after_loss=after_loss)
-            return Alone(source, tmp_path)
+    def life(number: int, after_loss: str) -> Alone:
+        source = KafkaSource(broker.servers, topics[number], group=groups[number], after_loss=after_loss)
+        return Alone(source, tmp_path)
 
-        first = list[Record]()
-        for number, name in enumerate(topics):
-            broker.make_topic(name)
-            broker.fill(name, ["a", "b", "c", "d"])
-            with life(number, "stop") as alone:
-                first += alone.until(lambda found: len(found) == 4)
-                alone.source.commit(first[-1][0])
-        broker.lose(*topics)
-        for number, name in enumerate(topics):
-            broker.fill(name, ["e", "f"])
-            lost = f"Kafka lost records of {name}, partition 0, which ends at offset 2 and was read up to 4; "
-            with life(number, "stop") as alone, pytest.raises(UsageError, match=lost):
-                alone.until(lambda _: False)
-            with life(number, "continue") as alone:
-                again = alone.until(lambda found: len(found) == 2)
-                assert f"Kafka lost records of {name}, partition 0" in alone.told[0]
-                broker.fill(name, ["g", "h", "i"])
-                alone.until(lambda found: len(found) == 3)
-                alone.source.commit(again[0][0])
-            with life(number, "stop") as alone:
-                rest = alone.until(lambda found: len(found) == 4)
-            assert [values[1] for _, values in again[:1] + rest] == ["e", "f", "g", "h", "i"]
-            assert rest[0] == again[1]
-            assert not {position for position, _ in first} & {position for position, _ in again + rest}
-
-
-def test_another_number_of_tasks_goes_on_without_a_group(
-    broker: Broker, topic: str, cluster: LocalCluster, tmp_path: Path
-) -> None:
-    broker.make_topic(topic, 4)
-    for tasks in (3, 1, 2):
-        broker.fill(topic, [f"{tasks}.{number}" for number in range(1000)])
-        source = KafkaSource(broker.servers, topic, until_end=True)
-        job = cluster.submit("reads", reads(source, tmp_path, tasks), fresh=tasks == 3)
-        assert job.wait_until_drained(timeout=100).acked == 1000
-        job.kill(wait_secs=0)
-    values = [value for _, _, value in notes(tmp_path, "seen")]
-    assert len(values) == len(set(values)) == 3000
+    first = list[Record]()
+    for number, name in enumerate(topics):
+        broker.make_topic(name, 1, ["a", "b", "c", "d"])
+        with life(number, "stop") as alone:
+            first += alone.until(lambda found: len(found) == 4)
+            alone.source.commit(first[-1][0])
+    broker.lose(*topics)
+    for number, name in enumerate(topics):
+        broker.fill(name, ["e", "f"])
+        lost = f"Kafka lost records of {name}, partition 0, which ends at offset 2 and was read up to 4; "
+        with life(number, "stop") as alone, pytest.raises(UsageError, match=lost):
+            alone.until(lambda _: False)
+        with life(number, "continue") as alone:
+            again = alone.until(lambda found: len(found) == 2)
+            assert f"Kafka lost records of {name}, partition 0" in alone.told[0]
+            broker.fill(name, ["g", "h", "i"])
+            alone.until(lambda found: len(found) == 3)
+            alone.source.commit(again[0][0])
+        with life(number, "stop") as alone:
+            rest = alone.until(lambda found: len(found) == 4)
+        assert [values[1] for _, values in again[:1] + rest] == ["e", "f", "g", "h", "i"]
+        assert rest[0] == again[1]
+        assert not {position for position, _ in first} & {position for position, _ in again + rest}
 
 
 def test_a_partition_is_caught_up_at_its_end(broker: Broker, topic: str) -> None:
@@ -513,32 +306,49 @@ def test_a_partition_is_caught_up_at_its_end(broker: Broker, topic: str) -> None
             assert all(name.endswith(f"-{number}") for number, (name,) in enumerate(found))
             return list(found.values())
 
+        assert alone.source.partitioned
         alone.until(lambda _: caught_up() == [True, True])
         broker.fill(topic, ["c"])
         alone.until(lambda found: found and caught_up() == [False, True])
         alone.until(lambda _: caught_up() == [True, True])
 
 
-def test_event_time_waits_for_a_partition_that_was_taken_away(broker: Broker, topic: str) -> None:
-    broker.make_topic(topic, 2)
-    broker.fill(topic, ["a", "b"])
-    with Alone(KafkaSource(broker.servers, topic, group=topic, config={"heartbeat.interval.ms": 500})) as alone:
+def test_a_partition_that_another_consumer_has_for_a_while(broker: Broker, topic: str) -> None:
+    """Nothing is lost or read by both, and event time waits for it meanwhile."""
+    broker.make_topic(topic, 2, ["a", "b"])
+    config = {"heartbeat.interval.ms": 300, "auto.commit.interval.ms": 10}
+    with Alone(KafkaSource(broker.servers, topic, group=topic, config=config)) as alone:
+        ours, theirs = list[Any](), list[bytes]()
 
         def caught_up() -> list[bool]:
             return sorted((alone.source.partitions() or {}).values())
 
+        def read(enough: Callable[[list[Record]], object], between: Callable[[], object] = lambda: None) -> None:
+            for position, (_, value) in alone.until(enough, between):
+                alone.source.commit(position)
+                ours.append(value)
+
         assert caught_up() == [False]  # which partitions it will have is not known
-        alone.until(lambda _: caught_up() == [True, True])
+        read(lambda _: caught_up() == [True, True])
+        wait_for("the commits", lambda: broker.committed(topic, topic, 2) == {0: 1, 1: 1})
         with broker.member(topic, topic) as other:
-            alone.until(lambda _: broker.shares(topic) == [1, 1], lambda: other.poll(0))
-            alone.until(lambda _: caught_up() == [False, True])
-        alone.until(lambda _: broker.shares(topic) == [2])
-        alone.until(lambda _: caught_up() == [True, True])
+
+            def take() -> None:
+                if (message := other.poll(0)) is not None and not message.error():
+                    theirs.append(message.value() or b"")
+
+            read(lambda _: broker.shares(topic) == [1, 1], take)
+            read(lambda _: caught_up() == [False, True])
+            broker.fill(topic, ["c", "d"])
+            read(lambda found: found and theirs, take)
+            other.commit(asynchronous=False)
+        broker.fill(topic, ["e", "f"])
+        read(lambda found: len(found) == 2 and caught_up() == [True, True])
+    assert sorted(ours + [value.decode() for value in theirs]) == ["a", "b", "c", "d", "e", "f"]
 
 
 def test_a_task_commits_for_its_own_partitions_and_never_back(broker: Broker, topic: str) -> None:
-    broker.make_topic(topic)
-    broker.fill(topic, [str(number) for number in range(10)])
+    broker.make_topic(topic, 1, numbers(10))
     with Alone(KafkaSource(broker.servers, topic, group=topic)) as alone:
         name = alone.until(lambda found: len(found) == 10)[0][0][0]
         for position in [(name, 6), (name, 4), (name + "7", 9)]:
@@ -546,55 +356,24 @@ def test_a_task_commits_for_its_own_partitions_and_never_back(broker: Broker, to
     assert broker.committed(topic, topic, 1) == {0: 6}
 
 
-def test_other_fields(broker: Broker, topic: str) -> None:
+class Timed(KafkaSource):
+    outputs = ("value", "timestamp")
+
+
+def test_what_cannot_be_decoded_is_told_with_its_place_and_its_bytes(broker: Broker, topic: str) -> None:
     broker.make_topic(topic)
-    broker.fill(topic, [b"\xff"])
-
-    class Timed(KafkaSource):
-        outputs = ("value", "timestamp")
-
+    values = [b"[1]", b"\xff", b"{", b"[" * 100_000, b"[" * 500 + b"]" * 500, b"[2]"]
+    broker.fill(topic, values)
     with Alone(Timed(broker.servers, topic, decode=None)) as alone:
-        [(_, (value, timestamp))] = alone.until(bool)
-    assert value == b"\xff"
-    assert timestamp > 1_700_000_000
-    with Alone(Timed(broker.servers, topic)) as alone:
-        [(_, unreadable)] = alone.until(bool)
-    assert isinstance(unreadable, Unreadable)
-    assert unreadable.values[0] == b"\xff"
-
-
-# ---- wrong use ----
-
-
-@pytest.mark.parametrize(("make", "why"), [
-    (lambda: KafkaSource("", "t"), "KafkaSource has servers ''; allowed: a text, as 'localhost:9092', 'lines'"),
-    (lambda: KafkaSink(AWAY, 3), "KafkaSink has topic 3; allowed"),  # type: ignore[arg-type]
-    (lambda: KafkaSource(AWAY, "t", begin="now"), "KafkaSource has begin 'now'"),
-    (lambda: KafkaSource(AWAY, "t", decode="latin-1"), "decode 'latin-1'; allowed"),
-    (lambda: KafkaSource(AWAY, "t", group="g", until_end=True), "KafkaSource has group 'g'; allowed: a name, without"),
-    (lambda: KafkaSink(AWAY, "t", config={"sasl.password": "hush"}), "KafkaSink has its sasl.password written out"),
-    (lambda: KafkaSource(AWAY, "t", config={"group.id": "g"}), "KafkaSource has group.id in its config, which it sets"),
-])
-def test_wrong_arguments(make: Callable[[], object], why: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(why)) as refused:
-        make()
-    assert "hush" not in str(refused.value)
-
-
-@pytest.mark.parametrize(("config", "why"), [
-    ({"sasl.password": "${SQUALL_NOT_SET}"}, "KafkaSink needs the environment variable SQUALL_NOT_SET"),
-    ({"no.such": "thing"}, 'KafkaSink has a wrong config: No such configuration property: "no.such"'),
-    ({"retries": "many"}, "KafkaSink has a wrong config: "),
-])
-def test_wrong_settings_are_told_where_the_worker_runs(config: dict[str, Any], why: str) -> None:
-    context: Any = None
-    with pytest.raises(UsageError, match=re.escape(why)):
-        KafkaSink(AWAY, "t", config=config).connect(context)
-
-
-def test_a_field_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    builder = TopologyBuilder()
-    builder.set_spout("numbers", Numbers(str(tmp_path), 1))
-    builder.set_bolt("sink", KafkaSink(AWAY, "t")).shuffle_grouping("numbers")
-    with pytest.raises(UsageError, match="value"):
-        builder.build()
+        found = alone.until(lambda found: len(found) == 6)
+    assert [value for _, (value, _) in found] == values
+    assert all(timestamp > 1_700_000_000 for _, (_, timestamp) in found)
+    with Alone(Timed(broker.servers, topic, decode="json")) as alone:
+        found = alone.until(lambda found: len(found) == 6)
+    assert [found[0][1][0], found[5][1][0]] == [[1], [2]]
+    for offset in range(1, 5):
+        assert isinstance(unreadable := found[offset][1], Unreadable)
+        assert unreadable.values[0] == values[offset]
+        assert unreadable.why.startswith(f"{topic}, partition 0, offset {offset}: ")
+    with Alone(KafkaSource(broker.servers, topic)) as alone:
+        assert isinstance(alone.until(lambda found: len(found) == 6)[1][1], Unreadable)

@@ -11,6 +11,7 @@ import pytest
 
 from squall.connect.multilang.streamparse_project import topology
 from squall.engine.errors import UsageError
+from tests.needs import require
 from tests.process.cli import ROOT, squall, start
 from tests.process.parts import notes
 from tests.process.waiting import wait_for
@@ -24,7 +25,7 @@ TOTALS = {3: 200, 1: 10, 2: 90, 6: 100, 4: 100}
 
 @pytest.fixture(autouse=True)
 def installed() -> None:
-    assert (BINARIES / "streamparse_run").exists(), "run .ci/bootstrap.sh streamparse"
+    require("streamparse")
 
 
 def totals(directory: Path) -> Counter[int]:
@@ -53,6 +54,14 @@ def test_a_project_is_run_as_it_is(tmp_path: Path) -> None:
     assert "a batch of long" in said
 
 
+JAVA = """
+from streamparse import Grouping, JavaSpout, JavaBolt, Topology
+
+class Java(Topology):
+    spout = JavaSpout.spec(name="words", full_class_name="x.Y", args_list=[], outputs=["word"])
+"""
+
+
 def test_what_is_no_project_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = squall("run", "--streamparse", tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
@@ -71,22 +80,9 @@ def test_what_is_no_project_is_one_line(tmp_path: Path, monkeypatch: pytest.Monk
         with pytest.raises(UsageError) as refused:
             topology([str(tmp_path)])
         assert str(refused.value) == f"{file} cannot be read by {BINARIES / 'python'}: {said}"
+    file.write_text(JAVA)
+    with pytest.raises(UsageError, match="component 'words' is written in Java, which Squall does not run"):
+        topology([str(tmp_path)])
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match="there is no streamparse_run for "):
-        topology([str(tmp_path)])
-
-
-JAVA = """
-from streamparse import Grouping, JavaSpout, JavaBolt, Topology
-
-class Java(Topology):
-    spout = JavaSpout.spec(name="words", full_class_name="x.Y", args_list=[], outputs=["word"])
-"""
-
-
-def test_java_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", PATH)
-    (tmp_path / "topologies").mkdir()
-    (tmp_path / "topologies" / "java.py").write_text(JAVA)
-    with pytest.raises(UsageError, match="component 'words' is written in Java, which Squall does not run"):
         topology([str(tmp_path)])

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
-from collections.abc import Callable, Iterator
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from squall.engine.errors import ClusterError
 from squall.ipc.rundir import RunDir
-from squall.scheduler.common.messages import RestartRecord
 from squall.scheduler.common.role import RoleKind, processes_of
 from squall.scheduler.nimbus.store import Store, StoreError, open_store
 from squall.scheduler.nimbus.zookeeper_store import (
@@ -25,16 +27,16 @@ from squall.scheduler.nimbus.zookeeper_store import (
 from tests.process.cli import ROOT, start
 from tests.process.standing_tools import ENDLESS, Standing, directory
 from tests.process.waiting import wait_for
-from tests.servers import zookeeper
 from tests.servers.zookeeper import ZooKeeperServer
 from tests.unit import test_store
 
+pytestmark = pytest.mark.xdist_group("zookeeper")  # one server for all
+
 
 @pytest.fixture
-def server() -> Iterator[ZooKeeperServer]:
-    with zookeeper.made() as made:
-        made.start()
-        yield made
+def server(zookeeper_server: ZooKeeperServer) -> ZooKeeperServer:
+    zookeeper_server.start()
+    return zookeeper_server
 
 
 # ---- the store ----
@@ -47,19 +49,9 @@ def run_dir(server: ZooKeeperServer, tmp_path: Path) -> RunDir:
     return made
 
 
-@pytest.mark.parametrize("contract", [
-    test_store.test_delete_forgets_everything_but_the_number, test_store.test_a_death_is_counted_once_and_updated,
-])
-def test_it_keeps_what_the_embedded_store_keeps(
-    contract: Callable[[Store | ZooKeeperStore], None], run_dir: RunDir
-) -> None:
-    with open_store(run_dir) as store:
-        contract(store)
-
-
-def test_everything_is_there_after_reopening(run_dir: RunDir) -> None:
+def test_it_keeps_what_the_embedded_store_keeps(run_dir: RunDir) -> None:
     one, two = test_store.record("one"), test_store.record("two", 2)
-    deaths = [RestartRecord("node-1:6700", each, "killed by SIGKILL", "", 1.0, None) for each in range(DEATHS_KEPT + 5)]
+    deaths = [test_store.death(number) for number in range(DEATHS_KEPT + 5)]
     with open_store(run_dir) as store:
         store.put_topology(two)
         store.put_topology(one)
@@ -67,6 +59,8 @@ def test_everything_is_there_after_reopening(run_dir: RunDir) -> None:
         with store.transaction():
             for death in deaths:
                 store.add_restart(two.id, death)
+        deaths[-1] = test_store.death(DEATHS_KEPT + 4, ready_after_secs=0.02)
+        store.add_restart(two.id, deaths[-1])  # the same one: it is updated
         store.put_deleted("three")
     with open_store(run_dir) as store:
         first, second = store.topologies()
@@ -74,6 +68,14 @@ def test_everything_is_there_after_reopening(run_dir: RunDir) -> None:
         assert (second.record, second.assignment, second.restarts_total) == (one, test_store.assignment(one), 0)
         assert store.restarts(two.id) == deaths[-DEATHS_KEPT:]
         assert (store.deleted(), store.next_number()) == ({"three"}, 3)
+        for each in (one, two):
+            store.delete_topology(each.id)
+        assert (store.topologies(), store.next_number()) == ([], 3)
+        # Nothing is left, also for those of their ids that come later.
+        store.put_topology(one)
+        store.put_topology(two)
+        assert [(each.assignment, each.restarts_total) for each in store.topologies()] == [(None, 0)] * 2
+        assert store.restarts(two.id) == []
 
 
 def test_an_error_in_a_transaction_takes_all_of_it_back(run_dir: RunDir) -> None:
@@ -116,6 +118,16 @@ def up(cluster: Standing, server: ZooKeeperServer) -> Standing:
 
 def nimbuses(cluster: Standing) -> list[psutil.Process]:
     return processes_of(cluster.run_dir, RoleKind.NIMBUS)
+
+
+@contextlib.contextmanager
+def talking_to(hosts: str) -> Iterator[Any]:
+    client = client_of(hosts)
+    try:
+        client.start(timeout=100)
+        yield client
+    finally:
+        close(client)
 
 
 def next_nimbus(cluster: Standing, former: psutil.Process) -> psutil.Process:
@@ -165,12 +177,8 @@ def test_a_nimbus_whose_session_is_lost_ends(up: Standing) -> None:
     former = nimbuses(up)
     for each in former:
         each.suspend()
-    client = client_of(hosts)
-    try:
-        client.start(timeout=100)
+    with talking_to(hosts) as client:
         wait_for("the end of both sessions", lambda: client.get_children(f"{path}/nimbus") == [])
-    finally:
-        close(client)
     for each in former:
         each.resume()
     wait_for("two others", lambda: len(found := nimbuses(up)) == 2 and not set(found) & set(former))
@@ -193,24 +201,51 @@ def test_zookeeper_may_die_and_come_back(up: Standing, server: ZooKeeperServer) 
     await_acks(up)
 
 
-def test_topologies_go_on_after_down_and_up(up: Standing) -> None:
-    up.ok("submit", ENDLESS, "--name", "one")
-    await_acks(up)
-    assert up.json("down")["killed"] == 0
-    assert processes_of(up.run_dir) == []
-    assert up.run("clean").returncode == 0
-    assert "one" in up.ok("up", "--slots", "2", "--detach")
-    await_acks(up)
+def test_a_cluster_goes_on_after_down_and_up_where_its_store_is_and_nowhere_else(
+    cluster: Standing, server: ZooKeeperServer
+) -> None:
+    up = ("up", "--slots", "2", "--detach", "--zookeeper")
+    cluster.ok(*up, f"{server.hosts}/here")
+    cluster.ok("submit", ENDLESS, "--name", "one")
+    await_acks(cluster)
+    assert cluster.json("down")["killed"] == 0
+    assert processes_of(cluster.run_dir) == []
+    assert cluster.run("clean").returncode == 0
+    for hosts in (server.hosts, "localhost:1/here"):
+        why = cluster.refused(2, *up, hosts)
+        assert f" has its store at {server.hosts}/here: leave the option out; other hosts of that" in why
+    assert "one" in cluster.ok(*up, f"{server.hosts}/here")
+    await_acks(cluster)
+    cluster.ok("down", "-w", "0")
+    hosts, path = place_of(cluster.run_dir)
+    with talking_to(hosts) as client:
+        client.delete(path, recursive=True)
+    # What ZooKeeper has lost is not made anew.
+    assert f"store {path}/store in ZooKeeper at {hosts} is missing, though" in cluster.refused(1, "up", "--detach")
+
+
+def waits_for(hosts: str, waiting: subprocess.Popen[str]) -> None:
+    assert waiting.stderr is not None
+    assert waiting.stderr.readline() == f"waiting for ZooKeeper at {hosts}\n"
+
+
+def interrupted(hosts: str, cluster: Standing, *options: str) -> None:
+    """A command that waits for ZooKeeper, and is ended meanwhile."""
+    with start("up", *options, SQUALL_DIR=str(cluster.path)) as waiting:
+        waits_for(hosts, waiting)
+        waiting.send_signal(signal.SIGINT)
+        assert waiting.wait(100) == 130
 
 
 def test_a_cluster_waits_for_zookeeper_at_its_start_and_can_be_ended_while_it_waits(
     cluster: Standing, server: ZooKeeperServer
 ) -> None:
+    interrupted("localhost:1", cluster, "--zookeeper", "localhost:1")
+    # It was not noted: it has not answered.
     server.kill()
     with start("up", "--detach", "--zookeeper", server.hosts, SQUALL_DIR=str(cluster.path)) as waiting:
         try:
-            assert waiting.stderr is not None
-            assert waiting.stderr.readline() == f"waiting for ZooKeeper at {server.hosts}\n"
+            waits_for(server.hosts, waiting)
             server.start()
             assert waiting.wait(100) == 0
         finally:
@@ -224,11 +259,7 @@ def test_a_cluster_waits_for_zookeeper_at_its_start_and_can_be_ended_while_it_wa
     wait_for("both to wait", lambda: all(told in log.read_text() for log in logs))
     cluster.ok("down")
     assert processes_of(cluster.run_dir) == []
-    with start("up", SQUALL_DIR=str(cluster.path)) as waiting:
-        assert waiting.stderr is not None
-        waiting.stderr.readline()
-        waiting.send_signal(signal.SIGINT)
-        assert waiting.wait(100) == 130
+    interrupted(server.hosts, cluster)
 
 
 def test_an_embedded_store_is_not_forgotten(cluster: Standing) -> None:
@@ -238,40 +269,11 @@ def test_an_embedded_store_is_not_forgotten(cluster: Standing) -> None:
     assert refused == f"--zookeeper: {cluster.path} has its store in nimbus.db: choose another directory"
 
 
-def test_a_store_that_zookeeper_has_lost_is_not_made_anew(up: Standing) -> None:
-    up.ok("submit", ENDLESS, "--name", "one")
-    up.ok("down", "-w", "0")
-    hosts, path = place_of(up.run_dir)
-    client = client_of(hosts)
-    try:
-        client.start(timeout=100)
-        client.delete(path, recursive=True)
-    finally:
-        close(client)
-    assert f"store {path}/store in ZooKeeper at {hosts} is missing, though" in up.refused(1, "up", "--detach")
-
-
 @pytest.mark.parametrize("hosts", ["", "one:port", "one:1/../x", "zk://one"])
 def test_hosts_that_are_none_are_refused(cluster: Standing, hosts: str) -> None:
     refused = cluster.refused(2, "up", "--zookeeper", hosts)
     assert refused.startswith(f"--zookeeper {hosts!r}: ")
     assert refused.endswith("; allowed: HOST:PORT, several of them with commas, and then /FOLDER")
-
-
-def test_hosts_are_noted_once_they_answer_and_not_changed_by_the_way(
-    cluster: Standing, server: ZooKeeperServer
-) -> None:
-    with start("up", "--zookeeper", "localhost:1", SQUALL_DIR=str(cluster.path)) as waiting:
-        assert waiting.stderr is not None
-        assert waiting.stderr.readline() == "waiting for ZooKeeper at localhost:1\n"
-        waiting.send_signal(signal.SIGINT)
-        assert waiting.wait(100) == 130
-    cluster.ok("up", "--detach", "--zookeeper", f"{server.hosts}/here")
-    cluster.ok("down")
-    for hosts in (server.hosts, "localhost:1/here"):
-        why = cluster.refused(2, "up", "--detach", "--zookeeper", hosts)
-        assert f" has its store at {server.hosts}/here: leave the option out; other hosts of that" in why
-    cluster.ok("up", "--detach", "--zookeeper", f"{server.hosts}/here")
 
 
 def test_without_kazoo_it_says_what_to_install(cluster: Standing, tmp_path: Path) -> None:

@@ -3,44 +3,33 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psutil
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from squall.scheduler.common.role import Role, RoleKind, processes_of, role_of
 from squall.ui.access import link_of, running_address
 from tests.needs import CHROMIUM, require
-from tests.process.cli import ROOT
+from tests.process.ports import free_ports
 from tests.process.standing_tools import Standing, directory
 from tests.process.waiting import wait_for
 
 PATIENCE_MS = 100_000
 """For a page on a busy machine."""
-SHOTS = ROOT / "build" / "ui"
+TOPOLOGY = "tests/process/ui_topology.py:shown"
+expect.set_options(timeout=PATIENCE_MS)
 LAPTOP: dict[str, Any] = {"viewport": {"width": 1366, "height": 850}}
 PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
 
 
-def own_port() -> int:
-    """A free port that no test of another worker takes while the server of this page is dead."""
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    for port in range(9200 + 20 * worker, 9220 + 20 * worker):
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-    raise AssertionError("none of this worker's ports is free")
-
-
 @contextlib.contextmanager
 def cluster_with_page() -> Iterator[Standing]:
-    """A cluster of one node, its page, and the topology above, called words."""
+    """A cluster of two nodes, its page, and a topology called words."""
     with directory() as cluster:
-        cluster.ok("up", "--slots", "3", "--ui", "--ui-port", str(own_port()), "--detach")
-        cluster.ok("submit", "tests/process/ui_topology.py:shown", "--name", "words", "--workers", "2",
+        cluster.ok("up", "--nodes", "2", "--slots", "2", "--ui", "--ui-port", str(free_ports(1)[0]), "--detach")
+        cluster.ok("submit", TOPOLOGY, "--name", "words", "--workers", "2",
                    "--set", "on_error=fail", "--set", "max_attempts=2")
         yield cluster
 
@@ -95,12 +84,3 @@ def page_at(chromium: Browser, cluster: Standing, path: str = "/", **context: An
 
 def _is_ours(url: str, base: str) -> bool:
     return url.startswith((base, base.replace("http", "ws"), "data:", "blob:"))
-
-
-def shot(page: Page, name: str) -> Path:
-    """A picture of the whole page, for people to look at."""
-    SHOTS.mkdir(parents=True, exist_ok=True)
-    path = SHOTS / f"{name}.png"
-    # Playwright itself would write it with a thread, which stays.
-    path.write_bytes(page.screenshot(full_page=True))
-    return path

@@ -1,0 +1,95 @@
+"""Servers, a cluster of Squall for the topologies that read and write them, and a browser: each is started once a run.
+
+Tests that share one have the same `xdist_group`. Whoever kills a server starts it again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser
+
+from squall import Job, LocalCluster
+from tests.process.standing_tools import Standing
+from tests.process.waiting import wait_for
+from tests.servers import kafka, postgres, rabbitmq, redis_server, zookeeper
+from tests.servers.program import Program
+from tests.servers.ui_tools import chromium_started, cluster_with_page
+
+SECRETS = {"RABBIT_PASSWORD": rabbitmq.PASSWORD, "REDIS_PASSWORD": redis_server.PASSWORD, "WRONG": "p@ss/word"}
+
+
+@pytest.fixture(scope="session")
+def passwords() -> Iterator[None]:
+    """In the environment, from where sources and sinks take them."""
+    with pytest.MonkeyPatch.context() as environment:
+        for name, secret in SECRETS.items():
+            environment.setenv(name, secret)
+        yield
+
+
+def shared(running: Callable[[], AbstractContextManager[Program]]) -> Any:
+    """A fixture: the server that this starts."""
+
+    @pytest.fixture(scope="session")
+    def server(passwords: None) -> Iterator[Program]:
+        with running() as server:
+            yield server
+
+    return server
+
+
+kafka_server, rabbit, redis = shared(kafka.running), shared(rabbitmq.running), shared(redis_server.running)
+postgres_server, zookeeper_server = shared(postgres.running), shared(zookeeper.running)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    with chromium_started() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="session")
+def page_cluster() -> Iterator[Standing]:
+    """A cluster with a web page, and a topology of which a message was given up."""
+    with cluster_with_page() as made:
+        wait_for("the dead letter", lambda: made.described("words")["dead_letters"] == 1)
+        yield made
+
+
+class SharedCluster(LocalCluster):
+    """Two slots for the topologies of one test after the other, each of which begins anew if it does not say else."""
+
+    def __init__(self) -> None:
+        self._jobs = list[Job]()
+        super().__init__(nodes=1, slots_per_node=2)
+
+    def submit(self, *given: Any, **options: Any) -> Job:
+        self._jobs.append(super().submit(*given, **{"fresh": True, **options}))
+        return self._jobs[-1]
+
+    def clear(self) -> None:
+        self.heal()
+        for name in self.names():
+            with contextlib.closing(self.job(name)) as job:
+                job.kill(wait_secs=0)
+        while self._jobs:
+            self._jobs.pop().close()
+
+
+@pytest.fixture(scope="session")
+def squall(passwords: None) -> Iterator[SharedCluster]:
+    with SharedCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(squall: SharedCluster) -> Iterator[LocalCluster]:
+    """The cluster, without topologies before and after, and without what was said before."""
+    squall.new_log_lines()
+    yield squall
+    squall.clear()
