@@ -60,7 +60,6 @@ NEEDS = {
     "browser": Need("Chromium", Path(CHROMIUM).exists, "apt install chromium"),
     "gcc": Need("a C compiler", _programs("gcc"), "apt install gcc libc6-dev"),
     "node": Need("Node.js", _programs("node"), "apt install nodejs"),
-    "git": Need("git", _programs("git"), "apt install git"),
 }
 
 

@@ -17,6 +17,7 @@ import pytest
 from examples import click_sessions, paid_orders, top_by_category
 from tests.docs.pages import Page
 from tests.process.cli import ROOT, environment, plugin_arguments, squall
+from tests.process.written import written
 
 PAGES = sorted((ROOT / "docs" / "examples").glob("*.md"))
 APPLICATIONS = ("access_log", "enrich", "top_ten")
@@ -112,10 +113,6 @@ def test_topologies_of_ones_own_survive_in_two_processes_of_pytest(tmp_path: Pat
     passed = {tuple(line.split()[:3]) for line in done.stdout.splitlines() if " PASSED " in line}
     assert {worker for worker, _, _ in passed} == {"[gw0]", "[gw1]"}, done.stdout
     assert "2 passed" in done.stdout
-
-
-def written(directory: Path) -> list[Any]:
-    return [json.loads(line) for path in directory.iterdir() for line in path.read_text().splitlines()]
 
 
 def visits() -> Iterator[Any]:

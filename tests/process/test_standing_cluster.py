@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from squall.scheduler.common.role import processes_of
-from tests.docs.test_examples import read_counts
 from tests.process.cli import command, environment, start
 from tests.process.standing_tools import ENDLESS, Standing, directory
 from tests.process.waiting import wait_for
+from tests.process.written import word_counts
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_down_drains_keeps_and_up_goes_on_exactly(cluster: Standing, tmp_path: P
     assert cluster.json("up", "--slots", "2", "--detach")["topologies"] == ["count"]
     wait_for("the end", lambda: cluster.described("count")["drained"])
     assert cluster.json("kill", "count", "-w", "20")["pending"] == 0
-    assert read_counts(out) == Counter(text.read_text().split())
+    assert word_counts(out) == Counter(text.read_text().split())
     again = ("submit", "examples/word_count.py", "--name", "count")
     assert "it takes up the state that an earlier count left in" in cluster.ok(*again, "--", text)
     cluster.ok("kill", "count")

@@ -9,10 +9,10 @@ import pytest
 
 from examples.word_count import topology as word_count
 from squall import ClusterError, Config
-from tests.docs.test_examples import read_counts, read_ledger
 from tests.process.conftest import SharedCluster
 from tests.process.standing_topologies import endless
 from tests.process.waiting import wait_for
+from tests.process.written import word_counts, written
 
 LINES = [f"w{number % 97} w{number % 89} same w{number % 7}" for number in range(30_000)]
 
@@ -37,8 +37,9 @@ def test_words_are_counted_exactly_across_moves(shared_cluster: SharedCluster, t
     assert job.kill(5.0) == 0
     assert report.restarts == []
     assert report.timed_out == 0
-    assert read_counts(out) == Counter(" ".join(LINES).split())
-    assert read_ledger(out) == {(0, offset): 4 for offset in range(len(LINES))}
+    assert word_counts(out) == Counter(" ".join(LINES).split())
+    lines = {(row["partition"], row["offset"]): row["words"] for row in written(out / "ledger")}
+    assert lines == {(0, offset): 4 for offset in range(len(LINES))}
 
 
 def test_a_job_of_a_topology_that_was_replaced_says_so(shared_cluster: SharedCluster) -> None:

@@ -1,15 +1,27 @@
-"""What a ParquetSink of another process writes, read while it does."""
+"""What sinks of other processes have written."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from pyarrow import parquet
 
 
+def written(directory: Path) -> list[Any]:
+    """The rows of a FileSink, in order by file."""
+    return [json.loads(line) for path in directory.iterdir() for line in path.read_text().splitlines()]
+
+
+def word_counts(out: Path) -> dict[str, int]:
+    """The largest count of each word that examples/word_count.py has written."""
+    return dict(sorted((row["word"], row["count"]) for row in written(out / "counts")))
+
+
 class Written:
-    """What the sink has written, read as it comes. A file that can be seen can be read, whoever is killed."""
+    """What a ParquetSink writes, read as it comes. A file that can be seen can be read, whoever is killed."""
 
     def __init__(self, out: Path) -> None:
         self._out = out

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from functools import cache
 from pathlib import Path
 
@@ -14,11 +13,9 @@ from squall import Config, connect, testing
 from squall.cli.commands import COMMANDS
 from squall.engine.api.config import canonical_name
 from tests.unit.source import PRODUCT, ROOT, sources_of
+from tests.unit.test_repo_hygiene import repository_files
 
-_LISTED = subprocess.run(
-    ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"], cwd=ROOT, capture_output=True, text=True
-)
-PAGES = sorted({ROOT / line for line in _LISTED.stdout.splitlines() if (ROOT / line).exists()})
+PAGES = [ROOT / path for path in repository_files() if path.endswith(".md")]
 _FENCED = re.compile(r"^(```|~~~).*?^\1\s*$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+(?:\([^()]*\))?)(?:\s+\"[^\"]*\")?\)")
 _ELSEWHERE = re.compile(r"[a-z][a-z+.-]*:")

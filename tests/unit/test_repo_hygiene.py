@@ -9,6 +9,7 @@ Relies on: `git ls-files` for what belongs to the repository, or the folders the
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import tomllib
 from collections import Counter
@@ -35,7 +36,7 @@ NOTES = re.compile(r"\b(TO" + "DO|FIX" + "ME|NotImplemented" + r"Error)\b")
 
 def repository_files() -> list[str]:
     """Relative paths of all that is or is about to be committed."""
-    if (ROOT / ".git").exists():
+    if (ROOT / ".git").exists() and shutil.which("git"):
         command = ["git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
         return sorted({path for path in listed.split("\0") if path and (ROOT / path).is_file()})
