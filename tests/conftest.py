@@ -71,6 +71,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         os.environ["XDG_RUNTIME_DIR"] = outer
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in its own
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: file_order(item.path))
     for item in items:

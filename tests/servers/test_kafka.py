@@ -113,7 +113,7 @@ def test_the_broker_is_away_at_first_and_once_more(
 ) -> None:
     broker.kill()
     source = KafkaSource(broker.servers, topic, group="all", decode="json")
-    topology = written_and_read(broker, topic, tmp_path, 10_000, source)
+    topology = written_and_read(broker, topic, tmp_path, 20_000, source)
     job = cluster.submit("both", topology, Config(workers=2, max_spout_pending=500))
     for who in ("Source", "Sink"):
         wait_for(f"the Kafka{who} to say that it is away", lambda who=who: re.search(
@@ -122,11 +122,11 @@ def test_the_broker_is_away_at_first_and_once_more(
     unknown = f"topic {topic}: Broker: Unknown topic or partition; make it, or mend its name"
     wait_for("word of the topic", lambda: unknown in told(cluster))
     broker.make_topic(topic, 3)
-    wait_for("1000 values", lambda: len(seen(tmp_path)) >= 1000)
+    wait_for("1000 acks", lambda: job.stats().components["sink"].acked >= 1000)
     broker.kill()
-    assert job.stats().components["sink"].acked < 10_000
+    assert job.stats().components["sink"].acked < 20_000
     broker.start()
-    wait_for("everything", lambda: len(seen(tmp_path)) == 10_000)
+    wait_for("everything", lambda: len(seen(tmp_path)) == 20_000)
     assert not notes(tmp_path, "dead")
     assert not job.stats().restarts
 
@@ -142,7 +142,7 @@ def test_what_cannot_be_written_is_refused_alone(broker: Broker, topic: str, lim
     sink.disconnect()
     assert why is not None
     assert why.keys() == wrong.keys()
-    assert f"KafkaSink, topic {topic}: Broker: Message size too large" in why[100]
+    assert re.search(f"KafkaSink, topic {topic}: .*Broker: Message size too large", why[100])
     assert "KafkaSink cannot write " in why[101]
     assert "KafkaSink cannot write 1j: " in why[102]
     assert {int(key or b"") for key, _ in broker.read_all(topic)[0]} == set(range(300)) - set(wrong)

@@ -46,7 +46,9 @@ def not_sent(value: Any, error: BaseException | None = None) -> str:
     return str(crash)
 
 
-@pytest.mark.parametrize(("value", "kind"), [(Exits(), f"{__name__}.Exits"), ([lambda: 1], "list")], ids=["object", "list"])
+@pytest.mark.parametrize(
+    ("value", "kind"), [(Exits(), f"{__name__}.Exits"), ([lambda: 1], "list")], ids=["object", "list"]
+)
 def test_it_names_component_stream_and_field(value: Any, kind: str) -> None:
     assert re.fullmatch(
         rf"spout\[\d\] .*stream 'out' field 'thing': a value of type {kind} cannot be pickled, so it could not be sent"
