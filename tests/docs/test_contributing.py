@@ -47,6 +47,7 @@ def test_make_knows_its_targets_and_their_arguments() -> None:
     run(*(line.replace("make ", "make --dry-run ", 1) for line in makes))
 
 
+@pytest.mark.filterwarnings("ignore:.* found in sys.modules:RuntimeWarning")  # another test has imported it
 @pytest.mark.parametrize("command", [line for line in COMMANDS if " -m tests.sim" in line])
 def test_command_of_the_simulation(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     _, _, module, *arguments = command.split()

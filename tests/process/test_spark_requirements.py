@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -10,14 +11,14 @@ import pytest
 from squall.engine.errors import ClusterError, UsageError
 from squall.pipeline.session import spark_session
 from squall.pipeline.spark_errors import one_line_errors
+from tests.process.cli import squall
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # PySpark leaves a pipe open
-def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    needs = "^Spark did not start: .*it needs Java 17 or newer, on the PATH or in JAVA_HOME"
-    with pytest.raises(UsageError, match=needs), spark_session("none"):
-        pass
+def test_no_java(tmp_path: Path) -> None:
+    done = squall("prepare", "README.md", "--out", tmp_path / "feed", JAVA_HOME=str(tmp_path))
+    needs = "^squall: Spark did not start: .*it needs Java 17 or newer, on the PATH or in JAVA_HOME"
+    assert re.search(needs, done.stderr, re.MULTILINE)
+    assert done.returncode == 2
 
 
 @pytest.mark.parametrize("name", ["pyspark.sql", "pandas", "pyarrow"])
