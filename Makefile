@@ -6,7 +6,7 @@
 
 VENV := $(or $(VENV),.venv)
 WORKERS ?= 2
-TESTS_AT_ONCE ?= 4
+TESTS_AT_ONCE ?= 3
 ROUNDS ?= 200
 SEEDS ?= 10000
 JOBS ?= 2

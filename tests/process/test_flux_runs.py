@@ -16,6 +16,7 @@ from tests.needs import require
 from tests.process.cli import ROOT, squall
 from tests.process.standing_tools import Standing
 from tests.process.waiting import wait_for
+from tests.process.written import whole_lines
 
 PAGE = (ROOT / "docs" / "flux.md").read_text()
 FOLDER = ROOT / "examples" / "flux"
@@ -28,7 +29,7 @@ def words_of(text: str) -> Counter[str]:
 
 def counts(out: Path) -> dict[str, int]:
     """What the sink has written; every number of a word is there once."""
-    rows = [json.loads(line) for path in out.glob("part-*.jsonl") for line in path.read_text().splitlines()]
+    rows = [json.loads(line) for path in out.glob("part-*.jsonl") for line in whole_lines(path)]
     assert len({(row["word"], row["count"]) for row in rows}) == len(rows)
     return dict(Counter(row["word"] for row in rows))
 

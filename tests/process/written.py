@@ -10,9 +10,14 @@ from typing import Any
 from pyarrow import parquet
 
 
+def whole_lines(path: Path) -> list[str]:
+    """The lines of a file that may be written just now: without the last one if it has no end yet."""
+    return path.read_text().rpartition("\n")[0].splitlines()
+
+
 def written(directory: Path) -> list[Any]:
     """The rows of a FileSink, in order by file."""
-    return [json.loads(line) for path in directory.iterdir() for line in path.read_text().splitlines()]
+    return [json.loads(line) for path in directory.iterdir() for line in whole_lines(path)]
 
 
 def word_counts(out: Path) -> dict[str, int]:

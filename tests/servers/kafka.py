@@ -51,7 +51,7 @@ class Broker(Program):
         self._admin: AdminClient | None = None
         properties = directory / "properties"
         properties.write_text(_PROPERTIES.format(port=port, control=control, directory=directory))
-        tool = ["kafka.tools.StorageTool", "format", "-t", "AAAAAAAAQACAAAAAAAAAAA", "-c", properties]
+        tool = ["kafka.tools.StorageTool", "format", "-t", "AAAAAAAAQACAAAAAAAAAAA", "-c", str(properties)]
         subprocess.run([*java("kafka", 256), *tool], cwd=directory, check=True, stdout=subprocess.DEVNULL)
         super().__init__([*java("kafka", 256), "kafka.Kafka", properties], directory, self._has_brokers)
 

@@ -29,7 +29,8 @@ class Program:
         """`answers()` tells whether the server can be used. It runs in `directory`, and what it says is in a file."""
         self.output, self._answers = directory / "output", answers
         self._pid: int | None = None
-        script = 'while read -r _; do "$@" </dev/null >>output 2>&1 & echo $!; done; wait'
+        # Who runs the tests may be killed: then the shell reads no more, and ends what it started.
+        script = 'while read -r _; do "$@" </dev/null >>output 2>&1 & echo $!; done; kill -9 $! 2>/dev/null; wait'
         self._parent = subprocess.Popen(
             ["sh", "-c", script, "sh", *command], cwd=directory, env=environment, user=user,
             extra_groups=None if user is None else (), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
