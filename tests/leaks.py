@@ -141,9 +141,8 @@ def _compare(before: Snapshot, lasting_only: bool) -> Leaks:
     processes = _new_processes(before)
     evidence = [_process_line(process) for process in processes]
     if not lasting_only:
-        # A shared cluster's client that connects anew has others in place of those before, and no more of them.
-        evidence += _new_threads(before) if len(_threads()) > len(before.threads) else []
-        evidence += _new_descriptors(before) if len({*_descriptors()}) > len(before.descriptors) else []
+        evidence += _new_threads(before)
+        evidence += _new_descriptors(before)
     if before.marker:
         evidence += [f"left behind: {path}" for path in sorted(set(_files(before.run_parent)) - before.files)]
     return Leaks(tuple(processes), tuple(evidence))

@@ -84,7 +84,7 @@ class SharedCluster(LocalCluster):
 @pytest.fixture(scope="session")
 def squall(passwords: None) -> Iterator[SharedCluster]:
     with SharedCluster() as cluster:
-        cluster.heal()  # its client connects with the first order, which would be a thread left by one test
+        cluster.names()  # the connection is there now: no test leaves it behind
         yield cluster
 
 
