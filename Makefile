@@ -54,7 +54,7 @@ test: ## Lint, types and the tests that need nothing but Python: in five minutes
 	$(call tested,$(CORE))
 
 test-all: EXTRAS ?= all,dev
-test-all: ## The same, and the tests with servers, a browser, Spark and the documentation: in eight (what CI runs)
+test-all: ## The same, and the tests with servers, a browser, Spark and the documentation: in eleven (what CI runs)
 	$(BOOTSTRAP) install $(EXTRAS)
 	-$(BOOTSTRAP) streamparse
 	-$(BOOTSTRAP) kafka
