@@ -24,7 +24,7 @@ import pytest
 from squall.ipc.rundir import RunDir
 from squall.testing import plugin
 from tests import leaks
-from tests.tiers import TIERS, Durations, file_order
+from tests.tiers import TIERS, Durations, file_order, tier_of
 
 WITHOUT_PROCESSES = ("unit", "sim")
 SEED_VARIABLE, RANDOM = "SQUALL_TEST_SEED", "random"
@@ -75,16 +75,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: file_order(item.path))
     for item in items:
-        tier = tier_of(item)
+        tier = tier_of(item.nodeid)
         if tier in TIERS:
             item.add_marker(tier)
         # Side by side, a file's tests stay together, with what they share; so do all that share the Spark session.
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group("spark" if tier == "spark" else item.path.name))
-
-
-def tier_of(item: pytest.Item) -> str:
-    return item.path.relative_to(Path(__file__).parent).parts[0]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -105,7 +101,7 @@ def run_leaves_nothing(pytestconfig: pytest.Config) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def leaves_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
     config = request.config
-    if tier_of(request.node) in WITHOUT_PROCESSES:
+    if tier_of(request.node.nodeid) in WITHOUT_PROCESSES:
         before = leaks.Snapshot.take()
     else:
         before = leaks.Snapshot.take(config.stash[MARKER], run_parent(config))

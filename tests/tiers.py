@@ -24,9 +24,9 @@ LONG_SECS = 4.0
 """Files that take longer are worth a place in the order."""
 
 
-def tier_of(path: str) -> str:
-    """The folder below `tests/` of a file such as "tests/unit/test_acker.py"."""
-    return path.split("/")[1]
+def tier_of(nodeid: str) -> str:
+    """The folder below `tests/` of a test such as "tests/unit/test_acker.py::test_a_tree"."""
+    return nodeid.split("/")[1]
 
 
 def file_order(path: Path) -> float:
