@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
-import random
 import shutil
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from squall.connect import Queue, QueueSource, read_ahead
 from squall.connect.read_ahead import AckedInOrder
 from squall.engine.errors import UsageError
 from squall.testing import wait_for
+from tests.unit.test_source_partitions import opened, until
 
 STEPS = st.lists(
     st.tuples(st.sampled_from(("put", "open", "confirm", "abort", "close")), st.integers(0, 2), st.integers(1, 7)),
@@ -168,9 +168,8 @@ def test_a_record_has_the_same_position_at_any_task(tmp_path: Path) -> None:
 def test_what_is_under_way_when_the_disk_is_full_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue, emitted, told, confirm = Queue(tmp_path), list[tuple[str, int]](), list[str](), Queue.confirm
+    queue, confirm, full = Queue(tmp_path), Queue.confirm, ["database or disk is full"]
     queue.put([(number,) for number in range(4)])
-    full = ["database or disk is full"]
 
     def confirmed(queue: Queue, ids: Sequence[int]) -> None:
         if full:
@@ -178,29 +177,15 @@ def test_what_is_under_way_when_the_disk_is_full_is_read_again(
         confirm(queue, ids)
 
     monkeypatch.setattr(Queue, "confirm", confirmed)
-    source = QueueSource(tmp_path)
-    out: Any = SimpleNamespace(
-        emit_batch=lambda columns, message_ids: emitted.extend(message_ids),
-        report_error=lambda error: told.append(str(error)))
-    context: Any = SimpleNamespace(
-        component_id="a", task_id=1, task_index=0, state_root=None, now_ns=lambda: 0, random=random.Random(0))
-    source.open({}, context, out)
-
-    def reads(most: int) -> bool:
-        source.next_batch(10)
-        return len(emitted) >= most
-
-    try:
-        wait_for("all", lambda: reads(4))
-        source.ack_batch([(queue.id, 1)])
-        wait_for("the rest again", lambda: reads(7))
-        assert emitted == [(queue.id, number) for number in (1, 2, 3, 4, 2, 3, 4)]
-        assert "disk is full" in str(told)
-        source.ack_batch(emitted[-3:])
+    with contextlib.closing(queue), contextlib.closing(opened(QueueSource(tmp_path))) as source:
+        emit, told = source.collector.emit_batch, source.collector.report_error
+        until(source, "all", lambda: len(source.kept) == 4)
+        first, *rest = source.kept
+        source.ack_batch([first])
+        until(source, "the rest again", lambda: told.called and [*source.kept] == rest and emit.call_count > 1)
+        assert "disk is full" in str(told.call_args)
+        source.ack_batch(rest)
         wait_for("an empty queue", lambda: not queue.peek(1))
-    finally:
-        source.close()
-        queue.close()
 
 
 def test_a_consumer_that_cannot_give_back_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
