@@ -14,14 +14,12 @@ import pytest
 from squall import (
     AsyncBolt,
     BatchBolt,
-    Config,
     SpoutCollector,
     Topology,
     TopologyContext,
     Tuple,
     spout,
 )
-from tests.unit.batch_rig import DoesBatch
 from tests.unit.levels import Levels
 from tests.unit.test_chaos_taps import Batches
 from tests.unit.wired import wired
@@ -99,36 +97,6 @@ def test_batches_of_columns_are_tracked_row_by_row(source: Any, batch_rows: int)
     assert (report.acked, report.failed, report.pending) == (ROWS, len(range(0, ROWS, 7)), 0)
     if isinstance(source, Numbers):
         assert report.metrics["numbers"]["acked"] == ROWS
-
-
-class Poisoned(Sum):
-    """Cannot take one digit of one number; what it did before it raised must be undone."""
-
-    def execute_batch(self, batch: Any, collector: Any) -> None:
-        super().execute_batch(batch, collector)
-        if "x" in batch["digit"]:
-            raise ValueError("no digit")
-
-
-def plain(bolt: DoesBatch, batch: Any, collector: Any) -> None:
-    """Emits the digits of each number, and "x" with those of 500."""
-    found = [f"{number}x" if number == 500 else str(number) for number in batch["number"]]
-    collector.emit_batch((list("".join(found)),), counts=list(map(len, found)))
-
-
-@pytest.mark.parametrize("source", [Numbers(), each])
-def test_an_exception_in_a_batch_undoes_it_until_one_message_is_a_dead_letter(source: Any) -> None:
-    levels = Levels(digits(source, DoesBatch(plain, ("digit",)), Poisoned()), Config(max_crashes=3), batch_rows=100)
-    undone, letters = 0, []
-    while not levels.control.closed:
-        undone += levels.batch().undone
-        letters += [letter[3] for report in levels.reports.values() for letter in report.letters]
-        assert levels.control.number < 300
-    assert letters == [500]
-    assert undone
-    # All but the digits of 500.
-    said = {line.split()[0]: int(line.split()[1]) for line in levels.said}
-    assert said == Counter("".join(str(number) for number in range(ROWS) if number != 500))
 
 
 class Waits(AsyncBolt):

@@ -45,15 +45,6 @@ def test_it_is_aside_and_then_gone(run_dir: RunDir) -> None:
     assert files(run_dir) == LETTERS
 
 
-def test_it_is_put_back_as_it_was(run_dir: RunDir) -> None:
-    before = files(run_dir)
-    NimbusFiles(run_dir).set_state_aside(RECORD)
-    assert files(run_dir) != before
-    for _ in range(2):
-        NimbusFiles(run_dir).put_state_back(RECORD)
-        assert files(run_dir) == before
-
-
 def test_the_next_nimbus_sees_in_the_store_what_to_do(run_dir: RunDir) -> None:
     before = files(run_dir)
     other = TopologyRecord("x-2-00000000", "x", "ACTIVE", {}, [], "", [], 0.0)

@@ -17,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.engine.state.timestamps import ns_of, times_of
-from tests.unit.test_windows import Shows, windows_of
 
 pandas = pytest.importorskip("pandas")
 
@@ -91,13 +90,6 @@ def test_what_is_no_time_is_told_with_its_row(at: Any, why: str) -> None:
 def test_a_column_with_a_time_that_is_none(column: Any) -> None:
     times, mistakes = times_of(column, "at")
     assert (times, list(mistakes)) == ([7 * 10**9, 0, 10**9], [1])
-
-
-def test_windows_of_datetimes_are_those_of_utc() -> None:
-    at = MOMENT.replace(tzinfo=UTC).timestamp()
-    for events in [[("a", MOMENT, 0), ("a", at + 1, 1)], [("a", pandas.Timestamp(MOMENT), 0), ("a", at + 1, 1)]]:
-        [row] = windows_of(Shows().with_tumbling_window(secs=60).with_timestamp_field("at"), events)["bolt"]
-        assert row[1:4] == (1_772_937_000, 1_772_937_060, [0, 1])
 
 
 @given(st.floats(1e9, 3.9e9))

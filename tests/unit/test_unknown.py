@@ -70,17 +70,6 @@ def test_what_is_left_of_a_deleted_topology_is_removed(run_dir: RunDir) -> None:
         assert len(list(run_dir.code.iterdir())) == 2
 
 
-def test_a_known_topology_without_its_board_gets_another(run_dir: RunDir) -> None:
-    """Boards do not outlive a reboot; incarnations go on rising all the same."""
-    with Store(run_dir.nimbus_db) as store:
-        one = add_topology(run_dir, store, "one", 1)
-    run_dir.board(one.id).unlink()
-    with nimbus_in(run_dir.path):
-        board = Board.attach(str(run_dir.board(one.id)))
-        assert board.slot(0).incarnation == 1
-        board.close()
-
-
 def test_a_supervisor_goes_on_with_work_that_it_is_to_keep(run_dir: RunDir) -> None:
     with Store(run_dir.nimbus_db) as store:
         one = add_topology(run_dir, store, "one", 1)

@@ -6,13 +6,12 @@ import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
 from squall import (
     BasicCollector,
-    Config,
     Spout,
     SpoutCollector,
     TopologyBuilder,
@@ -27,8 +26,9 @@ from squall.engine.state.records.ranges import Ranges
 from squall.engine.state.records.record_store import TaskState
 from squall.engine.state.records.settled import Reading
 from squall.engine.state.windowing.event_time import END, EventTime
-from squall.testing import SimulatedCluster, complete_topology
+from squall.testing import FeederSpout, SimulatedCluster, complete_topology
 from tests.unit.test_windows import Shows, windows_of
+from tests.unit.wired import wired
 
 Event = tuple[str, float, int]
 SECOND = 1_000_000_000
@@ -164,48 +164,30 @@ class Phases(Spout):
         return not self.phases and not self.open_ids
 
 
-class Late(Shows):
-    outputs: ClassVar = {"default": Shows.outputs, "late": Phases.outputs}
-
-
-def run_phases(made: WindowedBolt, **spouts: Phases) -> tuple[list[Any], list[Any]]:
-    """(key, start, numbers) of each window, and the tuples on the late stream."""
-    builder = TopologyBuilder()
+def run_phases(idle_secs: float = 60, **spouts: Phases) -> tuple[list[Any], list[Any]]:
+    """(start, numbers) of each window of ten seconds with a lag of five, and the tuples on the late stream."""
+    builder, made = TopologyBuilder(), Shows().with_tumbling_window(secs=10).with_timestamp_field("at").with_lag(secs=5)
+    declared = builder.set_bolt("bolt", made.with_idle_timeout(secs=idle_secs).with_late_stream("late"))
     for name, spout in spouts.items():
         builder.set_spout(name, spout)
-    declared = builder.set_bolt("bolt", made)
-    for name in spouts:
         declared.global_grouping(name)
-    if "late" in made.outputs:
-        builder.set_bolt("late", bolt(lambda tup: None)).shuffle_grouping("bolt", stream="late")
+    builder.set_bolt("late", bolt(lambda tup: None)).shuffle_grouping("bolt", stream="late")
     found = complete_topology(builder.build())
-    return [(row[1], row[3]) for row in found["bolt"]], found.get("bolt/late", [])
-
-
-def lagging(made: WindowedBolt) -> WindowedBolt:
-    return made.with_tumbling_window(secs=10).with_timestamp_field("at").with_lag(secs=5)
+    return [(row[1], row[3]) for row in found["bolt"]], found["bolt/late"]
 
 
 def test_a_tuple_is_late_below_the_newest_time_less_the_lag() -> None:
     """At that time it is not."""
     events = [("a", 10, 0), ("a", 20, 1)], [("a", 14.9, 2), ("a", 15, 3)], [("a", 30, 4)]
-    shown, late = run_phases(lagging(Late()).with_late_stream("late"), events=Phases(*events))
-    assert shown == [(10, [0, 3]), (20, [1]), (30, [4])]
-    assert late == [("a", 14.9, 2)]
-    assert run_phases(lagging(Shows()), events=Phases(*events)) == (shown, [])
+    assert run_phases(events=Phases(*events)) == ([(10, [0, 3]), (20, [1]), (30, [4])], [("a", 14.9, 2)])
 
 
 def test_a_source_without_open_messages_holds_up_time_until_the_idle_timeout() -> None:
     """Then what another one has left behind is late."""
-
-    def late_of(idle_secs: float) -> list[Any]:
+    for idle_secs, late in ((60, []), (0.8, [("a", 50, 5)])):
         fast = Phases(*[[("a", 100 + n, n)] for n in range(5)], [("a", 50, 5)])
         endless = Phases([("a", 10, 10)], *[[]] * 12, [("a", 100, 11)])
-        made = lagging(Late()).with_late_stream("late").with_idle_timeout(secs=idle_secs)
-        return run_phases(made, fast=fast, endless=endless)[1]
-
-    assert late_of(60) == []
-    assert late_of(0.8) == [("a", 50, 5)]
+        assert run_phases(idle_secs, fast=fast, endless=endless)[1] == late
 
 
 class Source:
@@ -271,17 +253,15 @@ def test_a_record_that_nobody_has_open_for_a_minute_holds_up_time_no_longer(hold
     assert watermark(61) == (10 if holder == "a task" else 30)
 
 
-# ---- time of the clock, and of other kinds ----
+# ---- time of the clock ----
 
 
 def test_windows_of_the_clock_are_executed_when_their_time_has_passed(tmp_path: Path) -> None:
     """Though nothing comes any more, and the input has not ended."""
-    endless = Phases([("a", 0, 0), ("b", 0, 1)], [("a", 0, 2)], *[[("z", 0, 9)]] * 100)
-    builder = TopologyBuilder()
-    builder.set_spout("events", endless)
-    builder.set_bolt("bolt", Shows().with_tumbling_window(secs=0.25).with_key("k")).global_grouping("events")
-    with SimulatedCluster(builder.build(), Config(), state_root=tmp_path) as cluster:
-        cluster.run_until(lambda: len(cluster.emitted["bolt.results"]) >= 3, 10)
-        rows = cluster.emitted["bolt.results"][:3]
-    assert sorted((row[0], row[3]) for row in rows) == [("a", [0]), ("a", [2]), ("b", [1])]
-    assert all(row[2] - row[1] == 0.25 and row[1] % 0.25 == 0 for row in rows)
+    feeder = FeederSpout(("n",))
+    builder = wired(events=(feeder, 1), bolt=(Shows().with_tumbling_window(secs=0.25), 1, "global events"))
+    with SimulatedCluster(builder.build(), state_root=tmp_path) as cluster:
+        feeder.feed((7,))
+        cluster.run_until(lambda: cluster.emitted["bolt.results"], 10)
+        [(_, start, end, numbers, *_)] = cluster.emitted["bolt.results"]
+    assert (end - start, start % 0.25, numbers) == (0.25, 0, [7])
