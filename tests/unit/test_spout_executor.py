@@ -27,21 +27,18 @@ def test_a_spout_that_is_not_active_is_not_asked_but_answered() -> None:
     rig.settle()
     assert spout.calls[:3] == ["open", "activate", "next_tuple"]
     spout.feed("late", id="late")
-    rig.core.set_active(False)
-    rig.core.set_active(False)
-    assert spout.calls.count("deactivate") == 1
-    asked = spout.calls.count("next_tuple")
-    rig.settle()
-    assert spout.calls.count("next_tuple") == asked
+    for _ in range(2):
+        rig.core.set_active(False)
+    spout.calls.clear()
     rig.user("bolt-1").collector.ack(bolt.kept[0])
     rig.settle()
-    assert spout.acked == [0]
+    assert (spout.acked, spout.calls) == ([0], [])
     rig.core.set_active(True)
     rig.settle()
     rig.core.set_active(False)
     rig.advance(10)
     assert spout.reasons == [("late", "timeout")]
-    assert spout.calls.count("activate") == 2
+    assert (spout.calls[0], spout.calls.count("deactivate")) == ("activate", 1)
     close_tasks(rig.core)
     assert spout.calls[-1] == "close"
 

@@ -75,10 +75,11 @@ def test_the_hash_is_pinned() -> None:
 @pytest.mark.parametrize(
     "equal",
     [
-        (1, 1.0, True, Decimal(1), Fraction(1), 1 + 0j, Decimal("1.00")),
+        (1, 1.0, True, Decimal("1.00"), Fraction(1), 1 + 0j, numpy.float32(1), numpy.bool_(True)),
         (2**61 - 1, Fraction(2**61 - 1), Decimal(2**61 - 1)),
         (3, Level.HIGH),
-        ("ann", Name.ANN),
+        ("ann", Name.ANN, numpy.str_("ann")),
+        (array.array("i", [1, 2]), array.array("q", [1, 2])),
         (b"key", bytearray(b"key"), memoryview(b"key")),
         ((1, 2), (1.0, 2.0), Pair(1, 2)),
         ({1, 2, 3}, frozenset([3, 2, 1.0])),
@@ -90,7 +91,6 @@ def test_the_hash_is_pinned() -> None:
         (BACK, BACK.replace(fold=1)),
         (BACK.replace(tzinfo=None), numpy.datetime64(BACK.replace(tzinfo=None), "us")),
         tuple(numpy.datetime64("2024-03-03", unit) for unit in SPANS[1:]),
-        (numpy.datetime64("2024-03-03", "us"), datetime.datetime(2024, 3, 3)),
         tuple(numpy.timedelta64(1, "W").astype(f"m8[{unit}]") for unit in SPANS),
         (numpy.datetime64(6, ("s", 10)), numpy.datetime64(1, "m")),
     ],
@@ -129,11 +129,7 @@ def test_a_time_of_pandas_is_that_of_python_and_none_is_none() -> None:
 
 
 def test_arrays_hash_by_content() -> None:
-    assert stable_hash(array.array("i", [1, 2])) == stable_hash(array.array("q", [1, 2]))
     assert stable_hash(numpy.array([1, 2])) == stable_hash(numpy.array([1.0, 2.0]))
-    assert stable_hash(numpy.int64(5)) == stable_hash(numpy.float32(5)) == stable_hash(5)
-    assert stable_hash(numpy.bool_(True)) == stable_hash(True)
-    assert stable_hash(numpy.str_("word")) == stable_hash("word")
     assert stable_hash(numpy.array([[1, 2], [3, 4]])) != stable_hash(numpy.array([1, 2, 3, 4]))
 
 

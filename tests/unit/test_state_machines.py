@@ -64,14 +64,7 @@ def slot_in(state: str) -> Bench:
     elif state == "EXITED":
         bench.lost()
     elif state == "FAILED":
-        pid = 11
-        while bench.slot.state is not SlotState.FAILED:
-            if bench.slot.state is SlotState.BACKOFF:
-                bench.after(2.0)
-            if bench.slot.life.pid == 0:
-                pid += 1
-                bench.forked(pid)
-            bench.die()
+        bench.die_for_good()
     return bench
 
 

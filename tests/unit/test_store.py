@@ -72,7 +72,6 @@ def names(path: Path) -> list[str]:
         return [stored.record.name for stored in store.topologies()]
 
 
-
 def test_delete_forgets_everything_but_the_number(store: Store) -> None:
     one = record("one")
     store.put_topology(one)
@@ -107,7 +106,6 @@ def test_deaths_are_bounded_and_all_counted(store: Store) -> None:
     kept = store.restarts(one.id)
     assert [each.incarnation for each in kept] == list(range(6, RESTARTS_KEPT + 6))
     assert store.topologies()[0].restarts_total == RESTARTS_KEPT + 5
-
 
 
 def test_a_transaction_is_all_or_nothing(store: Store) -> None:
@@ -246,7 +244,6 @@ def test_a_flipped_bit_loses_no_topology_in_silence(whole: Path, tmp_path: Path,
         with contextlib.suppress(StoreError):
             assert len(names(copy / "nimbus.db")) == 2
         shutil.rmtree(copy)
-
 
 
 def test_a_change_that_was_cut_short_is_undone(whole: Path, tmp_path: Path) -> None:

@@ -37,9 +37,9 @@ def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 @pytest.mark.parametrize("column", [
-    [MOMENT], [MOMENT.replace(tzinfo=UTC).astimezone(NEW_YORK)], [pandas.Timestamp(MOMENT)],
-    [pandas.Timestamp(MOMENT, tz="UTC").tz_convert("Asia/Tokyo")], [pandas.Timestamp(MOMENT).as_unit("us")],
-    [numpy.datetime64(MOMENT)], numpy.array([MOMENT], "M8[us]"), pyarrow.chunked_array([[MOMENT]]),
+    [MOMENT], [MOMENT.replace(tzinfo=UTC).astimezone(NEW_YORK)], [pandas.Timestamp(MOMENT).as_unit("us")],
+    [pandas.Timestamp(MOMENT, tz="UTC").tz_convert("Asia/Tokyo")], [numpy.datetime64(MOMENT)],
+    numpy.array([MOMENT], "M8[us]"), pyarrow.chunked_array([[MOMENT]]),
     pyarrow.array([MOMENT], pyarrow.timestamp("us", "Asia/Tokyo")), [pyarrow.array([MOMENT])[0]],
 ], ids=lambda column: f"{type(column).__name__} {getattr(column, 'type', getattr(column, 'dtype', column[0]))}")
 def test_a_time_without_a_zone_is_utc_whatever_its_type_and_the_zone_of_the_machine(column: Any) -> None:
@@ -48,13 +48,11 @@ def test_a_time_without_a_zone_is_utc_whatever_its_type_and_the_zone_of_the_mach
 
 @pytest.mark.parametrize(("column", "ns"), [
     ([pandas.Timestamp(NS + 1)], NS + 1), ([numpy.datetime64(NS + 1, "ns")], NS + 1),
-    (numpy.array([NS + 1], "M8[ns]"), NS + 1),
     (pyarrow.array([NS + 1], pyarrow.timestamp("ns", "Asia/Tokyo")), NS + 1),
     (pyarrow.array([7], pyarrow.timestamp("s")), 7 * 10**9), (pyarrow.array([7], pyarrow.timestamp("ms")), 7_000_000),
-    (numpy.array([7], "M8[h]"), 7 * 3600 * 10**9), ([datetime.date(1970, 1, 8)], 7 * 86_400 * 10**9),
+    (numpy.array([7], "M8[h]"), 7 * 3600 * 10**9),
     (pyarrow.array([datetime.date(1970, 1, 8)], pyarrow.date64()), 7 * 86_400 * 10**9),
-    ([-7.5], -7_500_000_000), ([numpy.int64(7)], 7 * 10**9), (numpy.array([7.5]), 7_500_000_000),
-    (pyarrow.array([7]), 7 * 10**9),
+    ([-7.5], -7_500_000_000), ([numpy.int64(7)], 7 * 10**9), (pyarrow.array([7]), 7 * 10**9),
 ], ids=str)
 def test_other_times(column: Any, ns: int) -> None:
     assert times_of(column, "at") == ([ns], {})
@@ -71,7 +69,6 @@ def test_times_are_exact_to_their_last_digit(at: datetime.datetime) -> None:
     (True, "is True; expected"), (Decimal(5), r"is Decimal\('5'\); expected"), (float("nan"), "is nan, which is no"),
     (float("inf"), "is inf, which is no time"), (10**30, "which is no time; expected"),
     (1.7e12, "is 1700000000000.0, which looks like milliseconds: divide by 1000; expected seconds"),
-    (NS // 1_000, "looks like microseconds: divide by 1000000;"),
     (NS, "looks like nanoseconds: divide by 1000000000;"), (pandas.NaT, "is NaT, which is not in the years"),
     (numpy.datetime64("NaT"), "NaT.*which is not in the years"), (datetime.date.max, "is not in the years 1844 to"),
     (datetime.datetime.min.replace(tzinfo=NEW_YORK), "is not in the years"), (numpy.bool_(True), "expected"),
@@ -84,7 +81,7 @@ def test_what_is_no_time_is_told_with_its_row(at: Any, why: str) -> None:
 
 
 @pytest.mark.parametrize("column", [
-    numpy.array([7 * 10**9, "NaT", 10**9], "M8[ns]"), numpy.array([7_000, "NaT", 1_000], "M8[ms]"),
+    numpy.array([7_000, "NaT", 1_000], "M8[ms]"),
     pyarrow.array([7_000, None, 1_000], pyarrow.timestamp("ms")), pyarrow.array([7, 2**60, 1], pyarrow.timestamp("s")),
 ], ids=str)
 def test_a_column_with_a_time_that_is_none(column: Any) -> None:

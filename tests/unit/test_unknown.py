@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 
 import pytest
 
@@ -16,19 +15,20 @@ from squall.scheduler.common.messages import (
     KillTopology,
     RegisterSupervisor,
     SlotAssignment,
+    SlotRef,
     SubmitTopology,
 )
 from squall.scheduler.nimbus.store import STORE_FILES, Store
-from squall.scheduler.supervisor.death_judge import DeathJudge, DeathLimits
-from squall.scheduler.supervisor.decisions import Supervisor
 from squall.scheduler.supervisor.node_boards import NodeBoards
-from squall.scheduler.supervisor.slot import Slot
-from squall.scheduler.supervisor.worker_life import SlotAddress, SlotOptions
 from tests.unit.run_dirs import COMPONENTS, NimbusHere, add_topology, files_of, nimbus_in
 
 
 def registered(service: NimbusHere, holds: dict[int, str]) -> None:
     service.call("register_supervisor", RegisterSupervisor("node-1", [6700, 6701], 1, holds))
+
+
+def boards_and_code(run_dir: RunDir) -> set[str]:
+    return {name for name in files_of(run_dir.path) if name.startswith(("boards/", "code/"))}
 
 
 def test_a_store_that_lost_a_topology_costs_it_nothing(run_dir: RunDir) -> None:
@@ -37,19 +37,18 @@ def test_a_store_that_lost_a_topology_costs_it_nothing(run_dir: RunDir) -> None:
     for name in STORE_FILES:
         (run_dir.path / name).unlink(missing_ok=True)
     Store(run_dir.nimbus_db).close()  # an operator's copy, which is older
-    there = {name for name in files_of(run_dir.path) if name.startswith(("boards/", "code/"))}
+    there = boards_and_code(run_dir)
     with nimbus_in(run_dir.path) as service:
         registered(service, {6700: one.id})
-        assert service.nimbus.cluster().unknown == [one.id]
+        cluster = service.nimbus.cluster()
+        assert (cluster.unknown, cluster.free_slots) == ([one.id], [SlotRef("node-1", 6701)])
         assert service.nimbus.assign_node("node-1").keep == [6700]
-        assert [str(slot) for slot in service.nimbus.cluster().free_slots] == ["node-1:6701"]
-        assert there == {name for name in files_of(run_dir.path) if name.startswith(("boards/", "code/"))}
+        assert there == boards_and_code(run_dir)
 
         assert service.call("forget_unknown", ForgetUnknown()).ids == [one.id]
-        assert service.nimbus.cluster().unknown == []
-        assert service.nimbus.assign_node("node-1").keep == []
+        assert service.nimbus.cluster().unknown == service.nimbus.assign_node("node-1").keep == []
         assert service.sent[-1][0] == "supervisor:node-1"
-        assert [name for name in files_of(run_dir.path) if name.startswith(("boards/", "code/"))] == []
+        assert boards_and_code(run_dir) == set()
     with nimbus_in(run_dir.path) as service:
         # It has not stopped yet, and that it is to be removed is known.
         registered(service, {6700: one.id})
@@ -68,24 +67,6 @@ def test_what_is_left_of_a_deleted_topology_is_removed(run_dir: RunDir) -> None:
         assert service.nimbus.assign_node("node-1").keep == []
         assert [path.name for path in run_dir.boards.iterdir()] == [two.id]
         assert len(list(run_dir.code.iterdir())) == 2
-
-
-def test_a_supervisor_goes_on_with_work_that_it_is_to_keep(run_dir: RunDir) -> None:
-    with Store(run_dir.nimbus_db) as store:
-        one = add_topology(run_dir, store, "one", 1)
-        [(_, assignment, *_)] = store.topologies()
-    assert assignment is not None
-    judge = DeathJudge(DeathLimits(), random.Random(1))
-    supervisor = Supervisor([
-        Slot(SlotAddress(str(run_dir.path), "node-1", 6700), SlotOptions(), judge, lambda _: 0, lambda _: False)
-    ])
-    work = SlotAssignment(one, assignment, 0)
-    supervisor.assign({6700: work}, 0.0)
-    supervisor.forked(6700, 1, 77, 0.0)
-    assert supervisor.holds() == {6700: one.id}
-    assert supervisor.assign({}, 1.0, keep=[6700]) == []
-    assert supervisor.slots[6700].target == work
-    assert supervisor.assign({}, 2.0)
 
 
 # ---- code of submissions under way ----
@@ -114,23 +95,19 @@ def kill_and_end(service: NimbusHere, name: str) -> None:
     assert service.nimbus.cluster().topologies == []
 
 
-@pytest.mark.parametrize(("missing", "error", "words"), [
-    ("blob", UsageError, "is not in the code store"),
-    ("archive", UsageError, "is not in the code store"),
-    ("cut archive", ClusterError, "is damaged"),
+@pytest.mark.parametrize("file", ["blob", "archive"])
+@pytest.mark.parametrize(("content", "error", "words"), [
+    (None, UsageError, "is not in the code store"), (b"arch", ClusterError, "is damaged"),
 ])
 def test_a_submission_without_all_its_code_is_refused(
-    run_dir: RunDir, missing: str, error: type[Exception], words: str
+    run_dir: RunDir, file: str, content: bytes | None, error: type[Exception], words: str
 ) -> None:
     codes = CodeStore(run_dir.code)
     blob, archive = codes.put(b"blob"), codes.put(b"archive")
     request = SubmitTopology("x", {"workers": 1}, COMPONENTS, blob, [str(codes.path(archive)), "lib"], "ACTIVE", False)
+    path = codes.path(blob if file == "blob" else archive)
     with codes.held(), Store(run_dir.nimbus_db), nimbus_in(run_dir.path) as service:
-        service.call("submit_topology", request)
-        if missing == "cut archive":
-            codes.path(archive).write_bytes(b"arch")
-        else:
-            codes.path(blob if missing == "blob" else archive).unlink()
+        path.unlink() if content is None else path.write_bytes(content)
         with pytest.raises(error, match=words):
             service.call("submit_topology", request)
 

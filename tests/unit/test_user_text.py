@@ -37,17 +37,12 @@ def hostile(raises: BaseException, base: type = object) -> type:
 
 
 @pytest.mark.parametrize("raises", RAISES, ids=lambda error: type(error).__name__)
-def test_a_value_that_cannot_show_itself_is_told_by_its_type(raises: BaseException) -> None:
-    value = hostile(raises)()
+def test_what_cannot_show_itself_is_told_by_its_type(raises: BaseException) -> None:
+    value, error = hostile(raises)(), hostile(raises, Exception)()
     name = f"<{__name__}.Hostile object>"
     assert repr_of(value) == name
     assert repr_of((1, [value], {"a": value}), 200) == f"(1, [{name}], {{'a': {name}}})"
     assert type_name(value) == f"{__name__}.Hostile"
-
-
-@pytest.mark.parametrize("raises", RAISES, ids=lambda error: type(error).__name__)
-def test_an_error_without_a_text_of_its_own_is_told_by_its_type(raises: BaseException) -> None:
-    error = hostile(raises, Exception)()
     assert text_of_error(error) == f"Hostile: (its text cannot be read: {type(raises).__name__})"
     assert "cannot be read" in traceback_of(error)
 

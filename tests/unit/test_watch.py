@@ -125,19 +125,15 @@ def test_a_followed_message_is_seen_whole_and_nothing_changes(count: Any, every:
             assert parent is None or parent.target == hop.source
 
 
-def test_only_the_message_that_was_asked_for_is_followed_and_its_retry_too() -> None:
-    _, events = run(topology_of(DoesBasic(fails_once, ("word",)), 20), traced(message_id="7"))
-    [way] = ways_of(events)
-    first, second = way.attempts
-    assert (way.message_id, first.outcome, second.outcome) == ("7", "failed", "acked")
+@pytest.mark.parametrize(("what", "followed"), [({"message_id": "7"}, 1), ({"every": 1}, 20)])
+def test_only_messages_that_were_asked_for_are_followed_and_their_retries_too(what: Any, followed: int) -> None:
+    _, events = run(topology_of(DoesBasic(fails_once, ("word",)), 20), traced(**what))
+    ways = {way.message_id: way for way in ways_of(events)}
+    assert len(ways) == followed
+    first, second = ways["7"].attempts
     assert first.failure is not None
-    assert (first.failure["component"], first.failure["reason"]) == ("count", "failed")
-    assert [any(hop.failed for hop in attempt.hops) for attempt in way.attempts] == [True, False]
-
-
-def test_the_retry_of_a_message_of_a_sample_is_followed() -> None:
-    _, events = run(topology_of(DoesBasic(fails_once, ("word",)), 20), traced(every=1))
-    assert [len(way.attempts) for way in ways_of(events) if way.message_id == "7"] == [2]
+    assert (first.failure["component"], first.failure["reason"], second.outcome) == ("count", "failed", "acked")
+    assert [any(hop.failed for hop in attempt.hops) for attempt in (first, second)] == [True, False]
 
 
 def test_a_tap_shows_what_is_emitted_once_and_what_a_sink_executes() -> None:
