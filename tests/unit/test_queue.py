@@ -16,9 +16,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from squall import UsageError
 from squall.connect import Queue, QueueSource, read_ahead
 from squall.connect.read_ahead import AckedInOrder
-from squall.engine.errors import UsageError
 from squall.testing import wait_for
 from tests.unit.test_source_partitions import opened, until
 
@@ -204,34 +204,33 @@ def test_a_consumer_that_cannot_give_back_is_gone(tmp_path: Path, monkeypatch: p
 
 
 @given(
-    st.permutations(range(12)), st.lists(st.integers(0, 1), min_size=12, max_size=12), st.integers(1, 12),
+    st.permutations(range(12)), st.none() | st.lists(st.integers(0, 1), min_size=12, max_size=12), st.integers(1, 12),
     st.sampled_from([0, 2, 256]),
 )
 def test_a_position_is_committed_when_all_before_it_are_acked(
-    acks: list[int], partitions: list[int], rows: int, most_chunks: int
+    acks: list[int], partitions: list[int] | None, rows: int, most_chunks: int
 ) -> None:
-    positions = [10 * number for number in range(12)]  # with gaps
-    pairs = list(zip(partitions, positions, strict=True))
+    """Of its partition, if there are some."""
+    names = partitions or [None] * 12
+    positions = [(name, 10 * number) for number, name in enumerate(names)]  # with gaps
+    given_as = {pair: pair if partitions else pair[1] for pair in positions}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(read_ahead, "MOST_CHUNKS", most_chunks)
-        plain, parted = AckedInOrder(False), AckedInOrder(True)
-        committed, done = dict.fromkeys((None, 0, 1), -1), set[int]()
-        unread = range(0, 12, rows)
+        order, pending, unread = AckedInOrder(bool(partitions)), set(positions), range(0, 12, rows)
+        committed = dict.fromkeys(names, -1)
         for acked in acks:
             while unread and acked >= unread[0]:
-                plain.read(positions[unread[0] : unread[0] + rows])
-                parted.read(pairs[unread[0] : unread[0] + rows])
+                order.read([given_as[pair] for pair in positions[unread[0] : unread[0] + rows]])
                 unread = unread[1:]
-            done.add(positions[acked])
-            risen = plain.risen(set(positions) - done)
-            risen |= {name: pair[1] for name, pair in parted.risen({p for p in pairs if p[1] not in done}).items()}
-            for partition, position in risen.items():
-                assert position > committed[partition]
-                committed[partition] = position
-            for partition in committed:
-                of_it = [position for number, position in pairs if partition in (None, number)]
-                rest = [position for position in of_it if position not in done]
-                assert committed[partition] == max([p for p in of_it if not rest or p < min(rest)], default=-1)
+            pending.discard(positions[acked])
+            for name, position in order.risen({given_as[pair] for pair in pending}).items():
+                number = position[1] if partitions else position
+                assert number > committed[name]
+                committed[name] = number
+            for name in committed:
+                first = min((number for of, number in pending if of == name), default=1000)
+                done = [number for of, number in positions if of == name and number < first]
+                assert committed[name] == max(done, default=-1)
 
 
 def test_what_is_done_behind_a_record_that_is_held_takes_no_memory() -> None:

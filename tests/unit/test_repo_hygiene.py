@@ -1,7 +1,7 @@
 """What must not be in any file of the repository, and what must.
 
 Guarantees: no path of the machine something was written on, no package registry's host, no note to oneself in product
-code, no file outside the known folders; the licence is whole and the change log tells of this version.
+code, no file outside the known folders; the change log tells of this version.
 
 Relies on: `git ls-files` for what belongs to the repository, or the folders themselves where there is no git.
 """
@@ -78,12 +78,6 @@ def test_nothing_outside_the_known_folders() -> None:
 
 def test_every_product_package_says_it_is_typed() -> None:
     assert [package for package in PRODUCT if not (ROOT / package / "py.typed").is_file()] == []
-
-
-def test_licence_is_the_whole_of_apache_2() -> None:
-    licence = (ROOT / "LICENSE").read_text()
-    assert "Apache License" in licence.splitlines()[1]
-    assert "END OF TERMS AND CONDITIONS" in licence
 
 
 def test_change_log_tells_of_this_version() -> None:

@@ -6,12 +6,13 @@ import bdb
 
 import pytest
 
+from squall import RunReport
 from squall.cli.shown.report_text import never_acked_lines
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.local import readings_of
 from squall.engine.foreign.text import text_of_error
 from squall.engine.report.metrics import TASK_COUNTERS, TaskStats
-from squall.engine.report.run_report import Restart, RunReport, TaskReading, build_report
+from squall.engine.report.run_report import Restart, TaskReading, build_report
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from squall.engine.errors import SquallError
+from squall import SquallError
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.messages import AssignNode, RegisterSupervisor, TopologyRecord
 from squall.scheduler.nimbus.store import Store

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from squall.engine.errors import UsageError
+from squall import UsageError
 from squall.ipc.private import make_levels
 from squall.ipc.run_parent import (
     CREATOR_FILE,

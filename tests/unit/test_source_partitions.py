@@ -13,8 +13,8 @@ from unittest.mock import Mock
 
 import pytest
 
+from squall import ComponentError
 from squall.connect import Source
-from squall.engine.errors import ComponentError
 from tests.process.waiting import wait_for
 
 

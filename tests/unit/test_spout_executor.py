@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api.failure import Failure
-from squall.engine.build.builder import TopologyBuilder
+from squall import Failure, TopologyBuilder
 from squall.engine.clock import ManualClock
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed

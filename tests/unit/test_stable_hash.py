@@ -10,42 +10,26 @@ import enum
 import uuid
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy
 import pytest
 
+from squall import ComponentError
 from squall.engine.core.executor import TaskCrashed
-from squall.engine.errors import ComponentError
 from squall.engine.foreign.stable_hash import stable_hash
 from tests.unit.rig import Does, Feeder, Rig, acks, chain
+from tests.unit.test_state_keys import EAST, UTC, Colour, Name, Pair, Point
 
-UTC, EAST = datetime.UTC, datetime.timezone(datetime.timedelta(hours=1))
 NOON = datetime.datetime(2024, 1, 1, 12, tzinfo=UTC)
 BACK = datetime.datetime(2024, 10, 27, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))
 """In the hour that comes twice."""
 SPANS = ("W", "D", "h", "m", "s", "ms", "us", "ns")
 
 
-class Colour(enum.Enum):
-    RED = 1
-    BLUE = 2
-
-
 class Level(enum.IntEnum):
     HIGH = 3
-
-
-class Name(enum.StrEnum):
-    ANN = "ann"
-
-
-@dataclasses.dataclass(frozen=True)
-class Point:
-    x: Any
-    y: Any
-    note: str = dataclasses.field(default="", compare=False)
 
 
 @dataclasses.dataclass(eq=False)
@@ -58,11 +42,6 @@ class Nearer(Point):
     """Has the equality of its parent, which knows nothing of `more`."""
 
     more: int = 0
-
-
-class Pair(NamedTuple):
-    a: int
-    b: int
 
 
 def test_the_hash_is_pinned() -> None:
@@ -78,7 +57,7 @@ def test_the_hash_is_pinned() -> None:
         (1, 1.0, True, Decimal("1.00"), Fraction(1), 1 + 0j, numpy.float32(1), numpy.bool_(True)),
         (2**61 - 1, Fraction(2**61 - 1), Decimal(2**61 - 1)),
         (3, Level.HIGH),
-        ("ann", Name.ANN, numpy.str_("ann")),
+        ("a", Name.A, numpy.str_("a")),
         (array.array("i", [1, 2]), array.array("q", [1, 2])),
         (b"key", bytearray(b"key"), memoryview(b"key")),
         ((1, 2), (1.0, 2.0), Pair(1, 2)),

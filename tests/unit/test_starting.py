@@ -7,17 +7,17 @@ import socket
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from squall import LocalCluster, UsageError
 from squall.cli.cluster import tell_ready
-from squall.engine.errors import UsageError
 from squall.ipc.rundir import RunDir
 from squall.scheduler.cluster import starting
-from squall.scheduler.cluster.local_cluster import LocalCluster
 from squall.scheduler.cluster.starting import check_cluster, right_to_start, start_cluster, take_directory
 from squall.scheduler.common.role import daemon_environment, processes_of
 from tests.unit.run_dirs import files_of
@@ -107,22 +107,15 @@ def test_systemd_is_told_when_the_cluster_answers(
 
 
 def test_all_of_many_make_the_same_directory(tmp_path: Path) -> None:
-    for number in range(30):
-        path = tmp_path / str(number)
-        keys: list[bytes] = []
-        barrier = threading.Barrier(4)
+    barrier = threading.Barrier(4, timeout=20)
 
-        def make(path: Path = path, keys: list[bytes] = keys, barrier: threading.Barrier = barrier) -> None:
-            barrier.wait(20)
-            keys.append(RunDir.create(path).key())
+    def key_of(path: Path) -> bytes:
+        barrier.wait()
+        return RunDir.create(path).key()
 
-        threads = [threading.Thread(target=make) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(20)
-        assert len(keys) == 4
-        assert len(set(keys)) == 1
+    with ThreadPoolExecutor(4) as threads:
+        for number in range(30):
+            assert len({*threads.map(key_of, [tmp_path / str(number)] * 4)}) == 1
 
 
 def test_a_daemon_that_is_started_at_the_same_time_is_no_lost_one(

@@ -25,7 +25,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from squall.engine.errors import ClusterError, UnstorableError
+from squall import ClusterError
+from squall.engine.errors import UnstorableError
 from squall.engine.state import keyed
 from squall.engine.state.keys import check_key, pack_key
 from squall.engine.state.reading import import_rows, items_of, rows_of

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
-from squall.engine.api.failure import FAILED, WORKER_DIED, Failure
-from squall.engine.errors import UsageError
+from squall import Failure, UsageError
+from squall.engine.api.failure import FAILED, WORKER_DIED
 from squall.engine.report.metrics import SpoutStats
 from squall.engine.tracking.attempts import Limits, Remembered
 from squall.engine.tracking.fate import Fate, Letter

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from squall.engine.errors import ClusterError, UsageError
+from squall import ClusterError, UsageError
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.code_store import CodeStore
 from squall.scheduler.common.messages import (

@@ -17,15 +17,15 @@ import click
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 
+from squall import ClusterError, RunReport, UsageError
 from squall.cli import commands, dead_letters, spark, verify
 from squall.cli.shown.live import Progress
 from squall.cli.shown.output import note, say, say_json
 from squall.cli.shown.report_text import print_summary
 from squall.cli.shown.screen import Grid, print_blocks, show
 from squall.cli.shown.status_text import cluster_text, topology_text
-from squall.engine.errors import ClusterError, UsageError
 from squall.engine.report.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
-from squall.engine.report.run_report import Restart, RunReport, TaskReading, build_report
+from squall.engine.report.run_report import Restart, TaskReading, build_report
 from squall.pipeline.compare.by_key import ColumnCheck, Comparison, Difference, Tolerance
 from squall.pipeline.compare.sides import Side
 from squall.scheduler.cluster.local_cluster import echo

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from thriftpy2.thrift import TApplicationException, TProcessor
 from thriftpy2.utils import deserialize, serialize
 
-from squall.engine.errors import ClusterError
+from squall import ClusterError
 from squall.ui.rest.storm_topology import by_executor, by_output
 from squall.ui.thrift.storm_nimbus import idl
 from squall.ui.thrift.thrift_server import answer_to

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from squall import (
-    Bolt,
-    BoltCollector,
     Config,
     Topology,
     TopologyBuilder,
-    TopologyContext,
     Tuple,
     bolt,
 )
 from squall.connect import Source
 from squall.testing import FeederSpout, SimulatedCluster
 from squall.testing.waiting import wait_for
+from tests.unit.rig import Does
 from tests.unit.test_windows import Shows
 
 FIELDS = ("at", "n")
@@ -51,7 +49,7 @@ def counting(windows: Shows, *holding: str, **sources: Any) -> Topology:
     for name, source in sources.items():
         builder.set_spout(name, source)
         if name in holding:
-            builder.set_bolt(f"after-{name}", Holds()).global_grouping(name)
+            builder.set_bolt(f"after-{name}", Does(holds, FIELDS)).global_grouping(name)
             declared.global_grouping(f"after-{name}")
         else:
             declared.global_grouping(name)
@@ -92,21 +90,14 @@ class Stuck(Source):
         yield [(number, (float(number), number)) for number in range(2, 300)]
 
 
-class Holds(Bolt):
-    """Holds number 1 until another comes."""
-
-    outputs = FIELDS
-
-    def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
-        self.collector, self.held = collector, list[Tuple]()
-
-    def execute(self, tup: Tuple) -> None:
-        self.held.append(tup)
-        if tup["n"] != 1:
-            for each in self.held:
-                self.collector.emit(each.values, anchors=each)
-                self.collector.ack(each)
-            self.held = []
+def holds(bolt: Does, tup: Tuple) -> None:
+    """Hold number 1 until another comes."""
+    bolt.kept.append(tup)
+    if tup["n"] != 1:
+        for each in bolt.kept:
+            bolt.collector.emit(each.values, anchors=each)
+            bolt.collector.ack(each)
+        bolt.kept.clear()
 
 
 @pytest.mark.parametrize("is_held", [False, True])

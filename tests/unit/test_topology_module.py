@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from squall import Config, UsageError
 from squall.cli.commands import main
 from squall.cli.given.loader import Loaded, load_topology
 from squall.cli.given.topology_target import read_target
-from squall.engine.api.config import Config
-from squall.engine.errors import UsageError
 from squall.engine.report.document import strict_json
 from squall.scheduler.client.topology_code import pack
 

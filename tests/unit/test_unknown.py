@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from squall.engine.errors import ClusterError, UsageError
+from squall import ClusterError, UsageError
 from squall.ipc.board import READY, STOPPED, Board
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.code_store import CodeStore

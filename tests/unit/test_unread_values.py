@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api.failure import Failure
+from squall import Failure
 from squall.engine.flow.parcel import Acks, Parcel
 from squall.ipc.codec import OUT_OF_BAND_BYTES, decode, encode
 from squall.ipc.partial_decode import rescue

@@ -10,8 +10,8 @@ from typing import Any
 import numpy
 import pytest
 
+from squall import ComponentError
 from squall.engine.core.executor import TaskCrashed
-from squall.engine.errors import ComponentError
 from squall.engine.flow.batch import Batch
 from squall.engine.flow.parcel import Parcel
 from squall.ipc import codec

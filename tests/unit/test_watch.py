@@ -9,16 +9,21 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api.collectors import BasicCollector
-from squall.engine.api.component import BasicBolt, BatchBolt, Bolt
-from squall.engine.api.config import Config
-from squall.engine.api.replaying import ReplayingSpout
-from squall.engine.api.topology import Topology
-from squall.engine.api.tuple import Tuple
-from squall.engine.build.builder import TopologyBuilder
+from squall import (
+    BasicBolt,
+    BasicCollector,
+    BatchBolt,
+    Bolt,
+    Config,
+    FailedTuple,
+    ReplayingSpout,
+    Topology,
+    TopologyBuilder,
+    Tuple,
+    UsageError,
+)
 from squall.engine.core.local import LocalRunner
 from squall.engine.core.watch import Tap, Trace, Watch, hits_of, watch
-from squall.engine.errors import FailedTuple, UsageError
 from squall.engine.flow.blocks import Block, BlockBatch, ByMember
 from squall.engine.flow.ids import ACKER_BITS
 from squall.engine.flow.row_counts import RowCounts
@@ -188,7 +193,7 @@ def test_a_watch_ends_by_itself_unless_it_is_kept(tmp_path: Path) -> None:
     files = WatchFiles(run_dir, "t-1-00000000")
     request = files.begin(board, 3600.0, component="c", most_per_sec=1)
     word = board.words[HEADER_WATCHES]
-    for secs, in_force in ((3600.0, [request.id]), (0.0, []), (3600.0, [request.id]), (0.0, [])):
+    for secs, in_force in ((3600.0, [request.id]), (0.0, [])) * 2:
         files.extend(request, board, secs)
         assert [watch.id for watch in files.in_force()] == in_force
     assert board.words[HEADER_WATCHES] != word
