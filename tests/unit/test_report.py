@@ -12,7 +12,7 @@ from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.local import readings_of
 from squall.engine.foreign.text import text_of_error
 from squall.engine.report.metrics import TASK_COUNTERS, TaskStats
-from squall.engine.report.run_report import Restart, TaskReading, build_report
+from squall.engine.report.run_report import FLOW_COUNTERS, Restart, TaskReading, build_report
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain
 
 
@@ -22,9 +22,8 @@ def reading(
     stats = TaskStats()
     for latency in latencies_ms:
         stats.observe_ns(latency * 1_000_000)
-    return TaskReading(
-        task, component, kind, worker, {**dict.fromkeys(TASK_COUNTERS, 0), **counters}, stats.histogram
-    )
+    counters = {**dict.fromkeys((*TASK_COUNTERS, *FLOW_COUNTERS), 0), **counters}
+    return TaskReading(task, component, kind, worker, counters, stats.histogram)
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ def test_a_spout_that_is_not_active_is_not_asked_but_answered() -> None:
     spout.feed("late", id="late")
     for _ in range(2):
         rig.core.set_active(False)
+    assert spout.calls.count("deactivate") == 1
     spout.calls.clear()
     rig.user("bolt-1").collector.ack(bolt.kept[0])
     rig.settle()
@@ -37,7 +38,7 @@ def test_a_spout_that_is_not_active_is_not_asked_but_answered() -> None:
     rig.core.set_active(False)
     rig.advance(10)
     assert spout.reasons == [("late", "timeout")]
-    assert (spout.calls[0], spout.calls.count("deactivate")) == ("activate", 1)
+    assert spout.calls[0] == "activate"
     close_tasks(rig.core)
     assert spout.calls[-1] == "close"
 

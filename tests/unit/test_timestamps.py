@@ -69,6 +69,7 @@ def test_times_are_exact_to_their_last_digit(at: datetime.datetime) -> None:
     (True, "is True; expected"), (Decimal(5), r"is Decimal\('5'\); expected"), (float("nan"), "is nan, which is no"),
     (float("inf"), "is inf, which is no time"), (10**30, "which is no time; expected"),
     (1.7e12, "is 1700000000000.0, which looks like milliseconds: divide by 1000; expected seconds"),
+    (NS // 1_000, "looks like microseconds: divide by 1000000;"),
     (NS, "looks like nanoseconds: divide by 1000000000;"), (pandas.NaT, "is NaT, which is not in the years"),
     (numpy.datetime64("NaT"), "NaT.*which is not in the years"), (datetime.date.max, "is not in the years 1844 to"),
     (datetime.datetime.min.replace(tzinfo=NEW_YORK), "is not in the years"), (numpy.bool_(True), "expected"),
