@@ -13,7 +13,9 @@ from squall.engine.core.local import readings_of
 from squall.engine.foreign.text import text_of_error
 from squall.engine.report.metrics import TASK_COUNTERS, TaskStats
 from squall.engine.report.run_report import FLOW_COUNTERS, Restart, TaskReading, build_report
-from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain
+from tests.unit.lab import forwards
+from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks
+from tests.unit.wired import wired
 
 
 def reading(
@@ -74,11 +76,11 @@ def test_a_bolt_that_never_acks_is_named_when_trees_time_out_and_one_that_keeps_
     def lines() -> list[str]:
         return list(never_acked_lines(build_report("t", readings_of(rig.core), 1.0, [], False).to_dict()))
 
-    spout = Feeder()
-    builder = chain(spout, DoesBasic(lambda bolt, tup, collector: collector.emit(tup.values), ("n",)))
-    forgets = Does(lambda bolt, tup: forgets_all or (tup[0] and bolt.collector.ack(tup)))
-    builder.set_bolt("forgets", forgets).shuffle_grouping("bolt-1")
-    builder.set_bolt("acks", Does(acks)).shuffle_grouping("bolt-1")
+    spout, forgets = Feeder(), Does(lambda bolt, tup: forgets_all or (tup[0] and bolt.collector.ack(tup)))
+    builder = wired(
+        spout=(spout, 1), middle=(DoesBasic(forwards, ("n",)), 1, "shuffle spout"),
+        forgets=(forgets, 1, "shuffle middle"), acks=(Does(acks), 1, "shuffle middle"),
+    )
     rig = Rig(builder, message_timeout_secs=10)
     for number in range(3):
         spout.feed(number, id=number)

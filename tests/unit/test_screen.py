@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from squall import Config, FailedTuple, TopologyBuilder, spout
+from squall import Config, FailedTuple, spout
 from squall.cli.shown.live import DeathNews, Progress
 from squall.cli.shown.report_text import emitted_text, failure_lines, metric_lines
 from squall.cli.shown.screen import Block, Grid, print_blocks
@@ -25,6 +25,7 @@ from tests.schemas import schema
 from tests.unit.rig import DoesBasic
 from tests.unit.test_report import reading
 from tests.unit.test_user_text import TEXT
+from tests.unit.wired import wired
 
 
 class Window(io.StringIO):
@@ -133,10 +134,9 @@ def refuse(bolt: DoesBasic, tup: object, collector: object) -> None:
 
 
 def test_lines_name_component_reason_and_message() -> None:
-    builder = TopologyBuilder(Config(max_attempts=1))
-    builder.set_spout("source", spout("value")(lambda: ["good", "bad"]))
-    builder.set_bolt("bolt", DoesBasic(refuse)).shuffle_grouping("source")
-    with LocalRunner(builder.build(), copy=lambda spec: spec.component) as runner:
+    source = spout("value")(lambda: ["good", "bad"])
+    topology = wired(source=(source, 1), bolt=(DoesBasic(refuse), 1, "shuffle source")).build()
+    with LocalRunner(topology, Config(max_attempts=1), copy=lambda spec: spec.component) as runner:
         document = runner.run(timeout_secs=60).to_dict()
     (failures,) = failure_lines(document)
     assert failures.startswith("failures of bolt: 1 failed; the first at ")

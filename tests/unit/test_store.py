@@ -146,17 +146,16 @@ def test_a_store_whose_writer_dies_again_and_again_at_the_same_effect_is_whole(t
         with Store(path) as store:
             store.put_topology(record(f"t{number}", number))
 
-    def begun(name: str) -> Path:
-        directory = tmp_path / name
-        directory.mkdir()
-        for number in range(1, known + 1):
-            submit(directory / "nimbus.db", number)
-        return directory / "nimbus.db"
+    def begun(name: object) -> Path:
+        path = tmp_path / str(name) / "nimbus.db"
+        path.parent.mkdir()
+        if known:
+            submit(path, 1)
+        return path
 
-    effects = effects_of(partial(submit, begun("whole"), 2))
-    for nth, effect in enumerate(effects, 1):
+    for nth, effect in enumerate(effects_of(partial(submit, begun("whole"), 2)), 1):
         print(f"dies at {nth}, {effect}")
-        path = begun(str(nth))
+        path = begun(nth)
         returned = [f"t{number}" for number in (2, 3, 4) if not dies_at(nth, partial(submit, path, number))]
         found = names(path)
         assert found[:known] == ["t1"][:known]

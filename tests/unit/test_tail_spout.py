@@ -7,18 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from squall import Config, TailSpout, TopologyBuilder, UsageError
+from squall import Config, TailSpout, UsageError
 from squall.testing import SimulatedCluster
 from tests.unit.rig import Does, keeps
+from tests.unit.wired import wired
 
 
 class Lab:
     """One life of the spout's worker."""
 
     def __init__(self, log: Path, quiet_secs: float = 2) -> None:
-        builder = TopologyBuilder()
-        builder.set_spout("tail", TailSpout(log, quiet_secs=quiet_secs), parallelism=2)
-        builder.set_bolt("holds", Does(keeps)).global_grouping("tail")
+        builder = wired(tail=(TailSpout(log, quiet_secs=quiet_secs), 2), holds=(Does(keeps), 1, "global tail"))
         self.cluster = SimulatedCluster(
             builder.build(), Config(max_spout_pending=None), state_root=log.parent / "state"
         )

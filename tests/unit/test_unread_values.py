@@ -15,7 +15,7 @@ from typing import Any
 import numpy
 import pytest
 
-from squall import ComponentError, Failure
+from squall import ComponentError, Failure, TopologyBuilder
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.flow.batch import Batch
 from squall.engine.flow.parcel import Acks, Parcel
@@ -23,6 +23,7 @@ from squall.ipc.codec import OUT_OF_BAND_BYTES, decode, encode
 from squall.ipc.partial_decode import rescue
 from tests.parcels import batch_of, content, parcel_of, random_parcel, same
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain
+from tests.unit.wired import wired
 
 BIG = OUT_OF_BAND_BYTES + 1
 
@@ -165,15 +166,6 @@ def test_it_reads_whatever_pickle_reads(seed: int) -> None:
     assert content(decode(data, raws))["unread"] == []
 
 
-@pytest.mark.parametrize("cut", range(1, 60, 7))
-def test_a_stream_that_is_damaged_is_refused_with_the_first_error(cut: int) -> None:
-    data, _ = encode(parcel_of(batch_of([(SetsState(),)])))
-    with pytest.raises(Exception, match=r".") as caught:
-        decode(data[:-cut])
-    with pytest.raises(type(caught.value)):
-        pickle.loads(data[:-cut])
-
-
 def test_the_trees_beside_it_close(arm: Callable[[], None]) -> None:
     """A joined run loses a row: both its trees fail, and what is left of it, acked, disturbs none of the others."""
     batch = batch_of([(SetsState() if n == 1 else n,) for n in range(6)])
@@ -193,11 +185,13 @@ def test_the_trees_beside_it_close(arm: Callable[[], None]) -> None:
 
 # ---- values that cannot be pickled or sent ----
 
+def to_sink(spout: Feeder) -> TopologyBuilder:
+    return wired(spout=(spout, 1), sink=(Does(acks), 1, "shuffle spout/out"))
+
+
 def things() -> tuple[Rig, Callable[[Any, Any], Batch]]:
     """A rig, and what makes a batch with one tuple of `spout`, of which the second field is `thing`."""
-    builder = chain(Feeder({"out": ("id", "thing")}))
-    builder.set_bolt("sink", Does(acks)).shuffle_grouping("spout", stream="out")
-    rig = Rig(builder)
+    rig = Rig(to_sink(Feeder({"out": ("id", "thing")})))
     (source,), (target,) = rig.plan.tasks_of("spout"), rig.plan.tasks_of("sink")
     return rig, lambda number, thing: Batch.untracked(source, "out", target, (number, thing))
 
@@ -273,11 +267,9 @@ EACH_VALUE = pytest.mark.parametrize(("value", "kind"), VALUES, ids=[kind for _,
 @EACH_VALUE
 def test_a_spout_that_emits_it_is_told_component_stream_and_field(value: Any, kind: str) -> None:
     spout = Feeder({"out": ("id", "thing")})
-    builder = chain(spout)
-    builder.set_bolt("sink", Does(acks)).shuffle_grouping("spout", stream="out")
     spout.feed(1, value, id=1, stream="out")
     with pytest.raises(TaskCrashed, match=rf"spout\[\d\] stream .out. field .thing.: a value of type .*{kind} cannot"):
-        Rig(builder).settle()
+        Rig(to_sink(spout)).settle()
 
 
 @EACH_VALUE
