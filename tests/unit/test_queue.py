@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
-import random
 import shutil
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from squall import UsageError
 from squall.connect import Queue, QueueSource, read_ahead
 from squall.connect.read_ahead import AckedInOrder
-from squall.engine.errors import UsageError
 from squall.testing import wait_for
+from tests.unit.test_source_partitions import opened, until
 
 STEPS = st.lists(
     st.tuples(st.sampled_from(("put", "open", "confirm", "abort", "close")), st.integers(0, 2), st.integers(1, 7)),
@@ -168,9 +168,8 @@ def test_a_record_has_the_same_position_at_any_task(tmp_path: Path) -> None:
 def test_what_is_under_way_when_the_disk_is_full_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue, emitted, told, confirm = Queue(tmp_path), list[tuple[str, int]](), list[str](), Queue.confirm
+    queue, confirm, full = Queue(tmp_path), Queue.confirm, ["database or disk is full"]
     queue.put([(number,) for number in range(4)])
-    full = ["database or disk is full"]
 
     def confirmed(queue: Queue, ids: Sequence[int]) -> None:
         if full:
@@ -178,29 +177,15 @@ def test_what_is_under_way_when_the_disk_is_full_is_read_again(
         confirm(queue, ids)
 
     monkeypatch.setattr(Queue, "confirm", confirmed)
-    source = QueueSource(tmp_path)
-    out: Any = SimpleNamespace(
-        emit_batch=lambda columns, message_ids: emitted.extend(message_ids),
-        report_error=lambda error: told.append(str(error)))
-    context: Any = SimpleNamespace(
-        component_id="a", task_id=1, task_index=0, state_root=None, now_ns=lambda: 0, random=random.Random(0))
-    source.open({}, context, out)
-
-    def reads(most: int) -> bool:
-        source.next_batch(10)
-        return len(emitted) >= most
-
-    try:
-        wait_for("all", lambda: reads(4))
-        source.ack_batch([(queue.id, 1)])
-        wait_for("the rest again", lambda: reads(7))
-        assert emitted == [(queue.id, number) for number in (1, 2, 3, 4, 2, 3, 4)]
-        assert "disk is full" in str(told)
-        source.ack_batch(emitted[-3:])
+    with contextlib.closing(queue), contextlib.closing(opened(QueueSource(tmp_path))) as source:
+        emit, told = source.collector.emit_batch, source.collector.report_error
+        until(source, "all", lambda: len(source.kept) == 4)
+        first, *rest = source.kept
+        source.ack_batch([first])
+        until(source, "the rest again", lambda: told.called and [*source.kept] == rest and emit.call_count > 1)
+        assert "disk is full" in str(told.call_args)
+        source.ack_batch(rest)
         wait_for("an empty queue", lambda: not queue.peek(1))
-    finally:
-        source.close()
-        queue.close()
 
 
 def test_a_consumer_that_cannot_give_back_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,34 +204,33 @@ def test_a_consumer_that_cannot_give_back_is_gone(tmp_path: Path, monkeypatch: p
 
 
 @given(
-    st.permutations(range(12)), st.lists(st.integers(0, 1), min_size=12, max_size=12), st.integers(1, 12),
+    st.permutations(range(12)), st.none() | st.lists(st.integers(0, 1), min_size=12, max_size=12), st.integers(1, 12),
     st.sampled_from([0, 2, 256]),
 )
 def test_a_position_is_committed_when_all_before_it_are_acked(
-    acks: list[int], partitions: list[int], rows: int, most_chunks: int
+    acks: list[int], partitions: list[int] | None, rows: int, most_chunks: int
 ) -> None:
-    positions = [10 * number for number in range(12)]  # with gaps
-    pairs = list(zip(partitions, positions, strict=True))
+    """Of its partition, if there are some."""
+    names = partitions or [None] * 12
+    positions = [(name, 10 * number) for number, name in enumerate(names)]  # with gaps
+    given_as = {pair: pair if partitions else pair[1] for pair in positions}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(read_ahead, "MOST_CHUNKS", most_chunks)
-        plain, parted = AckedInOrder(False), AckedInOrder(True)
-        committed, done = dict.fromkeys((None, 0, 1), -1), set[int]()
-        unread = range(0, 12, rows)
+        order, pending, unread = AckedInOrder(bool(partitions)), set(positions), range(0, 12, rows)
+        committed = dict.fromkeys(names, -1)
         for acked in acks:
             while unread and acked >= unread[0]:
-                plain.read(positions[unread[0] : unread[0] + rows])
-                parted.read(pairs[unread[0] : unread[0] + rows])
+                order.read([given_as[pair] for pair in positions[unread[0] : unread[0] + rows]])
                 unread = unread[1:]
-            done.add(positions[acked])
-            risen = plain.risen(set(positions) - done)
-            risen |= {name: pair[1] for name, pair in parted.risen({p for p in pairs if p[1] not in done}).items()}
-            for partition, position in risen.items():
-                assert position > committed[partition]
-                committed[partition] = position
-            for partition in committed:
-                of_it = [position for number, position in pairs if partition in (None, number)]
-                rest = [position for position in of_it if position not in done]
-                assert committed[partition] == max([p for p in of_it if not rest or p < min(rest)], default=-1)
+            pending.discard(positions[acked])
+            for name, position in order.risen({given_as[pair] for pair in pending}).items():
+                number = position[1] if partitions else position
+                assert number > committed[name]
+                committed[name] = number
+            for name in committed:
+                first = min((number for of, number in pending if of == name), default=1000)
+                done = [number for of, number in positions if of == name and number < first]
+                assert committed[name] == max(done, default=-1)
 
 
 def test_what_is_done_behind_a_record_that_is_held_takes_no_memory() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock, call, patch
 
 import pytest
 
@@ -15,54 +16,11 @@ from squall.connect.source import Unreadable
 Message = tuple[str, str | None]
 
 
-class Played:
-    """Stands in place of `rabbit.Link`, its channel and the broker."""
-
-    now = 0.0
-    arriving: list[Message]
-    answers: int
-    acked: list[tuple[int, bool]]
-
-    def __init__(self, *_: Any) -> None:
-        self.channel, self._tag = self, 0
-
-    def open(self) -> Played:
-        return self
-
-    def ask(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> None:
-        method(*arguments, **named)
-
-    def basic_qos(self, prefetch_count: int) -> None:
-        Played.answers += 1
-
-    def basic_consume(self, queue: str, take: Callable[..., Any]) -> None:
-        self._take = take
-
-    def add_on_cancel_callback(self, _: Any) -> None:
-        pass
-
-    def basic_ack(self, tag: int, multiple: bool = False) -> None:
-        Played.acked.append((tag, multiple))
-
-    def serve(self, secs: float) -> None:
-        arriving, Played.arriving = Played.arriving, []
-        for body, message_id in arriving:
-            self._tag += 1
-            method = SimpleNamespace(delivery_tag=self._tag, routing_key="in")
-            self._take(self, method, SimpleNamespace(message_id=message_id), body.encode())
-
-    def wake(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
 @pytest.fixture(autouse=True)
-def played(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rabbit, "Link", Played)
-    monkeypatch.setattr(rabbit, "time", SimpleNamespace(monotonic=lambda: Played.now))
-    Played.arriving, Played.acked, Played.answers, Played.now = [], [], 0, 1000.0
+def clock() -> Iterator[Mock]:
+    with patch.object(rabbit, "time") as clock:
+        clock.monotonic.return_value = 1000.0
+        yield clock
 
 
 class Read:
@@ -74,19 +32,25 @@ class Read:
         self.connect()
 
     def connect(self) -> None:
-        self.source.connect(SimpleNamespace())  # type: ignore[arg-type]
+        with patch.object(rabbit, "Link") as link:
+            self.source.connect(Mock())
+        self.link, self.tag = link(), 0
+        self.take = self.link.ask.call_args.args[2]
         self._records = self.source.read_from(None)
 
     def ids(self, *messages: Message) -> list[Any]:
         return [position for position, _ in self.records(*messages)]
 
     def records(self, *messages: Message) -> list[Any]:
-        Played.arriving = list(messages)
+        for body, message_id in messages:
+            self.tag += 1
+            method = SimpleNamespace(delivery_tag=self.tag, routing_key="in")
+            self.take(None, method, SimpleNamespace(message_id=message_id), body.encode())
         return next(self._records)
 
-    def after(self, secs: float) -> list[Any]:
+    def after(self, clock: Mock, secs: float) -> list[Any]:
         """What is sure then."""
-        Played.now += secs
+        clock.monotonic.return_value += secs
         self.records()
         return list(self.source.confirmed())
 
@@ -113,7 +77,7 @@ def test_a_message_that_is_published_again_while_it_is_pending_is_done_with_the_
     assert read.ids(("click", "a"), ("click", "b"), ("click", "a")) == ["a", "b"]
     assert read.ids(("click", "a")) == []
     read.source.confirm(["a"])
-    assert Played.acked == [(3, False), (4, False), (1, True)]
+    assert read.link.channel.basic_ack.call_args_list == [call(3), call(4), call(1, multiple=True)]
     assert read.ids(("click", "a")) == ["a"]
 
 
@@ -134,41 +98,28 @@ def test_each_delivery_counts_if_so_told() -> None:
     assert (read.source.record_identity, read.source.counts_at_least_once) == ("name", True)
 
 
-def test_an_id_is_forgotten_when_the_broker_has_surely_taken_the_confirmation() -> None:
+@pytest.mark.parametrize("feeds_state", [True, False])
+def test_an_id_is_forgotten_when_the_broker_has_surely_taken_the_confirmation(clock: Mock, feeds_state: bool) -> None:
+    """If state remembers it."""
     read = Read("message_id")
-    answers = Played.answers
-    assert read.source.confirmed() == []
+    read.source.feeds_state = feeds_state
+    asked = read.link.ask.call_count
     read.ids(("click", "a"), ("click", "b"))
     read.source.confirm(["a"])
-    assert read.after(rabbit.SURE_SECS - 1) == []
-    assert read.after(1) == []
-    assert Played.answers == answers
-    assert read.after(rabbit.SURE_SECS) == ["a"]
-    assert Played.answers == answers + 1
-    assert read.after(2 * rabbit.SURE_SECS) == []
+    assert read.after(clock, rabbit.SURE_SECS - 1) == read.after(clock, 1) == []
+    assert read.link.ask.call_count == asked
+    assert read.after(clock, rabbit.SURE_SECS) == ["a"] * feeds_state
+    assert read.link.ask.call_count == asked + feeds_state
+    assert read.after(clock, 2 * rabbit.SURE_SECS) == []
 
 
-def test_an_id_is_not_forgotten_if_its_connection_ends_before() -> None:
+def test_an_id_is_not_forgotten_if_its_connection_ends_before(clock: Mock) -> None:
     read = Read("message_id")
-    assert read.source.confirmed() == []
     read.ids(("click", "a"))
     read.source.confirm(["a"])
     read.connect()
     read.source.confirm(["a"])  # again, as the last time may have raised
-    assert [read.after(rabbit.SURE_SECS) for _ in range(5)] == [[]] * 5
-
-
-def test_nothing_is_gathered_without_state() -> None:
-    read = Read("message_id")
-    read.source.feeds_state = False
-    read.ids(("click", "a"))
-    read.source.confirm(["a"])
-    Played.now += rabbit.SURE_SECS
-    read.records()
-    Played.now += rabbit.SURE_SECS
-    read.records()
-    assert Played.answers == 1
-    assert read.source.confirmed() == []
+    assert [read.after(clock, rabbit.SURE_SECS) for _ in range(5)] == [[]] * 5
 
 
 def test_another_identity_is_refused() -> None:

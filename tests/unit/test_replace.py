@@ -11,7 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from squall.engine.errors import ClusterError, TopologyError, UsageError
+from squall import ClusterError, TopologyError, UsageError
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.code_store import CodeStore
 from squall.scheduler.common.messages import (
@@ -35,6 +35,7 @@ from squall.scheduler.nimbus.instruction import (
 )
 from squall.scheduler.nimbus.nimbus_files import NimbusFiles
 from squall.scheduler.nimbus.service import REPLACE_RETRY_SECS
+from squall.scheduler.records.topology_files import left_by_earlier
 from tests.unit.run_dirs import COMPONENTS, NimbusHere, files_of, nimbus_in
 from tests.unit.test_nimbus_decisions import Cluster, kinds, request
 
@@ -149,10 +150,19 @@ def codes(run_dir: RunDir) -> set[bytes]:
 
 
 def keep_state(run_dir: RunDir) -> Path:
-    position = run_dir.topology_state("one") / "numbers-0" / "position"
-    position.parent.mkdir(parents=True)
-    position.write_text("12")
-    return position
+    """What tasks of an earlier one have kept, and what outlives them; returns the path of a position."""
+    state = run_dir.topology_state("one")
+    for name in ("numbers-0/position", "numbers-1/position", ".attempts/numbers-0", *LETTERS):
+        (state / name).parent.mkdir(parents=True, exist_ok=True)
+        (state / name).write_text(name)
+    return state / "numbers-0/position"
+
+
+LETTERS = {".given-back/numbers-0", "dead-letters.jsonl"}
+
+
+def kept(run_dir: RunDir) -> dict[str, bytes]:
+    return files_of(run_dir.topology_state("one"))
 
 
 def test_code_and_variables_of_a_successor_are_kept_through_the_death_of_nimbus(run_dir: RunDir) -> None:
@@ -185,12 +195,12 @@ def test_a_fresh_one_finds_no_state_and_the_old_one_keeps_its_own_until_it_is_go
         old = submit(here)
         new = submit(here, "two", replace=True, fresh=True, replace_wait_secs=60.0)
         here.tick()
-        assert position.read_text() == "12"
+        assert position.exists()
         here.nimbus.drained(old.id, 0.0)
         stopped(here, old.id)
         here.tick()
         assert present(here) == new
-        assert not position.exists()
+        assert kept(run_dir).keys() == LETTERS
         assert not run_dir.set_aside("one", new.id).exists()
 
 
@@ -229,4 +239,43 @@ def test_a_fresh_submission_that_is_refused_leaves_the_state_alone(run_dir: RunD
         submit(here)
         with pytest.raises(UsageError, match="a topology named 'one' is already running"):
             submit(here, fresh=True)
-        assert position.read_text() == "12"
+        assert position.exists()
+
+
+# ---- state that is cast off: aside, then gone, or back as it was ----
+
+RECORD, OTHER = (TopologyRecord(f"one-{number}-00000000", "one", "ACTIVE", {}, [], "", [], 0.0) for number in (1, 2))
+
+
+def test_the_next_nimbus_sees_in_the_store_what_to_do(run_dir: RunDir) -> None:
+    keep_state(run_dir)
+    before, files = kept(run_dir), NimbusFiles(run_dir)
+    files.set_state_aside(RECORD)
+    assert left_by_earlier(run_dir, "one") == []
+    files.tidy_state([OTHER], ())
+    assert kept(run_dir) == before
+    assert {path.name for path in left_by_earlier(run_dir, "one")} == {"numbers-0", "numbers-1", ".attempts"}
+    files.set_state_aside(RECORD)
+    files.tidy_state([OTHER, RECORD], ())
+    assert kept(run_dir).keys() == LETTERS
+
+
+def test_what_has_come_meanwhile_is_not_overwritten(run_dir: RunDir, caplog: pytest.LogCaptureFixture) -> None:
+    position, files = keep_state(run_dir), NimbusFiles(run_dir)
+    files.set_state_aside(RECORD)
+    position.parent.mkdir()
+    position.write_text("newer")
+    files.tidy_state([], ())
+    assert position.read_text() == "newer"
+    aside = run_dir.set_aside("one", RECORD.id)
+    assert (aside / "numbers-0/position").exists()
+    assert f"the state in {aside} cannot be put back" in caplog.text
+
+
+def test_what_cannot_be_set_aside_stays(run_dir: RunDir) -> None:
+    keep_state(run_dir)
+    run_dir.set_aside("one", RECORD.id).write_text("in the way")
+    before = kept(run_dir)
+    with pytest.raises(ClusterError, match="cannot set aside the state of an earlier one: "):
+        NimbusFiles(run_dir).set_state_aside(RECORD)
+    assert kept(run_dir) == before

@@ -76,14 +76,6 @@ def test_a_failed_record_comes_again_after_a_delay_that_doubles() -> None:
     assert lab.finished
 
 
-def test_a_dead_record_is_let_go() -> None:
-    lab = Lab((1, ("a",)), bolt=Does(lambda bolt, tup: bolt.collector.fail(tup)), max_attempts=2)
-    lab.advance(1)
-    assert lab.bolt.seen == [("a",)] * 2
-    assert [message_id for _, _, message_id, _, _ in lab.dead_letters] == [1]
-    assert lab.finished
-
-
 @pytest.mark.parametrize("second", [1, None])
 def test_a_record_that_could_not_be_kept_is_refused(second: Any) -> None:
     with pytest.raises(TaskCrashed, match=rf"ComponentError: Reads\.read yielded message id {second}"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,18 +14,18 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from squall import Config, FailedTuple, TopologyBuilder, spout
+from squall import Config, FailedTuple, spout
 from squall.cli.shown.live import DeathNews, Progress
 from squall.cli.shown.report_text import emitted_text, failure_lines, metric_lines
 from squall.cli.shown.screen import Block, Grid, print_blocks
 from squall.cli.shown.status_text import topology_text
 from squall.engine.core.local import LocalRunner
-from squall.engine.report.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
-from squall.engine.report.run_report import FLOW_COUNTERS, TaskReading
 from squall.scheduler.common.messages import RestartRecord
 from tests.schemas import schema
 from tests.unit.rig import DoesBasic
+from tests.unit.test_report import reading
 from tests.unit.test_user_text import TEXT
+from tests.unit.wired import wired
 
 
 class Window(io.StringIO):
@@ -94,21 +95,16 @@ def test_no_line_of_a_status_is_wider_than_the_window(name: str) -> None:
     assert max(map(cell_len, lines)) <= 80
 
 
-def reading(**counts: int) -> TaskReading:
-    counters = {**dict.fromkeys((*TASK_COUNTERS, *FLOW_COUNTERS), 0), **counts}
-    return TaskReading(1, "numbers", "spout", "node-1:6700", counters, [0] * HISTOGRAM_BUCKETS)
-
-
 def test_progress_is_a_short_line_and_names_failures_only_if_there_are_any(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    progress = Progress("words")
+    progress, counts = Progress("words"), partial(reading, 1, "numbers", "spout", "node-1:6700")
     assert not progress.due
-    progress.update([reading(emitted=123_456_789, tracked=123_456_789, acked=123_456_700, pending=89)])
+    progress.update([counts(emitted=123_456_789, tracked=123_456_789, acked=123_456_700, pending=89)])
     (line,) = capsys.readouterr().err.splitlines()
     assert len(line) <= 100
     assert ("emitted 123,456,789" in line, "acked 123,456,700" in line, "failed" in line) == (True, True, False)
-    progress.update([reading(emitted=10, tracked=10, acked=7, failed=2, dead_letters=1)])
+    progress.update([counts(emitted=10, tracked=10, acked=7, failed=2, dead_letters=1)])
     assert "1 dead letter" in capsys.readouterr().err
     quiet = Progress("words", 0.0, quiet=True)
     quiet.tell_deaths([death(1)])
@@ -138,10 +134,9 @@ def refuse(bolt: DoesBasic, tup: object, collector: object) -> None:
 
 
 def test_lines_name_component_reason_and_message() -> None:
-    builder = TopologyBuilder(Config(max_attempts=1))
-    builder.set_spout("source", spout("value")(lambda: ["good", "bad"]))
-    builder.set_bolt("bolt", DoesBasic(refuse)).shuffle_grouping("source")
-    with LocalRunner(builder.build(), copy=lambda spec: spec.component) as runner:
+    source = spout("value")(lambda: ["good", "bad"])
+    topology = wired(source=(source, 1), bolt=(DoesBasic(refuse), 1, "shuffle source")).build()
+    with LocalRunner(topology, Config(max_attempts=1), copy=lambda spec: spec.component) as runner:
         document = runner.run(timeout_secs=60).to_dict()
     (failures,) = failure_lines(document)
     assert failures.startswith("failures of bolt: 1 failed; the first at ")

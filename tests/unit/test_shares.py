@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -85,9 +87,9 @@ class Life:
 class World:
     """The tasks of a spout, and the claims on disk: all that survives."""
 
-    def __init__(self, tasks: int, spread: bool) -> None:
+    def __init__(self, tasks: int, spread: bool, parts: list[Part] = PARTS) -> None:
         self.tasks, self.spread = tasks, spread
-        self.parts = list(PARTS)
+        self.parts = list(parts)
         self.disk: dict[tuple[str, int], Claim] = {}
         self.acked: set[RowId] = set()
         self.directory = tempfile.TemporaryDirectory()
@@ -186,35 +188,36 @@ def test_every_row_is_acked_whoever_dies(
     world.close()
 
 
-def test_tasks_begin_at_different_parts_and_help_each_other_at_the_end() -> None:
-    first, second = Shares(0, 2, 10), Shares(1, 2, 10)
-    parts = [Part(name, number, 0, 20) for number, name in enumerate("abcd")]
-    taken: dict[tuple[str, int], int] = {}
-    for shares in (first, second):
-        shares.learn(parts)
-    for shares in (first, second, second, second, second, second):
-        while (free := shares.to_claim()) is not None:
-            range_, claim = free
-            owner = taken.setdefault((claim.part, claim.start), claim.task)
-            if shares.claimed(range_, claim._replace(task=owner)):
-                break
-    assert list(taken.items())[:2] == [(("a", 0), 0), (("c", 0), 1)]
-    own = [("c", 0), ("d", 0), ("c", 10), ("d", 10)]
-    assert [key for key, task in taken.items() if task == 1] == [*own, ("a", 10)]
+@pytest.fixture
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    made = World(*request.param)
+    yield made
+    made.close()
 
 
-def test_a_task_takes_ranges_of_its_partitions_in_turn() -> None:
-    shares = Shares(0, 1, 10)
-    shares.learn([Part("a", 0, 0, 20), Part("a2", 0, 20, 5), Part("b", 1, 0, 20), Part("c", 2, 0, 5)])
-    taken = list[tuple[str, int]]()
-    unread = list[list[int | str]]()
-    while (free := shares.to_claim()) is not None:
-        unread.append(sorted(shares.unread))  # type: ignore[type-var]
-        taken.append((free[1].part, free[1].start))
-        opened = shares.claimed(*free)
-        assert opened
-        shares.read(opened[0], opened[0].stop)
-    assert taken == [("a", 0), ("b", 0), ("c", 0), ("a", 10), ("b", 10), ("a2", 0)]
-    assert unread[0] == [0, 1, 2]
-    assert unread[-1] == [0]
-    assert not shares.unread
+FOUR = [Part(name, number, 0, 6) for number, name in enumerate("abcd")]
+
+
+@pytest.mark.parametrize("world", [(2, True, FOUR)], indirect=True)
+def test_tasks_begin_at_different_parts_and_help_each_other_at_the_end(world: World) -> None:
+    first, *second = world.lives[0], *[world.lives[1]] * 6
+    for life in (first, *second):
+        life.take()
+    own = [("c", 0, 1), ("d", 0, 1), ("c", 3, 1), ("d", 3, 1)]
+    assert [(*key, claim.task) for key, claim in world.disk.items()] == [("a", 0, 0), *own, ("a", 3, 1)]
+
+
+IN_TURN = [Part("a", 0, 0, 6), Part("a2", 0, 6, 2), Part("b", 1, 0, 6), Part("c", 2, 0, 2)]
+
+
+@pytest.mark.parametrize("world", [(1, False, IN_TURN)], indirect=True)
+def test_a_task_takes_ranges_of_its_partitions_in_turn(world: World) -> None:
+    [life] = world.lives
+    unread = []
+    while life.take():
+        assert life.range
+        unread.append(set(life.shares.unread))
+        life.shares.read(life.range, life.range.stop)
+    assert [*world.disk] == [("a", 0), ("b", 0), ("c", 0), ("a", 3), ("b", 3), ("a2", 0)]
+    assert (unread[0], unread[-1]) == ({0, 1, 2}, {0})
+    assert not life.shares.unread

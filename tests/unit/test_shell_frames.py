@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from squall import ComponentError, Stream, Tuple
 from squall.connect.multilang.shell_frames import ShellEmit, ShellReader, emit_of, encode, heartbeat, sent_tuple
-from squall.engine.api.stream import SYSTEM_COMPONENT, TICK_STREAM, Stream
-from squall.engine.api.tuple import Run, Tuple, TupleSource
-from squall.engine.errors import ComponentError
+from squall.engine.api.stream import SYSTEM_COMPONENT, TICK_STREAM
+from squall.engine.api.tuple import Run, TupleSource
 
 ACK = {"command": "ack", "id": "7"}
 TEXTS = st.sampled_from(["a word", "{", "}", '{"no": "end', "é", "end", "{}}", "", "{'a': 1}", '{"a": 1}'])

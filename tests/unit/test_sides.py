@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from squall.engine.errors import UsageError
+from squall import UsageError
 from squall.pipeline.compare.by_key import Request, Tolerance, parse_tolerances
 from squall.pipeline.compare.sides import ALLOWED, find_side
 

@@ -133,6 +133,15 @@ class Bench:
     def die(self, status: int = KILLED) -> list[str]:
         return self.lost() + self.exited(status)
 
+    def die_for_good(self) -> str:
+        """Die again and again; the last that is done."""
+        done = self.die()
+        while self.slot.state is not SlotState.FAILED:
+            self.after(2.0)
+            self.forked(12)
+            done = self.die()
+        return done[-1]
+
 
 @pytest.fixture
 def running() -> Bench:
@@ -197,7 +206,6 @@ def test_a_forking_parent_that_does_not_answer_is_replaced() -> None:
     assert bench.fork_failed("the forking parent has ended")[-1] == "timer 115.1"
 
 
-
 def test_a_stuck_worker_says_where_it_is_and_is_killed_and_replaced(running: Bench) -> None:
     assert running.stuck(31.0) == ["dump stacks 11", "timer 101"]
     assert running.stuck(32.0) == []  # once is enough
@@ -254,16 +262,19 @@ def test_standing_tells_a_nimbus_that_missed_everything() -> None:
     assert standing() == [("started", 1, 11, "")]
     bench.ready()
     assert standing() == [("ready", 1, 11, "")]
-    bench.die()
-    while bench.slot.state is not SlotState.FAILED:
-        if bench.slot.state is SlotState.BACKOFF:
-            assert bench.after(1.0)[1] == f"fork {bench.slot.life.incarnation}"
-        bench.forked(12)
-        last = bench.die()[-1]
-    assert last == "report 31 failed: 31 deaths within 60 s, last: killed by SIGKILL"
+    assert bench.die_for_good() == "report 31 failed: 31 deaths within 60 s, last: killed by SIGKILL"
     [(event, incarnation, _, reason)] = standing()
     assert (event, incarnation, reason) == ("failed", 31, "killed by SIGKILL")
     assert bench.assign(work(version=2))[:2] == ["report 31 stopped", f"board 32 {STARTING} 0"]
+
+
+def test_a_supervisor_goes_on_with_work_that_it_is_to_keep(running: Bench) -> None:
+    supervisor = Supervisor([running.slot])
+    supervisor.assign({PORT: work()}, running.now)
+    assert supervisor.holds() == {PORT: "words-1"}
+    assert supervisor.assign({}, 1.0, keep=[PORT]) == []
+    assert running.slot.target == work()
+    assert supervisor.assign({}, 2.0)
 
 
 def test_a_message_of_another_incarnation_changes_nothing_and_its_worker_is_stopped(running: Bench) -> None:

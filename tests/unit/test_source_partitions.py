@@ -1,4 +1,4 @@
-"""What a Source says of its partitions and of ids that are confirmed, while its thread reads."""
+"""What a Source says of its partitions, and which ids it confirms, while its thread reads."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 from queue import Queue
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from squall import ComponentError
 from squall.connect import Source
-from squall.engine.errors import ComponentError
 from tests.process.waiting import wait_for
 
 
@@ -28,6 +29,8 @@ class Given(Source):
 
     def read_from(self, position: Any) -> Iterator[Any]:
         while (record := self.given.get()) != "end":
+            if isinstance(record, Exception):
+                raise record
             yield record
 
     def commit(self, position: Any) -> None:
@@ -41,21 +44,24 @@ class Confirmed(Given):
         self.committed += positions
 
 
+class DeliversAgain(Confirmed):
+    delivers_again = True
+
+
 class Parted(Given):
     every_task = partitioned = True
 
 
-def opened(source: Given, task_index: int = 0) -> Given:
-    collector: Any = SimpleNamespace(emit_batch=lambda columns, message_ids: None, report_error=lambda error: None)
+def opened(source: Any, task_index: int = 0) -> Any:
     context: Any = SimpleNamespace(
         component_id="source", task_id=1, task_index=task_index, state_root=None, now_ns=time.monotonic_ns,
         random=random.Random(0))
     source.feeds_state = True
-    source.open({}, context, collector)
+    source.open({}, context, Mock())
     return source
 
 
-def until(source: Given, what: str, condition: Callable[[], Any]) -> None:
+def until(source: Source, what: str, condition: Callable[[], Any]) -> None:
     """Ask for batches until the condition holds."""
 
     def holds() -> bool:
@@ -72,6 +78,13 @@ def source(request: pytest.FixtureRequest) -> Iterator[Given]:
     source.given.put("end")
     until(source, "the thread to end", lambda: source.at_end)
     source.close()
+
+
+def look(source: Given) -> None:
+    """Wait until its thread has looked for acks."""
+    for _ in range(2):
+        source.given.put(None)
+    wait_for("its thread", source.given.empty)
 
 
 def read(source: Given, *positions: Any) -> None:
@@ -155,3 +168,19 @@ def test_names_that_are_confirmed_are_said_once(source: Given, ids: list[Any], n
         found = list[Any]()
         wait_for("what is confirmed", lambda: found.extend(source.confirmed()) or found == named)
     assert not source.confirmed()
+
+
+@pytest.mark.parametrize("source", [DeliversAgain], indirect=True)
+def test_an_ack_of_an_earlier_connection_confirms_nothing_that_is_delivered_again(source: Given) -> None:
+    read(source, "a")
+    source.given.put(ConnectionResetError("cut"))
+    source.given.put([("a", (1,))])
+    look(source)
+    source.ack_batch(["a"])  # of the first delivery, while the second one is read and not emitted
+    look(source)
+    assert source.committed == []
+    until(source, "the second one", lambda: "a" in source.kept)
+    for _ in range(2):  # of either delivery
+        source.ack_batch(["a"])
+        look(source)
+        assert source.committed == ["a"]

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from squall import BasicBolt, Topology, spout
-from squall.engine.errors import ClusterError, UsageError
+from squall import BasicBolt, ClusterError, Topology, UsageError, spout
 from squall.pipeline.on_spark.batch_control import Control
 from squall.pipeline.on_spark.checkpoint import Checkpoint
 from tests.unit.wired import wired

@@ -66,9 +66,9 @@ class Count(BasicBolt):
             print(word, self.counts[word])
 
 
-def words(source: Spout = lines, count: Any = None, middle: Any = split) -> Topology:
+def words(source: Spout = lines, count: Any = None, middle: Any = split, tasks: int = 1) -> Topology:
     return wired(
-        lines=(source, 1), split=(middle, 2, "shuffle lines"), count=(count or Count(), 3, "fields split word")
+        lines=(source, tasks), split=(middle, 2, "shuffle lines"), count=(count or Count(), 3, "fields split word")
     ).build()
 
 
@@ -164,22 +164,13 @@ def test_no_message_times_out_within_its_batch() -> None:
     assert (report.acked, report.failed) == (len(TEXTS), 0)
 
 
-@bolt
-def says(tup: Tuple) -> None:
-    print(f"{tup['partition']} {tup['offset']}|{tup['text']}")
-
-
 def test_a_feed_is_dealt_to_the_tasks_and_read_once(tmp_path: Path) -> None:
-    files = [tmp_path / f"{number}.txt" for number in range(3)]
-    for file in files:
-        file.write_text("\n".join(TEXTS))
-    feed = FeedSpout(files, ["partition", "offset", "text"], range_rows=64)
-    levels = Levels(wired(lines=(feed, 2), says=(says, 1, "shuffle lines")).build(), batch_rows=100)
+    for number in range(3):
+        (tmp_path / f"{number}.txt").write_text("\n".join(TEXTS))
+    levels = Levels(words(FeedSpout(tmp_path.glob("*.txt"), ["text"], range_rows=64), tasks=2), batch_rows=100)
     report = levels.run()
     assert report.acked == report.emitted == 3 * len(TEXTS)
-    assert Counter(line.partition("|")[2] for line in levels.said) == Counter(3 * TEXTS)
-    places = [line.partition("|")[0] for line in levels.said]
-    assert len(set(places)) == len(places)
+    assert set(levels.said) == {f"{word} {3 * count}" for word, count in COUNTS.items()}
     assert all(report.reading.counters["emitted"] for report in levels.control.reports.values() if report.is_spout)
 
 

@@ -25,9 +25,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from squall.engine.errors import ClusterError, UnstorableError
+from squall import ClusterError
+from squall.engine.errors import UnstorableError
 from squall.engine.state import keyed
-from squall.engine.state.keys import check_key, has_own_form, have_own_forms, pack_key
+from squall.engine.state.keys import check_key, pack_key
 from squall.engine.state.reading import import_rows, items_of, rows_of
 from squall.engine.state.task_store import STORE_FILE
 from tests.unit.test_keyed_state import Kept
@@ -217,10 +218,6 @@ def test_plain_keys_are_on_disk_as_ever(tmp_path: Path) -> None:
         ])
         [(_, changes)] = store.read("SELECT number, changes FROM log")
         assert changes == pickle.dumps({"b": 1, ("a", (2, b"x")): 2}, 5)
-    for key in ("a", 1, b"", None, ("a", (1, (None,)))):
-        assert has_own_form(key)
-    assert have_own_forms(["a", ("b", 1), None])
-    assert not have_own_forms(["a", ("b", 1.0)])
 
 
 def test_what_has_no_known_equality_is_refused_by_name() -> None:

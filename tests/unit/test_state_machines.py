@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
-from squall.engine.api.component import Spout
-from squall.engine.api.failure import FAILED, WORKER_DIED, Failure
-from squall.engine.errors import UsageError
+from squall import Failure, UsageError
+from squall.engine.api.failure import FAILED, WORKER_DIED
 from squall.engine.report.metrics import SpoutStats
 from squall.engine.tracking.attempts import Limits, Remembered
 from squall.engine.tracking.fate import Fate, Letter
@@ -64,14 +64,7 @@ def slot_in(state: str) -> Bench:
     elif state == "EXITED":
         bench.lost()
     elif state == "FAILED":
-        pid = 11
-        while bench.slot.state is not SlotState.FAILED:
-            if bench.slot.state is SlotState.BACKOFF:
-                bench.after(2.0)
-            if bench.slot.life.pid == 0:
-                pid += 1
-                bench.forked(pid)
-            bench.die()
+        bench.die_for_good()
     return bench
 
 
@@ -270,62 +263,46 @@ REFUSED, DIED = Failure(FAILED), Failure(WORKER_DIED)
 LIMITS = Limits(max_attempts=3, max_crashes=2)
 
 
-class MessageBench(Spout):
-    """The spout of one message, which is told of its end as a dead letter, and what becomes of it."""
+WORDS = {"on_failure": "replay", "on_dead_letter": "tell"}
+
+
+class MessageBench:
+    """One message: its spout, which is told of its end, and the ledger of dead letters are `told`."""
 
     def __init__(self, *failures: Failure, letter: bool = False, before: Remembered | None = None) -> None:
-        self.told: list[str] = []
-        self.root = 0
+        self.told, self.root = Mock(), 0
         self.messages = OpenMessages(
-            7, self, lambda: 1, 0, SpoutStats(), lambda *init: None, lambda root: 1, self.bury, Fate(LIMITS)
+            7, self.told, lambda: 1, 0, SpoutStats(), lambda *init: None, lambda root: 1, self.told.bury, Fate(LIMITS)
         )
         self.attempts = self.messages.attempts
         self.attempts.resume(before or Remembered())
         if letter:
-            self.messages.give_back(Letter("m", (1,), lambda: self.told.append("close")))
+            self.messages.give_back(Letter("m", (1,), self.told.close))
         for failure in failures:
             self.emit().release().fail(failure)
 
-    def ack(self, message_id: Any) -> None:
-        self.told.append("ack")
-
-    def on_failure(self, message_id: Any, failure: Failure) -> None:
-        self.told.append("replay")
-
-    def on_dead_letter(self, message_id: Any, failure: Failure) -> None:
-        self.told.append("tell")
-
-    def bury(self, message_id: Any, values: Any, failure: Failure) -> None:
-        self.told.append("bury")
-
     def emit(self) -> MessageBench:
-        if "m" in self.attempts.held_back:
-            self.messages.hold("m", (1,))
-        else:
-            self._send("m", (1,))
+        (self.messages.hold if "m" in self.attempts.held_back else self.send)("m", (1,))
         return self
 
-    def _send(self, message_id: Any, values: Any) -> int:
+    def send(self, message_id: Any, values: Any) -> int:
         self.root += 1
         self.messages.add(self.root, message_id, values, 1, 1)
         return self.root
 
     def release(self) -> MessageBench:
-        def send(message_id: Any, values: Any) -> int:
-            self.told.append("release")
-            return self._send(message_id, values)
-
-        self.messages.let_go(send)
+        self.told.release.side_effect = self.send
+        self.messages.let_go(self.told.release)
         return self
 
     def fail(self, failure: Failure) -> None:
         self.messages.failed(self.root, failure)
 
     def after(self, event: Callable[[MessageBench], object]) -> str:
-        self.told.clear()
+        self.told.reset_mock()
         event(self)
-        kept = "keep" if self.messages.fate.waiting and not self.told else NOTHING
-        return ", ".join(self.told) or kept
+        told = [WORDS.get(name, name) for name, *_ in self.told.mock_calls]
+        return ", ".join(told) or ("keep" if self.messages.fate.waiting else NOTHING)
 
 
 def read_again() -> MessageBench:

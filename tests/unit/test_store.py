@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from squall.engine.errors import ClusterError, UsageError
+from squall import ClusterError, UsageError
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.code_store import CodeStore
 from squall.scheduler.common.messages import (
@@ -72,7 +72,6 @@ def names(path: Path) -> list[str]:
         return [stored.record.name for stored in store.topologies()]
 
 
-
 def test_delete_forgets_everything_but_the_number(store: Store) -> None:
     one = record("one")
     store.put_topology(one)
@@ -107,7 +106,6 @@ def test_deaths_are_bounded_and_all_counted(store: Store) -> None:
     kept = store.restarts(one.id)
     assert [each.incarnation for each in kept] == list(range(6, RESTARTS_KEPT + 6))
     assert store.topologies()[0].restarts_total == RESTARTS_KEPT + 5
-
 
 
 def test_a_transaction_is_all_or_nothing(store: Store) -> None:
@@ -148,17 +146,16 @@ def test_a_store_whose_writer_dies_again_and_again_at_the_same_effect_is_whole(t
         with Store(path) as store:
             store.put_topology(record(f"t{number}", number))
 
-    def begun(name: str) -> Path:
-        directory = tmp_path / name
-        directory.mkdir()
-        for number in range(1, known + 1):
-            submit(directory / "nimbus.db", number)
-        return directory / "nimbus.db"
+    def begun(name: object) -> Path:
+        path = tmp_path / str(name) / "nimbus.db"
+        path.parent.mkdir()
+        if known:
+            submit(path, 1)
+        return path
 
-    effects = effects_of(partial(submit, begun("whole"), 2))
-    for nth, effect in enumerate(effects, 1):
+    for nth, effect in enumerate(effects_of(partial(submit, begun("whole"), 2)), 1):
         print(f"dies at {nth}, {effect}")
-        path = begun(str(nth))
+        path = begun(nth)
         returned = [f"t{number}" for number in (2, 3, 4) if not dies_at(nth, partial(submit, path, number))]
         found = names(path)
         assert found[:known] == ["t1"][:known]
@@ -246,7 +243,6 @@ def test_a_flipped_bit_loses_no_topology_in_silence(whole: Path, tmp_path: Path,
         with contextlib.suppress(StoreError):
             assert len(names(copy / "nimbus.db")) == 2
         shutil.rmtree(copy)
-
 
 
 def test_a_change_that_was_cut_short_is_undone(whole: Path, tmp_path: Path) -> None:

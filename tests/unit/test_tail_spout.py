@@ -7,39 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from squall import Bolt, BoltCollector, Config, TailSpout, TopologyBuilder, Tuple, UsageError
+from squall import Config, TailSpout, UsageError
 from squall.testing import SimulatedCluster
-
-
-class Holds(Bolt):
-    """Acks when the test says so."""
-
-    def prepare(self, conf: object, context: object, collector: BoltCollector) -> None:
-        self.collector = collector
-        self.held: list[Tuple] = []
-        self.seen: list[Tuple] = []
-
-    def execute(self, tup: Tuple) -> None:
-        self.seen.append(tup)
-        self.held.append(tup)
-
-    def ack(self, count: int = 1_000_000) -> None:
-        for tup in self.held[:count]:
-            self.collector.ack(tup)
-        del self.held[:count]
+from tests.unit.rig import Does, keeps
+from tests.unit.wired import wired
 
 
 class Lab:
     """One life of the spout's worker."""
 
     def __init__(self, log: Path, quiet_secs: float = 2) -> None:
-        builder = TopologyBuilder()
-        builder.set_spout("tail", TailSpout(log, quiet_secs=quiet_secs), parallelism=2)
-        builder.set_bolt("holds", Holds()).global_grouping("tail")
+        builder = wired(tail=(TailSpout(log, quiet_secs=quiet_secs), 2), holds=(Does(keeps), 1, "global tail"))
         self.cluster = SimulatedCluster(
             builder.build(), Config(max_spout_pending=None), state_root=log.parent / "state"
         )
-        self.bolt: Holds = self.cluster.user("holds", 0)
+        self.bolt: Does = self.cluster.user("holds", 0)
         self.go()
 
     def go(self, secs: float = 0.3) -> None:
@@ -47,12 +29,17 @@ class Lab:
             self.cluster.advance(0.15)
 
     def lines(self) -> list[str]:
-        return [tup["text"] for tup in self.bolt.seen]
+        return [text for text, *_ in self.bolt.own]
 
     def ids(self) -> dict[str, object]:
         """The message ids of the lines that are held."""
         spout: TailSpout = self.cluster.user("tail", 0)
-        return dict(zip((tup["text"] for tup in self.bolt.held), spout.unacked, strict=True))
+        return dict(zip((tup["text"] for tup in self.bolt.kept), spout.unacked, strict=True))
+
+    def ack(self, count: int = 1_000_000) -> None:
+        for tup in self.bolt.kept[:count]:
+            self.bolt.collector.ack(tup)
+        del self.bolt.kept[:count]
 
     def die(self) -> None:
         self.cluster.kill(0)
@@ -80,7 +67,7 @@ def rename(log: Path) -> None:
 def test_rotations_while_nothing_runs(log: Path) -> None:
     write(log, *(f"0 {number}" for number in range(10)))
     lab = Lab(log)
-    lab.bolt.ack(4)
+    lab.ack(4)
     lab.go()
     before = lab.ids()
     lab.die()
@@ -91,7 +78,7 @@ def test_rotations_while_nothing_runs(log: Path) -> None:
     after.go(5)
     assert after.lines() == [f"0 {n}" for n in range(4, 10)] + [f"{n} {w}" for n in "123" for w in ("first", "last")]
     assert before.items() <= after.ids().items()
-    after.bolt.ack()
+    after.ack()
     after.go()
     after.die()
     assert Lab(log).lines() == []

@@ -17,15 +17,15 @@ import click
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 
+from squall import ClusterError, RunReport, UsageError
 from squall.cli import commands, dead_letters, spark, verify
 from squall.cli.shown.live import Progress
 from squall.cli.shown.output import note, say, say_json
 from squall.cli.shown.report_text import print_summary
 from squall.cli.shown.screen import Grid, print_blocks, show
 from squall.cli.shown.status_text import cluster_text, topology_text
-from squall.engine.errors import ClusterError, UsageError
-from squall.engine.report.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
-from squall.engine.report.run_report import Restart, RunReport, TaskReading, build_report
+from squall.engine.report.metrics import TASK_COUNTERS
+from squall.engine.report.run_report import Restart, TaskReading, build_report
 from squall.pipeline.compare.by_key import ColumnCheck, Comparison, Difference, Tolerance
 from squall.pipeline.compare.sides import Side
 from squall.scheduler.cluster.local_cluster import echo
@@ -33,6 +33,7 @@ from squall.scheduler.common.daemon import PlainFormatter
 from squall.scheduler.records.dead_letters import DeadLetter
 from tests.schemas import schema
 from tests.unit.source import PRODUCT, Source, sources_of
+from tests.unit.test_report import reading
 from tests.unit.test_screen import document_of, status_of
 from tests.unit.test_user_text import TEXT, dangerous
 
@@ -55,12 +56,12 @@ def printed(call: Callable[[], object]) -> str:
     return seen.getvalue()
 
 
-def reading(text: str) -> TaskReading:
-    return TaskReading(1, text, "spout", text, dict.fromkeys(TASK_COUNTERS, 3), [0] * HISTOGRAM_BUCKETS)
+def reading_of(text: str) -> TaskReading:
+    return reading(1, text, "spout", text, **dict.fromkeys(TASK_COUNTERS, 3))
 
 
 def report_of(text: str) -> RunReport:
-    return build_report(text, [reading(text)], 1.0, [Restart(text, text, 0.5, None, text)], True)
+    return build_report(text, [reading_of(text)], 1.0, [Restart(text, text, 0.5, None, text)], True)
 
 
 def letter_of(text: str) -> DeadLetter:
@@ -69,7 +70,7 @@ def letter_of(text: str) -> DeadLetter:
 
 def progress_of(text: str) -> None:
     progress = Progress(text, 0.0)
-    progress.update([reading(text)])
+    progress.update([reading_of(text)])
     progress.print(text)
     progress.close()
 
@@ -198,12 +199,3 @@ OURS = {"count", "task", "kind", "job.name", "error.strerror", "time.strftime('%
 def test_nothing_is_printed_raw() -> None:
     sources = [source for room in PRODUCT for source in sources_of(room) if source.path not in MAY_PRINT]
     assert [place for source in sources for place in raw_prints(source)] == []
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["print(error)", "sys.stderr.write(f'x {error}\\n')", "click.echo(text)", "traceback.print_exc()", "Console()"],
-)
-def test_the_rule_finds_a_raw_print(text: str) -> None:
-    assert list(raw_prints(Source.parse("squall/x.py", text))) != []
-    assert list(raw_prints(Source.parse("squall/x.py", "print('x', plain(error))"))) == []

@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api.config import Config
-from squall.engine.api.tuple import Tuple
-from squall.engine.build.builder import TopologyBuilder
+from squall import Config, TopologyBuilder, Tuple
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.transport import NoPeers, NoTransport
 from squall.engine.core.turn import Turn

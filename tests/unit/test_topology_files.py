@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from squall.engine.errors import ClusterError
+from squall import ClusterError
 from squall.ipc.board import READY, Board
 from squall.ipc.run_parent import default_parent
 from squall.ipc.rundir import LETTER_REQUESTS, RunDir

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from squall.engine.errors import UsageError
+from squall import UsageError
 from squall.ipc.rundir import RunDir
 from squall.ui.access import BODY_BYTES, Access, Guard, UiAddress, link_of, token_of, write_address
 

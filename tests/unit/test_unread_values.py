@@ -1,22 +1,29 @@
-"""A value whose class raises where it is rebuilt spoils its own tuple; every other value of the frame arrives."""
+"""A value that cannot be sent, or whose class raises where it is rebuilt, spoils its own tuple; all others arrive."""
 
 from __future__ import annotations
 
 import pickle
 import random
+import re
 import sys
+import threading
 import types
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy
 import pytest
 
-from squall.engine.api.failure import Failure
+from squall import ComponentError, Failure, TopologyBuilder
+from squall.engine.core.executor import TaskCrashed
+from squall.engine.flow.batch import Batch
 from squall.engine.flow.parcel import Acks, Parcel
-from squall.engine.tracking.acker import Acker
 from squall.ipc.codec import OUT_OF_BAND_BYTES, decode, encode
 from squall.ipc.partial_decode import rescue
 from tests.parcels import batch_of, content, parcel_of, random_parcel, same
+from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain
+from tests.unit.wired import wired
 
 BIG = OUT_OF_BAND_BYTES + 1
 
@@ -159,29 +166,123 @@ def test_it_reads_whatever_pickle_reads(seed: int) -> None:
     assert content(decode(data, raws))["unread"] == []
 
 
-@pytest.mark.parametrize("cut", range(1, 60, 7))
-def test_a_stream_that_is_damaged_is_refused_with_the_first_error(cut: int) -> None:
-    data, _ = encode(parcel_of(batch_of([(SetsState(),)])))
-    with pytest.raises(Exception, match=r".") as caught:
-        decode(data[:-cut])
-    with pytest.raises(type(caught.value)):
-        pickle.loads(data[:-cut])
-
-
 def test_the_trees_beside_it_close(arm: Callable[[], None]) -> None:
     """A joined run loses a row: both its trees fail, and what is left of it, acked, disturbs none of the others."""
-    batch, acker = batch_of([(SetsState() if n == 1 else n,) for n in range(6)]), Acker()
+    batch = batch_of([(SetsState() if n == 1 else n,) for n in range(6)])
     batch.starts, batch.roots, batch.edges, batch.others = [0, 3, 4], [11, 12, 0], [21, 22, 0], {0: ((13, 23),)}
-    for root, xor in ((11, 21), (12, 22), (13, 23)):
-        acker.init(root, xor, 1, 0)
     back = travel(parcel_of(batch), arm)
     assert [row for part in back.batches for row in part.rows] == [(0,), (2,), (3,), (4,), (5,)]
-    [(one, _, _)] = back.unread
-    assert one.others is not None
-    for root in (one.roots[0], *(other for other, _ in one.others[0])):
-        acker.fail(root, Failure("exception"))
+    [(lost, _, _)] = back.unread
+    assert {lost.roots[0], *dict((lost.others or {})[0])} == {11, 13}
+    acked = Counter[int]()
     for part in back.batches:
-        acker.ack(Acks(dict(zip(part.roots, part.edges, strict=True))))
-        acker.ack(Acks({root: edge for pairs in (part.others or {}).values() for root, edge in pairs}))
-    answers = sorted((root, failure and failure.reason) for _, root, failure in acker.answers)
-    assert answers == [(11, "exception"), (12, None), (13, "exception")]
+        for runs in (zip(part.roots, part.edges, strict=True), *(part.others or {}).values()):
+            for root, edge in runs:
+                acked[root] ^= edge
+    assert acked.keys() <= {0, 11, 12, 13}
+    assert acked[12] == 22
+
+
+# ---- values that cannot be pickled or sent ----
+
+def to_sink(spout: Feeder) -> TopologyBuilder:
+    return wired(spout=(spout, 1), sink=(Does(acks), 1, "shuffle spout/out"))
+
+
+def things() -> tuple[Rig, Callable[[Any, Any], Batch]]:
+    """A rig, and what makes a batch with one tuple of `spout`, of which the second field is `thing`."""
+    rig = Rig(to_sink(Feeder({"out": ("id", "thing")})))
+    (source,), (target,) = rig.plan.tasks_of("spout"), rig.plan.tasks_of("sink")
+    return rig, lambda number, thing: Batch.untracked(source, "out", target, (number, thing))
+
+
+@pytest.mark.parametrize("error", [ComponentError("frame of 5 bytes; max_frame_bytes allows 4"), MemoryError("none")])
+def test_what_is_no_values_fault_stays_as_it_was(error: BaseException) -> None:
+    rig, batch_of = things()
+    parcel = Parcel()
+    parcel.add(batch_of(1, "plain"))
+    assert str(error) in str(rig.core.not_sent(0, parcel, error))
+
+
+@pytest.mark.parametrize("size", [100, 1 << 20, 3 << 20])
+@pytest.mark.parametrize("bad", [0, 1, 6])
+def test_among_others_of_any_size_it_is_found(size: int, bad: int) -> None:
+    rig, batch_of = things()
+    waiting = Parcel()
+    for number in range(7):
+        waiting.add(batch_of(bytes(size), (lambda: 1) if number == bad else number))
+    rig.core.put_back(0, waiting, 7 * size)
+    sent: list[Any] = []
+    crashes: list[str] = []
+    for _ in range(100):
+        if not rig.core.has_parcel(0):
+            break
+        parcel = rig.core.take_parcel(0)
+        try:
+            encode(parcel)
+        except ComponentError as error:
+            found = rig.core.not_sent(0, parcel, error)
+            crashes += [] if found is None else [str(found)]
+        else:
+            sent += [row[1] for batch in parcel.batches for row in batch.rows]
+    assert sent == [number for number in range(7) if number != bad]
+    [crash] = crashes
+    assert re.fullmatch(
+        r"spout\[\d\] .*stream 'out' field 'thing': a value of type function cannot be pickled, so it could not be sent"
+        r".* in an emit to sink", crash,
+    )
+
+
+class Raises:
+    """Cannot be pickled, and says so in its own way."""
+
+    def __reduce__(self) -> Any:
+        raise ValueError("not me")
+
+
+class Exits:
+    def __reduce__(self) -> Any:
+        raise SystemExit(3)
+
+
+def local_class() -> Any:
+    class Local:
+        """Of a class that no other process can find."""
+
+    return Local()
+
+
+def numbers() -> Iterator[int]:
+    yield 1
+
+
+VALUES = [
+    (lambda: 1, "function"), (threading.Lock(), "lock"), (numbers(), "generator"), (local_class(), "Local"),
+    (Raises(), "Raises"), (Exits(), "Exits"), ([{"deep": lambda: 1}], "list"),
+    (memoryview(numpy.array([1, "a"], object)), "memoryview"),
+]
+EACH_VALUE = pytest.mark.parametrize(("value", "kind"), VALUES, ids=[kind for _, kind in VALUES])
+
+
+@EACH_VALUE
+def test_a_spout_that_emits_it_is_told_component_stream_and_field(value: Any, kind: str) -> None:
+    spout = Feeder({"out": ("id", "thing")})
+    spout.feed(1, value, id=1, stream="out")
+    with pytest.raises(TaskCrashed, match=rf"spout\[\d\] stream .out. field .thing.: a value of type .*{kind} cannot"):
+        Rig(to_sink(spout)).settle()
+
+
+@EACH_VALUE
+@pytest.mark.parametrize("sinks", [1, 2])
+def test_a_bolt_that_emits_it_fails_its_tuple(value: Any, kind: str, sinks: int) -> None:
+    spout, middle = Feeder(), DoesBasic(lambda bolt, tup, collector: collector.emit((value,)), ("thing",))
+    builder = chain(spout, middle)
+    for number in range(sinks):
+        builder.set_bolt(f"sink-{number}", Does(acks)).shuffle_grouping("bolt-1")
+    spout.feed(1, id=1)
+    rig = Rig(builder, on_error="fail")
+    rig.settle()
+    assert spout.reasons == [(1, "exception")]
+    assert "bolt-1[2] stream 'default' field 'thing': a value of type" in spout.failures[0][1].error
+    assert kind in spout.failures[0][1].error
+    assert rig.tracked == 0

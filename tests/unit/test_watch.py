@@ -9,25 +9,30 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api.collectors import BasicCollector
-from squall.engine.api.component import BasicBolt, BatchBolt, Bolt
-from squall.engine.api.config import Config
-from squall.engine.api.replaying import ReplayingSpout
-from squall.engine.api.topology import Topology
-from squall.engine.api.tuple import Tuple
-from squall.engine.build.builder import TopologyBuilder
+from squall import (
+    BasicBolt,
+    BasicCollector,
+    BatchBolt,
+    Bolt,
+    Config,
+    FailedTuple,
+    ReplayingSpout,
+    Topology,
+    Tuple,
+    UsageError,
+)
 from squall.engine.core.local import LocalRunner
 from squall.engine.core.watch import Tap, Trace, Watch, hits_of, watch
-from squall.engine.errors import FailedTuple, UsageError
 from squall.engine.flow.blocks import Block, BlockBatch, ByMember
 from squall.engine.flow.ids import ACKER_BITS
 from squall.engine.flow.row_counts import RowCounts
 from squall.ipc.board import HEADER_WATCHES, Board
 from squall.ipc.rundir import RunDir
 from squall.scheduler.records.watches import WatchFiles
-from squall.ui.tracing.way import Way, described, perfetto, ways_of
+from squall.ui.tracing.way import described, perfetto, ways_of
 from tests.unit.lab import forwards_plain
 from tests.unit.rig import Does, DoesBasic, copy_component
+from tests.unit.wired import wired
 
 COUNTED: Counter[Any] = Counter()
 
@@ -71,14 +76,11 @@ COUNT = DoesBasic(counts, ("word",))
 
 
 def topology_of(count: BasicBolt | Bolt | BatchBolt, lines: int) -> Topology:
-    builder = TopologyBuilder()
-    builder.set_spout("lines", Lines(lines))
     split = DoesBasic(splits, {"default": ("word",), "lengths": ("length",)})
-    builder.set_bolt("split", split, 2).shuffle_grouping("lines")
-    builder.set_bolt("count", count, 2).fields_grouping("split", "word")
-    builder.set_bolt("last", COUNT, 2).all_grouping("count")
-    builder.set_bolt("lengths", COUNT, 1).shuffle_grouping("split", stream="lengths")
-    return builder.build()
+    return wired(
+        lines=(Lines(lines), 1), split=(split, 2, "shuffle lines"), count=(count, 2, "fields split word"),
+        last=(COUNT, 2, "all count"), lengths=(COUNT, 1, "shuffle split/lengths"),
+    ).build()
 
 
 class Marks:
@@ -125,19 +127,15 @@ def test_a_followed_message_is_seen_whole_and_nothing_changes(count: Any, every:
             assert parent is None or parent.target == hop.source
 
 
-def test_only_the_message_that_was_asked_for_is_followed_and_its_retry_too() -> None:
-    _, events = run(topology_of(DoesBasic(fails_once, ("word",)), 20), traced(message_id="7"))
-    [way] = ways_of(events)
-    first, second = way.attempts
-    assert (way.message_id, first.outcome, second.outcome) == ("7", "failed", "acked")
+@pytest.mark.parametrize(("what", "followed"), [({"message_id": "7"}, 1), ({"every": 1}, 20)])
+def test_only_messages_that_were_asked_for_are_followed_and_their_retries_too(what: Any, followed: int) -> None:
+    _, events = run(topology_of(DoesBasic(fails_once, ("word",)), 20), traced(**what))
+    ways = {way.message_id: way for way in ways_of(events)}
+    assert len(ways) == followed
+    first, second = ways["7"].attempts
     assert first.failure is not None
-    assert (first.failure["component"], first.failure["reason"]) == ("count", "failed")
-    assert [any(hop.failed for hop in attempt.hops) for attempt in way.attempts] == [True, False]
-
-
-def test_the_retry_of_a_message_of_a_sample_is_followed() -> None:
-    _, events = run(topology_of(DoesBasic(fails_once, ("word",)), 20), traced(every=1))
-    assert [len(way.attempts) for way in ways_of(events) if way.message_id == "7"] == [2]
+    assert (first.failure["component"], first.failure["reason"], second.outcome) == ("count", "failed", "acked")
+    assert [any(hop.failed for hop in attempt.hops) for attempt in (first, second)] == [True, False]
 
 
 def test_a_tap_shows_what_is_emitted_once_and_what_a_sink_executes() -> None:
@@ -178,10 +176,11 @@ def test_a_way_is_told_as_a_document_and_as_a_perfetto_trace() -> None:
 
 
 def test_a_tuple_that_did_not_arrive_is_shown_as_such() -> None:
+    """In whatever order its parts are told."""
     emit, left = ("emit", 10, 1 << 16, 1, "m", "()"), ("left", 20, 1 << 16, 5, 1, "default", 2, 1)
-    assert ways_of([left, emit]) == [Way("m", "()", 1, ways_of([emit, left])[0].attempts)]
-    [hop] = ways_of([left, emit])[0].attempts[0].hops
-    assert (hop.arrived_ns, hop.begun_ns) == (None, None)
+    [way] = ways_of([left, emit])
+    [hop] = way.attempts[0].hops
+    assert (way.message_id, hop.arrived_ns, hop.begun_ns) == ("m", None, None)
     assert ways_of([left, ("executed", 30, 40, 1 << 16, 5, 2, 1, 1, False)]) == []
 
 
@@ -192,7 +191,7 @@ def test_a_watch_ends_by_itself_unless_it_is_kept(tmp_path: Path) -> None:
     files = WatchFiles(run_dir, "t-1-00000000")
     request = files.begin(board, 3600.0, component="c", most_per_sec=1)
     word = board.words[HEADER_WATCHES]
-    for secs, in_force in ((3600.0, [request.id]), (0.0, []), (3600.0, [request.id]), (0.0, [])):
+    for secs, in_force in ((3600.0, [request.id]), (0.0, [])) * 2:
         files.extend(request, board, secs)
         assert [watch.id for watch in files.in_force()] == in_force
     assert board.words[HEADER_WATCHES] != word

@@ -20,11 +20,22 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from squall import BasicBolt, Config, CustomGrouping, ExactSink, StatefulBolt, Topology, TopologyBuilder
-from squall.engine.api.columns import ColumnBatch, Columns
+from squall import (
+    BasicBolt,
+    ClusterError,
+    ColumnBatch,
+    Config,
+    CustomGrouping,
+    ExactSink,
+    FailedTuple,
+    StatefulBolt,
+    Topology,
+    TopologyBuilder,
+    TopologyError,
+)
+from squall.engine.api.columns import Columns
 from squall.engine.api.tuple import TupleSource
 from squall.engine.core.executor import TaskCrashed
-from squall.engine.errors import ClusterError, FailedTuple, TopologyError
 from squall.engine.state.task_store import STORE_FILE, TaskStore
 from squall.testing import FixedSpout, SimulatedCluster, complete_topology
 from tests.process.state_parts import Again, Count, CountBatch, MoodyCount, Split, SplitBatch, text_of
@@ -267,15 +278,14 @@ def stored() -> bytes:
 @given(st.integers(0, 999), st.sampled_from(["anywhere", "in a pickle", "cut"]), st.binary(min_size=1, max_size=200))
 def test_a_damaged_file_is_told_with_its_name_or_does_no_harm(place: int, how: str, damage: bytes) -> None:
     content = stored()
+    pickles = [match.start() for match in re.finditer(b"\x80\x05", content)]
+    at = pickles[place % len(pickles)] if how == "in a pickle" else place * len(content) // 1000
     with tempfile.TemporaryDirectory() as root:
         path = Path(root, "count-0", STORE_FILE)
         path.parent.mkdir()
-        pickles = [match.start() for match in re.finditer(b"\x80\x05", content)]
-        at = pickles[place % len(pickles)] if how == "in a pickle" else place * len(content) // 1000
-        path.write_bytes(content[:at] + (damage + content[at + len(damage) :] if how != "cut" else b""))
+        path.write_bytes(content[:at] + (b"" if how == "cut" else damage + content[at + len(damage) :]))
         try:
-            with SimulatedCluster(topology(tasks=1, lines=[]), state_root=root) as cluster:
-                list(cluster.user("count").inner.state.items())
+            state_after(topology(tasks=1, lines=[]), root)
         except (TaskCrashed, ClusterError) as error:
             told = error.__cause__ or error
             assert isinstance(told, ClusterError)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import threading
+import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -15,20 +17,24 @@ from squall import (
     Config,
     Spout,
     SpoutCollector,
-    TopologyBuilder,
+    Topology,
     TopologyContext,
     Tuple,
     Window,
     WindowedBolt,
     bolt,
+    connect,
 )
 from squall.engine.state.records.floors import Settled
 from squall.engine.state.records.ranges import Ranges
 from squall.engine.state.records.record_store import TaskState
 from squall.engine.state.records.settled import Reading
 from squall.engine.state.windowing.event_time import END, EventTime
-from squall.testing import SimulatedCluster, complete_topology
+from squall.testing import FeederSpout, SimulatedCluster, complete_topology
+from squall.testing.waiting import wait_for
+from tests.unit.rig import Does
 from tests.unit.test_windows import Shows, windows_of
+from tests.unit.wired import wired
 
 Event = tuple[str, float, int]
 SECOND = 1_000_000_000
@@ -164,48 +170,30 @@ class Phases(Spout):
         return not self.phases and not self.open_ids
 
 
-class Late(Shows):
-    outputs: ClassVar = {"default": Shows.outputs, "late": Phases.outputs}
-
-
-def run_phases(made: WindowedBolt, **spouts: Phases) -> tuple[list[Any], list[Any]]:
-    """(key, start, numbers) of each window, and the tuples on the late stream."""
-    builder = TopologyBuilder()
-    for name, spout in spouts.items():
-        builder.set_spout(name, spout)
-    declared = builder.set_bolt("bolt", made)
-    for name in spouts:
-        declared.global_grouping(name)
-    if "late" in made.outputs:
-        builder.set_bolt("late", bolt(lambda tup: None)).shuffle_grouping("bolt", stream="late")
+def run_phases(idle_secs: float = 60, **spouts: Phases) -> tuple[list[Any], list[Any]]:
+    """(start, numbers) of each window of ten seconds with a lag of five, and the tuples on the late stream."""
+    made = Shows().with_tumbling_window(secs=10).with_timestamp_field("at").with_lag(secs=5).with_late_stream("late")
+    builder = wired(
+        **{name: (spout, 1) for name, spout in spouts.items()},
+        bolt=(made.with_idle_timeout(secs=idle_secs), 1, *(f"global {name}" for name in spouts)),
+        late=(bolt(lambda tup: None), 1, "shuffle bolt/late"),
+    )
     found = complete_topology(builder.build())
-    return [(row[1], row[3]) for row in found["bolt"]], found.get("bolt/late", [])
-
-
-def lagging(made: WindowedBolt) -> WindowedBolt:
-    return made.with_tumbling_window(secs=10).with_timestamp_field("at").with_lag(secs=5)
+    return [(row[1], row[3]) for row in found["bolt"]], found["bolt/late"]
 
 
 def test_a_tuple_is_late_below_the_newest_time_less_the_lag() -> None:
     """At that time it is not."""
     events = [("a", 10, 0), ("a", 20, 1)], [("a", 14.9, 2), ("a", 15, 3)], [("a", 30, 4)]
-    shown, late = run_phases(lagging(Late()).with_late_stream("late"), events=Phases(*events))
-    assert shown == [(10, [0, 3]), (20, [1]), (30, [4])]
-    assert late == [("a", 14.9, 2)]
-    assert run_phases(lagging(Shows()), events=Phases(*events)) == (shown, [])
+    assert run_phases(events=Phases(*events)) == ([(10, [0, 3]), (20, [1]), (30, [4])], [("a", 14.9, 2)])
 
 
 def test_a_source_without_open_messages_holds_up_time_until_the_idle_timeout() -> None:
     """Then what another one has left behind is late."""
-
-    def late_of(idle_secs: float) -> list[Any]:
+    for idle_secs, late in ((60, []), (0.8, [("a", 50, 5)])):
         fast = Phases(*[[("a", 100 + n, n)] for n in range(5)], [("a", 50, 5)])
         endless = Phases([("a", 10, 10)], *[[]] * 12, [("a", 100, 11)])
-        made = lagging(Late()).with_late_stream("late").with_idle_timeout(secs=idle_secs)
-        return run_phases(made, fast=fast, endless=endless)[1]
-
-    assert late_of(60) == []
-    assert late_of(0.8) == [("a", 50, 5)]
+        assert run_phases(idle_secs, fast=fast, endless=endless)[1] == late
 
 
 class Source:
@@ -271,17 +259,167 @@ def test_a_record_that_nobody_has_open_for_a_minute_holds_up_time_no_longer(hold
     assert watermark(61) == (10 if holder == "a task" else 30)
 
 
-# ---- time of the clock, and of other kinds ----
+# ---- time of the clock ----
 
 
 def test_windows_of_the_clock_are_executed_when_their_time_has_passed(tmp_path: Path) -> None:
     """Though nothing comes any more, and the input has not ended."""
-    endless = Phases([("a", 0, 0), ("b", 0, 1)], [("a", 0, 2)], *[[("z", 0, 9)]] * 100)
-    builder = TopologyBuilder()
-    builder.set_spout("events", endless)
-    builder.set_bolt("bolt", Shows().with_tumbling_window(secs=0.25).with_key("k")).global_grouping("events")
+    feeder = FeederSpout(("n",))
+    builder = wired(events=(feeder, 1), bolt=(Shows().with_tumbling_window(secs=0.25), 1, "global events"))
+    with SimulatedCluster(builder.build(), state_root=tmp_path) as cluster:
+        feeder.feed((7,))
+        cluster.run_until(lambda: cluster.emitted["bolt.results"], 10)
+        [(_, start, end, numbers, *_)] = cluster.emitted["bolt.results"]
+    assert (end - start, start % 0.25, numbers) == (0.25, 0, [7])
+
+
+# ---- time waits for each partition of each source, and for what is under way, however long it takes ----
+
+FIELDS = ("at", "n")
+LAG_SECS, WINDOW_SECS = 30, 60
+
+
+def numbers_by_start(rows: list[tuple[float, int]]) -> dict[float, list[int]]:
+    found: dict[float, list[int]] = {}
+    for at, n in rows:
+        found.setdefault(at // WINDOW_SECS * WINDOW_SECS, []).append(n)
+    return {start: sorted(numbers) for start, numbers in found.items()}
+
+
+def windowed(secs: float, **settings: float) -> Shows:
+    """Windows of so many seconds; `settings`: those of event time."""
+    made = Shows().with_tumbling_window(secs=secs).with_timestamp_field("at").with_late_stream("late")
+    for name, value in settings.items():
+        getattr(made, f"with_{name}")(secs=value)
+    return made
+
+
+def counting(windows: Shows, *holding: str, **sources: Any) -> Topology:
+    """Windows of what sources emit; `holding`: the sources with a bolt behind that holds tuples."""
+    inputs = {name: f"after-{name}" if name in holding else name for name in sources}
+    return wired(
+        **{name: (source, 1) for name, source in sources.items()},
+        **{after: (Does(holds, FIELDS), 1, f"global {name}") for name, after in inputs.items() if after != name},
+        counts=(windows, 1, *(f"global {name}" for name in inputs.values())),
+        late=(bolt(lambda tup: None), 1, "global counts/late"),
+    ).build()
+
+
+def results_of(cluster: SimulatedCluster) -> dict[float, list[int]]:
+    """By the windows' starts. Nothing was late, and no window came twice."""
+    assert [name for name, rows in cluster.emitted.items() if name.endswith("/late") and rows] == []
+    rows = [(start, sorted(numbers)) for _, start, _, numbers, *_ in cluster.emitted["counts.results"]]
+    assert len(dict(rows)) == len(rows)
+    return dict(rows)
+
+
+def go(cluster: SimulatedCluster, until: Callable[[], bool]) -> None:
+    """Let time pass while tuples flow."""
+
+    def passed() -> bool:
+        cluster.step()
+        cluster.clock.advance_ns(20_000_000)
+        return until()
+
+    wait_for("the condition", passed)
+
+
+GO_ON = threading.Event()
+
+
+class Stuck(connect.Source):
+    """Yields a record, and then sits in a call until it may go on."""
+
+    outputs = FIELDS
+
+    def read_from(self, position: int | None) -> Iterator[Any]:
+        yield [(1, (1.0, 1))]
+        GO_ON.wait(60)
+        yield [(number, (float(number), number)) for number in range(2, 300)]
+
+
+def holds(bolt: Does, tup: Tuple) -> None:
+    """Hold number 1 until another comes."""
+    bolt.kept.append(tup)
+    if tup["n"] != 1:
+        for each in bolt.kept:
+            bolt.collector.emit(each.values, anchors=each)
+            bolt.collector.ack(each)
+        bolt.kept.clear()
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_no_record_of_a_source_that_sat_in_a_call_is_late(tmp_path: Path, is_held: bool) -> None:
+    GO_ON.clear()
+    other = FeederSpout(FIELDS)
+    topology = counting(windowed(WINDOW_SECS, lag=LAG_SECS), "stuck" * is_held, stuck=Stuck(), other=other)
+    with SimulatedCluster(topology, Config(message_timeout_secs=3600), state_root=tmp_path) as cluster:
+        go(cluster, lambda: len(cluster.emitted["stuck"]) == 1)
+        for second in range(0, 300, 10):
+            other.feed((second, 1000 + second))
+            cluster.advance(1)
+        assert cluster.emitted["counts.results"] == []
+        GO_ON.set()
+        other.finish()
+        go(cluster, lambda: cluster.drained)
+        rows = [(second, 1000 + second) for second in range(0, 300, 10)]
+        assert results_of(cluster) == numbers_by_start([*rows, *((number, number) for number in range(1, 300))])
+
+
+def test_what_is_held_longer_than_the_idle_timeout_is_not_late(tmp_path: Path) -> None:
+    slow, other = FeederSpout(FIELDS), FeederSpout(FIELDS)
+    topology = counting(windowed(1, idle_timeout=1), "slow", slow=slow, other=other)
+    with SimulatedCluster(topology, Config(message_timeout_secs=1000), state_root=tmp_path) as cluster:
+        slow.feed((0.1, 0))
+        other.feed((0.2, 100))
+        cluster.settle()
+        slow.feed((0.3, 1))
+        for second in range(10):
+            other.feed((0.5 + second, 101 + second))
+            cluster.advance(1)
+        slow.feed((0.4, 2))
+        slow.finish()
+        other.finish()
+        cluster.run()
+        assert results_of(cluster)[0.0] == [0, 1, 2, 100, 101]
+
+
+def test_sources_that_all_have_nothing_more_leave_no_window_open_but_the_newest(tmp_path: Path) -> None:
+    early, late = FeederSpout(FIELDS), FeederSpout(FIELDS)
+    topology = counting(windowed(1, lag=0.25), early=early, other=late)
+    with SimulatedCluster(topology, state_root=tmp_path) as cluster:
+        early.feed((0.5, 0))
+        for number, at in enumerate((8.5, 99.5, 100.5), 1):
+            late.feed((at, number))
+        cluster.advance(20)
+        assert results_of(cluster) == {0.0: [0], 8.0: [1], 99.0: [2]}
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_windows_of_keys_that_come_no_more_are_executed_while_the_source_goes_on(tasks: int, tmp_path: Path) -> None:
+    """Time reaches a task that gets no tuple."""
+    source = FeederSpout(("key", *FIELDS))
+    windows = Shows().with_tumbling_window(secs=1).with_key("key").with_timestamp_field("at")
+    builder = wired(events=(source, 1), windows=(windows, tasks, "fields events key"))
     with SimulatedCluster(builder.build(), Config(), state_root=tmp_path) as cluster:
-        cluster.run_until(lambda: len(cluster.emitted["bolt.results"]) >= 3, 10)
-        rows = cluster.emitted["bolt.results"][:3]
-    assert sorted((row[0], row[3]) for row in rows) == [("a", [0]), ("a", [2]), ("b", [1])]
-    assert all(row[2] - row[1] == 0.25 and row[1] % 0.25 == 0 for row in rows)
+        for key in "abcdefghij":
+            source.feed((key, 0.5, 0))
+        cluster.settle()
+        source.feed(("a", 1000.0, 1))
+        cluster.run_until(lambda: len(cluster.emitted["windows.results"]) == 10, 2)
+        assert {row[0] for row in cluster.emitted["windows.results"]} == set("abcdefghij")
+
+
+def test_a_date_in_the_future_makes_nothing_late_and_stays_in_its_window(tmp_path: Path) -> None:
+    now, month = time.time() // WINDOW_SECS * WINDOW_SECS - 10_000, 30 * 86_400
+    rows = [(now + 5.0 * n if n != 200 else now + month, n) for n in range(400)]
+    source = FeederSpout(FIELDS)
+    topology = counting(windowed(WINDOW_SECS, lag=LAG_SECS), events=source)
+    with SimulatedCluster(topology, state_root=tmp_path) as cluster:
+        for n, row in enumerate(rows):
+            source.feed(row)
+            if n % 20 == 0:
+                cluster.advance(0.5)
+        source.finish()
+        cluster.run()
+        assert results_of(cluster) == numbers_by_start(rows)

@@ -13,7 +13,6 @@ from squall import (
     FailedTuple,
     JoinBolt,
     StreamBuilder,
-    TopologyBuilder,
     TopologyError,
     Tuple,
     UsageError,
@@ -25,6 +24,7 @@ from squall import (
     tumbling,
 )
 from squall.testing import complete_topology
+from tests.unit.wired import wired
 
 
 class Shows(WindowedBolt):
@@ -47,9 +47,7 @@ class Moody(Shows):
 
 def windows_of(bolt: WindowedBolt, events: list[tuple[Any, ...]], **settings: Any) -> dict[str, list[Any]]:
     """What a bolt makes of events of (key, at, n)."""
-    builder = TopologyBuilder()
-    builder.set_spout("events", spout("k", "at", "n")(lambda: events))
-    builder.set_bolt("bolt", bolt).global_grouping("events")
+    builder = wired(events=(spout("k", "at", "n")(lambda: events), 1), bolt=(bolt, 1, "global events"))
     return complete_topology(builder.build(), config=Config(**settings))
 
 
@@ -74,11 +72,8 @@ class Folds(Shows):
 
 
 def joined(join: JoinBolt) -> Any:
-    builder = TopologyBuilder()
-    builder.set_spout("events", spout("k", "at", "n")(no_events))
-    builder.set_spout("others", spout("k", "x")(no_events))
-    builder.set_bolt("join", join).global_grouping("events").global_grouping("others")
-    return builder.build()
+    events, others = spout("k", "at", "n")(no_events), spout("k", "x")(no_events)
+    return wired(events=(events, 1), others=(others, 1), join=(join, 1, "global events", "global others")).build()
 
 
 def stream(events: Callable[[], list[Any]] = no_events) -> Any:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from squall.engine.build.builder import TopologyBuilder
+from squall import TopologyBuilder
 from squall.engine.core.closing import close_tasks
 from tests.unit.rig import Rig
 
