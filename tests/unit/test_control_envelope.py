@@ -42,12 +42,6 @@ def test_every_flipped_bit_is_refused() -> None:
                 open_envelope(KEY, [signature, bytes(altered)])
 
 
-@pytest.mark.parametrize("parts", [[], [b""], [b"", b""], [b"x" * 31, b""], [b"x" * 32, b"", b""]])
-def test_wrong_shapes_are_refused(parts: list[bytes]) -> None:
-    with pytest.raises(ProtocolError, match="wrong signature"):
-        open_envelope(KEY, parts)
-
-
 GOOD = {"kind": "event", "id": 0, "method": "Ping", "body": b"", "sender": "x", "nonce": [b"s" * 16, 1]}
 
 
@@ -132,9 +126,9 @@ def test_garbage_is_counted_and_the_server_serves_on(server: ControlServer, clie
     raw.setsockopt(zmq.LINGER, 30_000)
     raw.connect(f"ipc://{server.path}")
     reply = Sealer(KEY, "client:3").seal("reply", 1, "ping", Pong(1))
-    for parts in ([b"noise"], [b"", b""], [b"x" * 32, b"\xff" * 1000], [b"a"] * 50, reply):
+    for parts in ([b""], [b"", b""], [b"x" * 31, b""], [b"x" * 32, b"\xff" * 1000], [b"a"] * 50, reply):
         raw.send_multipart(parts)
-    wait_for("5 bad frames", lambda: server.recv() is None and server.refused == 5)
+    wait_for("6 bad frames", lambda: server.recv() is None and server.refused == 6)
     client.send_event(Ping("still there?"))
     assert wait_for("a frame", server.recv).decode(Ping) == Ping("still there?")
     raw.close()
@@ -154,8 +148,7 @@ def test_a_live_path_is_not_taken_away_and_a_dead_one_is_and_removed_at_the_end(
     assert not path.exists()
 
 
-R1, R2 = 1 << 16, 2 << 16
-E1, E2 = 0x1111, 0x2222
+R1, E1 = 1 << 16, 0x1111
 
 
 @pytest.fixture(params=["basic", "plain"])
@@ -163,43 +156,29 @@ def lab(request: pytest.FixtureRequest) -> Lab:
     return Lab(DoesBasic(forwards) if request.param == "basic" else Does(forwards_plain))
 
 
-def test_each_tuple_passes_by_before_it_is_executed(lab: Lab) -> None:
-    seen = []
+def test_each_tuple_passes_by_before_it_is_executed_until_it_is_let_be(lab: Lab) -> None:
+    genuine, seen = lab.core.bolt_tasks[lab.at].execute, []
 
     def before(tup: Tuple | None) -> None:
         assert tup is not None
         assert len(lab.sink.kept) <= len(seen)
         seen.append(tup[0])
 
-    assert tamper(lab.core, lab.at, before)
+    for _ in range(2):
+        assert tamper(lab.core, lab.at, before)
     lab.tree(R1, E1)
     lab.receive("ab", (R1, E1, 2))
     assert seen == [tup[0] for tup in lab.sink.kept] == ["a", "b"]
-
-
-def test_let_be_it_is_as_before(lab: Lab) -> None:
-    task = lab.core.bolt_tasks[lab.at]
-    genuine = task.execute
-    for _ in range(2):
-        tamper(lab.core, lab.at, lambda tup: None)
-    assert task.execute is not genuine
     tamper(lab.core, lab.at, None)
-    assert task.execute is genuine
-    lab.tree(R2, E2)
-    lab.receive("a", (R2, E2, 1))
+    assert lab.core.bolt_tasks[lab.at].execute is genuine
     lab.finish()
-    assert lab.spout.acked == [R2]
+    assert lab.spout.acked == [R1]
 
 
 def test_a_spout_is_asked_after_it(lab: Lab) -> None:
-    asked = []
-    lab.spout = lab.user("spout")
-    assert tamper(lab.core, lab.source, asked.append)
-    lab.core.set_active(True)
-    lab.core.run_spouts()
-    assert asked
-    assert set(asked) == {None}
-    tamper(lab.core, lab.source, None)
-    asked.clear()
-    lab.core.run_spouts()
-    assert asked == []
+    asked: list[Tuple | None] = []
+    for before, called in ((asked.append, {None}), (None, set())):
+        asked.clear()
+        tamper(lab.core, lab.source, before)
+        lab.core.run_spouts()
+        assert {*asked} == called
