@@ -60,23 +60,6 @@ def test_an_eager_spout_stops_at_a_full_queue(size: int, ackers: int) -> None:
     assert rig.core.quiet
 
 
-def test_a_bolt_that_feeds_a_full_queue_is_not_run_and_goes_on_later() -> None:
-    spout, sink = fountain(50, 100), DoesBasic(lambda bolt, tup, out: None)
-    rig = rig_of(chain(spout, Does(emits(1000), ("value",)), sink))
-    reopen = close(rig, "bolt-2")
-    rig.settle()
-    held = rig.core.pressure.held_bytes
-    assert queued(rig, "bolt-2") >= LIMIT
-    before = len(sink.seen)
-    rig.settle()
-    assert (len(sink.seen), rig.core.pressure.held_bytes) == (before, held)
-    reopen()
-    rig.settle()
-    assert len(sink.seen) == 50 * 1000
-    assert sorted(spout.acked) == list(range(50))
-    assert rig.core.pressure.held_bytes == 0
-
-
 def test_what_waits_for_another_worker_stops_the_spouts_and_holds_its_bolt() -> None:
     net = placed(chain(Feeder(), Does(emits(1), ("value",)), Does(acks)), "spout __acker bolt-1", "bolt-2")
     core, (target,) = net.core(0), net.plan.tasks_of("bolt-2")

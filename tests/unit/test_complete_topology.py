@@ -6,7 +6,6 @@ import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -100,23 +99,6 @@ def test_tuples_on_other_and_on_direct_streams() -> None:
     emitted = complete_topology(topology, {"lines": [("a b",)], "lines/late": [["c", 5]]})
     assert emitted["lines/late"] == [("c", 5)]
     assert emitted["split/to"] == emitted["sink"] == emitted["plain"] == [("a",), ("b",), ("c",)]
-
-
-@bolt("line")
-def fails_once(tup: Tuple, context: TopologyContext) -> Any:
-    """`FailedTuple` on the first attempt at a line."""
-    mark = Path(context.state_dir) / "failed"
-    if tup["line"].startswith("fail") and not mark.exists():
-        mark.touch()
-        raise FailedTuple("the first time")
-    return tup["line"]
-
-
-def test_a_spout_of_the_topology_may_replay() -> None:
-    topology = wired(lines=(spout("line")(lambda: ["a b", "fail once"]), 1), fails=(fails_once, 1, "shuffle lines"))
-    emitted = complete_topology(topology.build())
-    assert emitted["lines"] == [("a b",), ("fail once",), ("fail once",)]
-    assert emitted["fails"] == [("a b",), ("fail once",)]
 
 
 def test_a_message_that_fails_is_named_with_component_and_reason() -> None:

@@ -65,18 +65,6 @@ def test_a_bolt_may_feed_itself_for_ever_without_holding_up_the_turn() -> None:
     assert not rig.core.quiet
 
 
-def test_each_task_has_a_user_object_of_its_own_that_is_told_its_place() -> None:
-    builder = chain(Feeder())
-    builder.set_bolt("bolt", Does(acks), 2, 4).shuffle_grouping("spout")
-    users = [user for component, _, user in Rig(builder).core.users() if component == "bolt"]
-    assert len({*map(id, users)}) == 4
-    places = [(user.context.task_id, user.context.task_index) for user in users]
-    assert places == [(2, 0), (3, 1), (4, 2), (5, 3)]
-    context = users[2].context
-    assert (context.worker, context.attempt) == ("node-1:6700", 1)
-    assert (context.component_tasks("bolt"), context.component_tasks("nothing")) == ([2, 3, 4, 5], [])
-
-
 # When other workers die and are replaced; any interleaving of it: tests/sim.
 
 

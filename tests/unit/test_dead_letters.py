@@ -108,12 +108,6 @@ def test_a_request_stays_until_it_is_settled(letters: DeadLetters) -> None:
     assert list(letters.take("spout", 1, (), str)) == []
 
 
-def test_single_letters_can_be_named(letters: DeadLetters) -> None:
-    first, second = add(letters, "a", "b")
-    assert letters.give_back([second.id]) == [second]
-    assert letters.read() == [first]
-
-
 def test_two_who_ask_at_once_do_not_get_it_twice(letters: DeadLetters) -> None:
     add(letters, *range(50))
     got: list[DeadLetter] = []

@@ -10,7 +10,7 @@ import pytest
 
 from squall import BasicCollector, ComponentError, Tuple
 from squall.engine.api.tuple import UNTRACKED
-from tests.unit.rig import STREAMS, Does, DoesBasic, Feeder, Rig, acks, chain, keeps, streams_rig
+from tests.unit.rig import STREAMS, Does, DoesBasic, Feeder, Rig, acks, keeps, streams_rig
 from tests.unit.wired import wired
 
 WRONG: list[tuple[Any, str, str]] = [
@@ -88,16 +88,6 @@ def test_what_follows_the_values_has_a_name(who: str, wrong: Any, named: str) ->
     collector = bolt.collector if who == "bolt" else rig.user("spout").collector
     with pytest.raises((ComponentError, TypeError), match=re.escape(named)):
         wrong(collector, bolt.kept[0])
-
-
-@pytest.mark.parametrize("message_id", [None, 7])
-@pytest.mark.parametrize(("values", "stream", "named"), WRONG)
-def test_wrong_emits_of_a_spout(values: Any, stream: str, named: str, message_id: Any) -> None:
-    spout = Feeder(STREAMS)
-    rig = Rig(chain(spout, Does(acks)))
-    with pytest.raises(ComponentError, match=named):
-        rig.user("spout").collector.emit(values, message_id=message_id, stream=stream)
-    assert (rig.pending, rig.tracked) == (0, 0)
 
 
 def test_emit_returns_the_tasks() -> None:
