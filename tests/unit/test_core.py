@@ -24,32 +24,6 @@ from tests.unit.rig import (
 )
 
 
-@pytest.mark.parametrize("places", [
-    ("spout", "bolt-1 bolt-2 __acker"), ("spout", "bolt-1", "bolt-2", "__acker"), ("__acker bolt-2", "spout bolt-1"),
-])
-def test_failures_and_resets_find_their_spout_wherever_it_is(places: tuple[str, ...]) -> None:
-    spout, sink = Feeder(), Does(keeps)
-    net = placed(chain(spout, Does(emits(1), ("value",)), sink), *places)
-    for value in ("fails", "reset", "late"):
-        spout.feed(value, id=value)
-    net.settle()
-    net.clock.advance(TIMEOUT_SECS - 1)
-    collector, kept = net.user("bolt-2").collector, {tup[0]: tup for tup in sink.kept}
-    collector.fail(kept["fails"])
-    collector.reset_timeout(kept["reset"])
-    net.settle()
-    task = net.plan.tasks_of("bolt-2")[0]
-    where = net.plan.worker_names[net.plan.task_worker[task]]
-    assert spout.failures == [("fails", Failure("failed", "bolt-2", task, where))]
-    net.clock.advance(TIMEOUT_SECS - 1)
-    net.settle()
-    assert spout.reasons[1:] == [("late", "timeout")]
-    net.clock.advance(1)
-    net.settle()
-    assert spout.reasons[2:] == [("reset", "timeout")]
-    assert (net.tracked, net.pending) == (0, 0)
-
-
 def test_a_bolt_may_feed_itself_for_ever_without_holding_up_the_turn() -> None:
     spout, loop, other = Feeder(), DoesBasic(forwards, ("value",)), Does(acks)
     builder = chain(spout)
