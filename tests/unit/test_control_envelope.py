@@ -85,20 +85,24 @@ def client(server: ControlServer) -> Iterator[ControlClient]:
     made.close()
 
 
+def heard(server: ControlServer, client: ControlClient, text: str) -> Ping:
+    """What the server hears of it."""
+    client.send_event(Ping(text))
+    return wait_for("a frame", server.recv).decode(Ping)
+
+
 def test_a_late_reply_is_not_taken_for_the_next_one(server: ControlServer, client: ControlClient) -> None:
     with pytest.raises(ClusterError, match="no answer"):
         client.call("ping", Ping("first"), Pong, timeout_secs=0.01)
     assert server.reply(wait_for("a frame", server.recv), Pong(1))
-    client.send_event(Ping("here"))
-    wait_for("a frame", server.recv)
+    heard(server, client, "here")
     server.send_event("client:1", Pong(2))
     assert wait_for("a frame", client.recv_event).decode(Pong) == Pong(2)
 
 
 def test_a_peer_that_left_is_reported(server: ControlServer, client: ControlClient) -> None:
     other = ControlClient(server.path, KEY, "client:2")
-    other.send_event(Ping("hello"))
-    wait_for("a frame", server.recv)
+    heard(server, other, "hello")
     assert server.send_event("client:2", Pong(1))
     other.close()
     wait_for("the server to know that client:2 has left", lambda: not server.send_event("client:2", Pong(2)))
@@ -106,13 +110,10 @@ def test_a_peer_that_left_is_reported(server: ControlServer, client: ControlClie
 
 def test_a_successor_takes_the_route_over_and_stragglers_do_not_take_it_back(server: ControlServer) -> None:
     old = ControlClient(server.path, KEY, "supervisor:node-1")
-    old.send_event(Ping("old"))
-    wait_for("a frame", server.recv)
+    heard(server, old, "old")
     new = ControlClient(server.path, KEY, "supervisor:node-1")
-    new.send_event(Ping("new"))
-    wait_for("a frame", server.recv)
-    old.send_event(Ping("straggler"))
-    assert wait_for("a frame", server.recv).decode(Ping) == Ping("straggler")
+    heard(server, new, "new")
+    assert heard(server, old, "straggler") == Ping("straggler")
     assert server.send_event("supervisor:node-1", Pong(1))
     assert wait_for("a frame", new.recv_event).decode(Pong) == Pong(1)
     assert old.recv_event() is None
@@ -129,8 +130,7 @@ def test_garbage_is_counted_and_the_server_serves_on(server: ControlServer, clie
     for parts in ([b""], [b"", b""], [b"x" * 31, b""], [b"x" * 32, b"\xff" * 1000], [b"a"] * 50, reply):
         raw.send_multipart(parts)
     wait_for("6 bad frames", lambda: server.recv() is None and server.refused == 6)
-    client.send_event(Ping("still there?"))
-    assert wait_for("a frame", server.recv).decode(Ping) == Ping("still there?")
+    assert heard(server, client, "still there?") == Ping("still there?")
     raw.close()
     context.term()
 
