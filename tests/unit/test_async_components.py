@@ -52,16 +52,19 @@ class Doors:
         self.waiting[value](how)
 
 
-class Waits(AsyncBolt):
+class Collects(AsyncBolt):
     outputs = ("value",)
+
+    def prepare(self, conf: Any, context: Any, collector: Any) -> None:
+        self.context, self.collector = context, collector
+
+
+class Waits(Collects):
     max_in_flight = 3
 
     def __init__(self, doors: Doors) -> None:
         self.doors = doors
         self.said: list[str] = []
-
-    def prepare(self, conf: Any, context: Any, collector: Any) -> None:
-        self.collector = collector
 
     async def setup(self) -> None:
         self.said.append(f"setup in {threading.current_thread().name}")
@@ -257,10 +260,7 @@ async def here(reset: Callable[[], None]) -> None:
 def test_a_reset_gives_it_its_time_anew(by: Callable[[Callable[[], None]], Any]) -> None:
     ends: list[Any] = []
 
-    class Slow(AsyncBolt):
-        def prepare(self, conf: Any, context: Any, collector: Any) -> None:
-            self.collector = collector
-
+    class Slow(Collects):
         async def execute(self, tup: Any) -> None:
             [(_, _, limit)] = executor.in_flight.values()
             ends.append(limit.when())
@@ -287,14 +287,13 @@ class NotesThreads(TaskHook):
     bolt_ack = emit
 
 
-class InThreads(AsyncBolt):
+class InThreads(Collects):
     """Emits and acks in other threads; notes in which one that is done."""
 
-    outputs = ("value",)
-
-    def prepare(self, conf: Any, context: Any, collector: Any) -> None:
-        self.collector, self.notes = collector, NotesThreads()
-        context.add_hook(self.notes)
+    def prepare(self, *given: Any) -> None:
+        super().prepare(*given)
+        self.notes = NotesThreads()
+        self.context.add_hook(self.notes)
 
     async def execute(self, tup: Any) -> None:
         await asyncio.to_thread(self.work, tup)
@@ -333,12 +332,7 @@ class Numbers(AsyncSpout):
         self.exhausted = self.n == 5
 
 
-class Double(AsyncBolt):
-    outputs = ("n",)
-
-    def prepare(self, conf: Any, context: Any, collector: Any) -> None:
-        self.collector = collector
-
+class Double(Collects):
     async def setup(self) -> None:
         self.loop = asyncio.get_running_loop()
 
