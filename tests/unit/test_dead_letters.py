@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -110,13 +110,10 @@ def test_a_request_stays_until_it_is_settled(letters: DeadLetters) -> None:
 
 def test_two_who_ask_at_once_do_not_get_it_twice(letters: DeadLetters) -> None:
     add(letters, *range(50))
-    got: list[DeadLetter] = []
-    askers = [threading.Thread(target=lambda: got.extend(letters.give_back())) for _ in range(4)]
-    for asker in askers:
-        asker.start()
-    for asker in askers:
-        asker.join()
-    assert len({letter.id for letter in got}) == len(got) == 50
+    with ThreadPoolExecutor(4) as askers:
+        asked = [askers.submit(letters.give_back) for _ in range(4)]
+    got = [letter.id for given in asked for letter in given.result()]
+    assert len({*got}) == len(got) == 50
 
 
 def test_what_is_being_written_is_not_there_yet_and_what_a_death_left_spoils_nothing(letters: DeadLetters) -> None:
