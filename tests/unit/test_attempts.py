@@ -397,34 +397,6 @@ def resumed(limits: Limits, files: Files) -> OpenMessages:
     return messages
 
 
-def emit_again(messages: OpenMessages, root: int, message_id: Any, values: Any) -> int:
-    messages.add(root, message_id, values, 1, 0)
-    return root
-
-
-def test_from_one_incarnation_to_the_next(files: Files) -> None:
-    """The whole life of a poison tuple that kills its spout's own worker."""
-    limits = Limits(max_crashes=5)
-    deaths = 0
-    while True:
-        messages = resumed(limits, files)
-        attempts = messages.attempts
-        if attempts.condemned("poison"):
-            break
-        for root, message_id in ((deaths * 10 + 1, "poison"), (deaths * 10 + 2, f"innocent {deaths}")):
-            if message_id in attempts.held_back:
-                messages.hold(message_id, ())
-                messages.let_go(partial(emit_again, messages, root))
-            else:
-                messages.add(root, message_id, (), 1, 0)
-        messages.write_journal()
-        deaths += 1
-    # Once nobody watched, twice it was one of two, five times it was alone.
-    assert deaths == 8
-    assert attempts.last_failure("poison").reason == WORKER_DIED
-    assert attempts.held_back == {"poison"}
-
-
 def test_a_full_disk_is_told_once_and_ends_nothing(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = files.begin()
 
