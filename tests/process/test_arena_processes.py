@@ -1,4 +1,4 @@
-"""The arena between real processes: death of the creator, reuse under a reader's hands, a machine without memory."""
+"""The arena between real processes: death of the creator, a machine without memory."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from typing import TypeVar
 
 import pytest
 
-from squall.engine.errors import ClusterError, ProtocolError
-from squall.ipc.arena import MEMFD_NAME, Arena, BlockRef, table_bytes
+from squall.engine.errors import ClusterError
+from squall.ipc.arena import MEMFD_NAME, Arena, BlockRef
 from squall.ipc.arena_reader import ArenaReader
 
 DEADLINE_SECS = 100.0
 PAYLOAD_BYTES = 1 << 20
-WHEN = ("before it was read", "while it was read")
 T = TypeVar("T")
 Body = Callable[[Connection], None]
 
@@ -90,57 +89,6 @@ def test_reader_reads_on_after_the_creator_was_killed(
     reader.detach(first.pid)
     with pytest.raises(ClusterError, match=f"cannot attach the arena of process {first.pid}, .*: No such file"):
         reader.copy(first)
-
-
-def reuse_when_told(pipe: Connection) -> None:
-    arena = Arena.create(table_bytes(4 << 20) + (4 << 20))
-    while pipe.recv() == "next":
-        ref = arena.put(bytes(4 << 20))
-        assert ref is not None
-        pipe.send(ref)
-        assert pipe.recv() == "reuse"
-        arena.free(ref)
-        ref = arena.put(b"x" * (4 << 20))
-        assert ref is not None
-        pipe.send(ref)
-        arena.free(ref)
-
-
-def test_whenever_a_block_is_reused_its_reader_hears_of_it(
-    start: Callable[[Body], tuple[BaseProcess, Connection]], reader: ArenaReader
-) -> None:
-    torn: list[bytes] = []
-
-    class Slow(bytes):
-        """Takes so long to copy that the block is reused in the midst of it."""
-
-        def __new__(cls, block: memoryview) -> Slow:
-            middle = len(block) // 2
-            first = bytes(block[:middle])
-            reuse()
-            torn.append(first + bytes(block[middle:]))
-            return super().__new__(cls, torn[-1])
-
-    _, pipe = start(reuse_when_told)
-
-    def next_block() -> BlockRef:
-        pipe.send("next")
-        return receive(pipe, BlockRef)
-
-    def reuse() -> None:
-        pipe.send("reuse")
-        receive(pipe, BlockRef)
-
-    before, during = WHEN
-    ref = next_block()
-    assert reader.copy(ref) == bytes(ref.length)
-    reuse()
-    with pytest.raises(ProtocolError, match=before):
-        reader.copy(ref)
-    ref = next_block()
-    with pytest.raises(ProtocolError, match=during):
-        reader.copy(ref, Slow)
-    assert torn[0].count(0) == ref.length // 2, "torn: what the error is good for"
 
 
 def test_machine_without_memory_makes_put_refuse_instead_of_crash(

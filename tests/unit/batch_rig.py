@@ -84,17 +84,6 @@ def passes(bolt: DoesBatch, batch: ColumnBatch, collector: BatchCollector) -> No
     collector.emit_batch(batch.columns)
 
 
-def splits(bolt: DoesBatch, batch: ColumnBatch, collector: BatchCollector) -> None:
-    """Emit the words of each text."""
-    words: list[str] = []
-    counts = []
-    for text in batch["value"]:
-        found = text.split()
-        words += found
-        counts.append(len(found))
-    collector.emit_batch((words,), counts=counts)
-
-
 def fails(*wrong: Any) -> Callable[[DoesBatch, ColumnBatch, BatchCollector], None]:
     """Pass rows on, and fail those with these values."""
 

@@ -7,10 +7,7 @@ or lost, and returns whether all of the work is done. After the work was done ag
 from __future__ import annotations
 
 import os
-import resource
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from squall.engine.api.failure import Failure
 from squall.engine.tracking.attempts import Changes, Tries
@@ -27,17 +24,6 @@ ID = "t-1-00000000"
 FAILURE = Failure("failed", "count", 2, "node-1:6700", "no", 1)
 HISTORY_BYTES = 2000
 """Small, so that a few steps fill a history."""
-
-
-@contextmanager
-def no_room() -> Iterator[None]:
-    """No file of this process may hold anything."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 class Row:

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def no_room() -> Iterator[None]:
-    """Files may hold 100 bytes."""
+def no_room(size_bytes: int = 0) -> Iterator[None]:
+    """Files may hold so many bytes."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
     try:
         yield
     finally:

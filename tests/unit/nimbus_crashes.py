@@ -80,23 +80,23 @@ def ask(method: str, request: msgspec.Struct) -> Work:
     return work
 
 
-def say(name: str, event: str, incarnation: int = 1, port: int = PORTS[0]) -> Work:
+def say(name: str, event: str) -> Work:
     """What the supervisor reports of the worker of a topology."""
 
     def work(here: NimbusHere) -> None:
         ids = [record.id for record in here.call("get_cluster", GetCluster()).topologies if record.name == name]
         for topology_id in ids:
             for board in here.run_dir.boards.glob(f"{topology_id}*"):
-                mark_started(board, incarnation)
-            changed = SlotChanged(NODE, port, topology_id, incarnation, event, 1, 1.0, reason="for the test")
+                mark_started(board)
+            changed = SlotChanged(NODE, PORTS[0], topology_id, 1, event, 1, 1.0, reason="for the test")
             here.hear(f"supervisor:{NODE}", changed)
 
     return work
 
 
-def mark_started(path: Path, incarnation: int) -> None:
+def mark_started(path: Path) -> None:
     board = Board.attach(str(path))
-    board.set_slot(0, incarnation, STARTING, 0)
+    board.set_slot(0, 1, STARTING, 0)
     board.close()
 
 
@@ -127,7 +127,7 @@ def lose_board(here: NimbusHere) -> None:
 def unknown_board(here: NimbusHere) -> None:
     path = here.run_dir.boards / "other-7-0a0b0c0d"
     Board.create(str(path), 1, 1).close()
-    mark_started(path, 1)
+    mark_started(path)
 
 
 def nothing(here: NimbusHere) -> None:

@@ -298,11 +298,11 @@ Grouped = Callable[[BoltDeclarer, str], object]
 """Has a bolt receive what a source emits."""
 ONE_TARGET: dict[str, Grouped] = {
     "fields": lambda bolt, source: bolt.fields_grouping(source, "value"),
-    "shuffle": lambda bolt, source: bolt.shuffle_grouping(source),
-    "local or shuffle": lambda bolt, source: bolt.local_or_shuffle_grouping(source),
+    "shuffle": BoltDeclarer.shuffle_grouping,
+    "local or shuffle": BoltDeclarer.local_or_shuffle_grouping,
     "partial key": lambda bolt, source: bolt.partial_key_grouping(source, "value"),
-    "global": lambda bolt, source: bolt.global_grouping(source),
-    "none": lambda bolt, source: bolt.none_grouping(source),
+    "global": BoltDeclarer.global_grouping,
+    "none": BoltDeclarer.none_grouping,
 }
 
 
@@ -318,7 +318,7 @@ class EverySecond(CustomGrouping):
 
 GROUPINGS: dict[str, Grouped] = {
     **ONE_TARGET,
-    "all": lambda bolt, source: bolt.all_grouping(source),
+    "all": BoltDeclarer.all_grouping,
     "custom": lambda bolt, source: bolt.custom_grouping(source, EverySecond()),
 }
 

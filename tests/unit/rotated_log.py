@@ -77,11 +77,14 @@ class RotatedLog:
         self.check()
 
     def check(self) -> None:
-        done = set().union(*(marks for _, marks in self.done))
-        missing = [mark for mark in self.written if mark not in done]
-        assert not set(missing) - self.excused, (self.seed, self.trail, sorted(set(missing) - self.excused))
-        assert self.reports or not set(missing) - self.untold, (self.seed, self.trail, missing)
-        assert self.has_lost or not self.reports, (self.seed, self.trail, self.reports)
+        missing = [mark for mark in self.written if mark not in self.done_marks]
+        assert not set(missing) - self.excused, self.trail
+        assert self.reports or not set(missing) - self.untold, self.trail
+        assert self.has_lost or not self.reports, self.trail
+
+    @property
+    def done_marks(self) -> set[str]:
+        return set().union(*(marks for _, marks in self.done))
 
     # The writer.
 
@@ -184,7 +187,7 @@ class RotatedLog:
         self.has_lost = True
         is_held = self.reader is not None and is_open(path)
         is_known = min(map(int, marks)) < self.seen
-        done = set().union(*(marks for _, marks in self.done))
+        done = self.done_marks
         for mark in (f"<{mark}>" for mark in marks):
             if mark in done or (is_held and not is_cut):
                 self.fragile.add(mark)
@@ -213,7 +216,7 @@ class RotatedLog:
         file, lines = found
         for line in lines:
             key = file.life, file.read
-            assert self.texts.setdefault(key, line) == line, (self.seed, self.trail, key, self.texts[key], line)
+            assert self.texts.setdefault(key, line) == line, self.trail
             self.done.append((key, set(re.findall(r"<\d+>", line.decode()))))
             file.read += len(line)
 

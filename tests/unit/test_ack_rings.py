@@ -27,6 +27,11 @@ def rings(words: memoryview, me: int, incarnation: int = 1, n_workers: int = 3) 
     return made
 
 
+def numbers_of(rings: AckRings) -> list[int]:
+    """Of the chunks that it takes now."""
+    return [chunk[2] for chunk in rings.take()]
+
+
 def test_any_sizes_in_any_turns(seed: int) -> None:
     """Rings go round many times, with ends of every length left over."""
     rng = random.Random(seed)
@@ -101,7 +106,7 @@ def test_a_chunk_of_which_a_word_is_not_to_be_seen_yet_waits(words: memoryview, 
     assert other.pass_over() == []
     assert one.tell(1, 1, 4, Acks({2: 2}))
     words[place] = whole
-    assert [chunk[2] for chunk in other.take()] == [3, 4]
+    assert numbers_of(other) == [3, 4]
     assert other.pass_over() == []
 
 
@@ -116,12 +121,12 @@ def test_a_chunk_of_the_round_before_is_no_chunk_of_this(words: memoryview) -> N
         assert one.tell(1, 1, number, Acks(most))
         shown.append(ring.tolist())
         if number == 1:
-            assert [chunk[2] for chunk in other.take()] == [1]
+            assert numbers_of(other) == [1]
             other.confirm()
     for content, numbers in zip(shown, ([], [2]), strict=True):
         for place, word in enumerate(content):
             ring[place] = word
-        assert [chunk[2] for chunk in other.take()] == numbers
+        assert numbers_of(other) == numbers
 
 
 def test_a_chunk_that_never_comes_whole_stops_its_ring_until_it_is_passed_over(words: memoryview) -> None:
@@ -139,4 +144,4 @@ def test_a_chunk_that_never_comes_whole_stops_its_ring_until_it_is_passed_over(w
     other.confirm()
     assert other.pass_over() == []
     assert one.tell(1, 1, 9, Acks({1: 1}))
-    assert [chunk[2] for chunk in other.take()] == [9]
+    assert numbers_of(other) == [9]

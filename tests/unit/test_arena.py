@@ -185,6 +185,23 @@ def test_memfd_that_is_no_proper_arena_is_refused(reader: ArenaReader, seals: in
     os.close(fd)
 
 
+def test_a_block_that_is_reused_while_it_is_copied_is_refused(arena: Arena, reader: ArenaReader) -> None:
+    ref = stored(arena, bytes(1000))
+
+    class Slow(bytes):
+        def __new__(cls, block: memoryview) -> Slow:
+            first = bytes(block[:500])
+            arena.free(ref)
+            stored(arena, b"x" * 1000)
+            assert bytes(block[500:]) != first, "torn: what the error is good for"
+            return super().__new__(cls, first)
+
+    with pytest.raises(ProtocolError, match="while it was read"):
+        reader.copy(ref, Slow)
+    with pytest.raises(ProtocolError, match="before it was read"):
+        reader.copy(ref)
+
+
 # Limits
 
 

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import sys
 import threading
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,10 @@ from squall.engine.core.executor import TaskCrashed, TaskHung
 from squall.engine.errors import ComponentError, TopologyError
 from squall.scheduler.worker.task_watch import ExecutorWatch
 from squall.testing.simulated import SimulatedCluster
+from tests.process.waiting import wait_for
 from tests.unit.rig import Does, Feeder, Rig, acks, chain
 from tests.unit.threads import threaded
+from tests.unit.wired import wired
 
 
 class Doors:
@@ -47,27 +48,23 @@ class Doors:
         return said[0]
 
     def let(self, value: Any, how: str = "ack") -> None:
-        until(lambda: value in self.waiting)
+        wait_for("it to wait", lambda: value in self.waiting)
         self.waiting[value](how)
 
 
-def until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-
-
-class Waits(AsyncBolt):
+class Collects(AsyncBolt):
     outputs = ("value",)
+
+    def prepare(self, conf: Any, context: Any, collector: Any) -> None:
+        self.context, self.collector = context, collector
+
+
+class Waits(Collects):
     max_in_flight = 3
 
     def __init__(self, doors: Doors) -> None:
         self.doors = doors
         self.said: list[str] = []
-
-    def prepare(self, conf: Any, context: Any, collector: Any) -> None:
-        self.collector = collector
 
     async def setup(self) -> None:
         self.said.append(f"setup in {threading.current_thread().name}")
@@ -112,11 +109,11 @@ def test_as_many_are_in_flight_as_allowed_and_end_in_any_order() -> None:
     lab = Lab()
     with threaded(lab.builder) as rig:
         lab.feed(rig, 1, 2, 3, 4, 5)
-        until(lambda: len(lab.doors.waiting) == 3)
+        wait_for("three in flight", lambda: len(lab.doors.waiting) == 3)
         assert sorted(lab.doors.waiting) == [1, 2, 3]
         lab.doors.let(2)
         rig.settle_until(lambda: lab.feeder.acked == [2])
-        until(lambda: sorted(lab.doors.waiting) == [1, 3, 4])
+        wait_for("the next", lambda: sorted(lab.doors.waiting) == [1, 3, 4])
         for value in (4, 3, 5, 1):
             lab.doors.let(value)
             rig.settle_until(lambda value=value: lab.feeder.acked[-1] == value)  # type: ignore[misc]
@@ -172,7 +169,7 @@ def test_setup_comes_first_and_teardown_last_on_the_thread_of_the_loop() -> None
         lab.doors.let(1)
         rig.settle_until(lambda: lab.feeder.acked == [1])
         lab.feed(rig, 2)
-        until(lambda: 2 in lab.doors.waiting)
+        wait_for("the second", lambda: 2 in lab.doors.waiting)
         assert close_tasks(rig.core) == []
         assert rig.user("bolt-1").said == ["setup in bolt-1[2]", "teardown"]
         assert lab.doors.waiting == {}, "what was in flight was cancelled"
@@ -263,10 +260,7 @@ async def here(reset: Callable[[], None]) -> None:
 def test_a_reset_gives_it_its_time_anew(by: Callable[[Callable[[], None]], Any]) -> None:
     ends: list[Any] = []
 
-    class Slow(AsyncBolt):
-        def prepare(self, conf: Any, context: Any, collector: Any) -> None:
-            self.collector = collector
-
+    class Slow(Collects):
         async def execute(self, tup: Any) -> None:
             [(_, _, limit)] = executor.in_flight.values()
             ends.append(limit.when())
@@ -293,14 +287,13 @@ class NotesThreads(TaskHook):
     bolt_ack = emit
 
 
-class InThreads(AsyncBolt):
+class InThreads(Collects):
     """Emits and acks in other threads; notes in which one that is done."""
 
-    outputs = ("value",)
-
-    def prepare(self, conf: Any, context: Any, collector: Any) -> None:
-        self.collector, self.notes = collector, NotesThreads()
-        context.add_hook(self.notes)
+    def prepare(self, *given: Any) -> None:
+        super().prepare(*given)
+        self.notes = NotesThreads()
+        self.context.add_hook(self.notes)
 
     async def execute(self, tup: Any) -> None:
         await asyncio.to_thread(self.work, tup)
@@ -339,12 +332,7 @@ class Numbers(AsyncSpout):
         self.exhausted = self.n == 5
 
 
-class Double(AsyncBolt):
-    outputs = ("n",)
-
-    def prepare(self, conf: Any, context: Any, collector: Any) -> None:
-        self.collector = collector
-
+class Double(Collects):
     async def setup(self) -> None:
         self.loop = asyncio.get_running_loop()
 
@@ -357,10 +345,7 @@ class Double(AsyncBolt):
 
 @pytest.mark.parametrize("taps", [False, True])
 def test_without_threads_tuples_are_executed_one_by_one_also_in_a_chaos_run(taps: bool, tmp_path: Path) -> None:
-    builder = TopologyBuilder()
-    builder.set_spout("numbers", Numbers())
-    builder.set_bolt("double", Double()).shuffle_grouping("numbers")
-    topology = builder.build()
+    topology = wired(numbers=(Numbers(), 1), double=(Double(), 1, "shuffle numbers")).build()
     if taps:
         topology = tap(topology, Tapping(str(tmp_path), ("double",)))
     component = topology["double"].component

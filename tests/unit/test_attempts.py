@@ -43,11 +43,8 @@ LOST, DAMAGED, FULL = Failure(FRAME_LOST), Failure(FRAME_DAMAGED), Failure(reaso
 BYSTANDER = Failure(WORKER_DIED, error=ANOTHER_TUPLE)
 
 
-def after(limits: Limits, *failures: Failure, trials: bool = False) -> Attempts:
-    attempts = Attempts(limits)
-    for failure in failures:
-        attempts.failed("m", failure, alone=trials)
-    return attempts
+def fail_fast() -> Attempts:
+    return Attempts(Limits(max_crashes=5, fail_fast=True))
 
 
 @pytest.mark.parametrize(("failures", "suspect"), [
@@ -64,7 +61,9 @@ def after(limits: Limits, *failures: Failure, trials: bool = False) -> Attempts:
     ((RAISED, RAISED), False),
 ])
 def test_two_deaths_in_a_row_make_a_suspect(failures: tuple[Failure, ...], suspect: bool) -> None:
-    attempts = after(Limits(max_crashes=5), *failures)
+    attempts = Attempts(Limits(max_crashes=5))
+    for failure in failures:
+        attempts.failed("m", failure)
     assert ("m" in attempts.held_back) is suspect
     assert (attempts.strikes("m") > 0) is suspect
 
@@ -216,7 +215,7 @@ STEPS = st.lists(
 def test_the_run_stops_only_when_enough_messages_fail_alike_and_hardly_any_is_acked(
     steps: list[tuple[Failure | None, int]], acked_before: bool
 ) -> None:
-    attempts = Attempts(Limits(max_crashes=5, fail_fast=True))
+    attempts = fail_fast()
     since: dict[int, str] = {}
     for failure, key in steps:
         if failure is None:
@@ -235,14 +234,14 @@ def test_the_run_stops_only_when_enough_messages_fail_alike_and_hardly_any_is_ac
         if stops:
             assert max(map(list(since.values()).count, since.values())) >= (20 if acked_before else 5)
     # In a new worker, everything is in doubt that was.
-    again = Attempts(Limits(max_crashes=5, fail_fast=True))
+    again = fail_fast()
     again.resume(Remembered(dict(attempts.tries)))
     assert again.doubt.causes == attempts.doubt.causes
 
 
 def test_every_message_that_fails_alike_is_evidence_and_one_ack_clears() -> None:
     for failure in (WRONG, DISK):
-        attempts = Attempts(Limits(max_crashes=5, fail_fast=True))
+        attempts = fail_fast()
         for key in range(4):
             attempts.failed(key, failure)
             attempts.failed(key, failure)
@@ -259,7 +258,7 @@ def test_every_message_that_fails_alike_is_evidence_and_one_ack_clears() -> None
 
 
 def test_a_service_that_is_away_stops_nothing_for_ten_seconds_and_condemns_no_message_that_it_failed() -> None:
-    attempts = Attempts(Limits(max_crashes=5, fail_fast=True))
+    attempts = fail_fast()
     for key in range(40):  # more than can be in doubt
         for _ in range(5):
             attempts.failed(key, AWAY)
@@ -278,7 +277,7 @@ def test_a_service_that_is_away_stops_nothing_for_ten_seconds_and_condemns_no_me
 
 
 def test_a_service_that_stays_away_stops_the_run_after_ten_seconds() -> None:
-    attempts, retries = Attempts(Limits(max_crashes=5, fail_fast=True)), Doubt(waits=True)
+    attempts, retries = fail_fast(), Doubt(waits=True)
     retries.causes.update(dict.fromkeys(range(5), "split KeyError"))
     for key in range(5):
         attempts.failed(key, AWAY)
@@ -299,6 +298,11 @@ def test_after_a_death_only_acks_of_what_was_emitted_later_count() -> None:
 
 
 NOTHING = Changes([], [], {}, ())
+
+
+def tried(tries: dict[Any, Tries | None]) -> Changes:
+    """What is known against these messages is new."""
+    return Changes([], [], tries, ())
 
 
 class Files:
@@ -356,7 +360,7 @@ def test_an_end_in_order_is_recognised_and_another_topologys_journal_says_nothin
 def test_a_torn_record_is_left_out(files: Files, cut: int) -> None:
     journal = files.begin()
     for message_id in "ab":
-        journal.append(Changes([], [], {message_id: Tries(1)}, ()), lambda: NOTHING)
+        journal.append(tried({message_id: Tries(1)}), lambda: NOTHING)
     files.path.write_bytes(files.path.read_bytes()[:-cut])
     assert files.loaded().tries == {"a": Tries(1)}
 
@@ -366,8 +370,8 @@ def test_the_file_is_bounded_by_what_it_stands_for(files: Files) -> None:
     sizes = []
     for number in range(2000):
         message = f"m{number}" + "x" * 1000
-        snapshot = Changes([(number, message)], [], {}, ())
-        journal.append(Changes([(number, message)], [number - 1], {}, ()), lambda now=snapshot: now)
+        emitted = [(number, message)]
+        journal.append(Changes(emitted, [number - 1], {}, ()), partial(Changes, emitted, [], {}, ()))
         sizes.append(files.path.stat().st_size)
     assert max(sizes) < 300_000 < 2000 * 1000
     assert sum(after < before for before, after in pairwise(sizes)) > 3, "written anew"
@@ -377,7 +381,7 @@ def test_the_file_is_bounded_by_what_it_stands_for(files: Files) -> None:
 def test_an_id_that_cannot_be_pickled_is_told_once_and_costs_the_others_nothing(files: Files) -> None:
     journal = files.begin()
     for _ in range(2):
-        journal.append(Changes([], [], {(lambda: 0): Tries(1), "good": Tries(2)}, ()), lambda: NOTHING)
+        journal.append(tried({(lambda: 0): Tries(1), "good": Tries(2)}), lambda: NOTHING)
     assert files.loaded().tries == {"good": Tries(2)}
     assert len(files.complaints) == 1
     assert "will not survive this worker" in files.complaints[0]
@@ -393,34 +397,6 @@ def resumed(limits: Limits, files: Files) -> OpenMessages:
     return messages
 
 
-def emit_again(messages: OpenMessages, root: int, message_id: Any, values: Any) -> int:
-    messages.add(root, message_id, values, 1, 0)
-    return root
-
-
-def test_from_one_incarnation_to_the_next(files: Files) -> None:
-    """The whole life of a poison tuple that kills its spout's own worker."""
-    limits = Limits(max_crashes=5)
-    deaths = 0
-    while True:
-        messages = resumed(limits, files)
-        attempts = messages.attempts
-        if attempts.condemned("poison"):
-            break
-        for root, message_id in ((deaths * 10 + 1, "poison"), (deaths * 10 + 2, f"innocent {deaths}")):
-            if message_id in attempts.held_back:
-                messages.hold(message_id, ())
-                messages.let_go(partial(emit_again, messages, root))
-            else:
-                messages.add(root, message_id, (), 1, 0)
-        messages.write_journal()
-        deaths += 1
-    # Once nobody watched, twice it was one of two, five times it was alone.
-    assert deaths == 8
-    assert attempts.last_failure("poison").reason == WORKER_DIED
-    assert attempts.held_back == {"poison"}
-
-
 def test_a_full_disk_is_told_once_and_ends_nothing(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = files.begin()
 
@@ -430,7 +406,7 @@ def test_a_full_disk_is_told_once_and_ends_nothing(files: Files, monkeypatch: py
     with monkeypatch.context() as broken:
         broken.setattr(squall.scheduler.records.attempt_journal.os, "write", full)
         for _ in range(3):
-            journal.append(Changes([], [], {"a": Tries(1)}, ()), lambda: NOTHING)
+            journal.append(tried({"a": Tries(1)}), lambda: NOTHING)
     assert len(files.complaints) == 1
     assert "No space left on device" in files.complaints[0]
     assert files.loaded().tries == {}
@@ -442,10 +418,10 @@ def test_many_messages_are_taken_over(files: Files, kind: Any) -> None:
     count = 20_000
     refused = [Tries(k, k, 0, last=Failure("failed", "bolt", 3, "node-1:6700", "ValueError", k)) for k in range(1, 4)]
     table = {kind(n): refused[n % 3] for n in range(count)} | {kind(7): Tries(1, dead=b"digest")}
-    journal, some = files.begin(Changes([], [], table, ())), {kind(n): table[kind(n)] for n in range(0, count, 1000)}
+    journal, some = files.begin(tried(table)), {kind(n): table[kind(n)] for n in range(0, count, 1000)}
     about_to_be_written_anew = 0.99 * 4 * files.path.stat().st_size
     while files.path.stat().st_size < about_to_be_written_anew:
-        journal.append(Changes([], [], some, ()), lambda: pytest.fail("written anew"))
+        journal.append(tried(some), lambda: pytest.fail("written anew"))
     journal.end()
     messages = resumed(Limits(3, 5), files)
     attempts = messages.attempts

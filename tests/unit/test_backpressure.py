@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from squall import TopologyBuilder, Tuple
+from squall import Tuple
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain, emits, placed
+from tests.unit.threads import threaded
 
 KIB, MIB = 1024, 1 << 20
 LIMIT = 64 * KIB
+BOUNDED: dict[str, Any] = {"link_window_bytes": LIMIT, "max_spout_pending": None}
 
 
 def fountain(count: int, size: int, tracked: bool = True) -> Feeder:
@@ -21,10 +23,6 @@ def fountain(count: int, size: int, tracked: bool = True) -> Feeder:
     for number in range(count):
         spout.feed(bytes([number % 251]) * size, id=number if tracked else None)
     return spout
-
-
-def rig_of(builder: TopologyBuilder, **settings: Any) -> Rig:
-    return Rig(builder, link_window_bytes=LIMIT, max_spout_pending=None, **settings)
 
 
 def close(rig: Rig, component: str) -> Callable[[], None]:
@@ -44,7 +42,7 @@ def queued(rig: Rig, component: str) -> int:
 def test_an_eager_spout_stops_at_a_full_queue(size: int, ackers: int) -> None:
     count = max(50, 20 * LIMIT // size)
     spout, sink = fountain(count, size, bool(ackers)), DoesBasic(lambda bolt, tup, out: None)
-    rig = rig_of(chain(spout, sink), ackers=ackers)
+    rig = Rig(chain(spout, sink), **BOUNDED, ackers=ackers)
     reopen = close(rig, "bolt-1")
     rig.settle()
     assert LIMIT <= queued(rig, "bolt-1") <= LIMIT + max(LIMIT // 4, size) + 4 * KIB
@@ -60,23 +58,6 @@ def test_an_eager_spout_stops_at_a_full_queue(size: int, ackers: int) -> None:
     assert rig.core.quiet
 
 
-def test_a_bolt_that_feeds_a_full_queue_is_not_run_and_goes_on_later() -> None:
-    spout, sink = fountain(50, 100), DoesBasic(lambda bolt, tup, out: None)
-    rig = rig_of(chain(spout, Does(emits(1000), ("value",)), sink))
-    reopen = close(rig, "bolt-2")
-    rig.settle()
-    held = rig.core.pressure.held_bytes
-    assert queued(rig, "bolt-2") >= LIMIT
-    before = len(sink.seen)
-    rig.settle()
-    assert (len(sink.seen), rig.core.pressure.held_bytes) == (before, held)
-    reopen()
-    rig.settle()
-    assert len(sink.seen) == 50 * 1000
-    assert sorted(spout.acked) == list(range(50))
-    assert rig.core.pressure.held_bytes == 0
-
-
 def test_what_waits_for_another_worker_stops_the_spouts_and_holds_its_bolt() -> None:
     net = placed(chain(Feeder(), Does(emits(1), ("value",)), Does(acks)), "spout __acker bolt-1", "bolt-2")
     core, (target,) = net.core(0), net.plan.tasks_of("bolt-2")
@@ -89,48 +70,30 @@ def test_what_waits_for_another_worker_stops_the_spouts_and_holds_its_bolt() -> 
 # Threads
 
 
-@pytest.fixture
-def threads() -> Iterator[Callable[[TopologyBuilder], Rig]]:
-    """Makes rigs, and ends their threads."""
-    made: list[Rig] = []
-
-    def make(builder: TopologyBuilder) -> Rig:
-        made.append(rig_of(builder, threads=True))
-        return made[-1]
-
-    yield make
-    for runner in (runner for rig in made for runner in rig.core.blocking):
-        runner.stop()
-
-
-def test_a_thread_is_given_no_more_than_its_queue_may_hold_and_holds_who_feeds_it(
-    threads: Callable[[TopologyBuilder], Rig]
-) -> None:
-    go = threading.Event()
+def test_a_thread_is_given_no_more_than_its_queue_may_hold_and_holds_who_feeds_it() -> None:
+    go, spout = threading.Event(), fountain(500, KIB)
     sink = DoesBasic(lambda bolt, tup, out: go.wait(30), blocking=True)
-    spout = fountain(500, KIB)
-    rig = threads(chain(spout, Does(emits(10), ("value",)), sink))
-    rig.settle()
-    held, left = queued(rig, "bolt-2"), len(spout.queue)
-    go.set()
-    assert LIMIT <= held <= 3 * LIMIT
-    assert left > 0
-    rig.settle_until(lambda: len(spout.acked) == 500)
-    assert len(sink.seen) == 5000
-    assert rig.core.pressure.held_bytes == 0
+    with threaded(chain(spout, Does(emits(10), ("value",)), sink), **BOUNDED) as rig:
+        rig.settle()
+        held, left = queued(rig, "bolt-2"), len(spout.queue)
+        go.set()
+        assert LIMIT <= held <= 3 * LIMIT
+        assert left > 0
+        rig.settle_until(lambda: len(spout.acked) == 500)
+        assert len(sink.seen) == 5000
+        assert rig.core.pressure.held_bytes == 0
 
 
-def test_a_thread_whose_output_finds_no_room_waits(threads: Callable[[TopologyBuilder], Rig]) -> None:
-    sink = DoesBasic(lambda bolt, tup, out: None)
+def test_a_thread_whose_output_finds_no_room_waits() -> None:
+    spout, sink = fountain(200, KIB), DoesBasic(lambda bolt, tup, out: None)
     middle = Does(emits(100), ("value",), blocking=True)
-    spout = fountain(200, KIB)
-    rig = threads(chain(spout, middle, sink))
-    reopen = close(rig, "bolt-2")
-    rig.settle_until(lambda: bool(rig.core.pressure.full) and not rig.core.blocking[0].busy)
-    assert len(middle.seen) < 200
-    reopen()
-    rig.settle_until(lambda: len(spout.acked) == 200)
-    assert len(sink.seen) == 200 * 100
+    with threaded(chain(spout, middle, sink), **BOUNDED) as rig:
+        reopen = close(rig, "bolt-2")
+        rig.settle_until(lambda: bool(rig.core.pressure.full) and not rig.core.blocking[0].busy)
+        assert len(middle.seen) < 200
+        reopen()
+        rig.settle_until(lambda: len(spout.acked) == 200)
+        assert len(sink.seen) == 200 * 100
 
 
 def test_a_cycle_that_is_filled_to_the_brim_does_not_deadlock() -> None:
@@ -148,7 +111,7 @@ def test_a_cycle_that_is_filled_to_the_brim_does_not_deadlock() -> None:
     builder = chain(spout)
     builder.set_bolt("loop", Does(emits(1), ("value",))).shuffle_grouping("spout").shuffle_grouping("fork")
     builder.set_bolt("fork", DoesBasic(send, ("value",))).shuffle_grouping("loop")
-    rig = rig_of(builder)
+    rig = Rig(builder, **BOUNDED)
     rig.settle()
     assert len(done) == 500
     assert sorted(spout.acked) == list(range(500))

@@ -13,26 +13,27 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api.component import BasicBolt, BatchBolt, Bolt, CustomGrouping
+from squall.engine.api.component import CustomGrouping
 from squall.engine.api.failure import EXCEPTION, FAILED
 from squall.engine.build.builder import TopologyBuilder
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import ComponentError
-from squall.engine.flow.batch import Batch
 from tests.unit.batch_rig import BatchFeeder, DoesBatch, fails, nothing, passes
+from tests.unit.lab import batch_of
+from tests.unit.rig import GROUPINGS as BY_ROW
 from tests.unit.rig import STREAMS, Does, Feeder, Rig, acks, chain, keeps, streams_rig
+from tests.unit.wired import wired
 
-AnyBolt = Bolt | BasicBolt | BatchBolt
 
-
-def fed(*bolts: AnyBolt, outputs: Any = ("value",), **settings: Any) -> tuple[Rig, BatchFeeder]:
+def fed(*bolts: Any, outputs: Any = ("value",), **settings: Any) -> tuple[Rig, BatchFeeder]:
     """A batch spout and bolts in a chain."""
-    spout = BatchFeeder(outputs)
-    rig = Rig(chain(spout, *bolts), **settings)
+    rig = Rig(chain(BatchFeeder(outputs), *bolts), **settings)
     return rig, rig.user("spout")
 
 
-# ---- every row is a message ----
+def takes_all(rig: Rig) -> None:
+    """Have the first bolt take many rows in its first call."""
+    rig.core.bolt_tasks[rig.plan.tasks_of("bolt-1")[0]].slice_rows = 100
 
 
 # ---- which row came of which ----
@@ -61,30 +62,27 @@ def test_rows_belong_to_the_input_row_they_were_made_from(how: str) -> None:
 # ---- groupings and streams ----
 
 
-class Odd(CustomGrouping):
-    """Odd numbers to the first task, even ones to all, 7 to nobody."""
+class ByValue(CustomGrouping):
+    """To as many tasks as the value says, and to none."""
 
     def prepare(self, context: Any, source: str, stream: str, target_tasks: Any) -> None:
         self.targets = target_tasks
 
     def choose_tasks(self, source_task: int, values: Any) -> list[int]:
-        return [] if values[0] == 7 else [self.targets[0]] if values[0] % 2 else list(self.targets)
+        return list(self.targets[: values[0] % 4])
 
 
-GROUPINGS: dict[str, tuple[Callable[[Any], Any], Callable[[list[int]], list[list[int]]] | None]] = {
-    "shuffle": (lambda bolt: bolt.shuffle_grouping("spout"), None),
-    "local or shuffle": (lambda bolt: bolt.local_or_shuffle_grouping("spout"), None),
-    "none": (lambda bolt: bolt.none_grouping("spout"), None),
-    "fields": (lambda bolt: bolt.fields_grouping("spout", "value"), None),
-    "two fields": (lambda bolt: bolt.fields_grouping("spout", "value", "name"), None),
-    "partial key": (lambda bolt: bolt.partial_key_grouping("spout", "value"), None),
-    "global": (lambda bolt: bolt.global_grouping("spout"), lambda values: [values, [], []]),
-    "all": (lambda bolt: bolt.all_grouping("spout"), lambda values: [values] * 3),
-    "custom": (
-        lambda bolt: bolt.custom_grouping("spout", Odd()),
-        lambda values: [[value for value in values if value != 7], *[values[::2]] * 2],
-    ),
+GROUPINGS = {
+    **BY_ROW,
+    "two fields": lambda bolt, source: bolt.fields_grouping(source, "value", "name"),
+    "custom": lambda bolt, source: bolt.custom_grouping(source, ByValue()),
 }
+VALUES = list(range(1500))
+EXPECTED = {
+    "global": [VALUES, [], []], "all": [VALUES] * 3,
+    "custom": [[value for value in VALUES if value % 4 > index] for index in range(3)],
+}
+"""What each of three tasks gets, where the grouping alone decides it."""
 
 
 def column_of(kind: str, values: list[int]) -> Any:
@@ -101,24 +99,22 @@ def column_of(kind: str, values: list[int]) -> Any:
     *itertools.product(("tuple", "array", "numpy", "arrow", "chunked"), ("shuffle", "fields", "all")),
 ])
 def test_columns_of_every_kind_in_every_grouping(kind: str, grouping: str) -> None:
-    subscribe, expected = GROUPINGS[grouping]
-    builder, end, values = TopologyBuilder(), Does(acks), list(range(1500))
-    builder.set_spout("spout", BatchFeeder(("value", "name")))
-    subscribe(builder.set_bolt("bolt", DoesBatch(passes, ("value", "name")), 3))
+    builder, end, column = chain(BatchFeeder(("value", "name"))), Does(acks), column_of(kind, VALUES)
+    GROUPINGS[grouping](builder.set_bolt("bolt", DoesBatch(passes, ("value", "name")), 3), "spout")
     builder.set_bolt("end", end).global_grouping("bolt")
-    rig, column = Rig(builder), column_of(kind, values)
-    rig.user("spout").feed(column, [f"name {value}" for value in values], ids=values)
+    rig = Rig(builder)
+    rig.user("spout").feed(column, [f"name {value}" for value in VALUES], ids=VALUES)
     rig.settle()
     assert all(type(value) is int and name == f"name {value}" for value, name in end.seen)
     got = [[value for value, _ in rig.user("bolt", index).own] for index in range(3)]
     assert sorted(value for value, _ in end.seen) == sorted(itertools.chain(*got))
-    if expected is not None:
-        assert got == expected(values)
+    if grouping in EXPECTED:
+        assert got == EXPECTED[grouping]
     else:
-        assert sorted(itertools.chain(*got)) == values
+        assert sorted(itertools.chain(*got)) == VALUES
         assert grouping == "none" or all(got)
     assert {type(batch["value"]) for batch in rig.user("bolt").batches} == {list if kind == "tuple" else type(column)}
-    assert sorted(rig.user("spout").all_acked) == values
+    assert sorted(rig.user("spout").all_acked) == VALUES
 
 
 def test_a_key_without_a_hash_costs_its_own_message_only() -> None:
@@ -126,12 +122,8 @@ def test_a_key_without_a_hash_costs_its_own_message_only() -> None:
         def __hash__(self) -> int:
             raise ValueError("no hash today")
 
-    builder = TopologyBuilder()
-    builder.set_spout("spout", BatchFeeder())
-    builder.set_bolt("bolt", Does(acks), 2).fields_grouping("spout", "value")
-    rig = Rig(builder)
-    spout = rig.user("spout")
-    spout.feed(["a", NoHash(), "b"], ids=[1, 2, 3])
+    rig = Rig(wired(spout=(BatchFeeder(), 1), bolt=(Does(acks), 2, "fields spout value")))
+    rig.user("spout").feed(["a", NoHash(), "b"], ids=[1, 2, 3])
     with pytest.raises(TaskCrashed, match="no hash today"):
         rig.settle()
     rig.core.tracking.charge()
@@ -188,9 +180,8 @@ def test_rows_and_batches_of_one_spout_keep_their_order(seed: int, feeder: type[
 def test_intervals_of_arrow_can_be_sent_by_row_too() -> None:
     arrow = pytest.importorskip("pyarrow")
     spans = [arrow.MonthDayNano([1, 2, nanos]) for nanos in range(3)]
-    spout, sink = BatchFeeder(), Does(acks)
-    rig = Rig(chain(spout, sink))
-    rig.user("spout").feed(arrow.array(spans), ids=[1, 2, 3])
+    rig, spout = fed(sink := Does(acks))
+    spout.feed(arrow.array(spans), ids=[1, 2, 3])
     rig.settle()
     assert sink.seen == [(span,) for span in spans]
     assert pickle.loads(pickle.dumps(sink.seen)) == sink.seen
@@ -203,7 +194,7 @@ def test_a_batch_is_read_by_field() -> None:
     bolt = DoesBatch(nothing)
     rig, spout = fed(bolt, outputs=("value", "name"))
     spout.feed([1, 2], ["a", "b"], ids=[1, 2])
-    rig.core.bolt_tasks[rig.plan.tasks_of("bolt-1")[0]].slice_rows = 10
+    takes_all(rig)
     rig.settle()
     [batch] = bolt.batches
     assert (list(batch["value"]), batch["name"], len(batch), batch.fields) == ([1, 2], ["a", "b"], 2, ("value", "name"))
@@ -246,11 +237,10 @@ def test_the_culprit_of_a_batch_is_found_alone_and_the_innocent_are_acked() -> N
             self.feed([texts[message_id] for message_id in message_ids], ids=message_ids)
 
     texts = {number: "poison" if number == 5 else "fine" for number in range(12)}
-    bolt = DoesBatch(breaks)
-    rig = Rig(chain(Replays(), bolt), on_error="fail", max_attempts=3)
-    rig.core.bolt_tasks[rig.plan.tasks_of("bolt-1")[0]].slice_rows = 100
+    rig = Rig(chain(Replays(), DoesBatch(breaks)), on_error="fail", max_attempts=3)
+    takes_all(rig)
     spout = rig.user("spout")
-    spout.feed([texts[number] for number in range(12)], ids=list(range(12)))
+    spout.feed(list(texts.values()), ids=list(texts))
     rig.settle()
     assert {(failure.reason, failure.among) for failure in spout.failed[0][1]} == {(EXCEPTION, 12)}
     assert [error.partition(" (")[0] for _, _, error in rig.errors][:1] == ["ValueError: broken"]
@@ -271,11 +261,10 @@ def test_a_mask_of_numpy_counts_and_its_numbers_name_the_rows_that_fail() -> Non
             collector.fail(row, "an x")
         collector.fail([*numpy.flatnonzero(values == "y")], "a y")
 
-    rig, _ = fed(DoesBatch(keep_long, ("value",)), DoesBatch(nothing))
-    rig.user("spout").feed(["aa", "b", "x", "y", "cc"], ids=[1, 2, 3, 4, 5])
+    rig, spout = fed(DoesBatch(keep_long, ("value",)), DoesBatch(nothing))
+    spout.feed(["aa", "b", "x", "y", "cc"], ids=[1, 2, 3, 4, 5])
     rig.settle()
-    assert sorted(rig.user("spout").all_acked) == [1, 2, 5]
-    assert {one for ids, _ in rig.user("spout").failed for one in ids} == {3, 4}
+    assert (sorted(spout.all_acked), set(spout.reasons)) == ([1, 2, 5], {3, 4})
 
 
 WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
@@ -298,7 +287,7 @@ WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
 def test_wrong_use_is_an_error_at_once(name: str) -> None:
     call, says = WRONG[name]
     rig = streams_rig(BatchFeeder(), DoesBatch(lambda bolt, batch, collector: call(collector), STREAMS))
-    rig.core.bolt_tasks[rig.plan.tasks_of("bolt-1")[0]].slice_rows = 10
+    takes_all(rig)
     rig.user("spout").feed(["x", "y"], ids=[1, 2])
     with pytest.raises(TaskCrashed, match=says):
         rig.settle()
@@ -365,8 +354,7 @@ def test_short_batches_of_a_turn_reach_the_bolt_as_one() -> None:
 def test_a_call_has_the_rows_that_were_set_or_those_that_came_in_time(spouts: int) -> None:
     calls: list[int] = []
     bolt = DoesBatch(lambda self, batch, collector: calls.append(len(batch)), outputs=())
-    builder = TopologyBuilder()
-    builder.set_spout("feed", BatchFeeder(), parallelism=spouts)
+    builder = wired(feed=(BatchFeeder(), spouts))
     builder.set_bolt("bolt", bolt).shuffle_grouping("feed").set_config(batch_rows=30, batch_wait_ms=20)
     rig = Rig(builder, threads=True)
     for index in range(spouts):
@@ -401,8 +389,7 @@ def test_calls_of_a_set_length_take_turns_and_leave_nothing_behind(
     (task,) = executor.tasks
     for number in range(count):
         (source,) = rig.plan.tasks_of(streams[number % len(streams)])
-        batch = Batch(source, "default", task.task)
-        batch.rows, batch.starts, batch.roots, batch.edges = [(number,)] * length, [0], [0], [0]
+        batch = batch_of([(number,)] * length, [(0, 0, length)], task.task, source)
         task.inbox.append((batch, partial(told.append, number)))
     while executor.run():
         assert len(told) <= sum(called for _, called in calls) // length

@@ -53,29 +53,6 @@ def test_it_runs_on_a_thread_of_its_own_and_the_rest_does_not() -> None:
     assert names == {"bolt-1": {"bolt-1[2]"}, "bolt-2": {threading.current_thread().name}}
 
 
-def test_while_it_waits_the_others_work() -> None:
-    gate = Gate()
-
-    def waits(bolt: Does, tup: Tuple) -> None:
-        gate.wait()
-        bolt.collector.ack(tup)
-
-    spout, other = Feeder(), Does(acks)
-    builder = chain(spout, Does(waits, blocking=True))
-    builder.set_bolt("other", other).shuffle_grouping("spout")
-    with threaded(builder) as rig:
-        spout.feed(1, id=1)
-        rig.settle()
-        gate.await_reached()
-        rig.settle()
-        assert other.seen == [(1,)]
-        assert not rig.core.quiet
-        assert spout.acked == []
-        gate.open()
-        rig.settle_until(lambda: spout.acked == [1])
-        assert rig.core.quiet
-
-
 def test_done_is_called_when_the_batch_is_done() -> None:
     spout, gate = Feeder(), Gate()
     builder = chain(spout, Does(lambda bolt, tup: gate.wait(), blocking=True))

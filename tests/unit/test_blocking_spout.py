@@ -21,36 +21,38 @@ from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.surroundings import Parts
 from squall.engine.tracking.open_messages import OpenMessages
 from tests.process.waiting import wait_for
-from tests.unit.rig import DEADLINE_SECS, Does, Rig, acks, chain, keeps
+from tests.unit.rig import DEADLINE_SECS, Does, Feeder, Rig, acks, chain, keeps
 from tests.unit.threads import threaded
 
 END = object()
 
 
-class Waits(Spout):
+class Calls(list[str]):
+    """Notes the threads of all calls but `open`."""
+
+    def __init__(self) -> None:
+        self.threads: set[int] = set()
+
+    def append(self, call: str) -> None:
+        if call != "open":
+            self.threads.add(threading.get_ident())
+        super().append(call)
+
+
+class Waits(Feeder):
     """Waits in `next_tuple` for what the test puts: (values, id), or a function that it calls, or END."""
 
-    outputs = ("value",)
     blocking = True
 
     def __init__(self) -> None:
-        self.queue: Queue[Any] = Queue()
+        super().__init__()
+        self.queue: Any = Queue()
+        self.calls: Any = Calls()
         self.asked = threading.Event()
-        self.calls: list[str] = []
-        self.threads: set[int] = set()
-        self.acked: list[Any] = []
-        self.failures: list[tuple[Any, Failure]] = []
         self.again: Callable[[Any], object] = lambda message_id: None
 
-    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
-        self.collector, self.context = collector, context
-
-    def _called(self, method: str) -> None:
-        self.calls.append(method)
-        self.threads.add(threading.get_ident())
-
     def next_tuple(self) -> None:
-        self._called("next_tuple")
+        self.calls.append("next_tuple")
         self.asked.set()
         item = self.queue.get()
         if item is END:
@@ -62,22 +64,13 @@ class Waits(Spout):
             self.collector.emit(values, message_id=message_id)
 
     def ack(self, message_id: Any) -> None:
-        self._called("ack")
-        self.acked.append(message_id)
+        self.calls.append("ack")
+        super().ack(message_id)
 
     def on_failure(self, message_id: Any, failure: Failure) -> None:
-        self._called("on_failure")
-        self.failures.append((message_id, failure))
+        self.calls.append("on_failure")
+        super().on_failure(message_id, failure)
         self.again(message_id)
-
-    def activate(self) -> None:
-        self._called("activate")
-
-    def deactivate(self) -> None:
-        self._called("deactivate")
-
-    def close(self) -> None:
-        self._called("close")
 
     def let_go(self) -> None:
         self.queue.put(None)
@@ -115,9 +108,9 @@ def test_while_it_waits_the_worker_goes_on_and_all_its_methods_are_called_by_one
         stats = rig.core.stats[rig.plan.tasks_of("spout")[0]]
         assert (stats.emitted, stats.acked, stats.pending, stats.exhausted) == (20, 20, 0, True)
         assert close_tasks(rig.core) == []
-        assert (spout.calls[0], spout.calls[-1]) == ("activate", "close")
-        assert len(spout.threads) == 1
-        assert threading.get_ident() not in spout.threads
+        assert (spout.calls[:2], spout.calls[-1]) == (["open", "activate"], "close")
+        assert len(spout.calls.threads) == 1
+        assert threading.get_ident() not in spout.calls.threads
 
 
 @pytest.mark.parametrize("ends", [False, True], ids=["between two calls", "at the end"])
@@ -201,7 +194,7 @@ def test_what_it_emits_again_when_told_of_a_failure_goes_out_though_it_may_not_b
         until(rig, lambda: "deactivate" in spout.calls)
         rig.advance(10)
         until(rig, lambda: len(sink.kept) == 2)
-        assert [failure.reason for _, failure in spout.failures] == ["timeout"]
+        assert spout.reasons == [("one", "timeout")]
         assert rig.pending == 1
 
 
@@ -296,7 +289,7 @@ def test_only_the_loop_enters_trees_though_untracked_emits_come_between() -> Non
             mixed.set()
 
         def waits_or_is_done() -> bool:
-            (thread,) = spout.threads
+            (thread,) = spout.calls.threads
             frames = traceback.extract_stack(sys._current_frames()[thread])
             return mixed.is_set() or frames[-1].name == "wait"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import resource
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -28,6 +27,7 @@ from squall.ipc.board import (
     Board,
 )
 from squall.ipc.board import SlotCell as Cell
+from tests.unit.full_disk import no_room
 
 
 @pytest.fixture
@@ -107,13 +107,9 @@ def test_board_of_the_wrong_size(board: Board, length: int) -> None:
 
 def test_full_disk_is_an_error_and_leaves_nothing(path: str) -> None:
     """A limit on file size stands for a disk without room: both refuse the allocation."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (64 * 1024, before[1]))
-    try:
-        with pytest.raises(ClusterError, match=f"cannot create status board {path} of [0-9]+ bytes: File too large"):
-            Board.create(path, n_slots=2, n_tasks=1000)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    says = f"cannot create status board {path} of [0-9]+ bytes: File too large"
+    with no_room(64 * 1024), pytest.raises(ClusterError, match=says):
+        Board.create(path, n_slots=2, n_tasks=1000)
     assert os.listdir(os.path.dirname(path)) == []
 
 

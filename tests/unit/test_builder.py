@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api.component import BasicBolt, Bolt, CustomGrouping, Spout
+from squall.engine.api.component import BasicBolt, Bolt, Spout
 from squall.engine.api.stream import Stream
 from squall.engine.build.builder import TopologyBuilder
 from squall.engine.errors import TopologyError, UsageError
@@ -54,25 +54,6 @@ def test_a_good_topology_is_built_as_declared() -> None:
         ("lines", "spout", 1, 1), ("split", "bolt", 4, 2), ("count", "bolt", 2, 2), ("__acker", "acker", 2, 2)
     ]
     assert ("__acker", "acker", 0, 0) not in topology.layout(0)
-
-
-def test_every_grouping_can_be_declared() -> None:
-    builder = good()
-    (
-        builder.set_bolt("all", Count())
-        .shuffle_grouping("lines")
-        .local_or_shuffle_grouping("lines", stream="bad")
-        .partial_key_grouping("lines", "line", "why", stream="bad")
-        .all_grouping("split")
-        .global_grouping("count")
-        .none_grouping("count")
-        .direct_grouping("lines", stream="to")
-        .custom_grouping("split", CustomGrouping())
-    )
-    groupings = [subscription.grouping for subscription in builder.build()["all"].subscriptions]
-    assert groupings == [
-        "shuffle", "local_or_shuffle", "partial_key", "all", "global", "none", "direct", "custom"
-    ]
 
 
 def test_all_mistakes_are_listed_at_once() -> None:

@@ -33,46 +33,38 @@ class Planted:
         self.path.mkdir()
         self.source, self.sink = LineLog(self.path / "source-0"), LineLog(self.path / "sink-0")
         self.ns = 0
-        for number in range(count):
-            self.all_of(number, values(number))
+        self.all_of(*range(count), values=values)
 
-    def all_of(self, number: int, values: str = "ab") -> None:
-        """All records of one message."""
-        self.play(number, "emit", *values, "ack")
-
-    def play(self, number: int, *records: str) -> Planted:
-        """Some records of one message; those that are no name of a method here are values that the sink receives."""
-        for record in records:
-            getattr(self, record)(number) if hasattr(self, record) else self.receive(number, record)
+    def all_of(self, *numbers: int, values: Callable[[int], str] = lambda number: "ab") -> Planted:
+        """All records of these messages."""
+        for number in numbers:
+            self.play(number, "emit", *values(number), "ack")
         return self
 
-    def tick(self) -> int:
-        self.ns += 1
-        return self.ns
-
-    def emit(self, number: int) -> None:
-        self.source.append("emit", digest(number), digest(("line", number)), self.tick(), self.name(number))
+    def play(self, number: int, *records: str) -> Planted:
+        """Some records of one message; all but the names of answers are values that the sink receives."""
+        key = digest(number)
+        for record in records:
+            self.ns += 1
+            if record == "emit":
+                self.source.append(record, key, digest(("line", number)), self.ns, self.name(number))
+            elif record in ("ack", "fail", "dead"):
+                self.source.append(record, key, self.ns, "why")
+            else:
+                self.receive(number, record)
+        return self
 
     def name(self, number: int) -> str:
         return f"{self.task} message {number}"
 
     def receive(self, number: int, word: str, label: str = SINK) -> None:
-        self.sink.append("in", label, [digest(number)], digest((word, number)), self.tick())
+        self.sink.append("in", label, [digest(number)], digest((word, number)), self.ns)
 
     def more(self, words: str, *stems_from: str, label: str = SINK) -> Planted:
         """Records of no message, or of any messages together."""
         for word in words:
-            self.sink.append("in", label, stems_from, digest(word), self.tick())
+            self.sink.append("in", label, stems_from, digest(word), self.ns)
         return self
-
-    def ack(self, number: int) -> None:
-        self.source.append("ack", digest(number), self.tick())
-
-    def fail(self, number: int) -> None:
-        self.source.append("fail", digest(number), self.tick(), "worker died")
-
-    def dead(self, number: int) -> None:
-        self.source.append("dead", digest(number), self.tick(), "exception")
 
 
 Plant = Callable[..., Planted]
@@ -181,28 +173,21 @@ def test_results_of_windows_are_compared_all_together(plant: Plant) -> None:
 
 def test_a_message_that_an_endless_source_skips_is_named(plant: Plant, laws: list[Law]) -> None:
     order = source_of(plant(), plant(COUNT - 5), ends=False)
-    run = plant(0)
-    for number in (0, 1, 3, 4, COUNT - 1, COUNT, COUNT + 2):
-        run.all_of(number)
+    run = plant(0).all_of(0, 1, 3, 4, COUNT - 1, COUNT, COUNT + 2)
     assert found(run, laws, order) == [("lost", "2")]
     (limit,) = judged(run, laws, order).not_shown
     assert limit.startswith("lines[0]: 3 messages come after the 15 that are known")
 
 
 def test_skipped_messages_of_a_source_without_an_order_are_said_to_be_unseen(plant: Plant, laws: list[Law]) -> None:
-    other, run = plant(0), plant(0)
-    for number in reversed(range(COUNT)):
-        other.all_of(number)
-    run.all_of(7)
-    verdict = judged(run, laws, source_of(plant(), other, ends=False))
+    other = plant(0).all_of(*reversed(range(COUNT)))
+    verdict = judged(plant(0).all_of(7), laws, source_of(plant(), other, ends=False))
     assert verdict.good
     assert [limit.partition(":")[0] for limit in verdict.not_shown] == ["lines[0]"]
 
 
 def test_ids_that_are_new_in_each_run_are_told(plant: Plant) -> None:
-    fresh = plant(0)
-    for number in range(COUNT, 2 * COUNT):
-        fresh.all_of(number)
+    fresh = plant(0).all_of(*range(COUNT, 2 * COUNT))
     assert source_of(plant(), plant()).unstable == []
     assert source_of(plant(), fresh).unstable == ["lines"]
 
@@ -230,14 +215,13 @@ def test_what_differs_without_faults_is_not_asked_of_runs_with_faults(plant: Pla
     def reference(times: int) -> Planted:
         planted = plant(0)
         for number in range(COUNT):
-            planted.emit(number)
-            planted.receive(number, f"{times}", "differs")
+            planted.play(number, "emit").receive(number, f"{times}", "differs")
             for _ in range(times):
                 planted.receive(number, "more", "more")
             if number % 2 == times - 1:
                 planted.receive(number, "some", "some")
             planted.more("s", digest(number), digest(0), label="joined")
-            planted.ack(number)
+            planted.play(number, "ack")
         return planted
 
     laws = {law.label: law.asks for law in laws_of(reference(1), reference(2))}
@@ -353,8 +337,8 @@ def placed(plant: Plant) -> Callable[[Callable[[int, str], int]], Planted]:
             run.play(number, "emit", *(("fail", "emit") if number == COUNT - 1 else ()))
             for word in "ab":
                 run.sink = tasks[task_of(number, word)]
-                run.receive(number, word)
-            run.ack(number)
+                run.play(number, word)
+            run.play(number, "ack")
         return run
 
     return made
@@ -382,13 +366,9 @@ def test_tasks_that_differ_without_faults_are_said_not_to_be_compared(placed: Pl
 
 def test_what_is_emitted_again_after_any_failure_has_its_old_id(plant: Plant, laws: list[Law]) -> None:
     """A spout that goes back to a position emits acked messages again; so does its next incarnation."""
-    run = plant(COUNT - 1).play(COUNT - 1, "emit", "fail")
-    for number in (COUNT - 2, COUNT - 1):
-        run.all_of(number)
-    run.source.close()
+    run = plant(COUNT - 1).play(COUNT - 1, "emit", "fail").all_of(COUNT - 2, COUNT - 1)
     run.source = LineLog(run.path / "source-1")
-    run.emit(3)
-    assert judged(run, laws).good
+    assert judged(run.play(3, "emit"), laws).good
 
 
 def test_it_imports_the_standard_library_alone() -> None:

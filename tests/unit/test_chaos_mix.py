@@ -20,20 +20,24 @@ TASKS = {name: (Place("chaos", name, number, "node-1:6700"),) for number, name i
 VIEW = View(("node-1", "node-2"), tuple(PLACES.workers), {"chaos": TASKS})
 
 
+def of_seed(seed: int, places: Places = PLACES, for_secs: float = 30.0) -> list[Fault]:
+    return draw(seed, KINDS, places, for_secs)
+
+
 def drawn(seeds: int, *kinds: str, places: Places = PLACES) -> list[Fault]:
     return [fault for seed in range(seeds) for fault in draw(seed, kinds or KINDS, places, 30.0)]
 
 
 def test_a_seed_draws_the_same_again() -> None:
     again = Places(PLACES.workers[::-1], PLACES.components[::-1], PLACES.bolts[::-1], "key")
-    assert draw(7, KINDS, PLACES, 30.0) == draw(7, KINDS, again, 30.0)
-    assert draw(7, KINDS, PLACES, 30.0) != draw(8, KINDS, PLACES, 30.0)
+    assert of_seed(7) == of_seed(7, again)
+    assert of_seed(7) != of_seed(8)
 
 
 @pytest.mark.parametrize("for_secs", [0.1, 3.0, 300.0])
 def test_every_seed_has_faults_within_its_time(for_secs: float) -> None:
     for seed in range(100):
-        faults = draw(seed, KINDS, PLACES, for_secs)
+        faults = of_seed(seed, for_secs=for_secs)
         assert faults
         assert all(0 <= fault.at_secs <= for_secs for fault in faults)
         assert faults == sorted(faults, key=lambda fault: fault.at_secs)
@@ -70,7 +74,7 @@ def test_no_seed_kills_more_than_a_slot_is_forgiven() -> None:
 def test_a_target_has_one_lasting_fault_at_a_time() -> None:
     for seed in range(100):
         free_secs: dict[tuple[str, ...], float] = {}
-        faults = draw(seed, KINDS, PLACES, 30.0)
+        faults = of_seed(seed)
         for before, fault in zip([None, *faults], faults, strict=False):
             if before is not None and before.kind == AT_START:
                 continue  # it is killed for that

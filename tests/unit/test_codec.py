@@ -21,7 +21,6 @@ from squall.ipc.frame import (
     DATA,
     HEADER_BYTES,
     HELLO,
-    KINDS,
     OPENING_BYTES,
     Header,
     checksum,
@@ -113,22 +112,12 @@ def test_a_value_that_cannot_be_pickled_is_refused(value: Any, why: str) -> None
 
 HEADER = Header(DATA, 3, 65535, 7, 0xFFFF_FFFF, (1 << 64) - 1, (1 << 64) - 2)
 OPENING = opening_of("words-1-00000000", 5)
-BODY = [b"first part", memoryview(b"second"), b""]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("body", [[], [b""], [b"x"], BODY], ids=["none", "empty", "one", "three"])
-def test_round_trip(kind: int, body: list[bytes | memoryview]) -> None:
-    header = HEADER._replace(kind=kind)
-    head = seal(OPENING, header, body)
-    assert len(head) == HEADER_BYTES
-    assert unseal(OPENING, head, body) == header
-    assert unseal(OPENING, memoryview(head), body) == header
 
 
 def test_every_flipped_bit_of_header_and_body_is_refused() -> None:
     head, body = seal(OPENING, HEADER, [b"0123456789"]), b"0123456789"
     whole = head + body
+    assert unseal(OPENING, head, [body]) == HEADER
     for bit in range(len(whole) * 8):
         damaged = bytearray(whole)
         damaged[bit // 8] ^= 1 << bit % 8

@@ -6,7 +6,6 @@ import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,8 +30,6 @@ from squall.engine.core.executor import TaskCrashed
 from squall.testing import SimulatedCluster, TopologyFailed, complete_topology
 from tests.unit.rig import Does, DoesBasic, Feeder
 from tests.unit.wired import wired
-
-LINES = {"lines": [("the cat",), ("the dog",)]}
 
 
 @spout("line", streams={"late": ("line", "secs"), "to": Stream("line", direct=True)})
@@ -77,9 +74,13 @@ def word_count(source: Spout = endless) -> Topology:
     ).build()
 
 
+def count_of(*lines: str, **settings: Any) -> dict[str, list[Any]]:
+    return complete_topology(word_count(), {"lines": [(line,) for line in lines]}, Config(**settings))
+
+
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_every_tuple_of_every_component_is_returned(workers: int) -> None:
-    emitted = complete_topology(word_count(), LINES, Config(workers=workers))
+    emitted = count_of("the cat", "the dog", workers=workers)
     assert emitted["lines"] == [("the cat",), ("the dog",)]
     assert Counter(emitted["split"]) == {("the",): 2, ("cat",): 1, ("dog",): 1}
     assert Counter(emitted["count"]) == Counter([("the", 1), ("the", 2), ("cat", 1), ("dog", 1)])
@@ -88,8 +89,8 @@ def test_every_tuple_of_every_component_is_returned(workers: int) -> None:
 
 
 def test_the_same_again_is_the_same_in_the_same_order() -> None:
-    sources = {"lines": [(" ".join("abcdefgh"[: n % 8]),) for n in range(50)]}
-    assert complete_topology(word_count(), sources) == complete_topology(word_count(), sources)
+    lines = [" ".join("abcdefgh"[: n % 8]) for n in range(50)]
+    assert count_of(*lines) == count_of(*lines)
 
 
 def test_tuples_on_other_and_on_direct_streams() -> None:
@@ -102,34 +103,12 @@ def test_tuples_on_other_and_on_direct_streams() -> None:
     assert emitted["split/to"] == emitted["sink"] == emitted["plain"] == [("a",), ("b",), ("c",)]
 
 
-@bolt("line")
-def fails_once(tup: Tuple, context: TopologyContext) -> Any:
-    """`FailedTuple` on the first attempt at a line."""
-    mark = Path(context.state_dir) / "failed"
-    if tup["line"].startswith("fail") and not mark.exists():
-        mark.touch()
-        raise FailedTuple("the first time")
-    return tup["line"]
-
-
-def test_a_spout_of_the_topology_may_replay() -> None:
-    topology = wired(lines=(spout("line")(lambda: ["a b", "fail once"]), 1), fails=(fails_once, 1, "shuffle lines"))
-    emitted = complete_topology(topology.build())
-    assert emitted["lines"] == [("a b",), ("fail once",), ("fail once",)]
-    assert emitted["fails"] == [("a b",), ("fail once",)]
-
-
 def test_a_message_that_fails_is_named_with_component_and_reason() -> None:
-    named = r"message 1 of 'lines': failed in split\[\d\] .*: not this word"
+    named = r"message 1 of 'lines': failed in split\[\d\] .*: not this word.*; and 4 more$"
     with pytest.raises(TopologyFailed, match=named) as caught:
-        complete_topology(word_count(), {"lines": [("good",), ("fail",)]})
-    ((spout, message_id, failure),) = caught.value.failures
+        count_of("good", *["fail"] * 9)
+    spout, message_id, failure = caught.value.failures[0]
     assert (spout, message_id, failure.reason, failure.component) == ("lines", 1, "failed", "split")
-
-
-def test_many_failures_are_summed_up() -> None:
-    with pytest.raises(TopologyFailed, match=r"message 0 .*; and 4 more$"):
-        complete_topology(word_count(), {"lines": [("fail",)] * 9})
 
 
 @pytest.mark.parametrize("settings", [{}, {"max_attempts": 1}])
@@ -163,10 +142,10 @@ def test_an_ack_of_another_task_under_the_same_message_id_hides_no_failure() -> 
 
 def test_an_exception_is_raised_as_it_is() -> None:
     with pytest.raises(TaskCrashed, match=r"split\[\d\] raised ValueError: not this word either in execute") as caught:
-        complete_topology(word_count(), {"lines": [("raise",)]})
+        count_of("raise")
     assert isinstance(caught.value.__cause__, ValueError)
     with pytest.raises(TopologyFailed, match=r"exception in split.*ValueError: not this word either"):
-        complete_topology(word_count(), {"lines": [("raise",)]}, Config(on_error="fail"))
+        count_of("raise", on_error="fail")
 
 
 def test_who_keeps_a_tuple_is_named_when_it_times_out() -> None:

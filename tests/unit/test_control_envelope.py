@@ -42,12 +42,6 @@ def test_every_flipped_bit_is_refused() -> None:
                 open_envelope(KEY, [signature, bytes(altered)])
 
 
-@pytest.mark.parametrize("parts", [[], [b""], [b"", b""], [b"x" * 31, b""], [b"x" * 32, b"", b""]])
-def test_wrong_shapes_are_refused(parts: list[bytes]) -> None:
-    with pytest.raises(ProtocolError, match="wrong signature"):
-        open_envelope(KEY, parts)
-
-
 GOOD = {"kind": "event", "id": 0, "method": "Ping", "body": b"", "sender": "x", "nonce": [b"s" * 16, 1]}
 
 
@@ -91,20 +85,24 @@ def client(server: ControlServer) -> Iterator[ControlClient]:
     made.close()
 
 
+def heard(server: ControlServer, client: ControlClient, text: str) -> Ping:
+    """What the server hears of it."""
+    client.send_event(Ping(text))
+    return wait_for("a frame", server.recv).decode(Ping)
+
+
 def test_a_late_reply_is_not_taken_for_the_next_one(server: ControlServer, client: ControlClient) -> None:
     with pytest.raises(ClusterError, match="no answer"):
         client.call("ping", Ping("first"), Pong, timeout_secs=0.01)
     assert server.reply(wait_for("a frame", server.recv), Pong(1))
-    client.send_event(Ping("here"))
-    wait_for("a frame", server.recv)
+    heard(server, client, "here")
     server.send_event("client:1", Pong(2))
     assert wait_for("a frame", client.recv_event).decode(Pong) == Pong(2)
 
 
 def test_a_peer_that_left_is_reported(server: ControlServer, client: ControlClient) -> None:
     other = ControlClient(server.path, KEY, "client:2")
-    other.send_event(Ping("hello"))
-    wait_for("a frame", server.recv)
+    heard(server, other, "hello")
     assert server.send_event("client:2", Pong(1))
     other.close()
     wait_for("the server to know that client:2 has left", lambda: not server.send_event("client:2", Pong(2)))
@@ -112,13 +110,10 @@ def test_a_peer_that_left_is_reported(server: ControlServer, client: ControlClie
 
 def test_a_successor_takes_the_route_over_and_stragglers_do_not_take_it_back(server: ControlServer) -> None:
     old = ControlClient(server.path, KEY, "supervisor:node-1")
-    old.send_event(Ping("old"))
-    wait_for("a frame", server.recv)
+    heard(server, old, "old")
     new = ControlClient(server.path, KEY, "supervisor:node-1")
-    new.send_event(Ping("new"))
-    wait_for("a frame", server.recv)
-    old.send_event(Ping("straggler"))
-    assert wait_for("a frame", server.recv).decode(Ping) == Ping("straggler")
+    heard(server, new, "new")
+    assert heard(server, old, "straggler") == Ping("straggler")
     assert server.send_event("supervisor:node-1", Pong(1))
     assert wait_for("a frame", new.recv_event).decode(Pong) == Pong(1)
     assert old.recv_event() is None
@@ -132,11 +127,10 @@ def test_garbage_is_counted_and_the_server_serves_on(server: ControlServer, clie
     raw.setsockopt(zmq.LINGER, 30_000)
     raw.connect(f"ipc://{server.path}")
     reply = Sealer(KEY, "client:3").seal("reply", 1, "ping", Pong(1))
-    for parts in ([b"noise"], [b"", b""], [b"x" * 32, b"\xff" * 1000], [b"a"] * 50, reply):
+    for parts in ([b""], [b"", b""], [b"x" * 31, b""], [b"x" * 32, b"\xff" * 1000], [b"a"] * 50, reply):
         raw.send_multipart(parts)
-    wait_for("5 bad frames", lambda: server.recv() is None and server.refused == 5)
-    client.send_event(Ping("still there?"))
-    assert wait_for("a frame", server.recv).decode(Ping) == Ping("still there?")
+    wait_for("6 bad frames", lambda: server.recv() is None and server.refused == 6)
+    assert heard(server, client, "still there?") == Ping("still there?")
     raw.close()
     context.term()
 
@@ -154,8 +148,7 @@ def test_a_live_path_is_not_taken_away_and_a_dead_one_is_and_removed_at_the_end(
     assert not path.exists()
 
 
-R1, R2 = 1 << 16, 2 << 16
-E1, E2 = 0x1111, 0x2222
+R1, E1 = 1 << 16, 0x1111
 
 
 @pytest.fixture(params=["basic", "plain"])
@@ -163,43 +156,29 @@ def lab(request: pytest.FixtureRequest) -> Lab:
     return Lab(DoesBasic(forwards) if request.param == "basic" else Does(forwards_plain))
 
 
-def test_each_tuple_passes_by_before_it_is_executed(lab: Lab) -> None:
-    seen = []
+def test_each_tuple_passes_by_before_it_is_executed_until_it_is_let_be(lab: Lab) -> None:
+    genuine, seen = lab.core.bolt_tasks[lab.at].execute, []
 
     def before(tup: Tuple | None) -> None:
         assert tup is not None
         assert len(lab.sink.kept) <= len(seen)
         seen.append(tup[0])
 
-    assert tamper(lab.core, lab.at, before)
+    for _ in range(2):
+        assert tamper(lab.core, lab.at, before)
     lab.tree(R1, E1)
     lab.receive("ab", (R1, E1, 2))
     assert seen == [tup[0] for tup in lab.sink.kept] == ["a", "b"]
-
-
-def test_let_be_it_is_as_before(lab: Lab) -> None:
-    task = lab.core.bolt_tasks[lab.at]
-    genuine = task.execute
-    for _ in range(2):
-        tamper(lab.core, lab.at, lambda tup: None)
-    assert task.execute is not genuine
     tamper(lab.core, lab.at, None)
-    assert task.execute is genuine
-    lab.tree(R2, E2)
-    lab.receive("a", (R2, E2, 1))
+    assert lab.core.bolt_tasks[lab.at].execute is genuine
     lab.finish()
-    assert lab.spout.acked == [R2]
+    assert lab.spout.acked == [R1]
 
 
 def test_a_spout_is_asked_after_it(lab: Lab) -> None:
-    asked = []
-    lab.spout = lab.user("spout")
-    assert tamper(lab.core, lab.source, asked.append)
-    lab.core.set_active(True)
-    lab.core.run_spouts()
-    assert asked
-    assert set(asked) == {None}
-    tamper(lab.core, lab.source, None)
-    asked.clear()
-    lab.core.run_spouts()
-    assert asked == []
+    asked: list[Tuple | None] = []
+    for before, called in ((asked.append, {None}), (None, set())):
+        asked.clear()
+        tamper(lab.core, lab.source, before)
+        lab.core.run_spouts()
+        assert {*asked} == called

@@ -24,32 +24,6 @@ from tests.unit.rig import (
 )
 
 
-@pytest.mark.parametrize("places", [
-    ("spout", "bolt-1 bolt-2 __acker"), ("spout", "bolt-1", "bolt-2", "__acker"), ("__acker bolt-2", "spout bolt-1"),
-])
-def test_failures_and_resets_find_their_spout_wherever_it_is(places: tuple[str, ...]) -> None:
-    spout, sink = Feeder(), Does(keeps)
-    net = placed(chain(spout, Does(emits(1), ("value",)), sink), *places)
-    for value in ("fails", "reset", "late"):
-        spout.feed(value, id=value)
-    net.settle()
-    net.clock.advance(TIMEOUT_SECS - 1)
-    collector, kept = net.user("bolt-2").collector, {tup[0]: tup for tup in sink.kept}
-    collector.fail(kept["fails"])
-    collector.reset_timeout(kept["reset"])
-    net.settle()
-    task = net.plan.tasks_of("bolt-2")[0]
-    where = net.plan.worker_names[net.plan.task_worker[task]]
-    assert spout.failures == [("fails", Failure("failed", "bolt-2", task, where))]
-    net.clock.advance(TIMEOUT_SECS - 1)
-    net.settle()
-    assert spout.reasons[1:] == [("late", "timeout")]
-    net.clock.advance(1)
-    net.settle()
-    assert spout.reasons[2:] == [("reset", "timeout")]
-    assert (net.tracked, net.pending) == (0, 0)
-
-
 def test_a_bolt_may_feed_itself_for_ever_without_holding_up_the_turn() -> None:
     spout, loop, other = Feeder(), DoesBasic(forwards, ("value",)), Does(acks)
     builder = chain(spout)
@@ -63,18 +37,6 @@ def test_a_bolt_may_feed_itself_for_ever_without_holding_up_the_turn() -> None:
     assert 3 <= len(loop.seen) < 100
     assert rig.pending == 1
     assert not rig.core.quiet
-
-
-def test_each_task_has_a_user_object_of_its_own_that_is_told_its_place() -> None:
-    builder = chain(Feeder())
-    builder.set_bolt("bolt", Does(acks), 2, 4).shuffle_grouping("spout")
-    users = [user for component, _, user in Rig(builder).core.users() if component == "bolt"]
-    assert len({*map(id, users)}) == 4
-    places = [(user.context.task_id, user.context.task_index) for user in users]
-    assert places == [(2, 0), (3, 1), (4, 2), (5, 3)]
-    context = users[2].context
-    assert (context.worker, context.attempt) == ("node-1:6700", 1)
-    assert (context.component_tasks("bolt"), context.component_tasks("nothing")) == ([2, 3, 4, 5], [])
 
 
 # When other workers die and are replaced; any interleaving of it: tests/sim.

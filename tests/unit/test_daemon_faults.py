@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from squall.engine.errors import ClusterError
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
 from squall.scheduler.faults.daemon_faults import DaemonFaults
 from squall.scheduler.faults.in_force import PERIOD_SECS, FaultInForce, Victim, write_faults
 from squall.scheduler.faults.resolution import ANYBODY, LinkEnds
-from squall.scheduler.worker.own_faults import WorkerFaults
 from tests.process.waiting import wait_for
 from tests.unit.waiting_child import waiting_child
 
@@ -136,12 +132,3 @@ def test_a_link_is_named_by_worker_or_node() -> None:
     assert not broken.breaks("node-1:6701", "node-2:6701")
     assert not broken.breaks("node-2:6700", "node-1:6701")
     assert FaultInForce(1, "drop", [], 0.0, 1.0, links=[LinkEnds(ANYBODY, ANYBODY)]).breaks("a:1", "b:2")
-
-
-def test_a_worker_refuses_a_deed_that_it_does_not_know(run_dir: RunDir) -> None:
-    write_faults(run_dir, [FaultInForce(2, "sloow", ["x"], 0.0, 1e12, topology_id="t-1", tasks=[1])])
-    some: Any = SimpleNamespace
-    boot = some(node=HERE, port=1, slot_index=0, incarnation=1, topology=some(id="t-1"), assignment=some(workers=[]))
-    faults = WorkerFaults(run_dir, boot, some(words=[0] * 8), print)
-    with pytest.raises(ClusterError, match="fault 2 shall do 'sloow', which this worker does not know"):
-        faults.begin(some(break_links=print), some())

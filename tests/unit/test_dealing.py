@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -30,20 +32,22 @@ def home(key: Any, tasks: int) -> int:
     return key_hash(value, stable_hash) % tasks
 
 
-def store(root: Path, task: int, tasks: int, items: dict[Any, Any], **meta: Any) -> None:
+def store(
+    root: Path, task: int, tasks: int, items: dict[Any, Any], results: Sequence[Any] = (), **meta: Any
+) -> None:
     directory = root / f"count-{task}"
     directory.mkdir(parents=True)
-    made = TaskStore(str(directory), "count")
-    made.begin()
-    packed = {key: pack_value(key, value) for key, value in items.items()}
-    half = len(packed) // 2
-    made.put(list(packed.items())[:half], at=5)
-    made.append(0, dict(list(packed.items())[half:]))
-    made.write("INSERT INTO absorbed VALUES (?, ?)", [(3, b"group of %d" % task)])
-    for name, value in {"tasks": tasks, "shape": 7, **meta}.items():
-        made.put_meta(name, value)
-    made.end()
-    made.close()
+    with closing(TaskStore(str(directory), "count")) as made:
+        made.begin()
+        packed = [(key, pack_value(key, value)) for key, value in items.items()]
+        half = len(packed) // 2
+        made.put(packed[:half], at=5)
+        made.append(0, dict(packed[half:]))
+        made.write("INSERT INTO absorbed VALUES (?, ?)", [(3, b"group of %d" % task)])
+        made.write("INSERT INTO results (origin, number, content) VALUES (?, ?, ?)", results)
+        for name, value in {"tasks": tasks, "shape": 7, **meta}.items():
+            made.put_meta(name, value)
+        made.end()
 
 
 def stored(root: Path, keys: Any, tasks: int) -> dict[Any, int]:
@@ -89,11 +93,10 @@ def test_ages_go_along_and_each_task_knows_what_was_absorbed(tmp_path: Path) -> 
     dealt(tmp_path, 3)
     ages = []
     for path in stores_of(tmp_path, "count"):
-        made = TaskStore(str(path.parent), "count")
-        assert made.read("SELECT * FROM absorbed") == [(0, b"group of 0"), (1, b"group of 1")]
-        assert (made.meta("shape"), made.meta("dealt")) == (7, 2)
-        ages += [at for (at,) in made.read("SELECT at FROM state")]
-        made.close()
+        with closing(TaskStore(str(path.parent), "count")) as made:
+            assert made.read("SELECT * FROM absorbed") == [(0, b"group of 0"), (1, b"group of 1")]
+            assert (made.meta("shape"), made.meta("dealt")) == (7, 2)
+            ages += [at for (at,) in made.read("SELECT at FROM state")]
     assert (ages.count(5), ages.count(None)) == (aged, 6 - aged)
 
 
@@ -103,21 +106,15 @@ def test_event_time_and_results_are_dealt(tmp_path: Path) -> None:
         (5, {1: 8, 2: 3}, {1: [(4, 9), (7, 20)]}), (6, {1: 6}, {1: [(5, 7)], 2: [(0, 4)]}), (-1, {}, {}),
     ]):
         time = {"watermark": watermark, "times": times, "marks": marks}
-        store(tmp_path, task, 3, {TIME_KEY: time}, windows=declaration.packed)
-        made = TaskStore(str(tmp_path / f"count-{task}"), "count")
-        made.begin()
-        made.write("INSERT INTO results (origin, number, content) VALUES (?, ?, ?)", [(f"o{task}", 9, b"x")] * 2)
-        made.end()
-        made.close()
+        store(tmp_path, task, 3, {TIME_KEY: time}, [(f"o{task}", 9, b"x")] * 2, windows=declaration.packed)
     dealt(tmp_path, 2, declaration=declaration)
     left = []
     for path in stores_of(tmp_path, "count"):
         assert dict(items_of(path)) == {TIME_KEY: {
             "watermark": 6, "times": {1: 8, 2: 3}, "marks": {1: [(4, 9), (5, 9), (7, 20)], 2: [(0, 4)]},
         }}
-        made = TaskStore(str(path.parent), "count")
-        left.append(made.read("SELECT place, origin, number FROM results"))
-        made.close()
+        with closing(TaskStore(str(path.parent), "count")) as made:
+            left.append(made.read("SELECT place, origin, number FROM results"))
     assert left == [[(1, "o0", 9), (2, "o0", 9), (3, "o2", 9), (4, "o2", 9)], [(1, "o1", 9), (2, "o1", 9)]]
 
 

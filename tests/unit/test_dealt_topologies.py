@@ -15,7 +15,6 @@ from squall import (
     JoinBolt,
     StatefulBolt,
     Topology,
-    TopologyBuilder,
     Unavailable,
     Window,
     WindowedBolt,
@@ -24,6 +23,7 @@ from squall.engine.core.executor import TaskCrashed
 from squall.engine.foreign.stable_hash import stable_hash
 from squall.engine.state.reading import read_component
 from squall.testing import FixedSpout, SimulatedCluster
+from tests.unit.wired import wired
 
 EVENTS = [(f"k{n * 7 % 11}", float(n // 3), n) for n in range(150)]
 OTHERS = [(f"k{n * 5 % 13}", float(n // 2), n) for n in range(100)]
@@ -54,16 +54,21 @@ class Folds(Shows):
         collector.emit((window.key, int(window.start), tuple(sorted(window.value))))
 
 
+def events(records: Any = EVENTS) -> tuple[FixedSpout, int]:
+    return FixedSpout(("k", "at", "n"), records), 1
+
+
 def counted(bolt: WindowedBolt, tasks: int, joins: bool = False) -> Topology:
     """What windows emit, counted."""
-    builder = TopologyBuilder()
-    builder.set_spout("events", FixedSpout(("k", "at", "n"), EVENTS))
-    declared = builder.set_bolt("windows", bolt, parallelism=tasks).fields_grouping("events", "k")
-    if joins:
-        builder.set_spout("others", FixedSpout(("k", "at", "m"), OTHERS))
-        declared.fields_grouping("others", "k")
-    builder.set_bolt("count", Count(), parallelism=tasks).fields_grouping("windows", *bolt.outputs)
-    return builder.build()
+    others: dict[str, Any] = {"others": (FixedSpout(("k", "at", "m"), OTHERS), 1)} if joins else {}
+    return wired(
+        events=events(), **others, windows=(bolt, tasks, "fields events k", *(f"fields {name} k" for name in others)),
+        count=(Count(), tasks, f"fields windows {' '.join(bolt.outputs)}"),
+    ).build()
+
+
+def keyed(bolt: Any, tasks: int) -> Topology:
+    return counted(bolt.with_key("k").with_timestamp_field("at"), tasks)
 
 
 def _has_acked(cluster: SimulatedCluster) -> bool:
@@ -100,10 +105,7 @@ def assert_as_one_task(make: Any, root: Path, numbers: list[int]) -> None:
 def test_windows_by_key_are_complete_with_other_numbers_of_tasks(
     kind: Any, declare: Any, numbers: list[int], tmp_path: Path
 ) -> None:
-    def make(tasks: int) -> Topology:
-        return counted(declare(kind()).with_key("k").with_timestamp_field("at"), tasks)
-
-    assert_as_one_task(make, tmp_path, numbers)
+    assert_as_one_task(lambda tasks: keyed(declare(kind()), tasks), tmp_path, numbers)
 
 
 def test_joins_are_complete_with_other_numbers_of_tasks(tmp_path: Path) -> None:
@@ -139,36 +141,30 @@ MOVES = next(key for key in range(99) if stable_hash(key) % 2 == 1 and stable_ha
 """The task that has its rows gets none any more where two tasks become three."""
 
 
-@pytest.mark.parametrize(("numbers", "events"), [
+@pytest.mark.parametrize(("numbers", "records"), [
     ([3, 1], EVENTS), ([4, 2, 3, 1], EVENTS), ([2, 3], [(MOVES, 0.0, n) for n in range(20)]),
 ])
 def test_sinks_write_once_with_other_numbers_of_tasks(
-    numbers: list[int], events: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    numbers: list[int], records: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def make(tasks: int) -> Topology:
-        builder = TopologyBuilder()
-        builder.set_spout("events", FixedSpout(("k", "at", "n"), events))
-        builder.set_bolt("sink", Dict(), parallelism=tasks).fields_grouping("events", "k")
-        return builder.build()
+        return wired(events=events(records), sink=(Dict(), tasks, "fields events k")).build()
 
     monkeypatch.setattr(Dict, "written", {})
     monkeypatch.setattr(Dict, "is_there", False)
     with SimulatedCluster(make(numbers[0]), Config(max_spout_pending=40), state_root=tmp_path) as cluster:
-        holders = min(numbers[0], len({event[0] for event in events}))
+        holders = min(numbers[0], len({record[0] for record in records}))
         cluster.run_until(lambda: len(cluster.errors) >= holders)
     assert not Dict.written
     monkeypatch.setattr(Dict, "is_there", True)
     lives(make, tmp_path, numbers[1:])
-    assert sorted(n for rows in Dict.written.values() for n in rows) == list(range(len(events)))
+    assert sorted(n for rows in Dict.written.values() for n in rows) == list(range(len(records)))
 
 
 def test_keys_that_are_not_what_the_input_is_grouped_by_are_found_before_they_count(tmp_path: Path) -> None:
     """One task has every key, so nothing tells before a tuple comes."""
     def make(tasks: int) -> Topology:
-        builder = TopologyBuilder()
-        builder.set_spout("events", FixedSpout(("k", "at", "n"), EVENTS))
-        builder.set_bolt("count", Count(), parallelism=tasks).fields_grouping("events", "k")
-        return builder.build()
+        return wired(events=events(), count=(Count(), tasks, "fields events k")).build()
 
     with pytest.raises(TaskCrashed, match=r"was dealt by key, once from 1 task, and state\[\('k\d+', .*\)\] is set"):
         lives(make, tmp_path, [1, 3])
@@ -179,10 +175,10 @@ def test_keys_that_are_not_what_the_input_is_grouped_by_are_found_before_they_co
 @pytest.mark.parametrize("drops", [False, True])
 def test_windows_that_are_declared_otherwise_are_refused_or_dropped(drops: bool, tmp_path: Path) -> None:
     def make(gap: float) -> Topology:
-        return counted(Shows().with_session_window(gap_secs=gap).with_key("k").with_timestamp_field("at"), 2)
+        return keyed(Shows().with_session_window(gap_secs=gap), 2)
 
     with SimulatedCluster(make(1200), Config(max_spout_pending=8), state_root=tmp_path) as cluster:
-        cluster.run_until(lambda: cluster.report().acked > 35)
+        cluster.run_until(partial(_has_acked, cluster))
     config = Config(drop_windows=drops)
     if not drops:
         with pytest.raises(TaskCrashed, match="gap 30 min; 11 open windows were declared with session gap 20 min"):

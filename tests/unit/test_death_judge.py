@@ -42,11 +42,15 @@ class Judge:
         return self.judge.died(6700, work(), self.now, 0.0, text, nearer)
 
 
+def hopeless(verdicts: list[DeathVerdict]) -> list[bool]:
+    return [verdict.hopeless for verdict in verdicts]
+
+
 @pytest.mark.parametrize(("error", "limit"), [(True, OPTIONS.hopeless_errors), (False, OPTIONS.hopeless_deaths)])
 def test_deaths_without_progress_are_hopeless_errors_of_user_code_sooner(error: bool, limit: int) -> None:
     bench = Judge()
     found = [bench.died(error) for _ in range(limit)]
-    assert [verdict.hopeless for verdict in found] == [False] * (limit - 1) + [True]
+    assert hopeless(found) == [False] * (limit - 1) + [True]
     assert [verdict.deaths for verdict in found] == list(range(1, limit + 1))
     # Its workers are started again all the same: what they lack may come back.
     assert isinstance(found[-1].then, StartAgain)
@@ -84,7 +88,7 @@ def test_an_operator_s_reset_begins_anew_and_new_work_forgets_the_slot_s_deaths_
 def test_a_fork_that_is_refused_time_and_again_is_hopeless_and_never_given_up() -> None:
     bench = Judge()
     found = [bench.judge.fork_refused(6700, work()) for _ in range(OPTIONS.hopeless_deaths)]
-    assert [verdict.hopeless for verdict in found[-2:]] == [False, True]
+    assert hopeless(found[-2:]) == [False, True]
     assert all(isinstance(verdict.then, StartAgain) for verdict in found)
 
 
@@ -96,7 +100,7 @@ def test_deaths_that_bring_dead_letters_nearer_are_excused_until_nothing_was_eve
         found.append(bench.died(True, nearer=True))
     assert [verdict.excused for verdict in found] == [True] * (limit - 1) + [False] * (errors + 1)
     # From then on they are deaths without progress.
-    assert [verdict.hopeless for verdict in found] == [False] * (limit + errors - 2) + [True] * 2
+    assert hopeless(found) == [False] * (limit + errors - 2) + [True] * 2
 
 
 def test_a_stream_that_stops_acking_is_hopeless_in_the_end_and_an_ack_brings_hope_back() -> None:

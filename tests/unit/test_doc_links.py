@@ -68,17 +68,6 @@ def test_every_page_of_docs_is_linked() -> None:
     assert [str(page.relative_to(ROOT)) for page in pages if page not in linked] == []
 
 
-def test_broken_links_are_found() -> None:
-    page = ROOT / "README.md"
-    text = "[a](docs/none.md) [b](docs/guarantees.md#duplicates) `[c](x.md)` [`d`](docs/glossary.md#no) [e](https://e)"
-    links = links_of(text)
-    assert links == ["docs/none.md", "docs/guarantees.md#duplicates", "docs/glossary.md#no", "https://e"]
-    assert [mistake(page, link) for link in links] == [
-        "there is no such file", "", "docs/glossary.md has no heading of that name", "",
-    ]
-    assert mistake(page, "../x") == "it leaves the repository"
-
-
 GLOSSARY = ROOT / "docs" / "glossary.md"
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from squall import BasicBolt, FailedTuple, TopologyBuilder, bolt, spout
+from squall import BasicBolt, FailedTuple, bolt, spout
 from squall.engine.api.topology import ComponentSpec
 from squall.engine.core.local import LocalRunner
 from squall.scheduler.common import blob
 from tests.docs.pages import Page
+from tests.unit.wired import wired
 
 
 def shown(name: str) -> Any:
@@ -33,16 +34,13 @@ def arrived(middle: BasicBolt) -> tuple[list[Any], int]:
             raise FailedTuple("the first attempt")
         got.append(tup.values)
 
-    builder = TopologyBuilder()
-    builder.set_spout("records", records)
-    builder.set_bolt("middle", middle).fields_grouping("records", "id")
-    builder.set_bolt("sink", sink).shuffle_grouping("middle")
+    steps = {"middle": (middle, 1, "fields records id"), "sink": (sink, 1, "shuffle middle")}
 
     def copy(spec: ComponentSpec) -> Any:
         # The sink is not copied: its variables are the test's.
         return spec.component if spec.id == "sink" else blob.copy_component(spec)
 
-    with LocalRunner(builder.build(), copy=copy) as runner:
+    with LocalRunner(wired(records=(records, 1), **steps).build(), copy=copy) as runner:
         report = runner.run()
     assert failed
     return sorted(got), report.acked

@@ -10,7 +10,8 @@ import pytest
 
 from squall import BasicCollector, ComponentError, Tuple
 from squall.engine.api.tuple import UNTRACKED
-from tests.unit.rig import STREAMS, Does, DoesBasic, Feeder, Rig, acks, chain, keeps, streams_rig
+from tests.unit.rig import STREAMS, Does, DoesBasic, Feeder, Rig, acks, keeps, streams_rig
+from tests.unit.wired import wired
 
 WRONG: list[tuple[Any, str, str]] = [
     (("x",), "nope", r"undeclared stream 'nope'; declared: 'default', 'pair', 'to'"),
@@ -79,8 +80,8 @@ def test_wrong_emits_of_a_bolt(
     ],
 )
 def test_what_follows_the_values_has_a_name(who: str, wrong: Any, named: str) -> None:
-    spout, middle = Feeder(STREAMS), Does(keeps, STREAMS)
-    rig = streams_rig(spout, middle)
+    spout = Feeder(STREAMS)
+    rig = streams_rig(spout, Does(keeps, STREAMS))
     spout.feed("x", id=1)
     rig.settle()
     bolt = rig.user("bolt-1")
@@ -89,22 +90,11 @@ def test_what_follows_the_values_has_a_name(who: str, wrong: Any, named: str) ->
         wrong(collector, bolt.kept[0])
 
 
-@pytest.mark.parametrize("message_id", [None, 7])
-@pytest.mark.parametrize(("values", "stream", "named"), WRONG)
-def test_wrong_emits_of_a_spout(values: Any, stream: str, named: str, message_id: Any) -> None:
-    spout = Feeder(STREAMS)
-    rig = Rig(chain(spout, Does(acks)))
-    with pytest.raises(ComponentError, match=named):
-        rig.user("spout").collector.emit(values, message_id=message_id, stream=stream)
-    assert (rig.pending, rig.tracked) == (0, 0)
-
-
 def test_emit_returns_the_tasks() -> None:
-    spout, sink = Feeder(STREAMS), Does(acks)
-    builder = chain(spout)
-    builder.set_bolt("all", sink, 3).all_grouping("spout").direct_grouping("spout", stream="to")
-    builder.set_bolt("first", Does(acks), 2).global_grouping("spout")
-    rig = Rig(builder)
+    rig = Rig(wired(
+        spout=(Feeder(STREAMS), 1), all=(Does(acks), 3, "all spout", "direct spout/to"),
+        first=(Does(acks), 2, "global spout"),
+    ))
     emitter, every = rig.user("spout").collector, rig.plan.tasks_of("all")
     for message_id in (None, 1):
         found = emitter.emit(("x",), message_id=message_id)
@@ -157,9 +147,8 @@ def test_without_anchors_nothing_is_tracked(anchors: Any) -> None:
         bolt.collector.ack(tup)
 
     spout, sink = Feeder(), Does(lambda bolt, tup: bolt.collector.fail(tup))
-    builder = chain(spout, Does(execute, STREAMS))
-    builder.set_bolt("sink", sink).shuffle_grouping("bolt-1").direct_grouping("bolt-1", stream="to")
-    rig = Rig(builder)
+    middle = (Does(execute, STREAMS), 1, "shuffle spout")
+    rig = Rig(wired(spout=(spout, 1), middle=middle, sink=(sink, 1, "shuffle middle", "direct middle/to")))
     spout.feed("x", id=1)
     rig.settle()
     assert len(sink.seen) == 2  # untracked tuples may be acked and failed as any other

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from squall import Config, ExactSink, FileSink, SqlSink, Topology, TopologyBuilder
+from squall import Config, ExactSink, FileSink, SqlSink, Topology
 from squall.engine.core.executor import TaskCrashed
 from squall.testing import FixedSpout, SimulatedCluster
+from tests.unit.wired import wired
 
 ROWS = [(f"w{number}", number) for number in range(40)]
 
@@ -25,11 +26,8 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def written_by(*sinks: ExactSink, rows: Any = ROWS) -> Topology:
-    builder = TopologyBuilder()
-    builder.set_spout("rows", FixedSpout(("word", "count"), rows))
-    for number, sink in enumerate(sinks):
-        builder.set_bolt(f"sink-{number}", sink).global_grouping("rows")
-    return builder.build()
+    bolts = {f"sink-{number}": (sink, 1, "global rows") for number, sink in enumerate(sinks)}
+    return wired(rows=(FixedSpout(("word", "count"), rows), 1), **bolts).build()
 
 
 def test_sinks_of_files_write_into_one_directory_beside_what_is_there(tmp_path: Path) -> None:

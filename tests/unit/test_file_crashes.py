@@ -10,7 +10,8 @@ from squall.engine.errors import SquallError
 from squall.ipc.rundir import RunDir
 from squall.scheduler.records import worker_ledger
 from tests.effects import dies_at, effects_of
-from tests.unit.file_crashes import HISTORY_BYTES, ROWS, Row, no_room
+from tests.unit.file_crashes import HISTORY_BYTES, ROWS, Row
+from tests.unit.full_disk import no_room
 from tests.unit.run_dirs import files_of
 
 

@@ -43,7 +43,7 @@ def test_a_line_that_a_death_has_torn_is_neither_read_nor_continued(path: Path, 
 
 def test_a_line_that_does_not_fit_leaves_nothing(path: Path) -> None:
     append_line(path, "whole")
-    with no_room(), pytest.raises(OSError, match="File too large"):
+    with no_room(100), pytest.raises(OSError, match="File too large"):
         append_line(path, "x" * 200)
     assert path.read_bytes() == b"whole\n"
 

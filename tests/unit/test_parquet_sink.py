@@ -257,7 +257,7 @@ def test_a_row_is_there_once_whenever_its_task_dies(
 def test_nothing_is_acked_that_cannot_be_written_and_nothing_is_left(out: Path) -> None:
     with Lab(ParquetSink(out)) as lab:
         lab.put((1, "a"), (2, "b"))
-        with no_room():
+        with no_room(100):
             lab.go()
         assert lab.answers == [[], [0, 1]]
         assert files(out) == []

@@ -38,7 +38,7 @@ from squall.scheduler.nimbus.store import (
     StoreError,
 )
 from tests.effects import dies_at, effects_of
-from tests.unit.file_crashes import no_room
+from tests.unit.full_disk import no_room
 from tests.unit.run_dirs import LimitedStore, add_topology, nimbus_in
 
 
