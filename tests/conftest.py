@@ -15,6 +15,7 @@ import random
 import shutil
 import tempfile
 import zlib
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -76,11 +77,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: file_order(item.path))
     for item in items:
         tier = tier_of(item.nodeid)
-        if tier in TIERS:
-            item.add_marker(tier)
+        if tier not in TIERS:
+            raise pytest.UsageError(f"{item.path}: tests are in the folder of a tier: {', '.join(TIERS)}")
+        item.add_marker(tier)
         # Side by side, a file's tests stay together, with what they share; so do all that share the Spark session.
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group("spark" if tier == "spark" else item.path.name))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line for each thing that is missing, however many files would use it."""
+    skipped = Counter(report.longrepr[2] for report in terminalreporter.stats.get("skipped", ()))
+    for reason, count in skipped.most_common():
+        terminalreporter.line(f"{count:5} skipped: {reason.removeprefix('Skipped: ')}")
 
 
 @pytest.hookimpl(wrapper=True)

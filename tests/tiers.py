@@ -52,7 +52,8 @@ class Durations:
         return [tier for tier, secs in self.by_tier().items() if secs > budget[tier]]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._secs_by_file[report.nodeid.partition("::")[0]] += report.duration  # type: ignore[assignment]
+        if "nightly" not in report.keywords:
+            self._secs_by_file[report.nodeid.partition("::")[0]] += report.duration  # type: ignore[assignment]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

@@ -83,7 +83,9 @@ def started(make: Callable[[Path], Made], needed: str) -> Iterator[Made]:
 
 def java(name: str, megabytes: int) -> list[str]:
     """The beginning of a command that runs a program whose jars are in this folder of build/."""
+    home = os.environ.get("JAVA_HOME")
+    program = f"{home}/bin/java" if home else "java"
     return [
-        "java", f"-Xmx{megabytes}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
+        program, f"-Xmx{megabytes}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{ROOT}/build/{name}/*",
     ]

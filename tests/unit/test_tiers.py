@@ -14,7 +14,8 @@ from tests.tiers import DURATIONS, TIERS, Durations
 def durations(secs_by_file: dict[str, float]) -> Durations:
     made = Durations()
     for path, secs in secs_by_file.items():
-        report: Any = SimpleNamespace(nodeid=f"{path}::test", duration=secs)
+        keywords = ("nightly",) if "night" in path else ()
+        report: Any = SimpleNamespace(nodeid=f"{path}::test", duration=secs, keywords=keywords)
         made.pytest_runtest_logreport(report)
     return made
 
@@ -25,10 +26,15 @@ def exit_status(made: Durations, before: int = 0) -> int:
     return int(session.exitstatus)
 
 
+def test_every_test_is_in_a_tier() -> None:
+    tests = needs.ROOT / "tests"
+    assert {path.relative_to(tests).parts[0] for path in tests.rglob("test_*.py")} == set(TIERS)
+
+
 def test_a_tier_above_its_budget_fails_the_run_where_all_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
     budget = DURATIONS["budget_secs"]
     assert set(budget) == set(TIERS)
-    within = durations({"tests/unit/a.py": budget["unit"] - 2, "tests/unit/b.py": 1, "tests/docs/a.py": 1})
+    within = durations({"tests/unit/a.py": budget["unit"] - 2, "tests/unit/b.py": 1, "tests/unit/night.py": 9})
     above = durations({"tests/unit/a.py": budget["unit"] - 1, "tests/unit/b.py": 2, "tests/docs/a.py": 1})
     assert (within.over_budget(), above.over_budget()) == ([], ["unit"])
     monkeypatch.setenv("CI", "true")
