@@ -123,11 +123,3 @@ def test_a_log_of_large_values_stays_short(tmp_path: Path) -> None:
             its.commit(a=bytes([number]) * 1_000)
             assert len(list(its.store.log())) < 15
         assert dict(its.reopened()) == {"a": bytes([99]) * 1_000}
-
-
-def test_keys_that_are_looked_for_and_not_there_do_not_fill_memory(tmp_path: Path) -> None:
-    with mock.patch.object(keyed, "LOADED_AT_ONCE", 0), contextlib.closing(Kept(tmp_path, kept=10)) as its:
-        for number in range(100):
-            assert its.state.get(number) is None
-            its.commit()
-        assert its.reads(range(100)) > 85

@@ -322,20 +322,13 @@ def test_a_value_that_python_cannot_hold_is_named(feed: Path, root: Path) -> Non
     lab.close()
 
 
-def test_a_task_names_the_partitions_that_it_has_not_read(tmp_path: Path, feed: Path, root: Path) -> None:
-    for name in "ab":
-        write(tmp_path / f"feed/{name}.parquet", range(50))
-    with Lab(FeedSpout(feed, ["n"], range_rows=20), root, max_spout_pending=70) as lab:
-        lab.go()
-        assert lab.spout.partitions() == {("a.parquet",): False, ("b.parquet",): False}
-        lab.ack()
-        assert not lab.spout.partitions()
-
-
-def test_with_follow_a_partition_is_caught_up_when_all_is_read(feed: Path, root: Path) -> None:
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_task_names_the_partitions_that_it_has_not_read_and_those_that_may_grow(
+    feed: Path, root: Path, follow: bool
+) -> None:
     prepared(feed, range(100))
-    with Lab(FeedSpout(feed, ["n"], follow=True), root, max_spout_pending=50) as lab:
-        for is_caught_up in (False, True):
-            lab.go()
-            assert lab.spout.partitions()[1,] is is_caught_up
-            lab.ack()
+    with Lab(FeedSpout(feed, ["n"], follow=follow), root, max_spout_pending=50) as lab:
+        lab.go()
+        assert lab.spout.partitions()[1,] is False
+        lab.ack()
+        assert lab.spout.partitions().get((1,)) is (True if follow else None)

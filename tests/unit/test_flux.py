@@ -130,13 +130,8 @@ def test_every_grouping(type_: str) -> None:
         ("limit: 3", "limit: " + "[" * 2000 + "]" * 2000, "what begins before this is nested too deeply"),
         ("name: words", "name: \0", "1:7: a character that YAML has not: special characters are not allowed"),
         (WORDS, "", " is empty; a Flux file has spouts, bolts and streams, or a topologySource"),
-        (WORDS, "- a", "1:1: a mapping is needed here; allowed keys: name, config, includes, components,"),
         # The keys, and the types of values.
         ("    parallelism: 2", "    paralelism: 2", "26:5: bolt 'same': unknown key 'paralelism'; did you mean p"),
-        ("parallelism: 2", "parallelism: 0", "26:18: bolt 'same': parallelism is 0; expected `int` >= 1"),
-        ("type: SHUFFLE", "type: SHUFLE", "38:13: stream 'words --> same': type is 'SHUFLE'; did you mean SHUFF"),
-        ("{limit: 3}", "3", "30:22: bolt 'count': constructorArgs is 3; expected `mapping | list`, got `int`"),
-        ("[{name: tag, reflist: [inner]}]", "{tag: 1}", "18:17: component 'made': properties is {'tag': 1}; exp"),
         ("[1, {ref: inner}", "[1, {ref: 3}", "8:26: {'ref': 3} refers to nothing; allowed: ref: ID, or refli"),
         # The settings.
         ("topology.workers: 2", "topology.worker: 2", "3:3: unknown setting topology.worker; did you mean topol"),
@@ -160,7 +155,6 @@ def test_every_grouping(type_: str) -> None:
         ("- id: inner", "- id: outer", "12:9: id 'outer' is there twice, first at t.yaml:6:9"),
         ("factoryArgs: [2]", "factoryArgs: [ref: outer]", "17:19: component 'outer' needs itself: outer -> made -"),
         ("from: words", "from: wrds", "34:5: bolt 'same' subscribes to unknown component 'wrds'; did you mean"),
-        ("to: count", "to: cuont", "39:22: no bolt 'cuont'; did you mean count?"),
         ("args: [word]", "args: [wrd]", "39:5: bolt 'count' groups 'same' stream 'default' by unknown field 'wrd'"),
         ("type: SHUFFLE", "type: CUSTOM", "24:5: bolt 'same' has None as a custom grouping; allowed: a CustomGr"),
         ("  - {from", "  - {from: words, to: same, grouping: {type: ALL}}\n  - {from", "39:5: bolt 'same' has this"),
@@ -279,34 +273,32 @@ def where(text: str) -> int:
     return next(number for number, line in enumerate(lines, 1) if text in line)
 
 
-# As streamparse's Topology.to_flux_dict writes its word count, and Storm's own example of programs.
-STREAMPARSE = {
-    "name": "shells",
-    "spouts": [{
-        "id": "sentence", "className": "org.apache.storm.flux.wrappers.spouts.FluxShellSpout", "parallelism": 1,
-        "constructorArgs": [["streamparse_run", "spouts.sentence.SentenceSpout"], ["word"]],
-    }],
-    "bolts": [{
-        "id": "split", "className": "org.apache.storm.flux.wrappers.bolts.FluxShellBolt", "parallelism": 2,
-        "constructorArgs": [["python3", "split.py"]],
-        "configMethods": [
-            {"name": "setDefaultStream", "args": [["word"]]}, {"name": "setNamedStream", "args": ["errors", ["text"]]},
-        ],
-    }],
-    "streams": [{
-        "from": "sentence", "to": "split", "grouping": {"streamId": "default", "type": "FIELDS", "args": ["word"]},
-    }],
-    "config": {"topology.workers": 1},
-}
+# As streamparse's Topology.to_flux_dict has its word count, and Storm's own example of programs.
+STREAMPARSE = """\
+name: shells
+spouts:
+  - id: sentence
+    className: org.apache.storm.flux.wrappers.spouts.FluxShellSpout
+    parallelism: 1
+    constructorArgs: [[streamparse_run, spouts.sentence.SentenceSpout], [word]]
+bolts:
+  - id: split
+    className: org.apache.storm.flux.wrappers.bolts.FluxShellBolt
+    parallelism: 2
+    constructorArgs: [[python3, split.py]]
+    configMethods:
+      - {name: setDefaultStream, args: [[word]]}
+      - {name: setNamedStream, args: [errors, [text]]}
+      - {name: setNamedStream, args: [to, true, [text]]}
+      - {name: addComponentConfig, args: [topology.tick.tuple.freq.secs, 2]}
+streams:
+  - {from: sentence, to: split, grouping: {streamId: default, type: FIELDS, args: [word]}}
+config: {topology.workers: 1}
+"""
 
 
 def test_programs_of_other_languages_are_found() -> None:
-    bolt: dict[str, Any] = STREAMPARSE["bolts"][0]  # type: ignore[index]
-    calls = [
-        *bolt["configMethods"], {"name": "setNamedStream", "args": ["to", True, ["text"]]},
-        {"name": "addComponentConfig", "args": ["topology.tick.tuple.freq.secs", 2]},
-    ]
-    topology = load(yaml.safe_dump(STREAMPARSE | {"bolts": [bolt | {"configMethods": calls}]}))
+    topology = load(STREAMPARSE)
     assert topology["sentence"].component.command == ["streamparse_run", "spouts.sentence.SentenceSpout"]
     assert {name: (*stream.fields, stream.direct) for name, stream in topology["split"].outputs.items()} == {
         "default": ("word", False), "errors": ("text", False), "to": ("text", True),
@@ -332,7 +324,7 @@ def test_the_schema_is_that_of_the_table() -> None:
 
 
 CHECK = jsonschema.Draft202012Validator(flux_schema())
-WHOLE = [yaml.safe_load(WORDS), yaml.safe_load(SOURCE), STREAMPARSE, yaml.safe_load(EXAMPLE.read_text())]
+WHOLE = [yaml.safe_load(text) for text in (WORDS, SOURCE, STREAMPARSE, EXAMPLE.read_text())]
 ODD = st.sampled_from([None, True, -2, 0, 1, 1.5, "x", "SHUFFLE", "", [], ["x"], [1], {}, {"ref": "x"}, {"id": "x"}])
 KEYS = st.sampled_from([
     "id", "name", "className", "args", "ref", "value", "type", "file", "override", "includes", "parallelism", "cpuLoad",

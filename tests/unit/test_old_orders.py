@@ -31,7 +31,6 @@ from squall.scheduler.supervisor.nimbus_link import (
     NimbusLink,
 )
 from tests.unit.run_dirs import add_topology, nimbus_in
-from tests.unit.test_nimbus_decisions import Cluster
 
 FIRST, SECOND = b"1" * 16, b"2" * 16
 """Sessions of one Nimbus and the next."""
@@ -177,29 +176,18 @@ OLD = RegisterSupervisor("node-1", [6700], 7, {}, 30.0, started_ticks=100)
 YOUNG = RegisterSupervisor("node-1", [6700], 8, {}, started_ticks=250)
 
 
-def test_a_registration_of_a_dead_supervisor_that_comes_late_is_refused() -> None:
-    """The dead one had asked to leave: its node would get no work any more."""
-    cluster = Cluster(nodes=0)
-    cluster.nimbus.register_supervisor(OLD, cluster.now)
-    assert cluster.nimbus.cluster().leaving == ["node-1"]
-    cluster.nimbus.register_supervisor(YOUNG, cluster.now)
-    text = "the supervisor of node-1 with pid 7 is not registered: the one with pid 8 was started later, and is"
-    with pytest.raises(ClusterError, match=text):
-        cluster.nimbus.register_supervisor(OLD, cluster.now)
-    assert cluster.nimbus.cluster().leaving == []
-    assert cluster.nimbus.supervisor_pids == {"node-1": 8}
-    cluster.nimbus.register_supervisor(YOUNG, cluster.now)
-
-
-def test_nor_does_anything_else_count_that_it_has_sent(run_dir: RunDir) -> None:
+def test_nothing_counts_that_a_dead_supervisor_has_sent(run_dir: RunDir) -> None:
+    """It had asked to leave: its node would get no work any more."""
     with Store(run_dir.nimbus_db) as store:
         topology = add_topology(run_dir, store, "one", 1)
     ready = SlotChanged("node-1", 6700, topology.id, 3, "ready", 9, 1.0)
     with nimbus_in(run_dir.path) as service:
         service.call("register_supervisor", OLD, Nonce(FIRST, 1))
         service.call("register_supervisor", YOUNG, Nonce(SECOND, 1))
-        with pytest.raises(ClusterError, match="with pid 7 is not registered"):
+        text = "the supervisor of node-1 with pid 7 is not registered: the one with pid 8 was started later, and is"
+        with pytest.raises(ClusterError, match=text):
             service.call("register_supervisor", OLD, Nonce(FIRST, 2))
+        assert (service.nimbus.cluster().leaving, service.nimbus.supervisor_pids) == ([], {"node-1": 8})
         for nonce, state in ((Nonce(FIRST, 3), "starting"), (Nonce(SECOND, 2), "ready")):
             service.hear("supervisor:node-1", ready, nonce)
             assert service.call("get_topology", NamedTopology("one")).workers == {"node-1:6700": state}

@@ -28,6 +28,12 @@ def counts(work: list[list[ExecutorRef]]) -> list[Counter[str]]:
     return [Counter(executor.component for executor in mine) for mine in work]
 
 
+def spread(components: list[ComponentSummary], workers: list[SlotRef]) -> list[Counter[str]]:
+    placed = place(task_layout(components), len(workers), workers, kinds_of(components))
+    assert placed is not None
+    return counts(placed[1])
+
+
 def test_task_ids_run_over_components_sorted_by_id() -> None:
     assert task_layout([component("b", 1, 2), component("a", 2), component("__acker", 1)]) == [
         ExecutorRef("__acker", 1, 1),
@@ -40,11 +46,9 @@ def test_task_ids_run_over_components_sorted_by_id() -> None:
 def test_a_single_acker_goes_where_the_spout_is() -> None:
     components = [component("a", 1), component("b", 2), component("z", 1, kind="spout")]
     components.append(component("__acker", 1, kind="acker"))
-    placed = place(task_layout(components), 3, slots(3, 1), kinds_of(components))
-    assert placed is not None
-    host = next(mine for mine in counts(placed[1]) if mine["z"])
-    assert host["__acker"] == 1
-    assert all(placed[1])
+    found = spread(components, slots(3, 1))
+    assert all(found)
+    assert next(mine for mine in found if mine["z"])["__acker"] == 1
 
 
 @pytest.mark.parametrize("others", [("a", 3), ("z", 3), ("a", 2), ("z", 4)])
@@ -52,12 +56,9 @@ def test_a_single_acker_goes_where_the_spout_is() -> None:
 def test_a_single_bolt_keeps_away_from_the_spout(others: tuple[str, int], ackers: int) -> None:
     components = [component("m", 1, kind="spout"), component("sink", 1), component(*others)]
     components += [component("__acker", ackers, kind="acker")] if ackers else []
-    placed = place(task_layout(components), 2, slots(1, 2), kinds_of(components))
-    assert placed is not None
-    spouts, others_ = sorted(counts(placed[1]), key=lambda mine: -mine["m"])
+    spouts, others_ = sorted(spread(components, slots(1, 2)), key=lambda mine: -mine["m"])
     assert (spouts["m"], spouts["sink"], others_["sink"]) == (1, 0, 1)
     assert abs(sum(spouts.values()) - sum(others_.values())) <= 1
-
 
 
 def test_a_lost_single_bolt_goes_to_the_worker_with_fewer_spouts() -> None:
@@ -96,15 +97,6 @@ def test_any_topology_is_spread_evenly(
     if not any(each.kind == "acker" for each in components):
         totals = [len(mine) for mine in work]
         assert max(totals) - min(totals) <= 1
-
-
-def test_storm_only_dead_executors_move() -> None:
-    """Storm's testReassignment: those on living slots stay, the others go to a free slot together."""
-    kept, lost = slots(2, 1)
-    free = slots(3, 2)[-2:]
-    placed = place(task_layout([component("1", 4), component("2", 2)]), 2, [kept, lost])
-    assert placed is not None
-    assert replace_lost(*placed, 2, [kept, *free]) == ([kept, free[0]], placed[1])
 
 
 @given(TOPOLOGIES, st.integers(1, 6), st.sets(st.integers(0, 8)), st.integers(0, 3))
