@@ -208,6 +208,14 @@ def taken(choose: Callable[[object], T], count: int) -> list[T]:
     return [choose(("values",)) for _ in range(count)]
 
 
+@pytest.mark.parametrize("n_targets", [7, 300])
+def test_every_target_comes_once_in_each_round(n_targets: int) -> None:
+    choose = rounds_of(range(n_targets)).chooser()
+    rounds = [taken(choose, n_targets) for _ in range(99)]
+    assert sorted(rounds[0]) == list(range(n_targets))
+    assert all(one == rounds[0] for one in rounds)
+
+
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=20))
 def test_the_longer_the_wait_the_smaller_the_share(waits: list[int]) -> None:
     shares = shares_of(waits)

@@ -135,6 +135,16 @@ def test_ends_are_noted_once_and_forgotten_later(nimbus: NimbusHere, run_dir: Ru
     assert faults.next_deadline(told["ends_secs"] + KEPT_SECS) is None
 
 
+def test_the_next_nimbus_goes_on_with_what_is_there(run_dir: RunDir, topology: TopologyRecord) -> None:
+    with known(run_dir, topology) as first:
+        inject(first, "slow", "numbers")
+    with known(run_dir, topology) as second:
+        assert len(second.call("heal", HealFaults()).faults) == 1
+    with nimbus_in(run_dir.path) as third:
+        third.faults.tick(time.monotonic())
+    assert events(run_dir) == [("begin", 1, "slow"), ("end", 1, "slow")]
+
+
 @pytest.mark.parametrize("text", [b"", b'[{"id": "x"}]', b"\xff"])
 def test_a_damaged_file_keeps_nobody_from_starting(run_dir: RunDir, topology: TopologyRecord, text: bytes) -> None:
     run_dir.faults_in_force.write_bytes(text)

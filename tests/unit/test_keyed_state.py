@@ -171,12 +171,9 @@ class StateIsADict(RuleBasedStateMachine):
 
         self.both(change)
 
-    @rule(how=st.integers(0, 8))
-    def is_seen_as_a_whole(self, how: int) -> None:
-        look: Any = [
-            list, dict, reversed, lambda one: one.items(), lambda one: one.values(), lambda one: one.keys(),
-            lambda one: one.copy(), lambda one: one | {}, lambda one: {} | one,
-        ][how]
+    @rule(how=st.integers(0, 4))
+    def is_iterated(self, how: int) -> None:
+        look: Any = [list, lambda one: one.items(), lambda one: one.values(), lambda one: one.keys(), dict][how]
         assert shown(look(self.its.state)) == shown(look(self.model))
 
     @precondition(lambda self: self.model)
@@ -331,7 +328,10 @@ def test_a_value_that_cannot_be_pickled_or_read_is_told_with_its_key() -> None:
         assert its.reopened()["good"] == 1
 
 
-@pytest.mark.parametrize("look", [repr, lambda one: one == {"a": 1}, lambda one: one != {"a": 1}])
+@pytest.mark.parametrize("look", [
+    repr, lambda one: one == {"a": 1}, lambda one: one != {"a": 1}, lambda one: one | {}, lambda one: {} | one,
+    lambda one: [*reversed(one)], lambda one: one.copy(),
+])
 def test_what_was_not_used_yet_is_seen(look: Callable[[Any], Any]) -> None:
     with opened() as its:
         its.commit(a=1)

@@ -370,6 +370,7 @@ def test_work_of_a_slot_that_gave_up_moves_and_not_back() -> None:
     before = cluster.executors()
     cluster.slot(first, "ready")
     assert StoreTopology in kinds(cluster.slot(second, "failed", 31))
+    assert StoreTopology not in kinds(cluster.slot(second, "failed", 31))
     cluster.slot(first, "stopped")
     third = SlotRef("node-1", 6702)
     assert (cluster.slots(), cluster.executors()) == ([first, third], before)
@@ -401,8 +402,8 @@ def test_one_that_has_finished_is_killed_at_once() -> None:
 LEAVER = "node-1"
 
 
-def leave(cluster: Cluster) -> Instructions:
-    return cluster.nimbus.register_supervisor(RegisterSupervisor(LEAVER, [6700, 6701], 1, {}, 30.0), cluster.now)
+def leave(cluster: Cluster, node: str) -> None:
+    cluster.nimbus.register_supervisor(RegisterSupervisor(node, [6700, 6701], 1, {}, 30.0), cluster.now)
 
 
 def test_a_node_that_leaves_hears_which_topologies_find_no_room() -> None:
@@ -410,7 +411,7 @@ def test_a_node_that_leaves_hears_which_topologies_find_no_room() -> None:
     cluster.submit("x", workers=1)
     cluster.submit("y", workers=1)
     cluster.register("node-2", 6700)
-    leave(cluster)
+    leave(cluster, LEAVER)
     # One of them has room, and which is up to their order.
     assert cluster.nimbus.assign_node(LEAVER).without_room == ["y"]
     assert cluster.nimbus.assign_node("node-2").without_room == []
@@ -422,3 +423,6 @@ def test_a_node_that_leaves_hears_which_topologies_find_no_room() -> None:
     assert cluster.nimbus.topology("y").topology.status == "REBALANCING"
     cluster.register("node-3", 6700)
     assert cluster.slots("y") == [SlotRef("node-3", 6700)]
+    # What is not there goes on.
+    leave(cluster, "node-3")
+    assert cluster.nimbus.topology("x").topology.status == "ACTIVE"
