@@ -131,10 +131,9 @@ def test_a_replaying_spout_ends_each_record_once(make: Callable[[int], Any]) -> 
 def test_a_digest_says_what_the_values_are_not_how_they_are_kept() -> None:
     text = "".join(["ab", "c"])
     assert digest_of((text, text)) == digest_of((text, "".join(["a", "bc"])))
-    assert digest_of((Plain(1),)) == digest_of((Plain(1),)) != digest_of((Plain(2),))
-    assert digest_of((NeverTheSame(1),)) == digest_of((NeverTheSame(1),))
-    assert digest_of((Broken(1, "pickle"),)) == digest_of((Broken(1, "pickle"),))
-    assert digest_of((threading.Lock(),)) == digest_of((threading.Lock(),))
+    assert digest_of((Plain(1),)) != digest_of((Plain(2),))
+    for make in IDS.values():
+        assert digest_of((make(1),)) == digest_of((make(1),))
     assert digest_of(Routed.on("other", None, (1,))) == digest_of((1,))
     assert digest_of((1, "1")) != digest_of(("1", 1))
     cyclic: list[Any] = []

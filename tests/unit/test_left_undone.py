@@ -35,10 +35,6 @@ def reading(kind: str, alive: bool = True, **counters: int) -> TaskReading:
         ({"acked": 3, "dead_letters": 1}, 3),
         ({"acked": 3, "failed": 1, "unreplayed": 1}, 1),
     ],
-    ids=[
-        "all acked", "pending", "waiting", "worker dead", "abandoned, successor done", "successor emitted nothing",
-        "letters first", "lost first",
-    ],
 )
 def test_only_a_run_without_open_messages_ends_with_0(counters: dict[str, int], code: int) -> None:
     spout = reading("spout", **{"tracked": 5, **counters})  # type: ignore[arg-type]

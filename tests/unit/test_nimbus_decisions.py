@@ -128,22 +128,11 @@ def cluster() -> Cluster:
 # ---- submit and placement ----
 
 
-def test_submit_makes_the_board_then_stores_then_tells() -> None:
-    cluster = Cluster()
-    record, steps = cluster.submit()
-    assert record.id == "x-1-0a0b0c0d"
-    assert record.status == "ACTIVE"
-    assert kinds(steps) == [CreateBoard, StoreTopology, StoreAssignment, SendAssignNode, SendAssignNode]
-    assert steps[0] == CreateBoard(record.id, n_slots=2, n_tasks=8)
-    assert steps[-2:] == [SendAssignNode("node-1"), SendAssignNode("node-2")]
-
-
 @pytest.mark.parametrize(
     ("changes", "mistake"),
     [
         ({"name": "test/aaa"}, "'test/aaa' holds one of / . : \\, which are not allowed in it"),
         ({"name": "__x"}, "topology name '__x' begins with '__'; such names are the system's"),
-        ({"name": ""}, "a topology name must be a non-empty string"),
         ({"name": "a" * 65}, "has 65 characters"),
         ({"conf": {}}, "workers is None; allowed: an integer from 1 to 1024"),
         ({"conf": {"workers": True}}, "workers is True"),
@@ -308,13 +297,6 @@ def test_a_move_whose_board_cannot_be_made_is_tried_again_from_the_same_board() 
     assert CreateBoard(cluster.id(), n_slots=1, n_tasks=8, version=2) in cluster.register("node-2", 6700)
 
 
-def test_before_the_end_all_spouts_rest_and_no_status_changes(cluster: Cluster) -> None:
-    assert cluster.nimbus.stop_spouts() == [SendAssignNode("node-1"), SendAssignNode("node-2")]
-    assert cluster.nimbus.assign_node("node-1").slots[6700].topology.status == "INACTIVE"
-    assert cluster.state.topology.status == "ACTIVE"
-    assert len(cluster.nimbus.draining()) == 1
-
-
 # ---- slots that come and go ----
 
 
@@ -382,19 +364,6 @@ def test_work_of_a_slot_that_gave_up_moves_and_not_back() -> None:
     assert set(cluster.slots()) == {first, third}
     assert cluster.state.topology.status == "ACTIVE"
     assert cluster.slot(first, "ready", 50) == []
-
-
-# ---- topologies that leave when they have finished ----
-
-
-def test_one_that_has_finished_is_killed_at_once() -> None:
-    cluster = Cluster()
-    record, _ = cluster.nimbus.submit(request(remove_when_drained=True), cluster.now, 1.5e9, "0a0b0c0d")
-    steps = cluster.nimbus.finished(record.id, cluster.now)
-    assert StoreTopology(cluster.state.topology) in steps
-    assert cluster.nimbus.finishing() == []
-    assert cluster.nimbus.finished(record.id, cluster.now) == [], "once"
-    assert cluster.nimbus.finished("another", cluster.now) == []
 
 
 # ---- nodes that leave ----
