@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from unittest.mock import Mock
 
@@ -170,10 +171,9 @@ def test_a_full_disk_begins_nothing_ends_nothing_and_ends_nobody(
     [told] = inject(nimbus, "slow", "numbers")
     with monkeypatch.context() as full:
         full.setattr(injection, "write_faults", Mock(side_effect=ClusterError("no room")))
-        with pytest.raises(ClusterError, match="no room"):
-            inject(nimbus, "drop", probability=0.5)
-        with pytest.raises(ClusterError, match="no room"):
-            nimbus.call("heal", HealFaults())
+        for ask in (partial(inject, nimbus, "drop", probability=0.5), partial(nimbus.call, "heal", HealFaults())):
+            with pytest.raises(ClusterError, match="no room"):
+                ask()
         assert [fault.id for fault in faults_now(run_dir, time.monotonic())] == [told["id"]]
         nimbus.faults.tick(told["ends_secs"] + KEPT_SECS)
         assert nimbus.faults.next_deadline(told["ends_secs"] + KEPT_SECS) is None

@@ -297,6 +297,13 @@ def test_a_move_whose_board_cannot_be_made_is_tried_again_from_the_same_board() 
     assert CreateBoard(cluster.id(), n_slots=1, n_tasks=8, version=2) in cluster.register("node-2", 6700)
 
 
+def test_before_the_end_all_spouts_rest_and_no_status_changes(cluster: Cluster) -> None:
+    cluster.nimbus.stop_spouts()
+    assert cluster.nimbus.assign_node("node-1").slots[6700].topology.status == "INACTIVE"
+    assert cluster.state.topology.status == "ACTIVE"
+    assert len(cluster.nimbus.draining()) == 1
+
+
 # ---- slots that come and go ----
 
 
