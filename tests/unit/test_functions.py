@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from squall import Config, Emit, FailedTuple, Stream, TopologyContext, UsageError, bolt, spout
+from squall import Config, Emit, FailedTuple, TopologyContext, UsageError, bolt, spout
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import ClusterError
 from squall.scheduler.common import blob
@@ -115,18 +115,15 @@ def test_a_plain_tuple_is_a_row_and_anything_else_the_value_of_one_field(
     assert rows["spout"] == rows["bolt-1"] == rows["bolt-2"] == [row]
 
 
-def test_other_streams_and_direct() -> None:
-    """Of a spout; of a bolt: test_complete_topology.py."""
+def test_a_spout_emits_on_other_streams_and_may_ask_for_its_context() -> None:
+    """Of a bolt, and to one task: test_complete_topology.py."""
 
-    @spout("n", streams={"odd": ("n",), "to": Stream("n", direct=True)})
+    @spout("n", streams={"odd": ("n",)})
     def source(context: TopologyContext) -> Iterator[Any]:
-        yield 1
+        yield context.task_index
         yield Emit((2,), "odd")
-        yield Emit((3,), "to", context.component_tasks("sink")[-1])
 
-    places = bolt("task", "n")(lambda tup, context: (context.task_index, tup["n"]))
-    rows = complete_topology(wired(source=(source, 1), sink=(places, 2, "direct source/to")).build())
-    assert [rows[name] for name in ("source", "source/odd", "source/to", "sink")] == [[(1,)], [(2,)], [(3,)], [(1, 3)]]
+    assert complete_topology(wired(source=(source, 1)).build()) == {"source": [(0,)], "source/odd": [(2,)]}
 
 
 @pytest.mark.parametrize("made", [range(3), [0, 1, 2], (0, 1, 2), dict.fromkeys(range(3))])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -196,18 +194,6 @@ def test_a_cluster_that_stops_is_mended_first(nimbus: NimbusHere, run_dir: RunDi
     assert faults_now(run_dir, time.monotonic()) == []
     with pytest.raises(UsageError):
         inject(nimbus, "slow", "numbers")
-
-
-def test_nimbus_is_killed_after_it_has_answered(
-    nimbus: NimbusHere, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sent: list[int] = []
-    monkeypatch.setattr(signal, "raise_signal", sent.append)
-    [told] = inject(nimbus, "kill", "nimbus", params={"signal": "SEGV"})
-    assert [victim["pid"] for victim in told["victims"]] == [os.getpid()]
-    assert sent == []
-    nimbus.faults.tick(told["began_secs"] + 0.2)
-    assert sent == [signal.SIGSEGV]
 
 
 def test_a_node_of_a_topology_is_known_before_its_supervisor_has_registered(
