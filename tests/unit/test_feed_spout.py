@@ -126,9 +126,10 @@ def test_a_directory_of_parquet_files_is_a_feed(feed: Path, root: Path) -> None:
         (feed / name).write_text("not looked at")
     with Lab(FeedSpout(feed, ["n"]), root) as lab:
         lab.go()
-        ids = dict(zip(lab.spout.unacked, lab.numbers, strict=True))
-        assert [*ids.values()] == [0, 1, 2, 3, 4]
-        assert [*ids] == [*(("b.parquet", row) for row in range(3)), ("day=1/a.parquet", 0), ("day=1/a.parquet", 1)]
+        assert lab.numbers == [0, 1, 2, 3, 4]
+        assert [*lab.spout.unacked] == [
+            ("b.parquet", 0), ("b.parquet", 1), ("b.parquet", 2), ("day=1/a.parquet", 0), ("day=1/a.parquet", 1),
+        ]
 
 
 def entry(path: Path, action: str = "add") -> str:
@@ -252,16 +253,19 @@ def test_a_missing_column_and_a_changed_schema_are_named(tmp_path: Path) -> None
     assert refused(tmp_path, ["n"]).endswith(wrong)
 
 
+def write_times(feed: Path, times: Any, **form: Any) -> None:
+    feed.mkdir()
+    table = pyarrow.table({"at": pyarrow.array(times, pyarrow.timestamp("us"))})
+    parquet.write_table(table, feed / "a.parquet", **form)
+
+
 def test_a_timestamp_of_the_old_form_is_a_datetime(feed: Path, root: Path) -> None:
     """INT96, as Spark writes it by default: in nanoseconds by its form, in microseconds by what is in it."""
     at = datetime.datetime(2026, 1, 2, 3, 4, 5, 678901)
-    feed.mkdir()
-    table = pyarrow.table({"at": pyarrow.array([at], pyarrow.timestamp("us"))})
-    parquet.write_table(table, feed / "a.parquet", use_deprecated_int96_timestamps=True)
+    write_times(feed, [at], use_deprecated_int96_timestamps=True)
     with Lab(FeedSpout(feed, ["at"]), root) as lab:
         lab.go()
-        assert lab.seen == [(at,)]
-        assert type(lab.seen[0][0]) is datetime.datetime
+        assert (lab.seen, type(lab.seen[0][0])) == ([(at,)], datetime.datetime)
 
 
 def test_a_feed_that_was_replaced_is_not_taken_for_the_same(feed: Path, root: Path) -> None:
@@ -313,9 +317,7 @@ def test_a_draft_left_by_a_killed_process_of_the_same_number_is_not_written_to(t
 
 
 def test_a_value_that_python_cannot_hold_is_named(feed: Path, root: Path) -> None:
-    feed.mkdir()
-    micros = pyarrow.array([0, 2**62], pyarrow.timestamp("us"))
-    parquet.write_table(pyarrow.table({"at": micros}), feed / "a.parquet")
+    write_times(feed, [0, 2**62])
     lab = Lab(FeedSpout(feed, ["at"]), root)
     with pytest.raises(TaskCrashed, match=r"UsageError: feed .*/feed is damaged: a\.parquet: date value out of range"):
         lab.settle()

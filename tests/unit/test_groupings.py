@@ -50,8 +50,7 @@ def test_fields_by_several_fields_uses_all_of_them_in_the_order_given() -> None:
     by_both = choices("fields", range(7), rows, ("key", "value"))
     assert by_both != choices("fields", range(7), rows, ("key",))
     assert by_both == [(stable_hash(row) % 7,) for row in rows]
-    swapped = [(value, key) for key, value in rows]
-    assert by_both == choices("fields", range(7), swapped, ("value", "key"))
+    assert by_both != choices("fields", range(7), rows, ("value", "key"))
 
 
 class Word(str):

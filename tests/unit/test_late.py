@@ -49,15 +49,6 @@ def test_a_late_stream_has_a_name(stream: Any) -> None:
         by_second(Shows()).with_late_stream(stream)
 
 
-def test_a_stream_that_is_not_the_late_one_is_unknown() -> None:
-    builder = TopologyBuilder()
-    builder.set_spout("events", Phases())
-    builder.set_bolt("windows", by_second(Shows()).with_late_stream("late")).global_grouping("events")
-    builder.set_bolt("show", bolt(lambda tup: None)).shuffle_grouping("windows", stream="lat")
-    with pytest.raises(TopologyError, match="unknown stream 'lat' of 'windows'; its streams: 'default', 'late'"):
-        builder.build()
-
-
 def test_inputs_of_different_fields_have_no_late_stream() -> None:
     builder = TopologyBuilder()
     builder.set_spout("events", Phases())
