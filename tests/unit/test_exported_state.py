@@ -100,23 +100,6 @@ def test_a_damaged_key_is_told_with_the_file(tmp_path: Path) -> None:
             its.reopened()
 
 
-def test_an_imported_value_is_as_young_as_the_next_life(tmp_path: Path) -> None:
-    (tmp_path / "count-1").mkdir()
-    with contextlib.closing(Kept(tmp_path / "count-1", ttl_secs=10)) as its:
-        its.store.begin()
-        its.store.put_meta("tasks", 2)
-        its.store.end()
-        its.tasks = 2
-        its.commit(a=5)
-        its.close()
-        import_rows(tmp_path, [json.dumps(ROW).encode()])
-        its.secs = 30
-        its.open()
-        its.commits.commit((), ())  # as `prepare` does
-        its.sweep()
-        assert its.state.get("a") == 1
-
-
 def test_a_log_of_large_values_stays_short(tmp_path: Path) -> None:
     with contextlib.closing(Kept(tmp_path)) as its, mock.patch.object(keyed, "BYTES_IN_LOG", 5_000):
         for number in range(100):

@@ -142,13 +142,17 @@ def test_of_a_streaming_querys_files_only_those_in_its_log_count(tmp_path: Path,
     log.mkdir(parents=True)
     files = [write(feed / f"part {number}.parquet", [number]) for number in range(6)]
     (log / ".2.tmp").write_text("half")
+
+    def commit(name: str, *entries: str) -> None:
+        (log / name).write_text("\n".join(["v1", *entries]))
+
     for batch in (0, 1):
-        (log / str(batch)).write_text(f"v1\n{entry(files[batch])}\n")
+        commit(str(batch), entry(files[batch]))
     with Lab(FeedSpout(feed, ["n"], follow=True), root) as lab:
         lab.go()
         assert lab.numbers == [0, 1]
-        (log / "2.compact").write_text("\n".join(["v1", *map(entry, files[:3])]))
-        (log / "3").write_text("\n".join(["v1", entry(files[3]), entry(files[4]), entry(files[4], "delete")]))
+        commit("2.compact", *map(entry, files[:3]))
+        commit("3", entry(files[3]), entry(files[4]), entry(files[4], "delete"))
         for batch in (0, 1):
             (log / str(batch)).unlink()
         lab.go()

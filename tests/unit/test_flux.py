@@ -121,7 +121,6 @@ def test_every_grouping(type_: str) -> None:
     ("old", "new", "said"),
     [
         # The YAML.
-        ("name: words", "name: [words", "2:7: expected ',' or ']', but got ':'"),
         ("name: words", "name: words\nname: other", "2:1: key 'name' is there twice"),
         ("limit: 3", "limit: !!python/name:os.system 3", "30:30: could not determine a constructor for the tag"),
         ("[2]", "&a [*a]", "17:18: found unconstructable recursive node"),
@@ -138,9 +137,7 @@ def test_every_grouping(type_: str) -> None:
         # What is imported, and called.
         ("words.Count", "words.Cuont", "29:16: bolt 'count': no class tests.unit.flux_words.Cuont; did you mean C"),
         ("flux_words.Count", "flux_wrds.Count", "29:16: bolt 'count': importing tests.unit.flux_wrds (from the "),
-        ("tests.unit.flux_words.Count", "Count", "raised ModuleNotFoundError: No module named 'Count'"),
         ("limit: 3", "limit: -3", "30:22: bolt 'count': tests.unit.flux_words.Count() raised ValueError: limit -"),
-        ("limit: 3", "most: 3", "raised TypeError: Count.__init__() got an unexpected keyword argument 'most'"),
         ("words.Count", "words.Thing", "28:5: component 'count' is <tests.unit.flux_words.Thing object>; allowed"),
         ("flux_words.words", "flux_words.NUMBER", "raised TypeError: 'int' object is not callable"),
         ("with_tag\n", "with_tga\n", "10:15: component 'outer': Thing has no 'with_tga'; did you mean with_tag?"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -32,17 +31,15 @@ def test_it_prepares_when_something_changed_and_ends_with_the_sum() -> None:
         (0, NothingYet("input in has no text file")), (0, None), (1, prepared(1, 10)), (1, None),
         (2, ChangedMeanwhile("in/a")), (2, prepared(2, 5)), (2, None), (3, prepared(0, 0)),
     ]
-    todo: Iterator[tuple[int, Prepared | Exception | None]] = iter(looks)
-    now = looks[0]
     count = 0
 
     def look() -> int:
-        nonlocal now, count
-        now, count = next(todo), count + 1
-        return now[0]
+        nonlocal count
+        count += 1
+        return looks[count - 1][0]
 
     def once() -> Prepared:
-        made = now[1]
+        made = looks[max(count, 1) - 1][1]
         assert made is not None, "prepared though nothing changed"
         if isinstance(made, Exception):
             raise made

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-
 from squall.engine.tracking.peers import Peers
 
 ME, OTHER, THIRD = 0, 1, 2
 
 
-@pytest.fixture
-def peers() -> Peers:
-    peers = Peers(3, ME)
-    peers.update(ME, 1, True)
-    peers.update(OTHER, 1, True)
-    peers.update(THIRD, 1, True)
-    return peers
-
-
-def test_the_present_bit_is_never_dead_however_often_a_slot_dies(peers: Peers) -> None:
-    recent: list[int] = []
+def test_the_present_bit_is_never_dead_however_often_a_slot_dies() -> None:
+    peers, recent = Peers(3, ME), list[int]()
+    for worker in (ME, OTHER, THIRD):
+        peers.update(worker, 1, True)
     for incarnation in range(1, 60):
         peers.update(OTHER, incarnation, True)
         recent.append(peers.bit(OTHER))
