@@ -90,7 +90,6 @@ def test_forms(line: str, fault: Fault) -> None:
         ("", "it is empty"), ("-> a", "it begins with '->'"), ("3s kill", "it begins with '3s'"),
         ("kill a at", "a time after `at` is missing at the end"), ("kill a ->", "a target is missing at the end"),
         ("kill a after 3", "time '3' after `after` has no unit; allowed: 3s, 3 acked"),
-        ("kill a for 3d", "unknown unit 'd'"),
         ("kill a with probability 1.5", "probability is '1.5'; allowed: 0 to 1, or 0% to 100%"),
         ("kill a at 1s at 2s", "at_secs is given twice"),
         ('kill "a', "no closing quotation"),

@@ -43,7 +43,6 @@ def test_files_are_found_in_order_of_name_without_hidden_and_generated_ones(tmp_
         ("sub/*", ["sub/b.py", "sub/c.txt"]),
         ("*/b.py", ["sub/b.py"]),
         ("[ac].*", ["a.py", "sub/c.txt"]),
-        ("*.rst", []),
     ],
 )
 def test_patterns(tmp_path: Path, pattern: str, names: list[str]) -> None:

@@ -108,7 +108,7 @@ def test_what_a_dead_worker_alone_knew_is_unknown_in_the_report_of_a_drained_top
 
 @pytest.mark.parametrize(
     ("ready", "working", "told"),
-    [(0.02, 0.03, (0.02, 0.03)), (0.16, 0.14, (0.14, 0.14)), (0.02, None, (0.02, None)), (None, 0.1, (None, 0.1))],
+    [(0.02, 0.03, (0.02, 0.03)), (0.16, 0.14, (0.14, 0.14)), (None, 0.1, (None, 0.1))],
 )
 def test_no_worker_is_at_work_before_it_is_ready(
     ready: float | None, working: float | None, told: tuple[float | None, float | None]

@@ -44,9 +44,6 @@ KEY = st.sampled_from(KEYS)
 class Kept:
     """A state that is committed as its task does it."""
 
-    tasks = 1
-    """Of the component."""
-
     def __init__(self, directory: str | Path, kept: int = 100, ttl_secs: float | None = None) -> None:
         self.path, self.kept, self.secs = Path(directory), kept, 0
         self.ttl_secs = ttl_secs
@@ -60,7 +57,7 @@ class Kept:
     def open(self) -> None:
         context: Any = SimpleNamespace(
             component_id="count", task_id=1, task_index=0, state_root=str(self.path), state_dir=str(self.path),
-            component_tasks=lambda component: list(range(self.tasks)), now_ns=self.now_ns, wall_ns=self.now_ns,
+            component_tasks=lambda component: [0], now_ns=self.now_ns, wall_ns=self.now_ns,
         )
         self.task.prepare({}, context)
         self.commits = self.task.commits
