@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import pickle
 import random
-import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Iterator
@@ -251,18 +249,16 @@ def test_what_is_settled_was_acked_and_a_record_has_one_identity(kind: str, seed
             settling.records.close()
 
 
-def test_a_plain_spouts_positions_ascend_or_nothing_more_is_emitted() -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        for _ in range(2):
-            spout = Spout(directory, TASK)
-            with contextlib.suppress(ComponentError):
-                spout.tasks[0].emitted(5, (), "default")
-                spout.tasks[0].emitted(9, (), "default")
-            with pytest.raises(ComponentError, match=r"emitted message id 7 .* and 9 before; .* which ascend"):
-                spout.tasks[0].emitted(7, (), "default")
-        with pytest.raises(ComponentError, match=r"which ascend"):
-            Spout(directory, TASK).tasks[0].emitted(10, (), "default")
-        Spout(directory, TASK).tasks[1].emitted(10, (), "default")
+def test_a_plain_spouts_positions_ascend_or_nothing_more_is_emitted(tmp_path: Path) -> None:
+    first, other = Spout(str(tmp_path), TASK).tasks
+    first.emitted(5, (), "default")
+    first.emitted(9, (), "default")
+    for life in (first, Spout(str(tmp_path), TASK).tasks[0]):
+        with pytest.raises(ComponentError, match=r"emitted message id 7 .* and 9 before; .* which ascend"):
+            life.emitted(7, (), "default")
+    with pytest.raises(ComponentError, match=r"which ascend"):
+        Spout(str(tmp_path), TASK).tasks[0].emitted(10, (), "default")
+    other.emitted(10, (), "default")
 
 
 def test_ids_that_are_no_positions_are_open_until_their_answer_and_on_one_stream(tmp_path: Path) -> None:

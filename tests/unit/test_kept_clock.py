@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall import Spout, StatefulBolt, TopologyBuilder, bolt
+from squall import StatefulBolt, TopologyBuilder, TopologyContext, bolt, spout
 from squall.engine.clock import NS_PER_SEC, ManualClock
 from squall.engine.state.kept_clock import KeptClock, kept_clock
 from squall.engine.state.task_store import TaskStore
@@ -103,24 +103,17 @@ def test_of_the_machine_it_is_the_wall_clock_at_first() -> None:
     assert abs(kept_clock(TaskStore(None, "count[1]"), context).now_ns() - time.time_ns()) < 60 * NS_PER_SEC
 
 
-class Schedule(Spout):
+def schedule(at_secs: Iterable[int]) -> Any:
     """Emits its seconds when they have come, of the simulated clock."""
 
-    outputs = ("n",)
+    @spout("n")
+    def seconds(context: TopologyContext) -> Iterator[int | None]:
+        for secs in at_secs:
+            while context.now_ns() < secs * NS_PER_SEC:
+                yield None
+            yield secs
 
-    def __init__(self, at_secs: Iterable[int]) -> None:
-        self._left = list(at_secs)
-
-    def open(self, conf: Any, context: Any, collector: Any) -> None:
-        self._collector, self._now_ns = collector, context.now_ns
-
-    def next_tuple(self) -> None:
-        if self._left and self._now_ns() >= self._left[0] * NS_PER_SEC:
-            self._collector.emit((self._left[0],), message_id=self._left.pop(0))
-
-    @property
-    def exhausted(self) -> bool:  # type: ignore[override]
-        return not self._left
+    return seconds
 
 
 class Uses(StatefulBolt):
@@ -143,8 +136,8 @@ def test_a_jump_ages_no_state_early_or_late_and_doubles_no_window_and_cuts_none_
     bursts = [DAY + secs for secs in (1, 2, 3, 9, 30, 31)]
     shows = bolt(lambda tup: None)
     builder = TopologyBuilder()
-    builder.set_spout("seconds", Schedule(at_secs))
-    builder.set_spout("bursts", Schedule(bursts))
+    builder.set_spout("seconds", schedule(at_secs))
+    builder.set_spout("bursts", schedule(bursts))
     builder.set_bolt("uses", Uses()).global_grouping("bursts")
     builder.set_bolt("windows", Windows().with_tumbling_window(secs=8)).global_grouping("seconds")
     builder.set_bolt("shows", shows).global_grouping("uses").global_grouping("windows")
