@@ -47,7 +47,7 @@ def tasks(targets: str) -> list[int]:
     ("targets", "meant"),
     [
         (A, [A]), ("node-1", [A, B]), ("node node-2", [C]), ("split", [A, B]),
-        ("worker count", [B, C]), ("component lines", [A]), ("count[1]", [C]), ("words/count", [B, C]),
+        ("worker count", [B, C]), ("count[1]", [C]), ("words/count", [B, C]),
         ("supervisor node-2", ["supervisor node-2"]), (f"nimbus, {A}", ["nimbus", A]),
     ],
 )  # fmt: skip

@@ -75,8 +75,8 @@ class Slotted:
 
 
 IDS: dict[str, Callable[[int], Any]] = {
-    "int": lambda n: n, "text": str, "list": lambda n: ["topic", n], "dict": lambda n: {"n": n}, "set": lambda n: {n},
-    "nested": lambda n: ("t", [n]), "bytearray": lambda n: bytearray(b"%d" % n), "dataclass": lambda n: Offset("t", n),
+    "int": lambda n: n, "text": str, "list": lambda n: ["topic", n], "dict": lambda n: {"n": n},
+    "nested": lambda n: ("t", [n]), "dataclass": lambda n: Offset("t", n),
     "plain": Plain, "slots": Slotted, "lock": lambda n: (n, threading.Lock()), "function": lambda n: lambda: n,
     "unstable": NeverTheSame, "nan": lambda n: (n, float("nan")),
     **{at: lambda n, at=at: Broken(n, at) for at in ("hash", "eq", "repr", "pickle")},
