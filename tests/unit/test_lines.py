@@ -79,7 +79,7 @@ def test_compressed_text_is_read_and_what_is_no_such_file_is_told(tmp_path: Path
 
 @pytest.mark.parametrize(
     ("data", "start", "size"), [
-        (b"a\nb", 0, 2), (b"a\n", 0, 2), (b"a", 0, None), (b"a\nb", 2, None), (b"a\nb\nc", 2, 4),
+        (b"a\nb", 0, 2), (b"a\n", 0, 2), (b"a\nb", 2, None), (b"a\nb\nc", 2, 4),
         (b"a\n" + b"x" * 3 * MAX_LINE_BYTES, 0, 2),
     ],
 )

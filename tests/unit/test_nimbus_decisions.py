@@ -348,11 +348,6 @@ def test_storm_squeezed_and_spread_back() -> None:
 # ---- slots that give up ----
 
 
-def empty_all(cluster: Cluster, incarnation: int) -> None:
-    for slot in cluster.slots():
-        cluster.slot(slot, "stopped", incarnation)
-
-
 def test_work_of_a_slot_that_gave_up_moves_and_not_back() -> None:
     cluster = Cluster(nodes=1, ports=3, workers=2)
     first, second = cluster.slots()
@@ -367,7 +362,8 @@ def test_work_of_a_slot_that_gave_up_moves_and_not_back() -> None:
     # The slot is free, for others only.
     assert str(second) in cluster.free()
     cluster.rebalance(workers=3, wait_secs=0)
-    empty_all(cluster, 40)
+    for slot in cluster.slots():
+        cluster.slot(slot, "stopped", 40)
     assert set(cluster.slots()) == {first, third}
     assert cluster.state.topology.status == "ACTIVE"
     assert cluster.slot(first, "ready", 50) == []

@@ -89,6 +89,14 @@ def link(line: Line, monkeypatch: pytest.MonkeyPatch) -> NimbusLink:
     return NimbusLink(cast("Any", line), RegisterSupervisor("node-1", [6700], 1))
 
 
+@pytest.fixture
+def registered(line: Line, link: NimbusLink) -> NimbusLink:
+    """With the first Nimbus, at 1.0."""
+    line.answer = Nonce(FIRST, 7)
+    assert tick(link, 1.0)
+    return link
+
+
 def tick(link: NimbusLink, now: float) -> bool:
     """Whether it has registered."""
     return link.tick(now, dict, list) is not None
@@ -98,46 +106,40 @@ def orders(link: NimbusLink) -> list[int]:
     return [event.nonce.sequence for event in iter(link.recv_event, None)]
 
 
-def test_orders_of_the_nimbus_before_do_not_count(line: Line, link: NimbusLink) -> None:
-    line.answer = Nonce(FIRST, 7)
-    assert tick(link, 1.0)
+def test_orders_of_the_nimbus_before_do_not_count(line: Line, registered: NimbusLink) -> None:
     line.come(FIRST, 8)
-    assert orders(link) == [8]
+    assert orders(registered) == [8]
     # Now this process is stopped, and finds all that has happened in one moment.
     line.come(FIRST, 9)
     line.connected, line.answer = [False, True], Nonce(SECOND, 1)
-    assert tick(link, 9.0)
+    assert tick(registered, 9.0)
     line.come(SECOND, 2)
-    assert orders(link) == [2]
+    assert orders(registered) == [2]
 
 
-def test_orders_that_the_answer_has_overtaken_do_not_count(line: Line, link: NimbusLink) -> None:
-    line.answer = Nonce(FIRST, 7)
-    assert tick(link, 1.0)
+def test_orders_that_the_answer_has_overtaken_do_not_count(line: Line, registered: NimbusLink) -> None:
     line.answer = Nonce(FIRST, 9)
     line.meanwhile = lambda: line.come(FIRST, 8)
-    link.ask_to_leave(Departure(2.0, 30.0), 2.0)
-    assert tick(link, 2.0)
+    registered.ask_to_leave(Departure(2.0, 30.0), 2.0)
+    assert tick(registered, 2.0)
     line.come(FIRST, 10)
-    assert orders(link) == [10]
+    assert orders(registered) == [10]
 
 
 @pytest.mark.parametrize("connected", [[False], [False, True], []])
-def test_without_an_answer_no_order_counts(line: Line, link: NimbusLink, connected: list[bool]) -> None:
+def test_without_an_answer_no_order_counts(line: Line, registered: NimbusLink, connected: list[bool]) -> None:
     """The next Nimbus may have heard what the node holds, and may count on it, though its answer came too late."""
-    line.answer = Nonce(FIRST, 7)
-    assert tick(link, 1.0)
     if not connected:
-        link.ask_to_leave(Departure(9.0, 30.0), 9.0)
+        registered.ask_to_leave(Departure(9.0, 30.0), 9.0)
     line.connected, line.answer = connected, None
     line.meanwhile = lambda: line.come(SECOND, 2)
-    assert not tick(link, 9.0)
+    assert not tick(registered, 9.0)
     line.come(FIRST, 8)
-    assert orders(link) == []
+    assert orders(registered) == []
     line.connected, line.answer = [True], Nonce(SECOND, 4)
-    assert tick(link, 9.0 + REGISTER_RETRY_SECS)
+    assert tick(registered, 9.0 + REGISTER_RETRY_SECS)
     line.come(SECOND, 5)
-    assert 5 in orders(link)
+    assert 5 in orders(registered)
 
 
 def test_a_nimbus_that_was_away_is_told_of_every_death(line: Line, link: NimbusLink) -> None:
