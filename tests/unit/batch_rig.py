@@ -6,12 +6,23 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from squall import BatchBolt, BatchCollector, BatchSpout, ColumnBatch, Failure, SpoutCollector, TopologyContext
+from squall import (
+    BatchBolt,
+    BatchCollector,
+    BatchSpout,
+    ColumnBatch,
+    Failure,
+    SpoutCollector,
+    TaskHook,
+    TopologyContext,
+)
 from squall.engine.api.stream import Outputs
 
 
 class BatchFeeder(BatchSpout):
-    """Emits the batches that the test fed to it, and writes down what it is answered."""
+    """Emits the batches that the test fed to it, and writes down what it is answered. `watched_by`: its hooks."""
+
+    watched_by: Sequence[TaskHook] = ()
 
     def __init__(self, outputs: Outputs = ("value",)) -> None:
         self.outputs = outputs
@@ -26,6 +37,8 @@ class BatchFeeder(BatchSpout):
 
     def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
         self.collector, self.context = collector, context
+        for hook in self.watched_by:
+            context.add_hook(hook)
 
     def next_batch(self, rows: int) -> None:
         self.asked.append(rows)
@@ -52,7 +65,9 @@ class BatchFeeder(BatchSpout):
 
 
 class DoesBatch(BatchBolt):
-    """A bolt whose `execute_batch` is a function of the bolt, the batch and the collector."""
+    """A bolt whose `execute_batch` is a function of the bolt, the batch and the collector. `watched_by`: its hooks."""
+
+    watched_by: Sequence[TaskHook] = ()
 
     def __init__(
         self, execute: Callable[[DoesBatch, ColumnBatch, BatchCollector], Any], outputs: Outputs = (),
@@ -65,6 +80,8 @@ class DoesBatch(BatchBolt):
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         self.conf, self.context = conf, context
+        for hook in self.watched_by:
+            context.add_hook(hook)
         self.own: list[tuple[Any, ...]] = []
 
     def execute_batch(self, batch: ColumnBatch, collector: BatchCollector) -> None:

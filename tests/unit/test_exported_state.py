@@ -100,34 +100,9 @@ def test_a_damaged_key_is_told_with_the_file(tmp_path: Path) -> None:
             its.reopened()
 
 
-def test_an_imported_value_is_as_young_as_the_next_life(tmp_path: Path) -> None:
-    (tmp_path / "count-1").mkdir()
-    with contextlib.closing(Kept(tmp_path / "count-1", ttl_secs=10)) as its:
-        its.store.begin()
-        its.store.put_meta("tasks", 2)
-        its.store.end()
-        its.tasks = 2
-        its.commit(a=5)
-        its.close()
-        import_rows(tmp_path, [json.dumps(ROW).encode()])
-        its.secs = 30
-        its.open()
-        its.commits.commit((), ())  # as `prepare` does
-        its.sweep()
-        assert its.state.get("a") == 1
-
-
 def test_a_log_of_large_values_stays_short(tmp_path: Path) -> None:
     with contextlib.closing(Kept(tmp_path)) as its, mock.patch.object(keyed, "BYTES_IN_LOG", 5_000):
         for number in range(100):
             its.commit(a=bytes([number]) * 1_000)
             assert len(list(its.store.log())) < 15
         assert dict(its.reopened()) == {"a": bytes([99]) * 1_000}
-
-
-def test_keys_that_are_looked_for_and_not_there_do_not_fill_memory(tmp_path: Path) -> None:
-    with mock.patch.object(keyed, "LOADED_AT_ONCE", 0), contextlib.closing(Kept(tmp_path, kept=10)) as its:
-        for number in range(100):
-            assert its.state.get(number) is None
-            its.commit()
-        assert its.reads(range(100)) > 85

@@ -4,7 +4,7 @@ alone, also in the journal; what is not touched stays."""
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from squall.engine.tracking.batch_answers import BatchAnswers
 from squall.engine.tracking.fate import Fate
 from squall.engine.tracking.open_messages import OpenMessages
 from squall.scheduler.records.attempt_journal import AttemptJournal
-from tests.unit.batch_rig import BatchFeeder, DoesBatch
+from tests.unit.batch_rig import BatchFeeder, DoesBatch, nothing
 from tests.unit.rig import Rig, chain
 
 DIED = Failure(WORKER_DIED, worker="node-1:6701")
@@ -215,38 +215,32 @@ def test_only_ids_of_plain_kinds_are_their_own_keys() -> None:
 
 @pytest.mark.parametrize("first", [DIED, REFUSED])
 def test_batches_are_entered_in_blocks_also_while_failures_are_remembered(first: Failure) -> None:
-    spout = BatchFeeder()
-    rig = Rig(chain(spout, DoesBatch(lambda bolt, batch, collector: None)))
-    fed: BatchFeeder = rig.user("spout")
+    rig = Rig(chain(BatchFeeder(), DoesBatch(nothing)))
+    spout: BatchFeeder = rig.user("spout")
     [(_, task)] = rig.core.spout_tasks.values()
-    fed.collector.emit_batch((list("abcdef"),), message_ids=list(range(6)))
+    emit = partial(spout.collector.emit_batch, (list("abcdef"),), message_ids=list(range(6)))
+    emit()
     [opened] = task.pending.table.blocks.blocks()
     task.pending.failed_block(opened.block.base, range(6), first)
     task.tell()
-    fed.collector.emit_batch((list("abcdef"),), message_ids=list(range(6)))
+    emit()
     assert (task.pending.table.blocks.count, len(task.pending.trees)) == (6, 0)
     assert task.pending.replays == 6
     rig.settle()
-    assert fed.all_acked == list(range(6))
+    assert spout.all_acked == list(range(6))
     assert not task.pending.attempts.tries
 
 
 # ---- the journal ----
 
 
-def written(file: Path, changes: Iterable[Changes]) -> AttemptJournal:
-    journal = AttemptJournal(file, "t-1", lambda text: None)
-    journal.append(NOTHING, lambda: NOTHING)
-    for each in changes:
-        journal.append(each, lambda: NOTHING)
-    return journal
-
-
 def test_a_block_with_an_id_that_cannot_be_pickled_keeps_the_others(tmp_path: Path) -> None:
     roots = BLOCK.roots(range(6))
-    journal = written(tmp_path / "j", [
-        Changes([], [], {}, (), [(BLOCK.base, ["a", "b", lambda: 0, "d", "e", "f"])]),
+    journal = AttemptJournal(tmp_path / "j", "t-1", lambda text: None)
+    for changes in (
+        NOTHING, Changes([], [], {}, (), [(BLOCK.base, ["a", "b", lambda: 0, "d", "e", "f"])]),
         Changes([], [], {}, (), [], [(BLOCK.base, [0, 1, 2])]),
-    ])
+    ):
+        journal.append(changes, lambda: NOTHING)
     assert journal.load().under_way == {roots[3]: "d", roots[4]: "e", roots[5]: "f"}
     journal.end()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -60,9 +60,9 @@ def test_every_fault_with_a_mistake_is_named(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("", "a plan has a list of faults"), ("faults: kill count", "a plan has a list of faults"),
-        ("sead: 7\nfaults: []", "sead"), ("faults: [{fault: kill}]", "a plan has a list of faults"),
+        ("sead: 7\nfaults: []", "sead"),
         ("faults: [", "a plan has a list of faults"), ("for: soon\nfaults: []", "duration 'soon' is not understood"),
-        ("a: &a [*a]", "a plan has a list of faults"), ("\x00", "a plan has a list of faults"),
+        ("\x00", "a plan has a list of faults"),
     ],
 )  # fmt: skip
 def test_what_is_no_plan_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
@@ -128,11 +128,9 @@ def test_faults_that_did_not_begin_as_often_as_asked() -> None:
 
 
 def test_what_is_told_counts_from_the_start_of_the_run_as_its_report_does(run_dir: RunDir) -> None:
-    view = SimpleNamespace(all_ready=lambda: True, spout_total=lambda counter: 0)
-    job: Any = SimpleNamespace(record=SimpleNamespace(status="ACTIVE"), view=lambda: view)
-    job.started = time.monotonic() - 1000
-    client: Any = SimpleNamespace(run_dir=run_dir, inject=lambda fault: [])
+    view = Mock(**{"all_ready.return_value": True, "spout_total.return_value": 0})
+    job = Mock(started=time.monotonic() - 1000, **{"record.status": "ACTIVE", "view.return_value": view})
+    client = Mock(run_dir=run_dir, **{"inject.return_value": []})
     told: list[str] = []
     FaultDriver(FaultPlan((parse("kill nimbus"),)), client, job, told.append).turn()
-    assert told[0].startswith("100")
-    assert told[0].endswith(" s: kill nimbus")
+    assert re.fullmatch(r"100\S* s: kill nimbus", told[0])

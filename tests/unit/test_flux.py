@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -122,7 +121,6 @@ def test_every_grouping(type_: str) -> None:
     ("old", "new", "said"),
     [
         # The YAML.
-        ("name: words", "name: [words", "2:7: expected ',' or ']', but got ':'"),
         ("name: words", "name: words\nname: other", "2:1: key 'name' is there twice"),
         ("limit: 3", "limit: !!python/name:os.system 3", "30:30: could not determine a constructor for the tag"),
         ("[2]", "&a [*a]", "17:18: found unconstructable recursive node"),
@@ -130,13 +128,8 @@ def test_every_grouping(type_: str) -> None:
         ("limit: 3", "limit: " + "[" * 2000 + "]" * 2000, "what begins before this is nested too deeply"),
         ("name: words", "name: \0", "1:7: a character that YAML has not: special characters are not allowed"),
         (WORDS, "", " is empty; a Flux file has spouts, bolts and streams, or a topologySource"),
-        (WORDS, "- a", "1:1: a mapping is needed here; allowed keys: name, config, includes, components,"),
         # The keys, and the types of values.
         ("    parallelism: 2", "    paralelism: 2", "26:5: bolt 'same': unknown key 'paralelism'; did you mean p"),
-        ("parallelism: 2", "parallelism: 0", "26:18: bolt 'same': parallelism is 0; expected `int` >= 1"),
-        ("type: SHUFFLE", "type: SHUFLE", "38:13: stream 'words --> same': type is 'SHUFLE'; did you mean SHUFF"),
-        ("{limit: 3}", "3", "30:22: bolt 'count': constructorArgs is 3; expected `mapping | list`, got `int`"),
-        ("[{name: tag, reflist: [inner]}]", "{tag: 1}", "18:17: component 'made': properties is {'tag': 1}; exp"),
         ("[1, {ref: inner}", "[1, {ref: 3}", "8:26: {'ref': 3} refers to nothing; allowed: ref: ID, or refli"),
         # The settings.
         ("topology.workers: 2", "topology.worker: 2", "3:3: unknown setting topology.worker; did you mean topol"),
@@ -144,9 +137,7 @@ def test_every_grouping(type_: str) -> None:
         # What is imported, and called.
         ("words.Count", "words.Cuont", "29:16: bolt 'count': no class tests.unit.flux_words.Cuont; did you mean C"),
         ("flux_words.Count", "flux_wrds.Count", "29:16: bolt 'count': importing tests.unit.flux_wrds (from the "),
-        ("tests.unit.flux_words.Count", "Count", "raised ModuleNotFoundError: No module named 'Count'"),
         ("limit: 3", "limit: -3", "30:22: bolt 'count': tests.unit.flux_words.Count() raised ValueError: limit -"),
-        ("limit: 3", "most: 3", "raised TypeError: Count.__init__() got an unexpected keyword argument 'most'"),
         ("words.Count", "words.Thing", "28:5: component 'count' is <tests.unit.flux_words.Thing object>; allowed"),
         ("flux_words.words", "flux_words.NUMBER", "raised TypeError: 'int' object is not callable"),
         ("with_tag\n", "with_tga\n", "10:15: component 'outer': Thing has no 'with_tga'; did you mean with_tag?"),
@@ -160,7 +151,6 @@ def test_every_grouping(type_: str) -> None:
         ("- id: inner", "- id: outer", "12:9: id 'outer' is there twice, first at t.yaml:6:9"),
         ("factoryArgs: [2]", "factoryArgs: [ref: outer]", "17:19: component 'outer' needs itself: outer -> made -"),
         ("from: words", "from: wrds", "34:5: bolt 'same' subscribes to unknown component 'wrds'; did you mean"),
-        ("to: count", "to: cuont", "39:22: no bolt 'cuont'; did you mean count?"),
         ("args: [word]", "args: [wrd]", "39:5: bolt 'count' groups 'same' stream 'default' by unknown field 'wrd'"),
         ("type: SHUFFLE", "type: CUSTOM", "24:5: bolt 'same' has None as a custom grouping; allowed: a CustomGr"),
         ("  - {from", "  - {from: words, to: same, grouping: {type: ALL}}\n  - {from", "39:5: bolt 'same' has this"),
@@ -175,10 +165,14 @@ def test_a_mistake_is_told_with_its_place(old: str, new: str, said: str) -> None
 
 
 def test_all_mistakes_are_told_together() -> None:
-    text = WORDS.replace("numTasks: 4", "numTask: 4").replace("type: SHUFFLE", "type: FAIR")
-    assert [mistake.partition(": ")[0] for mistake in refusal(text)] == ["t.yaml:27:5", "t.yaml:38:13"]
-    text = WORDS.replace("words.Count", "words.Cuont").replace("words.same", "words.smae").replace("to: count", "to: x")
-    assert [mistake.split(":")[1] for mistake in refusal(text)] == ["25", "29", "39"]
+    for wrong, lines in (
+        ({"numTasks: 4": "numTask: 4", "type: SHUFFLE": "type: FAIR"}, ["27", "38"]),
+        ({"words.Count": "words.Cuont", "words.same": "words.smae", "to: count": "to: x"}, ["25", "29", "39"]),
+    ):
+        text = WORDS
+        for old, new in wrong.items():
+            text = text.replace(old, new)
+        assert [mistake.split(":")[1] for mistake in refusal(text)] == lines
 
 
 def test_loads_of_the_resource_aware_scheduler_are_ignored_and_told() -> None:
@@ -279,34 +273,32 @@ def where(text: str) -> int:
     return next(number for number, line in enumerate(lines, 1) if text in line)
 
 
-# As streamparse's Topology.to_flux_dict writes its word count, and Storm's own example of programs.
-STREAMPARSE = {
-    "name": "shells",
-    "spouts": [{
-        "id": "sentence", "className": "org.apache.storm.flux.wrappers.spouts.FluxShellSpout", "parallelism": 1,
-        "constructorArgs": [["streamparse_run", "spouts.sentence.SentenceSpout"], ["word"]],
-    }],
-    "bolts": [{
-        "id": "split", "className": "org.apache.storm.flux.wrappers.bolts.FluxShellBolt", "parallelism": 2,
-        "constructorArgs": [["python3", "split.py"]],
-        "configMethods": [
-            {"name": "setDefaultStream", "args": [["word"]]}, {"name": "setNamedStream", "args": ["errors", ["text"]]},
-        ],
-    }],
-    "streams": [{
-        "from": "sentence", "to": "split", "grouping": {"streamId": "default", "type": "FIELDS", "args": ["word"]},
-    }],
-    "config": {"topology.workers": 1},
-}
+# As streamparse's Topology.to_flux_dict has its word count, and Storm's own example of programs.
+STREAMPARSE = """\
+name: shells
+spouts:
+  - id: sentence
+    className: org.apache.storm.flux.wrappers.spouts.FluxShellSpout
+    parallelism: 1
+    constructorArgs: [[streamparse_run, spouts.sentence.SentenceSpout], [word]]
+bolts:
+  - id: split
+    className: org.apache.storm.flux.wrappers.bolts.FluxShellBolt
+    parallelism: 2
+    constructorArgs: [[python3, split.py]]
+    configMethods:
+      - {name: setDefaultStream, args: [[word]]}
+      - {name: setNamedStream, args: [errors, [text]]}
+      - {name: setNamedStream, args: [to, true, [text]]}
+      - {name: addComponentConfig, args: [topology.tick.tuple.freq.secs, 2]}
+streams:
+  - {from: sentence, to: split, grouping: {streamId: default, type: FIELDS, args: [word]}}
+config: {topology.workers: 1}
+"""
 
 
 def test_programs_of_other_languages_are_found() -> None:
-    bolt: dict[str, Any] = STREAMPARSE["bolts"][0]  # type: ignore[index]
-    calls = [
-        *bolt["configMethods"], {"name": "setNamedStream", "args": ["to", True, ["text"]]},
-        {"name": "addComponentConfig", "args": ["topology.tick.tuple.freq.secs", 2]},
-    ]
-    topology = load(yaml.safe_dump(STREAMPARSE | {"bolts": [bolt | {"configMethods": calls}]}))
+    topology = load(STREAMPARSE)
     assert topology["sentence"].component.command == ["streamparse_run", "spouts.sentence.SentenceSpout"]
     assert {name: (*stream.fields, stream.direct) for name, stream in topology["split"].outputs.items()} == {
         "default": ("word", False), "errors": ("text", False), "to": ("text", True),
@@ -314,16 +306,9 @@ def test_programs_of_other_languages_are_found() -> None:
     assert topology["split"].config == {"tick_tuple_freq_secs": 2}
 
 
-def test_a_command_finds_the_classes_beside_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "words", raising=False)
-    arguments = ["--filter", str(EXAMPLE.parent / "small.properties"), f"text={EXAMPLE}", f"out={tmp_path}/out"]
-    loaded = load_topology(str(EXAMPLE), arguments)
-    assert loaded.root == EXAMPLE.parent
-    assert Path(str(sys.modules["words"].__file__)).parent == loaded.root
-    assert loaded.build([*arguments, "parallelism=3"])["split"].executors == 3
+def test_a_file_holds_one_topology() -> None:
     with pytest.raises(UsageError, match=r"names a topology in a Flux file, which holds one; write .*topology\.yaml$"):
-        load_topology(f"{EXAMPLE}:words", arguments)
+        load_topology(f"{EXAMPLE}:words", [])
 
 
 def test_the_schema_is_that_of_the_table() -> None:
@@ -332,7 +317,7 @@ def test_the_schema_is_that_of_the_table() -> None:
 
 
 CHECK = jsonschema.Draft202012Validator(flux_schema())
-WHOLE = [yaml.safe_load(WORDS), yaml.safe_load(SOURCE), STREAMPARSE, yaml.safe_load(EXAMPLE.read_text())]
+WHOLE = [yaml.safe_load(text) for text in (WORDS, SOURCE, STREAMPARSE, EXAMPLE.read_text())]
 ODD = st.sampled_from([None, True, -2, 0, 1, 1.5, "x", "SHUFFLE", "", [], ["x"], [1], {}, {"ref": "x"}, {"id": "x"}])
 KEYS = st.sampled_from([
     "id", "name", "className", "args", "ref", "value", "type", "file", "override", "includes", "parallelism", "cpuLoad",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -32,17 +31,15 @@ def test_it_prepares_when_something_changed_and_ends_with_the_sum() -> None:
         (0, NothingYet("input in has no text file")), (0, None), (1, prepared(1, 10)), (1, None),
         (2, ChangedMeanwhile("in/a")), (2, prepared(2, 5)), (2, None), (3, prepared(0, 0)),
     ]
-    todo: Iterator[tuple[int, Prepared | Exception | None]] = iter(looks)
-    now = looks[0]
     count = 0
 
     def look() -> int:
-        nonlocal now, count
-        now, count = next(todo), count + 1
-        return now[0]
+        nonlocal count
+        count += 1
+        return looks[count - 1][0]
 
     def once() -> Prepared:
-        made = now[1]
+        made = looks[max(count, 1) - 1][1]
         assert made is not None, "prepared though nothing changed"
         if isinstance(made, Exception):
             raise made
@@ -58,22 +55,24 @@ def test_it_prepares_when_something_changed_and_ends_with_the_sum() -> None:
     ]
 
 
-def test_a_document_is_printed_though_nothing_was_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_document_is_printed_though_nothing_was_prepared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    """Of a feed that is there, its own."""
     monkeypatch.setattr(module, "follow", lambda *arguments: None)
     monkeypatch.setattr("squall.pipeline.session.spark_session", nullcontext)
     feed, source = tmp_path / "feed", tmp_path / "input"
     source.mkdir()
+    if is_there:
+        feed.mkdir()
+        (feed / "_feed.json").write_text(json.dumps(first_manifest("in", 3, {}).to_dict()))
     arguments = [str(source), "--out", str(feed), "--follow"]
     done = CliRunner().invoke(command.prepare, [*arguments, "--json"], catch_exceptions=False)
     document = json.loads(done.stdout)
     assert mistakes(document) == []
-    figures = [document[name] for name in ("feed", "input", "rows", "added_rows", "files", "partitions")]
-    assert (done.exit_code, figures) == (0, [str(feed), str(source), 0, 0, 0, []])
+    figures = [document[name] for name in ("feed", "input", "rows", "added_rows", "files")]
+    assert figures == [str(feed), "in" if is_there else str(source), 0, 0, 0]
+    assert len(document["partitions"]) == 3 * is_there
     assert done.stderr.endswith("starting Spark\nnothing was prepared\n")
-    # Of a feed that is there, its own.
-    feed.mkdir()
-    (feed / "_feed.json").write_text(json.dumps(first_manifest("in", 3, {}).to_dict()))
-    document = json.loads(CliRunner().invoke(command.prepare, [*arguments, "--json"]).stdout)
-    assert (document["input"], len(document["partitions"]), document["added_rows"]) == ("in", 3, 0)
-    done = CliRunner().invoke(command.prepare, arguments)
-    assert (done.stdout, done.stderr.endswith("nothing was prepared\n")) == ("", True)
+    assert CliRunner().invoke(command.prepare, arguments).stdout == ""

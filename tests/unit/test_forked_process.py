@@ -10,13 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from squall.engine.errors import ClusterError
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.log_output import ProcessLog
-from squall.scheduler.common.messages import WorkerFailed
 from squall.scheduler.forking import child as forked_process
 from squall.scheduler.worker import main
 
@@ -72,16 +72,12 @@ def test_what_a_full_log_left_out_is_said_when_there_is_room_again(tmp_path: Pat
 def test_only_what_is_one_is_called_a_bug_in_squall(
     error: Exception, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[WorkerFailed] = []
-
-    def fails(boot: Any) -> Any:
-        raise error
-
-    monkeypatch.setattr(main, "Worker", fails)
-    control = SimpleNamespace(send_event=told.append, close=lambda: None)
+    control = Mock()
+    monkeypatch.setattr(main, "Worker", Mock(side_effect=error))
     monkeypatch.setattr(main, "ControlClient", lambda *_: control)
     path = str(RunDir.create(tmp_path / "r").path)
     boot: Any = SimpleNamespace(run_dir=path, node="n", sender="s", port=6700, incarnation=1)
     with pytest.raises(type(error)):
         main.worker_main(boot)
-    assert [(event.port, event.incarnation, event.error) for event in told] == [(6700, 1, says)]
+    [told] = [call.args[0] for call in control.send_event.call_args_list]
+    assert (told.port, told.incarnation, told.error) == (6700, 1, says)

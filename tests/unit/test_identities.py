@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import pickle
 import random
-import tempfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -102,21 +100,16 @@ def test_identities_differ_and_a_replay_repeats_them_whichever_task_it_meets(sha
     assert run(topology, random.Random(2)) == made
 
 
+@pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize(("kinds", "tasks"), [(1, 1 << 12), (3, 1 << 10), (5, 1 << 9)])
-def test_too_many_emits_are_refused_before_two_are_alike(kinds: int, tasks: int) -> None:
-    copied = frozenset({("lines", "default")})
-    lineage = Lineage("split", 40, {}, kinds - 1, kinds, copied, tasks, True)
+def test_too_many_emits_are_refused_before_two_are_alike(kinds: int, tasks: int, at_once: bool) -> None:
+    lineage = Lineage("split", 40, {}, kinds - 1, kinds, frozenset({("lines", "default")}), tasks, True)
     first = lineage.first(TupleSource("lines", 0, "default", Stream("line")), tasks - 1)
     children = Children(lineage, [5], first)
-    ways: list[Callable[[int], list[int]]] = [
-        lambda count: children.of([0] * count, True), lambda count: children.of([0] * count, False),
-    ]
-    for way in ways:
-        children.drop()
-        assert 5 << 20 < way(lineage.most)[-1] < 6 << 20
-        children.drop()
-        with pytest.raises(ComponentError, match=f"split emitted .* allowed: {lineage.most:,}"):
-            way(lineage.most + 1)
+    assert 5 << 20 < children.of([0] * lineage.most, at_once)[-1] < 6 << 20
+    children.drop()
+    with pytest.raises(ComponentError, match=f"split emitted .* allowed: {lineage.most:,}"):
+        children.of([0] * (lineage.most + 1), at_once)
 
 
 # ---- what is settled ----
@@ -256,18 +249,16 @@ def test_what_is_settled_was_acked_and_a_record_has_one_identity(kind: str, seed
             settling.records.close()
 
 
-def test_a_plain_spouts_positions_ascend_or_nothing_more_is_emitted() -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        for _ in range(2):
-            spout = Spout(directory, TASK)
-            with contextlib.suppress(ComponentError):
-                spout.tasks[0].emitted(5, (), "default")
-                spout.tasks[0].emitted(9, (), "default")
-            with pytest.raises(ComponentError, match=r"emitted message id 7 .* and 9 before; .* which ascend"):
-                spout.tasks[0].emitted(7, (), "default")
-        with pytest.raises(ComponentError, match=r"which ascend"):
-            Spout(directory, TASK).tasks[0].emitted(10, (), "default")
-        Spout(directory, TASK).tasks[1].emitted(10, (), "default")
+def test_a_plain_spouts_positions_ascend_or_nothing_more_is_emitted(tmp_path: Path) -> None:
+    first, other = Spout(str(tmp_path), TASK).tasks
+    first.emitted(5, (), "default")
+    first.emitted(9, (), "default")
+    for life in (first, Spout(str(tmp_path), TASK).tasks[0]):
+        with pytest.raises(ComponentError, match=r"emitted message id 7 .* and 9 before; .* which ascend"):
+            life.emitted(7, (), "default")
+    with pytest.raises(ComponentError, match=r"which ascend"):
+        Spout(str(tmp_path), TASK).tasks[0].emitted(10, (), "default")
+    other.emitted(10, (), "default")
 
 
 def test_ids_that_are_no_positions_are_open_until_their_answer_and_on_one_stream(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 Guarantees: who may import whom, where PySpark and the wall clock may appear, that no error is swallowed whole, and how
 long a file and a function may get. Each violation is reported as file:line with the rule it breaks.
 
-Relies on: the files alone; nothing is imported. Every rule is itself tested on a violation planted below.
+Relies on: the files alone; nothing is imported.
 """
 
 from __future__ import annotations
@@ -236,62 +236,6 @@ def test_a_folder_may_import_only_what_it_does(room: str, sources: list[Source])
 def test_wall_clock_is_allowed_only_where_it_is_used(sources: list[Source]) -> None:
     used = {source.path for source in sources if any(clocks(source))}
     assert WALL_CLOCK_ALLOWED.keys() <= used, "remove from WALL_CLOCK_ALLOWED what needs it no more"
-
-
-LONG_FUNCTION = "def f():\n" + "    x = 1\n" * MAX_FUNCTION_LINES
-LONG_FILE = "x = 1\n" * (MAX_FILE_LINES + 1)
-
-
-@pytest.mark.parametrize(
-    ("rule", "path", "text", "line"),
-    [
-        (layering, "engine/x.py", "import os\nimport squall.ipc.links", 2),
-        (layering, "engine/x.py", "def f():\n    from squall.scheduler import nimbus", 2),
-        (layering, "engine/x.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import squall.ipc", 3),
-        (layering, "scheduler/x.py", "import os\nfrom engine.flow.ids import new_id", 2),
-        (layering, "examples/x.py", "from squall.engine.flow.ids import new_id", 1),
-        (layering, "engine/x.py", "import zmq.green", 1),
-        (layering, "pipeline/x.py", "import importlib\nimportlib.import_module('squall.ipc.codec')", 2),
-        (layering, "examples/x.py", "import squall\nimport squall.pipeline.prepare", 2),
-        (one_way, "engine/flow/x.py", "import os\nfrom squall.engine.core.executor import TaskCrashed", 2),
-        (one_way, "engine/x.py", "from squall.engine.api.tuple import Tuple", 1),
-        (one_way, "engine/x/y.py", "import os", 1),
-        (one_way, "scheduler/x.py", "import os", 1),
-        (spark_only_in_pipeline, "squall/x.py", "def f():\n    import pyspark.sql", 2),
-        (spark_only_in_pipeline, "squall/x.py", "from squall.pipeline import prepare", 1),
-        (spark_only_in_pipeline, "pipeline/feed/sources.py", "import pyspark", 1),
-        (spark_only_in_pipeline, "pipeline/feed/feed_spout.py", "import os\nfrom pyarrow import parquet", 2),
-        (monotonic_clock_only, "ipc/x.py", "import time as t\nclock = t.time_ns", 2),
-        (monotonic_clock_only, "ipc/x.py", "from time import time\ntime()", 2),
-        (monotonic_clock_only, "ipc/x.py", "from datetime import datetime\ndatetime.utcnow()", 2),
-        (no_swallowed_errors, "ipc/x.py", "try:\n    f()\nexcept Exception:\n    pass", 3),
-        (no_swallowed_errors, "ipc/x.py", "try:\n    f()\nexcept:\n    ...", 3),
-        (no_swallowed_errors, "ipc/x.py", "for _ in x:\n  try: f()\n  except (OSError, BaseException): continue", 3),
-        (no_swallowed_errors, "ipc/x.py", "import contextlib\nwith contextlib.suppress(Exception):\n    f()", 2),
-        (short_enough, "ipc/x.py", LONG_FUNCTION, 1),
-        (short_enough, "ipc/x.py", LONG_FILE, 1),
-    ],
-)
-def test_planted_violation_is_reported(rule: Rule, path: str, text: str, line: int) -> None:
-    assert [found.split(": ")[0] for found in rule(Source.parse(path, text))] == [f"{path}:{line}"]
-
-
-@pytest.mark.parametrize(
-    ("rule", "path", "text"),
-    [
-        (layering, "engine/x.py", "from squall.engine.errors import A\nfrom . import clock\nfrom .ids import new_id"),
-        (one_way, "engine/core/x.py", "from squall.engine.errors import SquallError\nimport squall.engine.flow.ids"),
-        (one_way, "squall/cli/x.py", "import squall.scheduler.worker.loop, squall.scheduler.nimbus.main"),
-        (layering, "squall/x.py", "import squall.engine, squall.ipc, squall.scheduler"),
-        (spark_only_in_pipeline, "squall/x.py", "def f():\n    from squall.pipeline import prepare"),
-        (spark_only_in_pipeline, "pipeline/feed/sources.py", "def f():\n    import pyspark"),
-        (monotonic_clock_only, "ipc/x.py", "import time\ntime.monotonic()\nrow.time.time\n'time.time()'"),
-        (no_swallowed_errors, "ipc/x.py", "try:\n    f()\nexcept Exception:\n    log()"),
-        (short_enough, "ipc/x.py", LONG_FUNCTION.rpartition("    x")[0]),
-    ],
-)
-def test_what_is_allowed_passes(rule: Rule, path: str, text: str) -> None:
-    assert list(rule(Source.parse(path, text))) == []
 
 
 IMPLEMENTED = {"BasicCollector", "BatchCollector", "BoltCollector", "SpoutCollector"}

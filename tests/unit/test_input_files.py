@@ -41,9 +41,7 @@ def test_files_are_found_in_order_of_name_without_hidden_and_generated_ones(tmp_
     [
         ("*.py", ["a.py", "sub/b.py"]),
         ("sub/*", ["sub/b.py", "sub/c.txt"]),
-        ("*/b.py", ["sub/b.py"]),
         ("[ac].*", ["a.py", "sub/c.txt"]),
-        ("*.rst", []),
     ],
 )
 def test_patterns(tmp_path: Path, pattern: str, names: list[str]) -> None:
@@ -60,13 +58,9 @@ def test_links_to_files_are_followed_and_broken_ones_are_read_as_problems(tmp_pa
     os.symlink(tmp_path / "nowhere", source / "broken")
     os.symlink(source / "loop", source / "loop")
     os.symlink(tmp_path / "outside", source / "directory")
-    found = {file.name: file.problem for file in find_files(source).files}
-    assert found == {
-        "broken": "cannot be read: No such file or directory",
-        "good": "",
-        "loop": "cannot be read: Too many levels of symbolic links",
-    }
-    broken = next(file for file in find_files(source).files if file.name == "broken")
+    broken, good, loop = find_files(source).files
+    assert (good.name, good.problem) == ("good", "")
+    assert (loop.name, loop.problem) == ("loop", "cannot be read: Too many levels of symbolic links")
     assert list(read_file(broken)) == [Line(0, None, "cannot be read: No such file or directory", b"")]
 
 

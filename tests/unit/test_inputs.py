@@ -73,24 +73,21 @@ def test_new_lines_at_the_end_of_text_are_new_and_nothing_else_is(tmp_path: Path
     before = {"longer": "a\nb\n", "empty": "", "open": "a\nb", "begun anew": "a\n", "packed.gz": "a\n"}
     for name, text in before.items():
         (tmp_path / name).write_text(text)
-    found = find_files(tmp_path).files
-    known = {
-        file.name: SourceFile(
-            file.name, file.size_bytes, file.mtime_ns, sha256_of(file.location), lines=before[file.name].count("\n")
-        )
-        for file in found
-    }
+    known = {name: replace(file, lines=before[name].count("\n")) for name, file in read(tmp_path).items()}
     known["packed.gz"] = SourceFile("packed.gz", 2, 1)
     for name, text in before.items():
         (tmp_path / name).write_text({"begun anew": "b\n"}.get(name, text) + "c\nd")
     change = compare(str(tmp_path), find_files(tmp_path).files, known, may_grow=True)
-    starts = {file.name: (file.start_bytes, file.start_line) for file in change.new}
-    assert starts == {"longer": (4, 2), "empty": (0, 0)}
+    empty, longer = change.new
+    assert [(file.name, file.start_bytes, file.start_line) for file in (empty, longer)] == [
+        ("empty", 0, 0), ("longer", 4, 2),
+    ]
     assert [(line.line_no, line.text) for file in change.new for line in read_file(file)] == [
         (1, "c"), (2, "d"), (3, "c"), (4, "d"),
     ]
-    (longer,) = (ended for file in change.new if (ended := without_open_line(file)) and file.name == "longer")
-    assert [line.text for line in read_file(longer)] == ["c"]
+    ended = without_open_line(longer)
+    assert ended is not None
+    assert [line.text for line in read_file(ended)] == ["c"]
     assert change.changed == ["begun anew", "open (its last line had no end when it was read)", "packed.gz"]
 
 

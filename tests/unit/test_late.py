@@ -15,7 +15,7 @@ from squall.engine.report.run_report import RunReport, build_report
 from squall.testing import complete_topology
 from squall.ui.pages.topology_page import hint_of
 from tests.unit.test_window_rules import Phases
-from tests.unit.test_windows import Shows, windowed
+from tests.unit.test_windows import Shows
 
 ROWS = [("a", 10, 0), ("a", 40, 1)], [("a", 11, 2)]
 """The last is late."""
@@ -49,15 +49,6 @@ def test_a_late_stream_has_a_name(stream: Any) -> None:
         by_second(Shows()).with_late_stream(stream)
 
 
-def test_a_stream_that_is_not_the_late_one_is_unknown() -> None:
-    builder = TopologyBuilder()
-    builder.set_spout("events", Phases())
-    builder.set_bolt("windows", by_second(Shows()).with_late_stream("late")).global_grouping("events")
-    builder.set_bolt("show", bolt(lambda tup: None)).shuffle_grouping("windows", stream="lat")
-    with pytest.raises(TopologyError, match="unknown stream 'lat' of 'windows'; its streams: 'default', 'late'"):
-        builder.build()
-
-
 def test_inputs_of_different_fields_have_no_late_stream() -> None:
     builder = TopologyBuilder()
     builder.set_spout("events", Phases())
@@ -71,19 +62,14 @@ def test_inputs_of_different_fields_have_no_late_stream() -> None:
 
 def test_operators_give_the_stream_of_late_tuples() -> None:
     builder = StreamBuilder()
-    counts = builder.source("events", Phases(*ROWS)).key_by("k").window(tumbling(secs=1, by="at")).count()
+    window = tumbling(secs=1, by="at", idle_timeout_secs=2, max_ahead_secs=3)
+    assert (window.idle, window.max_ahead) == (2 * 10**9, 3 * 10**9)
+    counts = builder.source("events", Phases(*ROWS)).key_by("k").window(window).count()
     counts.to(lambda tup: None)
     counts.late().map(lambda tup: (tup["n"], tup["k"]), "n", "k", name="shown").to(lambda tup: None)
     found = complete_topology(builder.build())
     assert found["count"] == [("a", 1, 10, 11), ("a", 1, 40, 41)]
     assert found["shown"] == [(2, "a")]
-
-
-def test_operators_take_what_bolts_do() -> None:
-    made = tumbling(secs=1, by="at", idle_timeout_secs=2, max_ahead_secs=3)
-    assert (made.idle, made.max_ahead) == (2 * 10**9, 3 * 10**9)
-
-    windowed(lambda made: by_second(made).with_max_ahead(secs=1).with_idle_timeout(secs=1))()
 
 
 def report_of(**counters: int) -> RunReport:

@@ -63,26 +63,23 @@ def test_the_limit_counts_the_line_alone(tmp_path: Path, ending: bytes, bom: byt
 
 @pytest.mark.parametrize("ending", ["gz", "bz2", "zst"])
 def test_compressed_text_is_read_and_what_is_no_such_file_is_told(tmp_path: Path, ending: str) -> None:
-    text = "".join(f"line {number}\n" for number in range(200_000)).encode()
+    lines = [f"line {number}" for number in range(200_000)]
     path = tmp_path / f"a.log.{ending.upper()}"
     # Files may be joined as they are: another member follows the first.
-    path.write_bytes(PACK[ending](text) + PACK[ending](b"last"))
+    path.write_bytes(PACK[ending]("\n".join(lines).encode()) + PACK[ending](b"\nlast"))
     (tmp_path / f"c.log.{ending}").write_bytes(b"no such thing")
-    corpus = find_files(tmp_path)
-    good, bad = corpus.files
+    good, bad = find_files(tmp_path).files
     assert bad.problem.startswith("cannot be read: ")
     cut = lines_of(tmp_path / f"cut.{ending}", PACK[ending](os.urandom(1 << 20).hex().encode())[:-100])[-1]
-    assert (cut.line_no, "None" in str(cut.reason)) == (0, False)
-    assert str(cut.reason).startswith("cannot be read")
+    assert (cut.line_no, str(cut.reason)[:14], "None" in str(cut.reason)) == (0, "cannot be read", False)
     sums: list[str] = []
-    chunks = list(read_chunks(good, sums.append))
-    assert [text for chunk in chunks for text in chunk.texts] == [*text.decode().split("\n")[:-1], "last"]
+    assert [text for chunk in read_chunks(good, sums.append) for text in chunk.texts] == [*lines, "last"]
     assert sums == [hashlib.sha256(path.read_bytes()).hexdigest()]
 
 
 @pytest.mark.parametrize(
     ("data", "start", "size"), [
-        (b"a\nb", 0, 2), (b"a\n", 0, 2), (b"a", 0, None), (b"a\nb", 2, None), (b"a\nb\nc", 2, 4), (b"", 0, None),
+        (b"a\nb", 0, 2), (b"a\n", 0, 2), (b"a\nb", 2, None), (b"a\nb\nc", 2, 4),
         (b"a\n" + b"x" * 3 * MAX_LINE_BYTES, 0, 2),
     ],
 )

@@ -21,20 +21,16 @@ def tail(tmp_path: Path) -> LogTail:
     return LogTail(tmp_path)
 
 
-def test_directory_that_does_not_exist_yet(tmp_path: Path) -> None:
-    tail = LogTail(tmp_path / "logs")
+def test_lines_of_an_earlier_run_are_not_shown_again_and_the_directory_may_come_later(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    assert LogTail(logs).poll() == []
+    logs.mkdir()
+    write(logs / "node-1-6700.log", "earlier\n")
+    tail = LogTail(logs)
     assert tail.poll() == []
-    (tmp_path / "logs").mkdir()
-    write(tmp_path / "logs" / "node-1-6700.log", "a\n")
-    assert tail.poll() == [("node-1:6700", "a")]
-
-
-def test_lines_of_an_earlier_run_are_not_shown_again(tmp_path: Path) -> None:
-    write(tmp_path / "node-1-6700.log", "earlier\n")
-    tail = LogTail(tmp_path)
-    assert tail.poll() == []
-    write(tmp_path / "node-1-6700.log", "now\n")
-    assert tail.poll() == [("node-1:6700", "now")]
+    write(logs / "node-1-6700.log", "now\n")
+    write(logs / "node-2-6700.log", "a\n")
+    assert tail.poll() == [("node-1:6700", "now"), ("node-2:6700", "a")]
 
 
 def test_file_that_was_cut_is_read_from_its_start(tmp_path: Path, tail: LogTail) -> None:

@@ -59,8 +59,7 @@ def test_names_that_become_one_stay_apart_by_their_label(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("header", "token"),
-    [("Bearer abc", "abc"), ("bearer abc ", "abc"), ("Basic c3F1YWxsOmFiYw==", "abc"), ("Basic !!", ""), ("", ""),
-     ("Basic /w==", ""), ("Digest abc", "")],
+    [("bearer abc ", "abc"), ("Basic c3F1YWxsOmFiYw==", "abc"), ("Basic !!", ""), ("Basic /w==", ""), ("Digest a", "")],
 )
 def test_a_token_comes_as_bearer_or_as_a_password(header: str, token: str) -> None:
     assert token_in(header) == token

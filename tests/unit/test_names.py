@@ -61,7 +61,7 @@ def test_a_topology_is_called_by_the_same_rule(bad: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "secs"),
-    [("30", 30), ("30s", 30), ("1.5s", 1.5), ("500ms", 0.5), ("5m", 300), ("2h", 7200), ("1e-3s", 1e-3)],
+    [("30", 30), ("1.5s", 1.5), ("500ms", 0.5), ("5m", 300), ("2h", 7200)],
 )
 def test_forms(text: str, secs: float) -> None:
     assert parse_duration_secs(text) == pytest.approx(secs)

@@ -31,7 +31,6 @@ from squall.scheduler.supervisor.nimbus_link import (
     NimbusLink,
 )
 from tests.unit.run_dirs import add_topology, nimbus_in
-from tests.unit.test_nimbus_decisions import Cluster
 
 FIRST, SECOND = b"1" * 16, b"2" * 16
 """Sessions of one Nimbus and the next."""
@@ -90,6 +89,14 @@ def link(line: Line, monkeypatch: pytest.MonkeyPatch) -> NimbusLink:
     return NimbusLink(cast("Any", line), RegisterSupervisor("node-1", [6700], 1))
 
 
+@pytest.fixture
+def registered(line: Line, link: NimbusLink) -> NimbusLink:
+    """With the first Nimbus, at 1.0."""
+    line.answer = Nonce(FIRST, 7)
+    assert tick(link, 1.0)
+    return link
+
+
 def tick(link: NimbusLink, now: float) -> bool:
     """Whether it has registered."""
     return link.tick(now, dict, list) is not None
@@ -99,46 +106,40 @@ def orders(link: NimbusLink) -> list[int]:
     return [event.nonce.sequence for event in iter(link.recv_event, None)]
 
 
-def test_orders_of_the_nimbus_before_do_not_count(line: Line, link: NimbusLink) -> None:
-    line.answer = Nonce(FIRST, 7)
-    assert tick(link, 1.0)
+def test_orders_of_the_nimbus_before_do_not_count(line: Line, registered: NimbusLink) -> None:
     line.come(FIRST, 8)
-    assert orders(link) == [8]
+    assert orders(registered) == [8]
     # Now this process is stopped, and finds all that has happened in one moment.
     line.come(FIRST, 9)
     line.connected, line.answer = [False, True], Nonce(SECOND, 1)
-    assert tick(link, 9.0)
+    assert tick(registered, 9.0)
     line.come(SECOND, 2)
-    assert orders(link) == [2]
+    assert orders(registered) == [2]
 
 
-def test_orders_that_the_answer_has_overtaken_do_not_count(line: Line, link: NimbusLink) -> None:
-    line.answer = Nonce(FIRST, 7)
-    assert tick(link, 1.0)
+def test_orders_that_the_answer_has_overtaken_do_not_count(line: Line, registered: NimbusLink) -> None:
     line.answer = Nonce(FIRST, 9)
     line.meanwhile = lambda: line.come(FIRST, 8)
-    link.ask_to_leave(Departure(2.0, 30.0), 2.0)
-    assert tick(link, 2.0)
+    registered.ask_to_leave(Departure(2.0, 30.0), 2.0)
+    assert tick(registered, 2.0)
     line.come(FIRST, 10)
-    assert orders(link) == [10]
+    assert orders(registered) == [10]
 
 
 @pytest.mark.parametrize("connected", [[False], [False, True], []])
-def test_without_an_answer_no_order_counts(line: Line, link: NimbusLink, connected: list[bool]) -> None:
+def test_without_an_answer_no_order_counts(line: Line, registered: NimbusLink, connected: list[bool]) -> None:
     """The next Nimbus may have heard what the node holds, and may count on it, though its answer came too late."""
-    line.answer = Nonce(FIRST, 7)
-    assert tick(link, 1.0)
     if not connected:
-        link.ask_to_leave(Departure(9.0, 30.0), 9.0)
+        registered.ask_to_leave(Departure(9.0, 30.0), 9.0)
     line.connected, line.answer = connected, None
     line.meanwhile = lambda: line.come(SECOND, 2)
-    assert not tick(link, 9.0)
+    assert not tick(registered, 9.0)
     line.come(FIRST, 8)
-    assert orders(link) == []
+    assert orders(registered) == []
     line.connected, line.answer = [True], Nonce(SECOND, 4)
-    assert tick(link, 9.0 + REGISTER_RETRY_SECS)
+    assert tick(registered, 9.0 + REGISTER_RETRY_SECS)
     line.come(SECOND, 5)
-    assert 5 in orders(link)
+    assert 5 in orders(registered)
 
 
 def test_a_nimbus_that_was_away_is_told_of_every_death(line: Line, link: NimbusLink) -> None:
@@ -177,29 +178,18 @@ OLD = RegisterSupervisor("node-1", [6700], 7, {}, 30.0, started_ticks=100)
 YOUNG = RegisterSupervisor("node-1", [6700], 8, {}, started_ticks=250)
 
 
-def test_a_registration_of_a_dead_supervisor_that_comes_late_is_refused() -> None:
-    """The dead one had asked to leave: its node would get no work any more."""
-    cluster = Cluster(nodes=0)
-    cluster.nimbus.register_supervisor(OLD, cluster.now)
-    assert cluster.nimbus.cluster().leaving == ["node-1"]
-    cluster.nimbus.register_supervisor(YOUNG, cluster.now)
-    text = "the supervisor of node-1 with pid 7 is not registered: the one with pid 8 was started later, and is"
-    with pytest.raises(ClusterError, match=text):
-        cluster.nimbus.register_supervisor(OLD, cluster.now)
-    assert cluster.nimbus.cluster().leaving == []
-    assert cluster.nimbus.supervisor_pids == {"node-1": 8}
-    cluster.nimbus.register_supervisor(YOUNG, cluster.now)
-
-
-def test_nor_does_anything_else_count_that_it_has_sent(run_dir: RunDir) -> None:
+def test_nothing_counts_that_a_dead_supervisor_has_sent(run_dir: RunDir) -> None:
+    """It had asked to leave: its node would get no work any more."""
     with Store(run_dir.nimbus_db) as store:
         topology = add_topology(run_dir, store, "one", 1)
     ready = SlotChanged("node-1", 6700, topology.id, 3, "ready", 9, 1.0)
     with nimbus_in(run_dir.path) as service:
         service.call("register_supervisor", OLD, Nonce(FIRST, 1))
         service.call("register_supervisor", YOUNG, Nonce(SECOND, 1))
-        with pytest.raises(ClusterError, match="with pid 7 is not registered"):
+        text = "the supervisor of node-1 with pid 7 is not registered: the one with pid 8 was started later, and is"
+        with pytest.raises(ClusterError, match=text):
             service.call("register_supervisor", OLD, Nonce(FIRST, 2))
+        assert (service.nimbus.cluster().leaving, service.nimbus.supervisor_pids) == ([], {"node-1": 8})
         for nonce, state in ((Nonce(FIRST, 3), "starting"), (Nonce(SECOND, 2), "ready")):
             service.hear("supervisor:node-1", ready, nonce)
             assert service.call("get_topology", NamedTopology("one")).workers == {"node-1:6700": state}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from squall import AsyncBolt, AsyncSpout
+from squall import AsyncSpout
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.spout_executor import SpoutTask
@@ -18,26 +18,6 @@ from tests.process.waiting import wait_for
 from tests.unit.rig import DEADLINE_SECS, Does, Feeder, Rig, acks, chain
 
 GO_ON, BEGUN = threading.Event(), threading.Event()
-
-
-@pytest.fixture(autouse=True)
-def door() -> Iterator[None]:
-    GO_ON.clear()
-    BEGUN.clear()
-    yield
-    GO_ON.set()
-
-
-class Slow(AsyncBolt):
-    def prepare(self, conf: Any, context: Any, collector: Any) -> None:
-        self.collector = collector
-
-    async def setup(self) -> None:
-        BEGUN.set()
-        await asyncio.to_thread(GO_ON.wait)
-
-    async def execute(self, tup: Any) -> None:
-        self.collector.ack(tup)
 
 
 class SlowSource(AsyncSpout):
@@ -51,30 +31,27 @@ class SlowSource(AsyncSpout):
         await asyncio.sleep(0.001)
 
 
-@pytest.mark.parametrize(("rig", "task"), [
-    (lambda: Rig(chain(Feeder(), Slow()), threads=True), 2),
-    (lambda: Rig(chain(SlowSource(), Does(acks)), threads=True), 3),
-])
-def test_a_setup_is_published(rig: Callable[[], Rig], task: int) -> None:
+def test_a_setup_is_published() -> None:
+    """Of a spout; of a bolt: tests/process/test_async_bolts.py."""
     published: list[tuple[int, int]] = []
     now_ns = 0
     opening = Opening(lambda *words: published.append(words), lambda: now_ns)
-    made = rig()
+    rig = Rig(chain(SlowSource(), Does(acks)), threads=True)
     try:
-        made.settle()
+        rig.settle()
         assert BEGUN.wait(30)
         opening.begin(7)
-        opening.ended(made.core)
+        opening.ended(rig.core)
         assert published == [(7, 0), (0, 0)]
         for secs in (5, 10):
             now_ns = secs * 10**9
             opening.look()
-        assert published[2:] == [(task, 5 * 10**9)]
+        assert published[2:] == [(3, 5 * 10**9)]
         GO_ON.set()
         wait_for("the end", lambda: (opening.look(), published[-1] == (0, 0))[1])
     finally:
         GO_ON.set()
-        close_tasks(made.core)
+        close_tasks(rig.core)
 
 
 def raises(error: BaseException) -> Callable[[], Any]:

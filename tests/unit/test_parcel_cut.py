@@ -1,24 +1,21 @@
-"""Parcels are cut by bytes; open batches exist only for the tasks that were sent to."""
+"""Parcels are cut by bytes, by what their tuples are estimated to hold."""
 
 from __future__ import annotations
 
 from array import array
-from collections import Counter
 from itertools import count
 from typing import Any
 
 import pytest
 
-from squall import Failure, TopologyBuilder
+from squall import Failure
 from squall.engine.api.failure import FAILED
-from squall.engine.core.surroundings import Parts
-from squall.engine.flow.batch import Batch, OpenBatch
+from squall.engine.flow.batch import Batch
 from squall.engine.flow.groupings import number_in
 from squall.engine.flow.parcel import Acks, Parcel
 from squall.engine.foreign.sizes import estimate, row_bytes, value_bytes
 from squall.ipc.codec import decode, encode
 from tests.parcels import batch_of
-from tests.unit.rig import GROUPINGS, Does, Feeder, Rig, acks
 
 KIB = 1024
 
@@ -86,29 +83,7 @@ def test_what_is_bigger_than_it_looked_is_put_back_and_cut_by_its_true_size() ->
     assert len(sent) < 60
 
 
-SENDERS, TARGETS = 40, 300
-
-
-@pytest.mark.parametrize("grouping", GROUPINGS)
-def test_who_emits_has_a_batch_for_each_task_that_was_chosen(grouping: str) -> None:
-    """Of many senders and many targets."""
-    made: list[int] = []
-
-    def note(source: int, *rest: Any) -> OpenBatch:
-        made.append(source)
-        return OpenBatch(source, *rest)
-
-    spout, builder = Feeder(), TopologyBuilder()
-    builder.set_spout("spout", spout, 1, tasks=SENDERS)
-    GROUPINGS[grouping](builder.set_bolt("bolt", Does(acks), 1, tasks=TARGETS), "spout")
-    rig = Rig(builder, around={"parts": Parts(open_batch=note)})
-    for number in range(200):
-        spout.feed(number, id=number)
-    rig.settle()
-    copies = {"all": TARGETS, "custom": TARGETS // 2}.get(grouping, 1)
-    assert sum(rig.core.stats[task].executed for task in rig.plan.tasks_of("bolt")) == 200 * copies
-    assert len(spout.acked) == 200
-    assert max(Counter(made).values()) <= TARGETS
+TARGETS = 300
 
 
 @pytest.mark.parametrize("task", [0, -1, 10**9, "x", None, (1,), 1.5])

@@ -113,7 +113,7 @@ class Run:
         return (self.acked - acked) / secs, took[len(took) // 2] / MS
 
 
-@pytest.mark.parametrize(("each_ms", "tasks"), [(50, 1), (50, 4), (5, 1), (1, 2), (200, 8)])
+@pytest.mark.parametrize(("each_ms", "tasks"), [(50, 4), (1, 2), (200, 8)])
 def test_slow_bolts_get_few_messages_and_stay_busy(each_ms: float, tasks: int) -> None:
     run = Run(Servers(round(each_ms * MS), tasks), step_ns=MS // 2).go_on(20)
     per_sec, ms = run.measured(10)
