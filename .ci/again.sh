@@ -22,8 +22,8 @@ for ((round = 1; round <= ROUNDS; round++)); do
             busy+=($!)
         done
     fi
-    at=$(mktemp -d -t u.XXX)
-    "$VENV/bin/pytest" -n "${TESTS_AT_ONCE:-3}" --dist loadgroup --basetemp="$at" -q -m "not nightly" "$@" >"$LOG/round-$round" 2>&1 || failed=1
+    at=$(mktemp -d /tmp/u.XXX)
+    TMPDIR=/tmp "$VENV/bin/pytest" -n "${TESTS_AT_ONCE:-3}" --dist loadgroup --basetemp="$at" -q -m "not nightly" "$@" >"$LOG/round-$round" 2>&1 || failed=1
     rm -rf "$at"
     printf 'round %d, %d busy beside it: %s\n' "$round" "${#busy[@]}" "$(tail -n 1 "$LOG/round-$round")"
     stop_load
