@@ -32,15 +32,6 @@ def test_a_message_that_many_deaths_meet_is_not_given_up(of_five_deaths: int) ->
     run_halves(of_five_deaths)
 
 
-@pytest.mark.parametrize("in_batches", [(), ("numbers", "fan")], ids=["rows", "batches"])
-def test_a_case_repeats_exactly(seed: int, in_batches: tuple[str, ...]) -> None:
-    once, again = (Cluster(seed, ALL_FAULTS, in_batches=in_batches) for _ in range(2))
-    once.run()
-    again.run()
-    assert once.edges == again.edges
-    assert once.rng.random() == again.rng.random()
-
-
 def test_the_faults_really_happen() -> None:
     wanted = {"frames repeated", "frames refused", "lost", "deaths", "timeout", "frame damaged"}
     for seed in range(30):

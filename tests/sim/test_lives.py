@@ -8,7 +8,6 @@ import pytest
 from tests.sim.cluster_life import THE_PRODUCT, LifeParts, broken_by, first_broken, shortest
 from tests.sim.joined_life import JOINED, JoinedLife
 from tests.sim.life_mutants import LIFE_MUTANTS
-from tests.sim.lives import main
 from tests.sim.remembered import REMEMBERED
 
 [ANSWERS_FIRST] = [mutant for mutant in LIFE_MUTANTS if mutant.off == "stored before answered"]
@@ -57,10 +56,3 @@ def test_the_shortest_history_that_shows_it() -> None:
     assert least is not None
     assert least.error.invariant == whole.error.invariant
     assert 0 < sum("(" in line for line in least.lines) < sum("(" in line for line in whole.lines)
-
-
-def test_the_command(capsys: pytest.CaptureFixture[str], seed: int) -> None:
-    assert main(["--seeds", "10", "--first", str(seed), "--processes", "1"]) == 0
-    assert f"10 lives from seed {seed} on" in capsys.readouterr().out
-    assert main(["--joined", "--seed", str(seed)]) == 0
-    assert "every invariant holds; trace" in capsys.readouterr().out
