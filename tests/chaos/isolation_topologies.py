@@ -24,31 +24,6 @@ class Named(Spout):
         self.collector.emit((self.name,), message_id=self.n)
 
 
-class Sizes(Spout):
-    """One text of each of these lengths, once."""
-
-    outputs = ("text",)
-
-    def __init__(self, *sizes: int) -> None:
-        self.sizes = list(sizes)
-
-    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
-        self.collector = collector
-
-    def next_tuple(self) -> None:
-        if self.sizes:
-            size = self.sizes.pop(0)
-            self.collector.emit(("x" * size,), message_id=size)
-        self.exhausted = not self.sizes
-
-
-class Nothing(BasicBolt):
-    """Takes what comes."""
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        pass
-
-
 class Long(BasicBolt):
     """Passes on what it gets; the first time it does not come back before the file `release` is there."""
 
