@@ -1,4 +1,4 @@
-"""The arena between real processes: death of the creator, reuse under a reader's hands, a machine without memory."""
+"""The arena between readers and creators: death of the creator, reuse under a reader's hands, no memory."""
 
 from __future__ import annotations
 
@@ -6,23 +6,17 @@ import errno
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
 from squall.engine.errors import ClusterError, ProtocolError
-from squall.ipc.arena import MEMFD_NAME, Arena, BlockRef, table_bytes
+from squall.ipc.arena import MEMFD_NAME, Arena, table_bytes
 from squall.ipc.arena_reader import ArenaReader
 
-DEADLINE_SECS = 100.0
 PAYLOAD_BYTES = 1 << 20
-WHEN = ("before it was read", "while it was read")
-T = TypeVar("T")
-Body = Callable[[Connection], None]
 
 
 def resources() -> tuple[list[str], int]:
@@ -31,116 +25,70 @@ def resources() -> tuple[list[str], int]:
 
 
 @pytest.fixture
-def start() -> Iterator[Callable[[Body], tuple[BaseProcess, Connection]]]:
-    """Starts a process with a pipe to it; afterwards checks that it left nothing in this process."""
+def reader() -> Iterator[ArenaReader]:
     before = resources()
-    started: list[tuple[BaseProcess, Connection]] = []
-
-    def start(body: Body) -> tuple[BaseProcess, Connection]:
-        ours, theirs = multiprocessing.Pipe()
-        process = multiprocessing.get_context("fork").Process(target=body, args=(theirs,))
-        process.start()
-        theirs.close()
-        started.append((process, ours))
-        return process, ours
-
-    yield start
-    for process, pipe in started:
-        process.kill()
-        process.join()
-        process.close()
-        pipe.close()
-    assert resources() == before
-
-
-@pytest.fixture
-def reader(start: object) -> Iterator[ArenaReader]:
     reader = ArenaReader()
     yield reader
     reader.close()
+    assert resources() == before
 
 
-def receive(pipe: Connection, kind: type[T]) -> T:
-    assert pipe.poll(DEADLINE_SECS), f"no message within {DEADLINE_SECS} s"
-    message = pipe.recv()
-    assert isinstance(message, kind)
-    return message
-
-
-def put_one_and_wait(pipe: Connection) -> None:
+def put_two(pipe: Connection) -> None:
     arena = Arena.create()
-    pipe.send(arena.put(b"a" * PAYLOAD_BYTES))
-    pipe.send(arena.put(b"b" * PAYLOAD_BYTES))
-    pipe.recv()
-    arena.close()
+    for letter in (b"a", b"b"):
+        pipe.send(arena.put(letter * PAYLOAD_BYTES))
+    signal.pause()
 
 
-def test_reader_reads_on_after_the_creator_was_killed(
-    start: Callable[[Body], tuple[BaseProcess, Connection]], reader: ArenaReader
-) -> None:
-    process, pipe = start(put_one_and_wait)
-    first, second = receive(pipe, BlockRef), receive(pipe, BlockRef)
+def test_reader_reads_on_after_the_creator_was_killed(reader: ArenaReader) -> None:
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("fork").Process(target=put_two, args=(theirs,))
+    process.start()
+    first, second = ours.recv(), ours.recv()
     assert first.pid == process.pid
     assert reader.copy(first) == b"a" * PAYLOAD_BYTES
     process.kill()
-    process.join(DEADLINE_SECS)
-    assert process.exitcode == -signal.SIGKILL
+    process.join()
+    process.close()
     # The second block was never read before: that pages of it were touched is not what keeps it.
     assert reader.copy(second) == b"b" * PAYLOAD_BYTES
     reader.detach(first.pid)
     with pytest.raises(ClusterError, match=f"cannot attach the arena of process {first.pid}, .*: No such file"):
         reader.copy(first)
+    ours.close()
+    theirs.close()
 
 
-def reuse_when_told(pipe: Connection) -> None:
-    arena = Arena.create(table_bytes(4 << 20) + (4 << 20))
-    while pipe.recv() == "next":
-        ref = arena.put(bytes(4 << 20))
-        assert ref is not None
-        pipe.send(ref)
-        assert pipe.recv() == "reuse"
-        arena.free(ref)
-        ref = arena.put(b"x" * (4 << 20))
-        assert ref is not None
-        pipe.send(ref)
-        arena.free(ref)
-
-
-def test_whenever_a_block_is_reused_its_reader_hears_of_it(
-    start: Callable[[Body], tuple[BaseProcess, Connection]], reader: ArenaReader
-) -> None:
+def test_whenever_a_block_is_reused_its_reader_hears_of_it(reader: ArenaReader) -> None:
+    size = 4 << 20
+    arena = Arena.create(table_bytes(size) + size)
     torn: list[bytes] = []
+
+    def reused_by(data: bytes) -> None:
+        arena.free(ref)
+        again = arena.put(data)
+        assert again is not None
+        arena.free(again)
 
     class Slow(bytes):
         """Takes so long to copy that the block is reused in the midst of it."""
 
         def __new__(cls, block: memoryview) -> Slow:
-            middle = len(block) // 2
-            first = bytes(block[:middle])
-            reuse()
-            torn.append(first + bytes(block[middle:]))
+            first = bytes(block[: size // 2])
+            reused_by(b"x" * size)
+            torn.append(first + bytes(block[size // 2 :]))
             return super().__new__(cls, torn[-1])
 
-    _, pipe = start(reuse_when_told)
-
-    def next_block() -> BlockRef:
-        pipe.send("next")
-        return receive(pipe, BlockRef)
-
-    def reuse() -> None:
-        pipe.send("reuse")
-        receive(pipe, BlockRef)
-
-    before, during = WHEN
-    ref = next_block()
-    assert reader.copy(ref) == bytes(ref.length)
-    reuse()
-    with pytest.raises(ProtocolError, match=before):
-        reader.copy(ref)
-    ref = next_block()
-    with pytest.raises(ProtocolError, match=during):
-        reader.copy(ref, Slow)
-    assert torn[0].count(0) == ref.length // 2, "torn: what the error is good for"
+    for when in ("before it was read", "while it was read"):
+        ref = arena.put(bytes(size))
+        assert ref is not None
+        if when == "before it was read":
+            assert reader.copy(ref) == bytes(size)
+            reused_by(b"x" * size)
+        with pytest.raises(ProtocolError, match=when):
+            reader.copy(ref, Slow)
+    assert torn[-1].count(0) == size // 2, "torn: what the error is good for"
+    arena.close()
 
 
 def test_machine_without_memory_makes_put_refuse_instead_of_crash(

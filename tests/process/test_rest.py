@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from squall.scheduler.common.role import RoleKind, processes_of
-from tests.process.ui_parts import Served, application, served
+from tests.process.ui_parts import Served, served
 from tests.process.waiting import wait_for
 
 PREFIX = "/api/squall/v1"
@@ -115,16 +115,6 @@ def test_a_mistake_is_one_line(busy: Served, path: str, body: Any, code: int, wh
     assert found == code
     assert why in document["error"]
     assert "\n" not in document["error"]
-
-
-def test_read_only_takes_no_orders(busy: Served) -> None:
-    with application(busy.cluster, "--read-only") as one:
-        wait_for("a look at words", lambda: "words" in one.names())
-        orders = ("activate", "deactivate", "rebalance", "kill", "reset", "dead-letters/replay")
-        paths = [*(f"/topologies/words/{order}" for order in orders), "/heal"]
-        assert {post(one, path, {})[0] for path in paths} == {403}
-        assert post(one, "/inject", {"line": "kill nimbus"})[0] == 403
-        assert one.get(f"{PREFIX}/topologies/words")["name"] == "words"
 
 
 def test_an_order_without_nimbus_is_refused_at_once(busy: Served) -> None:
