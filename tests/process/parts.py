@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import json
 import os
@@ -153,26 +152,6 @@ class Counted(BasicBolt):
         note(self.directory, "counted", [self.worker, tup["n"]])
         self.executed.inc()
         self.last = tup["n"]
-
-
-class Misbehaves(BasicBolt):
-    """Does something to its process on one value, the first time it comes: "hang", "segfault" or "stop" (SIGSTOP)."""
-
-    def __init__(self, directory: str, victim: int, how: str) -> None:
-        self.directory = directory
-        self.victim = victim
-        self.how = how
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        if tup["n"] == self.victim and not notes(self.directory, "misbehaved"):
-            note(self.directory, "misbehaved", os.getpid())
-            if self.how == "hang":
-                threading.Event().wait()
-            elif self.how == "stop":
-                os.kill(os.getpid(), signal.SIGSTOP)
-            else:
-                ctypes.string_at(0)
-        note(self.directory, "behaved", tup["n"])
 
 
 class Hangs(BasicBolt):
