@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.process.conftest import session_cluster, shared_cluster
+from tests.process.conftest import cluster, session_cluster, shared_cluster
 
-__all__ = ["session_cluster", "shared_cluster"]
+__all__ = ["cluster", "session_cluster", "shared_cluster"]

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
-import pytest
 
 from squall import Config, TopologyBuilder
 from squall.cli.shown.output import exit_code
 from tests.process.conftest import SharedCluster
 from tests.process.parts import Hangs, OneShot, notes
-from tests.process.standing_tools import ENDLESS, Standing, directory
+from tests.process.standing_tools import ENDLESS, Standing
 from tests.process.waiting import wait_for
 
 PENDING = 20
 COLUMNS = ("acked", "failed", "dead_letters", "waiting", "pending", "abandoned")
-
-
-@pytest.fixture
-def cluster() -> Iterator[Standing]:
-    with directory() as made:
-        yield made
 
 
 def test_the_account_closes_when_the_spouts_worker_is_killed_with_and_without_its_supervisor(

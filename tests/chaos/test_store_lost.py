@@ -13,14 +13,8 @@ from squall.engine.errors import ClusterError
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.nimbus.store import STORE_FILES, Store
 from tests.process.cli import start
-from tests.process.standing_tools import ENDLESS, Standing, directory
+from tests.process.standing_tools import ENDLESS, Standing
 from tests.process.waiting import wait_for
-
-
-@pytest.fixture
-def cluster() -> Iterator[Standing]:
-    with directory() as made:
-        yield made
 
 
 @contextlib.contextmanager

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +14,9 @@ import pytest
 
 from squall.scheduler.common.role import processes_of
 from tests.process.cli import command, environment, start
-from tests.process.standing_tools import ENDLESS, Standing, directory
+from tests.process.standing_tools import ENDLESS, Standing
 from tests.process.waiting import wait_for
 from tests.process.written import word_counts
-
-
-@pytest.fixture
-def cluster() -> Iterator[Standing]:
-    with directory() as made:
-        yield made
 
 
 def worker_of(cluster: Standing, name: str, number: int = 0) -> dict[str, Any]:

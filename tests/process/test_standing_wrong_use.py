@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
-import pytest
 
 from tests.process.standing_tools import ENDLESS, Standing, directory
 from tests.process.waiting import wait_for
@@ -17,12 +15,6 @@ COMMANDS = [
     ("submit", ENDLESS, "--name", "x"), ("list",), ("status",), ("status", "x"), ("activate", "x"), ("deactivate", "x"),
     ("rebalance", "x", "-n", "1"), ("reset", "x"), ("kill", "x"),
 ]
-
-
-@pytest.fixture
-def cluster() -> Iterator[Standing]:
-    with directory() as made:
-        yield made
 
 
 def test_a_cluster_that_is_not_there(cluster: Standing) -> None:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from tests.process.standing_tools import Standing, directory
+from tests.process.standing_tools import Standing
 from tests.process.waiting import wait_for
 
 SAYS_ITS_HASH = """
@@ -36,12 +33,6 @@ def topology(args):
     builder.set_bolt("says", Says(args[0]), parallelism=2).fields_grouping("idle", "n")
     return builder.build()
 """
-
-
-@pytest.fixture
-def cluster() -> Iterator[Standing]:
-    with directory() as made:
-        yield made
 
 
 def test_every_worker_hashes_text_alike(cluster: Standing, tmp_path: Path) -> None:
