@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.process.standing_tools import ENDLESS, Standing, directory
+from tests.process.standing_tools import ENDLESS, Standing
 from tests.process.waiting import wait_for
 
 COMMANDS = [
@@ -24,16 +24,6 @@ def test_a_cluster_that_is_not_there(cluster: Standing) -> None:
     assert not cluster.path.exists()
     cluster.path.mkdir(mode=0o700)  # such as a container's volume before the first start
     assert cluster.refused(2, "list") == message
-
-
-def test_the_default_directory_is_one_per_user() -> None:
-    with directory() as cluster:
-        where = {"XDG_RUNTIME_DIR": str(cluster.path.parent), "SQUALL_DIR": ""}
-        path = cluster.path.parent / "squall" / "cluster"
-        assert cluster.refused(2, "list", **where) == f"there is no cluster at {path}: start one with `squall up`"
-        (cluster.path.parent / "squall").chmod(0o755)
-        assert "has mode 0755, must be 0700" in cluster.refused(2, "list", **where)
-        (cluster.path.parent / "squall").rmdir()
 
 
 def test_a_second_up_changes_nothing_and_one_without_daemons_says_so(cluster: Standing) -> None:
@@ -85,11 +75,6 @@ def test_up_takes_over_workers_that_outlived_every_daemon(cluster: Standing) -> 
         (adopted,) = cluster.described(name)["workers"]
         assert (adopted["pid"] == pid) is (name == "one")
         assert cluster.json("kill", name)["pending"] == 0
-
-
-def test_a_path_too_long_for_sockets(cluster: Standing) -> None:
-    message = cluster.refused(2, "up", "--detach", "--dir", cluster.path.parent / ("x" * 100))
-    assert "choose a run directory with a shorter path" in message
 
 
 def test_a_directory_of_somebody_elses_files(cluster: Standing, tmp_path: Path) -> None:
