@@ -50,7 +50,7 @@ def test_who_is_slow_but_below_its_limits_is_left_alone(shared_cluster: SharedCl
     """The limits are one tuple's: a batch takes several times as long, in the loop as on a thread of its own."""
     builder = TopologyBuilder()
     builder.set_spout("source", parts.Numbers(str(tmp_path), 60))
-    builder.set_bolt("works", parts.Slow(0.05)).shuffle_grouping("source")
+    builder.set_bolt("works", parts.HangsLoop(str(tmp_path), secs=0.05)).shuffle_grouping("source")
     builder.set_bolt("waits", parts.Hangs(str(tmp_path), secs=0.05)).shuffle_grouping("source")
     config = Config(workers=2, worker_timeout_secs=2, execute_timeout_secs=2, message_timeout_secs=600)
     report = shared_cluster.run(builder.build(), config)

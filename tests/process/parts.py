@@ -222,16 +222,3 @@ class Poisoned(BasicBolt):
                 os._exit(7)
             os.kill(os.getpid(), signal.SIGSEGV)
         collector.emit((tup["n"],))
-
-
-class Slow(BasicBolt):
-    """Takes a while over each tuple, and its worker's loop with it."""
-
-    outputs = ("n",)
-
-    def __init__(self, secs: float) -> None:
-        self.secs = secs
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        time.sleep(self.secs)
-        collector.emit((tup["n"],))

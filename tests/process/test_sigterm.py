@@ -3,28 +3,16 @@ interrupt does the same, and ends with 130."""
 
 from __future__ import annotations
 
-import contextlib
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.process.cli import start
+from tests.process.cli import running
 from tests.process.standing_tools import ENDLESS, Standing
 from tests.process.waiting import wait_for
-
-
-@contextlib.contextmanager
-def running(*arguments: str | Path, **extra: str) -> Iterator[subprocess.Popen[str]]:
-    """The command; a test that fails leaves it neither behind nor waits for it."""
-    with start(*arguments, **extra) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
 
 
 def await_line(process: subprocess.Popen[str], text: str) -> None:

@@ -274,11 +274,9 @@ def judged(seed: int, parts: Parts) -> None:
         EVENTS[rng.choice(list(EVENTS))](world, rng.choice(world.tasks), rng.randrange(10**6))
 
 
-LITERAL = changed(acker=LiteralStormAcker)
-NO_DEDUPE = Parts(receiver=CredulousReceiver)
 PLAIN_EMITS = changed(fast_emit=lambda collector: None)
 """No mutant: every emit goes the plain way."""
-NEITHER = Parts(core=LITERAL.core, receiver=CredulousReceiver)
+NEITHER = changed(acker=LiteralStormAcker, receiver=CredulousReceiver)
 
 _WAITED, _EARLY = invariants.WAITED_FOR_TIMEOUT, invariants.ACKED_EARLY
 

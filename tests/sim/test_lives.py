@@ -5,12 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.cluster_life import THE_PRODUCT, LifeParts, broken_by, first_broken, shortest
+from tests.sim.cluster_life import THE_PRODUCT, LifeParts, first_broken
 from tests.sim.joined_life import JOINED, JoinedLife
-from tests.sim.life_mutants import LIFE_MUTANTS
-from tests.sim.remembered import REMEMBERED
-
-[ANSWERS_FIRST] = [mutant for mutant in LIFE_MUTANTS if mutant.off == "stored before answered"]
 
 
 @pytest.mark.parametrize(("parts", "lives"), [(THE_PRODUCT, 15), (JOINED, 8)], ids=["alone", "joined"])
@@ -47,12 +43,3 @@ def test_the_faults_really_happen() -> None:
         if not wanted:
             break
     assert not wanted
-
-
-def test_the_shortest_history_that_shows_it() -> None:
-    seed = REMEMBERED[str(ANSWERS_FIRST)]
-    whole, least = broken_by(seed, ANSWERS_FIRST.parts), shortest(seed, ANSWERS_FIRST.parts)
-    assert whole is not None
-    assert least is not None
-    assert least.error.invariant == whole.error.invariant
-    assert 0 < sum("(" in line for line in least.lines) < sum("(" in line for line in whole.lines)
