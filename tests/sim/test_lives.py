@@ -7,6 +7,7 @@ import pytest
 
 from tests.sim.cluster_life import THE_PRODUCT, LifeParts, first_broken
 from tests.sim.joined_life import JOINED, JoinedLife
+from tests.sim.state_lives import KINDS, run_life
 
 
 @pytest.mark.parametrize(("parts", "lives"), [(THE_PRODUCT, 15), (JOINED, 8)], ids=["alone", "joined"])
@@ -43,3 +44,8 @@ def test_the_faults_really_happen() -> None:
         if not wanted:
             break
     assert not wanted
+
+
+def test_each_record_counts_once_in_every_life(seed: int) -> None:
+    for number in range(2 * len(KINDS)):
+        run_life(seed + number)
