@@ -310,7 +310,7 @@ def main(directory: Path, runs: Iterable[str]) -> None:
         for seed in range(int(first), int(first) + int(count)):
             try:
                 run(kind, seed, directory / f"{kind}-{seed}{''.join(mutant)}")
-            except AssertionError:
+            except Exception:
                 traceback.print_exc()
                 print(*mutant or [f"{kind}:{seed}"])
                 break
