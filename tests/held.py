@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from squall.engine.api.tuple import Run, Tuple
 from squall.engine.tracking.acker import Acker
 
 
@@ -20,8 +19,3 @@ def held(thing: Any) -> int:
 def early(acker: Acker) -> int:
     """Messages of roots that it has had no INIT of: all it holds beside trees and answers."""
     return held(acker) - len(acker) - len(acker.answers)
-
-
-def run_of(tup: Tuple) -> Run:
-    """The run that a tuple belongs to, which acks and anchors refer to and no user sees."""
-    return tup._run

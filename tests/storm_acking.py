@@ -68,22 +68,6 @@ def acking(world: World) -> None:
         assert [tracker.take() for tracker in trackers] == [(acks, 0) for acks in new_acks]
 
 
-def ack_branching(world: World) -> None:
-    feeder = world.feeder("number")
-    builder = TopologyBuilder()
-    builder.set_spout("spout", feeder)
-    builder.set_bolt("left", Branch(1)).shuffle_grouping("spout")
-    builder.set_bolt("right", Branch(1)).shuffle_grouping("spout")
-    builder.set_bolt("aggregate", Aggregate(4)).shuffle_grouping("left").shuffle_grouping("right")
-    builder.set_bolt("sink", Branch(0)).shuffle_grouping("aggregate")
-    world.start(builder)
-    tracker = AckTracker(feeder)
-    for acks in (0, 2):
-        feeder.feed((1,))
-        world.settle()
-        assert tracker.take() == (acks, 0)
-
-
 def acking_self_anchor(world: World) -> None:
     feeder = world.feeder("number")
     builder = TopologyBuilder()
@@ -165,4 +149,4 @@ def reset_timeout(world: World) -> None:
     assert "first" in feeder.acked
 
 
-SCENARIOS = (acking, ack_branching, acking_self_anchor, timeout, reset_timeout)
+SCENARIOS = (acking, acking_self_anchor, timeout, reset_timeout)

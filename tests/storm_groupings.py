@@ -17,37 +17,9 @@ from squall import (
     TopologyContext,
     Tuple,
 )
-from tests.process.parts import OneShot, note, notes
+from tests.process.parts import note, notes
 from tests.storm_streams import Indexes
 from tests.storm_world import World
-
-
-class Tally(BasicBolt):
-    """Notes at its end how many tuples each of its tasks got."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = str(directory)
-
-    def prepare(self, conf: Any, context: TopologyContext) -> None:
-        self.index = context.task_index
-        self.count = 0
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        self.count += 1
-
-    def cleanup(self) -> None:
-        note(self.directory, "tally", [self.index, self.count])
-
-
-def shuffle_is_even(world: World) -> None:
-    builder = TopologyBuilder()
-    builder.set_spout("spout", OneShot(str(world.directory), 100_000, tracked=False))
-    builder.set_bolt("bolt", Tally(world.directory), parallelism=2).shuffle_grouping("spout")
-    world.start(builder, even_shuffle=True)
-    world.finish()
-    tally = dict(notes(world.directory, "tally"))
-    assert tally[0] + tally[1] == 100_000
-    assert all(49_000 <= count <= 51_000 for count in tally.values())
 
 
 def fed(world: World, builder: TopologyBuilder, keys: list[Any]) -> list[list[Any]]:
@@ -70,17 +42,6 @@ def fields_by_content(world: World) -> None:
     assert len(seen) == 100
     assert len({(index, key) for index, key in seen}) == 10
     assert {index for index, _ in seen} == {0, 1, 2}
-
-
-def partial_key(world: World) -> None:
-    builder = TopologyBuilder()
-    builder.set_bolt("bolt", Indexes(world.directory), parallelism=4).partial_key_grouping("spout", "key")
-    counts = Counter((key, index) for index, key in fed(world, builder, ["hot"] * 60 + ["cold"] * 20))
-    shares = {key: [count for (name, _), count in counts.items() if name == key] for key in ("hot", "cold")}
-    assert shares["hot"] == [30, 30]
-    # Two tasks at most; one, where the other has more to do already.
-    assert len(shares["cold"]) <= 2
-    assert sum(shares["cold"]) == 20
 
 
 class FirstN(CustomGrouping):
@@ -147,6 +108,4 @@ def local_tasks_are_preferred(world: World) -> None:
     assert all(origin == worker for origin, worker in rows)
 
 
-SCENARIOS = (
-    shuffle_is_even, fields_by_content, partial_key, copies_of_a_custom_grouping, local_tasks_are_preferred,
-)
+SCENARIOS = fields_by_content, copies_of_a_custom_grouping, local_tasks_are_preferred

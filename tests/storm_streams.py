@@ -10,14 +10,7 @@ from typing import Any
 from squall import (
     BasicBolt,
     BasicCollector,
-    Bolt,
-    BoltAckInfo,
-    BoltCollector,
-    BoltExecuteInfo,
-    BoltFailInfo,
-    EmitInfo,
     FailedTuple,
-    TaskHook,
     TopologyBuilder,
     TopologyContext,
     Tuple,
@@ -188,60 +181,7 @@ def report_error_and_failed_tuple(world: World) -> None:
     world.until("the report", lambda: "bolt[" in world.reported and "ValueError: something odd" in world.reported)
 
 
-class CountingHook(TaskHook):
-    """How often it was called, by kind."""
-
-    def __init__(self) -> None:
-        self.calls = [0, 0, 0, 0]
-
-    def emit(self, info: EmitInfo) -> None:
-        self.calls[0] += 1
-
-    def bolt_ack(self, info: BoltAckInfo) -> None:
-        self.calls[1] += 1
-
-    def bolt_fail(self, info: BoltFailInfo) -> None:
-        self.calls[2] += 1
-
-    def bolt_execute(self, info: BoltExecuteInfo) -> None:
-        self.calls[3] += 1
-
-
-class Hooked(Bolt):
-    """Emits what its hook has counted, then acks and fails in turn."""
-
-    outputs = ("emitted", "acked", "failed", "executed")
-
-    def prepare(self, conf: Any, context: TopologyContext, collector: BoltCollector) -> None:
-        self.collector, self.hook = collector, CountingHook()
-        context.add_hook(self.hook)
-
-    def execute(self, tup: Tuple) -> None:
-        _, acked, failed, _ = self.hook.calls
-        self.collector.emit(tuple(self.hook.calls))
-        (self.collector.ack if acked == failed else self.collector.fail)(tup)
-
-
-def hooks(world: World) -> None:
-    """As Storm's testHooks, but for what `emitted` counts: there, messages to the acker pass the emit hook as well."""
-    feeder = world.feeder("n")
-    builder = TopologyBuilder()
-    builder.set_spout("feeder", feeder)
-    builder.set_bolt("hooked", Hooked()).global_grouping("feeder")
-    builder.set_bolt("seen", Indexes(world.directory)).global_grouping("hooked")
-    world.start(builder)
-    for n in range(4):
-        feeder.feed((n,), n)
-    world.until("all four", lambda: len(notes(world.directory, "seen")) == 4)
-    feeder.finish()
-    world.finish()
-    assert [calls for _, *calls in notes(world.directory, "seen")] == [
-        [0, 0, 0, 0], [1, 1, 0, 1], [2, 1, 1, 2], [3, 2, 1, 3],
-    ]  # fmt: skip
-
-
 SCENARIOS = (
-    hooks,
     basic_topology, several_tasks_per_executor, ticks_are_beside_the_data, order_per_producer_and_task,
     report_error_and_failed_tuple,
 )

@@ -8,16 +8,16 @@ Storm's test -> ours; "both" means simulated and on real processes. Deliberate d
 
 | Storm | here | where |
 | --- | --- | --- |
-| testBasicTopology | basic_topology | both |
-| testMultiTasksPerCluster | several_tasks_per_executor | both |
+| testBasicTopology | basic_topology | simulated |
+| testMultiTasksPerCluster | several_tasks_per_executor | simulated |
 | testTimeout | timeout | both; failed at the timeout, not between it and twice it |
-| testResetTimeout | reset_timeout | both |
+| testResetTimeout | reset_timeout | simulated |
 | testValidateTopologystructure | unit/test_builder | every mistake at once |
 | testSystemStream | ticks_are_beside_the_data | both; ticks need no subscription, `__system` cannot have one |
 | testAcking | acking | both |
-| testAckBranching | ack_branching | both |
-| testAckingSelfAnchor | acking_self_anchor | both |
-| testHooks | hooks | both; messages to the acker do not pass the emit hook |
+| testAckBranching | acking | both |
+| testAckingSelfAnchor | acking_self_anchor | simulated |
+| testHooks | unit/test_hooks | messages to the acker do not pass the emit hook |
 | testSubmitInactiveTopology | process/test_storm_life | tasks are opened at once, so that `open` fails at submission |
 | testComponentSpecificConfig | unit/test_core, unit/test_config | |
 | TestingTest (simulated time, clusters) | unit/test_simulated_cluster | |
@@ -26,10 +26,10 @@ Storm's test -> ours; "both" means simulated and on real processes. Deliberate d
 | SpoutExecutorTest (one rotation per tick) | unit/test_pending | there is no rotation: each tree has its deadline |
 | Acker, RotatingMap (no test) | unit/test_acker | |
 | TickTupleTest | ticks | both |
-| testShuffle | shuffle_is_even | both, 100,000 tuples |
-| testFieldGrouping (byte[] keys) | fields_by_content | both |
-| testCustomGroupings (NGrouping) | copies_of_a_custom_grouping | both |
-| ShuffleGroupingTest, PartialKeyGroupingTest .. | unit/test_groupings; partial_key | both |
+| testShuffle | unit/test_groupings | |
+| testFieldGrouping (byte[] keys) | fields_by_content | simulated |
+| testCustomGroupings (NGrouping) | copies_of_a_custom_grouping | simulated |
+| ShuffleGroupingTest, PartialKeyGroupingTest .. | unit/test_groupings | |
 | LoadAwareShuffleGroupingTest | none | there is no load-aware grouping |
 | JCQueueTest, JCQueueBackpressureTest | order_per_producer_and_task | both; on processes with the smallest window |
 | BackPressureTrackerTest | unit/test_link, process/test_memory_bound | credit in place of a tracker |

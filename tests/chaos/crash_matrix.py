@@ -122,7 +122,7 @@ class Cell:
     @property
     def error(self) -> str:
         """What the worker said before it died, in part."""
-        return _RAISED.get(self.way, "")
+        return _RAISED.get(self.way, "crash_matrix.py" if self.way == "segfault" else "")
 
 
 class Misdeed:

@@ -1,5 +1,5 @@
-"""Topologies whose disk loses its power again and again, run as `python -m tests.chaos.power_lives KIND SEED COUNT
-DIRECTORY [MUTANT]` with what notes their syncs loaded (`tests.chaos.power_loss`).
+"""Topologies whose disk loses its power again and again, run as `python -m tests.chaos.power_lives DIRECTORY
+KIND:SEED:COUNT[:MUTANT]...` with what notes their syncs loaded (`tests.chaos.power_loss`).
 
 Each life is a process, which is killed at one of its syncs. What spouts have heard of acks is known outside, and
 survives: in some lives, what was acked never comes again, in others all does.
@@ -16,7 +16,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -299,16 +299,22 @@ MUTANTS: dict[str, tuple[Any, ...]] = {
 instead."""
 
 
-def main(kind: str, first: int, count: int, directory: Path, mutant: str = "") -> None:
-    """Run the seeds from `first` on."""
+def main(directory: Path, runs: Iterable[str]) -> None:
+    """Of each KIND:SEED:COUNT[:MUTANT], run the seeds from SEED on; print KIND:SEED, or the mutant, if a result is
+    wrong."""
     absorbed.GENERATION = 2  # or nothing would be forgotten
-    if mutant:
-        kind, _, *parts = MUTANTS[mutant]
-        for owner, name, other in parts:
+    for run_ in runs:
+        kind, first, count, *mutant = run_.split(":")
+        for owner, name, other in MUTANTS[mutant[0]][2:] if mutant else ():
             setattr(owner, name, other)
-    for seed in range(first, first + count):
-        run(kind, seed, directory / str(seed))
+        for seed in range(int(first), int(first) + int(count)):
+            try:
+                run(kind, seed, directory / f"{kind}-{seed}{''.join(mutant)}")
+            except Exception:
+                traceback.print_exc()
+                print(*mutant or [f"{kind}:{seed}"])
+                break
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]), *sys.argv[5:])
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
-import pytest
 
-from squall import Config, LocalCluster, TopologyBuilder
+from squall import Config, TopologyBuilder
 from squall.cli.shown.output import exit_code
+from tests.process.conftest import SharedCluster
 from tests.process.parts import Hangs, OneShot, notes
-from tests.process.standing_tools import ENDLESS, Standing, directory
+from tests.process.standing_tools import ENDLESS, Standing
 from tests.process.waiting import wait_for
 
 PENDING = 20
 COLUMNS = ("acked", "failed", "dead_letters", "waiting", "pending", "abandoned")
-
-
-@pytest.fixture
-def cluster() -> Iterator[Standing]:
-    with directory() as made:
-        yield made
 
 
 def test_the_account_closes_when_the_spouts_worker_is_killed_with_and_without_its_supervisor(
@@ -71,19 +64,20 @@ def spouts_worker(cluster: Standing) -> int:
     return wait_for("the spout's worker", pid)
 
 
-def test_what_a_killed_receiver_alone_knew_is_unknown_and_has_an_exit_code(tmp_path: Path) -> None:
+def test_what_a_killed_receiver_alone_knew_is_unknown_and_has_an_exit_code(
+    shared_cluster: SharedCluster, tmp_path: Path
+) -> None:
     builder = TopologyBuilder()
     builder.set_spout("spout", OneShot(str(tmp_path), 400, tracked=False))
     builder.set_bolt("slow", Hangs(str(tmp_path), victim=100)).shuffle_grouping("spout")
-    with LocalCluster(1, 2) as cluster:
-        job = cluster.submit("t", builder.build(), Config(workers=2, ackers=0))
-        wait_for("a tuple that is never executed", lambda: notes(str(tmp_path), "hung"))
-        wait_for("the count of those before it", lambda: job.stats().untracked.delivered > 0)
-        (slow,) = [reading.worker for reading in job.readings() if reading.component == "slow"]
-        cluster.inject("kill", slow)
-        report = job.wait_until_drained(120)
-        assert job.kill(0.0) == 0
-        last = job.stats()
+    job = shared_cluster.submit("t", builder.build(), Config(workers=2, ackers=0))
+    wait_for("a tuple that is never executed", lambda: notes(str(tmp_path), "hung"))
+    wait_for("the count of those before it", lambda: job.stats().untracked.delivered > 0)
+    (slow,) = [reading.worker for reading in job.readings() if reading.component == "slow"]
+    shared_cluster.inject("kill", slow)
+    report = job.wait_until_drained(120)
+    assert job.kill(0.0) == 0
+    last = job.stats()
     assert report.untracked == last.untracked
     flow = report.components["slow"].untracked
     assert (report.untracked_emitted, flow.sent) == (400, 400)

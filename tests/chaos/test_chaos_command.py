@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import tempfile
 from pathlib import Path
 
 import pytest
 
 from squall.ipc.run_parent import sweep_stale
 from squall.testing import wait_for
-from tests.chaos.test_full_disk import IN_A_NAMESPACE, may_mount
-from tests.process.cli import ROOT, command, environment, squall, start
+from tests.process.cli import squall, start
 from tests.process.standing_tools import ENDLESS
 from tests.schemas import mistakes
 
@@ -43,6 +39,7 @@ def test_two_seeds(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.nightly
 def test_daemons_die_and_come_back_and_nothing_is_lost(tmp_path: Path) -> None:
     done = squall(
         "chaos", f"{HERE}:numbers", "--seed", "3", "--for", "2s", "--mix", "kill-daemon", "--json",
@@ -65,27 +62,6 @@ def test_a_seed_that_fails_is_told_and_can_be_done_again(tmp_path: Path) -> None
     assert "seed 503: FAILED" in done.stdout
     assert "lost: numbers[0] message" in done.stdout
     assert f"to repeat it: squall chaos {HERE}:highest --seed 503 " in done.stdout
-
-
-@pytest.mark.skipif(not may_mount(), reason="this system lets nobody but root mount")
-def test_a_disk_that_fills_up_is_told() -> None:
-    """There is room for the beginning of a cluster, and not for all that a run writes."""
-    script = 'mount -t tmpfs -o "$0" squall-test "$TMPDIR" && "$@"; code=$?; find "$TMPDIR"; exit $code'
-    chaos = command("chaos", f"{HERE}:numbers", "--seed", "1", "--for", "0.5s")
-    line = [*IN_A_NAMESPACE, "sh", "-c", script, "size=300k,mode=0700", *chaos]
-    # Short: socket paths end at 107 bytes.
-    directory = Path(tempfile.mkdtemp(prefix="d-", dir=os.environ["XDG_RUNTIME_DIR"]))
-    surroundings = environment(TMPDIR=str(directory), XDG_RUNTIME_DIR="")
-    try:
-        done = subprocess.run(line, cwd=ROOT, env=surroundings, capture_output=True, text=True, timeout=120)
-    finally:
-        directory.rmdir()
-    assert done.returncode == 1, done.stdout
-    said = done.stderr.splitlines()
-    assert said
-    assert all("No space left on device" in line for line in said), said
-    left = [name for name in done.stdout.splitlines() if name.startswith(str(directory))]
-    assert left == [str(directory), f"{directory}/squall-0"], "the directory of this user's clusters stays"
 
 
 def test_nothing_runs_on_when_it_is_killed(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from typing import Any
 
 from squall import Config, FileSink, Job, LocalCluster, StreamBuilder, Topology, sliding, spout, tumbling
 from squall.scheduler.client.nimbus_client import NimbusGone
+from tests.process.conftest import SharedCluster
 from tests.process.waiting import wait_for
 
-WORKERS = "node-1:6700", "node-1:6701"
 RECORDS, USERS, PER_SEC, PARTNERS = 600, 7, 40, 5
 Event = tuple[str, float, int]
 
@@ -76,13 +76,11 @@ def check_results(out: Path) -> None:
     assert Counter((row["number"], row["partner"]) for row in rows_of(out / "pairs")) == pairs
 
 
-@contextlib.contextmanager
-def in_the_middle(gate: Path, out: Path) -> Iterator[tuple[LocalCluster, Job]]:
-    """The first half of the input has come."""
-    with LocalCluster(nodes=1, slots_per_node=2) as cluster:
-        job = cluster.submit("exact", topology(gate, out), Config(workers=2))
-        wait_for("the first half", lambda: job.stats().acked >= RECORDS // 2)
-        yield cluster, job
+def in_the_middle(cluster: LocalCluster, gate: Path, out: Path) -> tuple[Job, list[str]]:
+    """The first half of the input has come. With the names of the workers."""
+    job = cluster.submit("exact", topology(gate, out), Config(workers=2))
+    wait_for("the first half", lambda: job.stats().acked >= RECORDS // 2)
+    return job, sorted(job.stats().workers)
 
 
 def end(job: Job, gate: Path, out: Path) -> None:
@@ -94,18 +92,22 @@ def end(job: Job, gate: Path, out: Path) -> None:
 
 def test_open_windows_outlive_the_daemons_and_then_the_workers(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    with in_the_middle(gate, tmp_path) as (cluster, job):
-        for target in ("nimbus", "supervisor node-1", *WORKERS):
+    with LocalCluster(slots_per_node=2) as cluster:
+        job, workers = in_the_middle(cluster, gate, tmp_path)
+        for target in ("nimbus", "supervisor node-1", *workers):
             with contextlib.suppress(NimbusGone):  # it may end before it answers
                 cluster.inject("kill", target)
         end(job, gate, tmp_path)
 
 
-def test_counts_and_open_windows_go_on_after_a_rebalance_and_in_a_new_version(tmp_path: Path) -> None:
+def test_counts_and_open_windows_go_on_after_a_rebalance_and_in_a_new_version(
+    shared_cluster: SharedCluster, tmp_path: Path
+) -> None:
     gate = tmp_path / "gate"
-    with in_the_middle(gate, tmp_path) as (cluster, job):
-        job.rebalance(workers=1, parallelism={"counts": 1, "windows": 1})
-        job = cluster.submit("exact", topology(gate, tmp_path, tasks=3), Config(workers=2), replace=True)
-        job.wait_until_ready()
-        cluster.inject("kill", WORKERS[0])
-        end(job, gate, tmp_path)
+    job, _ = in_the_middle(shared_cluster, gate, tmp_path)
+    job.rebalance(workers=1, parallelism={"counts": 1, "windows": 1})
+    changed = topology(gate, tmp_path, tasks=3)
+    job = shared_cluster.submit("exact", changed, Config(workers=2), fresh=False, replace=True)
+    job.wait_until_ready()
+    shared_cluster.inject("kill", min(job.stats().workers))
+    end(job, gate, tmp_path)

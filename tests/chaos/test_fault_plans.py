@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.process.cli import ROOT, squall
-from tests.process.standing_tools import ENDLESS
+from tests.process.standing_tools import ENDLESS, in_process
 
 PAGE = (ROOT / "docs" / "faults.md").read_text().partition("## Fault plans\n")[2].partition("\n## ")[0]
 COMMANDS = re.search(r"^```\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
@@ -59,7 +59,7 @@ def test_end_of_a_run_ends_its_faults_and_names_those_that_never_began() -> None
 def test_every_mistake_is_named_and_nothing_is_started(plan: Path) -> None:
     plan.write_text("faults:\n  - kil count\n  - kill cuont\n  - stop count for 3weeks\n")
     with tempfile.TemporaryDirectory() as there:
-        done = squall(
+        done = in_process(
             "run", "examples/word_count.py", "--faults", plan, "--fault", "kill node-2:6700", "--fault", "kill node-9",
             "--dir", f"{there}/run", "--", "README.md",
         )  # fmt: skip

@@ -140,13 +140,6 @@ def test_a_worker_dies_and_its_death_is_told(
     wait_for("the death", lambda: any(reason in death for death in live.deaths()[before:]))
 
 
-def test_a_pattern_of_text_is_no_poison_in_numbers(live: Live) -> None:
-    before = len(live.deaths())
-    live.cluster.inject("poison", "sink", field="n", matches="^7", does="exit", **BROKEN)
-    live.flows()
-    assert len(live.deaths()) == before
-
-
 @pytest.mark.parametrize(("kind", "targets", "params", "reason"), [
     ("bad-code", ["sink[0]"], {"fails": "load"}, "the topology's code cannot be loaded in a worker"),
     ("bad-code", ["sink[0]"], {"fails": "prepare"}, "of kind bad-code in prepare"),

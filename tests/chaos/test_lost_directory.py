@@ -1,23 +1,14 @@
-"""A cluster whose run directory was removed, or has lost its key, can be ended; and killed workers leave no sockets."""
+"""A cluster whose run directory was removed, or has lost its key, can be ended."""
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Iterator
 
-import psutil
 import pytest
 
 from squall.scheduler.common.role import processes_of
-from tests.process.standing_tools import ENDLESS, Standing, directory
+from tests.process.standing_tools import ENDLESS, Standing
 from tests.process.waiting import wait_for
-
-
-@pytest.fixture
-def cluster() -> Iterator[Standing]:
-    with directory() as made:
-        yield made
 
 
 def submit(cluster: Standing) -> None:
@@ -25,11 +16,6 @@ def submit(cluster: Standing) -> None:
     # Processes are counted, and a spare comes later.
     cluster.ok("submit", ENDLESS, "--name", "one", "--set", "warm_spare=false")
     wait_for("acks", lambda: cluster.described("one")["acked"] > 0)
-
-
-def worker(cluster: Standing) -> psutil.Process | None:
-    (row,) = cluster.described("one")["workers"]
-    return psutil.Process(row["pid"]) if row["state"] == "ready" else None
 
 
 def test_without_its_key_a_cluster_is_ended_and_goes_on(cluster: Standing) -> None:
@@ -69,16 +55,3 @@ def test_down_ends_what_runs_in_a_removed_directory(cluster: Standing) -> None:
     shutil.rmtree(cluster.path)
     assert cluster.json("down")["killed"] == 3
     assert processes_of(cluster.run_dir) == []
-
-
-def test_killed_workers_leave_no_sockets(cluster: Standing) -> None:
-    submit(cluster)
-    killed = wait_for("a worker", lambda: worker(cluster))
-    killed.kill()
-    wait_for("another worker", lambda: (now := worker(cluster)) and now.pid != killed.pid)
-    sockets = cluster.path / "s"
-    wait_for("the sockets of the dead to go", lambda: len(os.listdir(sockets)) == 1)
-    cluster.ok("down", "-w", "0")
-    assert os.listdir(sockets) == []
-    assert [path.name for path in (cluster.path / "n").glob("*.sock")] == []
-    assert not cluster.run_dir.nimbus_socket.exists()

@@ -22,8 +22,10 @@ from tests.process.cli import ROOT, environment
 from tests.process.standing_tools import Standing
 from tests.process.waiting import wait_for
 
-FEW_SEEDS, SEEDS, MORE_SEEDS = 2, 24, 100
-"""Of a kind; of a kind at night; after the one by which a mutant was noticed, in case that threads take other turns."""
+SEEDS, MORE_SEEDS = 24, 100
+"""Of a kind at night; after the one by which a mutant was noticed, in case that threads take other turns."""
+BY_DAY = {f"{kind}:{seed}:1" for kind, seed, *_ in power_lives.MUTANTS.values()} | {"windows:1:1"}
+"""The seeds by which mutants are noticed."""
 
 
 @pytest.fixture(scope="module")
@@ -31,26 +33,32 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return power_loss.library(tmp_path_factory.mktemp("library"))
 
 
-def lives(library: Path, kind: str, seed: int, count: int, directory: Path, *mutant: str) -> str:
-    """What is wrong; "" if nothing is."""
-    arguments = [kind, str(seed), str(count), str(directory), *mutant]
+def wrong(library: Path, directory: Path, *runs: str) -> list[str]:
+    """Those whose results are wrong."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.chaos.power_lives", *arguments], cwd=ROOT,
+        [sys.executable, "-m", "tests.chaos.power_lives", str(directory), *runs], cwd=ROOT,
         env=environment(LD_PRELOAD=str(library)), capture_output=True, text=True,
     )
-    return done.stderr if done.returncode else ""
+    assert done.returncode == 0, done.stderr
+    print(done.stderr)
+    return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("count", [FEW_SEEDS, pytest.param(SEEDS, marks=pytest.mark.nightly)])
+def test_each_record_counts_once(library: Path, tmp_path: Path) -> None:
+    assert wrong(library, tmp_path, *sorted(BY_DAY)) == []
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", power_lives.KINDS)
-def test_each_record_counts_once(library: Path, kind: str, count: int, seed: int, tmp_path: Path) -> None:
-    assert lives(library, kind, seed % 10_000, count, tmp_path) == ""
+def test_each_record_counts_once_at_any_seed(library: Path, kind: str, seed: int, tmp_path: Path) -> None:
+    assert wrong(library, tmp_path, f"{kind}:{seed % 10_000}:{SEEDS}") == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mutant", power_lives.MUTANTS)
 def test_what_is_not_synced_is_noticed(library: Path, mutant: str, tmp_path: Path) -> None:
     kind, seed, *_ = power_lives.MUTANTS[mutant]
-    assert "Error" in lives(library, kind, seed, MORE_SEEDS, tmp_path, mutant)
+    assert wrong(library, tmp_path, f"{kind}:{seed}:{MORE_SEEDS}:{mutant}") == [mutant]
 
 
 @pytest.fixture

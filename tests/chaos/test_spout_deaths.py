@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.recovery import measure_recovery
 from squall import AckedPrefix, Config, ReplayingSpout, TopologyBuilder, TopologyContext, run
 from squall.scheduler.common.role import RoleKind
 from tests.chaos.dying_python import dying_processes
@@ -19,7 +18,6 @@ from tests.process.parts import note, notes
 
 COUNT = 1000
 PENDING = 32
-KILLS = 3
 MOST_EFFECTS = 1000
 """Of both workers: they send thousands."""
 
@@ -71,10 +69,3 @@ def test_nothing_is_lost_and_only_what_was_pending_is_emitted_again(tmp_path: Pa
     again = sum(count - 1 for count in Counter(notes(directory, "read")).values())
     # What failed because the other worker died waits for its back-off, and is unanswered beside what is pending.
     assert again <= PENDING * len(report.restarts)
-
-
-def test_many_random_kills_lose_nothing_and_replay_at_once(tmp_path: Path, seed: int) -> None:
-    found = measure_recovery(kills=KILLS, seed=seed, directory=tmp_path, between_secs=(0.05, 0.3))
-    assert (found.lost, found.dead_letters, found.timed_out) == (0, 0, 0)
-    assert len(found.replay_secs) == len(found.working_secs) == KILLS
-    assert min(found.working_secs) > 0

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterator
 
 import psutil
 import pytest
@@ -12,26 +10,9 @@ import pytest
 from squall.engine.errors import ClusterError
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.nimbus.store import STORE_FILES, Store
-from tests.process.cli import start
-from tests.process.standing_tools import ENDLESS, Standing, directory
+from tests.process.cli import running
+from tests.process.standing_tools import ENDLESS, Standing
 from tests.process.waiting import wait_for
-
-
-@pytest.fixture
-def cluster() -> Iterator[Standing]:
-    with directory() as made:
-        yield made
-
-
-@contextlib.contextmanager
-def nimbus(cluster: Standing) -> Iterator[None]:
-    with start("nimbus", SQUALL_DIR=str(cluster.path)) as process:
-        try:
-            wait_for("Nimbus", cluster.run_dir.lock_holder)
-            yield
-        finally:
-            process.terminate()
-            process.communicate(timeout=100)
 
 
 def test_a_damaged_store_stops_nothing(cluster: Standing) -> None:
@@ -55,7 +36,7 @@ def test_a_damaged_store_stops_nothing(cluster: Standing) -> None:
     for name in whole:
         (cluster.path / name).unlink(missing_ok=True)
     Store(cluster.run_dir.nimbus_db).close()  # an operator's copy, from before the topology
-    with nimbus(cluster):
+    with running("nimbus", SQUALL_DIR=str(cluster.path)):
         # A Nimbus that knows nothing: the worker stays until an operator says otherwise.
         wait_for("the node", lambda: cluster.json("status")["nodes"])
         listed = cluster.run("list")

@@ -1,44 +1,18 @@
-"""A worker that lives and does nothing any more, or crashes without a word: replaced, and its death explained."""
+"""A worker that lives and does nothing any more: replaced, and its death explained."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from squall import BasicBolt, Config, LocalCluster, RunReport, TopologyBuilder
+from squall import Config, TopologyBuilder
 from tests.process import parts
+from tests.process.conftest import SharedCluster
 
 COUNT = 400
 VICTIM = 100
-
-
-def run_with(tmp_path: Path, bolt: BasicBolt, **settings: Any) -> RunReport:
-    """The bolt is in another worker than the source: what it held is replayed, the rest flows."""
-    builder = TopologyBuilder()
-    builder.set_spout("source", parts.Numbers(str(tmp_path), COUNT))
-    builder.set_bolt("bolt", bolt).shuffle_grouping("source")
-    config = Config(**{"workers": 2, "message_timeout_secs": 600, **settings})
-    with LocalCluster(nodes=1, slots_per_node=2) as cluster:
-        return cluster.submit("stuck", builder.build(), config).wait_until_drained(timeout=90)
-
-
-def shows_the_place(stack: list[str]) -> bool:
-    return any("in execute" in line and "parts.py" in line for line in stack)
-
-
-def test_crash_is_in_the_report_with_its_python_stack(tmp_path: Path) -> None:
-    # Who crashes is seen to be gone, however long that takes.
-    bolt = parts.Misbehaves(str(tmp_path), VICTIM, "segfault")
-    report = run_with(tmp_path, bolt, worker_timeout_secs=None)
-    assert set(parts.notes(tmp_path, "acked")) == set(parts.notes(tmp_path, "behaved")) == set(range(COUNT))
-    (death,) = report.restarts
-    assert death.reason == "killed by SIGSEGV"
-    first, *stack = death.error.splitlines()
-    assert first == "Fatal Python error: Segmentation fault"
-    assert shows_the_place(stack)
 
 
 @pytest.mark.parametrize(("kind", "limit", "reason", "first_line", "why"), [
@@ -48,12 +22,17 @@ def test_crash_is_in_the_report_with_its_python_stack(tmp_path: Path) -> None:
      r".*bolt\[\d\] hung in execute for [\d.]+ s, execute_timeout_secs is 1$", "hung"),
 ], ids=["in the loop", "on a thread"])  # fmt: skip
 def test_what_hangs_every_time_is_a_dead_letter_though_its_tree_times_out_first(
-    tmp_path: Path, kind: type[parts.Hangs], limit: str, reason: str, first_line: str, why: str
+    shared_cluster: SharedCluster, tmp_path: Path, kind: type[parts.Hangs], limit: str, reason: str, first_line: str,
+    why: str,
 ) -> None:
     """In the loop nobody sees which tuple it is. Its tree is not under way any more when the worker is replaced; the
     replay is. The report says where each worker hung."""
-    bolt = kind(str(tmp_path), victim=VICTIM, times=1000)
-    report = run_with(tmp_path, bolt, max_crashes=2, message_timeout_secs=0.7, **{limit: 1})
+    builder = TopologyBuilder()
+    builder.set_spout("source", parts.Numbers(str(tmp_path), COUNT))
+    # In another worker than the source: what it held is replayed, the rest flows.
+    builder.set_bolt("bolt", kind(str(tmp_path), victim=VICTIM, times=1000)).shuffle_grouping("source")
+    config = Config(workers=2, max_crashes=2, message_timeout_secs=0.7, **{limit: 1})
+    report = shared_cluster.run(builder.build(), config)
     assert set(parts.notes(tmp_path, "acked")) == set(range(COUNT)) - {VICTIM}
     assert report.dead_letters == 1
     (dead,) = parts.notes(tmp_path, "dead")
@@ -64,16 +43,15 @@ def test_what_hangs_every_time_is_a_dead_letter_though_its_tree_times_out_first(
     assert death.rss_bytes > 10 << 20
     first, *stack = death.error.splitlines()
     assert re.match(first_line, first)
-    assert shows_the_place(stack)
+    assert any("in execute" in line and "parts.py" in line for line in stack)
 
 
-def test_who_is_slow_but_below_its_limits_is_left_alone(tmp_path: Path) -> None:
+def test_who_is_slow_but_below_its_limits_is_left_alone(shared_cluster: SharedCluster, tmp_path: Path) -> None:
     """The limits are one tuple's: a batch takes several times as long, in the loop as on a thread of its own."""
     builder = TopologyBuilder()
     builder.set_spout("source", parts.Numbers(str(tmp_path), 60))
-    builder.set_bolt("works", parts.Slow(0.05)).shuffle_grouping("source")
+    builder.set_bolt("works", parts.HangsLoop(str(tmp_path), secs=0.05)).shuffle_grouping("source")
     builder.set_bolt("waits", parts.Hangs(str(tmp_path), secs=0.05)).shuffle_grouping("source")
     config = Config(workers=2, worker_timeout_secs=2, execute_timeout_secs=2, message_timeout_secs=600)
-    with LocalCluster(nodes=1, slots_per_node=2) as cluster:
-        report = cluster.submit("slow", builder.build(), config).wait_until_drained(timeout=90)
+    report = shared_cluster.run(builder.build(), config)
     assert (report.acked, report.failed, report.restarts) == (60, 0, [])

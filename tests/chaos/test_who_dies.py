@@ -22,7 +22,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standing]:
         shutil.copytree(made.run_dir.logs, tmp_path_factory.mktemp("cluster") / "logs")
 
 
-@pytest.mark.parametrize("name", FAULTS)
+BY_NIGHT = ("executor", "worker", "hung")
+"""The crash matrix has these by day, and kills of workers while state is counted."""
+
+
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.nightly) if name in BY_NIGHT else name for name in FAULTS
+])
 def test_one_dies(cluster: Standing, tmp_path: Path, seed: int, name: str) -> None:
     run_row(cluster, tmp_path, [name], seed)
 

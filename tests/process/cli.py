@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -32,6 +34,16 @@ def start(*arguments: str | Path, **extra: str) -> subprocess.Popen[str]:
         command(*arguments), cwd=ROOT, env=environment(**extra), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         text=True,
     )
+
+
+@contextlib.contextmanager
+def running(*arguments: str | Path, **extra: str) -> Iterator[subprocess.Popen[str]]:
+    """The command; a test that fails leaves it neither behind nor waits for it."""
+    with start(*arguments, **extra) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def plugin_arguments() -> list[str]:

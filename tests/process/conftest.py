@@ -21,19 +21,20 @@ SECRET = "tOkEn-4711"
 
 
 class SharedCluster(LocalCluster):
-    """One node with four slots, for components that workers can import, or that are in the test's own module."""
+    """One node, for components that workers can import, or that are in the test's own module, if there is one."""
 
-    module: ModuleType
+    module: ModuleType | None = None
 
-    def __init__(self) -> None:
-        super().__init__(slots_per_node=4)
+    def __init__(self, slots: int = 4) -> None:
+        super().__init__(slots_per_node=slots)
         self._submitted: list[Job] = []
+        self.names()  # the connection is there now: no test leaves it behind
 
     def submit(
         self, name: str, topology: Topology, *settings: Any, fresh: bool | None = True, **options: Any
     ) -> Job:
         """By default without the state of a topology of this name that another test ran."""
-        if len(settings) < 2:
+        if self.module is not None and len(settings) < 2:
             options.setdefault("by_value", self.module)
         job = super().submit(name, topology, *settings, fresh=fresh, **options)
         self._submitted.append(job)
@@ -63,7 +64,6 @@ def session_cluster() -> Iterator[SharedCluster]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TOKEN_OF_TEST", SECRET)
         cluster = SharedCluster()
-    cluster.names()  # the connection is there now: no test leaves it behind
     yield cluster
     cluster.close()
     if left := left_behind(cluster.run_dir):
@@ -89,3 +89,10 @@ def standing(session_standing: Standing) -> Iterator[Standing]:
     """A standing cluster of one node with four slots."""
     yield session_standing
     session_standing.clear()
+
+
+@pytest.fixture
+def cluster() -> Iterator[Standing]:
+    """The directory of a cluster of the test's own, which was not begun."""
+    with directory() as made:
+        yield made

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import json
 import os
@@ -155,26 +154,6 @@ class Counted(BasicBolt):
         self.last = tup["n"]
 
 
-class Misbehaves(BasicBolt):
-    """Does something to its process on one value, the first time it comes: "hang", "segfault" or "stop" (SIGSTOP)."""
-
-    def __init__(self, directory: str, victim: int, how: str) -> None:
-        self.directory = directory
-        self.victim = victim
-        self.how = how
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        if tup["n"] == self.victim and not notes(self.directory, "misbehaved"):
-            note(self.directory, "misbehaved", os.getpid())
-            if self.how == "hang":
-                threading.Event().wait()
-            elif self.how == "stop":
-                os.kill(os.getpid(), signal.SIGSTOP)
-            else:
-                ctypes.string_at(0)
-        note(self.directory, "behaved", tup["n"])
-
-
 class Hangs(BasicBolt):
     """On a thread of its own: takes `secs` over each tuple, and does not come back from `victim`, the first `times` it
     comes."""
@@ -242,17 +221,4 @@ class Poisoned(BasicBolt):
             if self.how == "exit":
                 os._exit(7)
             os.kill(os.getpid(), signal.SIGSEGV)
-        collector.emit((tup["n"],))
-
-
-class Slow(BasicBolt):
-    """Takes a while over each tuple, and its worker's loop with it."""
-
-    outputs = ("n",)
-
-    def __init__(self, secs: float) -> None:
-        self.secs = secs
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        time.sleep(self.secs)
         collector.emit((tup["n"],))

@@ -112,10 +112,6 @@ def twice(tup: Message) -> None:
         send(command="ack", id=tup["id"])
 
 
-def unfit(tup: Message) -> None:
-    emit([1, 2, 3], anchors=[tup["id"]])
-
-
 def floods(tup: Message) -> None:
     """Reads none of the ids of tasks before its last emit: they are more than a pipe holds."""
     for n in range(20_000):

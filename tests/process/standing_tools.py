@@ -31,6 +31,25 @@ class Finished(NamedTuple):
     stderr: str
 
 
+def in_process(*arguments: str | Path, **extra: str) -> Finished:
+    """A command as people run it, without the time that a process takes to start."""
+    before = dict(os.environ)
+    # The topologies of these tests import `tests`, which the command imports in a process of its own.
+    os.environ.update({"PYTHONPATH": str(ROOT), **extra})
+    # Some commands write bytes.
+    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8", newline=""), io.StringIO()
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            main([str(argument) for argument in arguments])
+    except SystemExit as end:
+        out.seek(0)
+        return Finished(int(end.code or 0), out.read(), err.getvalue())
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    raise AssertionError("the command returned without an exit code")
+
+
 class Standing:
     """Commands to one cluster's directory."""
 
@@ -47,19 +66,7 @@ class Standing:
         """The same, without the time that a process takes to start, where the command allows it."""
         if arguments[0] in ("up", "nimbus", "supervisor"):
             return self.apart(*arguments, **extra)
-        before = dict(os.environ)
-        # The topologies of these tests import `tests`, which the command imports in a process of its own.
-        os.environ.update({"SQUALL_DIR": str(self.path), "PYTHONPATH": str(ROOT), **extra})
-        out, err = io.StringIO(), io.StringIO()
-        try:
-            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-                main([str(argument) for argument in arguments])
-        except SystemExit as end:
-            return Finished(int(end.code or 0), out.getvalue(), err.getvalue())
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
-        raise AssertionError("the command returned without an exit code")
+        return in_process(*arguments, **{"SQUALL_DIR": str(self.path), **extra})
 
     def clear(self) -> None:
         """Remove all topologies with what they left, and all faults."""

@@ -6,22 +6,17 @@ import errno
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
 from squall.engine.errors import ClusterError
-from squall.ipc.arena import MEMFD_NAME, Arena, BlockRef
+from squall.ipc.arena import MEMFD_NAME, Arena
 from squall.ipc.arena_reader import ArenaReader
 
-DEADLINE_SECS = 100.0
 PAYLOAD_BYTES = 1 << 20
-T = TypeVar("T")
-Body = Callable[[Connection], None]
 
 
 def resources() -> tuple[list[str], int]:
@@ -30,65 +25,38 @@ def resources() -> tuple[list[str], int]:
 
 
 @pytest.fixture
-def start() -> Iterator[Callable[[Body], tuple[BaseProcess, Connection]]]:
-    """Starts a process with a pipe to it; afterwards checks that it left nothing in this process."""
+def reader() -> Iterator[ArenaReader]:
     before = resources()
-    started: list[tuple[BaseProcess, Connection]] = []
-
-    def start(body: Body) -> tuple[BaseProcess, Connection]:
-        ours, theirs = multiprocessing.Pipe()
-        process = multiprocessing.get_context("fork").Process(target=body, args=(theirs,))
-        process.start()
-        theirs.close()
-        started.append((process, ours))
-        return process, ours
-
-    yield start
-    for process, pipe in started:
-        process.kill()
-        process.join()
-        process.close()
-        pipe.close()
-    assert resources() == before
-
-
-@pytest.fixture
-def reader(start: object) -> Iterator[ArenaReader]:
     reader = ArenaReader()
     yield reader
     reader.close()
+    assert resources() == before
 
 
-def receive(pipe: Connection, kind: type[T]) -> T:
-    assert pipe.poll(DEADLINE_SECS), f"no message within {DEADLINE_SECS} s"
-    message = pipe.recv()
-    assert isinstance(message, kind)
-    return message
-
-
-def put_one_and_wait(pipe: Connection) -> None:
+def put_two(pipe: Connection) -> None:
     arena = Arena.create()
-    pipe.send(arena.put(b"a" * PAYLOAD_BYTES))
-    pipe.send(arena.put(b"b" * PAYLOAD_BYTES))
-    pipe.recv()
-    arena.close()
+    for letter in (b"a", b"b"):
+        pipe.send(arena.put(letter * PAYLOAD_BYTES))
+    signal.pause()
 
 
-def test_reader_reads_on_after_the_creator_was_killed(
-    start: Callable[[Body], tuple[BaseProcess, Connection]], reader: ArenaReader
-) -> None:
-    process, pipe = start(put_one_and_wait)
-    first, second = receive(pipe, BlockRef), receive(pipe, BlockRef)
+def test_reader_reads_on_after_the_creator_was_killed(reader: ArenaReader) -> None:
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("fork").Process(target=put_two, args=(theirs,))
+    process.start()
+    first, second = ours.recv(), ours.recv()
     assert first.pid == process.pid
     assert reader.copy(first) == b"a" * PAYLOAD_BYTES
     process.kill()
-    process.join(DEADLINE_SECS)
-    assert process.exitcode == -signal.SIGKILL
+    process.join()
+    process.close()
     # The second block was never read before: that pages of it were touched is not what keeps it.
     assert reader.copy(second) == b"b" * PAYLOAD_BYTES
     reader.detach(first.pid)
     with pytest.raises(ClusterError, match=f"cannot attach the arena of process {first.pid}, .*: No such file"):
         reader.copy(first)
+    ours.close()
+    theirs.close()
 
 
 def test_machine_without_memory_makes_put_refuse_instead_of_crash(

@@ -9,21 +9,11 @@ from typing import Any
 
 import pytest
 
-from squall import BasicBolt, BatchBolt, ClusterError, Config, TopologyBuilder, UsageError, run
-from squall.connect import Sink, Source, Unreadable
-from squall.testing import wait_for
-from squall.testing.fixtures import FixtureCluster
-
-
-class Numbers(Source):
-    outputs = ("number",)
-
-    def __init__(self, end: int) -> None:
-        self.end = end
-
-    def read_from(self, position: int | None) -> Iterator[Any]:
-        for number in range(position or 0, self.end):
-            yield number + 1, (number,)
+from squall import BasicBolt, BatchBolt, ClusterError, Config, Topology, UsageError
+from squall.connect import Sink, Unreadable
+from tests.process.conftest import SharedCluster
+from tests.process.ends import Numbers, ToFile, between
+from tests.process.waiting import wait_for
 
 
 class Odd(Numbers):
@@ -56,20 +46,8 @@ class Wrong(Numbers):
         raise UsageError("the server knows no such user")
 
 
-class ToFile(Sink):
-    """Its server is away until a file is there."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def connect(self, context: Any) -> None:
-        if not self.path.exists():
-            raise ConnectionRefusedError("nobody listens")
-
-    def write(self, batch: Any) -> dict[int, str]:
-        with self.path.open("a") as file:
-            file.writelines(f"{number}\n" for number in batch["number"] if number % 10)
-        return {row: f"{number} is round" for row, number in enumerate(batch["number"]) if not number % 10}
+class WrongSink(Sink):
+    connect = Wrong.connect
 
 
 class Waits(BatchBolt):
@@ -90,30 +68,21 @@ class Adds(BasicBolt):
         assert isinstance(tup["number"], int)
 
 
-def between(source: Source, *bolts: Any) -> Any:
-    builder = TopologyBuilder()
-    builder.set_spout("numbers", source)
-    before = "numbers"
-    for place, bolt in enumerate(bolts):
-        builder.set_bolt(f"bolt-{place}", bolt).shuffle_grouping(before)
-        before = f"bolt-{place}"
-    return builder.build()
-
-
-def test_what_cannot_be_read_is_a_dead_letter_at_once() -> None:
-    report = run(between(Odd(100), Adds()), name="odd")
+def test_what_cannot_be_read_is_a_dead_letter_at_once(shared_cluster: SharedCluster) -> None:
+    report = shared_cluster.run(between(Odd(100), Adds()))
     assert (report.acked, report.dead_letters, report.failed) == (50, 50, 0)
 
 
-def test_a_source_goes_on_where_it_was_cut_off() -> None:
-    report = run(between(Behind(10), Adds()), name="behind")
+def test_a_source_goes_on_where_it_was_cut_off(shared_cluster: SharedCluster) -> None:
+    report = shared_cluster.run(between(Behind(10), Adds()))
     assert (report.messages, report.acked, report.replayed) == (10, 10, 0)
 
 
-def test_a_server_that_is_away_counts_against_no_tuple(squall_cluster: FixtureCluster, tmp_path: Path) -> None:
+def test_a_server_that_is_away_counts_against_no_tuple(shared_cluster: SharedCluster, tmp_path: Path) -> None:
     path = tmp_path / "there"
-    job = squall_cluster.submit("away", between(Numbers(100), ToFile(path)), Config(max_attempts=2))
-    wait_for("each number to fail often", lambda: job.stats().failed > 500, 90)
+    sink = ToFile(path, lambda number: number % 10 == 0)
+    job = shared_cluster.submit("away", between(Numbers(100), sink), Config(max_attempts=2))
+    wait_for("each number to fail often", lambda: job.stats().failed > 500)
     assert job.stats().dead_letters == 0
     path.touch()
     job.wait_until_drained(timeout=90)
@@ -124,17 +93,14 @@ def test_a_server_that_is_away_counts_against_no_tuple(squall_cluster: FixtureCl
     }
 
 
-class WrongSink(Sink):
-    def connect(self, context: Any) -> None:
-        raise UsageError("the server knows no such user")
-
-
 @pytest.mark.parametrize("topology", [between(Wrong(1), Adds()), between(Numbers(1), WrongSink())])
-def test_what_is_set_up_wrong_ends_the_run_and_counts_against_no_tuple(topology: Any) -> None:
+def test_what_is_set_up_wrong_ends_the_run_and_counts_against_no_tuple(
+    shared_cluster: SharedCluster, topology: Topology
+) -> None:
     with pytest.raises(ClusterError, match="knows no such user"):
-        run(topology, Config(max_attempts=2), name="wrong")
+        shared_cluster.run(topology, Config(max_attempts=2))
 
 
-def test_a_batch_bolt_may_wait_in_a_thread_of_its_own() -> None:
-    report = run(between(Numbers(20_000), Waits(), Adds()), Config(max_attempts=1), name="waits")
+def test_a_batch_bolt_may_wait_in_a_thread_of_its_own(shared_cluster: SharedCluster) -> None:
+    report = shared_cluster.run(between(Numbers(20_000), Waits(), Adds()), Config(max_attempts=1))
     assert (report.acked, report.dead_letters) == (19_999, 1)

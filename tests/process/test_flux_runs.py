@@ -68,19 +68,6 @@ def test_the_command_line_wins_and_the_modules_travel(standing: Standing, tmp_pa
     standing.ok("kill", "other")
 
 
-def test_counts_are_exact_though_a_worker_is_killed(tmp_path: Path) -> None:
-    text = "the cat and the dog\na end\n\n  spaced   out  \n" * 500
-    (tmp_path / "some.txt").write_text(text)
-    done = squall("run", FOLDER / "topology.yaml", "--nodes", "2", "--json", "--fault",
-                  "kill worker count[0] after 200 acked", "--", f"text={tmp_path / 'some.txt'}", "parallelism=2",
-                  f"out={tmp_path / 'out'}")
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert (report["topology"], report["pending"], report["drained"]) == ("words", 0, True)
-    assert report["restarts"], "no worker was killed"
-    assert counts(tmp_path / "out") == words_of(text)
-
-
 def test_wrong_use_is_one_line(standing: Standing, tmp_path: Path) -> None:
     shutil.copytree(FOLDER, tmp_path / "flux")
     file = tmp_path / "flux" / "topology.yaml"
@@ -89,7 +76,7 @@ def test_wrong_use_is_one_line(standing: Standing, tmp_path: Path) -> None:
     file.write_text(good.replace("words.Count", "words.Cuont"))
     [shown] = re.findall(r"^squall: .*$", PAGE, re.MULTILINE)
     for arguments in (("run", file), ("spark", "plan", file), ("submit", file)):
-        assert standing.apart(*arguments, *given) == (2, "", shown.replace("topology.yaml", str(file), 1) + "\n")
+        assert standing.run(*arguments, *given) == (2, "", shown.replace("topology.yaml", str(file), 1) + "\n")
     file.write_text(good.replace("name: words\n", ""))
     assert standing.refused(2, "submit", file, *given).startswith("--name is missing")
     assert standing.json("list")["topologies"] == []

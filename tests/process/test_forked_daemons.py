@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
-import pytest
 
 from squall.scheduler.common.role import Role, RoleKind, processes_of, role_of
-from tests.process.standing_tools import Standing, directory
+from tests.process.standing_tools import Standing
 from tests.process.waiting import wait_for
-
-
-@pytest.fixture
-def cluster() -> Iterator[Standing]:
-    with directory() as made:
-        yield made
 
 
 def command_line(process: psutil.Process) -> list[str]:

@@ -18,53 +18,23 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from squall import Config, Job, Topology, TopologyBuilder, UsageError, spout
-from squall.connect import HttpSink, HttpSource, Sink, Source
-from squall.testing import check_sink, check_source
+from squall import Config, Job, UsageError, spout
+from squall.connect import HttpSink, HttpSource
 from tests.process.cli import ROOT
 from tests.process.conftest import SECRET, SharedCluster
+from tests.process.ends import Numbers, ToFile, between
 from tests.process.waiting import wait_for
 
 TOKEN = "${TOKEN_OF_TEST}"
 TIMEOUT_SECS = 100
 
 
-class ToFile(Sink):
-    """Is away until its file is there."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def connect(self, context: Any) -> None:
-        if not self.path.exists():
-            raise ConnectionRefusedError("no file yet")
-
-    def write(self, batch: Any) -> dict[int, str]:
-        with self.path.open("a") as file:
-            file.writelines(f"{body}\n" for body in batch["body"] if "bad" not in str(body))
-        return {row: "it is bad" for row, body in enumerate(batch["body"]) if "bad" in str(body)}
-
-
-class Numbers(Source):
-    outputs = ("number", "at")
-
-    def __init__(self, end: int) -> None:
-        self.end = end
-
-    def read_from(self, position: int | None) -> Iterator[Any]:
-        for number in range(position or 0, self.end):
-            yield number + 1, (number, b"bytes")
-
-
 class Hasty(HttpSource):
     answer_secs = 0.1
 
 
-def between(source: Any, bolt: Any) -> Topology:
-    builder = TopologyBuilder()
-    builder.set_spout("source", source)
-    builder.set_bolt("bolt", bolt).shuffle_grouping("source")
-    return builder.build()
+def to_file(path: Path) -> ToFile:
+    return ToFile(path, lambda body: "bad" in str(body))
 
 
 def free_port() -> int:
@@ -103,59 +73,9 @@ def is_there(port: int) -> bool:
 
 
 def listening(cluster: SharedCluster, source: HttpSource, port: int, path: Path, **settings: Any) -> Job:
-    job = cluster.submit("hook", between(source, ToFile(path)), Config(workers=1, **settings))
+    job = cluster.submit("hook", between(source, to_file(path)), Config(workers=1, **settings))
     wait_for("the port", lambda: is_there(port))
     return job
-
-
-class Senders:
-    """Send numbers, each until it is answered 204, over connections that they keep."""
-
-    def __init__(self, port: int, records: int, threads: int) -> None:
-        self._port, self._ended = port, threading.Event()
-        self._numbers = iter(range(records))
-        self._threads = [threading.Thread(target=self._send) for _ in range(threads)]
-        for thread in self._threads:
-            thread.start()
-
-    def _send(self) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=TIMEOUT_SECS)
-        for number in self._numbers:
-            status = 0
-            while status != 204 and not self._ended.is_set():
-                try:
-                    connection.request("POST", "/", str(number), {"Idempotency-Key": str(number)})
-                    answer = connection.getresponse()
-                    answer.read()
-                    status = answer.status
-                except (OSError, http.client.HTTPException):
-                    connection.close()
-                    self._ended.wait(0.01)
-        connection.close()
-
-    def end(self) -> None:
-        self._ended.set()
-        for thread in self._threads:
-            thread.join()
-
-
-@pytest.fixture
-def senders() -> Iterator[list[Senders]]:
-    begun = list[Senders]()
-    yield begun
-    for each in begun:
-        each.end()
-
-
-def test_a_request_that_is_answered_was_processed(
-    shared_cluster: SharedCluster, senders: list[Senders]
-) -> None:
-    def make(records: int) -> HttpSource:
-        port = free_port()
-        senders.append(Senders(port, records, 4))
-        return HttpSource(port, identity="Idempotency-Key")
-
-    check_source(shared_cluster, make, lambda values: int(values[0]), records=400, ordered=False)
 
 
 def test_each_request_gets_its_answer(
@@ -186,7 +106,7 @@ def test_each_request_gets_its_answer(
         assert (body[:20], post(port, body, at, **headers).status) == (body[:20], status)
     assert path.read_text().splitlines() == ["{'a': [1]}", "1", "x", "", "1", "2"]
     assert SECRET not in told(shared_cluster, job)
-    assert SECRET.encode() not in cloudpickle.dumps(between(source, ToFile(path)))
+    assert SECRET.encode() not in cloudpickle.dumps(between(source, to_file(path)))
 
 
 def test_a_request_is_named_by_its_sender_and_too_many_are_to_come_again(
@@ -230,7 +150,7 @@ def test_a_port_in_use_is_told_and_waited_for(shared_cluster: SharedCluster, tmp
     path.touch()
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        job = shared_cluster.submit("hook", between(HttpSource(port), ToFile(path)))
+        job = shared_cluster.submit("hook", between(HttpSource(port), to_file(path)))
         why = f"HttpSource is cut off: ConnectionError: cannot listen at ('127.0.0.1', {port}): OSError: [Errno 98]"
         wait_for("a word of it", lambda: why in told(shared_cluster, job))
     wait_for("the port", lambda: is_there(port))
@@ -311,10 +231,6 @@ def receiver(port: int) -> Iterator[Receiver]:
     made.start()
     yield made
     made.stop()
-
-
-def test_rows_are_posted(shared_cluster: SharedCluster, receiver: Receiver, port: int) -> None:
-    check_sink(shared_cluster, HttpSink(f"http://127.0.0.1:{port}/in"), lambda: receiver.numbers)
 
 
 @pytest.mark.parametrize(("each", "rows"), [(True, 1500), (False, 5000)])

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from tests.process.cli import squall, start
+from tests.schemas import mistakes
 
 FILE = """
 import atexit, os, sys
@@ -57,6 +58,7 @@ def test_prints_of_components_and_files_go_to_stderr_and_errors_at_the_end_are_t
         assert done.returncode == 1, done.stderr
         report = json.loads(done.stdout, parse_constant=lambda name: f"{name} is not JSON")
         assert list(report)[:2] == ["schema", "version"]
+        assert mistakes(report) == []
         assert (report["acked"], report["drained"]) == (1, True)
         assert sorted(error.partition(f" ({file}, line ")[0] for error in report["close_errors"]) == [
             "one[2] raised ValueError: h in close", "prints[3] raised SystemExit: 0 in cleanup",

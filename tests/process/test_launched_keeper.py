@@ -6,11 +6,9 @@ import signal
 import subprocess
 from pathlib import Path
 
-import psutil
-
 from squall.ipc.rundir import RunDir
-from squall.scheduler.common.role import RUN_DIR_MARK, RoleKind, processes_of, role_of
-from tests.process.cli import squall, start
+from squall.scheduler.common.role import processes_of
+from tests.process.cli import squall
 from tests.process.waiting import wait_for
 
 FINDS_KEEPER = """
@@ -44,28 +42,6 @@ def run(tmp_path: Path, then: str) -> tuple[subprocess.CompletedProcess[str], Ru
 
 def await_nothing(run_dir: RunDir) -> None:
     wait_for("the end of all", lambda: not processes_of(run_dir) and not run_dir.path.exists())
-
-
-def test_daemons_that_die_are_started_again_and_all_end_with_the_run() -> None:
-    with start("run", "tests/process/standing_topologies.py", "--interval", "0.1") as process:
-        try:
-            assert process.stderr is not None
-            while "acked" not in process.stderr.readline():
-                pass
-            [keeper] = psutil.Process(process.pid).children()
-            daemons = keeper.children()
-            assert {role.kind for each in daemons if (role := role_of(each)) is not None} == {
-                RoleKind.NIMBUS, RoleKind.SUPERVISOR,
-            }
-            run_dir = RunDir(keeper.environ()[RUN_DIR_MARK])
-            for each in daemons:
-                each.kill()
-            wait_for("others", lambda: len(keeper.children()) == 2 and not {*keeper.children()} & {*daemons})
-        finally:
-            process.send_signal(signal.SIGTERM)
-            _, err = process.communicate(timeout=100)
-    assert process.returncode == 0, err
-    await_nothing(run_dir)
 
 
 def test_a_keeper_that_dies_ends_the_run(tmp_path: Path) -> None:

@@ -3,18 +3,49 @@
 from __future__ import annotations
 
 import re
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from squall import Config, LocalCluster, TopologyBuilder, run
+from squall import BasicBolt, BasicCollector, Config, Job, ReplayingSpout, TopologyBuilder, Tuple
 from squall.ipc.board import SLOT_CONGESTED, SLOT_HELD_BYTES
-from squall.scheduler.client.job import Job
-from tests.process import memory_parts as parts
+from tests.process.conftest import SharedCluster
 from tests.process.waiting import wait_for
 
 MIB = 1 << 20
 WINDOW = MIB
+
+
+class Loads(ReplayingSpout):
+    """`count` values of `size` bytes, each an object of its own."""
+
+    outputs = ("n", "data")
+
+    def __init__(self, count: int, size: int) -> None:
+        self.count = count
+        self.size = size
+
+    def read(self) -> Iterator[tuple[Any, Any]]:
+        for n in range(self.count):
+            yield n, (n, bytes([n % 251]) * self.size)
+
+
+class WaitsFor(BasicBolt):
+    """On a thread: does nothing before a file is there. Then it checks what came."""
+
+    blocking = True
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        if tup["n"] == 0:
+            while not Path(self.path).exists():
+                threading.Event().wait(0.01)
+        assert tup["data"] == bytes([tup["n"] % 251]) * len(tup["data"])
 
 
 def peak_bytes(pid: int) -> int:
@@ -37,45 +68,34 @@ def pids(job: Job) -> list[int]:
 
 @pytest.mark.parametrize(("size", "count"), [(100, 60_000), (10 * MIB, 30)])
 def test_a_receiver_that_does_nothing_stops_the_spout_and_nobody_holds_more_than_the_bound(
-    tmp_path: Path, size: int, count: int
+    shared_cluster: SharedCluster, tmp_path: Path, size: int, count: int
 ) -> None:
     builder = TopologyBuilder()
-    builder.set_spout("source", parts.Loads(count, size))
-    builder.set_bolt("sink", parts.WaitsFor(str(tmp_path / "go"))).shuffle_grouping("source")
+    builder.set_spout("source", Loads(count, size))
+    builder.set_bolt("sink", WaitsFor(str(tmp_path / "go"))).shuffle_grouping("source")
     config = Config(workers=2, ackers=1, link_window_bytes=WINDOW, max_spout_pending=None, message_timeout_secs=600)
-    with LocalCluster(nodes=1, slots_per_node=2) as cluster:
-        job = cluster.submit("bound", builder.build(), config)
-        job.wait_until_ready(60)
-        before = [peak_bytes(pid) for pid in pids(job)]
-        seen: list[int] = []
+    job = shared_cluster.submit("bound", builder.build(), config)
+    job.wait_until_ready(60)
+    before = [peak_bytes(pid) for pid in pids(job)]
+    seen: list[int] = []
 
-        def has_stopped() -> bool:
-            emitted = job.stats().emitted
-            seen.append(emitted)
-            # The first frame may be on its way for longer than five looks: then nobody holds anything yet.
-            arrived = any(words(job, SLOT_CONGESTED)) and any(words(job, SLOT_HELD_BYTES))
-            return arrived and emitted > 0 and len(seen) > 5 and len(set(seen[-5:])) == 1
+    def has_stopped() -> bool:
+        emitted = job.stats().emitted
+        seen.append(emitted)
+        # The first frame may be on its way for longer than five looks: then nobody holds anything yet.
+        arrived = any(words(job, SLOT_CONGESTED)) and any(words(job, SLOT_HELD_BYTES))
+        return arrived and emitted > 0 and len(seen) > 5 and len(set(seen[-5:])) == 1
 
-        wait_for("the spout has stopped", has_stopped)
-        assert 0 < seen[-1] < count
-        # A queue, a window on its way into it, and what a turn adds, which on a busy machine may be two frames. A value
-        # alone may be bigger than any of these.
-        bound = 4 * WINDOW + 2 * size
-        assert max(words(job, SLOT_HELD_BYTES)) <= bound
-        (tmp_path / "go").touch()
-        report = job.wait_until_drained(timeout=90)
-        assert (report.acked, report.failed) == (count, 0)
-        # Beside the queues: frames on their way in and out, the arena, what is pending, and Python's own.
-        for pid, at_first in zip(pids(job), before, strict=True):
-            assert peak_bytes(pid) - at_first < 3 * bound + 24 * MIB
-        wait_for("both to hold nothing", lambda: words(job, SLOT_HELD_BYTES) == [0, 0])
-
-
-def test_a_cycle_of_three_workers_that_emits_what_it_takes_drains_though_each_tuple_fills_a_queue() -> None:
-    builder = TopologyBuilder()
-    builder.set_spout("source", parts.Loads(100, 200_000))
-    there = builder.set_bolt("there", parts.GoesRound(200_020), parallelism=2)
-    there.shuffle_grouping("source").shuffle_grouping("back")
-    builder.set_bolt("back", parts.GoesRound(200_020), parallelism=2).shuffle_grouping("there")
-    report = run(builder.build(), Config(workers=3, link_window_bytes=64 * 1024, message_timeout_secs=600))
-    assert (report.emitted, report.acked) == (100, 100), "no worker ended, nothing was emitted again"
+    wait_for("the spout has stopped", has_stopped)
+    assert 0 < seen[-1] < count
+    # A queue, a window on its way into it, and what a turn adds, which on a busy machine may be two frames. A value
+    # alone may be bigger than any of these.
+    bound = 4 * WINDOW + 2 * size
+    assert max(words(job, SLOT_HELD_BYTES)) <= bound
+    (tmp_path / "go").touch()
+    report = job.wait_until_drained(timeout=90)
+    assert (report.acked, report.failed) == (count, 0)
+    # Beside the queues: frames on their way in and out, the arena, what is pending, and Python's own.
+    for pid, at_first in zip(pids(job), before, strict=True):
+        assert peak_bytes(pid) - at_first < 3 * bound + 24 * MIB
+    wait_for("both to hold nothing", lambda: words(job, SLOT_HELD_BYTES) == [0, 0])

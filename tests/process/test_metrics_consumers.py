@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from squall import Config, ConfigError, DataPoint, LocalCluster, MetricsConsumer, TaskInfo
+from squall import Config, ConfigError, DataPoint, MetricsConsumer, TaskInfo
+from tests.process.conftest import SharedCluster
 from tests.process.parts import note, notes
 from tests.process.ui_parts import words
 from tests.process.waiting import wait_for
@@ -33,24 +33,22 @@ class Broken(MetricsConsumer):
         raise ValueError(f"cannot send {len(data_points)} points")
 
 
-def test_consumers_get_what_every_task_did_and_end_no_worker(tmp_path: Path) -> None:
+def test_consumers_get_what_every_task_did_and_end_no_worker(shared_cluster: SharedCluster, tmp_path: Path) -> None:
     here = "tests.process.test_metrics_consumers"
     consumers = [
         {"class": f"{here}.Noting", "argument": str(tmp_path)}, f"{here}.Broken", f"{here}.Missing",
         "squall.LoggingMetricsConsumer",
     ]
-    with LocalCluster(nodes=2, slots_per_node=1, logs=False) as cluster, contextlib.closing(
-        cluster.submit("words", words(metrics_consumers=consumers, metrics_interval_secs=0.2, log_level="info"))
-    ) as job:
-        wait_for("several intervals", lambda: len(notes(tmp_path, "split")) > 20)
-        report = job.stats()
-        job.kill(0)
-        [log] = cluster.run_dir.worker_logs(job.id).glob("node-1-*.log")
-        text = log.read_text()
+    topology = words(metrics_consumers=consumers, metrics_interval_secs=0.2, log_level="info")
+    job = shared_cluster.submit("words", topology)
+    wait_for("several intervals", lambda: len(notes(tmp_path, "split")) > 20)
+    report = job.stats()
+    job.kill(0)
+    text = shared_cluster.run_dir.worker_log(job.id, "node-1", 6700).read_text()
     assert notes(tmp_path, "prepared") == [[2, "words"]]
     assert notes(tmp_path, "cleaned") == [True]
     split = notes(tmp_path, "split")
-    assert {host for host, _ in split} == {"node-1", "node-2"}
+    assert {host for host, _ in split} == {"node-1"}
     executed = sum(values["__execute-count"] for _, values in split)
     assert executed > 0
     assert sum(values.get("lines.seen", 0) for _, values in split) > 0

@@ -31,7 +31,7 @@ def test_a_receiver_gets_every_metric_by_the_protocol() -> None:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            with served("--otlp", f"http://127.0.0.1:{server.server_port}") as one:
+            with served(f"http://127.0.0.1:{server.server_port}") as one:
                 one.start("words")
                 while True:
                     path, body = received.get(timeout=100)

@@ -10,34 +10,42 @@ import pytest
 
 from squall.connect import Queue
 from squall.testing import wait_for
-from tests.process.cli import ROOT, command, environment, squall
+from tests.process.cli import ROOT, command, environment
+from tests.process.standing_tools import Finished, in_process
 
 
-def piped(given: bytes, *arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        command("queue", *arguments), input=given, cwd=ROOT, env=environment(), capture_output=True, timeout=120
-    )
+def put(queue: Path, lines: bytes, *options: str) -> Finished:
+    """From a file beside it."""
+    file = queue.with_name("lines")
+    file.write_bytes(lines)
+    return in_process("queue", "put", queue, file, *options)
+
+
+def shown(command: str, queue: Path, *options: str) -> str:
+    done = in_process("queue", command, queue, *options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_lines_go_in_and_come_out(tmp_path: Path) -> None:
     path = tmp_path / "queue"
-    lines = "".join(f"line {number} é\t\n" for number in range(4999)).encode() + b"long \x1b\r" + b"x" * 50_000 + b"\n"
-    assert piped(lines, "put", path).stdout.decode() == f"5,000 records put into {path}\n"
-    assert squall("queue", "peek", path, "-n", "2").stdout == "line 0 é\t\nline 1 é\t\n"
-    counts = json.loads(squall("queue", "stat", path, "--json").stdout)
+    lines = "".join(f"line {number} é\t\n" for number in range(4999)) + "long \x1b\r" + "x" * 50_000 + "\n"
+    assert put(path, lines.encode()).stdout == f"5,000 records put into {path}\n"
+    assert shown("peek", path, "-n", "2") == "line 0 é\t\nline 1 é\t\n"
+    counts = json.loads(shown("stat", path, "--json"))
     assert (counts.pop("waiting"), counts.pop("open"), counts.pop("consumers"), set(counts)) == (
         5000, 0, 0, {"size_bytes"}
     )
-    assert piped(b"", "get", path, "-n", "3").stdout + piped(b"", "get", path).stdout == lines
-    assert squall("queue", "stat", path).stdout.startswith("0 waiting, 0 open at 0 consumers, ")
-    assert piped(b"", "get", path).stdout == b""
+    assert shown("get", path, "-n", "3") + shown("get", path) == lines
+    assert shown("stat", path).startswith("0 waiting, 0 open at 0 consumers, ")
+    assert shown("get", path) == ""
 
 
 def test_rows_go_in_and_come_out_as_json(tmp_path: Path) -> None:
-    lines = b'["a", 1, null]\n["b\\n", {"c": [2.5]}]\n'
-    assert piped(lines, "put", tmp_path, "--json").returncode == 0
-    assert piped(b"", "peek", tmp_path).stdout == b'["a", 1, null]\n["b\\n", {"c": [2.5]}]\n'
-    found = piped(b"", "get", tmp_path, "--json").stdout
+    path, lines = tmp_path / "queue", '["a", 1, null]\n["b\\n", {"c": [2.5]}]\n'
+    assert put(path, lines.encode(), "--json").returncode == 0
+    assert shown("peek", path) == lines
+    found = shown("get", path, "--json")
     assert [json.loads(line) for line in found.splitlines()] == [json.loads(line) for line in lines.splitlines()]
 
 
@@ -50,24 +58,24 @@ def test_rows_go_in_and_come_out_as_json(tmp_path: Path) -> None:
 def test_a_line_that_cannot_be_put_is_named(
     tmp_path: Path, lines: bytes, option: tuple[str, ...], told: str, kept: int
 ) -> None:
-    done = piped(lines, "put", tmp_path / "queue", *option)
-    (line,) = done.stderr.decode().splitlines()
+    done = put(tmp_path / "queue", lines, *option)
+    (line,) = done.stderr.splitlines()
     assert done.returncode == 2
     assert told in line
     assert line.endswith("the lines before it are put")
     assert Queue(tmp_path / "queue").counts().waiting == kept
 
 
-@pytest.mark.parametrize("words", [("get",), ("peek",), ("stat",)])
-def test_a_queue_that_is_not_there_is_not_made(tmp_path: Path, words: tuple[str, ...]) -> None:
-    done = squall("queue", *words, tmp_path / "nothing")
+@pytest.mark.parametrize("command", ["get", "peek", "stat"])
+def test_a_queue_that_is_not_there_is_not_made(tmp_path: Path, command: str) -> None:
+    done = in_process("queue", command, tmp_path / "nothing")
     assert done.returncode == 2
     assert "holds no queue; `squall queue put " in done.stderr
     assert not (tmp_path / "nothing").exists()
 
 
 def test_nothing_is_taken_without_a_place_to_print_it(tmp_path: Path) -> None:
-    piped(b"a\n", "put", tmp_path)
+    Queue(tmp_path).put([("a",)])
     closed = ["sh", "-c", 'exec "$@" >&-', "sh", *command("queue", "get", tmp_path)]
     done = subprocess.run(closed, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, timeout=120, check=False)
     assert done.returncode == 2

@@ -52,6 +52,18 @@ def chain(directory: Path, shell: ShellBolt, spout: Any, tasks: int = 1, **setti
     return builder.build()
 
 
+class Emits(BasicBolt):
+    """Each number, or what is to stand for it."""
+
+    outputs = ("n",)
+
+    def __init__(self, others: dict[int, Any]) -> None:
+        self.others = others
+
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        collector.emit((self.others.get(tup["n"], tup["n"]),))
+
+
 def seen(directory: Path) -> list[int]:
     return sorted(n for _, n in notes(directory, "seen"))
 
@@ -98,18 +110,11 @@ def test_more_than_a_pipe_holds(shared_cluster: SharedCluster, tmp_path: Path) -
     """In both directions: ids of tasks that are not read, and a long tuple."""
     builder = TopologyBuilder()
     builder.set_spout("source", parts.Numbers(str(tmp_path), 1))
-    builder.set_bolt("long", Long()).shuffle_grouping("source")
+    builder.set_bolt("long", Emits({0: "é" * 500_000})).shuffle_grouping("source")
     builder.set_bolt("shell", bolt(tmp_path, "floods")).shuffle_grouping("long")
     report = shared_cluster.run(builder.build())
     assert (report.acked, report.failed, report.components["shell"].emitted) == (1, 0, 20_000)
     assert Told(shared_cluster).has("sent {'command': 'no command'}, which is no command of a bolt; it is left out")
-
-
-class Long(BasicBolt):
-    outputs = ("n",)
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        collector.emit(("é" * 500_000,))
 
 
 def test_what_a_program_says(shared_cluster: SharedCluster, tmp_path: Path) -> None:
@@ -147,7 +152,7 @@ class TellsTask(ShellBolt):
     ("role", "secs", "said"),
     [
         ("killed", 600, "was ended by signal 9 (SIGKILL): my last words"),
-        ("hangs", 5, "said nothing of use for 5 s; it was to answer a heartbeat"),
+        ("hangs", 3, "said nothing of use for 3 s; it was to answer a heartbeat"),
         ("twice", 600, ", which it does not have, or has acked or failed"),
     ],
 )
@@ -167,21 +172,6 @@ def test_a_program_that_dies_hangs_or_errs_is_replaced(
     for _, reason, component, _, error, _ in failed:
         assert (reason, component) == ("failed", "shell")
         assert said in error
-
-
-def test_a_program_that_is_killed_in_the_middle(shared_cluster: SharedCluster, tmp_path: Path) -> None:
-    job = shared_cluster.submit("killed", chain(tmp_path, bolt(tmp_path, "passes"), parts.Unending(str(tmp_path))))
-    for life in (1, 2, 3):
-        wait_for("a program", lambda life=life: len(notes(tmp_path, "pids")) == life)
-        enough = len(notes(tmp_path, "acked")) + 100
-        wait_for("some acks", lambda enough=enough: len(notes(tmp_path, "acked")) > enough)
-        os.kill(notes(tmp_path, "pids")[-1], signal.SIGKILL)
-    (tmp_path / "enough").touch()
-    report = job.wait_until_drained(timeout=90)
-    job.kill(0.0)
-    assert not report.restarts
-    assert set(seen(tmp_path)) == set(notes(tmp_path, "acked")) == set(range(report.acked))
-    assert no_child_left(tmp_path)
 
 
 def test_a_worker_that_is_killed_in_the_middle(shared_cluster: SharedCluster, tmp_path: Path) -> None:
@@ -241,23 +231,17 @@ def test_a_spouts_program_that_is_killed_in_the_middle(shared_cluster: SharedClu
 
 def test_a_spouts_program_that_does_not_answer(tmp_path: Path) -> None:
     builder = TopologyBuilder()
-    builder.set_spout("source", ShellSpout(command(tmp_path, "mute"), ("n",), subprocess_timeout_secs=5))
-    says = r"said nothing of use for 5 s; it was to answer '(activate|next)' with 'sync'"
+    builder.set_spout("source", ShellSpout(command(tmp_path, "mute"), ("n",), subprocess_timeout_secs=2))
+    says = r"said nothing of use for 2 s; it was to answer '(activate|next)' with 'sync'"
     with pytest.raises(TaskCrashed, match=says):
         complete_topology(builder.build())
     assert no_child_left(tmp_path)
 
 
 def test_a_value_that_is_not_json_fails_its_tuple_alone(shared_cluster: SharedCluster, tmp_path: Path) -> None:
-    class Mixed(BasicBolt):
-        outputs = ("n",)
-
-        def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-            collector.emit(({3: b"x", 5: float("nan")}.get(tup["n"], tup["n"]),))
-
     builder = TopologyBuilder()
     builder.set_spout("source", parts.Numbers(str(tmp_path), 10))
-    builder.set_bolt("mixed", Mixed()).shuffle_grouping("source")
+    builder.set_bolt("mixed", Emits({3: b"x", 5: float("nan")})).shuffle_grouping("source")
     builder.set_bolt("shell", bolt(tmp_path, "passes")).shuffle_grouping("mixed")
     builder.set_bolt("end", parts.Seen(str(tmp_path))).shuffle_grouping("shell")
     report = shared_cluster.run(builder.build(), Config(max_attempts=2))
@@ -276,11 +260,3 @@ def test_what_cannot_be_started_is_one_line_and_a_stop(shared_cluster: SharedClu
         complete_topology(chain(tmp_path, ShellBolt(["true"], ("n",), directory="/no/such"), numbers))
     with pytest.raises(UsageError, match=r"ShellBolt has command 'python3 x\.py'; allowed: a list of"):
         ShellBolt("python3 x.py")  # type: ignore[arg-type]
-
-
-def test_wrong_emits_are_told(shared_cluster: SharedCluster, tmp_path: Path) -> None:
-    topology = chain(tmp_path, bolt(tmp_path, "unfit"), parts.Numbers(str(tmp_path), 1))
-    report = shared_cluster.run(topology, Config(max_attempts=2))
-    assert report.dead_letters == 1
-    [[_, _, error, _]] = notes(tmp_path, "dead")
-    assert error.endswith("stream 'default' emitted 3 values [1, 2, 3], but its fields are (n)")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from squall import TailSpout, UsageError
+from squall import TailSpout
 from squall.connect import Queue, QueueSink, QueueSource, Sink, Source
 from squall.testing import check_sink, check_source
 from tests.process.conftest import SharedCluster
@@ -87,11 +87,6 @@ class Loses(OutFile):
             self.waiting = []
 
 
-def test_a_source_of_a_few_lines(shared_cluster: SharedCluster, tmp_path: Path) -> None:
-    paths = iter(map(str, range(9)))
-    check_source(shared_cluster, lambda records: Lines(lines_in(tmp_path / next(paths), records)), number_of)
-
-
 class Renames(Lines):
     """Its positions are other ones in each life."""
 
@@ -101,15 +96,8 @@ class Renames(Lines):
             yield (life, at), values
 
 
-class Refused(Lines):
-    """Is not let in."""
-
-    def connect(self, context: Any) -> None:
-        raise UsageError("the server knows no such user")
-
-
 @pytest.mark.parametrize(("kind", "why"), [
-    (Forgets, "came twice though nothing failed"), (Hurries, "did not come"), (Refused, "knows no such user"),
+    (Forgets, "came twice though nothing failed"), (Hurries, "did not come"),
     (Renames, "came with the message ids"),
 ])
 def test_a_source_that_breaks_its_promise_is_found_out(
@@ -118,11 +106,6 @@ def test_a_source_that_breaks_its_promise_is_found_out(
     paths = iter(map(str, range(9)))
     with pytest.raises(AssertionError, match=why):
         check_source(shared_cluster, lambda records: kind(lines_in(tmp_path / next(paths), records)), number_of)
-
-
-def test_a_sink_of_a_few_lines(shared_cluster: SharedCluster, tmp_path: Path) -> None:
-    path = tmp_path / "out"
-    check_sink(shared_cluster, OutFile(path), lambda: [int(line) for line in path.read_text().split()])
 
 
 def test_a_sink_that_breaks_its_promise_is_found_out(shared_cluster: SharedCluster, tmp_path: Path) -> None:

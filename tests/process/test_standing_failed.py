@@ -2,67 +2,52 @@
 
 from __future__ import annotations
 
-import contextlib
-import subprocess
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from subprocess import Popen
 
-import pytest
-
-from tests.process.cli import start
+from tests.process.cli import running
 from tests.process.history_check import broken_rules
-from tests.process.standing_tools import Standing, directory
+from tests.process.standing_tools import Standing
 from tests.process.waiting import wait_for
 
 MAX_DEATHS = 4
+CRASHING = """
+import ctypes, os
+from squall import BasicBolt, TopologyBuilder
+from tests.process.standing_topologies import Numbers
+
+class Crashes(BasicBolt):
+    def execute(self, tup, collector):
+        if os.path.exists({bad!r}):
+            ctypes.string_at(0)
+
+builder = TopologyBuilder()
+builder.set_spout("numbers", Numbers())
+builder.set_bolt("crashes", Crashes()).shuffle_grouping("numbers")
+topology = builder.build()
+"""
 
 
-@pytest.fixture
-def cluster() -> Iterator[Standing]:
-    with directory() as made, daemon(made, "nimbus"):
-        wait_for("Nimbus", lambda: made.path.exists() and made.run_dir.lock_holder())
-        with supervisor(made, "node-1"):
-            yield made
-            assert broken_rules(made.run_dir) == []
-
-
-def supervisor(cluster: Standing, node: str) -> contextlib.AbstractContextManager[subprocess.Popen[str]]:
-    return daemon(cluster, "supervisor", "--node", node, "--slots", "1", "--max-deaths", str(MAX_DEATHS))
-
-
-@contextlib.contextmanager
-def daemon(cluster: Standing, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    with start(*arguments, SQUALL_DIR=str(cluster.path)) as process:
-        try:
-            yield process
-        finally:
-            process.terminate()
-            process.communicate(timeout=100)
-
-
-def crashing(path: Path) -> Path:
-    """A topology whose bolt crashes while the file `path / "bad"` is there."""
-    (path / "bad").touch()
-    program = path / "crashing.py"
-    program.write_text(
-        "import ctypes, os\n"
-        "from squall import BasicBolt, TopologyBuilder\n"
-        "from tests.process.standing_topologies import Numbers\n"
-        "class Crashes(BasicBolt):\n"
-        "    def execute(self, tup, collector):\n"
-        f"        if os.path.exists({str(path / 'bad')!r}):\n"
-        "            ctypes.string_at(0)\n"
-        "builder = TopologyBuilder()\n"
-        "builder.set_spout('numbers', Numbers())\n"
-        "builder.set_bolt('crashes', Crashes()).shuffle_grouping('numbers')\n"
-        "topology = builder.build()\n"
-    )
-    return program
+def supervisor(cluster: Standing, node: str) -> AbstractContextManager[Popen[str]]:
+    limits = "--slots", "1", "--max-deaths", str(MAX_DEATHS)
+    return running("supervisor", "--node", node, *limits, SQUALL_DIR=str(cluster.path))
 
 
 def test_a_slot_is_given_up_its_work_moves_and_a_reset_tries_again(cluster: Standing, tmp_path: Path) -> None:
+    with running("nimbus", SQUALL_DIR=str(cluster.path)):
+        wait_for("the directory", cluster.run_dir.nimbus_socket.exists)
+        with supervisor(cluster, "node-1"):
+            see_it(cluster, tmp_path)
+            assert broken_rules(cluster.run_dir) == []
+
+
+def see_it(cluster: Standing, tmp_path: Path) -> None:
+    bad, program = tmp_path / "bad", tmp_path / "crashing.py"
+    bad.touch()
+    program.write_text(CRASHING.format(bad=str(bad)))
     wait_for("the node", lambda: cluster.json("status")["free_slots"])
-    cluster.ok("submit", crashing(tmp_path), "--name", "x", "--set", "max_crashes=none")
+    cluster.ok("submit", program, "--name", "x", "--set", "max_crashes=none")
     wait_for("the slot to be given up", lambda: cluster.described("x")["given_up"] == ["node-1:6700"])
     found = cluster.described("x")
     assert [(row["worker"], row["state"]) for row in found["workers"]] == [("node-1:6700", "FAILED")]
@@ -82,7 +67,7 @@ def test_a_slot_is_given_up_its_work_moves_and_a_reset_tries_again(cluster: Stan
     with supervisor(cluster, "node-2"):
         wait_for("the move", lambda: [w["worker"] for w in cluster.described("x")["workers"]] == ["node-2:6700"])
         wait_for("both to be given up", lambda: len(cluster.described("x")["given_up"]) == 2)
-        (tmp_path / "bad").unlink()
+        bad.unlink()
         assert cluster.described("x")["workers"][0]["state"] == "FAILED"
         assert cluster.ok("reset", "x") == "x is reset: node-1:6700, node-2:6700 may be used again\n"
         wait_for("acks", lambda: cluster.described("x")["acked"] > 0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import psutil
 import pytest
 
@@ -11,14 +9,8 @@ from squall.ipc.run_parent import try_flock
 from squall.scheduler.cluster import stopping
 from squall.scheduler.common.role import RoleKind, processes_of
 from tests.process.history_check import broken_rules
-from tests.process.standing_tools import ENDLESS, Standing, directory
+from tests.process.standing_tools import ENDLESS, Standing
 from tests.process.waiting import wait_for
-
-
-@pytest.fixture
-def cluster() -> Iterator[Standing]:
-    with directory() as made:
-        yield made
 
 
 def workers(cluster: Standing) -> list[int]:

@@ -11,9 +11,32 @@ from squall.cli.given.load_child import load_apart
 from squall.cli.given.settings import Layers
 from squall.engine.errors import UsageError
 from tests.process.standing_tools import Standing
-from tests.process.test_wrong_input import CASES, HEAD
 from tests.process.waiting import wait_for
 
+HEAD = """
+import threading
+from squall import BasicBolt, Bolt, Spout, TopologyBuilder
+
+class One(Spout):
+    outputs = ("a", "b")
+    def open(self, conf, context, collector):
+        self.collector, self.left = collector, 1
+    def next_tuple(self):
+        if self.left:
+            self.left = 0
+            self.collector.emit((1, 2), message_id="only")
+        self.exhausted = not self.left
+
+class Nothing(BasicBolt):
+    def execute(self, tup, collector):
+        pass
+
+def build(spout, bolt):
+    builder = TopologyBuilder()
+    builder.set_spout("one", spout)
+    builder.set_bolt("nothing", bolt).shuffle_grouping("one")
+    return builder.build()
+"""
 GOOD = HEAD + "topology = build(One(), Nothing())\n"
 
 
@@ -29,8 +52,8 @@ def assert_untouched(standing: Standing) -> None:
 
 
 def test_bad_files_are_refused_and_leave_no_trace(standing: Standing, file: Path) -> None:
-    text, _, message = CASES["unpicklable"]
-    file.write_text(text)
+    file.write_text(HEAD + "s = One()\ns.inner = {'lock': threading.Lock()}\ntopology = build(s, Nothing())\n")
+    message = "component 'one' cannot be sent to a worker: one.inner, a dict, cannot be pickled"
     assert message in standing.refused(2, "submit", file, "--name", "x")
     assert_untouched(standing)
 

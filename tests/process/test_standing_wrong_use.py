@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
-import pytest
 
-from tests.process.standing_tools import ENDLESS, Standing, directory
+from squall.scheduler.common.role import processes_of
+from tests.process.cli import start
+from tests.process.standing_tools import ENDLESS, Standing
 from tests.process.waiting import wait_for
 
 COMMANDS = [
     ("submit", ENDLESS, "--name", "x"), ("list",), ("status",), ("status", "x"), ("activate", "x"), ("deactivate", "x"),
     ("rebalance", "x", "-n", "1"), ("reset", "x"), ("kill", "x"),
 ]
-
-
-@pytest.fixture
-def cluster() -> Iterator[Standing]:
-    with directory() as made:
-        yield made
 
 
 def test_a_cluster_that_is_not_there(cluster: Standing) -> None:
@@ -32,16 +26,6 @@ def test_a_cluster_that_is_not_there(cluster: Standing) -> None:
     assert not cluster.path.exists()
     cluster.path.mkdir(mode=0o700)  # such as a container's volume before the first start
     assert cluster.refused(2, "list") == message
-
-
-def test_the_default_directory_is_one_per_user() -> None:
-    with directory() as cluster:
-        where = {"XDG_RUNTIME_DIR": str(cluster.path.parent), "SQUALL_DIR": ""}
-        path = cluster.path.parent / "squall" / "cluster"
-        assert cluster.refused(2, "list", **where) == f"there is no cluster at {path}: start one with `squall up`"
-        (cluster.path.parent / "squall").chmod(0o755)
-        assert "has mode 0755, must be 0700" in cluster.refused(2, "list", **where)
-        (cluster.path.parent / "squall").rmdir()
 
 
 def test_a_second_up_changes_nothing_and_one_without_daemons_says_so(cluster: Standing) -> None:
@@ -95,14 +79,30 @@ def test_up_takes_over_workers_that_outlived_every_daemon(cluster: Standing) -> 
         assert cluster.json("kill", name)["pending"] == 0
 
 
-def test_a_path_too_long_for_sockets(cluster: Standing) -> None:
-    message = cluster.refused(2, "up", "--detach", "--dir", cluster.path.parent / ("x" * 100))
-    assert "choose a run directory with a shorter path" in message
-
-
 def test_a_directory_of_somebody_elses_files(cluster: Standing, tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     tmp_path.chmod(0o700)
     message = cluster.refused(2, "up", "--detach", "--dir", tmp_path)
     assert message == f"{tmp_path} is neither empty nor a run directory: choose another"
     assert "it has no file 'key'" in cluster.refused(2, "down", "--dir", tmp_path)
+
+
+def at_once(*lines: list[str]) -> list[tuple[int, str]]:
+    """Exit code and stderr of each, the one that succeeded first."""
+    processes = [start(*line) for line in lines]
+    ends = [(process.communicate(timeout=100)[1], process.returncode) for process in processes]
+    return sorted((code, err) for err, code in ends)
+
+
+def test_three_ups_and_four_downs(cluster: Standing) -> None:
+    line = ["up", "--detach", "--slots", "1", "--dir", str(cluster.path)]
+    (won, _), *others = at_once(line, line, line)
+    assert won == 0
+    for code, err in others:
+        assert code == 2
+        assert err.count("\n") == 1
+        assert "a cluster is being started in" in err or "a cluster runs in" in err
+    assert len(cluster.json("status")["nodes"]) == 1
+    line = ["down", "--dir", str(cluster.path)]
+    assert at_once(*[line] * 4) == [(0, "")] * 4
+    assert processes_of(cluster.run_dir) == []

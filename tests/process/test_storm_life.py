@@ -14,7 +14,6 @@ from squall import (
     ClusterError,
     Config,
     Job,
-    SpoutCollector,
     TopologyBuilder,
     TopologyContext,
     Tuple,
@@ -72,6 +71,12 @@ def test_inactive_at_first(shared_cluster: SharedCluster, tmp_path: Path) -> Non
     job.activate()
     wait_for("the ack", lambda: feeder.acked == [1])
     assert feeder.calls == ["open", "activate"]
+    feeder.feed(("report",))
+    wait_for("another ack", lambda: feeder.acked == [1, 2])
+    # Four tasks on threads of their own, and two that each of those sent it to.
+    assert {name: found.errors for name, found in job.stats().components.items()} == {
+        "spout": 0, "waits": 4, "works": 8,
+    }
 
 
 def test_who_replaces_a_worker_is_as_inactive(shared_cluster: SharedCluster, tmp_path: Path) -> None:
@@ -91,42 +96,6 @@ def test_who_replaces_a_worker_is_as_inactive(shared_cluster: SharedCluster, tmp
     wait_for("the ack", lambda: feeder.acked == [1])
     job.kill(0.0)
     assert feeder.calls[3:] == ["open", "activate", "deactivate", "close"]
-
-
-class Complains(FeederSpout):
-    """Reports an error for each answer."""
-
-    def open(self, conf: Any, context: TopologyContext, collector: SpoutCollector) -> None:
-        super().open(conf, context, collector)
-        self.report_error = collector.report_error
-
-    def ack(self, message_id: Any) -> None:
-        self.report_error(KeyError("from the spout"))
-        super().ack(message_id)
-
-
-def test_reported_errors_are_counted_and_in_the_log_whoever_reports_them(
-    shared_cluster: SharedCluster, tmp_path: Path
-) -> None:
-    feeder = Complains(directory=tmp_path)
-    job = shared_cluster.submit("reports", topology(feeder, tmp_path).build(), Config(workers=2))
-    feeder.feed(("report",))
-    feeder.finish()
-    report = job.wait_until_drained(90)
-    # Four tasks on threads of their own, and two that each of those sent it to.
-    assert {name: component.errors for name, component in report.components.items()} == {
-        "spout": 1, "waits": 4, "works": 8,
-    }
-    assert (report.acked, report.failed, report.restarts) == (1, 0, [])
-    texts: set[str] = set()
-
-    def logged() -> bool:
-        told = [line.partition("]: ")[2] for _, line in shared_cluster.new_log_lines() if "error reported by " in line]
-        # The second of equal ones, the fourth ... is told with its number.
-        texts.update(text.partition(" (")[0] for text in told)
-        return texts == {"ValueError: something odd", "KeyError: 'from the spout'"}
-
-    wait_for("the log", logged)
 
 
 def await_turns(job: Job, directory: Path) -> None:

@@ -1,4 +1,4 @@
-"""Storm's integration tests on real worker processes; the table is in tests/storm_world.py."""
+"""Those of Storm's integration tests that processes, sockets or time have a part in; tests/storm_world.py has all."""
 
 from __future__ import annotations
 
@@ -64,9 +64,10 @@ def world(shared_cluster: SharedCluster, tmp_path: Path) -> World:
     return ProcessWorld(shared_cluster, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "scenario", [*storm_acking.SCENARIOS, *storm_streams.SCENARIOS, *storm_groupings.SCENARIOS],
-    ids=lambda scenario: scenario.__name__,
-)
+@pytest.mark.parametrize("scenario", [
+    storm_acking.acking, storm_acking.timeout, storm_streams.ticks_are_beside_the_data,
+    storm_streams.order_per_producer_and_task, storm_streams.report_error_and_failed_tuple,
+    storm_groupings.local_tasks_are_preferred,
+], ids=lambda scenario: scenario.__name__)
 def test_as_in_storm(scenario: Callable[[World], None], world: World) -> None:
     scenario(world)

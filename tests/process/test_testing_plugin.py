@@ -68,7 +68,7 @@ def run_pytest(
     )
 
 
-def test_components_of_the_tests_own_module_run(tmp_path: Path) -> None:
+def test_what_a_test_leaves_behind_fails_it_and_a_marker_that_says_nonsense(tmp_path: Path) -> None:
     done = run_pytest(tmp_path, TOPOLOGY + '''
 
 @pytest.mark.squall_cluster(nodes=2, slots_per_node=1)
@@ -76,13 +76,7 @@ def test_two_nodes(squall_cluster, tmp_path):
     run(squall_cluster, tmp_path, Last())
     nodes = {worker.node for worker in squall_cluster.client.get_topology("squares").assignment.workers}
     assert nodes == {"node-1", "node-2"}
-''', "--import-mode=importlib")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 passed" in done.stdout
 
-
-def test_what_a_test_leaves_behind_fails_it_and_a_marker_that_says_nonsense(tmp_path: Path) -> None:
-    done = run_pytest(tmp_path, TOPOLOGY + '''
 
 def test_leaves(squall_cluster, tmp_path):
     run(squall_cluster, tmp_path, Leaves(), workers=1)
@@ -98,9 +92,9 @@ def test_keeps_a_file_open(squall_cluster, tmp_path):
 @pytest.mark.squall_cluster(supervisors=2)
 def test_nonsense(squall_cluster):
     raise AssertionError("not reached")
-''', "--import-mode=prepend")
+''', "--import-mode=importlib")
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "2 passed, 3 errors" in done.stdout
+    assert "3 passed, 3 errors" in done.stdout
     assert "squall_cluster: this test left behind" in done.stdout
     assert ": sleep 600" in done.stdout
     assert "descriptor" in done.stdout
@@ -126,7 +120,7 @@ def test_nothing_is_imported():
     assert not {"zmq", "msgspec", "psutil", "cloudpickle"} & sys.modules.keys()
 
 @pytest.mark.squall_cluster(nodes=1)
-def test_mine(squall_cluster, request):
+def test_mine(request):
     assert request.config.pluginmanager.get_plugin("squall").__name__ == "squall.testing.plugin"
 ''', plugin=False, path=tmp_path / "site")
     assert done.returncode == 0, done.stdout + done.stderr

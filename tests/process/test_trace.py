@@ -28,7 +28,7 @@ def watches(cluster: Standing) -> list[Path]:
 
 
 def test_a_sample_shows_whole_trees_on_two_workers(cluster: Standing, tmp_path: Path) -> None:
-    found = cluster.json("trace", "words", "--sample", "0.01", "--for", "1", "--perfetto", tmp_path / "trace.json")
+    found = cluster.json("trace", "words", "--sample", "0.01", "--for", "0.3", "--perfetto", tmp_path / "trace.json")
     acked = [attempt for way in found["messages"] for attempt in way["attempts"] if attempt["outcome"] == "acked"]
     assert acked
     workers = {row["worker"] for row in cluster.described("words")["executors"]}
@@ -37,7 +37,7 @@ def test_a_sample_shows_whole_trees_on_two_workers(cluster: Standing, tmp_path: 
     assert any(all(hop["execute_ms"] is not None for hop in attempt["hops"]) for attempt in acked)
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert watches(cluster) == []
-    told = cluster.ok("trace", "words", "--sample", "0.01", "--for", "1")
+    told = cluster.ok("trace", "words", "--sample", "0.01", "--for", "0.3")
     assert "acked after" in told
     assert "transport ms" in told
 
@@ -82,9 +82,9 @@ def test_it_works_while_nimbus_is_away(cluster: Standing) -> None:
 
 
 def test_a_tap_shows_tuples(cluster: Standing) -> None:
-    rows = cluster.ok("tap", "words", "numbers", "--for", "1", "--json").splitlines()
+    rows = cluster.ok("tap", "words", "numbers", "--for", "0.3", "--json").splitlines()
     assert {json.loads(row)["component"] for row in rows} == {"numbers"}
-    shown = cluster.ok("tap", "words", "numbers", "--for", "1", "--per-sec", "1")
+    shown = cluster.ok("tap", "words", "numbers", "--for", "0.3", "--per-sec", "1")
     assert shown.startswith("numbers[")
     assert 0 < len(shown.splitlines()) <= 3
 

@@ -111,40 +111,31 @@ class Served:
 
 
 @contextlib.contextmanager
-def served(*options: str) -> Iterator[Served]:
-    """A cluster of two nodes, with its application in a process of its own."""
-    with LocalCluster(nodes=2, slots_per_node=2, logs=False) as cluster, application(cluster, *options) as one:
-        yield one
+def served(*otlp: str) -> Iterator[Served]:
+    """A cluster of two nodes, with its application in a process of its own. `otlp`: where that sends metrics."""
+    with LocalCluster(nodes=2, slots_per_node=2, logs=False) as cluster:
+        command = [sys.executable, "-m", "tests.process.ui_parts", str(cluster.run_dir.path), *otlp]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
+            assert server.stdout is not None
+            try:
+                yield Served(cluster, int(server.stdout.readline()))
+            finally:
+                server.terminate()
 
 
-@contextlib.contextmanager
-def application(cluster: LocalCluster, *options: str) -> Iterator[Served]:
-    command = [sys.executable, "-m", "tests.process.ui_parts", str(cluster.run_dir.path), *options]
-    server = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
-    try:
-        yield Served(cluster, int(server.stdout.readline()))
-    finally:
-        server.terminate()
-        server.wait(timeout=60)
-        server.stdout.close()
-
-
-def main(directory: str, *options: str) -> None:
+def main(directory: str, *otlp: str) -> None:
     """Serve until terminated; prints the port."""
     run_dir = RunDir.open(directory)
-    history = History(run_dir.ui_history)
-    sampler = Sampler(run_dir, history.add)
-    sampler.start()
-    api = ClusterApi(sampler, "--read-only" in options, history)
-    sender = OtlpSender(api, options[1], every_secs=1) if "--otlp" in options else None
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with contextlib.ExitStack() as open_:
+        history = open_.enter_context(contextlib.closing(History(run_dir.ui_history)))
+        sampler = open_.enter_context(contextlib.closing(Sampler(run_dir, history.add)))
+        sampler.start()
+        api = ClusterApi(sampler, False, history)
+        for address in otlp:
+            open_.enter_context(contextlib.closing(OtlpSender(api, address, every_secs=1)))
+        listener = open_.enter_context(socket.create_server(("127.0.0.1", 0)))
         print(listener.getsockname()[1], flush=True)
         uvicorn.Server(uvicorn.Config(api_app(api), log_level="warning")).run([listener])
-    if sender is not None:
-        sender.close()
-    sampler.close()
-    history.close()
 
 
 if __name__ == "__main__":

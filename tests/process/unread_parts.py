@@ -1,21 +1,12 @@
-"""Values that can be made, and not read, or not sent."""
+"""Values that can be made, and not read, or not sent, or not held."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-from squall import (
-    BasicBolt,
-    BasicCollector,
-    ReplayingSpout,
-    Spout,
-    SpoutCollector,
-    Topology,
-    TopologyBuilder,
-    TopologyContext,
-    Tuple,
-)
+from squall import BasicBolt, BasicCollector, ReplayingSpout, Spout, SpoutCollector, TopologyContext, Tuple
 
 COUNT, VICTIM = 200, 77
 
@@ -38,24 +29,41 @@ def refuse() -> Any:
     raise SystemExit("not this one")
 
 
+class HugeWhenSent:
+    """Takes more memory than there is address space when it is encoded."""
+
+    def __reduce__(self) -> Any:
+        return bytes, (bytes(1 << 62),)
+
+
+class HugeWhenReceived:
+    """The same when it is decoded, for the first time."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> Any:
+        return allocate_once, (self.mark,)
+
+
+def allocate_once(mark: Path) -> bytes:
+    if not mark.exists():
+        mark.touch()
+        return bytes(1 << 62)
+    return b""
+
+
 class OneIsBad(ReplayingSpout):
     """0 .. COUNT-1, and with one of them, in a list, a bad value: an emit looks at new types only."""
 
     outputs = ("n", "data")
 
-    def __init__(self, kind: type) -> None:
-        self.kind = kind
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.make = make
 
     def read(self) -> Iterator[tuple[Any, Any]]:
         for n in range(COUNT):
-            yield n, (n, [self.kind()] if n == VICTIM else [bytes(n * 1000), "text"])
-
-
-class Checks(BasicBolt):
-    """What else there is must arrive as it was."""
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        assert tup["data"] == [bytes(tup["n"] * 1000), "text"]
+            yield n, (n, [self.make()] if n == VICTIM else [bytes(n * 1000), "text"])
 
 
 class Untracked(Spout):
@@ -63,8 +71,8 @@ class Untracked(Spout):
 
     outputs = ("n", "data")
 
-    def __init__(self, kind: type) -> None:
-        self.records = OneIsBad(kind).read
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.records = OneIsBad(make).read
 
     def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
         self.collector, self.left = collector, self.records()
@@ -76,17 +84,8 @@ class Untracked(Spout):
         self.exhausted = True
 
 
-def topology(kind: type, source: type[Any] = OneIsBad) -> Topology:
-    """Its bolt's only task is in another worker than the spout's where there are two."""
-    builder = TopologyBuilder()
-    builder.set_spout("source", source(kind))
-    builder.set_bolt("zink", Checks()).fields_grouping("source", "n")
-    return builder.build()
+class Checks(BasicBolt):
+    """What else there is must arrive as it was."""
 
-
-def unreadable(args: list[str]) -> Topology:
-    return topology(Unreadable)
-
-
-def unsendable(args: list[str]) -> Topology:
-    return topology(Unsendable)
+    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
+        assert tup["n"] == VICTIM or tup["data"] == [bytes(tup["n"] * 1000), "text"]

@@ -5,7 +5,6 @@ Tests that share one have the same `xdist_group`. Whoever kills a server starts 
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
@@ -13,7 +12,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser
 
-from squall import Job, LocalCluster
+from squall import LocalCluster
+from tests.process.conftest import SharedCluster
 from tests.process.standing_tools import Standing
 from tests.process.waiting import wait_for
 from tests.servers import kafka, postgres, rabbitmq, redis_server, zookeeper
@@ -61,30 +61,10 @@ def page_cluster() -> Iterator[Standing]:
         yield made
 
 
-class SharedCluster(LocalCluster):
-    """Two slots for the topologies of one test after the other, each of which begins anew if it does not say else."""
-
-    def __init__(self) -> None:
-        self._jobs = list[Job]()
-        super().__init__(nodes=1, slots_per_node=2)
-
-    def submit(self, *given: Any, **options: Any) -> Job:
-        self._jobs.append(super().submit(*given, **{"fresh": True, **options}))
-        return self._jobs[-1]
-
-    def clear(self) -> None:
-        self.heal()
-        for name in self.names():
-            with contextlib.closing(self.job(name)) as job:
-                job.kill(wait_secs=0)
-        while self._jobs:
-            self._jobs.pop().close()
-
-
 @pytest.fixture(scope="session")
 def squall(passwords: None) -> Iterator[SharedCluster]:
-    with SharedCluster() as cluster:
-        cluster.names()  # the connection is there now: no test leaves it behind
+    """Two slots for the topologies of one test after the other."""
+    with SharedCluster(slots=2) as cluster:
         yield cluster
 
 

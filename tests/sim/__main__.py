@@ -25,26 +25,21 @@ from tests.sim.jobs import Outcome
 from tests.sim.mutants import MUTANTS
 
 CASES = {"model": (1_000_000, 20_000), "core": (2_000, 250), "state": (200, 25)}
-"""How many random ones by default, and how many of them in one job."""
+"""How many random ones, and how many of them in one job."""
 SEEDS = {"seed": "model", "core_seed": "core", "state_seed": "state"}
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description="Prove the tracking, and exact state.")
-    for kind, (cases, _) in CASES.items():
-        parser.add_argument(f"--{kind}-cases", type=int, default=cases, help=f"random cases (default {cases:,})")
-    parser.add_argument("--first", type=int, help="first seed (default: drawn anew each time, and printed)")
-    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     for name, kind in SEEDS.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, help=f"run one random {kind} case again")
     return parser.parse_args()
 
 
-def _jobs(arguments: argparse.Namespace, first: int) -> Iterator[partial[Outcome]]:
+def _jobs(first: int) -> Iterator[partial[Outcome]]:
     for shape, faults in jobs.SEARCHES:
         yield partial(jobs.timed, jobs.search, shape, faults)
-    for kind, (_, chunk) in CASES.items():
-        cases = getattr(arguments, f"{kind}_cases")
+    for kind, (cases, chunk) in CASES.items():
         for begin in range(0, cases, chunk):
             yield partial(jobs.timed, jobs.random_cases, kind, first + begin, min(chunk, cases - begin))
     for controls, job in ((MUTANTS, jobs.mutant), (jobs.CONTROLS, jobs.control)):
@@ -64,14 +59,13 @@ def main() -> int:
             broken = jobs.random_cases(kind, seed, 1).wrong
             print(broken or f"{kind} seed {seed}: every invariant holds")
             return 1 if broken else 0
-    first = random.SystemRandom().getrandbits(40) if arguments.first is None else arguments.first
-    began = time.perf_counter()
-    print(f"first seed {first}, {arguments.processes} processes\nInvariants")
+    first, began = random.SystemRandom().getrandbits(40), time.perf_counter()
+    print(f"first seed {first}\nInvariants")
     for name, meaning in MEANING.items():
         print(f"  {name:24} {meaning}")
     outcomes = []
-    with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool:
-        for outcome in pool.imap(_run, _jobs(arguments, first)):
+    with multiprocessing.get_context("spawn").Pool(len(os.sched_getaffinity(0))) as pool:
+        for outcome in pool.imap(_run, _jobs(first)):
             outcomes.append(outcome)
             print(f"  {outcome.what:46} {outcome.counted:58} {outcome.secs:7.1f} s", flush=True)
     print("For tests/sim/remembered.py:")

@@ -103,12 +103,12 @@ def shortest(seed: int, parts: LifeParts = THE_PRODUCT) -> Broken | None:
     return found
 
 
-def first_broken(seeds: Iterable[int], parts: LifeParts = THE_PRODUCT) -> tuple[int, InvariantBrokenError] | None:
+def first_broken(seeds: Iterable[int], parts: LifeParts) -> tuple[int, str] | None:
     """The first of these seeds whose life breaks an invariant."""
     for seed in seeds:
         broken = broken_by(seed, parts)
         if broken is not None:
-            return seed, broken.error
+            return seed, str(broken.error)
     return None
 
 

@@ -168,10 +168,6 @@ class Plane(DataPlane):
             self.cluster.meanwhile(self.me)
         super().set_awake(awake)
 
-    def tend(self, now_ns: int) -> None:
-        if self.cluster.parts.probes:
-            super().tend(now_ns)
-
 
 class Board:
     """What the cluster's board says of the others; a PeerBoard."""

@@ -27,8 +27,6 @@ class Explored:
     """What was seen of one shape."""
 
     states: int
-    schedules: int
-    """Different orders of actions, from none to the longest possible."""
     broken: tuple[InvariantBrokenError, Case] | None
 
 
@@ -48,7 +46,6 @@ class Explorer:
         self._numbers: dict[_Key, int] = {first: 0}
         self._came: list[tuple[int, Action | None]] = [(0, None)]
         """Of each state: from which one, by what."""
-        self._children: list[list[int]] = []
 
     def run(self) -> Explored:
         level = list(self._numbers)
@@ -59,16 +56,15 @@ class Explorer:
                 try:
                     with unwrapped():
                         pickle.loads(key[0]).finish()
-                    self._children.append(self._step(number, key, following))
+                    self._step(number, key, following)
                 except InvariantBrokenError as error:
-                    return Explored(len(self._numbers), 0, (error, self._case(number)))
+                    return Explored(len(self._numbers), (error, self._case(number)))
             level = following
-        return Explored(len(self._numbers), self._count_schedules(), None)
+        return Explored(len(self._numbers), None)
 
-    def _step(self, number: int, key: _Key, following: list[_Key]) -> list[int]:
-        """Try everything that may happen in one state; the states that follow."""
+    def _step(self, number: int, key: _Key, following: list[_Key]) -> None:
+        """Try everything that may happen in one state; add the states that follow."""
         blob, left = key
-        children = []
         world: World | None = None
         for place, (verb, argument) in self._actions:
             if place is not None and not left[place]:
@@ -87,13 +83,10 @@ class Explorer:
             spent = left if place is None else (*left[:place], left[place] - 1, *left[place + 1 :])
             child = (pickle.dumps(world, 5), spent)
             world = None
-            known = self._numbers.get(child)
-            if known is None:
-                known = self._numbers[child] = len(self._came)
+            if child not in self._numbers:
+                self._numbers[child] = len(self._came)
                 self._came.append((number, (verb, argument)))
                 following.append(child)
-            children.append(known)
-        return children
 
     def _case(self, number: int) -> Case:
         number = self._numbers.get((b"broken", ()), number)
@@ -103,20 +96,3 @@ class Explorer:
             assert action is not None
             schedule.append(action)
         return Case(0, self._shape, tuple(reversed(schedule)))
-
-    def _count_schedules(self) -> int:
-        """Paths from the first state to any."""
-        waits = [0] * len(self._children)
-        for children in self._children:
-            for child in children:
-                waits[child] += 1
-        paths = [1] + [0] * (len(waits) - 1)
-        ready = [0]
-        for number in ready:
-            for child in self._children[number]:
-                paths[child] += paths[number]
-                waits[child] -= 1
-                if not waits[child]:
-                    ready.append(child)
-        assert len(ready) == len(waits), "a schedule came back to where it was"
-        return sum(paths)

@@ -26,12 +26,12 @@ from tests.sim import invariants
 from tests.sim.book import Lines
 from tests.sim.cluster_life import THE_PRODUCT, LifeParts
 from tests.sim.control import Control
-from tests.sim.core_mutants import NEITHER, TellsNobody, careless_emit
+from tests.sim.core_mutants import TellsNobody
 from tests.sim.joined_life import JOINED, JoinedParts
 from tests.sim.machine import Process
-from tests.sim.mutants import BlindAcker, HighestPrefix
+from tests.sim.mutants import HighestPrefix
 from tests.sim.nimbus_daemon import NimbusDaemon, SimulatedStore
-from tests.sim.parts import Parts, changed
+from tests.sim.parts import Parts
 from tests.sim.supervisor_daemon import SupervisorDaemon
 from tests.sim.watchful_supervisor import WatchfulSupervisor
 
@@ -213,7 +213,6 @@ class KeepsHighest(Lines):
 
 
 _ADOPTED, _HOLDS = ("supervisor", "worker"), ("nimbus", "stop", "worker")
-_BLIND = JoinedParts(worker=changed(acker=BlindAcker), faults=("inside",))
 
 LIFE_MUTANTS = (
     LifeMutant("stored before told", invariants.NAME_TWICE, LifeParts(nimbus=TellsFirst)),
@@ -237,8 +236,5 @@ LIFE_MUTANTS = (
     LifeMutant("what a node holds", invariants.MISCOUNTED, JoinedParts(nimbus=Unasking, faults=_HOLDS)),
     LifeMutant("replay", invariants.MESSAGE_LOST, JoinedParts(lines=Unmoved)),
     LifeMutant("contiguous position", invariants.COMMITTED_TOO_FAR, JoinedParts(lines=KeepsHighest)),
-    LifeMutant("anchors", invariants.ACKED_EARLY, JoinedParts(worker=changed(fast_emit=careless_emit))),
-    LifeMutant("trees of the dead", invariants.WAITED_FOR_TIMEOUT, _BLIND),
-    LifeMutant("link dedupe and INIT guard", invariants.ACKED_EARLY, JoinedParts(worker=NEITHER)),
     LifeMutant("acks for who sleeps", invariants.WAITED_FOR_TIMEOUT, JoinedParts(worker=Parts(turn=TellsNobody))),
 )

@@ -5,13 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.cluster_life import THE_PRODUCT, LifeParts, broken_by, first_broken, shortest
+from tests.sim.cluster_life import THE_PRODUCT, LifeParts, first_broken
 from tests.sim.joined_life import JOINED, JoinedLife
-from tests.sim.life_mutants import LIFE_MUTANTS
-from tests.sim.lives import main
-from tests.sim.remembered import REMEMBERED
-
-[ANSWERS_FIRST] = [mutant for mutant in LIFE_MUTANTS if mutant.off == "stored before answered"]
+from tests.sim.state_lives import KINDS, run_life
 
 
 @pytest.mark.parametrize(("parts", "lives"), [(THE_PRODUCT, 15), (JOINED, 8)], ids=["alone", "joined"])
@@ -50,17 +46,6 @@ def test_the_faults_really_happen() -> None:
     assert not wanted
 
 
-def test_the_shortest_history_that_shows_it() -> None:
-    seed = REMEMBERED[str(ANSWERS_FIRST)]
-    whole, least = broken_by(seed, ANSWERS_FIRST.parts), shortest(seed, ANSWERS_FIRST.parts)
-    assert whole is not None
-    assert least is not None
-    assert least.error.invariant == whole.error.invariant
-    assert 0 < sum("(" in line for line in least.lines) < sum("(" in line for line in whole.lines)
-
-
-def test_the_command(capsys: pytest.CaptureFixture[str], seed: int) -> None:
-    assert main(["--seeds", "10", "--first", str(seed), "--processes", "1"]) == 0
-    assert f"10 lives from seed {seed} on" in capsys.readouterr().out
-    assert main(["--joined", "--seed", str(seed)]) == 0
-    assert "every invariant holds; trace" in capsys.readouterr().out
+def test_each_record_counts_once_in_every_life(seed: int) -> None:
+    for number in range(2 * len(KINDS)):
+        run_life(seed + number)

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.explore import Explorer
-from tests.sim.jobs import SHORT_SEARCHES
+from tests.sim.jobs import SHORT_SEARCHES, search
 from tests.sim.mutants import MUTANTS
 from tests.sim.parts import Parts
-from tests.sim.schedule import Case, Dice, breaks, find, shrink
+from tests.sim.schedule import Case, breaks, find
 from tests.sim.shapes import SHAPES
 
 RANDOM_CASES = 2000
-BY_NAME = {mutant.off: mutant for mutant in MUTANTS}
 
 
 @pytest.mark.parametrize(("shape", "faults"), SHORT_SEARCHES)
 def test_every_schedule_of_a_small_tree(shape: str, faults: str) -> None:
-    verbs = faults.split()
-    found = Explorer(SHAPES[shape], Parts(), {verb: verbs.count(verb) for verb in verbs}).run()
-    assert found.broken is None, f"{found.broken[0]}\n{found.broken[1]}"
-    assert found.schedules >= found.states > 3
+    assert search(shape, faults).wrong == ""
 
 
 def test_random_schedules(seed: int) -> None:
@@ -28,33 +23,16 @@ def test_random_schedules(seed: int) -> None:
     assert finding is None, str(finding)
 
 
-def test_random_schedules_find_out_too_and_show_the_shortest() -> None:
-    parts = BY_NAME["link dedupe"].parts
+def test_random_schedules_find_out_too_and_each_action_that_is_shown_is_needed() -> None:
+    [parts] = [mutant.parts for mutant in MUTANTS if mutant.off == "link dedupe"]
     finding = find(range(2000), parts)
     assert finding is not None
-    assert len(finding.smallest.schedule) <= len(finding.case.schedule)
-    invariant = finding.error.invariant
-    for index in range(len(finding.smallest.schedule)):
-        rest = finding.smallest.schedule[:index] + finding.smallest.schedule[index + 1 :]
-        error = breaks(Case(finding.case.seed, finding.case.shape, rest), parts)
-        assert error is None or error.invariant != invariant
-    again = find([finding.case.seed], parts)
-    assert again is not None
-    assert str(again) == str(finding)
     assert f"seed {finding.case.seed}" in str(finding)
-
-
-def test_a_seed_gives_the_same_case_whatever_was_drawn_before(seed: int) -> None:
-    one, other = Dice(), Dice()
-    for earlier in range(5):
-        one.case(earlier)
-    assert one.case(seed) == other.case(seed)
-
-
-def test_a_schedule_that_breaks_at_once_is_shrunk_to_nothing() -> None:
-    mutant = BY_NAME["failures told"]
-    case = Case(0, SHAPES[mutant.shape], (("emit", None), ("send", 0), ("look", 1)))
-    assert shrink(case, mutant.parts, mutant.breaks).schedule == ()
+    schedule = finding.smallest.schedule
+    for index in range(len(schedule)):
+        rest = Case(finding.case.seed, finding.case.shape, schedule[:index] + schedule[index + 1 :])
+        error = breaks(rest, parts)
+        assert error is None or error.invariant != finding.error.invariant
 
 
 def test_deaths_that_one_look_finds_are_all_known_before_any_tree_fails() -> None:

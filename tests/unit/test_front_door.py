@@ -19,7 +19,6 @@ import pytest
 from tests.unit.source import PRODUCT, ROOT, Source, name_of, sources_of
 
 ALLOWED = {
-    ("tests/held.py", "_run"): "the run of a tuple: users hold tuples, so what acks go by has no public name",
     ("tests/leaks.py", "_target"): "of `threading.Thread`: nothing else tells whose a thread is",
 }
 """(file, name): why it has to be."""

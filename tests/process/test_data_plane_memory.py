@@ -1,4 +1,5 @@
-"""Where there is no memory for one value, that message fails; nothing else does, and nobody says "a bug in Squall"."""
+"""Where there is no memory for one frame, that is lost, and the next one flows; for one value:
+`tests/process/test_unread_values.py`."""
 
 from __future__ import annotations
 
@@ -8,36 +9,7 @@ from typing import Any
 import pytest
 import zmq
 
-from squall import Config, LocalCluster, RunReport, TopologyBuilder
-from tests.chaos.isolation_topologies import Nothing
-from tests.process.memory_parts import HugeWhenReceived, HugeWhenSent, OneIsHuge
 from tests.process.planes import Make, endpoints, pair, parcel, settled, turn_until
-
-COUNT = 200
-
-
-def run_with(kind: type, *arguments: Any) -> RunReport:
-    """The spout's worker sends everything to the sink's, and one value in a list, at which an emit does not look."""
-    builder = TopologyBuilder()
-    builder.set_spout("source", OneIsHuge(COUNT, kind, *arguments))
-    builder.set_bolt("zink", Nothing()).shuffle_grouping("source")
-    with LocalCluster(nodes=1, slots_per_node=2) as cluster:
-        job = cluster.submit("huge", builder.build(), Config(workers=2, on_error="fail", max_attempts=2))
-        return job.wait_until_drained(timeout=90)
-
-
-def test_a_value_that_there_is_no_memory_to_send_fails_its_message() -> None:
-    report = run_with(HugeWhenSent)
-    assert (report.acked, report.dead_letters, report.restarts) == (COUNT - 1, 1, [])
-    failures = str(report.failures["source"])
-    assert "MemoryError" in failures
-    assert "exception" in failures
-
-
-def test_a_value_that_there_is_memory_for_at_the_second_try_is_read_then(tmp_path: Any) -> None:
-    report = run_with(HugeWhenReceived, str(tmp_path / "mark"))
-    assert (report.acked, report.failed, report.restarts) == (COUNT, 0, [])
-    assert report.links["refused"] == 0
 
 
 class NoMemoryOnce:
