@@ -83,6 +83,18 @@ def test_remembered_keys_are_bounded() -> None:
     assert 100_000 < most < 150_000
 
 
+def test_partial_key_uses_two_tasks_a_key_and_balances() -> None:
+    # One key in two is the same: a fields grouping would give half of all tuples to one task.
+    rows = [("hot" if n % 2 else f"key-{n}", n) for n in range(10_000)]
+    got = choices("partial_key", list(range(10, 15)), rows, ("key",))
+    tasks: dict[str, set[int]] = {}
+    for (key, _), (task,) in zip(rows, got, strict=True):
+        tasks.setdefault(key, set()).add(task)
+    assert len(tasks["hot"]) == 2
+    assert all(len(of_key) <= 2 for of_key in tasks.values())
+    assert max(Counter(got).values()) < 0.35 * len(rows)
+
+
 @pytest.mark.parametrize(("grouping", "local", "shares"), [
     ("shuffle", [], {(4,): 1000, (5,): 1000, (6,): 1000}),
     ("local_or_shuffle", [], {(4,): 1000, (5,): 1000, (6,): 1000}),

@@ -18,6 +18,14 @@ def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDir:
     return RunDir.create(tmp_path / "c")
 
 
+def test_a_cluster_keeps_its_seed(run_dir: RunDir) -> None:
+    seed = run_dir.hash_seed()
+    assert 0 < seed < 1 << 32
+    (run_dir.path / "key").unlink()
+    assert RunDir.create(run_dir.path).hash_seed() == seed
+    assert daemon_environment(run_dir)[VARIABLE] == str(seed)
+
+
 @pytest.mark.parametrize("given", ["0", "77", "4294967295"])
 def test_a_user_may_choose_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
     monkeypatch.setenv(VARIABLE, given)
