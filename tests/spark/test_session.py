@@ -14,6 +14,7 @@ import pytest
 
 from squall.engine.errors import ClusterError
 from squall.pipeline.session import spark_session
+from tests.schemas import mistakes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,6 +43,7 @@ try:
             assert not ended.code
         # From its first Python task on, it has a connection to this process.
         spark.range(3).mapInArrow(lambda batches: batches, "id bigint").collect()
+        print("killed now", file=sys.stderr)
         os.kill(java, signal.SIGKILL)
         spark.range(3).count()
 except ClusterError as error:
@@ -55,19 +57,26 @@ assert SparkContext._gateway is SparkContext._active_spark_context is None
 def test_the_terminal_shows_our_lines_alone_and_java_that_fails_or_is_killed_is_forgotten_with_its_files(
     source: Path, tmp_path: Path
 ) -> None:
-    (source / "a.txt").write_bytes(b"some words\n")
+    (source / "a.txt").write_bytes(b"some words\n\xff\n")
+    (source / "b.rst").write_bytes(b"others\n")
     temporary = tmp_path / "t m p"
     temporary.mkdir()
     result = subprocess.run(
-        [sys.executable, "-c", DYING, str(source), "--out", str(tmp_path / "feed"), "--json"],
+        [sys.executable, "-c", DYING, str(source), "--out", str(tmp_path / "feed"), "--glob", "*.txt", "--json"],
         cwd=ROOT, env={**os.environ, "TMPDIR": str(temporary)}, capture_output=True, text=True, timeout=300,
     )
     failed, *prepared, killed = result.stdout.splitlines()
     assert failed == "Spark failed: Could not parse Master URL: 'local[two]'"
-    assert json.loads("".join(prepared))["rows"] == 1
+    document = json.loads("".join(prepared))
+    assert mistakes(document) == []
+    assert (document["rows"], document["quarantined"], document["files"]) == (1, 1, 1)
+    assert document["columns"] == {"path": "string", "line_no": "int", "text": "string"}
+    assert document["quarantine_shown"] == ["a.txt:2: not UTF-8"]
     assert killed == "Spark's JVM was killed by SIGKILL (out of memory?): it left no message"
     assert (result.returncode, list(temporary.iterdir())) == (0, [])
-    assert all(line.startswith("[") for line in result.stderr.splitlines()), result.stderr
+    quiet, _ = result.stderr.split("killed now\n")
+    assert quiet
+    assert all(line.startswith("[") for line in quiet.splitlines()), quiet
 
 
 def test_an_error_is_one_line(spark: SparkSession) -> None:
