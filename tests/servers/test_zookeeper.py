@@ -266,7 +266,7 @@ def test_an_embedded_store_is_not_forgotten(cluster: Standing) -> None:
 def test_hosts_that_are_none_are_refused(tmp_path: Path, hosts: str) -> None:
     allowed = "; allowed: HOST:PORT, several of them with commas, and then /FOLDER"
     with pytest.raises(UsageError, match=f"^--zookeeper {hosts!r}: .*{allowed}$"):
-        put_in_zookeeper(RunDir(tmp_path), hosts, print)
+        put_in_zookeeper(RunDir(tmp_path), hosts, print, lambda: True)
 
 
 def test_a_server_that_never_answered_is_not_noted(tmp_path: Path) -> None:
