@@ -266,6 +266,7 @@ def test_streamparse_gives_orders_and_is_told_to_submit_otherwise(served: Thrift
         return streamparse(ORDERS, str(served.port), *calls, cwd=tmp_path, nimbus=f"127.0.0.1:{served.port}")
 
     submit(served.cluster, "ordered")
+    served.has_status("ordered", "ACTIVE")
     told = order("list.list_topologies('prod', 7000)", "nimbus.deactivate('ordered')")
     assert {"ordered", "words"} <= set(told.replace("|", " ").split())
     served.has_status("ordered", "INACTIVE")
