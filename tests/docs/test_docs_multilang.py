@@ -31,9 +31,9 @@ def test_the_program_of_the_page(tmp_path: Path) -> None:
     assert (report["acked"], report["components"]["split"]["emitted"]) == (1000, 7000)
 
 
-@pytest.mark.parametrize("command", COMMANDS[1:3], ids=len)
-def test_a_project_is_run(tmp_path: Path, command: list[str]) -> None:
-    running = start(*command, PATH=PATH, WORDS_DIRECTORY=str(tmp_path))
+def test_a_project_is_run(tmp_path: Path) -> None:
+    """With its name, it is in tests/servers/test_streamparse_projects.py."""
+    running = start(*COMMANDS[1], PATH=PATH, WORDS_DIRECTORY=str(tmp_path))
     try:
         wait_for("all words", lambda: totals(tmp_path) == TOTALS or running.poll() is not None)
     finally:

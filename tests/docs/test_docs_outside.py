@@ -6,18 +6,16 @@ import json
 import re
 import shlex
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 
+from squall.cli.commands import cli
 from tests.docs.pages import Page
 from tests.process.cli import ROOT, start
 from tests.process.standing_tools import Standing
-from tests.process.waiting import wait_for
-from tests.servers.ui_tools import address, cluster_with_page
-
-TOPOLOGY = "tests/process/ui_topology.py:shown"
+from tests.servers.ui_tools import TOPOLOGY, address
 
 
 def commands() -> set[str]:
@@ -27,74 +25,58 @@ def commands() -> set[str]:
     return {span for span in spans if span.count(" ") > 1 or span == "squall ui"}
 
 
-def arguments(command: str, **given: str) -> list[str]:
-    return [given.get(word, word) for word in shlex.split(command)[1:]]
+def arguments(command: str) -> list[str]:
+    return shlex.split(command)[1:]
 
 
-def begins_with(line: str, cluster: Standing, *words: str) -> None:
-    """Its first line matches, and it ends well when it is told to."""
-    served = start(*words, SQUALL_DIR=str(cluster.path))
-    assert served.stdout is not None
-    first = served.stdout.readline()
-    served.terminate()
-    _, said = served.communicate(timeout=100)
-    assert re.match(line, first), said
-    assert served.returncode == 0, said
+UNDERSTOOD = {
+    "squall up --ui", "squall ui", "squall thrift --port 6627", "squall tap NAME COMPONENT",
+    "squall trace wc --sample 0.001 --for 1",
+}
+"""What these do is in tests/servers/test_ui_pages.py, test_storm_clients.py and tests/process/test_trace.py."""
 
 
-def prints_a_link(cluster: Standing, *words: str) -> None:
-    begins_with(r"http://127.0.0.1:\d+/enter\?code=", cluster, *words)
+@pytest.mark.parametrize("command", sorted(UNDERSTOOD))
+def test_a_command_of_the_pages_is_understood(command: str) -> None:
+    name, *words = arguments(command)
+    found = cli.get_command(click.Context(cli), name)
+    assert found is not None
+    found.make_context(name, words)
 
 
-def serves_thrift(cluster: Standing, command: str) -> None:
-    # The port may be in use here.
-    words = arguments(command, **{"6627": "0"})
-    begins_with(r"Storm's Nimbus interface: 127.0.0.1:\d+$", cluster, *words)
+RUNS, LINKS, SENDS = "squall run FILE --ui", "squall ui --link", "squall ui --otlp http://127.0.0.1:4318"
+ASKS = 'curl -H "Authorization: Bearer $(cat DIR/ui.token)" http://127.0.0.1:8090/...'
 
 
-def answers(cluster: Standing, command: str) -> None:
-    """As curl would ask."""
-    _, header, url = arguments(command.replace("$(cat DIR/ui.token)", cluster.run_dir.ui_token.read_text().strip()))
-    asked = url.replace("http://127.0.0.1:8090/...", f"{address(cluster)}/api/squall/v1/cluster")
-    with urllib.request.urlopen(urllib.request.Request(asked, headers=dict([header.split(": ")])), timeout=60) as told:
-        assert json.load(told)["dir"] == str(cluster.path)
+def test_all_commands_are_here() -> None:
+    assert commands() == UNDERSTOOD | {RUNS, LINKS, SENDS, ASKS}
 
 
-def runs_with_its_page(command: str) -> None:
-    done = start(*arguments(command, FILE=TOPOLOGY), "--for", "1s", "--drain-secs", "5", "--set", "on_error=fail",
-                 "--set", "max_attempts=2")
+def test_a_run_has_a_page() -> None:
+    words = [TOPOLOGY if word == "FILE" else word for word in arguments(RUNS)]
+    done = start(*words, "--for", "1s", "--drain-secs", "5", "--set", "on_error=fail", "--set", "max_attempts=2")
     _, said = done.communicate(timeout=100)
     assert "web page: http://127.0.0.1:" in said
 
 
-def follows(cluster: Standing, command: str) -> None:
-    # One in a thousand is too few for a spout that waits for its slow bolt.
-    words = arguments(command, wc="words", **{"0.001": "0.2"})
-    head = r"hop +tuples +after ms +transport ms +queue ms +execute ms"
-    wait_for("a message of the sample", lambda: re.search(head, cluster.ok(*words)))
-
-
-def test_every_command_of_the_pages_does_what_they_say(cluster: Standing) -> None:
-    without = cluster
-    with cluster_with_page() as cluster:
-        without.ok("up", "--slots", "1", "--detach")
-        wait_for("the page", lambda: address(cluster))
-        shown: dict[str, Callable[[str], object]] = {
-            "squall up --ui": lambda _: None,  # as `cluster_with_page` does
-            "squall ui --link": lambda command: cluster.ok(*arguments(command)),
-            'curl -H "Authorization: Bearer $(cat DIR/ui.token)" http://127.0.0.1:8090/...':
-                lambda command: answers(cluster, command),
-            "squall trace wc --sample 0.001 --for 1": lambda command: follows(cluster, command),
-            "squall tap NAME COMPONENT": lambda command: cluster.ok(
-                *arguments(command, NAME="words", COMPONENT="picky"), "--for", "1"),
-            "squall run FILE --ui": runs_with_its_page,
-            "squall ui": lambda command: prints_a_link(without, *arguments(command)),
-            "squall thrift --port 6627": lambda command: serves_thrift(without, command),
-            "squall ui --otlp http://127.0.0.1:4318": lambda command: prints_a_link(without, *arguments(command)),
-        }
-        assert commands() == set(shown)
-        for command, run in shown.items():
-            run(command)
+def test_a_page_lets_in_who_has_its_link_or_its_token(cluster: Standing) -> None:
+    cluster.ok("up", "--slots", "1", "--detach")
+    served = start(*arguments(SENDS), SQUALL_DIR=str(cluster.path))
+    try:
+        assert served.stdout is not None
+        link = r"http://127.0.0.1:\d+/enter\?code="
+        assert re.match(link, served.stdout.readline())
+        assert re.match(link, cluster.ok(*arguments(LINKS)))
+        # As curl would ask.
+        _, header, url = arguments(ASKS.replace("$(cat DIR/ui.token)", cluster.run_dir.ui_token.read_text().strip()))
+        asked = url.replace("http://127.0.0.1:8090/...", f"{address(cluster)}/api/squall/v1/cluster")
+        request = urllib.request.Request(asked, headers=dict([header.split(": ")]))
+        with urllib.request.urlopen(request, timeout=60) as told:
+            assert json.load(told)["dir"] == str(cluster.path)
+    finally:
+        served.terminate()
+        _, said = served.communicate(timeout=100)
+    assert served.returncode == 0, said
 
 
 def test_the_metrics_consumer_of_the_page_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

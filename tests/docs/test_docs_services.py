@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import shutil
 import subprocess
 import tomllib
 
@@ -54,16 +53,6 @@ def test_the_commands_of_the_image_are_there() -> None:
         found = cli.get_command(cli.make_context("squall", [*words]), words[0])
         assert found is not None
         found.make_context(words[0], words[1:])
-
-
-def test_docker_reads_the_file() -> None:
-    """Where a docker daemon can be reached."""
-    docker = shutil.which("docker")
-    if docker is None or subprocess.run([docker, "info"], capture_output=True).returncode:
-        pytest.skip("no docker daemon can be reached")
-    check = [docker, "build", "--check", "-f", "docs/docker/Dockerfile", "."]
-    done = subprocess.run(check, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_as_first_process_it_reaps_orphans_and_sigterm_drains(cluster: Standing) -> None:

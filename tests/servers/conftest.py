@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from playwright.sync_api import Browser
@@ -32,10 +32,10 @@ def passwords() -> Iterator[None]:
         yield
 
 
-def shared(running: Callable[[], AbstractContextManager[Program]]) -> Any:
-    """A fixture: the server that this starts."""
+def shared(running: Callable[[], AbstractContextManager[Program]], scope: Literal["session", "module"]) -> Any:
+    """A fixture: the server that this starts. Those that cost while nobody asks live for one file."""
 
-    @pytest.fixture(scope="session")
+    @pytest.fixture(scope=scope)
     def server(passwords: None) -> Iterator[Program]:
         with running() as server:
             yield server
@@ -43,8 +43,9 @@ def shared(running: Callable[[], AbstractContextManager[Program]]) -> Any:
     return server
 
 
-kafka_server, rabbit, redis = shared(kafka.running), shared(rabbitmq.running), shared(redis_server.running)
-postgres_server, zookeeper_server = shared(postgres.running), shared(zookeeper.running)
+kafka_server, rabbit = shared(kafka.running, "module"), shared(rabbitmq.running, "session")
+redis, postgres_server = shared(redis_server.running, "session"), shared(postgres.running, "session")
+zookeeper_server = shared(zookeeper.running, "session")
 
 
 @pytest.fixture(scope="session")
@@ -54,17 +55,26 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def page_cluster() -> Iterator[Standing]:
-    """A cluster with a web page, and a topology of which a message was given up."""
+def page_cluster_of_all() -> Iterator[Standing]:
     with cluster_with_page() as made:
         wait_for("the dead letter", lambda: made.described("words")["dead_letters"] == 1)
         yield made
+
+
+@pytest.fixture(scope="module")
+def page_cluster(page_cluster_of_all: Standing) -> Iterator[Standing]:
+    """A cluster with a web page, and a topology of which a message was given up. It rests while no test looks: it takes
+    a sixth of a core."""
+    page_cluster_of_all.ok("activate", "words")
+    yield page_cluster_of_all
+    page_cluster_of_all.ok("deactivate", "words")
 
 
 @pytest.fixture(scope="session")
 def squall(passwords: None) -> Iterator[SharedCluster]:
     """Two slots for the topologies of one test after the other."""
     with SharedCluster(slots=2) as cluster:
+        cluster.names()  # the connection is there now: no test leaves it behind
         yield cluster
 
 

@@ -8,6 +8,7 @@ import random
 import re
 import socket
 import urllib.request
+from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
@@ -15,6 +16,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.process.cli import start
+from tests.process.ports import free_ports
 from tests.process.standing_tools import Standing
 from tests.process.ui_topology import EVIL
 from tests.process.waiting import wait_for
@@ -51,8 +53,17 @@ def test_the_cluster_shows_what_runs_and_is_live_and_the_focus_stays_on_a_link(
         expect(page.locator("h1")).to_have_text("words")
 
 
-def test_the_topology_names_the_slow_bolt_and_the_poisoned_record(chromium: Browser, page_cluster: Standing) -> None:
+def test_the_topology_is_used_by_keys_and_names_the_slow_bolt_and_the_poisoned_record(
+    chromium: Browser, page_cluster: Standing
+) -> None:
     with page_at(chromium, page_cluster, "/topology/words") as page:
+        reached = set()
+        for _ in range(30):
+            page.keyboard.press("Tab")
+            reached.add(page.evaluate("document.activeElement.ariaLabel || document.activeElement.innerText"))
+        assert {"Squall", "Activate", "Kill", "Flow", "Smaller", "Graph; scroll it"} <= {
+            str(text).rpartition("\n")[2] for text in reached
+        }
         hint = page.locator(".sq-alert", has_text="given up")
         expect(hint).to_contain_text(f"Bottleneck: {EVIL} works")
         expect(hint).to_contain_text("1 message was given up")
@@ -64,20 +75,18 @@ def test_the_topology_names_the_slow_bolt_and_the_poisoned_record(chromium: Brow
         expect(page.get_by_text("cannot take").first).to_contain_text(EVIL)
 
 
-@pytest.mark.parametrize("name", ["laptop", "phone", "dark"])
+@pytest.mark.parametrize(("screen", "tabs", "colours"), [(LAPTOP, TABS[:1], "dark"), (PHONE, TABS, "light")])
 def test_no_page_is_wider_than_its_screen_and_none_is_empty(
-    chromium: Browser, page_cluster: Standing, name: str
+    chromium: Browser, page_cluster: Standing, screen: dict[str, Any], tabs: tuple[str, ...], colours: str
 ) -> None:
-    context = {**(PHONE if name == "phone" else LAPTOP), "color_scheme": "dark" if name == "dark" else "light"}
-    with page_at(chromium, page_cluster, **context) as page:
+    with page_at(chromium, page_cluster, **screen, color_scheme=colours) as page:
         base = page.url.rstrip("/")
-        tabs = TABS if name == "phone" else TABS[:1]
         for path in ("/", *(f"/topology/words?tab={tab}" for tab in tabs), "/topology/words/component/picky"):
             page.goto(base + path)
             is_live(page)
             assert page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0, path
             assert len(page.locator(".sq-page").first.inner_text()) > 100, path
-        assert ("body--dark" in (page.locator("body").get_attribute("class") or "")) == (name == "dark")
+        assert ("body--dark" in (page.locator("body").get_attribute("class") or "")) == (colours == "dark")
 
 
 def test_a_component_shows_streams_and_errors_with_control_characters_made_plain(
@@ -136,38 +145,23 @@ def test_a_hidden_page_stops_asking_until_it_is_seen_again(chromium: Browser, pa
         about = page.get_by_text("up for")
         expect(about).to_be_visible()
         page.evaluate(hide, True)
-        passes(5)
+        passes(2)
         before = about.inner_text()
-        passes(5)
+        passes(3)
         assert about.inner_text() == before
         page.evaluate(hide, False)
         expect(about).not_to_have_text(before)
 
 
-def test_the_theme_is_kept(chromium: Browser, page_cluster: Standing) -> None:
-    with page_at(chromium, page_cluster) as page:
+def test_a_topology_that_is_not_there_is_told_and_the_theme_is_kept(chromium: Browser, page_cluster: Standing) -> None:
+    with page_at(chromium, page_cluster, "/topology/nobody") as page:
+        shows(page, "There is no topology 'nobody'")
         page.get_by_label("Colours: auto").click()
         page.get_by_label("Colours: light").click()
         expect(page.locator("body")).to_have_class(re.compile("body--dark"))
         page.wait_for_function("document.cookie.includes('squall-theme=dark')")  # comes after what is seen
         page.reload()
         expect(page.locator("body")).to_have_class(re.compile("body--dark"))
-
-
-def test_the_page_is_used_by_keys(chromium: Browser, page_cluster: Standing) -> None:
-    with page_at(chromium, page_cluster, "/topology/words") as page:
-        reached = set()
-        for _ in range(30):
-            page.keyboard.press("Tab")
-            reached.add(page.evaluate("document.activeElement.ariaLabel || document.activeElement.innerText"))
-        assert {"Squall", "Activate", "Kill", "Flow", "Smaller", "Graph; scroll it"} <= {
-            str(text).rpartition("\n")[2] for text in reached
-        }
-
-
-def test_a_page_of_a_topology_that_is_not_there_says_so(chromium: Browser, page_cluster: Standing) -> None:
-    with page_at(chromium, page_cluster, "/topology/nobody") as page:
-        shows(page, "There is no topology 'nobody'")
 
 
 # ---- orders, which change the topology: last ----
@@ -284,8 +278,7 @@ def test_read_only_has_no_buttons(chromium: Browser, page_cluster: Standing) -> 
     with page_cluster.keeper_held():
         page_of_cluster.kill()
         wait_for("its end", lambda: page_of_cluster.status() == psutil.STATUS_ZOMBIE)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        [port] = free_ports(1)
         own = start("ui", "--read-only", "--port", str(port), "--dir", page_cluster.path)
         try:
             assert own.stdout is not None

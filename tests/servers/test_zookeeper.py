@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from squall.engine.errors import ClusterError
+from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.role import RoleKind, processes_of
 from squall.scheduler.nimbus.store import Store, StoreError, open_store
@@ -212,8 +212,8 @@ def test_a_cluster_goes_on_after_down_and_up_where_its_store_is_and_nowhere_else
     assert processes_of(cluster.run_dir) == []
     assert cluster.run("clean").returncode == 0
     for hosts in (server.hosts, "localhost:1/here"):
-        why = cluster.refused(2, *up, hosts)
-        assert f" has its store at {server.hosts}/here: leave the option out; other hosts of that" in why
+        with pytest.raises(UsageError, match=f" has its store at {server.hosts}/here: leave the option out; other "):
+            put_in_zookeeper(cluster.run_dir, hosts, print)
     assert "one" in cluster.ok(*up, f"{server.hosts}/here")
     await_acks(cluster)
     cluster.ok("down", "-w", "0")
@@ -221,7 +221,8 @@ def test_a_cluster_goes_on_after_down_and_up_where_its_store_is_and_nowhere_else
     with talking_to(hosts) as client:
         client.delete(path, recursive=True)
     # What ZooKeeper has lost is not made anew.
-    assert f"store {path}/store in ZooKeeper at {hosts} is missing, though" in cluster.refused(1, "up", "--detach")
+    with pytest.raises(StoreError, match=f"store {path}/store in ZooKeeper at {hosts} is missing, though"):
+        open_store(cluster.run_dir)
 
 
 def waits_for(hosts: str, waiting: subprocess.Popen[str]) -> None:
@@ -229,19 +230,9 @@ def waits_for(hosts: str, waiting: subprocess.Popen[str]) -> None:
     assert waiting.stderr.readline() == f"waiting for ZooKeeper at {hosts}\n"
 
 
-def interrupted(hosts: str, cluster: Standing, *options: str) -> None:
-    """A command that waits for ZooKeeper, and is ended meanwhile."""
-    with start("up", *options, SQUALL_DIR=str(cluster.path)) as waiting:
-        waits_for(hosts, waiting)
-        waiting.send_signal(signal.SIGINT)
-        assert waiting.wait(100) == 130
-
-
 def test_a_cluster_waits_for_zookeeper_at_its_start_and_can_be_ended_while_it_waits(
     cluster: Standing, server: ZooKeeperServer
 ) -> None:
-    interrupted("localhost:1", cluster, "--zookeeper", "localhost:1")
-    # It was not noted: it has not answered.
     server.kill()
     with start("up", "--detach", "--zookeeper", server.hosts, SQUALL_DIR=str(cluster.path)) as waiting:
         try:
@@ -259,21 +250,30 @@ def test_a_cluster_waits_for_zookeeper_at_its_start_and_can_be_ended_while_it_wa
     wait_for("both to wait", lambda: all(told in log.read_text() for log in logs))
     cluster.ok("down")
     assert processes_of(cluster.run_dir) == []
-    interrupted(server.hosts, cluster)
+    with start("up", SQUALL_DIR=str(cluster.path)) as waiting:
+        waits_for(server.hosts, waiting)
+        waiting.send_signal(signal.SIGINT)
+        assert waiting.wait(100) == 130
 
 
 def test_an_embedded_store_is_not_forgotten(cluster: Standing) -> None:
-    cluster.up()
-    cluster.ok("down")
+    open_store(RunDir.create(cluster.path)).close()
     refused = cluster.refused(2, "up", "--zookeeper", "localhost")
     assert refused == f"--zookeeper: {cluster.path} has its store in nimbus.db: choose another directory"
 
 
 @pytest.mark.parametrize("hosts", ["", "one:port", "one:1/../x", "zk://one"])
-def test_hosts_that_are_none_are_refused(cluster: Standing, hosts: str) -> None:
-    refused = cluster.refused(2, "up", "--zookeeper", hosts)
-    assert refused.startswith(f"--zookeeper {hosts!r}: ")
-    assert refused.endswith("; allowed: HOST:PORT, several of them with commas, and then /FOLDER")
+def test_hosts_that_are_none_are_refused(tmp_path: Path, hosts: str) -> None:
+    allowed = "; allowed: HOST:PORT, several of them with commas, and then /FOLDER"
+    with pytest.raises(UsageError, match=f"^--zookeeper {hosts!r}: .*{allowed}$"):
+        put_in_zookeeper(RunDir(tmp_path), hosts, print, lambda: True)
+
+
+def test_a_server_that_never_answered_is_not_noted(tmp_path: Path) -> None:
+    told = list[str]()
+    put_in_zookeeper(RunDir.create(tmp_path / "c"), "localhost:1", told.append, lambda: bool(told))
+    assert told == ["waiting for ZooKeeper at localhost:1"]
+    assert not RunDir(tmp_path / "c").zookeeper.exists()
 
 
 def test_without_kazoo_it_says_what_to_install(cluster: Standing, tmp_path: Path) -> None:

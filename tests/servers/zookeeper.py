@@ -17,8 +17,8 @@ dataDir={directory}/data
 clientPort={port}
 clientPortAddress=127.0.0.1
 admin.enableServer=false
-tickTime=2000
-maxSessionTimeout=6000
+tickTime=500
+maxSessionTimeout=3000
 """
 
 

@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as parquet
 import pytest
-from click.testing import CliRunner
 
-from squall.cli.spark import prepare as prepare_command
 from squall.engine.errors import UsageError
 from squall.pipeline.feed.sources import open_feed
 from squall.pipeline.prepare import prepare
 from squall.pipeline.read.lines import MAX_LINE_BYTES, MAX_RAW_BYTES
-from tests.schemas import mistakes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -173,17 +170,3 @@ def test_nothing_new_and_wrong_increments_need_no_spark(spark: SparkSession, sou
     sources.write_bytes(sources.read_bytes().replace(b"a.txt", b"b.txt"))
     with pytest.raises(UsageError, match=r"is damaged: sources/.*\.jsonl: .*its checksum is another one; .* anew"):
         prepare(source, feed)
-
-
-def test_the_command_prints_one_json_document(spark: SparkSession, source: Path, tmp_path: Path) -> None:
-    write(source / "a.txt", b"one two\n\xff\n")
-    write(source / "b.rst", b"three\n")
-    arguments = [str(source), "--out", str(tmp_path / "feed"), "--glob", "*.txt", "--partitions", "2", "--json"]
-    result = CliRunner().invoke(prepare_command, arguments, catch_exceptions=False)
-    assert result.exit_code == 0
-    document = json.loads(result.stdout)
-    assert mistakes(document) == []
-    assert (document["rows"], document["quarantined"], document["files"]) == (1, 1, 1)
-    assert document["columns"] == {"path": "string", "line_no": "int", "text": "string"}
-    assert document["quarantine_shown"] == ["a.txt:2: not UTF-8"]
-    assert "starting Spark" in result.stderr

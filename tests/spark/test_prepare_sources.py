@@ -287,7 +287,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"source": "empty"}, "has no text file$"),
     ({"pattern": "*.rst"}, r"has no text file matching \*\.rst$"),
     ({"format_": "csv", "pattern": "*.txt"}, "has no csv file"),
-    ({"source": "missing"}, "No such file"),
     ({"feed": "in put"}, "would replace its own input"),
     ({"feed": "."}, "would replace its own input"),
     ({"feed": "in put/a.csv"}, r"a\.csv exists and is no directory"),
