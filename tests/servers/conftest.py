@@ -74,7 +74,6 @@ def page_cluster(page_cluster_of_all: Standing) -> Iterator[Standing]:
 def squall(passwords: None) -> Iterator[SharedCluster]:
     """Two slots for the topologies of one test after the other."""
     with SharedCluster(slots=2) as cluster:
-        cluster.names()  # the connection is there now: no test leaves it behind
         yield cluster
 
 

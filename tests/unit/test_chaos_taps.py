@@ -13,6 +13,7 @@ import pytest
 from squall import (
     BatchBolt,
     BatchCollector,
+    BatchSpout,
     ColumnBatch,
     Config,
     CustomGrouping,
@@ -28,7 +29,7 @@ from squall.chaos.checker import CheckedRun, judge, learn, read_run
 from squall.chaos.tapping import STEMS_FROM, Tapping
 from squall.chaos.taps import from_state, sinks_of, tap
 from squall.testing import SimulatedCluster, complete_topology
-from tests.process.state_parts import Again, BatchedTexts, Split, text_of
+from tests.process.state_parts import Again, Split, text_of
 from tests.unit.batch_rig import DoesBatch
 from tests.unit.rig import Does, DoesBasic
 from tests.unit.wired import wired
@@ -84,14 +85,26 @@ def by_rows() -> Topology:
     return builder.build()
 
 
-class Batches(BatchedTexts):
+class Batches(BatchSpout):
     """Those that failed come again."""
 
+    outputs: Any = ("text",)
+    rows: Sequence[Any] = [text_of(number) for number in range(60)]
+
+    def open(self, conf: Any, context: Any, collector: Any) -> None:
+        self.collector, self.left = collector, list(range(len(self.rows)))
+
     def next_batch(self, rows: int) -> None:
-        fresh = range(self.next, min(self.next + 7, self.count))
-        ids, self.failed, self.next = [*self.failed, *fresh], [], fresh.stop
-        if ids:
-            self.collector.emit_batch(([text_of(number) for number in ids],), message_ids=ids)
+        if numbers := self.left[: min(rows, 7)]:
+            del self.left[: len(numbers)]
+            self.collector.emit_batch(([self.rows[number] for number in numbers],), message_ids=numbers)
+
+    def fail_batch(self, message_ids: list[int], failures: Any) -> None:
+        self.left += message_ids
+
+    @property
+    def exhausted(self) -> bool:  # type: ignore[override]
+        return not self.left
 
 
 class SplitColumns(BatchBolt):
@@ -116,7 +129,7 @@ def takes_rows(bolt: DoesBatch, batch: ColumnBatch, collector: BatchCollector) -
 
 def by_batches() -> Topology:
     builder = wired(
-        texts=(Batches(60), 1), ends=(DoesBatch(takes_rows), 2, "fields split word", "shuffle split/same"),
+        texts=(Batches(), 1), ends=(DoesBatch(takes_rows), 2, "fields split word", "shuffle split/same"),
         sink=(sink, 1, "shuffle split/long"),
     )
     split = builder.set_bolt("split", SplitColumns(), parallelism=2).shuffle_grouping("texts")
