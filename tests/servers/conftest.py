@@ -48,7 +48,7 @@ redis, postgres_server = shared(redis_server.running, "session"), shared(postgre
 zookeeper_server = shared(zookeeper.running, "session")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it lives, asyncio.run is refused in this process
 def chromium() -> Iterator[Browser]:
     with chromium_started() as browser:
         yield browser

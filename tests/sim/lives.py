@@ -43,7 +43,7 @@ def _show(seed: int, parts: LifeParts) -> int:
     broken = shortest(seed, parts)
     print("\n".join(broken.lines) if broken else "every invariant holds")
     print(f"seed {seed}: {broken.error if broken else parts.life(seed, parts).run()}")
-    return broken is not None
+    return 1 if broken else 0
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import pytest
 
 from tests.unit.source import PRODUCT, ROOT, Source, name_of, sources_of
 
+pytestmark = pytest.mark.xdist_group("sources")  # parsed once
 ALLOWED = {
     ("tests/leaks.py", "_target"): "of `threading.Thread`: nothing else tells whose a thread is",
 }

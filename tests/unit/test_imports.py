@@ -16,6 +16,7 @@ import pytest
 
 from tests.unit.source import PRODUCT, ROOMS, ROOT, Import, Source, sources_of
 
+pytestmark = pytest.mark.xdist_group("sources")  # parsed once
 OURS = frozenset((*PRODUCT, "examples", "benchmarks", "tests"))
 
 # Which of our rooms each may import besides itself.
@@ -236,6 +237,20 @@ def test_a_folder_may_import_only_what_it_does(room: str, sources: list[Source])
 def test_wall_clock_is_allowed_only_where_it_is_used(sources: list[Source]) -> None:
     used = {source.path for source in sources if any(clocks(source))}
     assert WALL_CLOCK_ALLOWED.keys() <= used, "remove from WALL_CLOCK_ALLOWED what needs it no more"
+
+
+MAY_SIGNAL_BY_NUMBER = {
+    "connect/multilang/shell_process.py": "the group of its own child, which nobody else reaps",
+    "scheduler/common/process.py": "a group, right after its leader's pidfd spoke, or has been proven",
+    "scheduler/forking/child.py": "its own child, which nobody else reaps",
+    "squall/cli/given/load_child.py": "the group of its own child, which nobody else reaps",
+}
+
+
+def test_nobody_else_signals_by_number(sources: list[Source]) -> None:
+    signal = {"os.kill", "os.killpg"}
+    senders = {source.path for source in sources if any(called in signal for called, _ in source.calls)}
+    assert senders == MAY_SIGNAL_BY_NUMBER.keys()
 
 
 IMPLEMENTED = {"BasicCollector", "BatchCollector", "BoltCollector", "SpoutCollector"}

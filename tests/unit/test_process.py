@@ -21,7 +21,6 @@ from squall.scheduler.common.python_stacks import log_size, python_stack, stack_
 from squall.scheduler.common.role import Role, RoleKind, role_in, signal_marked
 from squall.scheduler.nimbus.injection import living
 from squall.scheduler.supervisor.worker_watch import WorkerWatch
-from tests.unit.source import PRODUCT, sources_of
 from tests.unit.waiting_child import waiting_child
 
 
@@ -150,22 +149,6 @@ def test_a_lock_file_with_a_hostile_pid_names_nobody(said: bytes, tmp_path: Path
     run_dir.lock_file.write_bytes(said)
     assert run_dir.lock_holder() == "unknown"
     lock.release()
-
-
-MAY_SIGNAL_BY_NUMBER = {
-    "connect/multilang/shell_process.py": "the group of its own child, which nobody else reaps",
-    "scheduler/common/process.py": "a group, right after its leader's pidfd spoke, or has been proven",
-    "scheduler/forking/child.py": "its own child, which nobody else reaps",
-    "squall/cli/given/load_child.py": "the group of its own child, which nobody else reaps",
-}
-
-
-def test_nobody_else_signals_by_number() -> None:
-    found = {
-        source.path for room in PRODUCT for source in sources_of(room)
-        if any(called in ("os.kill", "os.killpg") for called, _ in source.calls)
-    }
-    assert found == set(MAY_SIGNAL_BY_NUMBER)
 
 
 CRASH = """\
