@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from squall.engine.errors import ClusterError, UsageError
+from squall.pipeline import spark_errors
 from squall.pipeline.session import spark_session
 from squall.pipeline.spark_errors import one_line_errors
 from tests.process.cli import squall
@@ -45,7 +46,8 @@ def test_an_error_at_the_start_is_in_words(tmp_path: Path, logged: str, said: st
         raise errors.PySparkException(text)
 
 
-def test_the_last_words_of_a_java_machine_name_no_class_of_java(tmp_path: Path) -> None:
+def test_last_words_of_a_java_machine_name_no_class_of_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_errors, "FATE_TIMEOUT_SECS", 0.0)  # that of the shared session lives
     protocol = pytest.importorskip("py4j.protocol")
     log = tmp_path / "log"
     log.write_text("INFO started\nCaused by: java.lang.IllegalArgumentException: Too large frame: 52\n\tat x.y\n")

@@ -74,6 +74,13 @@ def test_of_equal_rows_one_changed_cell_is_named(sides: Sides, forms: tuple[str,
     assert (str(example["key"]["k"]), [*example["values"]]) == (str(row), [kind])
 
 
+def test_many_columns_cost_little_more_than_one(sides: Sides) -> None:
+    names = [f"c{number}" for number in range(12)]
+    left, right = (sides.parquet(f"{value}", k=[1], **{name: [value] for name in names}) for value in (1.5, 2.5))
+    (example,) = document(left, right, "--by", "k")["examples"]
+    assert [*example["values"]] == names
+
+
 def test_every_kind_of_difference_is_counted_and_shown(sides: Sides) -> None:
     left = sides.parquet("left", url=["/a", "/b", "/c", "/d", "/d", "/e"], day=[1] * 6, hits=[1, 2, 3, 4, 4, 5])
     right = sides.parquet("right", url=["/a", "/b", "/d", "/e", "/f"], day=[1] * 5, hits=[1, 7, 4, 5, 6])
