@@ -13,15 +13,16 @@ from typing import Any
 
 import pytest
 
-from squall import BasicCollector, FailedTuple, Failure, TopologyBuilder, Tuple
+from squall import BasicCollector, FailedTuple, Failure, Tuple
 from squall.engine.core.call_cost import CallCost
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.flow import batch as flow
 from squall.engine.flow.batch import Batch
 from tests.held import early
-from tests.unit.batch_rig import BatchFeeder, DoesBatch
+from tests.unit.batch_rig import BatchFeeder, DoesBatch, nothing
 from tests.unit.lab import Lab, batch_of, forwards
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain, emits, keeps, refuses
+from tests.unit.wired import wired
 
 R1, R2, R3 = 1 << 16, 2 << 16, 3 << 16
 E1, E2, E3 = 0x1111, 0x2222, 0x4444
@@ -278,10 +279,7 @@ def test_time_that_others_took_is_no_fixed_time_of_a_call() -> None:
 
 def test_a_call_before_its_turn_was_timed_makes_no_wait_negative() -> None:
     """The board has no room for one: the worker would end."""
-    builder = TopologyBuilder()
-    builder.set_spout("rows", BatchFeeder())
-    builder.set_bolt("bolt", DoesBatch(lambda *_: None), parallelism=2).shuffle_grouping("rows")
-    rig = Rig(builder, threads=True)
+    rig = Rig(wired(rows=(BatchFeeder(), 1), bolt=(DoesBatch(nothing), 2, "shuffle rows")), threads=True)
     for executor in rig.core.in_batches:
         executor.fixed_ns = 50 * MS
     rig.core.end_turn(1 * MS)
