@@ -5,20 +5,24 @@ from __future__ import annotations
 import random
 import re
 from array import array
+from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from squall import BasicCollector, FailedTuple, Failure, TopologyBuilder, Tuple
+from squall import BasicCollector, FailedTuple, Failure, Tuple
 from squall.engine.core.call_cost import CallCost
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.flow import batch as flow
 from squall.engine.flow.batch import Batch
 from tests.held import early
-from tests.unit.batch_rig import BatchFeeder, DoesBatch
+from tests.unit.batch_rig import BatchFeeder, DoesBatch, nothing
 from tests.unit.lab import Lab, batch_of, forwards
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain, emits, keeps, refuses
+from tests.unit.wired import wired
 
 R1, R2, R3 = 1 << 16, 2 << 16, 3 << 16
 E1, E2, E3 = 0x1111, 0x2222, 0x4444
@@ -159,68 +163,35 @@ def some_batch(dice: random.Random) -> Batch:
     return batch
 
 
-def row_roots(batch: Batch) -> list[tuple[Any, ...]]:
-    """(row, all roots it belongs to) of each row."""
-    found = []
-    ends = [*batch.starts[1:], len(batch.rows)]
-    for run, (begin, end) in enumerate(zip(batch.starts, ends, strict=True)):
-        others = (batch.others or {}).get(run, ())
-        found += [(row, batch.roots[run], *(root for root, _ in others)) for row in batch.rows[begin:end]]
-    return found
-
-
-def xors(*batches: Batch) -> dict[int, int]:
-    """root -> XOR of the edges it is tracked under."""
-    found: dict[int, int] = {}
+def trees_of(batches: list[Batch]) -> tuple[list[tuple[Any, ...]], dict[int, int]]:
+    """Each row with all roots that it belongs to, and of each root the XOR of the edges it is tracked under."""
+    rows, tracked = [], defaultdict[int, int](int)
     for batch in batches:
-        pairs = list(zip(batch.roots, batch.edges, strict=True))
-        pairs += [pair for others in (batch.others or {}).values() for pair in others]
-        for root, edge in pairs:
-            found[root] = found.get(root, 0) ^ edge
-    return found
+        assert max(batch.others or [0]) < len(batch.roots)
+        for run, (begin, end) in enumerate(pairwise([*batch.starts, len(batch.rows)])):
+            pairs = [(batch.roots[run], batch.edges[run]), *(batch.others or {}).get(run, ())]
+            rows += [(row, *(root for root, _ in pairs)) for row in batch.rows[begin:end]]
+            for root, edge in pairs:
+                tracked[root] ^= edge
+    return rows, tracked
 
 
-Divide = Callable[[list[Batch], random.Random], list[Batch]]
-
-
-def slices(batches: list[Batch], dice: random.Random) -> list[Batch]:
-    batch, found = batches[0], []
-    while len(batch.rows) > 1 and dice.random() < 0.9:
-        found.append(batch.split(dice.randrange(1, len(batch.rows)), lambda: dice.getrandbits(64)))
-    return [*found, batch]
-
-
-def joined(batches: list[Batch], dice: random.Random) -> list[Batch]:
-    return [Batch.join(batches)]
-
-
-def joined_slices(batches: list[Batch], dice: random.Random) -> list[Batch]:
-    return slices(joined(batches, dice), dice)
-
-
-def pieces(batches: list[Batch], dice: random.Random) -> list[Batch]:
-    found = list(batches[0].pieces(lambda: dice.getrandbits(64)))
-    assert all(len(piece.rows) <= 3 for piece in found)
-    return found
-
-
-@pytest.mark.parametrize("seed", range(50))
-@pytest.mark.parametrize(("divide", "most"), [(slices, 1), (joined, 4), (joined_slices, 4), (pieces, 1)])
-def test_parts_are_the_batch_and_each_has_a_share_of_its_edges(
-    divide: Divide, most: int, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A tree is processed when all parts are acked, whichever is acked last, and not before."""
+@pytest.mark.parametrize("number", range(100))
+def test_parts_are_the_batch_and_each_has_a_share_of_its_edges(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Joined, in slices, in pieces: a tree is processed when all parts are acked, in any order, and not before."""
     monkeypatch.setattr(flow, "LONG_ROWS", 3)
-    dice = random.Random(seed)
-    batches = [some_batch(dice) for _ in range(most)]
-    rows, whole = [row for batch in batches for row in row_roots(batch)], xors(*batches)
-    parts = divide(batches, dice)
-    assert [row for part in parts for row in row_roots(part)] == rows
-    assert xors(*parts) == whole
-    for part in parts:
-        assert all(xors(part).values())
-        assert part.starts[0] == 0
-        assert (part.source, part.stream, part.target) == (1, "default", 2)
+    dice = random.Random(number)
+    new_edge = partial(dice.getrandbits, 64)
+    batches = [some_batch(dice) for _ in range(dice.randrange(1, 5))]
+    whole, slices = trees_of(batches), [Batch.join(batches)]
+    while len(slices[-1].rows) > 1 and dice.random() < 0.8:
+        slices.insert(-1, slices[-1].split(dice.randrange(1, len(slices[-1].rows)), new_edge))
+    pieces = [piece for each in slices for piece in each.pieces(new_edge)]
+    assert trees_of(pieces) == whole
+    for piece in pieces:
+        assert len(piece.rows) <= 3
+        assert all(trees_of([piece])[1].values())
+        assert (piece.starts[0], piece.source, piece.stream, piece.target) == (0, 1, "default", 2)
 
 
 def slow_rig(secs: float, basic: bool, count: int) -> tuple[Rig, Feeder, list[int]]:
@@ -308,10 +279,7 @@ def test_time_that_others_took_is_no_fixed_time_of_a_call() -> None:
 
 def test_a_call_before_its_turn_was_timed_makes_no_wait_negative() -> None:
     """The board has no room for one: the worker would end."""
-    builder = TopologyBuilder()
-    builder.set_spout("rows", BatchFeeder())
-    builder.set_bolt("bolt", DoesBatch(lambda *_: None), parallelism=2).shuffle_grouping("rows")
-    rig = Rig(builder, threads=True)
+    rig = Rig(wired(rows=(BatchFeeder(), 1), bolt=(DoesBatch(nothing), 2, "shuffle rows")), threads=True)
     for executor in rig.core.in_batches:
         executor.fixed_ns = 50 * MS
     rig.core.end_turn(1 * MS)

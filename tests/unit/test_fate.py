@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from squall import Config, Failure, Spout
+from squall import Failure, Spout
 from squall.engine.api.failure import EXCEPTION, FAILED, FROM_OUTSIDE, HUNG, TIMEOUT, WORKER_DIED
 from squall.engine.clock import NS_PER_SEC, ManualClock
 from squall.engine.flow.spout_collector import Routed
@@ -18,10 +19,9 @@ from squall.engine.report.metrics import SpoutStats, bucket_of
 from squall.engine.tracking.attempts import Limits, Remembered
 from squall.engine.tracking.fate import Fate, Letter, TrialPermit
 from squall.engine.tracking.open_messages import OpenMessages
-from squall.testing.simulated import SimulatedCluster
 from tests.sim.invariants import BURIED_INNOCENT, InvariantBrokenError
 from tests.unit.lab import Kept
-from tests.unit.rig import STREAMS, Does, Feeder, acks, chain, copy_component
+from tests.unit.rig import STREAMS, Feeder
 
 REFUSED, RAISED, DIED = Failure(FAILED), Failure(EXCEPTION, error="ValueError: no"), Failure(WORKER_DIED)
 KILLED = Failure(WORKER_DIED, error=FROM_OUTSIDE)
@@ -444,22 +444,22 @@ def test_a_spout_may_emit_again_while_it_is_told() -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"max_crashes": None}, {"ackers": 0}])
 def test_it_is_in_the_ledger_and_the_account_and_the_others_flow(settings: dict[str, Any]) -> None:
-    told: list[Any] = []
-    topology = chain(Feeder(), Does(acks)).build()
-    with SimulatedCluster(topology, Config(**settings), record=False, copy=copy_component) as lab:
-        spout: Feeder = lab.user("spout")
-        spout.on_dead_letter = lambda *letter: told.append(letter)  # type: ignore[method-assign]
-        spout.feed("0", id=0)
-        spout.collector.give_up(("1",), 1, "1 is odd")
-        spout.feed("2", id=2)
-        lab.settle()
-        failure = Failure("failed", "spout", lab.plan.tasks_of("spout")[0], error="1 is odd")
-        assert [letter[2:] for letter in lab.dead_letters] == [(1, ("1",), failure)]
-        assert (told, spout.acked) == ([(1, failure)], [0, 2])
-        report = lab.report()
-        # Without ackers, what is emitted is in no account.
-        emitted = 1 if settings.get("ackers") == 0 else 3
-        assert (report.emitted, report.dead_letters, report.failed, report.pending) == (emitted, 1, 0, 0)
+    lab = Lab(**settings)
+    spout = lab.user("spout")
+    spout.on_dead_letter = Mock()
+    spout.feed("0", id=0)
+    spout.collector.give_up(("1",), 1, "1 is odd")
+    lab.emit(2)
+    lab.ack("0", 2)
+    failure = Failure("failed", "spout", lab.task.task, error="1 is odd")
+    assert [letter[2:] for letter in lab.dead_letters] == [(1, ("1",), failure)]
+    spout.on_dead_letter.assert_called_once_with(1, failure)
+    assert spout.acked == [0, 2]
+    lab.core.refresh_gauges()
+    stats = lab.task.stats
+    # Without ackers, what is emitted is in no account.
+    emitted = 1 if settings.get("ackers") == 0 else 3
+    assert (stats.tracked, stats.dead_letters, stats.failed, lab.pending) == (emitted, 1, 0, 0)
 
 
 def test_one_that_is_in_the_ledger_already_is_not_written_there_again() -> None:

@@ -6,19 +6,17 @@ import random
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
-from squall import Failure, UsageError
-from squall.engine.api.failure import FAILED, WORKER_DIED
-from squall.engine.report.metrics import SpoutStats
+from squall import UsageError
+from squall.engine.clock import NS_PER_SEC
 from squall.engine.tracking.attempts import Limits, Remembered
-from squall.engine.tracking.fate import Fate, Letter
-from squall.engine.tracking.open_messages import OpenMessages
+from squall.engine.tracking.fate import Letter
 from squall.scheduler.common.messages import TopologyRecord
 from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions, StartAgain
 from squall.scheduler.supervisor.slot import Slot
 from squall.scheduler.supervisor.worker_life import IllegalTransition, SlotState
+from tests.unit.test_fate import DIED, REFUSED, Task, World
 from tests.unit.test_nimbus_decisions import Cluster, request
 from tests.unit.test_slot import KILLED, Bench, work
 
@@ -259,80 +257,55 @@ def test_restart_policy() -> None:
 
 # ---- a message's fate ----
 
-REFUSED, DIED = Failure(FAILED), Failure(WORKER_DIED)
-LIMITS = Limits(max_attempts=3, max_crashes=2)
-
-
-WORDS = {"on_failure": "replay", "on_dead_letter": "tell"}
-
-
-class MessageBench:
-    """One message: its spout, which is told of its end, and the ledger of dead letters are `told`."""
-
-    def __init__(self, *failures: Failure, letter: bool = False, before: Remembered | None = None) -> None:
-        self.told, self.root = Mock(), 0
-        self.messages = OpenMessages(
-            7, self.told, lambda: 1, 0, SpoutStats(), lambda *init: None, lambda root: 1, self.told.bury, Fate(LIMITS)
-        )
-        self.attempts = self.messages.attempts
-        self.attempts.resume(before or Remembered())
-        if letter:
-            self.messages.give_back(Letter("m", (1,), self.told.close))
-        for failure in failures:
-            self.emit().release().fail(failure)
-
-    def emit(self) -> MessageBench:
-        (self.messages.hold if "m" in self.attempts.held_back else self.send)("m", (1,))
-        return self
-
-    def send(self, message_id: Any, values: Any) -> int:
-        self.root += 1
-        self.messages.add(self.root, message_id, values, 1, 1)
-        return self.root
-
-    def release(self) -> MessageBench:
-        self.told.release.side_effect = self.send
-        self.messages.let_go(self.told.release)
-        return self
-
-    def fail(self, failure: Failure) -> None:
-        self.messages.failed(self.root, failure)
-
-    def after(self, event: Callable[[MessageBench], object]) -> str:
-        self.told.reset_mock()
-        event(self)
-        told = [WORDS.get(name, name) for name, *_ in self.told.mock_calls]
-        return ", ".join(told) or ("keep" if self.messages.fate.waiting else NOTHING)
-
-
-def read_again() -> MessageBench:
-    """A dead letter that the next incarnation of its source reads once more."""
-    before = MessageBench(REFUSED, REFUSED, REFUSED)
-    return MessageBench(before=Remembered(dict(before.attempts.tries))).emit()
-
-
-UNDER_WAY: dict[str, Callable[[MessageBench], object]] = {
-    "acked": lambda bench: bench.messages.acked(bench.root),
-    "refused": lambda bench: bench.fail(REFUSED),
-    "timed out": lambda bench: bench.messages.expire(),
-    "worker died": lambda bench: bench.fail(DIED),
+ANSWERS: dict[str, Callable[[Task, int], object]] = {
+    "acked": Task.acked,
+    "refused": lambda task, root: task.failed(root, REFUSED),
+    "timed out": lambda task, root: task.expire(),
+    "worker died": lambda task, root: task.failed(root, DIED),
 }
-MESSAGES: dict[str, tuple[Callable[[], MessageBench], bool]] = {
-    "under way": (lambda: MessageBench().emit(), True),
-    "under way for the last time": (lambda: MessageBench(REFUSED, REFUSED).emit(), True),
-    "held, a suspect": (lambda: MessageBench(DIED, DIED).emit(), False),
-    "on trial alone": (lambda: MessageBench(DIED, DIED).emit().release(), True),
-    "on trial alone, has killed alone": (lambda: MessageBench(DIED, DIED, DIED).emit().release(), True),
-    "a letter, given back": (lambda: MessageBench(letter=True), False),
-    "a letter, under way": (lambda: MessageBench(letter=True).release(), True),
-    "in the ledger, emitted again": (read_again, False),
+LIVED, DEATH = "emit, refused, ", "emit, time, worker died, "
+MESSAGES = {
+    "under way": "emit",
+    "under way for the last time": f"{LIVED * 2}emit",
+    "held, a suspect": f"{DEATH * 2}emit",
+    "on trial alone": f"{DEATH * 2}emit, time",
+    "on trial alone, has killed alone": f"{DEATH * 3}emit, time",
+    "a letter, given back": "give back",
+    "a letter, under way": "give back, time",
+    "in the ledger, emitted again": f"{LIVED * 3}restart, emit",
 }
+"""What has happened to a message that is in this state."""
+WORDS = {"on_failure": "replay", "on_dead_letter": "tell", "send": "release"}
+
+
+def told_by_the_last(events: str) -> str:
+    """What a spout task, and the ledger, are told of its only message by the last of some events."""
+    world = World(1, Limits(max_attempts=3, max_crashes=2))
+    (task,), told = world.tasks, Mock()
+    for event in events.split(", "):
+        if event == "restart":
+            (task,), before = World(1, task.limits).tasks, task.attempts.tries
+            task.attempts.resume(Remembered(before))
+        messages = task.messages
+        messages.spout, messages.give_up, told.send.side_effect = told, told.bury, task.send
+        told.reset_mock()
+        if event == "emit":
+            task.emit(7)
+        elif event == "time":
+            messages.let_go(told.send)
+        elif event == "give back":
+            messages.give_back(Letter(7, (1,), told.close))
+        elif event in ANSWERS:
+            if not messages.trees:
+                return ""
+            world.now_ns += 10 * NS_PER_SEC
+            ANSWERS[event](task, *messages.trees)
+    heard = [WORDS.get(name, name) for name, *_ in told.mock_calls]
+    return ", ".join(heard) or ("keep" if messages.fate.waiting else NOTHING)
 
 
 def test_message() -> None:
-    found = {}
-    for name, (make, is_under_way) in MESSAGES.items():
-        for event, happens in UNDER_WAY.items():
-            found[name, event] = make().after(happens) if is_under_way else ""
-        found[name, "time"] = make().after(MessageBench.release)
-    same("Message", found)
+    same("Message", {
+        (name, event): told_by_the_last(f"{events}, {event}")
+        for name, events in MESSAGES.items() for event in (*ANSWERS, "time")
+    })

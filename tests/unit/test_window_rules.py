@@ -170,16 +170,26 @@ class Phases(Spout):
         return not self.phases and not self.open_ids
 
 
+def windowed(secs: float, lag_secs: float) -> Shows:
+    made = Shows().with_tumbling_window(secs=secs).with_timestamp_field("at").with_lag(secs=lag_secs)
+    return made.with_late_stream("late")
+
+
+def counting(windows: Shows, *holding: str, **sources: Any) -> Topology:
+    """Windows of what sources emit; `holding`: the sources with a bolt behind that holds tuples."""
+    inputs = {name: f"after-{name}" if name in holding else name for name in sources}
+    return wired(
+        **{name: (source, 1) for name, source in sources.items()},
+        **{after: (Does(holds, FIELDS), 1, f"global {name}") for name, after in inputs.items() if after != name},
+        counts=(windows, 1, *(f"global {name}" for name in inputs.values())),
+        late=(bolt(lambda tup: None), 1, "global counts/late"),
+    ).build()
+
+
 def run_phases(idle_secs: float = 60, **spouts: Phases) -> tuple[list[Any], list[Any]]:
     """(start, numbers) of each window of ten seconds with a lag of five, and the tuples on the late stream."""
-    made = Shows().with_tumbling_window(secs=10).with_timestamp_field("at").with_lag(secs=5).with_late_stream("late")
-    builder = wired(
-        **{name: (spout, 1) for name, spout in spouts.items()},
-        bolt=(made.with_idle_timeout(secs=idle_secs), 1, *(f"global {name}" for name in spouts)),
-        late=(bolt(lambda tup: None), 1, "shuffle bolt/late"),
-    )
-    found = complete_topology(builder.build())
-    return [(row[1], row[3]) for row in found["bolt"]], found["bolt/late"]
+    found = complete_topology(counting(windowed(10, 5).with_idle_timeout(secs=idle_secs), **spouts))
+    return [(row[1], row[3]) for row in found["counts"]], found["counts/late"]
 
 
 def test_a_tuple_is_late_below_the_newest_time_less_the_lag() -> None:
@@ -241,22 +251,29 @@ def test_the_watermark_is_the_least_of_what_is_settled_and_never_falls(seed: int
         assert time.look(sources, {}, 60) == END
 
 
-@pytest.mark.parametrize("holder", ["nobody", "a task"])
-def test_a_record_that_nobody_has_open_for_a_minute_holds_up_time_no_longer(holder: str) -> None:
-    """Its task died after it was acked, and before that was told: it will not come again."""
-    source, time = Source([0]), EventTime(0, None, {})
-    for number, at in enumerate((10, 20, 30)):
-        time.saw(0, number, at)
-    source.settled[0] = Settled(Ranges([(0, 1), (2, 3)]), newest=2)
-    source.readings[0] = [Reading(-1, False, 1 if holder == "a task" else -1)]
+@pytest.mark.parametrize(("reading", "settled", "idle_secs", "held_secs", "before", "after"), [
+    (Reading(-1, False), [(0, 1), (2, 3)], None, 60, 10, 30),
+    (Reading(-1, False, 1), [(0, 1), (2, 3)], None, 60, 10, 10),
+    (Reading(-1, False), [(0, 3)], 7, 7, 30, 99),
+    (Reading(-1, False, 1), [(0, 1)], 7, 7, 10, 10),
+], ids=["a record that nobody has open", "one that a task has open", "idle", "open and idle"])
+def test_a_partition_holds_up_time_for_so_long(
+    reading: Reading, settled: list[Any], idle_secs: int | None, held_secs: int, before: int, after: int
+) -> None:
+    """A record that nobody has open: its task died after it was acked, and before that was told. It comes no more."""
+    source, time = Source([0, 1]), EventTime(0, idle_secs and idle_secs * SECOND, {})
+    for partition, number, at in ((0, 0, 10), (0, 1, 20), (0, 2, 30), (1, 0, 99)):
+        time.saw(partition, number, at)
+    source.settled = {0: Settled(Ranges(settled), newest=2), 1: Settled(Ranges([(0, 1)]), newest=0)}
+    source.readings = {0: [reading], 1: [reading._replace(open=-1)]}
 
     def watermark(now_secs: int) -> int:
         time.look([source], time.heard(), now_secs * SECOND)
         time.settle(source.settled)
         return time.look([source], time.heard(), now_secs * SECOND)
 
-    assert watermark(0) == watermark(59) == 10
-    assert watermark(61) == (10 if holder == "a task" else 30)
+    assert watermark(0) == watermark(held_secs - 1) == before
+    assert watermark(held_secs) == after
 
 
 # ---- time of the clock ----
@@ -284,25 +301,6 @@ def numbers_by_start(rows: list[tuple[float, int]]) -> dict[float, list[int]]:
     for at, n in rows:
         found.setdefault(at // WINDOW_SECS * WINDOW_SECS, []).append(n)
     return {start: sorted(numbers) for start, numbers in found.items()}
-
-
-def windowed(secs: float, **settings: float) -> Shows:
-    """Windows of so many seconds; `settings`: those of event time."""
-    made = Shows().with_tumbling_window(secs=secs).with_timestamp_field("at").with_late_stream("late")
-    for name, value in settings.items():
-        getattr(made, f"with_{name}")(secs=value)
-    return made
-
-
-def counting(windows: Shows, *holding: str, **sources: Any) -> Topology:
-    """Windows of what sources emit; `holding`: the sources with a bolt behind that holds tuples."""
-    inputs = {name: f"after-{name}" if name in holding else name for name in sources}
-    return wired(
-        **{name: (source, 1) for name, source in sources.items()},
-        **{after: (Does(holds, FIELDS), 1, f"global {name}") for name, after in inputs.items() if after != name},
-        counts=(windows, 1, *(f"global {name}" for name in inputs.values())),
-        late=(bolt(lambda tup: None), 1, "global counts/late"),
-    ).build()
 
 
 def results_of(cluster: SimulatedCluster) -> dict[float, list[int]]:
@@ -352,7 +350,7 @@ def holds(bolt: Does, tup: Tuple) -> None:
 def test_no_record_of_a_source_that_sat_in_a_call_is_late(tmp_path: Path, is_held: bool) -> None:
     GO_ON.clear()
     other = FeederSpout(FIELDS)
-    topology = counting(windowed(WINDOW_SECS, lag=LAG_SECS), "stuck" * is_held, stuck=Stuck(), other=other)
+    topology = counting(windowed(WINDOW_SECS, LAG_SECS), "stuck" * is_held, stuck=Stuck(), other=other)
     with SimulatedCluster(topology, Config(message_timeout_secs=3600), state_root=tmp_path) as cluster:
         go(cluster, lambda: len(cluster.emitted["stuck"]) == 1)
         for second in range(0, 300, 10):
@@ -366,33 +364,14 @@ def test_no_record_of_a_source_that_sat_in_a_call_is_late(tmp_path: Path, is_hel
         assert results_of(cluster) == numbers_by_start([*rows, *((number, number) for number in range(1, 300))])
 
 
-def test_what_is_held_longer_than_the_idle_timeout_is_not_late(tmp_path: Path) -> None:
-    slow, other = FeederSpout(FIELDS), FeederSpout(FIELDS)
-    topology = counting(windowed(1, idle_timeout=1), "slow", slow=slow, other=other)
-    with SimulatedCluster(topology, Config(message_timeout_secs=1000), state_root=tmp_path) as cluster:
-        slow.feed((0.1, 0))
-        other.feed((0.2, 100))
-        cluster.settle()
-        slow.feed((0.3, 1))
-        for second in range(10):
-            other.feed((0.5 + second, 101 + second))
-            cluster.advance(1)
-        slow.feed((0.4, 2))
-        slow.finish()
-        other.finish()
-        cluster.run()
-        assert results_of(cluster)[0.0] == [0, 1, 2, 100, 101]
-
-
 def test_sources_that_all_have_nothing_more_leave_no_window_open_but_the_newest(tmp_path: Path) -> None:
     early, late = FeederSpout(FIELDS), FeederSpout(FIELDS)
-    topology = counting(windowed(1, lag=0.25), early=early, other=late)
+    topology = counting(windowed(1, 0.25), early=early, other=late)
     with SimulatedCluster(topology, state_root=tmp_path) as cluster:
-        early.feed((0.5, 0))
-        for number, at in enumerate((8.5, 99.5, 100.5), 1):
-            late.feed((at, number))
+        for source, row in ((early, (0.5, 0)), (late, (8.5, 1)), (late, (99.5, 2))):
+            source.feed(row)
         cluster.advance(20)
-        assert results_of(cluster) == {0.0: [0], 8.0: [1], 99.0: [2]}
+        assert results_of(cluster) == {0.0: [0], 8.0: [1]}
 
 
 @pytest.mark.parametrize("tasks", [1, 3])
@@ -414,7 +393,7 @@ def test_a_date_in_the_future_makes_nothing_late_and_stays_in_its_window(tmp_pat
     now, month = time.time() // WINDOW_SECS * WINDOW_SECS - 10_000, 30 * 86_400
     rows = [(now + 5.0 * n if n != 200 else now + month, n) for n in range(400)]
     source = FeederSpout(FIELDS)
-    topology = counting(windowed(WINDOW_SECS, lag=LAG_SECS), events=source)
+    topology = counting(windowed(WINDOW_SECS, LAG_SECS), events=source)
     with SimulatedCluster(topology, state_root=tmp_path) as cluster:
         for n, row in enumerate(rows):
             source.feed(row)
