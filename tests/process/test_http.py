@@ -178,7 +178,7 @@ class Receiver:
         self.url = f"http://127.0.0.1:{port}"
         self.numbers, self.posts = list[int](), list[tuple[float, str, int]]()
         self.answer: Callable[[list[Any]], tuple[int, dict[str, str]]] = lambda rows: (204, {})
-        self._port, self._server = port, None
+        self._port, self.server = port, None
 
     def start(self) -> None:
         outer = self
@@ -188,7 +188,7 @@ class Receiver:
 
             def do_POST(self) -> None:
                 rows = [json.loads(line) for line in self.rfile.read(int(self.headers["Content-Length"])).splitlines()]
-                if outer._server is None:
+                if outer.server is None:
                     self.close_connection = True
                     return
                 status, headers = outer.answer(rows)
@@ -203,12 +203,12 @@ class Receiver:
             def log_message(self, *_: Any) -> None:
                 pass
 
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", self._port), Post)
-        threading.Thread(target=self._server.serve_forever, args=(0.01,)).start()
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", self._port), Post)
+        threading.Thread(target=self.server.serve_forever, args=(0.01,)).start()
 
     def stop(self) -> None:
         """It takes no connections; those that it has end at the next request, without an answer."""
-        server, self._server = self._server, None
+        server, self.server = self.server, None
         if server is not None:
             server.shutdown()
             server.server_close()
