@@ -5,7 +5,17 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import click
+
+from squall.cli.commands import cli
 from tests.process.cli import ROOT
+
+
+def understood(name: str, *words: str) -> click.Context:
+    """What a command of Squall makes of its arguments."""
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    return command.make_context(name, [*words])
 
 
 class Page:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import Page
-from tests.process.cli import squall, start
+from tests.process.cli import squall
 from tests.process.standing_tools import Standing
 from tests.process.waiting import wait_for
 from tests.servers.test_streamparse_projects import PATH, PROJECT, TOTALS, totals
@@ -29,17 +29,6 @@ def test_the_program_of_the_page(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert (report["acked"], report["components"]["split"]["emitted"]) == (1000, 7000)
-
-
-def test_a_project_is_run(tmp_path: Path) -> None:
-    """With its name, it is in tests/servers/test_streamparse_projects.py."""
-    running = start(*COMMANDS[1], PATH=PATH, WORDS_DIRECTORY=str(tmp_path))
-    try:
-        wait_for("all words", lambda: totals(tmp_path) == TOTALS or running.poll() is not None)
-    finally:
-        running.terminate()
-        _, said = running.communicate(timeout=100)
-    assert running.returncode == 0, said
 
 
 def test_a_project_is_submitted(cluster: Standing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

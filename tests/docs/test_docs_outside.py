@@ -8,11 +8,9 @@ import shlex
 import urllib.request
 from pathlib import Path
 
-import click
 import pytest
 
-from squall.cli.commands import cli
-from tests.docs.pages import Page
+from tests.docs.pages import Page, understood
 from tests.process.cli import ROOT, start
 from tests.process.standing_tools import Standing
 from tests.servers.ui_tools import TOPOLOGY, address
@@ -38,10 +36,7 @@ UNDERSTOOD = {
 
 @pytest.mark.parametrize("command", sorted(UNDERSTOOD))
 def test_a_command_of_the_pages_is_understood(command: str) -> None:
-    name, *words = arguments(command)
-    found = cli.get_command(click.Context(cli), name)
-    assert found is not None
-    found.make_context(name, words)
+    understood(*arguments(command))
 
 
 RUNS, LINKS, SENDS = "squall run FILE --ui", "squall ui --link", "squall ui --otlp http://127.0.0.1:4318"

@@ -8,11 +8,10 @@ import shlex
 import subprocess
 import tomllib
 
-import click
 import psutil
 import pytest
 
-from squall.cli.commands import cli
+from tests.docs.pages import understood
 from tests.process.cli import ROOT, command, environment
 from tests.process.standing_tools import Standing
 from tests.process.waiting import wait_for
@@ -30,10 +29,8 @@ def instructions(name: str) -> list[str]:
 
 def test_the_command_of_the_unit_is_understood() -> None:
     [words] = re.findall(r"^ExecStart=.* -m squall (.*)$", PAGE, re.MULTILINE)
-    name, *arguments = shlex.split(words)
-    found = cli.get_command(click.Context(cli), name)
-    assert found is not None
-    assert found.make_context(name, arguments).params["drain_secs"] < int(re.findall(r"TimeoutStopSec=(\d+)", PAGE)[0])
+    [stop_secs] = re.findall(r"TimeoutStopSec=(\d+)", PAGE)
+    assert understood(*shlex.split(words)).params["drain_secs"] < int(stop_secs)
 
 
 def test_the_image_gets_every_package_and_what_builds_them() -> None:
@@ -50,9 +47,7 @@ def test_the_commands_of_the_image_are_there() -> None:
     asked, other = health[health.index("CMD ") + 4 :].split(" || ")
     assert other == "exit 1"
     for words in (json.loads(start), shlex.split(asked)[1:]):
-        found = cli.get_command(cli.make_context("squall", [*words]), words[0])
-        assert found is not None
-        found.make_context(words[0], words[1:])
+        understood(*words)
 
 
 def test_as_first_process_it_reaps_orphans_and_sigterm_drains(cluster: Standing) -> None:

@@ -7,7 +7,6 @@ import os
 import shutil
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,9 @@ from squall.engine.flow.parcel import Parcel
 from squall.ipc import codec
 from squall.ipc.ack_rings import AckRings
 from squall.ipc.arena import MEMFD_NAME
-from squall.ipc.codec import Buffers
-from squall.ipc.data_plane import DataPlane, PlaneAddress, PlaneLimits, PlaneParts
+from squall.ipc.data_plane import DataPlane, PlaneAddress, PlaneLimits
 from squall.ipc.frame import DATA, Header, opening_of, seal
 from squall.ipc.link import ASK_EVERY_NS
-from squall.ipc.payloads import Payloads
 from squall.ipc.shim import LinkShim
 from tests.parcels import batch_of, parcel_of
 
@@ -36,36 +33,12 @@ _FRAMES_PER_TURN = 64
 Make = Callable[..., "Endpoint"]
 
 
-class WatchedPayloads(Payloads):
-    """Knows how many frames have buffers in the arena that are not freed yet."""
-
-    def __init__(self, arena_bytes: int, counts: Counter[str]) -> None:
-        super().__init__(arena_bytes, counts)
-        self.frames_in_arena = 0
-
-    def attach(self, buffers: Buffers) -> tuple[list[Any], Callable[[], None] | None]:
-        parts, release = super().attach(buffers)
-        if release is None:
-            return parts, None
-        self.frames_in_arena += 1
-
-        def counted() -> None:
-            release()
-            self.frames_in_arena -= 1
-
-        return parts, counted
-
-
 class WatchedPlane(DataPlane):
-    """Knows why it refused something last, and which of its parts are worth a look."""
+    """Knows why it refused something."""
 
     def __init__(self, *arguments: Any) -> None:
         self.refusals: list[str] = []
-        super().__init__(*arguments, parts=PlaneParts(payloads=self._make_payloads))
-
-    def _make_payloads(self, arena_bytes: int, counts: Counter[str]) -> Payloads:
-        self.payloads = WatchedPayloads(arena_bytes, counts)
-        return self.payloads
+        super().__init__(*arguments)
 
     def refuse(self, error: ProtocolError) -> None:
         super().refuse(error)
@@ -144,11 +117,6 @@ class Endpoint:
     def values(self) -> list[Any]:
         """First value of every row, in the order of arrival."""
         return [row[0] for parcel in self.parcels for batch in parcel.batches for row in batch.rows]
-
-    @property
-    def frames_in_arena(self) -> int:
-        """Frames under way whose buffers take room in the arena."""
-        return self.plane.payloads.frames_in_arena
 
     def frames_sent(self, worker: int) -> int:
         """DATA frames on the link to a peer."""

@@ -46,7 +46,6 @@ def test_whatever_is_sent_arrives_equal(make: Make, arena_bytes: int, seed: int)
     turn_until(lambda: settled(one), [one, other])
     assert same([content(p) for p in other.parcels], [content(p) for p in sent])
     assert other.plane.counts["frames received"] == 200
-    assert one.frames_in_arena == 0
 
 
 def test_a_parcel_of_many_tuples_that_is_too_big_is_not_sent_and_one_tuple_is(make: Make) -> None:
@@ -62,7 +61,7 @@ def test_a_parcel_of_many_tuples_that_is_too_big_is_not_sent_and_one_tuple_is(ma
 # Credit
 
 
-@pytest.mark.parametrize("arena_bytes", [16 * MIB, 0])
+@pytest.mark.parametrize("arena_bytes", [4 * MIB, 0])
 @pytest.mark.parametrize("size", [1000, BIG, 3 * WINDOW_BYTES])
 def test_receiver_that_does_not_keep_up_stops_its_sender(make: Make, size: int, arena_bytes: int) -> None:
     one, other = pair(make, arena_bytes=arena_bytes)
@@ -79,7 +78,8 @@ def test_receiver_that_does_not_keep_up_stops_its_sender(make: Make, size: int, 
         assert not one.plane.has_credit(1)
         other.finish_work()
         turn_until(lambda: one.plane.has_credit(1) and settled(one), [one, other])
-        assert one.frames_in_arena == 0
+    # What was processed takes no room in the arena.
+    assert bool(one.plane.counts["buffers inline"]) == (size > 1000 and not arena_bytes)
 
 
 def test_peer_may_send_before_it_is_connected_to(make: Make) -> None:

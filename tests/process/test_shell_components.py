@@ -106,14 +106,17 @@ def test_a_program_may_keep_more_tuples_than_wait_for_it(shared_cluster: SharedC
     assert shared_cluster.run(topology, Config(max_spout_pending=350)).acked == 1000
 
 
-def test_more_than_a_pipe_holds(shared_cluster: SharedCluster, tmp_path: Path) -> None:
-    """In both directions: ids of tasks that are not read, and a long tuple."""
+def test_more_than_a_pipe_holds_and_what_is_not_json(shared_cluster: SharedCluster, tmp_path: Path) -> None:
+    """In both directions: ids of tasks that are not read, and a long tuple; two others fail alone."""
     builder = TopologyBuilder()
-    builder.set_spout("source", parts.Numbers(str(tmp_path), 1))
-    builder.set_bolt("long", Emits({0: "é" * 500_000})).shuffle_grouping("source")
-    builder.set_bolt("shell", bolt(tmp_path, "floods")).shuffle_grouping("long")
-    report = shared_cluster.run(builder.build())
-    assert (report.acked, report.failed, report.components["shell"].emitted) == (1, 0, 20_000)
+    builder.set_spout("source", parts.Numbers(str(tmp_path), 3))
+    builder.set_bolt("values", Emits({0: "é" * 500_000, 1: b"x", 2: float("nan")})).shuffle_grouping("source")
+    builder.set_bolt("shell", bolt(tmp_path, "floods")).shuffle_grouping("values")
+    report = shared_cluster.run(builder.build(), Config(max_attempts=2))
+    assert (report.acked, report.components["shell"].emitted) == (1, 20_000)
+    dead = {n: error for n, _, error, _ in notes(tmp_path, "dead")}
+    assert dead.keys() == {1, 2}
+    assert all("a value is not JSON: " in error for error in dead.values())
     assert Told(shared_cluster).has("sent {'command': 'no command'}, which is no command of a bolt; it is left out")
 
 
@@ -236,18 +239,6 @@ def test_a_spouts_program_that_does_not_answer(tmp_path: Path) -> None:
     with pytest.raises(TaskCrashed, match=says):
         complete_topology(builder.build())
     assert no_child_left(tmp_path)
-
-
-def test_a_value_that_is_not_json_fails_its_tuple_alone(shared_cluster: SharedCluster, tmp_path: Path) -> None:
-    builder = TopologyBuilder()
-    builder.set_spout("source", parts.Numbers(str(tmp_path), 10))
-    builder.set_bolt("mixed", Emits({3: b"x", 5: float("nan")})).shuffle_grouping("source")
-    builder.set_bolt("shell", bolt(tmp_path, "passes")).shuffle_grouping("mixed")
-    builder.set_bolt("end", parts.Seen(str(tmp_path))).shuffle_grouping("shell")
-    report = shared_cluster.run(builder.build(), Config(max_attempts=2))
-    assert (report.acked, report.dead_letters) == (8, 2)
-    assert {n: error for n, _, error, _ in notes(tmp_path, "dead")}.keys() == {3, 5}
-    assert all("a value is not JSON: " in error for _, _, error, _ in notes(tmp_path, "dead"))
 
 
 def test_what_cannot_be_started_is_one_line_and_a_stop(shared_cluster: SharedCluster, tmp_path: Path) -> None:

@@ -139,18 +139,15 @@ def test_streamparse_shows_all_with_a_token_from_netrc(page_cluster: Standing, t
     (tmp_path / "netrc").write_text(f"machine 127.0.0.1 login squall password {token}\n")
     told = streamparse(COMMANDS, cwd=tmp_path, **{"ui.port": port})
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in told.splitlines() if "|" in line]
-    assert {
-        "node-1", "node-2", "words", "source", "picky", "All time", "10m 0s", "3h 0m 0s", "1d 0h 0m 0s"
-    } <= {cell for row in rows for cell in row}
+    cells = {cell for row in rows for cell in row}
+    assert cells >= {"node-1", "node-2", "words", "source", "picky", "All time", "10m 0s", "3h 0m 0s", "1d 0h 0m 0s"}
+    assert "MISSING" not in cells, "a key of Storm's is not there"
     usage = rows[rows.index(["Host", "words"]) + 1 :]
     assert usage
     assert all(row[1][1:].startswith(" (") for row in usage)
 
 
-STATS = {"emitted", "transferred", "acked", "failed"}
-
-
-def test_pages_have_storms_keys(page_cluster: Standing) -> None:
+def test_pages_have_keys_that_streamparse_does_not_read(page_cluster: Standing) -> None:
     def get(path: str) -> Any:
         return json.loads(rest(page_cluster, path))
 
@@ -159,13 +156,9 @@ def test_pages_have_storms_keys(page_cluster: Standing) -> None:
     page = get(f"topology/{row['id']}?window=600&sys=true")
     assert row.keys() <= page.keys()
     assert [stats["window"] for stats in page["topologyStats"]] == ["600", "10800", "86400", ":all-time"]
-    [spout] = page["spouts"]
-    assert {*STATS, "spoutId", "completeLatency", "lastError", "errorTime"} <= spout.keys()
-    assert {*STATS, "boltId", "executed", "executeLatency", "processLatency", "capacity"} <= page["bolts"][0].keys()
-    assert float(spout["completeLatency"]) > 0
+    assert page["spouts"][0].keys() >= {"lastError", "errorTime"}
     component = get(f"topology/{row['id']}/component/picky")
     assert {executor["host"] for executor in component["executorStats"]} <= {"node-1", "node-2"}
-    assert component["inputStats"][0]["executed"] > 0
     metrics = get(f"topology/{row['id']}/metrics")
     assert {bolt["id"] for bolt in metrics["bolts"]} == {"picky", EVIL}
     graph = get(f"topology/{row['id']}/visualization")

@@ -193,42 +193,20 @@ def test_few_small_files_fill_all_partitions(
     assert max(rows) < 2 * min(rows), rows
 
 
-SQL = """
-SELECT line_no, split_part(text, ' ', 1) AS host, try_cast(split_part(text, ' ', 2) AS int) AS status,
-  path AS _path, text AS _raw, CASE WHEN text NOT RLIKE ' \\\\d+$' THEN 'no such status' END AS _reason
-FROM input WHERE text NOT LIKE 'health%';
-"""
-
-
-def test_sql_cleans_lines(spark: SparkSession, source: Path, tmp_path: Path, feed: Path) -> None:
-    (sql := tmp_path / "rows.sql").write_text(SQL)
-    (source / "a.txt").write_bytes(b"a 200\nhealth 200\nnothing\nb x\n\xff\n")
-    made = prepare(source, feed, sql=sql, partitions=2).manifest
-    assert (made.rows, made.quarantined) == (1, 3)
-    assert emitted(feed) == [("a", 200)]
-    assert quarantined(feed) == [
-        ("a.txt", 3, "no such status", b"nothing"), ("a.txt", 4, "no such status", b"b x"),
-        ("a.txt", 5, "not UTF-8", b"\xff"),
-    ]
-    with (source / "a.txt").open("ab") as file:
-        file.write(b"c 301\n")
-    assert prepare(source, feed, sql=sql).added_rows == 1
-    assert ("c", 301) in emitted(feed)
-    sql.write_text(SQL.replace("health", "healthy"))
-    with pytest.raises(UsageError, match=r"was made with clean \w{64}, and now it is \w{64}; --overwrite"):
-        prepare(source, feed, sql=sql)
-
-
 def test_sql_cleans_records_and_malformed_ones_stay_refused(
     spark: SparkSession, source: Path, tmp_path: Path, feed: Path
 ) -> None:
     (source / "a.csv").write_text("id,text\n1,one\n2,two\nx,y\n")
-    (tmp_path / "rows.sql").write_text("SELECT *, IF(id = 2, 'is two', NULL) AS _reason FROM input")
-    prepare(source, feed, format_="csv", schema="id int, text string", sql=tmp_path / "rows.sql")
+    (sql := tmp_path / "rows.sql").write_text("SELECT *, IF(id = 2, 'is two', NULL) AS _reason FROM input")
+    how: dict[str, Any] = {"format_": "csv", "schema": "id int, text string", "sql": sql}
+    prepare(source, feed, **how)
     assert emitted(feed) == [(1, "one")]
     assert quarantined(feed) == [
         ("a.csv", 0, "is two", b'{"id":2,"text":"two"}'), ("a.csv", 4, "column id is no int: 'x'", b"x,y"),
     ]
+    sql.write_text("SELECT * FROM input")
+    with pytest.raises(UsageError, match=r"was made with clean \w{64}, and now it is \w{64}; --overwrite"):
+        prepare(source, feed, **how)
 
 
 CLEAN = '''
@@ -350,15 +328,17 @@ def test_the_page_shows_how_to_prepare(
     Path("access.sql").write_text(sql)
     for folder in ("logs", "orders"):
         Path(folder).mkdir()
-    Path("logs/a.log").write_text(LOG)
+    Path("logs/a.log").write_bytes(LOG.encode() + b"\xff\n")
     Path("orders/a.csv").write_text("id;name\n1;one\n2;two\n")
     for line in commands.splitlines():
         shown = CliRunner().invoke(prepare_command, shlex.split(line, comments=True)[2:], catch_exceptions=False)
         assert shown.exit_code == 0, shown.output
-    assert [values[1:] for values in emitted(tmp_path / "feed")] == [
-        ("10.0.0.1", "GET", "/index.html", 200, 2326), ("10.0.0.3", "GET", "/", 304, 0),
-    ]
-    assert [(line_no, reason) for _, line_no, reason, _ in quarantined(tmp_path / "feed")] == [
-        (4, "no such time"), (5, "not in the common log format"),
+        with open("logs/a.log", "a") as log:
+            log.write(LOG.splitlines(keepends=True)[0])
+    index = ("10.0.0.1", "GET", "/index.html", 200, 2326)
+    assert [values[1:] for values in emitted(tmp_path / "feed")] == [index, index, ("10.0.0.3", "GET", "/", 304, 0)]
+    assert quarantined(tmp_path / "feed") == [
+        ("a.log", 4, "no such time", LOG.encode().splitlines()[3]),
+        ("a.log", 5, "not in the common log format", b"rubbish"), ("a.log", 6, "not UTF-8", b"\xff"),
     ]
     assert emitted(tmp_path / "orders.feed") == [(1, "one"), (2, "two")]
