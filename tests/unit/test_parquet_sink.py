@@ -170,7 +170,7 @@ NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, 678901)
         ("int8", [1, -128], [128, 1.5, "1"]),
         ("string", ["a", ""], [b"a", 1, "\ud800"]),
         ("binary", [b"a", bytearray(b"b")], ["a", 1]),
-        ("bool", [True], [1, "True", lambda: 0]),
+        ("bool", [True], [lambda: 0, 1, "True"]),
         ("timestamp[us]", [NOW], [NOW.replace(tzinfo=datetime.UTC), 5, "2026", NOW.date()]),
         ("date32", [NOW.date()], [NOW, 5]),
         (pyarrow.struct([("a", pyarrow.int64())]), [{"a": 1}, {}], [{"a": 1.5}, {"a": 1, "b": 2}, [1]]),
