@@ -13,17 +13,12 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from squall.engine.api.failure import Failure
 from squall.engine.flow.batch import Batch
 from squall.engine.flow.parcel import Acks, Parcel
 from squall.ipc.codec import OUT_OF_BAND_BYTES
-
-try:
-    import numpy as np
-except ModuleNotFoundError:  # comes with the extra `spark`; Squall itself does not need it
-    HAS_NUMPY = False
-else:
-    HAS_NUMPY = True
 
 Row = tuple[Any, ...]
 
@@ -80,21 +75,17 @@ def parcel_of(*batches: Batch) -> Parcel:
 
 def same(left: Any, right: Any) -> bool:
     """Equal in value and in type, all the way down; NaN is itself here."""
-    if type(left) is not type(right):
-        return False
-    if HAS_NUMPY and isinstance(left, np.ndarray):
-        equal = left.dtype == right.dtype and left.shape == right.shape and left.tobytes() == right.tobytes()
-        return bool(equal and left.flags.writeable == right.flags.writeable)
-    if isinstance(left, float):
-        both_nan = math.isnan(left) and math.isnan(right)
-        return both_nan or (left == right and math.copysign(1, left) == math.copysign(1, right))
-    if isinstance(left, dict):
-        return len(left) == len(right) and all(
-            same(a, b) for pair in zip(left.items(), right.items(), strict=True) for a, b in zip(*pair, strict=True)
-        )
-    if isinstance(left, list | tuple):
-        return len(left) == len(right) and all(map(same, left, right))
-    return bool(left == right)
+    return bool(_typed(left) == _typed(right))
+
+
+def _typed(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return np.ndarray, value.dtype, value.shape, value.tobytes(), value.flags.writeable
+    if isinstance(value, dict):
+        return type(value), [*map(_typed, value.items())]
+    if isinstance(value, list | tuple):
+        return type(value), [*map(_typed, value)]
+    return type(value), repr(value) if isinstance(value, float) else value
 
 
 def content(parcel: Parcel) -> dict[str, Any]:
@@ -115,16 +106,13 @@ def random_value(dice: random.Random, depth: int = 3) -> Any:
         lambda: random_text(dice),
         lambda: dice.randrange(-(1 << 70), 1 << 70),
         dice.random,
-        lambda: dice.randbytes(dice.choice((0, 1, 50))),
-        lambda: bytearray(dice.randbytes(dice.choice((0, 1, 50)))),
+        lambda: dice.choice((bytes, bytearray))(dice.randbytes(dice.choice((0, 1, 50)))),
+        lambda: np.frombuffer(dice.randbytes(24), dice.choice(("u1", "<i4", "<f8"))).copy(),
     ]
-    if HAS_NUMPY:
-        kinds.append(lambda: np.frombuffer(dice.randbytes(24), dice.choice(("u1", "<i4", "<f8"))).copy())
     if depth:
-        kinds += [
-            lambda: [random_value(dice, depth - 1) for _ in range(dice.randrange(4))],
-            lambda: tuple(random_value(dice, depth - 1) for _ in range(dice.randrange(4))),
-            lambda: {random_text(dice): random_value(dice, depth - 1) for _ in range(dice.randrange(4))},
+        holders: list[Any] = [list, tuple, lambda values: {random_text(dice): value for value in values}]
+        kinds += 3 * [
+            lambda: dice.choice(holders)(random_value(dice, depth - 1) for _ in range(dice.randrange(4)))
         ]
     return dice.choice(kinds)()
 

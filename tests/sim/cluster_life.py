@@ -11,7 +11,7 @@ import signal
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -34,6 +34,7 @@ from tests.sim.invariants import (
     TWO_OF_A_NAME,
     TWO_VERSIONS,
     InvariantBrokenError,
+    shortened,
 )
 from tests.sim.machine import LEASE_SECS, Machine, Process
 from tests.sim.nimbus_daemon import FULL, LOCKED, NimbusDaemon, SimulatedStore
@@ -66,41 +67,28 @@ class LifeParts:
 THE_PRODUCT = LifeParts()
 
 
-class Broken(NamedTuple):
-    """A life in which an invariant broke."""
-
-    error: InvariantBrokenError
-    steps: int
-    lines: list[str]
-    """All that happened until then."""
-
-
-def broken_by(seed: int, parts: LifeParts = THE_PRODUCT, without: Collection[int] = ()) -> Broken | None:
+def broken_by(seed: int, parts: LifeParts = THE_PRODUCT, without: Collection[int] = ()) -> InvariantBrokenError | None:
     """What is wrong with one life; None if nothing is."""
     life = parts.life(seed, parts, without)
     try:
         life.run()
     except InvariantBrokenError as error:
-        return Broken(error, life.steps, life.machine.lines)
+        error.steps, error.lines = life.steps, life.machine.lines
+        return error
     return None
 
 
-def shortest(seed: int, parts: LifeParts = THE_PRODUCT) -> Broken | None:
+def shortest(seed: int, parts: LifeParts = THE_PRODUCT) -> InvariantBrokenError | None:
     """The same invariant broken by as few requests and faults as leaving out one after the other leads to."""
     found = broken_by(seed, parts)
     if found is None:
         return None
-    without: set[int] = set()
-    size = found.steps
-    while size:
-        for first in range(1, found.steps + 1, size):
-            some = set(range(first, first + size)) - without
-            again = broken_by(seed, parts, without | some) if some else None
-            if again is not None and again.error.invariant == found.error.invariant:
-                without |= some
-                found = again
-        size //= 2
-    return found
+    every = tuple(range(1, found.steps + 1))
+
+    def again(kept: tuple[int, ...]) -> InvariantBrokenError | None:
+        return broken_by(seed, parts, set(every).difference(kept))
+
+    return again(shortened(every, again, found.invariant))
 
 
 def first_broken(seeds: Iterable[int], parts: LifeParts) -> tuple[int, str] | None:
@@ -108,7 +96,7 @@ def first_broken(seeds: Iterable[int], parts: LifeParts) -> tuple[int, str] | No
     for seed in seeds:
         broken = broken_by(seed, parts)
         if broken is not None:
-            return seed, str(broken.error)
+            return seed, str(broken)
     return None
 
 

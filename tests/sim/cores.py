@@ -64,16 +64,20 @@ _LONG_NS = 1_500_000
 """Longer than a worker lets an answer wait, and two of them longer than it goes without a look around."""
 
 
-def scatter(topology: Topology, rng: random.Random, n_workers: int, ackers: int) -> Plan:
-    """Executors on workers as chance has it; a worker may get none."""
+def place(topology: Topology, n_workers: int, worker_for: Callable[[str], int], ackers: int = 1) -> Plan:
+    """Each executor on the worker that is chosen for its component; a worker may get none."""
     executors: list[list[ExecutorPlan]] = [[] for _ in range(n_workers)]
     task = 1
     for component, _, tasks, n_executors in sorted(topology.layout(ackers)):
         for index in range(n_executors):
             size = tasks // n_executors + (index < tasks % n_executors)
-            rng.choice(executors).append(ExecutorPlan(component, task, task + size - 1))
+            executors[worker_for(component)].append(ExecutorPlan(component, task, task + size - 1))
             task += size
     return Plan(executors, [f"node-1:{6700 + worker}" for worker in range(n_workers)])
+
+
+LINKS = {"numbers": 0, ACKER_COMPONENT: 0, "fan": 1}
+"""A chain of three workers: spouts and their acker, what they feed, and all the rest."""
 
 
 class TellingLedger(Ledger):
@@ -283,17 +287,6 @@ class Worker:
             turn.get_up()
 
 
-def _chain(topology: Topology) -> Plan:
-    """Spouts and their acker, what they feed, and all the rest: a worker each."""
-    executors: list[list[ExecutorPlan]] = [[], [], []]
-    task = 1
-    for component, _, tasks, _ in sorted(topology.layout(1)):
-        link = {"numbers": 0, ACKER_COMPONENT: 0, "fan": 1}.get(component, 2)
-        executors[link].append(ExecutorPlan(component, task, task + tasks - 1))
-        task += tasks
-    return Plan(executors, [f"node-1:{6700 + worker}" for worker in range(3)])
-
-
 class Cluster:
     """The workers of one case."""
 
@@ -320,9 +313,10 @@ class Cluster:
         self.faulty_turns = faulty_turns
         self.ledger = TellingLedger(MESSAGES, rng, failing=rng.choice((0, 0.1)))
         self.topology = topology_of(self.ledger, in_batches)
-        self.plan = scatter(self.topology, rng, n_workers=rng.choice((2, 3)), ackers=rng.choice((1, 2, 3)))
+        n_workers, ackers = rng.choice((2, 3)), rng.choice((1, 2, 3))
+        self.plan = place(self.topology, n_workers, lambda component: rng.randrange(n_workers), ackers)
         if chained:
-            self.plan = _chain(self.topology)
+            self.plan = place(self.topology, 3, lambda component: LINKS.get(component, 2))
         if made is not None:
             self.topology, self.plan = made
         self.config = Config(

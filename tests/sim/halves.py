@@ -13,10 +13,8 @@ from squall.engine.api.columns import ColumnBatch
 from squall.engine.api.component import BatchSpout, CustomGrouping
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.failure import Failure
-from squall.engine.api.plan import ExecutorPlan, Plan
-from squall.engine.api.stream import ACKER_COMPONENT
 from squall.engine.build.builder import TopologyBuilder
-from tests.sim.cores import Cluster
+from tests.sim.cores import Cluster, place
 from tests.sim.invariants import FAILED_WITHOUT_CAUSE, WAITED_FOR_TIMEOUT, InvariantBrokenError, unwrapped
 from tests.sim.parts import PARTS, Parts
 from tests.unit.batch_rig import DoesBatch
@@ -78,11 +76,9 @@ def run_halves(seed: int, parts: Parts = PARTS) -> None:
     builder.set_spout("numbers", Numbers(acked))
     builder.set_bolt("pass", DoesBatch(passes, ("number",))).shuffle_grouping("numbers")
     builder.set_bolt("end", DoesBatch(ends), 2).custom_grouping("pass", ByParity())
-    here = [(ACKER_COMPONENT, 1), ("numbers", 4), ("pass", 5)]
-    executors = [[ExecutorPlan(name, task, task) for name, task in here]]
-    executors += [[ExecutorPlan("end", task, task)] for task in (2, 3)]
-    plan = Plan(executors, [f"node-1:{6700 + worker}" for worker in range(3)])
-    cluster = Cluster(seed, deaths=False, made=(builder.build(), plan), parts=parts)
+    topology, ends_on = builder.build(), iter([EVEN_WORKER, ODD_WORKER])
+    plan = place(topology, 3, lambda component: next(ends_on) if component == "end" else SPOUT_WORKER)
+    cluster = Cluster(seed, deaths=False, made=(topology, plan), parts=parts)
     for _ in range(_TURNS):
         cluster.turn()
         if cluster.rng.random() < 0.05:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from squall.engine.core.executor import TaskCrashed
 
@@ -76,6 +77,28 @@ class InvariantBrokenError(BaseException):
     def __init__(self, invariant: str, what: str) -> None:
         super().__init__(f"{invariant}: {what} ({MEANING[invariant]})")
         self.invariant = invariant
+        self.steps = 0
+        self.lines: list[str] = []
+        """Of a life: how many requests and faults it had until then, and all that happened."""
+
+
+def shortened(
+    steps: tuple[Any, ...], broken_by: Callable[[Any], InvariantBrokenError | None], invariant: str
+) -> tuple[Any, ...]:
+    """Drop steps as long as the same invariant still breaks: none that is left can be left out."""
+    length = max(1, len(steps) // 2)
+    while True:
+        at, shorter = 0, False
+        while at < len(steps):
+            trial = steps[:at] + steps[at + length :]
+            error = broken_by(trial)
+            if error is not None and error.invariant == invariant:
+                steps, shorter = trial, True
+            else:
+                at += length
+        if length == 1 and not shorter:
+            return steps
+        length = max(1, length // 2)
 
 
 @contextlib.contextmanager

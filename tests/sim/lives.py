@@ -42,7 +42,7 @@ def main() -> int:
 def _show(seed: int, parts: LifeParts) -> int:
     broken = shortest(seed, parts)
     print("\n".join(broken.lines) if broken else "every invariant holds")
-    print(f"seed {seed}: {broken.error if broken else parts.life(seed, parts).run()}")
+    print(f"seed {seed}: {broken or parts.life(seed, parts).run()}")
     return 1 if broken else 0
 
 

@@ -12,7 +12,7 @@ REMEMBERED = {
     "anchors of fast emits (cores)": 0,
     "ids of each worker's own (cores)": 0,
     "link dedupe and INIT guard (cores)": 6,
-    "masks in ack rings (cores)": 63,
+    "masks in ack rings (cores)": 24,
     "taking blocks from ack rings once (cores)": 1,
     "taking from ack rings once (cores)": 1,
     "reading the board before answering (cores)": 13,

@@ -8,9 +8,10 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from tests.sim.invariants import InvariantBrokenError, unwrapped
+from tests.sim.invariants import InvariantBrokenError, shortened, unwrapped
 from tests.sim.parts import Parts
 from tests.sim.shapes import SHAPES, Shape
 from tests.sim.world import LINKS, World
@@ -88,21 +89,9 @@ def breaks(case: Case, parts: Parts) -> InvariantBrokenError | None:
 
 
 def shrink(case: Case, parts: Parts, invariant: str) -> Case:
-    """Drop actions as long as the same invariant still breaks: none that is left can be left out."""
-    schedule = case.schedule
-    length = max(1, len(schedule) // 2)
-    while True:
-        at, shorter = 0, False
-        while at < len(schedule):
-            trial = schedule[:at] + schedule[at + length :]
-            error = breaks(Case(case.seed, case.shape, trial), parts)
-            if error is not None and error.invariant == invariant:
-                schedule, shorter = trial, True
-            else:
-                at += length
-        if length == 1 and not shorter:
-            return Case(case.seed, case.shape, schedule)
-        length = max(1, length // 2)
+    """The same invariant broken by as few actions as can be."""
+    of = partial(Case, case.seed, case.shape)
+    return of(shortened(case.schedule, lambda trial: breaks(of(trial), parts), invariant))
 
 
 class Dice:

@@ -135,10 +135,10 @@ class SupervisorDaemon(Actor):
         machine.note(f"{self.node} loses its forking parent")
         self.parent += 1
         self._parent_from = machine.now + machine.rng.uniform(0.02, 0.3)
-        machine.send((self.node, self.parent), self, self._parent_ended)
+        machine.send((self.node, self.parent), self, lambda: self._hear(self.decisions.forking_parent_ended, "killed"))
 
-    def _parent_ended(self) -> None:
-        self.carry_out(self.decisions.forking_parent_ended("killed", self.machine.now))
+    def _hear(self, decide: Callable[..., list[Order]], *what: Any) -> None:
+        self.carry_out(decide(*what, self.machine.now))
 
     # ---- Nimbus ----
 
@@ -254,14 +254,14 @@ class SupervisorDaemon(Actor):
         def ended(status: int) -> None:
             self.machine.send(process.pid, self, lambda: self._lost(process.pid))
             if parent == self.parent:
-                self.machine.send(process.pid, self, lambda: self._exited(process.pid, status))
+                self.machine.send(process.pid, self, lambda: self._hear(self.decisions.exited, process.pid, status))
 
         process.on_ready, process.on_end = ready, ended
 
     def _ready(self, message: WorkerReady, boot: WorkerBoot) -> None:
         known = self._boots.get(message.port)
         if known is not None and known.sender == boot.sender:
-            self.carry_out(self.decisions.ready(message, self.machine.now))
+            self._hear(self.decisions.ready, message)
         elif message.pid in self.machine.processes:
             # As `Dispatcher.knows`.
             self.machine.processes[message.pid].stop()
@@ -269,10 +269,7 @@ class SupervisorDaemon(Actor):
     def _lost(self, pid: int) -> None:
         port = self.decisions.port_of(pid)
         if port is not None:
-            self.carry_out(self.decisions.lost(port, self.machine.now))
-
-    def _exited(self, pid: int, status: int) -> None:
-        self.carry_out(self.decisions.exited(pid, status, self.machine.now))
+            self._hear(self.decisions.lost, port)
 
     # ---- what is done ----
 
@@ -317,7 +314,7 @@ class SupervisorDaemon(Actor):
             machine.at(self.stopped_until, lambda: self._ring(port, epoch))
         elif machine.now >= self._timers[port]:
             del self._timers[port]
-            self.carry_out(self.decisions.tick(port, machine.now))
+            self._hear(self.decisions.tick, port)
 
     def _fork(self, boot: WorkerBoot) -> list[Order]:
         machine = self.machine

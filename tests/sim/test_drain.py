@@ -10,30 +10,20 @@ import random
 
 import pytest
 
-from squall.engine.api.plan import ExecutorPlan, Plan
-from squall.engine.api.stream import ACKER_COMPONENT
+from squall.engine.api.plan import Plan
 from squall.engine.api.topology import Topology
-from squall.engine.build.builder import TopologyBuilder
-from tests.sim.cores import Cluster, Plane
-from tests.unit.rig import Does, Feeder, acks, emits
+from tests.sim.cores import Cluster, Plane, place
+from tests.unit.rig import Does, Feeder, acks, chain, emits
 
 MESSAGES, COPIES, TURNS = 40, 3, 6000
 LIMIT_BYTES = 1024
 
 
 def zigzag() -> tuple[Topology, Plan]:
-    """spout (first worker) -> one (second) -> two (first) -> three (second)."""
-    builder = TopologyBuilder()
-    builder.set_spout("spout", Feeder())
-    builder.set_bolt("one", Does(emits(COPIES), ("value",))).shuffle_grouping("spout")
-    builder.set_bolt("two", Does(emits(COPIES), ("value",))).shuffle_grouping("one")
-    builder.set_bolt("three", Does(acks)).shuffle_grouping("two")
-    topology = builder.build()
-    workers: list[list[ExecutorPlan]] = [[], []]
-    for task, (component, *_) in enumerate(sorted(topology.layout(1)), 1):
-        worker = 0 if component in ("spout", "two", ACKER_COMPONENT) else 1
-        workers[worker].append(ExecutorPlan(component, task, task))
-    return topology, Plan(workers, ["node-1:6700", "node-1:6701"])
+    """spout (first worker) -> bolt-1 (second) -> bolt-2 (first) -> bolt-3 (second)."""
+    copies = [Does(emits(COPIES), ("value",)) for _ in range(2)]
+    topology = chain(Feeder(), *copies, Does(acks)).build()
+    return topology, place(topology, 2, lambda component: component in ("bolt-1", "bolt-3"))
 
 
 class NeverParks(Plane):
@@ -46,7 +36,7 @@ class NeverParks(Plane):
 def drains(seed: int, new_plane: type[Plane] = Plane) -> tuple[bool, int]:
     """Whether every message is acked within many turns, and the most that one worker held."""
     topology, plan = zigzag()
-    spout, last = topology["spout"].component, topology["three"].component
+    spout, last = topology["spout"].component, topology["bolt-3"].component
     assert isinstance(spout, Feeder)
     assert isinstance(last, Does)
     rng = random.Random(seed)
