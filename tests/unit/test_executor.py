@@ -19,10 +19,8 @@ from squall.engine.core.executor import TaskCrashed
 from squall.engine.flow import batch as flow
 from squall.engine.flow.batch import Batch
 from tests.held import early
-from tests.unit.batch_rig import BatchFeeder, DoesBatch, nothing
 from tests.unit.lab import Lab, batch_of, forwards
 from tests.unit.rig import Does, DoesBasic, Feeder, Rig, acks, chain, emits, keeps, refuses
-from tests.unit.wired import wired
 
 R1, R2, R3 = 1 << 16, 2 << 16, 3 << 16
 E1, E2, E3 = 0x1111, 0x2222, 0x4444
@@ -275,12 +273,3 @@ def test_time_that_others_took_is_no_fixed_time_of_a_call() -> None:
         rows = min(rows, dice.randint(300, 4000))
         rows = cost.called(rows, 400 * rows + dice.randint(0, 4) // 4 * 4 * MS, rows)
         assert call < 32 or cost.worth_rows == 0
-
-
-def test_a_call_before_its_turn_was_timed_makes_no_wait_negative() -> None:
-    """The board has no room for one: the worker would end."""
-    rig = Rig(wired(rows=(BatchFeeder(), 1), bolt=(DoesBatch(nothing), 2, "shuffle rows")), threads=True)
-    for executor in rig.core.in_batches:
-        executor.fixed_ns = 50 * MS
-    rig.core.end_turn(1 * MS)
-    assert min(rig.core.balance.waits_ns().values()) >= 0
