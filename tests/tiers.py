@@ -1,11 +1,11 @@
 """The tiers of tests, how long they may take, and which of their files begin first.
 
 A tier is a folder of `tests/`; what is marked `nightly` is left out of all of them by `make test` and `make test-all`.
-`tests/durations.toml` holds the budget of each tier: the sum of the seconds of its tests on two idle cores, with room.
-A run prints the sums. Where all is required (`CI=true`), one above its budget fails the run: make a test faster, take
-one away, or mark it nightly; raise the budget in a commit that says why. The file also holds the seconds of the long
-files, since a run whose longest file begins last ends on one core. A run leaves the present figures in
-`build/durations.toml`.
+`tests/durations.toml` holds the budget of each tier: twice the seconds that its tests take on two idle cores, as no
+machine of others is idle. A run prints the sums. Where all is required (`CI=true`), one above its budget fails the run:
+make a test faster, take one away, or mark it nightly; raise the budget in a commit that says why. The file also holds
+the seconds of the long files, since a run whose longest file begins last ends on one core. A run leaves the present
+figures in `build/durations.toml`.
 """
 
 from __future__ import annotations
