@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import Page
+from tests.needs import require
 from tests.process.cli import squall
 from tests.process.standing_tools import Standing
 from tests.process.waiting import wait_for
@@ -19,6 +20,11 @@ COMMANDS = [command.replace("DIR", str(PROJECT)).replace("NAME", "word_lengths")
 
 def test_all_commands_are_here() -> None:
     assert [command for command, *_ in COMMANDS] == ["run", "run", "run", "submit"]
+
+
+@pytest.fixture(autouse=True)
+def pystorm() -> None:
+    require("streamparse")
 
 
 def test_the_program_of_the_page(tmp_path: Path) -> None:
