@@ -12,7 +12,8 @@ from tests.process.waiting import wait_for
 
 def replacing(standing: Standing, *arguments: str) -> subprocess.Popen[str]:
     """The command, on its own."""
-    full = command("submit", *arguments, "--name", "held", "--replace", "-w", "300", "--dir", standing.path)
+    options = ("--name", "held", "--replace", "-w", "300", "--env", "SECRET=of mine", "--dir", standing.path)
+    full = command("submit", *arguments, *options)
     return subprocess.Popen(full, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -46,4 +47,4 @@ def test_a_later_one_wins_and_a_kill_ends_all(standing: Standing) -> None:
     assert second.returncode == 1
     assert said == f"squall: topology {later} is not there: held was killed meanwhile\n"
     assert standing.json("list")["topologies"] == []
-    assert list(standing.run_dir.code.iterdir()) == []
+    assert [*standing.run_dir.code.iterdir(), *standing.run_dir.environments.iterdir()] == []
