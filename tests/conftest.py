@@ -110,7 +110,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 @pytest.fixture(scope="session", autouse=True)
 def run_leaves_nothing(pytestconfig: pytest.Config) -> Iterator[None]:
     """The first fixture of all to begin and the last to end: what fixtures shared by several tests left behind."""
-    before = leaks.Snapshot.take(pytestconfig.stash[MARKER], run_parent(pytestconfig))
+    before = leaks.Snapshot(pytestconfig.stash[MARKER], run_parent(pytestconfig))
     yield
     report(leaks.find_leaks(before, lasting_only=True), "the test run")
 
@@ -119,9 +119,9 @@ def run_leaves_nothing(pytestconfig: pytest.Config) -> Iterator[None]:
 def leaves_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
     config = request.config
     if tier_of(request.node.nodeid) in WITHOUT_PROCESSES:
-        before = leaks.Snapshot.take()
+        before = leaks.Snapshot()
     else:
-        before = leaks.Snapshot.take(config.stash[MARKER], run_parent(config))
+        before = leaks.Snapshot(config.stash[MARKER], run_parent(config))
     yield
     # The traceback of a failed test holds its local variables, and with them sockets and files: no leak of the product.
     report(leaks.find_leaks(before, lasting_only=request.node.stash.get(FAILED, False)), "this test")

@@ -1,6 +1,6 @@
 """What a test left behind: processes, threads, descriptors, run directories.
 
-Guarantees: `Snapshot.take` before and `find_leaks` after name everything of ours that is there now and was not there
+Guarantees: `Snapshot` before and `find_leaks` after name everything of ours that is there now and was not there
 then, with the evidence needed to find who made it. Nobody else's processes and files are blamed or touched.
 `find_leaks` waits up to a deadline for things to go away, because a killed process takes a moment to do so.
 
@@ -77,28 +77,14 @@ class RunMarker:
         return False
 
 
-@dataclass(frozen=True)
 class Snapshot:
     """What there is at one moment. Without a marker only what can be read in well under a millisecond is taken."""
 
-    marker: RunMarker | None
-    run_parent: Path | None
-    threads: frozenset[int]
-    descriptors: frozenset[tuple[int, str]]
-    processes: frozenset[psutil.Process]
-    files: frozenset[Path]
-
-    @classmethod
-    def take(cls, marker: RunMarker | None = None, run_parent: Path | None = None) -> Snapshot:
+    def __init__(self, marker: RunMarker | None = None, run_parent: Path | None = None) -> None:
         """`marker` asks for the whole: orphans, and the run directories in `run_parent`."""
-        return cls(
-            marker=marker,
-            run_parent=run_parent,
-            threads=frozenset(_threads()),
-            descriptors=frozenset(_descriptors()),
-            processes=frozenset(_processes(marker)),
-            files=frozenset(_files(run_parent)) if marker else frozenset(),
-        )
+        self.marker, self.run_parent = marker, run_parent
+        self.threads, self.descriptors = set(_threads()), set(_descriptors())
+        self.processes, self.files = _processes(marker), set(_files(run_parent)) if marker else set()
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ executes or forks in its turn, counts its effects in a `Book` that all share; a 
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import mmap
 import os
@@ -15,7 +14,7 @@ import shlex
 import signal
 import struct
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,18 +74,6 @@ class Book:
 
     def _put(self, kind: RoleKind, *cell: int) -> None:
         _CELL.pack_into(self._memory, _CELL.size * _KINDS.index(kind), *cell)
-
-
-@contextlib.contextmanager
-def dying_processes(directory: Path) -> Iterator[Book]:
-    """What this process executes meanwhile as Python counts its effects."""
-    genuine = sys.executable
-    sys.executable, book = dying_interpreter(directory)
-    try:
-        yield book
-    finally:
-        sys.executable = genuine
-        book.close()
 
 
 def dying_interpreter(directory: Path) -> tuple[str, Book]:

@@ -48,6 +48,7 @@ def test_the_account_closes_when_the_spouts_worker_is_killed_with_and_without_it
     for name in ("acked", "failed"):
         assert 0 <= found[name] - heard[name] <= 2 * PENDING
     assert 0 < found["abandoned"] <= 2 * PENDING
+    assert found["emitted"] <= len(done(tmp_path)) + 2 * PENDING
     assert found["restarts_total"] == 2
 
 

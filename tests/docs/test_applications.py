@@ -109,19 +109,17 @@ class AccessLog:
                 self.requests[second] += 1
                 self.errors[second] += status == 500
 
+    @property
+    def rotated(self) -> str:
+        """As by date: the newest is the greatest."""
+        return f"{self.path}-{20_000_000 + self.number}"
+
     def rename(self) -> None:
-        self._shift()
-        self.path.rename(f"{self.path}.1")
+        self.path.rename(self.rotated)
 
     def copy_and_cut(self) -> None:
-        self._shift()
-        shutil.copy(self.path, f"{self.path}.1")
+        shutil.copy(self.path, self.rotated)
         os.truncate(self.path, 0)
-
-    def _shift(self) -> None:
-        for number in range(9, 0, -1):
-            if os.path.exists(f"{self.path}.{number}"):
-                os.rename(f"{self.path}.{number}", f"{self.path}.{number + 1}")
 
     def rates(self) -> list[tuple[str, int, int]]:
         return sorted((second, count, self.errors[second]) for second, count in self.requests.items())

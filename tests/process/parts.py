@@ -136,24 +136,6 @@ class Seen(BasicBolt):
         note(self.directory, "seen", [self.index, *tup.values])
 
 
-class Counted(BasicBolt):
-    """Notes (worker, value) and counts; shows the last value as a gauge."""
-
-    def __init__(self, directory: str) -> None:
-        self.directory = directory
-
-    def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
-        self.worker = context.worker
-        self.executed = context.counter("executed")
-        self.last = -1
-        context.gauge("last", lambda: self.last)
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        note(self.directory, "counted", [self.worker, tup["n"]])
-        self.executed.inc()
-        self.last = tup["n"]
-
-
 class Hangs(BasicBolt):
     """On a thread of its own: takes `secs` over each tuple, and does not come back from `victim`, the first `times` it
     comes."""

@@ -47,11 +47,6 @@ FILE = """
         builder.set_spout("numbers", numbers if LIMIT else endless)
         builder.set_bolt("write", write).shuffle_grouping("numbers")
         return builder.build()
-
-    def wide():
-        builder = TopologyBuilder()
-        builder.set_spout("numbers", numbers, tasks=20_000)
-        return builder.build()
 """
 
 
@@ -201,17 +196,6 @@ def test_an_interrupted_follower_leaves_the_topology(standing: Standing, cluster
     assert said.splitlines()[0].startswith("followed runs on 1 worker: node-1:")
     assert said.splitlines()[-1] == "followed runs on; squall status followed shows it"
     assert cluster.job("followed").status() == "ACTIVE"
-
-
-def test_a_refused_replacement_leaves_the_old_one_alone(standing: Standing, cluster: Cluster, file: File) -> None:
-    standing.ok("submit", file.write(0), "--name", "refused")
-    before = cluster.job("refused").id
-    said = standing.refused(2, "submit", f"{file.path}:wide", "--name", "refused", "--replace")
-    assert "tasks; allowed: 1 to" in said
-    said = standing.refused(2, "submit", file.write(5), "--name", "refused")
-    assert said == "a topology named 'refused' is there already: choose another name, --replace it, or kill it first"
-    assert cluster.job("refused").id == before
-    assert cluster.job("refused").status() == "ACTIVE"
 
 
 def test_without_a_cluster(monkeypatch: pytest.MonkeyPatch, standing: Standing, tmp_path: Path) -> None:

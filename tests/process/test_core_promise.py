@@ -11,8 +11,9 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from squall import BasicCollector, StatefulBolt, Topology, TopologyBuilder, Tuple, spout
+from squall import BasicCollector, StatefulBolt, Topology, TopologyBuilder, TopologyContext, Tuple, spout
 from squall.cli.standing import job_of
 from squall.scheduler.common.role import RoleKind, processes_of, role_of
 from tests.process.standing_tools import Standing, directory
@@ -33,9 +34,13 @@ def numbers_by_parts(start: int, gates: Path) -> Iterator[int | None]:
 
 
 class Count(StatefulBolt):
+    def prepare(self, conf: Any, context: TopologyContext) -> None:
+        self.executed = context.counter("executed")
+
     def execute(self, tup: Tuple, collector: BasicCollector) -> None:
         user = tup["number"] % USERS
         self.state[user] = self.state.get(user, 0) + 1
+        self.executed.inc()
 
 
 def topology(arguments: list[str]) -> Topology:
@@ -66,3 +71,5 @@ def test_state_counts_each_record_once_whoever_is_killed(tmp_path: Path) -> None
         assert cluster.described("one")["restarts_total"] == 1
         with job_of(str(cluster.path), "one") as job:
             assert job.state("count") == Counter(number % USERS for number in range(PART * len(VICTIMS)))
+            # What the killed worker had counted is there too.
+            assert job.stats().metrics["count"]["executed"] >= PART * len(VICTIMS)  # type: ignore[operator]

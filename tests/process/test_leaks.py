@@ -30,7 +30,7 @@ def marker() -> Iterator[RunMarker]:
 
 
 def test_what_is_left_in_this_process_is_named_until_it_is_gone(tmp_path: Path) -> None:
-    before = Snapshot.take()
+    before = Snapshot()
     done = threading.Event()
     thread = threading.Thread(target=done.wait, name="left-running", daemon=True)
     thread.start()
@@ -84,7 +84,7 @@ def executed_orphan() -> int:
 
 @pytest.mark.parametrize("leave", [pausing, zombie, orphan_of_a_fork, executed_orphan])
 def test_a_process_left_behind_is_named_and_ended(marker: RunMarker, leave: Callable[[], int]) -> None:
-    before = Snapshot.take(marker)
+    before = Snapshot(marker)
     pid = leave()
     found = find_leaks(before, NO_TIME_SECS)
     assert [process.pid for process in found.processes] == [pid]
@@ -98,14 +98,14 @@ def test_what_a_process_of_before_starts_is_its_own_affair(marker: RunMarker) ->
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdin is not None
         assert owner.stdout is not None
-        before = Snapshot.take(marker)
+        before = Snapshot(marker)
         print("go", file=owner.stdin, flush=True)
         assert psutil.pid_exists(int(owner.stdout.readline()))
         assert not find_leaks(before, NO_TIME_SECS)
 
 
 def test_a_run_directory_left_behind_is_named(marker: RunMarker, tmp_path: Path) -> None:
-    before = Snapshot.take(marker, tmp_path)
+    before = Snapshot(marker, tmp_path)
     assert str(find_leaks(before, NO_TIME_SECS)) == ""
     (tmp_path / "a1b2").mkdir()
     assert str(find_leaks(before, NO_TIME_SECS)) == f"left behind: {tmp_path / 'a1b2'}"

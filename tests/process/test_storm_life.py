@@ -55,7 +55,9 @@ def topology(feeder: FeederSpout, directory: Path) -> TopologyBuilder:
     return builder
 
 
-def test_inactive_at_first(shared_cluster: SharedCluster, tmp_path: Path) -> None:
+def test_inactive_at_first_and_who_replaces_a_worker_is_as_inactive(
+    shared_cluster: SharedCluster, tmp_path: Path
+) -> None:
     """Storm's testSubmitInactiveTopology, but that tasks are opened at once: a topology whose `open` fails is known to
     be wrong when it is submitted, and activation does not wait for it."""
     feeder = FeederSpout(directory=tmp_path)
@@ -77,15 +79,9 @@ def test_inactive_at_first(shared_cluster: SharedCluster, tmp_path: Path) -> Non
     assert {name: found.errors for name, found in job.stats().components.items()} == {
         "spout": 0, "waits": 4, "works": 8,
     }
-
-
-def test_who_replaces_a_worker_is_as_inactive(shared_cluster: SharedCluster, tmp_path: Path) -> None:
-    feeder = FeederSpout(directory=tmp_path)
-    job = shared_cluster.submit("life", topology(feeder, tmp_path).build(), Config(workers=2))
-    wait_for("activation", lambda: feeder.calls == ["open", "activate"])
     job.deactivate()
     wait_for("the callback", lambda: feeder.calls[-1] == "deactivate")
-    feeder.feed(("x",))
+    feeder.feed(("y",))
     for worker in job.stats().workers:
         shared_cluster.inject("kill", worker)
     wait_for("the replacement", lambda: feeder.calls == ["open", "activate", "deactivate", "open"])
@@ -93,7 +89,7 @@ def test_who_replaces_a_worker_is_as_inactive(shared_cluster: SharedCluster, tmp
     await_turns(job, tmp_path)
     assert (feeder.waiting, feeder.calls[3:]) == (1, ["open"])
     job.activate()
-    wait_for("the ack", lambda: feeder.acked == [1])
+    wait_for("the last ack", lambda: feeder.acked == [1, 2, 3])
     job.kill(0.0)
     assert feeder.calls[3:] == ["open", "activate", "deactivate", "close"]
 

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping
-from typing import Any
 
-from squall import BasicBolt, BasicCollector, Spout, SpoutCollector, Topology, TopologyBuilder, TopologyContext, Tuple
+from squall import BasicBolt, BasicCollector, Topology, TopologyBuilder, Tuple
+from tests.process.standing_topologies import Numbers
 
 LAYERS, PER_LAYER, SPOUTS = 10, 20, 20
 
 
-class Ticks(Spout):
-    outputs = ("n",)
-
-    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
-        self.collector, self.n = collector, 0
-
+class Ticks(Numbers):
     def next_tuple(self) -> None:
-        self.n += 1
-        self.collector.emit((self.n,), message_id=self.n)
+        super().next_tuple()
         time.sleep(0.02)
 
 

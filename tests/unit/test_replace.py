@@ -165,7 +165,8 @@ def kept(run_dir: RunDir) -> dict[str, bytes]:
     return files_of(run_dir.topology_state("one"))
 
 
-def test_code_and_variables_of_a_successor_are_kept_through_the_death_of_nimbus(run_dir: RunDir) -> None:
+def test_code_variables_and_state_of_a_successor_are_kept_through_the_death_of_nimbus(run_dir: RunDir) -> None:
+    position = keep_state(run_dir)
     with registered(run_dir) as here:
         old = submit(here, env={"A": "old"})
         new = submit(here, "two", replace=True, env={"TOKEN": SECRET})
@@ -187,6 +188,7 @@ def test_code_and_variables_of_a_successor_are_kept_through_the_death_of_nimbus(
         assert SECRET in run_dir.environment(new.id).read_text()
         assert [path.name for path in run_dir.boards.iterdir()] == [new.id]
         assert here.sent[-1][1].slots[PORTS[0]].topology == new
+    assert position.exists()
 
 
 def test_a_fresh_one_finds_no_state_and_the_old_one_keeps_its_own_until_it_is_gone(run_dir: RunDir) -> None:
