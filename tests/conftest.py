@@ -29,6 +29,7 @@ from tests import leaks
 from tests.tiers import TIERS, Durations, file_order, tier_of
 
 WITHOUT_PROCESSES = ("unit", "sim")
+SPARK_CLASSES = Path(__file__).parents[1] / "build" / "spark" / "classes.jsa"
 SEED_VARIABLE, RANDOM = "SQUALL_TEST_SEED", "random"
 
 MARKER = pytest.StashKey[leaks.RunMarker]()
@@ -57,6 +58,9 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(plugin, "squall")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Durations())
+    if SPARK_CLASSES.exists():
+        # Else each JVM reads and checks 15,000 classes anew. Without a word, if the archive does not fit.
+        os.environ.setdefault("SPARK_SUBMIT_OPTS", f'"-XX:SharedArchiveFile={SPARK_CLASSES}" -Xlog:disable')
     # Dead letters of runs without a directory of their own are kept there.
     os.environ["XDG_STATE_HOME"] = str(config.stash[RUNTIME_DIR] / "state")
 
