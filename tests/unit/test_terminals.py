@@ -196,6 +196,7 @@ OURS = {"count", "task", "kind", "job.name", "error.strerror", "time.strftime('%
 """Numbers, checked names, the system's words."""
 
 
+@pytest.mark.xdist_group("sources")  # parsed once
 def test_nothing_is_printed_raw() -> None:
     sources = [source for room in PRODUCT for source in sources_of(room) if source.path not in MAY_PRINT]
     assert [place for source in sources for place in raw_prints(source)] == []
