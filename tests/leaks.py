@@ -30,7 +30,7 @@ import psutil
 
 MARKER_VARIABLE = "SQUALL_TEST_RUN_MARKER"
 DEADLINE_SECS = 30.0
-POLL_SECS = 0.02
+POLL_SECS = 0.05
 STACK_DEPTH = 6
 
 ALLOWED_THREAD_OWNERS = ("py4j", "pyspark")  # packages: PySpark's gateway threads live as long as its Java machine
