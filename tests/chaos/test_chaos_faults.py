@@ -60,6 +60,7 @@ def test_without_a_result_a_sinks_own_disk_is_said_to_be_unseen(tmp_path: Path) 
     assert "--result FILE:FUNCTION" in said
 
 
+@pytest.mark.nightly
 def test_a_whole_topology_passes_with_its_result() -> None:
     """Equal text goes to the same task in each run, so where it arrives is compared, too."""
     words = "tests/chaos/exact_chaos.py"

@@ -36,7 +36,7 @@ from squall.ui.sampler import Sampler
 from tests.process.waiting import wait_for
 from tests.unit.source import ROOT
 
-PAUSE_SECS = 0.005
+PAUSE_SECS = 0.02
 """Between two lines: the tests share the machine with the topology."""
 
 

@@ -22,7 +22,7 @@ class Slowly(ReplayingSpout):
         while True:
             n += 1
             yield n, (f"value {n} {EVIL}",)
-            time.sleep(0.005)
+            time.sleep(0.02)
 
 
 class Picky(BasicBolt):
