@@ -83,7 +83,8 @@ class Snapshot:
     def __init__(self, marker: RunMarker | None = None, run_parent: Path | None = None) -> None:
         """`marker` asks for the whole: orphans, and the run directories in `run_parent`."""
         self.marker, self.run_parent = marker, run_parent
-        self.threads, self.descriptors = set(_threads()), set(_descriptors())
+        # A thread that has just begun has not named itself yet, and is not listed.
+        self.threads, self.descriptors = {*_threads(), *_native_ids()}, set(_descriptors())
         self.processes, self.files = _processes(marker), set(_files(run_parent)) if marker else set()
 
 
@@ -190,7 +191,7 @@ def _threads() -> dict[int, tuple[str, FrameType | None]]:
     pyarrow and BLAS do, and so does pytest's own watchdog."""
     found: dict[int, tuple[str, FrameType | None]] = {}
     frames = sys._current_frames()
-    alive = {int(name) for name in os.listdir("/proc/self/task")}
+    alive = _native_ids()
     known = {thread.native_id: thread for thread in threading.enumerate()}
     for native_id, thread in known.items():
         frame = frames.pop(thread.ident or 0, None)
@@ -206,6 +207,10 @@ def _threads() -> dict[int, tuple[str, FrameType | None]]:
                 hint = " (a ZeroMQ context that was not terminated)" if name.startswith("ZMQbg") else ""
                 found[native_id] = f"native thread {name.strip()!r}{hint}", None
     return found
+
+
+def _native_ids() -> set[int]:
+    return set(map(int, os.listdir("/proc/self/task")))
 
 
 def _new_threads(before: Snapshot) -> list[str]:

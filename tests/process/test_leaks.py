@@ -49,6 +49,17 @@ def test_what_is_left_in_this_process_is_named_until_it_is_gone(tmp_path: Path) 
     assert not find_leaks(before, deadline_secs=30)
 
 
+def test_a_thread_that_has_not_named_itself_yet_is_not_new_later() -> None:
+    def names() -> set[str]:
+        return {path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")}
+
+    for _ in range(30):
+        with zmq.Context() as context, context.socket(zmq.PUSH):
+            before = Snapshot()
+            wait_for("its name", lambda: "ZMQbg/Reaper" in names())
+            assert not find_leaks(before, NO_TIME_SECS)
+
+
 def pausing() -> int:
     if not (pid := os.fork()):
         signal.pause()
