@@ -32,7 +32,7 @@ mkdir -p build && { $(BIN)/mypy >build/types 2>&1 & types=$$!; } && at=$$(mktemp
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-all nightly again count prove sim chaos lint type docs package bench bench-quick bench-storm clean
+.PHONY: help install run test test-all servers nightly again count prove sim chaos lint type docs package bench bench-quick bench-storm clean
 
 help: ## This list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -56,14 +56,19 @@ test: ## Lint, types and the tests that need nothing but Python: in five minutes
 	$(call tested,$(CORE))
 
 test-all: EXTRAS ?= all,dev
-test-all: ## The same, and the tests with servers, a browser, Spark and the documentation: in eleven (what CI runs)
+test-all: ## The same, and the tests with servers, a browser, Spark and the documentation: in eight (what CI runs)
+	$(BOOTSTRAP) install $(EXTRAS)
+	$(MAKE) servers
+	$(BOOTSTRAP) compile
+	$(call tested,$(CORE) $(OTHERS))
+
+servers: EXTRAS ?= all,dev
+servers: ## What the tests start that pip does not install: Kafka, ZooKeeper, streamparse, Spark's classes
 	$(BOOTSTRAP) install $(EXTRAS)
 	-$(BOOTSTRAP) streamparse
 	-$(BOOTSTRAP) kafka
 	-$(BOOTSTRAP) zookeeper
 	-$(BOOTSTRAP) spark
-	$(BOOTSTRAP) compile
-	$(call tested,$(CORE) $(OTHERS))
 
 nightly: EXTRAS ?= all,dev
 nightly: ## What takes long: random seeds, the search for mutants, kills, the tests over and over [ROUNDS=10]
