@@ -75,10 +75,9 @@ def test_inactive_at_first_and_who_replaces_a_worker_is_as_inactive(
     assert feeder.calls == ["open", "activate"]
     feeder.feed(("report",))
     wait_for("another ack", lambda: feeder.acked == [1, 2])
-    # Four tasks on threads of their own, and two that each of those sent it to.
-    assert {name: found.errors for name, found in job.stats().components.items()} == {
-        "spout": 0, "waits": 4, "works": 8,
-    }
+    # Four tasks on threads of their own, and two that each of those sent it to. Workers publish counts a moment later.
+    errors = {"spout": 0, "waits": 4, "works": 8}
+    wait_for("all errors", lambda: {name: each.errors for name, each in job.stats().components.items()} == errors)
     job.deactivate()
     wait_for("the callback", lambda: feeder.calls[-1] == "deactivate")
     feeder.feed(("y",))
