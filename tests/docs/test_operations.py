@@ -11,7 +11,7 @@ from pathlib import Path
 
 from squall.cli.commands import STANDING
 from tests.docs.pages import Page
-from tests.process.cli import ROOT, environment, start
+from tests.process.cli import environment, start
 from tests.process.standing_tools import Standing
 from tests.process.waiting import wait_for
 
@@ -40,14 +40,13 @@ def test_every_command_of_the_page(cluster: Standing) -> None:
 
 def test_the_program_of_the_page(cluster: Standing, tmp_path: Path) -> None:
     PAGE.save(tmp_path)
-    hello = (ROOT / "examples" / "hello_world.py").read_text()
-    (tmp_path / "squares.py").write_text(hello)
+    Page("docs/functions.md").save(tmp_path)
     cluster.up(slots=2)
-    cluster.ok("submit", tmp_path / "squares.py", "--name", "words")
+    cluster.ok("submit", tmp_path / "squares.py", "--name", "words", "--", tmp_path / "words.txt")
     wait_for("the end of words", lambda: cluster.described("words")["status"] == "FINISHED")
     done = subprocess.run(
         [sys.executable, tmp_path / "connect.py"], env=environment(SQUALL_DIR=str(cluster.path)), capture_output=True,
-        text=True, check=False,
+        text=True, check=False, cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr
     first, second = done.stdout.splitlines()

@@ -35,10 +35,10 @@ def test_a_seed_draws_the_same_again() -> None:
 
 
 @pytest.mark.parametrize("for_secs", [0.1, 3.0, 300.0])
-def test_every_seed_has_faults_within_its_time(for_secs: float) -> None:
+def test_every_seed_kills_a_worker_and_has_faults_within_its_time(for_secs: float) -> None:
     for seed in range(100):
         faults = of_seed(seed, for_secs=for_secs)
-        assert faults
+        assert {fault.targets[0] for fault in faults if fault.kind == "kill"} & {*PLACES.workers}
         assert all(0 <= fault.at_secs <= for_secs for fault in faults)
         assert faults == sorted(faults, key=lambda fault: fault.at_secs)
 

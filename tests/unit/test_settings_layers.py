@@ -112,6 +112,17 @@ def test_a_mistake_in_the_file_is_named(
         assert said.format(file=file) in refusal(capsys, *command)
 
 
+def test_a_variable_that_is_nearly_a_setting_is_refused(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for others in ("SQUALL_RUN_NODES", "SQUALL_TEST_SEED", "SQUALL_DIR", "SQUALL_MAX"):
+        monkeypatch.setenv(others, "1")
+    assert config(capsys)["max_attempts"] == (None, "default")
+    monkeypatch.setenv("SQUALL_MAX_ATEMPTS", "3")
+    said = "SQUALL_MAX_ATEMPTS is no setting; did you mean SQUALL_MAX_ATTEMPTS?"
+    assert refusal(capsys, "config") == said
+
+
 def test_a_file_of_another_user_is_refused(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

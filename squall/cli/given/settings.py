@@ -94,8 +94,14 @@ def _value(text: str) -> Any:
 
 
 def _variables() -> dict[str, Any]:
-    """Return the settings in the environment."""
+    """Return the settings in the environment. UsageError names a variable that nearly has the name of one."""
     given: dict[str, Any] = {}
+    for variable in os.environ:
+        name = variable.removeprefix(VARIABLES).lower()
+        # Only near ones: SQUALL_RUN_NODES is click's, and others may be anybody's.
+        near = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0.85)
+        if variable.startswith(VARIABLES) and near and name not in SETTINGS:
+            raise UsageError(f"{variable} is no setting; did you mean {VARIABLES}{near[0].upper()}?")
     for name in SETTINGS:
         if text := os.environ.get(VARIABLES + name.upper()):
             with _named(VARIABLES + name.upper()):
