@@ -2,8 +2,8 @@
 
 Guarantees: `next_tuple` is called only while the topology is active, fewer than `max_spout_pending` messages are open
 (or what `engine.core.pending_limit` allows), and nothing downstream is congested; `ack`, failures and time-outs are
-delivered whatever the state. A spout's properties `waiting_count` and `exhausted` are not trusted: anything but an
-integer that fits a word of the board, or a bool, is a ComponentError; what a property raises passes through.
+delivered whatever the state. A spout's `waiting_count` is not trusted: anything but an integer that fits a word of the
+board is a ComponentError. `exhausted` is read as true or false; what a property raises passes through.
 """
 
 from __future__ import annotations
