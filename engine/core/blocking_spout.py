@@ -305,7 +305,10 @@ class BlockingSpoutExecutor(SpoutExecutor):
             self._thread.join(_IN_CALL_JOIN_SECS)
             if not self._asking:
                 self._thread.join(JOIN_SECS - _IN_CALL_JOIN_SECS)
-        return self._thread_end.await_closed(self._thread)
+        closed = self._thread_end.await_closed(self._thread)
+        with self._changed:
+            self._calls.clear()  # or a spout that the loop's `close` wakes would be told of answers after it
+        return closed
 
     # ---- the thread ----
 
