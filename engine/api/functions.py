@@ -144,6 +144,8 @@ def outputs_of(fields: tuple[Any, ...], streams: Streams | None) -> Outputs:
     """Return the outputs that `@spout` or `@bolt` with these arguments declares."""
     if streams is None:
         return fields
+    if not isinstance(streams, Mapping):
+        raise UsageError(f"streams is {repr_of(streams)}; allowed: a dict from names to field names or Stream objects")
     return {DEFAULT_STREAM: fields, **streams} if fields else dict(streams)
 
 

@@ -7,6 +7,7 @@ found. Cycles are legal, as in Storm.
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -166,6 +167,7 @@ def _check_component(declarer: Declarer, mistakes: list[str]) -> ComponentSpec:
         # Its `read` is meant to be a generator.
         own = ("start",) if isinstance(component, ReplayingSpout) else ()
         _check_methods(who, component, (*methods, *own), mistakes)
+        _check_values(who, component, mistakes)
         if component.blocking and isinstance(component, BatchSpout):
             mistakes.append(
                 f"component {id_!r} is a BatchSpout with blocking = True; allowed: False, a Spout with "
@@ -213,6 +215,15 @@ def _check_methods(who: str, found: Any, methods: Iterable[str], mistakes: list[
             )
 
 
+def _check_values(who: str, component: Any, mistakes: list[str]) -> None:
+    """Refuse methods for values: `def exhausted(self)` is true, so it ends a spout. `fold`, a None, may become one."""
+    ours = [vars(kind).items() for kind in type(component).__mro__ if kind.__module__.startswith("squall.")]
+    for name in sorted({name for kind in ours for name, value in kind if value is not None and not callable(value)}):
+        defined = inspect.getattr_static(component, name)
+        if callable(defined) or deferred_kind(getattr(defined, "fget", None)):
+            mistakes.append(f"{who} defines {name} as a method; allowed: a value, or a plain def under @property")
+
+
 def _check_parallelism(id_: Any, executors: Any, tasks: Any, mistakes: list[str]) -> tuple[int, int]:
     n_executors = _check_count(id_, "parallelism", executors, mistakes)
     n_tasks = n_executors if tasks is None else _check_count(id_, "tasks", tasks, mistakes)
@@ -231,6 +242,9 @@ def _check_count(id_: Any, what: str, value: Any, mistakes: list[str]) -> int:
 
 
 def _check_config(id_: Any, config: Mapping[str, Any], mistakes: list[str]) -> dict[str, Any]:
+    if not isinstance(config, Mapping):
+        mistakes.append(f"component {id_!r} has component_config {repr_of(config)}; allowed: a dict")
+        return {}
     found, kept = check_settings(config)
     mistakes += [f"component {id_!r}: {mistake}" for mistake in found]
     mistakes += [

@@ -128,7 +128,7 @@ class _Aggregate(StatefulBolt):
     def execute(self, tup: Tuple, collector: BasicCollector) -> None:
         values = tup.select(*self.key)
         key = values[0] if len(values) == 1 else values
-        self.state[key] = value = self.fold(self.state.get(key), tup)
+        self.state[key] = value = self.fold(tup, *((self.state[key],) if key in self.state else ()))
         collector.emit((*values, value))
 
 
@@ -136,12 +136,14 @@ class _Fold(WindowedBolt):
     """Emits each key with the value of a window, its start and its end."""
 
     def __init__(self, windowing: Windowing, fold: Function, merge: Function | None) -> None:
-        self.windowing, self.fold, self.merge = windowing, fold, merge
+        # In a tuple, because None as `so_far` says that the window has no value yet.
+        self.fold = lambda so_far, tup: (fold(tup, *(so_far or ())),)
+        self.windowing, self.merge = windowing, merge and (lambda one, other: (merge(*one, *other),))
 
     def execute_window(self, window: Window, collector: BasicCollector) -> None:
         one = self.windowing is not None and len(self.windowing.key) == 1
         key = () if window.key is None else (window.key,) if one else window.key
-        collector.emit((*key, window.value, window.start, window.end))
+        collector.emit((*key, *window.value, window.start, window.end))
 
 
 class StreamBuilder:
@@ -339,14 +341,14 @@ class WindowResults(StreamOf):
         return StreamOf(self._builder, self._component, bolt, "late")
 
 
-def _counting(so_far: int | None, tup: Tuple) -> int:
-    return (so_far or 0) + 1
+def _counting(tup: Tuple, so_far: int = 0) -> int:
+    return so_far + 1
 
 
 def _from(initial: Any, add: Function) -> Function:
     # Each key's own: `add` may change it in place.
-    return lambda so_far, tup: add(copy.deepcopy(initial) if so_far is None else so_far, tup)
+    return lambda tup, *so_far: add(*(so_far or (copy.deepcopy(initial),)), tup)
 
 
 def _reducing(function: Function, field: str) -> Function:
-    return lambda so_far, tup: tup[field] if so_far is None else function(so_far, tup[field])
+    return lambda tup, *so_far: function(*so_far, tup[field]) if so_far else tup[field]

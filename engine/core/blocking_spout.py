@@ -25,7 +25,7 @@ Thread: one for each executor, and the worker's loop. Methods `_thread...` are t
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -72,15 +72,13 @@ class Emits:
         self.now_ns = messages.now_ns
         self.spout = messages.spout
         """Told of answers, by the thread: the user's object, or a wrapper around it (see `engine.core.hook_calls`)."""
-        self.emitted: Sequence[Any] = ()
-        """Message ids of the trees that are not entered yet."""
         self.set_aside: list[Callable[[], None]] = []
         """Enters the messages that were emitted or given up and have no tree."""
         self.untracked: list[Any] = []
         """Message ids that are acked at once, because there are no ackers."""
 
     def __len__(self) -> int:
-        return len(self.messages) + len(self.emitted) + len(self.set_aside)
+        return len(self.messages) + len(self.set_aside)
 
     def add(self, root: int, message_id: Any, values: Any, xor: int, mask: int) -> None:
         self.messages.add(root, message_id, values, xor, mask)
@@ -191,7 +189,6 @@ class BlockingSpoutExecutor(SpoutExecutor):
         """Add a task, at set-up: `own` is the collector that its user has."""
         task.own, task.emits, task.taken, task.taken_untracked, task.waiting = own, emits, 0, 0, 0
         task.pending.spout = _Answers(self, task)
-        emits.emitted = own.new_ids
         own.gathers = own.refuses_batches = True
         wrap(own, lambda name, emit: partial(self._emit_in_turn, task, name, emit), *_IN_TURN)
         self.tasks.append(task)
@@ -202,7 +199,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
     # ---- with the lock ----
 
     def _may_emit(self, task: BlockingSpoutTask) -> bool:
-        return self._permits > 0 and (task.max_pending is None or len(task.emits) < task.max_pending)
+        return self._permits > 0 and (task.max_pending is None or task.own.pending_count < task.max_pending)
 
     def _must_wait(self, task: BlockingSpoutTask, tracked: bool) -> bool:
         """Return True if an emit must wait for the loop: until it allows more, or has taken the trees before a tuple
@@ -256,7 +253,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
 
     @staticmethod
     def _waits_for(task: BlockingSpoutTask, taken: bool) -> int:
-        if task.max_pending is not None and len(task.emits) >= task.max_pending:
+        if task.max_pending is not None and task.own.pending_count >= task.max_pending:
             return PENDING_LIMIT
         return NOTHING if taken else RETRY if task.held_for_retry else INPUT
 
@@ -308,7 +305,10 @@ class BlockingSpoutExecutor(SpoutExecutor):
             self._thread.join(_IN_CALL_JOIN_SECS)
             if not self._asking:
                 self._thread.join(JOIN_SECS - _IN_CALL_JOIN_SECS)
-        return self._thread_end.await_closed(self._thread)
+        closed = self._thread_end.await_closed(self._thread)
+        with self._changed:
+            self._calls.clear()  # or a spout that the loop's `close` wakes would be told of answers after it
+        return closed
 
     # ---- the thread ----
 
@@ -388,7 +388,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
                 continue
             says_so = self._thread_call(task, "exhausted", partial(exhausted, task.user))
             with self._changed:
-                finished = says_so and not (self._calls or len(task.emits))
+                finished = says_so and not (self._calls or task.own.pending_count)
                 if finished != task.finished:
                     task.finished = finished
                     self._tell()

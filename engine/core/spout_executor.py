@@ -2,8 +2,8 @@
 
 Guarantees: `next_tuple` is called only while the topology is active, fewer than `max_spout_pending` messages are open
 (or what `engine.core.pending_limit` allows), and nothing downstream is congested; `ack`, failures and time-outs are
-delivered whatever the state. A spout's properties `waiting_count` and `exhausted` are not trusted: anything but an
-integer that fits a word of the board, or a bool, is a ComponentError; what a property raises passes through.
+delivered whatever the state. A spout's `waiting_count` is not trusted: anything but an integer that fits a word of the
+board is a ComponentError. `exhausted` is read as true or false; what a property raises passes through.
 """
 
 from __future__ import annotations
@@ -357,12 +357,11 @@ class SpoutExecutor:
             return math.inf
         # Messages in doubt wait for others, which need room.
         doubt = min(len(task.pending.attempts.doubt.causes), len(task.pending.fate.held))
-        return task.max_pending + doubt - len(task.pending) - len(task.collector.new_ids)
+        return task.max_pending + doubt - task.collector.pending_count
 
     def _emit_series(self, task: SpoutTask, count: int) -> bool:
         """Ask for `count` tuples; False if one did not come, or there is no room for it."""
-        next_tuple = task.ask if task.may_wait else task.asks or task.user.next_tuple
-        pending, collector = task.pending, task.collector
+        collector, next_tuple = task.collector, task.ask if task.may_wait else task.asks or task.user.next_tuple
         before = began = collector.emitted
         room = self._room(task)
         for _ in range(count):
@@ -376,7 +375,7 @@ class SpoutExecutor:
                 task.returned(value)
             after = collector.emitted
             if after == before:
-                task.finished = not (collector.new_ids or len(pending)) and task.exhausted
+                task.finished = not collector.pending_count and task.exhausted
                 task.waits_for = RETRY if task.held_for_retry else INPUT
                 return False
             before = after

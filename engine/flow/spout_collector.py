@@ -413,5 +413,5 @@ class SpoutCollector:
 
     @property
     def pending_count(self) -> int:
-        """Trees of this task that are not answered yet."""
-        return len(self.pending)
+        """Trees that are not answered yet, with those of the call at hand: `while pending_count < 3: emit()` ends."""
+        return len(self.pending) + len(self.new_ids) + (self.gathered.rows if self.gathered else 0)

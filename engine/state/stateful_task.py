@@ -23,7 +23,7 @@ from squall.engine.api.tuple import UNSHARED, UNTRACKED, Tuple
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ClusterError, ComponentError, FailedTuple
 from squall.engine.foreign.given_columns import values_of
-from squall.engine.foreign.text import line_of_error, repr_of
+from squall.engine.foreign.text import line_of_error, repr_of, where_of
 from squall.engine.plural import plural
 from squall.engine.state.commits import Commits, TaskPlace
 from squall.engine.state.dealing import DEALT, deal
@@ -133,7 +133,7 @@ class StatefulTask(BatchBolt):
         except TypeError as error:
             if not str(error).startswith("unhashable type"):
                 raise
-            return rows.index(out.row), f"a key of its state cannot be one: {error}"
+            return rows.index(out.row), f"a key of its state cannot be one: {error} {where_of(error)}".rstrip()
         return None
 
     has_more = False

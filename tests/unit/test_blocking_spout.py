@@ -136,6 +136,16 @@ def test_an_answer_is_counted_at_once_and_told_when_next_tuple_comes_back(ends: 
         assert ("deactivate" in spout.calls, spout.calls[-1] == "close") == (ends, ends)
 
 
+def test_a_spout_that_is_closed_while_it_waits_is_told_nothing_more() -> None:
+    spout = Waits()
+    spout.close = spout.let_go  # type: ignore[method-assign]
+    with threaded(chain(spout, Does(acks))) as rig:
+        spout.queue.put(lambda it: (it.collector.emit((1,), message_id=1), it.queue.get()))
+        until(rig, lambda: rig.core.stats[rig.plan.tasks_of("spout")[0]].acked == 1)
+        close_tasks(rig.core)
+    assert spout.acked == []
+
+
 def test_no_more_trees_are_open_than_allowed_however_many_one_call_emits() -> None:
     spout, sink = Waits(), Does(keeps)
     with threaded(chain(spout, sink), max_spout_pending=3, message_timeout_secs=600) as rig:

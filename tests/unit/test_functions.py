@@ -230,6 +230,8 @@ def positional(tup: Any, context: Any, /) -> None: ...
         (lambda: bolt(lambda: 1), "@bolt function <lambda>: too many positional arguments; allowed parameters: one"),
         (lambda: bolt(yields), '@bolt function yields yields, but names no field to emit; allowed: @bolt("field", '),
         (lambda: spout(sequence), '@spout on sequence names no field to emit; allowed: @spout("field", ...)'),
+        (lambda: bolt("a", streams=[1]), "streams is [1]; allowed: a dict"),
+        (lambda: spout(streams=[1]), "streams is [1]; allowed: a dict"),
         (lambda: spout("a")(lambda n: n), "@spout function <lambda>: missing a required argument: 'n'; allowed parame"),
     ],
 )

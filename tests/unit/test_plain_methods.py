@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from squall.engine.api.component import BasicBolt, Bolt
+from squall.engine.api.component import BasicBolt, Bolt, Spout
 from squall.engine.api.replaying import ReplayingSpout
 from squall.engine.build.builder import TopologyBuilder
 from squall.engine.core.executor import TaskCrashed
@@ -63,6 +63,15 @@ def test_a_bolt_whose_method_does_nothing_when_called_is_refused(
 def test_so_is_a_spout(name: str) -> None:
     with pytest.raises(TopologyError, match=rf"component 'spout' \(Lazy\) defines {name} as async def"):
         chain(type("Lazy", (Feeder,), {name: coroutine})()).build()
+
+
+METHODS = dict.fromkeys(["blocking", "component_config", "waiting_count", "exhausted"], lambda self: False)
+
+
+@pytest.mark.parametrize(("name", "method"), [*METHODS.items(), ("exhausted", property(coroutine))])
+def test_a_method_is_no_value(name: str, method: Any) -> None:
+    with pytest.raises(TopologyError, match=f"component 'spout' defines {name} as a method; allowed: .* @property"):
+        chain(type("Lazy", (Spout,), {"outputs": ("value",), name: method})()).build()
 
 
 def test_read_may_be_a_generator() -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from squall import Failure, TopologyBuilder
+from squall import Failure, Spout, TopologyBuilder
 from squall.engine.clock import ManualClock
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed
+from tests.unit.batch_rig import BatchFeeder
 from tests.unit.rig import Does, Feeder, Rig, acks, aggregates, chain, keeps
 
 
@@ -41,6 +43,25 @@ def test_a_spout_that_is_not_active_is_not_asked_but_answered() -> None:
     assert spout.calls[0] == "activate"
     close_tasks(rig.core)
     assert spout.calls[-1] == "close"
+
+
+def emits(spout: Feeder, count: int) -> None:
+    spout.collector.emit((count,), message_id=count)
+
+
+def emits_batch(spout: BatchFeeder, count: int) -> None:
+    spout.collector.emit_batch(([count],), message_ids=[count])
+
+
+@pytest.mark.parametrize(("base", "emit"), [(Feeder, emits), (BatchFeeder, emits_batch)])
+def test_pending_count_counts_what_the_same_call_emitted(base: type[Spout], emit: Callable[..., None]) -> None:
+    def fills(spout: Any, rows: int = 1) -> None:
+        while (count := spout.collector.pending_count) < 3 and spout.collector.emitted < 9:
+            emit(spout, count)
+
+    rig = Rig(chain(type("Fills", (base,), {"next_tuple": fills, "next_batch": fills})(), Does(keeps)))
+    rig.settle()
+    assert rig.pending == 3
 
 
 def test_no_more_trees_of_a_task_are_open_than_its_component_allows() -> None:

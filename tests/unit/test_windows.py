@@ -141,6 +141,16 @@ def test_operators_make_an_ordinary_topology() -> None:
     assert sorted(found["least"]) == [("k0", 2, 2.0, 3.5), ("k0", 4, 4.0, 5.5), ("k1", 3, 3.0, 4.5)]
 
 
+def test_none_is_a_value_of_a_fold() -> None:
+    keyed = stream(lambda: [("k", 0.0, None), ("k", 1.0, 5)]).key_by("k")
+    for name, of in (("all", keyed), ("window", keyed.window(tumbling(secs=9, by="at")))):
+        of.reduce(lambda one, other: (one, other), "n", name=name).to(lambda tup: None)
+        of.aggregate(0, lambda so_far, tup: tup["n"] if so_far == 0 else so_far, name=f"{name} 1").to(lambda tup: None)
+    found = complete_topology(keyed.build())
+    assert (found["all"], found["all 1"]) == ([("k", None), ("k", (None, 5))], [("k", None)] * 2)
+    assert (found["window"], found["window 1"]) == ([("k", (None, 5), 0.0, 9.0)], [("k", None, 0.0, 9.0)])
+
+
 def test_streams_are_joined_by_a_time_that_both_have() -> None:
     builder = StreamBuilder()
     one = builder.source("one", spout("k", "at", "n")(lambda: [("a", 0.5, 1), ("a", 1.5, 2)])).key_by("k")

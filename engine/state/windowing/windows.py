@@ -108,7 +108,7 @@ class WindowedBolt(Component):
         raise TypeError(f"{type(self).__name__} must define execute_window")
 
     fold: Callable[[Any, Tuple], Any] | None = None
-    """`fold(so_far, tup)` returns the value of a window with one tuple more; `so_far` is None at first."""
+    """`fold(so_far, tup)` returns a window's value, never None, with one tuple more; `so_far` is None at first."""
     merge: Callable[[Any, Any], Any] | None = None
     """`merge(one, other)` returns the value of two parts of a window together."""
 
