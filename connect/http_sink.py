@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 _REFUSES = frozenset({400, 409, 413, 422})
 _JSON = msgspec.json.Encoder(enc_hook=str)
-_MISFIT = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
 _MOST_WAIT_SECS = 60.0
 """Longest time for which `Retry-After` is kept to."""
 _IDLE_SECS = 1.0
@@ -83,7 +82,7 @@ class HttpSink(Sink):
                 raise ConnectionError(f"{self._url} takes {len(rows) - len(waiting)} rows in {self._timeout_secs:g} s")
             try:
                 body = _JSON.encode_lines([rows[place] for place in places])[:-1]
-            except _MISFIT:
+            except Exception:  # also of a value's own code
                 wrong = {place: why for place in places if (why := _mistake(rows[place]))}
                 refused |= wrong
                 if good := [place for place in places if place not in wrong]:
@@ -137,6 +136,6 @@ def _mistake(row: Any) -> str:
     """Say why a row cannot be JSON; "" if it can."""
     try:
         _JSON.encode(row)
-    except _MISFIT as error:
+    except Exception as error:
         return f"HttpSink cannot send {repr_of(msgspec.structs.astuple(row))}: {text_of_error(error)}"
     return ""
