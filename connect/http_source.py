@@ -17,14 +17,17 @@ share a queue of what has come.
 from __future__ import annotations
 
 import contextlib
+import gzip
 import hmac
+import io
 import queue
 import re
 import socket
 import socketserver
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from itertools import count
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from squall.engine.api.failure import Failure
 
 BODIES: dict[str, Callable[[bytes], Any]] = {"text": bytes.decode, "json": read_json, "bytes": bytes}
+_WRONG = {LookupError: HTTPStatus.UNSUPPORTED_MEDIA_TYPE, OverflowError: HTTPStatus.REQUEST_ENTITY_TOO_LARGE}
 LINES = "application/x-ndjson"
 BY_DELIVERY = "none"
 _CONNECTIONS = 2
@@ -66,7 +70,7 @@ class HttpSource(Source):
         "at least once"
     )
     max_bytes: int = 1 << 20
-    """Longest body; longer ones are answered 413."""
+    """Longest body, as sent and unpacked; longer ones are answered 413."""
     answer_secs: float = 30.0
     """Time after which a request that is still in process is answered 503."""
     _server: _Server | None = None
@@ -213,8 +217,7 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def do_POST(self) -> None:
-        length = self.headers.get("Content-Length", "")
-        most = self.server.source.max_bytes
+        length, most = self.headers.get("Content-Length", ""), self.server.source.max_bytes
         if "Transfer-Encoding" in self.headers or not re.fullmatch("[0-9]{1,18}", length):
             self._refuse(HTTPStatus.LENGTH_REQUIRED, "needs a Content-Length")
         elif int(length) > most:
@@ -233,11 +236,10 @@ class _Handler(BaseHTTPRequestHandler):
         id_ = self.headers.get(source.id_header, "") if source.id_header else ""
         if source.id_header and not id_:
             return HTTPStatus.BAD_REQUEST, f"needs a header {source.id_header}, the same when it is sent again"
-        parts = filter(None, body.splitlines()) if self.headers.get_content_type() == LINES else (body,)
         try:
-            request = Posted(list(map(BODIES[source.body], parts)), id_)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            return HTTPStatus.BAD_REQUEST, f"cannot be decoded: {text_of_error(error)}"
+            request = Posted(list(map(BODIES[source.body], self._records(body))), id_)
+        except (*_WRONG, msgspec.MsgspecError, ValueError, RecursionError, OSError, EOFError, zlib.error) as error:
+            return _WRONG.get(type(error), HTTPStatus.BAD_REQUEST), f"cannot be decoded: {text_of_error(error)}"
         if not request.rows:
             return HTTPStatus.NO_CONTENT, ""
         if not source.room.acquire(blocking=False):
@@ -246,6 +248,21 @@ class _Handler(BaseHTTPRequestHandler):
         if source._server is None or not request.answered.wait(source.answer_secs):
             return HTTPStatus.SERVICE_UNAVAILABLE, "is not processed yet"
         return request.status, ""
+
+    def _records(self, body: bytes) -> Iterable[bytes]:
+        """Return what a body holds, unpacked."""
+        source, coding = self.server.source, self.headers.get("Content-Encoding", "identity").lower()
+        is_lines, charset = self.headers.get_content_type() == LINES, self.headers.get_content_charset()
+        if coding == "gzip":
+            body = gzip.GzipFile(fileobj=io.BytesIO(body)).read(source.max_bytes + 1)
+            if len(body) > source.max_bytes:
+                raise OverflowError(f"it has more than {source.max_bytes} bytes when unpacked")
+        elif coding != "identity":
+            raise LookupError(f"unknown encoding: {coding}; allowed: gzip")
+        if source.body != "bytes" or (is_lines and charset):
+            # Before lines are told apart: in UTF-16, half of U+0A05 is a line's end.
+            body = body.decode(charset or "utf-8").removeprefix("\ufeff").encode()
+        return filter(bytes.strip if source.body == "json" else None, body.splitlines()) if is_lines else (body,)
 
     def _answer(self, status: HTTPStatus, why: str) -> None:
         text = f"this request {why}\n".encode() if why else b""

@@ -176,6 +176,12 @@ class RabbitSource(Source):
                 self._sure += self._earlier
             self._earlier, self._confirmed, self._sure_at = self._confirmed, [], now + SURE_SECS
 
+    def cut_off(self, error: BaseException) -> str:
+        waiting = self.kept.get(next(iter(self._tags), "")) if "acknowledgement on channel" in str(error) else None
+        # The broker names no message.
+        slowest = f"; {repr_of(getattr(waiting[1], 'values', waiting[1]))} waits longest" if waiting else ""
+        return super().cut_off(error) + slowest
+
     def disconnect(self) -> None:
         if self._link is not None:
             self._link.close()

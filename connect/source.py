@@ -79,8 +79,8 @@ class Source(Outside, ReplayingSpout, BatchSpout):
     """True if each task reads, because the other side shares the records out among them. Otherwise the first one reads,
     and others have nothing to do."""
     delivers_again: bool = False
-    """True if, after a new connection, the other side delivers again what was not confirmed: what was read before is
-    then forgotten."""
+    """True if, after a new connection, the other side delivers again what was not confirmed: what does not
+    come again is then forgotten, and what is under way or waits for its retry is not emitted once more."""
     partitioned: bool = False
     """True if positions are tuples that begin with a partition. Each partition is committed by itself, and `read_from`
     is given a dict with the position of each."""
@@ -162,14 +162,14 @@ class Source(Outside, ReplayingSpout, BatchSpout):
             if found:
                 self._emit_all(found)
         elif found is Again:
+            self._under_way |= self.kept.keys()
             self.kept.clear()
         elif found is End:
             self.at_end = True
 
     def _emit_all(self, records: list[Record]) -> None:
-        positions, rows = (list(column) for column in zip(*records, strict=True))
-        kept = self.kept
-        before = len(kept)
+        positions = [position for position, _ in records]
+        kept, before = self.kept, len(self.kept)
         kept.update(zip(positions, records, strict=True))
         if len(kept) < before + len(positions):
             raise ComponentError(
@@ -177,6 +177,11 @@ class Source(Outside, ReplayingSpout, BatchSpout):
                 "records that are pending may have the same"
             )
         self._ahead.emitted(positions)
+        if self._under_way:
+            # One that waits for its retry would be two, and four after another connection.
+            records = [record for record in records if record[0] not in self._under_way]
+            self._under_way.difference_update(positions)
+        positions, rows = [position for position, _ in records], [values for _, values in records]
         if set(map(type, rows)) == {tuple} and len(set(map(len, rows))) == 1:
             columns = [list(column) for column in zip(*rows, strict=True)]
             self.collector.emit_batch(columns, message_ids=positions)
@@ -188,6 +193,7 @@ class Source(Outside, ReplayingSpout, BatchSpout):
                 self._emit(position, values)
 
     def ack_batch(self, message_ids: list[Any]) -> None:
+        self._under_way.difference_update(message_ids)
         self._ahead.acked([one for one in message_ids if self.kept.pop(one, None) is not None])
 
     def ack(self, message_id: Any) -> None:

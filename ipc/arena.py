@@ -23,6 +23,7 @@ Layout of the file, in grains of 4 KiB; the words outside the blocks cannot be f
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import mmap
@@ -49,8 +50,16 @@ MAX_SIZE_BYTES = 4 << 30
 _GROWTH_GRAINS = (2 << 20) // GRAIN_BYTES
 """Reserve 2 MiB at a time: about 0.6 ms, which is small against a turn."""
 _GROWTH_RETRY_PUTS = 1024
+NOT_DUMPABLE = "the kernel keeps this process's memory from others (setcap, PR_SET_DUMPABLE)"
+_LIBC, _PR_GET_DUMPABLE = ctypes.CDLL(None), 3
 _F_SEAL_FUTURE_WRITE = 0x10  # the fcntl module does not name it
 _OUT_OF_MEMORY = frozenset((errno.ENOSPC, errno.ENOMEM, errno.EDQUOT, errno.EFBIG))
+
+
+def may_be_read() -> bool:
+    """Return True if the kernel lets others of the same user open this process's arena: not after `setcap` on its
+    program or `prctl(PR_SET_DUMPABLE, 0)` in it. A third of a microsecond."""
+    return bool(_LIBC.prctl(_PR_GET_DUMPABLE, 0, 0, 0, 0) == 1)
 
 
 class BlockRef(NamedTuple):

@@ -5,7 +5,8 @@ and they are those that were put in; otherwise, and for any descriptor that does
 `ProtocolError`. Memory outside live blocks is never touched, so no descriptor can raise a SIGBUS. A mapping stays valid
 when the process that created it dies.
 
-Relies on: the layout and the ordering that `ipc.arena` describes, and /proc/<pid>/fd being open to the same user.
+Relies on: the layout and the ordering that `ipc.arena` describes, and /proc/<pid>/fd being open to the same user, which
+the sender checks (`arena.may_be_read`).
 
 Thread: the worker's loop. A reader holds one mapping per arena until `detach` or `close`.
 """

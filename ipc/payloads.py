@@ -9,6 +9,7 @@ Relies on: `ipc.arena` to tell a block that is gone from the one that was meant.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import msgspec
 
 from squall.engine.errors import ClusterError
-from squall.ipc.arena import Arena, BlockRef, digest
+from squall.ipc.arena import NOT_DUMPABLE, Arena, BlockRef, digest, may_be_read
 from squall.ipc.arena_reader import ArenaReader
 from squall.ipc.codec import Buffers
 
@@ -99,8 +100,11 @@ class Payloads:
         return ref
 
     def _made_arena(self) -> Arena | None:
-        """The arena. None if the settings allow none, and while the system has no memory or descriptor for one, or
-        forbids files of its size."""
+        """The arena. None if the settings allow none, or nobody could read it, and while the system has no memory or
+        descriptor for one, or forbids files of its size."""
+        if self._arena_bytes and not may_be_read():
+            self._arena_bytes = 0
+            sys.stderr.write(f"{NOT_DUMPABLE}: long values go through sockets, not through shared memory\n")
         if self._arena is None and self._arena_bytes:
             if self._pause:
                 self._pause -= 1
@@ -109,7 +113,7 @@ class Payloads:
                 self._arena = Arena.create(self._arena_bytes)
             except ClusterError:
                 self._pause = _PAUSE_BUFFERS
-        return self._arena
+        return self._arena if self._arena_bytes else None
 
     def _is_still(self, raw: memoryview, value: Any, ref: BlockRef) -> bool:
         """Whether an object's block is live and holds what the object holds now."""

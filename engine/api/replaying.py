@@ -82,6 +82,8 @@ class ReplayingSpout(Spout):
         self.collector, self.context = collector, context
         self.kept = {}
         self._due: list[tuple[int, int, Any]] = []
+        self._under_way: set[Any] = set()
+        """Keys of records that are read again by another connection, while an emit or a retry of each is pending."""
         self._order = 0
         self._now_ns, self._jitter = context.now_ns, context.random
         self.at_end = False
@@ -128,9 +130,10 @@ class ReplayingSpout(Spout):
         """Emit up to `most` records again whose delay is over; return True if there were any."""
         before, due = most, self._due
         while most and due and due[0][0] <= self._now_ns():
-            kept = self.kept.get(heapq.heappop(due)[2])
-            if kept is not None:
+            key = heapq.heappop(due)[2]
+            if (kept := self.kept.get(key)) is not None:
                 self._emit(*kept)
+            self._under_way.discard(key)
             most -= 1
         return most < before
 
@@ -195,6 +198,7 @@ class ReplayingSpout(Spout):
     def on_failure(self, message_id: Any, failure: Failure) -> None:
         key = key_of(message_id)
         if key not in self.kept:
+            self._under_way.discard(key)
             return
         delay_secs = min(self.max_delay_secs, self.first_delay_secs * 2.0 ** min(failure.attempt - 1, 30))
         self._order += 1

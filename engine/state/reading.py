@@ -149,7 +149,9 @@ def read_component(root: Path, component: str) -> dict[Any, Any]:
 
 # ---- as lines of JSON ----
 
-_PLAIN = (str, int, bool, type(None))
+_PLAIN = (str, bool, type(None))
+_MOST_BITS = 2_000
+"""Longest whole number: Python reads those of 640 digits, whatever it is told, and by default none of 4,301."""
 _PICKLE = "pickle"
 
 
@@ -164,6 +166,8 @@ def _is_json(value: Any) -> bool:
     kind = type(value)
     if kind is dict:
         return _PICKLE not in value and all(type(key) is str and _is_json(one) for key, one in value.items())
+    if kind is int:
+        return bool(value.bit_length() <= _MOST_BITS)
     return (kind is list and all(map(_is_json, value))) or kind in _PLAIN or (kind is float and math.isfinite(value))
 
 

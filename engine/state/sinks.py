@@ -7,7 +7,6 @@ there already: `commit` is to see to that. A tuple is acked when it is outside.
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import sys
@@ -86,16 +85,21 @@ class FileSink(ExactSink):
         if self.durability == "full":
             sync_directories(self._path)
 
+    def refused(self, rows: Sequence[Tuple]) -> Mapping[int, str]:
+        mistakes = {}
+        for place, tup in enumerate(rows):
+            try:
+                _JSON.encode(tup.values)
+            except Exception as error:  # half of a character, a number of 4,301 digits, or a value's own code
+                mistakes[place] = f"FileSink cannot write {repr_of(tup.values)}: {text_of_error(error)}"
+        return mistakes
+
     def position(self) -> int:
         return os.fstat(self._fd).st_size
 
     def commit(self, number: int, rows: Sequence[Tuple], position: int) -> None:
         os.ftruncate(self._fd, position)
-        found = [dict(zip(tup.fields, tup.values, strict=True)) for tup in rows]
-        try:
-            data = _JSON.encode_lines(found)
-        except UnicodeEncodeError:  # half of a character
-            data = "".join(f"{json.dumps(row, default=str)}\n" for row in found).encode()
+        data = _JSON.encode_lines([dict(zip(tup.fields, tup.values, strict=True)) for tup in rows])
         while data:
             # In place: an earlier life that is not dead yet may be writing the same.
             position += (written := os.pwrite(self._fd, data, position))
@@ -112,17 +116,14 @@ def is_of_outside(error: BaseException) -> bool:
     return _is_one_of(error, {"OperationalError", "InterfaceError", "OSError"})
 
 
-def _is_of_value(error: BaseException) -> bool:
-    """Return True for what DB-API modules raise when a database cannot take a value."""
-    return _is_one_of(error, {"IntegrityError", "DataError", "OverflowError", "TypeError", "ValueError"})
-
-
 def _is_one_of(error: BaseException, names: set[str]) -> bool:
     """By name, because each DB-API module has classes of its own."""
     return not names.isdisjoint(one.__name__ for one in type(error).__mro__)
 
 
 _JSON = msgspec.json.Encoder(enc_hook=str)
+_OF_VALUE = {"IntegrityError", "DataError", "OverflowError", "TypeError", "ValueError"}
+"""What DB-API modules raise when a database cannot take a value."""
 _STYLES = {"qmark": "?", "format": "%s", "pyformat": "%s"}
 
 
@@ -152,7 +153,7 @@ class SqlSink(ExactSink):
                 if self._is_away(error):
                     raise
                 found = self._run_each(rows)
-                if len(found) == len(rows) and not _is_of_value(error):
+                if len(found) == len(rows) and not _is_one_of(error, _OF_VALUE):
                     raise  # not a row is wrong, but the statement or the table
             self._is_ready = True
         except BaseException as error:

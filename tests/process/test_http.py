@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import http.client
 import http.server
 import json
@@ -27,6 +28,11 @@ from tests.process.waiting import wait_for
 
 TOKEN = "${TOKEN_OF_TEST}"
 TIMEOUT_SECS = 100
+
+
+class Mute:
+    def __str__(self) -> str:
+        raise KeyError
 
 
 class Hasty(HttpSource):
@@ -91,8 +97,15 @@ def test_each_request_gets_its_answer(
         (b'{"a": [1]}', "/in", {"Authorization": right}, 204),
         (b'1\n"x\\n"\n\n', "/in?from=test", lines, 204),
         (b"", "/in", lines, 204),
+        (gzip.compress(b"3"), "/in", {**lines, "Content_Encoding": "GZIP"}, 204),
+        ("\ufeff4".encode("utf-16-le"), "/in", {**lines, "Content_Type": "a/b; charset=UTF-16LE"}, 204),
+        (b"\xef\xbb\xbf5\n \n", "/in", lines, 204),
         (b'"bad"', "/in", {"Authorization": right}, 422),
         (b'1\n"bad"\n2', "/in", lines, 422),
+        (gzip.compress(b" " * (3 << 20)), "/in", {**lines, "Content_Encoding": "gzip"}, 413),
+        (b"9", "/in", {**lines, "Content_Encoding": "gzip"}, 400),
+        (b"9", "/in", {**lines, "Content_Encoding": "br"}, 415),
+        (b"9", "/in", {**lines, "Content_Type": "a/b; charset=none"}, 415),
         (b"{", "/in", {"Authorization": right}, 400),
         (b"[" * 100_000, "/in", {"Authorization": right}, 400),
         (b'{"a": ' * 500 + b"1" + b"}" * 500, "/in", {"Authorization": right}, 400),
@@ -104,7 +117,7 @@ def test_each_request_gets_its_answer(
         (b"1\r\n1\r\n0\r\n\r\n", "/in", {"Authorization": right, "Transfer_Encoding": "chunked"}, 411),
     ):
         assert (body[:20], post(port, body, at, **headers).status) == (body[:20], status)
-    assert path.read_text().splitlines() == ["{'a': [1]}", "1", "x", "", "1", "2"]
+    assert path.read_text().splitlines() == ["{'a': [1]}", "1", "x", "", "3", "4", "5", "1", "2"]
     assert SECRET not in told(shared_cluster, job)
     assert SECRET.encode() not in cloudpickle.dumps(between(source, to_file(path)))
 
@@ -245,10 +258,10 @@ def test_a_server_that_comes_back_gets_every_row(
 
 def test_rows_that_are_refused_or_no_json_fail_alone(shared_cluster: SharedCluster, receiver: Receiver) -> None:
     receiver.answer = lambda rows: (422 if any(row["number"] % 100 == 0 for row in rows) else 200, {})
-    rows = spout("number")(lambda: iter([*range(500), "half \ud800", *range(500, 1000)]))
+    rows = spout("number")(lambda: iter([*range(500), "half \ud800", Mute(), *range(500, 1000)]))
     job = shared_cluster.submit("post", between(rows, HttpSink(receiver.url)), Config(max_attempts=2))
     job.wait_until_drained(timeout=TIMEOUT_SECS)
-    assert (job.stats().acked, job.stats().dead_letters) == (990, 11)
+    assert (job.stats().acked, job.stats().dead_letters) == (990, 12)
     assert sorted(receiver.numbers) == [number for number in range(1000) if number % 100]
     failures = str(job.stats().failures)
     assert f"{receiver.url} answers 422 Unprocessable Entity" in failures

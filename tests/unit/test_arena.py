@@ -3,6 +3,7 @@ its reader: stale and wrong descriptors, files that are no arena, limits."""
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import mmap
@@ -12,6 +13,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -283,6 +285,20 @@ def test_big_buffers_travel_inline_until_there_is_room_again(way: Way) -> None:
     releases[0]()
     way.travel(bytes(1 << 20))
     assert way.counts["buffers in arena"] == found + 1
+
+
+def test_what_the_kernel_hides_from_others_is_sent_inline_and_told_once(
+    way: Way, capsys: pytest.CaptureFixture[str]
+) -> None:
+    way.travel(bytes(200_000))
+    set_dumpable = partial(ctypes.CDLL(None).prctl, 4)
+    set_dumpable(0)
+    try:
+        assert [way.travel(bytes(200_000)) for _ in range(2)] == [[bytes(200_000)]] * 2
+    finally:
+        set_dumpable(1)
+    assert way.counts == {"buffers in arena": 1, "buffers inline": 2}
+    assert capsys.readouterr().err.count("go through sockets") == 1
 
 
 def test_without_memory_for_an_arena_buffers_arrive_all_the_same(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,7 @@ def test_a_machine_that_lacks_nothing_needs_no_mend() -> None:
     ("Java", COULD_BE_BETTER, {"java": 11}, "17 or newer"),
     ("extras", COULD_BE_BETTER, {"absent": ("spark", "ui")}, "pip install 'squall[spark,ui]'"),
     ("ptrace", COULD_BE_BETTER, {"ptrace_scope": 1}, "ptrace_scope=0"),
+    ("arena", COULD_BE_BETTER, {"dumpable": False}, "setcap -r"),
 ])
 def test_what_is_wrong_is_told_with_its_mend(what: str, state: str, wrong: dict[str, Any], told: str) -> None:
     [finding] = [one for one in findings(replace(GOOD, **wrong)) if one.state != OK]

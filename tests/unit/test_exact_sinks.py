@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections import Counter
 from functools import partial
@@ -47,6 +48,15 @@ def test_a_row_that_a_database_refuses_fails_alone(tmp_path: Path, pending: int)
         cluster.run()
         assert cluster.report().dead_letters == 2
     assert connect(tmp_path / "db").execute("SELECT * FROM counts ORDER BY count").fetchall() == ROWS
+
+
+def test_a_row_that_is_no_json_fails_alone_and_leaves_the_others_as_they_are(tmp_path: Path) -> None:
+    rows = [("a", float("nan")), ("b", {(1, 2): b"x"}), ("\ud800", 1), ("c", 10**5000), ("d", {1})]
+    with SimulatedCluster(written_by(FileSink(tmp_path), rows=rows), Config(max_attempts=1)) as cluster:
+        cluster.run()
+        assert cluster.report().dead_letters == 2
+    [written] = [path.read_text() for path in tmp_path.iterdir()]
+    assert re.findall('"count":(.*)}', written) == ["null", '{"(1, 2)":"eA=="}', "[1]"]
 
 
 @pytest.mark.parametrize(("opens", "refused"), [

@@ -54,6 +54,12 @@ def test_plain_values_are_readable_in_an_export(tmp_path: Path) -> None:
     assert {row["key"]: row["value"] for row in rows_of(tmp_path, None)} == items
 
 
+def test_a_number_that_is_too_long_for_json_is_exported_too(tmp_path: Path) -> None:
+    stored(tmp_path / "one", items := {10**5000: [10**5000]})
+    import_rows(tmp_path / "other", lines_of(tmp_path / "one"))
+    assert read_component(tmp_path / "other", "count") == items
+
+
 @pytest.mark.parametrize(("wrong", "named"), [
     ({"component": "../../x"}, "there is no task 1 of 2 of '../../x'"), ({"task": 2}, "there is no task 2 of 2"),
     ({"task": -1}, "there is no task -1 of 2"), ({"task": 0, "tasks": 3}, "was made by 2 tasks, and count has 3 now"),

@@ -122,6 +122,13 @@ def test_an_id_is_not_forgotten_if_its_connection_ends_before(clock: Mock) -> No
     assert [read.after(clock, rabbit.SURE_SECS) for _ in range(5)] == [[]] * 5
 
 
+def test_a_broker_that_waits_too_long_for_a_confirmation_is_told_with_the_message() -> None:
+    read = Read("message_id")
+    read.source.kept = dict(zip("ab", read.records(("slow", "a"), ("click", "b")), strict=True))
+    told = read.source.cut_off(ConnectionError("delivery acknowledgement on channel 1 timed out"))
+    assert told.endswith("it tries again; ('slow', 'in') waits longest")
+
+
 def test_another_identity_is_refused() -> None:
     with pytest.raises(UsageError, match="RabbitSource has identity 'id'; expected \"message_id\", \"none\" or None"):
         RabbitSource("amqp://host", "in", identity="id")

@@ -183,3 +183,18 @@ def test_an_ack_of_an_earlier_connection_confirms_nothing_that_is_delivered_agai
         source.ack_batch(["a"])
         look(source)
         assert source.committed == ["a"]
+
+
+@pytest.mark.parametrize("source", [DeliversAgain], indirect=True)
+def test_a_new_connection_copies_no_record_that_is_under_way_or_waits_for_its_retry(source: Any) -> None:
+    read(source, "failing", "slow")
+    source.on_failure("failing", SimpleNamespace(attempt=8))
+    for _ in range(2):
+        source.given.put(ConnectionResetError("cut"))
+        source.given.put([("failing", (1,)), ("slow", (1,))])
+        look(source)
+        until(source, "both", source.is_taken)
+    assert source.collector.emit_batch.call_count == 2
+    until(source, "the retry", lambda: source.collector.emit.called)
+    source.ack("slow")
+    until(source, "it", lambda: look(source) or source.committed == ["slow"])

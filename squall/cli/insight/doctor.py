@@ -19,6 +19,7 @@ import click
 
 from squall.cli.shown.screen import Cell, Grid, show
 from squall.cli.standing import directory_option, json_option
+from squall.ipc.arena import NOT_DUMPABLE, may_be_read
 from squall.scheduler.client.standing import cluster_path
 
 OK, COULD_BE_BETTER, MISSING = "ok", "could be better", "missing"
@@ -48,6 +49,7 @@ class Facts:
     absent: tuple[str, ...] = ()
     """Extras that are not installed."""
     ptrace_scope: int | None = None
+    dumpable: bool = True
 
 
 class Diagnosis(NamedTuple):
@@ -88,6 +90,8 @@ def findings(facts: Facts) -> list[Diagnosis]:
          f"pip install 'squall[{extras.replace(' ', '')}]'"),
         ("ptrace", True, not facts.ptrace_scope, f"kernel.yama.ptrace_scope is {facts.ptrace_scope or 0}",
          "for squall profile: sysctl kernel.yama.ptrace_scope=0, or root"),
+        ("arena", True, facts.dumpable, "can be read" if facts.dumpable else NOT_DUMPABLE,
+         "a Python without capabilities (setcap -r): long values go through sockets, which takes longer"),
     ]
     return [
         Diagnosis(what, OK if good else COULD_BE_BETTER if enough else MISSING, found, "" if good else mend)
@@ -120,7 +124,7 @@ def read_facts(directory: Path) -> Facts:
         quota_cores=int(quota) / int(period) if quota.isdecimal() else None,
         throttled=int(throttled[1]) if throttled else 0,
         absent=tuple(name for name, needs in _EXTRAS.items() if not all(map(importlib.util.find_spec, needs))),
-        ptrace_scope=int(scope) if scope and os.geteuid() else None,
+        ptrace_scope=int(scope) if scope and os.geteuid() else None, dumpable=may_be_read(),
     )
 
 
