@@ -7,6 +7,7 @@ Guarantees
       points at us is refused), the Origin must be ours, the cookie is SameSite=Strict and HttpOnly, and a request that
       is not GET or HEAD and comes with a cookie needs the header `X-Squall-CSRF`, which no form can send.
     * With `read_only` nothing but GET, HEAD and web sockets come through; `ClusterApi` refuses orders of the latter.
+    * Each answer of the guard's own ends its connection, so a stranger keeps none open.
     * A client that does not take its answer within `SLOW_SECS` is cut off, and so is a longer body than `BODY_BYTES`.
 
 Relies on: the file `ui.token` of the run directory, which its owner alone can read: whoever can is let in. Codes and
@@ -325,6 +326,7 @@ async def _refuse(scope: Scope, receive: Receive, send: Send, status: int, why: 
 
 async def _answer(send: Send, status: int, text: str, headers: list[tuple[bytes, bytes]] | None = None) -> None:
     body = text.encode()
-    sized = [(b"content-length", str(len(body)).encode()), (b"cache-control", b"no-store"), *(headers or [])]
-    await send({"type": "http.response.start", "status": status, "headers": sized})
+    # Closed, for the server waits without end for the rest of a second request: 199 strangers would lock the page.
+    sized = [(b"connection", b"close"), (b"content-length", b"%d" % len(body)), (b"cache-control", b"no-store")]
+    await send({"type": "http.response.start", "status": status, "headers": [*sized, *(headers or [])]})
     await send({"type": "http.response.body", "body": body})
