@@ -79,12 +79,12 @@ def token_of(run_dir: RunDir) -> str:
     path = run_dir.ui_token
     if not path.exists():
         temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-        with naming(path), open(temporary, "x", opener=opener) as file:
+        with naming(path), open(temporary, "x", encoding="utf-8", opener=opener) as file:
             file.write(secrets.token_urlsafe(32) + "\n")
         with contextlib.suppress(FileExistsError):
             os.link(temporary, path)
         temporary.unlink()
-    token = path.read_text().strip()
+    token = path.read_text("utf-8").strip()
     if not token:
         raise UsageError(f"{path} is empty: remove it, and another token is made")
     return token

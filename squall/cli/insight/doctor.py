@@ -125,7 +125,7 @@ def read_facts(directory: Path) -> Facts:
 
 
 def _text(path: Path) -> str:
-    return path.read_text().strip() if path.exists() else ""
+    return path.read_text("utf-8").strip() if path.exists() else ""
 
 
 def _java() -> int | None:
