@@ -85,7 +85,7 @@ def _given(arguments: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
         if name == "--filter":
             path = value or next(rest, "")
             try:
-                lines = Path(path).read_text().splitlines()
+                lines = Path(path).read_text("utf-8").splitlines()
             except (OSError, ValueError) as error:
                 raise UsageError(f"--filter {path} cannot be read: {text_of_error(error)}") from None
             for number, line in enumerate(map(str.strip, lines), 1):

@@ -65,7 +65,7 @@ class MetricFile:
     def _make(self) -> mmap.mmap:
         make_levels(self._directory, 2)
         self._fd = os.open(self._path("cells"), os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        os.ftruncate(self._fd, CELLS_BYTES)
+        os.truncate(self._path("cells"), CELLS_BYTES)  # by its name, which is in the error then
         self._mapping = mmap.mmap(self._fd, CELLS_BYTES)
         return self._mapping
 

@@ -70,8 +70,8 @@ def is_standing(path: Path) -> bool:
 
 def _started_last() -> Path | None:
     """The run directory that the durable one names; it may be gone."""
-    with suppress(OSError, UnicodeDecodeError):
-        path = Path((durable_parents()[0] / STANDING / BACK_POINTER).read_text().rstrip("\n"))
+    with suppress(OSError):
+        path = Path(os.fsdecode((durable_parents()[0] / STANDING / BACK_POINTER).read_bytes()).rstrip("\n"))
         return path if path.is_absolute() else None  # a power loss may have left the file empty
     return None
 

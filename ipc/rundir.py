@@ -302,7 +302,7 @@ class RunDir:
         temporary = durable / f"{BACK_POINTER}.{os.urandom(4).hex()}"
         try:
             with naming(temporary):
-                temporary.write_text(f"{self.path}\n")
+                temporary.write_bytes(os.fsencode(f"{self.path}\n"))
             temporary.rename(durable / BACK_POINTER)
         finally:
             temporary.unlink(missing_ok=True)

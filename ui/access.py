@@ -7,6 +7,7 @@ Guarantees
       points at us is refused), the Origin must be ours, the cookie is SameSite=Strict and HttpOnly, and a request that
       is not GET or HEAD and comes with a cookie needs the header `X-Squall-CSRF`, which no form can send.
     * With `read_only` nothing but GET, HEAD and web sockets come through; `ClusterApi` refuses orders of the latter.
+    * Each answer of the guard's own ends its connection, so a stranger keeps none open.
     * A client that does not take its answer within `SLOW_SECS` is cut off, and so is a longer body than `BODY_BYTES`.
 
 Relies on: the file `ui.token` of the run directory, which its owner alone can read: whoever can is let in. Codes and
@@ -78,12 +79,12 @@ def token_of(run_dir: RunDir) -> str:
     path = run_dir.ui_token
     if not path.exists():
         temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-        with naming(path), open(temporary, "x", opener=opener) as file:
+        with naming(path), open(temporary, "x", encoding="utf-8", opener=opener) as file:
             file.write(secrets.token_urlsafe(32) + "\n")
         with contextlib.suppress(FileExistsError):
             os.link(temporary, path)
         temporary.unlink()
-    token = path.read_text().strip()
+    token = path.read_text("utf-8").strip()
     if not token:
         raise UsageError(f"{path} is empty: remove it, and another token is made")
     return token
@@ -325,6 +326,7 @@ async def _refuse(scope: Scope, receive: Receive, send: Send, status: int, why: 
 
 async def _answer(send: Send, status: int, text: str, headers: list[tuple[bytes, bytes]] | None = None) -> None:
     body = text.encode()
-    sized = [(b"content-length", str(len(body)).encode()), (b"cache-control", b"no-store"), *(headers or [])]
-    await send({"type": "http.response.start", "status": status, "headers": sized})
+    # Closed, for the server waits without end for the rest of a second request: 199 strangers would lock the page.
+    sized = [(b"connection", b"close"), (b"content-length", b"%d" % len(body)), (b"cache-control", b"no-store")]
+    await send({"type": "http.response.start", "status": status, "headers": [*sized, *(headers or [])]})
     await send({"type": "http.response.body", "body": body})

@@ -51,7 +51,7 @@ class ComponentCounts(msgspec.Struct, array_like=True):
     execute_ns: int = 0
     acked: int = 0
     failed: int = 0
-    """Of a spout: also those that it emitted again."""
+    """Of a spout: also those that it emitted again, and dead letters."""
     latencies: dict[int, int] = {}
     """Of a spout: bucket of `engine.report.metrics` -> messages."""
 
@@ -95,6 +95,8 @@ def total(several: Sequence[ComponentCounts]) -> ComponentCounts:
 def counts_of(readings: Sequence[TaskReading]) -> ComponentCounts:
     """The sum of tasks of one component."""
     counts = {count: sum(reading.counters[count] for reading in readings) for count in COUNTS}
+    # A spout's account keeps them apart: with 8 dead letters and no retry its own `failed` is 0.
+    counts["failed"] += sum(reading.counters["dead_letters"] for reading in readings)
     # A bolt has none, which need not be merged.
     histogram = merge(reading.histogram for reading in readings) if readings[0].kind == "spout" else []
     return ComponentCounts(**counts, latencies={bucket: count for bucket, count in enumerate(histogram) if count})

@@ -2,7 +2,7 @@
 
 Guarantees
     * At most `CONNECTIONS` are open at once, web sockets included; further ones are closed as they come. One that has
-      not said its request within `HEADERS_SECS` is closed.
+      not said its first request within `HEADERS_SECS` is closed; strangers say no second one.
     * It serves another address than loopback only with TLS, or if told that it may do without.
     * It ends within a second of SIGTERM, SIGINT or the end of the lifeline.
 
@@ -84,7 +84,8 @@ class _Connection(H11Protocol):
         self._late = self.loop.call_later(HEADERS_SECS, self._end_if_silent)
 
     def _end_if_silent(self) -> None:
-        if self.cycle is None and not self.transport.is_closing():
+        # A web socket that opens its connection takes it over: without a request here, it is not silent.
+        if self.cycle is None and self.transport.get_protocol() is self:
             self.transport.abort()
 
 

@@ -45,7 +45,7 @@ def topology(arguments: Sequence[str]) -> Topology:
 def _file(project: Path, name: str) -> Path:
     settings, folder = project / "config.json", project / "topologies"
     if settings.is_file():
-        folder = project / json.loads(settings.read_text()).get("topology_specs", folder)
+        folder = project / json.loads(settings.read_bytes()).get("topology_specs", folder)
     files = {path.stem: path for path in sorted(folder.glob("*.py")) if path.stem != "__init__"}
     if not name and len(files) == 1:
         return next(iter(files.values()))

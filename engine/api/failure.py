@@ -25,7 +25,8 @@ FROM_OUTSIDE = "no tuple ended the worker"
 """Error text of a "worker died" that no message can have caused, or of which the cause is unknown."""
 UNAVAILABLE = "unavailable"
 """What any tuple needs is away, as a bolt said, or is set up wrong (a UsageError): not the message's fault."""
-_REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+# EFBIG: `ulimit -f`.
+_REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _SQLITE_FULL = 13
 """SQLITE_FULL: "database or disk is full"."""
 _DEEPEST = 16

@@ -36,7 +36,7 @@ def kept_clock(store: TaskStore, context: TopologyContext) -> KeptClock:
         return KeptClock(store, context.now_ns, context.wall_ns)
     # In place of the monotonic clock, which stops while the machine is suspended.
     up_ns = partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME)
-    return KeptClock(store, up_ns, context.wall_ns, Path("/proc/sys/kernel/random/boot_id").read_text())
+    return KeptClock(store, up_ns, context.wall_ns, Path("/proc/sys/kernel/random/boot_id").read_text("ascii"))
 
 
 class KeptClock:

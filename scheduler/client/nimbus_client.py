@@ -293,7 +293,7 @@ class NimbusClient:
     def _reason(self) -> str:
         why = room_error(self.run_dir.durable)
         if not why and self.run_dir.zookeeper.exists():
-            why = f"it waits if ZooKeeper at {self.run_dir.zookeeper.read_text().partition(chr(10))[0]} is away"
+            why = f"it waits if ZooKeeper at {self.run_dir.zookeeper.read_text('utf-8').partition(chr(10))[0]} is away"
         return f" ({why})" if why else ""
 
     def _call(self, method: str, body: Wire, reply_type: type[W], *, repeats: bool = False) -> W:

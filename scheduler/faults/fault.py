@@ -79,7 +79,7 @@ def parse(line: str) -> Fault:
     try:
         return _Reader(words_of(line)).fault()
     except UsageError as error:
-        raise UsageError(f"{line[:200]!r} is not understood: {error}") from None
+        raise UsageError(f"{line[:200]!r}: {error}") from None
 
 
 class _Reader:
@@ -108,7 +108,7 @@ class _Reader:
         if len(self._words) > 1 and self._words[1] == "times":
             self._put(self._given, "times", _count(self._words.popleft()))
             self._words.popleft()
-        elif word.endswith("%"):
+        elif word.endswith("%") and _NUMBER.fullmatch(word[:-1]):
             self._put(self._given, "probability", chance_of(self._words.popleft()))
         elif param := _PARAM.fullmatch(word):
             self._words.popleft()

@@ -17,7 +17,7 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.scheduler.common.messages import Assignment, TopologyRecord
 from squall.scheduler.faults.catalogue import CATALOGUE, ActsOn, Kind, kind_of
 from squall.scheduler.faults.fault import Fault, shown
-from squall.scheduler.faults.target import DAEMONS, AnyTarget, LinkTarget, Sort, Target, parse_target
+from squall.scheduler.faults.target import DAEMONS, AnyTarget, LinkTarget, Sort, Target, parse_target, quoted
 
 _T = TypeVar("_T")
 ANYBODY = "*"
@@ -65,7 +65,7 @@ class View:
 
     def known(self) -> str:
         """The names of workers, nodes and components, for messages."""
-        components = [component for parts in self.topologies.values() for component in parts]
+        components = [quoted(component) for parts in self.topologies.values() for component in parts]
         names = {"components": components, "workers": self.workers, "nodes": self.nodes}
         return "; ".join(f"{what} are {listed(found)}" for what, found in names.items())
 

@@ -88,7 +88,8 @@ AnyTarget: TypeAlias = Target | LinkTarget
 
 def quoted(text: str) -> str:
     """Write any text as one word."""
-    return text if _PLAIN.fullmatch(text) else shlex.quote(text)
+    # Not shlex.quote: a comma, which parts targets here, means nothing to a shell.
+    return text if _PLAIN.fullmatch(text) else "'" + text.replace("'", "'\"'\"'") + "'"
 
 
 def words_of(text: str) -> deque[str]:
@@ -100,7 +101,7 @@ def words_of(text: str) -> deque[str]:
     try:
         return deque(word for word in lexer if word.strip(","))
     except ValueError as error:
-        raise UsageError(f"{text[:80]!r} is not understood: {str(error).lower()}") from None
+        raise UsageError(f"{str(error).lower()}; a name with a quote stands in quotes of the other kind") from None
 
 
 def parse_target(text: str) -> AnyTarget:

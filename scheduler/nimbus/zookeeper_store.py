@@ -105,7 +105,7 @@ def _is_there(run_dir: RunDir, hosts: str) -> bool:
 def place_of(run_dir: RunDir) -> tuple[str, str]:
     """Hosts of ZooKeeper, and the path of this directory's node there."""
     try:
-        hosts, path = run_dir.zookeeper.read_text().splitlines()
+        hosts, path = run_dir.zookeeper.read_text("utf-8").splitlines()
     except ValueError:
         raise StoreError(f"{run_dir.zookeeper} is damaged: it says where the store is; put back a copy") from None
     return hosts, path

@@ -57,7 +57,7 @@ def read_failures(run_dir: RunDir, topology_id: str, since_secs: float = 0.0) ->
 
 def _read(path: Path) -> Failures:
     try:
-        return msgspec.convert(json.loads(path.read_text()), Failures)
+        return msgspec.convert(json.loads(path.read_bytes()), Failures)
     except ValueError as error:
         raise ClusterError(f"{path} is no list of failures: {error}") from error
 
@@ -68,7 +68,7 @@ def times_lately(run_dir: RunDir, topology_id: str, error: str) -> int:
     path, now, cause = run_dir.failures(topology_id) / "told-errors", time.monotonic(), repr(cause_of_error(error))
     times, since = 1, now
     with contextlib.suppress(OSError):  # it cannot be noted, as on a full disk: told in full
-        told = json.loads(path.read_text()) if path.exists() else {}
+        told = json.loads(path.read_bytes()) if path.exists() else {}
         # The clock begins anew with the machine.
         told = {key: (count, began) for key, (count, began) in told.items() if 0 <= now - began < _IN_FULL_SECS}
         before, since = told.get(cause, (0, now))
@@ -87,7 +87,7 @@ def write_stopped(run_dir: RunDir, topology_id: str, why: str) -> None:
 def read_stopped(run_dir: RunDir, topology_id: str) -> str:
     """Why a topology has stopped at a fault of its set-up; "" if it has not."""
     try:
-        return str(json.loads(run_dir.stopped(topology_id).read_text()))
+        return str(json.loads(run_dir.stopped(topology_id).read_bytes()))
     except FileNotFoundError:
         return ""
 
@@ -103,7 +103,7 @@ def write_last_words(
 
 def read_last_words(run_dir: RunDir, topology_id: str, worker: int, incarnation: int) -> dict[int, Failure]:
     """Root -> failure of the trees that an incarnation ended by."""
-    rows = json.loads(run_dir.last_words(topology_id, worker, incarnation).read_text())
+    rows = json.loads(run_dir.last_words(topology_id, worker, incarnation).read_bytes())
     return {root: Failure(*failure) for root, *failure in rows}
 
 

@@ -12,6 +12,7 @@ import ctypes
 import os
 from collections.abc import Mapping
 
+from squall.engine.api.failure import MACHINE, reason_of
 from squall.engine.api.topology import Topology
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import SquallError
@@ -29,6 +30,8 @@ def _internal(error: BaseException) -> str:
         return str(error)
     if isinstance(error, MemoryError):
         return f"the worker has no memory left: {text_of_error(error)}"
+    if reason_of(error) == MACHINE:
+        return f"the machine refuses a worker: {text_of_error(error)}; make room, or raise a limit (ulimit -a)"
     return f"internal error of the worker, a bug in Squall: {text_of_error(error)}"
 
 

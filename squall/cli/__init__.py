@@ -6,6 +6,7 @@ takes, ends the command as it does later.
 
 from __future__ import annotations
 
+import os
 import sys
 
 __all__ = ["main"]
@@ -13,6 +14,10 @@ __all__ = ["main"]
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the console script."""
+    if arguments is None and sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
+        # Names of files go between processes as UTF-8: in Latin 1, a cluster in the folder Größe found no socket of its
+        # own. As Python 3.15 does by itself, begin anew with UTF-8, whatever the locale; so do all that it starts.
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, "PYTHONUTF8": "1"})
     try:
         from squall.cli import commands
 

@@ -244,7 +244,7 @@ class _Numbers:
         self.path, self.ids = path, path.with_suffix(".ids")
 
     def read(self) -> list[int]:
-        return [int(line) for line in self.path.read_text().splitlines()] if self.path.exists() else []
+        return [int(line) for line in self.path.read_text("utf-8").splitlines()] if self.path.exists() else []
 
     def wait(self, different: int, job: Job) -> None:
         """Wait until so many have come, or the topology is drained, or nothing moves."""
@@ -276,7 +276,7 @@ def _say_lost(found: Sequence[int], records: int) -> None:
 
 def _say_misnamed(seen: _Numbers) -> None:
     ids, numbers = dict[str, str](), dict[str, str]()
-    for line in seen.ids.read_text().splitlines() if seen.ids.exists() else ():
+    for line in seen.ids.read_text("utf-8").splitlines() if seen.ids.exists() else ():
         number, message_id, partition = line.split("\t")
         assert ids.setdefault(number, message_id) == message_id, (
             f"record {number} came with the message ids {ids[number]} and {message_id}")

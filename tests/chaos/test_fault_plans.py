@@ -68,5 +68,5 @@ def test_every_mistake_is_named_and_nothing_is_started(plan: Path) -> None:
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1
     said = done.stderr.removeprefix("squall: ").rstrip().split("; ")
-    named = ["'node-2:6700'", "'node-9'", "'kil' is unknown", "'cuont'", "'stop count for 3weeks' is not understood"]
+    named = ["'node-2:6700'", "'node-9'", "'kil' is unknown", "'cuont'", "'stop count for 3weeks': duration '3weeks'"]
     assert all(any(word in line for line in said) for word in named), said

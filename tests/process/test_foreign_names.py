@@ -55,7 +55,9 @@ def without_checkout() -> dict[str, str]:
 
 @pytest.fixture
 def crowded(tmp_path: Path) -> Path:
-    """A directory with a topology, a module of its own called `scheduler`, and files that must not be executed."""
+    """A directory, not named in ASCII, with a topology, a module of its own called `scheduler`, and files that must not
+    be executed."""
+    (tmp_path := tmp_path / "Größe").mkdir()
     (tmp_path / "hello.py").write_text(HELLO)
     (tmp_path / "scheduler.py").write_text("def greet(name):\n    return f'hello {name}'\n")
     for name in ("engine", "ipc", "pipeline", "queue", "sqlite3", "uuid", "zipfile"):
@@ -63,9 +65,10 @@ def crowded(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_files_called_like_our_modules_are_left_alone(crowded: Path) -> None:
+@pytest.mark.parametrize("locale", [{}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}])
+def test_files_called_like_our_modules_are_left_alone(crowded: Path, locale: dict[str, str]) -> None:
     done = subprocess.run(
-        [str(SQUALL), "run", "hello.py", "--workers", "2", "--json"], cwd=crowded, env=without_checkout(),
+        [str(SQUALL), "run", "hello.py", "--workers", "2", "--json"], cwd=crowded, env=without_checkout() | locale,
         capture_output=True, text=True, timeout=120,
     )
     assert done.returncode == 0, done.stderr

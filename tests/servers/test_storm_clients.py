@@ -164,6 +164,7 @@ def test_pages_have_keys_that_streamparse_does_not_read(page_cluster: Standing) 
     graph = get(f"topology/{row['id']}/visualization")
     assert graph["picky"][":inputs"][0][":component"] == "source"
     assert get(f"topology/{row['id']}/visualization-init")["visualizationTable"]
+    assert [lag["spoutId"] for lag in get(f"topology/{row['id']}/lag") if lag["errorInfo"]] == ["source"]
     assert len(get(f"topology-workers/{row['id']}")["hostPortList"]) == row["workersTotal"]
     workers = [worker for node in ("node-1", "node-2") for worker in get(f"supervisor?id={node}")["workers"]]
     assert [worker["topologyName"] for worker in workers].count("words") == row["workersTotal"]

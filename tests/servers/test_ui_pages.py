@@ -126,12 +126,17 @@ def test_messages_are_followed_and_drawn(chromium: Browser, page_cluster: Standi
         assert download.value.suggested_filename == "trace.json"
 
 
-def test_a_profile_is_drawn_and_linked(chromium: Browser, page_cluster: Standing) -> None:
+def test_a_profile_is_drawn_and_linked_while_the_page_stays_connected(
+    chromium: Browser, page_cluster: Standing
+) -> None:
     with page_at(chromium, page_cluster, "/topology/words?tab=workers") as page:
+        anew: list[str] = []
+        page.on("websocket", lambda made: anew.append(made.url))
         page.get_by_role("button", name="Draw").click()
         drawn = page.get_by_role("link", name="node-1:6700, 10 s")
         expect(drawn).to_be_visible()
         assert "<svg" in page.request.get(page.url.partition("/topology")[0] + str(drawn.get_attribute("href"))).text()
+        assert anew == []
 
 
 def test_a_hidden_page_stops_asking_until_it_is_seen_again(chromium: Browser, page_cluster: Standing) -> None:
@@ -335,6 +340,16 @@ def test_a_slow_reader_is_cut_off(page_cluster: Standing) -> None:
         goes_on(page_cluster)
         wait_for("its end", lambda: _connections(server, slow.getsockname()[1]) == 0)
     assert server.is_running()
+
+
+def test_a_stranger_cannot_keep_a_connection_by_a_second_request(page_cluster: Standing) -> None:
+    where = urlsplit(address(page_cluster))
+    with socket.create_connection((where.hostname, where.port), timeout=60) as stranger:
+        stranger.sendall(f"GET /healthz HTTP/1.1\r\nHost: {where.netloc}\r\n\r\n".encode())
+        while not stranger.recv(4096).endswith(b"ok\n"):
+            pass
+        stranger.sendall(b"G")
+        wait_for("its end", lambda: _connections(page_process(page_cluster), stranger.getsockname()[1]) == 0)
 
 
 def _connections(server: psutil.Process, port: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from click.testing import CliRunner
 
 from squall.cli.insight import doctor
 from squall.cli.insight.doctor import COULD_BE_BETTER, MISSING, OK, Facts, findings, read_facts
+from tests.unit.source import ROOT
 
 GOOD = Facts(directory="/run")
 
@@ -23,8 +25,6 @@ def test_a_machine_that_lacks_nothing_needs_no_mend() -> None:
     ("open files", MISSING, {"open_files": 100}, "ulimit -n"),
     ("open files", COULD_BE_BETTER, {"open_files": 1024}, "ulimit -n"),
     ("processes", MISSING, {"processes": 20}, "ulimit -u"),
-    ("/dev/shm", MISSING, {"shm_bytes": None}, "--shm-size"),
-    ("/dev/shm", COULD_BE_BETTER, {"shm_bytes": 64 << 20}, "--shm-size"),
     ("disk", MISSING, {"disk_bytes": 1}, "--dir"),
     ("cores", COULD_BE_BETTER, {"cores": 4, "quota_cores": 1.5}, "--cpus"),
     ("cores", COULD_BE_BETTER, {"cores": 1}, "taskset"),
@@ -44,9 +44,15 @@ def test_what_is_wrong_is_told_with_its_mend(what: str, state: str, wrong: dict[
 
 
 def test_the_exit_code_says_whether_squall_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    for facts, code in ((GOOD, 0), (replace(GOOD, java=None), 0), (replace(GOOD, shm_bytes=None), 1)):
+    for facts, code in ((GOOD, 0), (replace(GOOD, java=None), 0), (replace(GOOD, disk_bytes=1), 1)):
         monkeypatch.setattr(doctor, "read_facts", lambda directory, facts=facts: facts)
         assert CliRunner().invoke(doctor.doctor_command, []).exit_code == code
+
+
+def test_every_extra_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert extras["all"] == [f"squall[{','.join(sorted(read_facts(tmp_path).absent))}]"]
 
 
 def test_the_facts_of_this_machine_can_be_read_before_there_is_a_cluster(tmp_path: Path) -> None:

@@ -67,6 +67,7 @@ def test_what_a_full_log_left_out_is_said_when_there_is_room_again(tmp_path: Pat
 @pytest.mark.parametrize(("error", "says"), [
     (MemoryError("4 GiB"), "the worker has no memory left: MemoryError: 4 GiB"),
     (ClusterError("cannot listen on /r/s/x"), "cannot listen on /r/s/x"),
+    (OSError(27, "x"), "the machine refuses a worker: OSError: [Errno 27] x; make room, or raise a limit (ulimit -a)"),
     (KeyError("x"), "internal error of the worker, a bug in Squall: KeyError: 'x'"),
 ])
 def test_only_what_is_one_is_called_a_bug_in_squall(

@@ -169,6 +169,15 @@ def no_swallowed_errors(source: Source) -> Iterator[str]:
                 yield source.at(node, "suppresses every error; name the one that is expected")
 
 
+def texts_in_utf_8(source: Source) -> Iterator[str]:
+    for node in source.nodes if source.package != "examples" else ():
+        match node:
+            case ast.Call(func=ast.Attribute(attr="read_text" | "write_text" as name), args=args, keywords=[]) if len(
+                args
+            ) == (name == "write_text"):
+                yield source.at(node, f"{name} takes the locale's encoding; name one, or use bytes")
+
+
 def catches_all(caught: ast.expr | None) -> bool:
     match caught:
         case None | ast.Name(id="Exception" | "BaseException"):
@@ -197,7 +206,7 @@ def short_enough(source: Source) -> Iterator[str]:
 
 Rule = Callable[[Source], Iterator[str]]
 RULES: tuple[Rule, ...] = (
-    layering, one_way, spark_only_in_pipeline, monotonic_clock_only, no_swallowed_errors, short_enough,
+    layering, one_way, spark_only_in_pipeline, monotonic_clock_only, no_swallowed_errors, short_enough, texts_in_utf_8,
 )
 
 

@@ -18,6 +18,7 @@ BAD = {
     "line break": ("a\nb", r"'a\nb' holds '\n'"),
     "surrogate": ("a\ud800b", r"holds '\ud800'"),
     "zero width": ("a\u200bb", r"holds '\u200b'"),
+    "another form": ("e\u0301", r"'e\u0301' looks like '\xe9'"),
     "markup": ("a[bold]b", "holds '[bold]', which would be printed as a style"),
     "closing markup": ("a[/]b", "holds '[/]'"),
 }

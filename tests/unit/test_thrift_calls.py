@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -14,6 +15,7 @@ from thriftpy2.thrift import TApplicationException, TProcessor
 from thriftpy2.utils import deserialize, serialize
 
 from squall import ClusterError
+from squall.ui.rest.storm_cluster import owners
 from squall.ui.rest.storm_topology import by_executor, by_output
 from squall.ui.thrift.storm_nimbus import idl
 from squall.ui.thrift.thrift_server import answer_to
@@ -52,6 +54,13 @@ WHOLE = call("rebalance", name="words", options=idl.RebalanceOptions(wait_secs=5
 @given(st.integers(0, len(WHOLE) - 1).map(lambda end: WHOLE[:end]) | st.binary(max_size=200))
 def test_what_is_no_whole_call_is_not_carried_out(sent: bytes) -> None:
     assert answer_to(sent, CARRIED_OUT) == b""
+
+
+def test_a_user_without_a_name_is_told_by_the_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {})
+    monkeypatch.setattr("pwd.getpwuid", Mock(side_effect=KeyError))
+    [row] = owners(Mock(**{"sampler.names.return_value": []}))["owners"]
+    assert row["owner"] == str(os.getuid())
 
 
 def test_each_stream_of_a_spout_has_its_share() -> None:

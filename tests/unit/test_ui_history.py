@@ -65,6 +65,15 @@ def test_rings_have_a_fixed_number_of_rows(history: History) -> None:
     assert oldest.at_unix_secs < NOON + 60, "minutes reach back further than seconds"
 
 
+def test_messages_that_become_dead_letters_have_failed(history: History) -> None:
+    for letters in (0, 8):
+        look = sample(NOON + letters, 1)
+        look.readings[0].counters["dead_letters"] = letters
+        history.add("t-1", look)
+    [point] = points_of(history.rows("t-1", NOON + 8, 60, 60)[1], 1)
+    assert point["failed_per_sec"] == 1
+
+
 def test_a_gap_stays_a_gap(history: History) -> None:
     for second in [0, 1, 2, 500, 501]:
         history.add("t-1", sample(NOON + second, 10 * second))

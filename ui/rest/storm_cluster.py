@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import getpass
 from collections import Counter
 from typing import Any
 from urllib.parse import quote
+
+import psutil
 
 from squall.engine.api.config import Config
 from squall.engine.errors import UsageError
@@ -60,12 +61,17 @@ def _tasks(sample: Sample) -> int:
     return sum(last - first + 1 for first, last in (each["tasks"] for each in sample.document["executors"]))
 
 
+def _user() -> str:
+    """Whose the cluster is: a name, or the id of a user without one, as in a container."""
+    return psutil.Process().username()
+
+
 def cluster_summary(api: ClusterApi) -> dict[str, Any]:
     cluster, looks = api.cluster(), samples(api)
     slots = sum(map(len, cluster["nodes"].values()))
     up_secs = daemon_uptime(api.run_dir, "nimbus")
     return {
-        "user": getpass.getuser(), "stormVersion": VERSION, "nimbusUptime": pretty(up_secs),
+        "user": _user(), "stormVersion": VERSION, "nimbusUptime": pretty(up_secs),
         "stormVersionInfo": {"version": VERSION, "revision": "", "branch": "", "date": "", "srcChecksum": ""},
         "supervisors": len(cluster["nodes"]) - len(cluster["gone"]), "topologies": len(looks), "slotsTotal": slots,
         "slotsUsed": slots - len(cluster["free_slots"]), "slotsFree": len(cluster["free_slots"]),
@@ -119,7 +125,7 @@ def topology_row(sample: Sample) -> dict[str, Any]:
     document = sample.document
     return {
         "id": document["id"], "encodedId": quote(document["id"], ""), "name": document["name"],
-        "owner": getpass.getuser(), "status": document["status"], **uptime(document["uptime_secs"]),
+        "owner": _user(), "status": document["status"], **uptime(document["uptime_secs"]),
         "tasksTotal": _tasks(sample), "workersTotal": len(document["workers"]),
         "executorsTotal": len(document["executors"]), "replicationCount": 1, "schedulerInfo": None, **_NO_MEMORY,
         "requestedGenericResources": "", "assignedGenericResources": "", "topologyVersion": "", "stormVersion": VERSION,
@@ -142,7 +148,7 @@ def worker_rows(sample: Sample) -> list[dict[str, Any]]:
             **place(sample, worker["worker"]), "supervisorId": worker["worker"].rpartition(":")[0],
             "topologyId": sample.document["id"], "topologyName": sample.document["name"],
             "executorsTotal": len(mine), "assignedMemOnHeap": 0.0, "assignedMemOffHeap": 0.0, "assignedCpu": 0.0,
-            "componentNumTasks": dict(tasks), "owner": getpass.getuser(),
+            "componentNumTasks": dict(tasks), "owner": _user(),
         })
     return rows
 
@@ -166,7 +172,7 @@ def owners(api: ClusterApi, owner: str = "") -> dict[str, Any]:
     """All topologies are the user's."""
     rows = [topology_row(sample) for sample in samples(api)]
     me = {
-        "owner": getpass.getuser(), "totalTopologies": len(rows), **_NO_MEMORY,
+        "owner": _user(), "totalTopologies": len(rows), **_NO_MEMORY,
         "totalExecutors": sum(row["executorsTotal"] for row in rows),
         "totalWorkers": sum(row["workersTotal"] for row in rows), "totalTasks": sum(row["tasksTotal"] for row in rows),
     }

@@ -26,7 +26,11 @@ OK, COULD_BE_BETTER, MISSING = "ok", "could be better", "missing"
 _STYLES = {OK: "green", COULD_BE_BETTER: "yellow", MISSING: "bold red"}
 _MIB = 1 << 20
 _CGROUPS = Path("/sys/fs/cgroup")
-_EXTRAS = {"spark": ("numpy", "pandas", "pyarrow", "pyspark"), "ui": ("nicegui", "prometheus_client", "textual")}
+_EXTRAS = {
+    "spark": ("numpy", "pandas", "pyarrow", "pyspark"), "ui": ("nicegui", "prometheus_client", "textual"),
+    "amqp": ("pika",), "kafka": ("confluent_kafka",), "redis": ("hiredis", "redis"), "otlp": ("opentelemetry",),
+    "thrift": ("thriftpy2",), "zookeeper": ("kazoo",),
+}
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,6 @@ class Facts:
     java: int | None = 21
     open_files: int | None = None
     processes: int | None = None
-    shm_bytes: int | None = 1 << 30
     disk_bytes: int = 1 << 40
     """Free where the run directory is."""
     directory: str = ""
@@ -65,7 +68,7 @@ class Diagnosis(NamedTuple):
 def findings(facts: Facts) -> list[Diagnosis]:
     """Judge each fact. What Squall cannot run without is MISSING."""
     files, processes = (limit or sys.maxsize for limit in (facts.open_files, facts.processes))
-    shm, quota, extras = facts.shm_bytes or 0, facts.quota_cores or float("inf"), ", ".join(facts.absent)
+    quota, extras = facts.quota_cores or float("inf"), ", ".join(facts.absent)
     is_built = "--enable-optimizations" in facts.python_configured and not facts.python_is_debug
     built = f"built with{'' if is_built else 'out'} profile-guided optimisation"
     rows = [
@@ -73,8 +76,6 @@ def findings(facts: Facts) -> list[Diagnosis]:
          "ulimit -n 65536, or LimitNOFILE= in the unit"),
         ("processes", processes >= 64, processes >= 1024, _limit(facts.processes),
          "ulimit -u 4096, or TasksMax= in the unit"),
-        ("/dev/shm", shm >= 16 * _MIB, shm >= 256 * _MIB, f"{shm // _MIB:,} MiB free",
-         "mount -o remount,size=1G /dev/shm; in a container --shm-size=1g"),
         ("disk", facts.disk_bytes >= 16 * _MIB, facts.disk_bytes >= 1024 * _MIB,
          f"{facts.disk_bytes // _MIB:,} MiB free at {facts.directory}", "make room, or choose a place with --dir"),
         ("cores", True, facts.cores >= 2 and quota >= facts.cores,
@@ -86,7 +87,7 @@ def findings(facts: Facts) -> list[Diagnosis]:
          "a Python configured with --enable-optimizations --with-lto (Debian's, uv's) is 10 to 30 % faster"),
         ("Java", True, (facts.java or 0) >= 17, f"version {facts.java}" if facts.java else "none",
          "for Spark: 17 or newer, on the PATH or in JAVA_HOME (Debian: openjdk-17-jre-headless)"),
-        ("extras", True, not facts.absent, f"not installed: {extras}" if extras else "ui, spark",
+        ("extras", True, not facts.absent, f"not installed: {extras}" if extras else ", ".join(_EXTRAS),
          f"pip install 'squall[{extras.replace(' ', '')}]'"),
         ("ptrace", True, not facts.ptrace_scope, f"kernel.yama.ptrace_scope is {facts.ptrace_scope or 0}",
          "for squall profile: sysctl kernel.yama.ptrace_scope=0, or root"),
@@ -110,14 +111,13 @@ def read_facts(directory: Path) -> Facts:
         None if (soft := resource.getrlimit(which)[0]) == resource.RLIM_INFINITY else soft
         for which in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC)
     )
-    shm, scope = Path("/dev/shm"), _text(Path("/proc/sys/kernel/yama/ptrace_scope"))
+    scope = _text(Path("/proc/sys/kernel/yama/ptrace_scope"))
     v1 = f"{_text(_CGROUPS / 'cpu/cpu.cfs_quota_us') or 'max'} {_text(_CGROUPS / 'cpu/cpu.cfs_period_us') or 100_000}"
     quota, period = (_text(_CGROUPS / "cpu.max") or v1).split()
     stat = _text(_CGROUPS / "cpu.stat") or _text(_CGROUPS / "cpu/cpu.stat")
     throttled = re.search(r"nr_throttled (\d+)", stat)
     return Facts(
         java=_java(), open_files=files, processes=processes,
-        shm_bytes=shutil.disk_usage(shm).free if os.access(shm, os.W_OK) else None,
         disk_bytes=shutil.disk_usage(there).free, directory=str(there),
         python_configured=sysconfig.get_config_var("CONFIG_ARGS") or "",
         python_is_debug=hasattr(sys, "gettotalrefcount"), cores=len(os.sched_getaffinity(0)),
@@ -129,7 +129,7 @@ def read_facts(directory: Path) -> Facts:
 
 
 def _text(path: Path) -> str:
-    return path.read_text().strip() if path.exists() else ""
+    return path.read_text("utf-8").strip() if path.exists() else ""
 
 
 def _java() -> int | None:
