@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PRODUCT = ("engine", "ipc", "scheduler", "pipeline", "connect", "ui", "squall")
 OTHERS = ("tests", "examples", "benchmarks")
-LIMITS = {"product": (48_650, 425), "tests": (39_500, 391)}
+LIMITS = {"product": (48_700, 425), "tests": (39_500, 391)}
 """The most lines and files."""
 _NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 

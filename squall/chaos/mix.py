@@ -137,8 +137,8 @@ def kinds_of(mix: str) -> tuple[str, ...]:
 
 
 def draw(seed: int, mix: Sequence[str], places: Places, for_secs: float) -> list[Fault]:
-    """Draw the faults of a seed, in order of time; the first is a worker's death if the mix has such. UsageError if none
-    is possible."""
+    """Draw the faults of a seed, in order of time; the first is a worker's death if the mix has such. UsageError if
+    none is possible."""
     rng = random.Random(f"squall chaos {seed}")
     names = [name for name in mix if places.of(_DRAWN[name].whom)]
     if not names:
