@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from squall.engine.errors import ClusterError
-from squall.ipc.arena import NOT_DUMPABLE, Arena, BlockRef, digest, may_be_read
+from squall.ipc.arena import Arena, BlockRef, digest, may_be_read
 from squall.ipc.arena_reader import ArenaReader
 from squall.ipc.codec import Buffers
 
@@ -104,7 +104,7 @@ class Payloads:
         descriptor for one, or forbids files of its size."""
         if self._arena_bytes and not may_be_read():
             self._arena_bytes = 0
-            sys.stderr.write(f"{NOT_DUMPABLE}: long values go through sockets, not through shared memory\n")
+            sys.stderr.write("the kernel hides our memory: long values go through sockets (squall doctor)\n")
         if self._arena is None and self._arena_bytes:
             if self._pause:
                 self._pause -= 1
