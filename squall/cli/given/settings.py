@@ -98,9 +98,10 @@ def _variables() -> dict[str, Any]:
     given: dict[str, Any] = {}
     for variable in os.environ:
         name = variable.removeprefix(VARIABLES).lower()
+        if not variable.startswith(VARIABLES) or name in SETTINGS:
+            continue
         # Only near ones: SQUALL_RUN_NODES is click's, and others may be anybody's.
-        near = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0.85)
-        if variable.startswith(VARIABLES) and near and name not in SETTINGS:
+        if near := difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0.85):
             raise UsageError(f"{variable} is no setting; did you mean {VARIABLES}{near[0].upper()}?")
     for name in SETTINGS:
         if text := os.environ.get(VARIABLES + name.upper()):
