@@ -74,7 +74,7 @@ def topology(
 
 def state_after(it: Topology, root: str | None = None, config: Config | None = None, secs: float = 0) -> dict[Any, Any]:
     """The state of "count", of all its tasks."""
-    with tempfile.TemporaryDirectory() as own, SimulatedCluster(it, config, state_root=root or own) as cluster:
+    with SimulatedCluster(it, config, state_root=root) as cluster:
         cluster.run()
         cluster.advance(secs)
         tasks = range(it["count"].tasks)
@@ -162,7 +162,7 @@ def failed_of(count: Any, identities: list[int]) -> list[int]:
     it, told = topology(count=count, tasks=1, lines=[]), mock.Mock(emitter=SimpleNamespace(component="count", task=2))
     source = TupleSource("split", 5, "default", it["split"].outputs["default"])
     batch = ColumnBatch(Columns(([f"w{identity}" for identity in identities], identities), len(identities)), source)
-    with tempfile.TemporaryDirectory() as root, SimulatedCluster(it, state_root=root) as cluster:
+    with SimulatedCluster(it) as cluster:
         cluster.user("count").execute_batch(batch, told)
     return [call.args[0] for call in told.fail.call_args_list]
 
