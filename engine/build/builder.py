@@ -199,9 +199,7 @@ def _check_id(id_: Any, mistakes: list[str]) -> None:
     if mistake := name_mistake(id_):
         mistakes.append(f"a component id {mistake}")
     elif id_.startswith(SYSTEM_PREFIX) or id_.endswith(RESULTS):
-        mistakes.append(
-            f"component id {id_!r} begins with {SYSTEM_PREFIX!r} or ends with {RESULTS!r}; such names are the system's"
-        )
+        mistakes.append(f"component id {id_!r} begins with {SYSTEM_PREFIX} or ends with {RESULTS}, as the system's do")
     elif set(id_) & set("/\\\0") or id_.startswith("."):
         # Its tasks' state lies beside what the cluster keeps there under names with a dot.
         mistakes.append(f"component id {id_!r} cannot be a file's name; allowed: no / or \\, and no . at its beginning")

@@ -30,6 +30,9 @@ from squall.engine.core.worker_core import WorkerCore
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.flow.groupings import Values
 from squall.engine.report.run_report import RunReport, build_report
+from squall.engine.state.sink_task import GatheringTask, SinkTask
+from squall.engine.state.stateful_task import StatefulTask
+from squall.engine.state.windowing.window_task import WindowTask
 from squall.scheduler.common.blob import copy_component
 from squall.scheduler.common.messages import ComponentSummary, SlotRef
 from squall.scheduler.nimbus.placement import place, task_layout
@@ -83,8 +86,7 @@ class SimulatedCluster:
 
     @property
     def emitted(self) -> dict[str, list[Values]]:
-        """Every tuple emitted so far, as its readers see it, by "component/stream", or just the component's id for the
-        default stream."""
+        """Tuples emitted so far, by "component/stream" and as readers see them; the default stream by "component"."""
         return self._recorded.emitted
 
     @property
@@ -123,7 +125,9 @@ class SimulatedCluster:
     def user(self, component: str, index: int = 0) -> Any:
         """The user object of one task."""
         task = self.plan.tasks_of(component)[index]
-        return next(user for _, at, user in self.core(self.plan.task_worker[task]).users() if at == task)
+        user = next(user for _, at, user in self.core(self.plan.task_worker[task]).users() if at == task)
+        user = user.task if isinstance(user, GatheringTask) else user
+        return user.inner if isinstance(user, SinkTask | StatefulTask | WindowTask) else user
 
     @property
     def pending(self) -> int:
