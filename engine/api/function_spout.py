@@ -41,7 +41,6 @@ class FunctionSpout(OfFunction, ReplayingSpout):
         super().__init__(function, outputs, blocking)
 
     def start(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
-        # A simulated cluster has no state directory unless its test gives it one.
         file = None if context.state_root is None else PositionFile(os.path.join(context.state_dir, "position"))
         begin = 0 if file is None else file.load()
         known = {"start": begin, "context": context}

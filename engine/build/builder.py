@@ -36,6 +36,7 @@ from squall.engine.errors import TopologyError
 from squall.engine.foreign.methods import BOLT_METHODS, GROUPING_METHODS, SPOUT_METHODS, deferred_kind
 from squall.engine.foreign.names import name_mistake
 from squall.engine.foreign.text import message_of, repr_of
+from squall.engine.state.records.lineage import RESULTS
 from squall.engine.state.sinks import ExactSink
 from squall.engine.state.windowing.windows import WindowedBolt
 
@@ -197,8 +198,8 @@ def _check_component(declarer: Declarer, mistakes: list[str]) -> ComponentSpec:
 def _check_id(id_: Any, mistakes: list[str]) -> None:
     if mistake := name_mistake(id_):
         mistakes.append(f"a component id {mistake}")
-    elif id_.startswith(SYSTEM_PREFIX):
-        mistakes.append(f"component id {id_!r} begins with {SYSTEM_PREFIX!r}; such names are the system's")
+    elif id_.startswith(SYSTEM_PREFIX) or id_.endswith(RESULTS):
+        mistakes.append(f"component id {id_!r} begins with {SYSTEM_PREFIX} or ends with {RESULTS}, as the system's do")
     elif set(id_) & set("/\\\0") or id_.startswith("."):
         # Its tasks' state lies beside what the cluster keeps there under names with a dot.
         mistakes.append(f"component id {id_!r} cannot be a file's name; allowed: no / or \\, and no . at its beginning")

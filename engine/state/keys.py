@@ -130,8 +130,10 @@ def form_of(key: Any) -> Any:
     name = [kind.__module__, kind.__qualname__]
     if name[0] == "numpy" and name[1] not in _TIMES_OF_NUMPY and type(key.item()) is not kind:
         return form_of(key.item())
-    if name[0].startswith("pandas.") and isinstance(key, datetime.datetime):
+    if name[0].startswith("pandas.") and isinstance(key, datetime.datetime | datetime.timedelta):
         return _of_pandas(key)
+    if owner is memoryview and key == (same := bytes(key)):  # one of signed bytes may differ
+        return same
     if owner is object and isinstance(key, enum.Enum):
         return ["enum", *name, key.name]
     if has_dataclass_equality(owner):
@@ -168,7 +170,8 @@ def _of_pandas(key: Any) -> Any:
     if key != key:
         raise ValueError("NaT is no key: it does not equal itself")
     micros, rest = divmod(key.value, 1_000)
-    return ["datetime" if key.tzinfo is None else "moment", micros, *([rest] if rest else ())]
+    kind = "span" if isinstance(key, datetime.timedelta) else "datetime" if key.tzinfo is None else "moment"
+    return [kind, micros, *([rest] if rest else ())]
 
 
 def _of_time(key: datetime.time) -> Any:
@@ -185,6 +188,7 @@ _FORMS: dict[type, Callable[[Any], Any]] = {
     str: str.__str__,
     bytes: lambda key: bytes(memoryview(key)),
     int: _of_number, float: _of_number, Decimal: _of_number, Fraction: _of_number,
+    complex: lambda key: ["complex", *map(_of_number, (key.real, key.imag))] if key.imag else _of_number(key.real),
     tuple: lambda key: tuple(map(form_of, tuple.__iter__(key))),
     frozenset: _of_frozenset,
     datetime.date: lambda key: ["date", key.toordinal()],

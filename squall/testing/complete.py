@@ -6,7 +6,6 @@ simulated, so nothing waits. It either returns with every message acked or raise
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -17,7 +16,7 @@ from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.api.topology import ComponentSpec, Topology, check_topology
 from squall.engine.errors import ClusterError, SquallError, UsageError
 from squall.engine.state.records.identified import in_place_of
-from squall.engine.state.records.lineage import FIELD, RESULTS, plain_outputs
+from squall.engine.state.records.lineage import plain_outputs
 from squall.testing.simulated import SimulatedCluster
 from squall.testing.spouts import FixedSpout
 
@@ -51,10 +50,7 @@ def complete_topology(
     spouts = _fixed_spouts(topology, sources or {})
     specs = {id_: replace(spec, **_replacement(spec, spouts.get(id_))) for id_, spec in topology.components.items()}
     fixed = replace(topology, components=specs)
-    with (
-        tempfile.TemporaryDirectory(prefix="squall-complete-") as state,
-        SimulatedCluster(fixed, config, name="complete", state_root=state) as cluster,
-    ):
+    with SimulatedCluster(fixed, config, name="complete") as cluster:
         try:
             cluster.run_until(
                 lambda: cluster.drained or any(spout in spouts for spout, _, _ in cluster.failed), timeout_secs,
@@ -66,22 +62,11 @@ def complete_topology(
             timed_out = any(failure.reason == TIMEOUT for _, _, failure in failures)
             said = [*_described(failures), *([_what_hangs(cluster)] if timed_out else [])]
             raise TopologyFailed(f"not everything was processed: {'; '.join(said)}", failures)
-        return _seen(topology, cluster.emitted)
+        return cluster.emitted
 
 
 def _replacement(spec: ComponentSpec, spout: FixedSpout | None) -> dict[str, Any]:
     return {} if spout is None else {"component": in_place_of(spec.component, spout), "executors": 1, "tasks": 1}
-
-
-def _seen(topology: Topology, emitted: Mapping[str, list[tuple[Any, ...]]]) -> dict[str, list[tuple[Any, ...]]]:
-    """What was emitted, under the names that the topology's author gave, and without identities."""
-    found = {}
-    for name, rows in emitted.items():
-        component, _, stream = name.partition("/")
-        fields = topology[component].outputs[stream or DEFAULT_STREAM].fields
-        plain = component.removesuffix(RESULTS)
-        found[f"{plain}/{stream}" if stream else plain] = [row[:-1] for row in rows] if FIELD in fields else rows
-    return found
 
 
 def _fixed_spouts(topology: Topology, sources: Mapping[str, Iterable[Any]]) -> dict[str, FixedSpout]:

@@ -4,7 +4,7 @@ Guarantees
     * The code of real workers handles every tuple: cores, ackers, codec. Links are queues, and time passes only when
       the test moves it (or waits in `run_until`); the same seed and the same calls give the same run.
     * Executors are placed as in a real cluster with as many free slots, and have the same task ids.
-    * A killed worker loses everything that it held, and its peers react to its death as real ones do.
+    * A killed worker loses all that it held but its state, and its peers react to its death as real ones do.
 
 Not simulated: supervisors (a killed worker stays dead until `restart`), credit and back-pressure, threads (a `blocking`
 bolt or spout runs in turn like all others). An exception in a component reaches the caller as `TaskCrashed`; a real
@@ -13,6 +13,8 @@ worker would die of it.
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,10 +30,14 @@ from squall.engine.core.worker_core import WorkerCore
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.flow.groupings import Values
 from squall.engine.report.run_report import RunReport, build_report
+from squall.engine.state.sink_task import GatheringTask, SinkTask
+from squall.engine.state.stateful_task import StatefulTask
+from squall.engine.state.windowing.window_task import WindowTask
 from squall.scheduler.common.blob import copy_component
 from squall.scheduler.common.messages import ComponentSummary, SlotRef
 from squall.scheduler.nimbus.placement import place, task_layout
 from squall.testing.simulated_worker import Recorder, SimulatedWorker, Wiring
+from squall.testing.spouts import own_directory
 
 MAX_BUSY_TURNS = 10_000
 """Most turns without a pause: an endless spout emits up to 256 tuples in each."""
@@ -43,7 +49,8 @@ _MIN_WAIT_NS, _MAX_WAIT_NS = 1_000_000, NS_PER_SEC
 
 class SimulatedCluster:
     """A topology on `config.workers` simulated workers in this process, on a clock that the test moves. A context
-    manager that closes every task."""
+    manager that closes every task. State is below `state_root`, by default in a directory that goes with the cluster:
+    give one for a second cluster that goes on with the state of the first."""
 
     def __init__(
         self, topology: Topology, config: Config | None = None, *, plan: Plan | None = None,
@@ -66,7 +73,8 @@ class SimulatedCluster:
         """True if spouts may emit."""
         self._recorder = Recorder(topology) if record else None
         self._copy = copy
-        self._state_root = None if state_root is None else str(state_root)
+        self._own_root = tempfile.mkdtemp(dir=own_directory()) if state_root is None else None
+        self._state_root = str(self._own_root or state_root)
         self._started_ns = self.clock.now_ns()
         self._wiring = Wiring(topology, self.plan, self.config, name, self.clock)
         self.workers: list[SimulatedWorker | None] = [None] * self.plan.n_workers
@@ -78,7 +86,7 @@ class SimulatedCluster:
 
     @property
     def emitted(self) -> dict[str, list[Values]]:
-        """Every tuple emitted so far, by "component/stream", or just the component's id for the default stream."""
+        """Tuples emitted so far, by "component/stream" and as readers see them; the default stream by "component"."""
         return self._recorded.emitted
 
     @property
@@ -117,7 +125,9 @@ class SimulatedCluster:
     def user(self, component: str, index: int = 0) -> Any:
         """The user object of one task."""
         task = self.plan.tasks_of(component)[index]
-        return next(user for _, at, user in self.core(self.plan.task_worker[task]).users() if at == task)
+        user = next(user for _, at, user in self.core(self.plan.task_worker[task]).users() if at == task)
+        user = user.task if isinstance(user, GatheringTask) else user
+        return user.inner if isinstance(user, SinkTask | StatefulTask | WindowTask) else user
 
     @property
     def pending(self) -> int:
@@ -265,6 +275,8 @@ class SimulatedCluster:
         """Close every task of the living workers. Raises the first TaskCrashed among them."""
         crashes = [crash for core in self.cores for crash in close_tasks(core)]
         self.workers = [None] * self.plan.n_workers
+        if self._own_root is not None:
+            shutil.rmtree(self._own_root, ignore_errors=True)
         if crashes:
             raise crashes[0]
 

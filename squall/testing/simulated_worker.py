@@ -23,7 +23,7 @@ from squall.engine.api.context import TopologyContext
 from squall.engine.api.failure import Failure
 from squall.engine.api.hooks import SpoutAckInfo, SpoutFailInfo, TaskHook
 from squall.engine.api.plan import Plan
-from squall.engine.api.stream import DEFAULT_STREAM
+from squall.engine.api.stream import DEFAULT_STREAM, Stream
 from squall.engine.api.topology import ComponentSpec, Topology
 from squall.engine.clock import Clock
 from squall.engine.core.assemble import Assembler
@@ -36,6 +36,7 @@ from squall.engine.flow.groupings import Values
 from squall.engine.flow.outbox import Outbox
 from squall.engine.flow.parcel import Parcel
 from squall.engine.foreign.identity import key_of
+from squall.engine.state.records.lineage import RESULTS, has_identity
 from squall.engine.tracking.peers import Peers
 from squall.ipc.codec import decode, encode
 
@@ -211,12 +212,13 @@ def _nothing() -> None:
 
 
 def stream_key(component: str, stream: str) -> str:
-    """Return the name of a stream: its component for the default stream, else "component/stream"."""
+    """Return the name of a stream: its component, as users call it, for the default stream, else "component/stream"."""
+    component = component.removesuffix(RESULTS)
     return component if stream == DEFAULT_STREAM else f"{component}/{stream}"
 
 
 class Recorder:
-    """The emitted tuples, by stream, and the messages that failed."""
+    """The emitted tuples, by stream and without identities, and the messages that failed."""
 
     def __init__(self, topology: Topology) -> None:
         self.emitted: dict[str, list[Values]] = {
@@ -225,9 +227,10 @@ class Recorder:
         self.failed: dict[Any, tuple[str, Any, Failure]] = {}
         """Task and message -> (spout, message id, failure), until the message is acked."""
 
-    def of(self, component: str, stream: str) -> Callable[[Values], None]:
+    def of(self, component: str, stream: str, shape: Stream) -> Callable[[Values], None]:
         """Return the function to call with each tuple of one stream."""
-        return self.emitted[stream_key(component, stream)].append
+        append = self.emitted[stream_key(component, stream)].append
+        return (lambda values: append(values[:-1])) if has_identity(shape.fields) else append
 
 
 class AnswerHook(TaskHook):
@@ -272,4 +275,4 @@ def record_streams(emitter: Emitter, recorder: Recorder) -> None:
     """Record every stream of one task. Call it before the task's collector is made."""
     streams: dict[str, Any] = emitter.streams
     for name, stream in emitter.streams.items():
-        streams[name] = _RecordedStream(stream, recorder.of(emitter.component, name))
+        streams[name] = _RecordedStream(stream, recorder.of(emitter.component, name, stream.shape))

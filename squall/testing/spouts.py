@@ -38,7 +38,8 @@ _NEXT: Any = object()
 
 
 @functools.cache
-def _own_directory() -> str:
+def own_directory() -> str:
+    """Return a directory that goes with this process."""
     path = tempfile.mkdtemp(prefix="squall-testing-")
     atexit.register(shutil.rmtree, path, ignore_errors=True)
     return path
@@ -51,7 +52,7 @@ class FeederSpout(Spout):
 
     def __init__(self, outputs: Outputs = ("value",), directory: str | Path | None = None) -> None:
         self.outputs = outputs
-        self._path = Path(tempfile.mkdtemp(dir=directory or _own_directory()))
+        self._path = Path(tempfile.mkdtemp(dir=directory or own_directory()))
         self._fed: list[Any] = []
         self._next = 0
         """Number of tuples that this copy knows to be taken."""

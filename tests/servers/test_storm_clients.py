@@ -151,8 +151,7 @@ def test_pages_have_keys_that_streamparse_does_not_read(page_cluster: Standing) 
     def get(path: str) -> Any:
         return json.loads(rest(page_cluster, path))
 
-    row = row_of(page_cluster, "words")
-    assert row is not None
+    row = wait_for("the first look of the page", lambda: row_of(page_cluster, "words"))
     page = get(f"topology/{row['id']}?window=600&sys=true")
     assert row.keys() <= page.keys()
     assert [stats["window"] for stats in page["topologyStats"]] == ["600", "10800", "86400", ":all-time"]

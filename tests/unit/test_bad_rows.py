@@ -115,7 +115,7 @@ def test_a_key_or_a_time_that_is_none_fails_its_own_tuple_and_is_in_no_window(
 ) -> None:
     bolt = Shows().with_tumbling_window(secs=60).with_key("k").with_timestamp_field("at")
     emitted, failed, _ = run(bolt, [("a", 1.0), event, ("a", 2.0), event], tmp_path)
-    assert [row[:4] for row in emitted["bolt.results"]] == [("a", 0, 60, [0, 2])]
+    assert [row[:4] for row in emitted["bolt"]] == [("a", 0, 60, [0, 2])]
     assert sorted(failed) == [1, 3]
     assert all(why in each for each in failed.values()), failed
 
@@ -128,4 +128,4 @@ def test_windows_have_keys_of_any_kind(tmp_path: Path) -> None:
     emitted, failed, _ = run(bolt, [(key, 1) for key in keys], tmp_path)
     assert failed == {}
     windows = {noon: [0, 2], None: [1], (1, 2.5): [3], frozenset("ab"): [4, 5]}
-    assert {row[0]: row[3] for row in emitted["bolt.results"]} == windows
+    assert {row[0]: row[3] for row in emitted["bolt"]} == windows

@@ -7,8 +7,11 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from queue import Queue
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,13 +19,16 @@ from squall.engine.api.collectors import SpoutCollector
 from squall.engine.api.component import Spout
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.failure import Failure
+from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.surroundings import Parts
 from squall.engine.tracking.open_messages import OpenMessages
 from tests.process.waiting import wait_for
 from tests.unit.rig import DEADLINE_SECS, Does, Feeder, Rig, acks, chain, keeps
+from tests.unit.test_dealt_topologies import Count
 from tests.unit.threads import threaded
+from tests.unit.wired import wired
 
 END = object()
 
@@ -144,6 +150,21 @@ def test_a_spout_that_is_closed_while_it_waits_is_told_nothing_more() -> None:
         until(rig, lambda: rig.core.stats[rig.plan.tasks_of("spout")[0]].acked == 1)
         close_tasks(rig.core)
     assert spout.acked == []
+
+
+def test_a_spout_before_state_that_is_closed_while_it_waits_may_emit_once_more(tmp_path: Path) -> None:
+    """Its thread is the only one at the records, which would crash the worker, or be closed."""
+    waits, plan = Waits(), Plan([[ExecutorPlan("spout", 1, 1)]], ["here"])
+    waits.record_identity = "name"
+    spout: Any = wired(spout=(waits, 1), count=(Count(), 1, "global spout")).build()["spout"].component
+    spout.open({}, TopologyContext("t", "spout", 1, 0, "here", 1, plan, str(tmp_path)), Mock())
+    waits.queue.put(lambda it: (it.queue.get(), it.collector.emit((1,), message_id="a")))
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(spout.next_tuple)
+        assert waits.asked.wait(30)
+        spout.close()
+        waits.let_go()
+        call.result()
 
 
 def test_no_more_trees_are_open_than_allowed_however_many_one_call_emits() -> None:

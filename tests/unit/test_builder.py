@@ -61,9 +61,12 @@ def test_all_mistakes_are_listed_at_once() -> None:
     builder.set_spout("lines", Lines(), parallelism=0)
     builder.set_spout("lines", Lines())
     builder.set_spout("__hidden", Lines())
+    builder.set_spout("w.results", Lines())
     builder.set_bolt("alone", Split())
     mistakes = mistakes_of(builder)
-    parts = ["'lines' is used twice", "'lines' has parallelism 0", "'__hidden'", "bolt 'alone' has no input"]
+    parts = [
+        "'lines' is used twice", "'lines' has parallelism 0", "'__hidden'", "'w.results'", "bolt 'alone' has no input"
+    ]
     assert len(mistakes) == len(parts)
     assert [part for part in parts if part not in "\n".join(mistakes)] == []
 

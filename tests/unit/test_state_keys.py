@@ -88,6 +88,7 @@ class Odd:
 
 
 ATOMS: list[Any] = [
+    complex(1), 1j, complex(0.5, -0.0), complex(0.5, 1), complex("inf"),
     None, False, True, 0, 1, 2, -1, 0.0, -0.0, 0.5, 1.0, 1.5, 0.1, 2**53, 2.0**53, 2**70, 2.0**70, 1e300, int(1e300),
     5e-324, float("inf"), -float("inf"), Decimal(1), Decimal("1.00"), Decimal("0.1"), Decimal("1E+2"), 100,
     Decimal("0.1000000000000000055511151231257827021181583404541015625"),
@@ -122,6 +123,7 @@ def test_numbers_of_numpy_and_times_of_pandas_are_those_of_python() -> None:
         (numpy.int64(1), 1), (numpy.float64(0.5), 0.5), (numpy.float32(0.5), Decimal("0.5")), (numpy.bool_(True), 1),
         (numpy.str_("a"), "a"), (numpy.uint8(200), HTTPStatus.OK), (pandas.Timestamp(naive), naive),
         (pandas.Timestamp(aware).tz_convert("Asia/Tokyo"), aware),
+        (pandas.Timedelta(1, "us"), datetime.timedelta(0, 0, 1)), (numpy.complex64(1j), 1j), (memoryview(b"a"), b"a"),
     ]:
         assert {one: 1} == {other: 1}
         assert pack_key(one) == pack_key(other)
@@ -231,7 +233,8 @@ def test_what_has_no_known_equality_is_refused_by_name() -> None:
         (object(), "of type object; expected text, bytes, numbers"), (("a", Odd()), "of type .*Odd; expected text"),
         (int, "of type type"), (Decimal("1E+999999999"), "more than 10,000 digits"),
         (Decimal("1E-999999999"), "more than 10,000 digits"), (Local.RED, "cannot be pickled: "),
-        (1j, "of type complex; expected"),
+        (complex(1, NAN), "nan is no key"), (memoryview(b"a"), "cannot be pickled: "),
+        (memoryview(b"\xff").cast("b"), "of type memoryview; expected"),
     ]:
         with pytest.raises(UnstorableError, match=why):
             check_key(key, "count[0]")

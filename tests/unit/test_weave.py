@@ -74,11 +74,11 @@ def topology(
 
 def state_after(it: Topology, root: str | None = None, config: Config | None = None, secs: float = 0) -> dict[Any, Any]:
     """The state of "count", of all its tasks."""
-    with tempfile.TemporaryDirectory() as own, SimulatedCluster(it, config, state_root=root or own) as cluster:
+    with SimulatedCluster(it, config, state_root=root) as cluster:
         cluster.run()
         cluster.advance(secs)
         tasks = range(it["count"].tasks)
-        return dict(item for index in tasks for item in cluster.user("count", index).inner.state.items())
+        return dict(item for index in tasks for item in cluster.user("count", index).state.items())
 
 
 # ---- what build() refuses ----
@@ -162,8 +162,8 @@ def failed_of(count: Any, identities: list[int]) -> list[int]:
     it, told = topology(count=count, tasks=1, lines=[]), mock.Mock(emitter=SimpleNamespace(component="count", task=2))
     source = TupleSource("split", 5, "default", it["split"].outputs["default"])
     batch = ColumnBatch(Columns(([f"w{identity}" for identity in identities], identities), len(identities)), source)
-    with tempfile.TemporaryDirectory() as root, SimulatedCluster(it, state_root=root) as cluster:
-        cluster.user("count").execute_batch(batch, told)
+    with SimulatedCluster(it) as cluster:
+        {component: user for component, _, user in cluster.core(0).users()}["count"].execute_batch(batch, told)
     return [call.args[0] for call in told.fail.call_args_list]
 
 
@@ -251,7 +251,7 @@ def test_state_is_taken_over_by_the_same_topology_or_when_all_is_settled(tmp_pat
     for number, changed in enumerate(({"more": between}, {"again": False})):
         other = str(tmp_path / str(number))
         with SimulatedCluster(topology(), state_root=other) as cluster:
-            cluster.run_until(lambda its=cluster: any(len(its.user("count", at).commits.absorbed) for at in (0, 1)))
+            cluster.run_until(lambda its=cluster: any(its.user("count", at).state for at in (0, 1)))
             os.rename(Path(other, "lines-shared"), Path(other, "gone"))
         with pytest.raises(TaskCrashed, match=r"has absorbed \d+ tuples? that .* under way, and the topology"):
             state_after(topology(**changed), other)

@@ -7,7 +7,6 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -279,15 +278,15 @@ def test_a_partition_holds_up_time_for_so_long(
 # ---- time of the clock ----
 
 
-def test_windows_of_the_clock_are_executed_when_their_time_has_passed(tmp_path: Path) -> None:
+def test_windows_of_the_clock_are_executed_when_their_time_has_passed() -> None:
     """Though nothing comes any more, and the input has not ended."""
     feeder = FeederSpout(("n",))
     builder = wired(events=(feeder, 1), bolt=(Shows().with_tumbling_window(secs=0.25), 1, "global events"))
-    with SimulatedCluster(builder.build(), state_root=tmp_path) as cluster:
+    with SimulatedCluster(builder.build()) as cluster:
         feeder.feed((7,))
-        cluster.run_until(lambda: cluster.emitted["bolt.results"], 10)
-        [(_, start, end, numbers, *_)] = cluster.emitted["bolt.results"]
-    assert (end - start, start % 0.25, numbers) == (0.25, 0, [7])
+        cluster.run_until(lambda: cluster.emitted["bolt"], 10)
+        [(_, start, end, *numbers)] = cluster.emitted["bolt"]
+    assert (end - start, start % 0.25, numbers) == (0.25, 0, [[7], [7], []])
 
 
 # ---- time waits for each partition of each source, and for what is under way, however long it takes ----
@@ -306,7 +305,7 @@ def numbers_by_start(rows: list[tuple[float, int]]) -> dict[float, list[int]]:
 def results_of(cluster: SimulatedCluster) -> dict[float, list[int]]:
     """By the windows' starts. Nothing was late, and no window came twice."""
     assert [name for name, rows in cluster.emitted.items() if name.endswith("/late") and rows] == []
-    rows = [(start, sorted(numbers)) for _, start, _, numbers, *_ in cluster.emitted["counts.results"]]
+    rows = [(start, sorted(numbers)) for _, start, _, numbers, *_ in cluster.emitted["counts"]]
     assert len(dict(rows)) == len(rows)
     return dict(rows)
 
@@ -347,16 +346,16 @@ def holds(bolt: Does, tup: Tuple) -> None:
 
 
 @pytest.mark.parametrize("is_held", [False, True])
-def test_no_record_of_a_source_that_sat_in_a_call_is_late(tmp_path: Path, is_held: bool) -> None:
+def test_no_record_of_a_source_that_sat_in_a_call_is_late(is_held: bool) -> None:
     GO_ON.clear()
     other = FeederSpout(FIELDS)
     topology = counting(windowed(WINDOW_SECS, LAG_SECS), "stuck" * is_held, stuck=Stuck(), other=other)
-    with SimulatedCluster(topology, Config(message_timeout_secs=3600), state_root=tmp_path) as cluster:
+    with SimulatedCluster(topology, Config(message_timeout_secs=3600)) as cluster:
         go(cluster, lambda: len(cluster.emitted["stuck"]) == 1)
         for second in range(0, 300, 10):
             other.feed((second, 1000 + second))
             cluster.advance(1)
-        assert cluster.emitted["counts.results"] == []
+        assert cluster.emitted["counts"] == []
         GO_ON.set()
         other.finish()
         go(cluster, lambda: cluster.drained)
@@ -364,10 +363,10 @@ def test_no_record_of_a_source_that_sat_in_a_call_is_late(tmp_path: Path, is_hel
         assert results_of(cluster) == numbers_by_start([*rows, *((number, number) for number in range(1, 300))])
 
 
-def test_sources_that_all_have_nothing_more_leave_no_window_open_but_the_newest(tmp_path: Path) -> None:
+def test_sources_that_all_have_nothing_more_leave_no_window_open_but_the_newest() -> None:
     early, late = FeederSpout(FIELDS), FeederSpout(FIELDS)
     topology = counting(windowed(1, 0.25), early=early, other=late)
-    with SimulatedCluster(topology, state_root=tmp_path) as cluster:
+    with SimulatedCluster(topology) as cluster:
         for source, row in ((early, (0.5, 0)), (late, (8.5, 1)), (late, (99.5, 2))):
             source.feed(row)
         cluster.advance(20)
@@ -375,26 +374,26 @@ def test_sources_that_all_have_nothing_more_leave_no_window_open_but_the_newest(
 
 
 @pytest.mark.parametrize("tasks", [1, 3])
-def test_windows_of_keys_that_come_no_more_are_executed_while_the_source_goes_on(tasks: int, tmp_path: Path) -> None:
+def test_windows_of_keys_that_come_no_more_are_executed_while_the_source_goes_on(tasks: int) -> None:
     """Time reaches a task that gets no tuple."""
     source = FeederSpout(("key", *FIELDS))
     windows = Shows().with_tumbling_window(secs=1).with_key("key").with_timestamp_field("at")
     builder = wired(events=(source, 1), windows=(windows, tasks, "fields events key"))
-    with SimulatedCluster(builder.build(), Config(), state_root=tmp_path) as cluster:
+    with SimulatedCluster(builder.build()) as cluster:
         for key in "abcdefghij":
             source.feed((key, 0.5, 0))
         cluster.settle()
         source.feed(("a", 1000.0, 1))
-        cluster.run_until(lambda: len(cluster.emitted["windows.results"]) == 10, 2)
-        assert {row[0] for row in cluster.emitted["windows.results"]} == set("abcdefghij")
+        cluster.run_until(lambda: len(cluster.emitted["windows"]) == 10, 2)
+        assert {row[0] for row in cluster.emitted["windows"]} == set("abcdefghij")
 
 
-def test_a_date_in_the_future_makes_nothing_late_and_stays_in_its_window(tmp_path: Path) -> None:
+def test_a_date_in_the_future_makes_nothing_late_and_stays_in_its_window() -> None:
     now, month = time.time() // WINDOW_SECS * WINDOW_SECS - 10_000, 30 * 86_400
     rows = [(now + 5.0 * n if n != 200 else now + month, n) for n in range(400)]
     source = FeederSpout(FIELDS)
     topology = counting(windowed(WINDOW_SECS, LAG_SECS), events=source)
-    with SimulatedCluster(topology, state_root=tmp_path) as cluster:
+    with SimulatedCluster(topology) as cluster:
         for n, row in enumerate(rows):
             source.feed(row)
             if n % 20 == 0:

@@ -12,6 +12,7 @@ Thread: the task's.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from threading import get_ident
 from typing import Any
 
 from squall.engine.api.around import Around, HiddenField, HidingOut, listed
@@ -59,6 +60,8 @@ class IdentifiedSpout(Around):
         """What became of its records, and where all tasks tell it."""
         self.settling.records = self.store
         self._now_ns, self._tell_at_ns, self._emits = context.now_ns, 0, -1
+        self._asker: int | None = None
+        """The thread that asks for records."""
         self._rests = True
         """True if it has told that nothing is open: the first record after that is told before it leaves, or event time
         would not wait for it while the worker is busy."""
@@ -114,8 +117,10 @@ class IdentifiedSpout(Around):
 
     def close(self) -> None:
         self._inner.close()
-        self._tell()
-        self.store.close()
+        # Else the spout's thread sits in a call, and may emit once more, which needs the store: two at once crash it.
+        if self._asker in (None, get_ident()):
+            self._tell()
+            self.store.close()
 
     @property
     def exhausted(self) -> bool:
@@ -142,7 +147,7 @@ class IdentifiedSpout(Around):
                 # A thread that waits in `next_tuple` does not say whether there is anything to wait for.
                 activity = QUIET
         if is_asked:
-            self._emits = settling.emits
+            self._emits, self._asker = settling.emits, get_ident()
         progress = [*settling.progress(now), *self._confirmed_below()]
         told = activity, {} if activity == ENDED else self._readings(activity == QUIET)
         names = self._inner.confirmed()
