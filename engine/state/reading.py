@@ -24,6 +24,8 @@ from typing import Any
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import message_of, repr_of
 from squall.engine.state.keys import Spelling, check_key
+from squall.engine.state.records.record_store import RECORDS_FILE, SHARED
+from squall.engine.state.records.settled import NAMES
 from squall.engine.state.task_store import (
     GONE,
     LOG,
@@ -80,6 +82,15 @@ def names_of(path: Path) -> list[Any]:
 def task_of(path: Path) -> int:
     """The index of the task whose store this is."""
     return int(path.parent.name.rpartition("-")[2])
+
+
+def partition_of(root: Path, spout: str, number: int) -> tuple[str, int | None]:
+    """A partition by its number among those of a spout: what its message ids begin with, "" if it has no name, and the
+    index of a task that reads it, None if none does. A number below 0: ~index of a task that reads none."""
+    query = "SELECT name, (SELECT min(task) FROM readers WHERE partition = number) FROM partitions WHERE number = "
+    rows = _read(root / f"{spout}-{SHARED}" / RECORDS_FILE, f"{query}{number}")[0]
+    name, index = rows[0] if rows else ("()", ~number if number < 0 else None)
+    return name.partition("(")[2][:-1].rstrip(",").replace(repr(*NAMES), ""), index
 
 
 def _read(path: Path, *queries: str) -> list[list[Any]]:

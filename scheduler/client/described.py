@@ -11,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
@@ -23,6 +24,8 @@ from squall.engine.errors import ClusterError
 from squall.engine.plural import plural
 from squall.engine.report.repeats import equal_deaths
 from squall.engine.report.run_report import RunReport
+from squall.engine.state.reading import partition_of
+from squall.engine.state.windowing.event_time import END, STANDS
 from squall.ipc.board import SLOT_HELD_BYTES, STATE_NAMES
 from squall.ipc.metric_file import read_streams
 from squall.ipc.rundir import RunDir
@@ -84,6 +87,7 @@ def describe(run_dir: RunDir, job: Job, before: RunReport, now: RunReport | None
         **{key: value for key, value in counts.items() if key not in ("components", "workers", "topology")},
         "drained": job.is_drained(),
         "rates": _rates(before, now),
+        "event_time": dict(_event_times(job, counts["metrics"], executors)),
         "components": {
             name: {
                 **component,
@@ -149,6 +153,35 @@ def _executors(state: TopologyState) -> list[dict[str, Any]]:
         for worker, executors in zip(map(str, state.assignment.workers), state.assignment.executors, strict=True)
         for executor in executors
     ]
+
+
+def _event_times(job: Job, metrics: Mapping[str, Any], executors: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Describe where event time stands in each bolt in which it has not ended."""
+    component_of = {row["tasks"][0]: row["component"] for row in executors}
+    for name, own in metrics.items():
+        times, since, sources, places = (own.get(gauge, {}) for gauge in STANDS)
+        # The tasks tell each other their times, so what the last one waits for holds up all of them.
+        for task in sorted(filter(since.get, times), key=times.get)[:1]:
+            spout = component_of.get(sources[task], "")
+            try:
+                partition, index = partition_of(job.run_dir.topology_state(job.name), spout, int(places[task]))
+            except ClusterError as error:  # of one topology: the rest of the document tells what came of it
+                partition, index = str(error), None
+            yield name, {
+                "at": datetime.fromtimestamp(times[task], UTC).isoformat() if times[task] > -END / 1e9 else None,
+                "secs": round(time.monotonic() - since[task], 1), "spout": spout, "partition": partition,
+                "task": None if index is None else int(sources[task]) + index,
+            }
+
+
+def event_time_lines(document: Mapping[str, Any], least_secs: float = 0) -> Iterator[str]:
+    """Say where event time has stood for so long or longer, and what it waits for, as `describe` has described it."""
+    for name, row in document["event_time"].items():
+        stands = f"stands at {row['at']}" if row["at"] else "has not begun"
+        where = (f"[{row['task']}]" if row["task"] else "") + (row["partition"] and f", partition {row['partition']}")
+        waits = f"waits for {row['spout']}{where}" if row["spout"] else "nothing newer has come"
+        if row["secs"] >= least_secs:
+            yield f"event time of {name} {stands} for {row['secs']:,.0f} s: {waits}"
 
 
 def _workers(job: Job, state: TopologyState) -> list[dict[str, Any]]:

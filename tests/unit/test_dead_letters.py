@@ -14,10 +14,11 @@ from click.testing import CliRunner, Result
 
 from squall import Failure, UsageError
 from squall.cli.dead_letters import dead_letters
-from squall.engine.api.failure import EXCEPTION, FAILED
+from squall.engine.api.failure import EXCEPTION, FAILED, WORKER_DIED
 from squall.engine.flow.spout_collector import Routed
 from squall.ipc.rundir import RunDir
 from squall.scheduler.records.dead_letters import LEDGER, DeadLetter, DeadLetters
+from squall.ui.pages.troubles import letter_row
 from tests.parcels import NESTED, SCALARS, same
 
 WHY = Failure(EXCEPTION, "bolt", 3, "node-1:6700", "ValueError: no", 5)
@@ -53,6 +54,14 @@ def test_a_letter_holds_everything_and_goes_back_to_its_own_task_with_its_very_v
     assert taken(letters, index=0) == []
     assert taken(letters) == [(("a", 1), (("a", 1), b"\0")), ("b", ("b", b"\0"))]
     assert letters.read() == letters.give_back() == []
+
+
+def test_the_page_says_why_and_where_a_letter_failed(letters: DeadLetters) -> None:
+    letters.add("spout", 1, "c", (), Failure(WORKER_DIED, worker="node-1:6700"))
+    rows = [letter_row(letter.public()) for letter in add(letters, "a")]
+    assert [(row["why"], row["where"]) for row in rows] == [
+        ("worker died", "node-1:6700"), ("exception: ValueError: no", "bolt"),
+    ]
 
 
 def test_every_value_comes_back_with_its_type(letters: DeadLetters) -> None:

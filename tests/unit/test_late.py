@@ -101,11 +101,15 @@ def test_the_report_says_that_a_source_counts_at_least_once() -> None:
 def test_the_page_says_what_was_late_and_ahead() -> None:
     hint, tone = hint_of({
         "why_stopped": "", "given_up": [], "workers": [{"state": "ready"}], "faults": [], "dead_letters": 0,
-        "components": {}, "recent": {}, "late": 1, "ahead": 2,
+        "components": {}, "recent": {}, "late": 1, "ahead": 2, "event_time": {
+            "one": {"at": None, "secs": 75, "spout": "in", "task": 0, "partition": ""},
+            "new": {"at": None, "secs": 9, "spout": "", "task": 0, "partition": ""},
+        },
     })
     assert tone == "bad"
     assert hint == (
-        "1 late tuple was dropped by windows. 2 tuples were too far ahead of the clock to move event time."
+        "1 late tuple was dropped by windows. 2 tuples were too far ahead of the clock to move event time. "
+        "Windows: event time of one has not begun for 75 s: waits for in."
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from nicegui import ui
 
 from squall.engine.plural import plural
+from squall.scheduler.client.described import event_time_lines
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.pages.flow import FlowGraph, share_of_time
 from squall.ui.pages.look import ALMOST, BUSY, ERROR
@@ -160,6 +161,8 @@ def hint_of(document: Mapping[str, Any]) -> tuple[str, str]:
             f"{plural(document['ahead'], 'tuple was', 'tuples were')} too far ahead of the clock to move event time."
         )
         tone = "warn" if tone == "good" else tone
+    # A source that is read to its end holds up event time for 5 s: only what does for longer stands out.
+    said += [f"Windows: {text(line)}." for line in event_time_lines(document, least_secs=10)]
     faulty = {text(name): row["errors"] for name, row in document["components"].items() if row["errors"]}
     if faulty:
         said.append(f"Errors in {', '.join(f'{name} ({count:,})' for name, count in faulty.items())} (see Errors).")

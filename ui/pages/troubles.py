@@ -88,7 +88,7 @@ class DeadLetterList:
             if not api.read_only:
                 self._all = small_button("Replay all", "replay", self._replay_all)
             self._table = Table(
-                [("values", "values", "wrap"), ("error", "why", "wrap"), ("component", "failed in", ""),
+                [("values", "values", "wrap"), ("why", "why", "wrap"), ("where", "failed in", ""),
                  ("spout", "spout", ""), ("message_id", "message", ""), ("attempt", "attempts", "n"),
                  ("at", "when", "at"),
                  *([] if api.read_only else [("replay", "", "replay")])],
@@ -105,14 +105,7 @@ class DeadLetterList:
         self._read()
 
     def _read(self) -> None:
-        rows = [
-            {
-                **{key: text(letter[key]) for key in (
-                    "id", "values", "error", "component", "spout", "message_id", "why_no_payload")},
-                "at": datetime.fromisoformat(letter["at"]).timestamp(), "attempt": letter["attempt"],
-            }
-            for letter in self._api.dead_letters(self._name)
-        ]
+        rows = list(map(letter_row, self._api.dead_letters(self._name)))
         self._table.show(rows)
         if not self._api.read_only:
             self._all.set_visibility(bool(rows))
@@ -125,6 +118,17 @@ class DeadLetterList:
         what = "Every dead letter is given back to its spout, which emits it again."
         confirm("Replay all dead letters", what, "Replay", lambda: self._api.replay(self._name))
         self._ledger = ()
+
+
+def letter_row(letter: Mapping[str, Any]) -> dict[str, Any]:
+    """Show a dead letter. One that ended its worker has neither error nor component: the reason says why, the worker
+    where."""
+    return {
+        **{key: text(letter[key]) for key in ("id", "values", "spout", "message_id", "why_no_payload")},
+        "why": text(": ".join(filter(None, (letter["reason"], letter["error"])))),
+        "where": text(letter["component"] or letter["worker"]),
+        "at": datetime.fromisoformat(letter["at"]).timestamp(), "attempt": letter["attempt"],
+    }
 
 
 class Events:

@@ -38,6 +38,10 @@ AT_END_NS = 5_000_000_000
 """A partition that is read to its end holds up time for so long: what is on its way to it is not late by."""
 LOST_NS = 60_000_000_000
 """A record that no task has open for so long is not waited for: enough for a broker to deliver it again."""
+STANDS = ("__event_time", "__event_time_since", "__event_time_source", "__event_time_place")
+"""Gauges of a task: its watermark, in seconds; since when it stands there, in seconds of the monotonic clock, 0 once it
+has ended; what it waits for: the first task of a spout, 0 if for none, and the number of a partition among those of
+that spout, or ~index of a task that reads none."""
 _MOST_MARKS = 64
 """Of a partition: of more, every second one goes, which only delays time."""
 
@@ -102,6 +106,9 @@ class EventTime:
         """The lowest record that is not settled, since when nobody has it open, and the highest at that time."""
         self._passed: dict[Partition, int] = {}
         """Where to look for the next one, after those that are lost."""
+        self.waits_for = -1, 0
+        """What held up time most at the last look: the number of its source, -1 if nothing did; and its partition, or
+        ~index of a task that reads none."""
 
     def to_keep(self) -> dict[str, Any]:
         """Return what a successor needs."""
@@ -139,7 +146,7 @@ class EventTime:
         if all(source.ended for source in sources):
             self.watermark = END
             return END
-        holding, newest = list[int](), -END
+        holding, newest = list[tuple[int, tuple[int, int]]](), -END
         for number, source in enumerate(sources):
             if source.ended:
                 continue
@@ -147,12 +154,14 @@ class EventTime:
                 known = heard.get(partition, Heard())
                 newest = max(newest, known.time)
                 if self._holds_up(partition, source, known, now):
-                    holding.append(known.time)
+                    holding.append((known.time, (number, partition)))
             holding += [
-                -END for task, state in enumerate(source.tasks) if self._task_holds_up((number, task), state, now)
+                (-END, (number, ~task)) for task, state in enumerate(source.tasks)
+                if self._task_holds_up((number, task), state, now)
             ]
         # If nothing holds it up, all that has come counts, or its windows would wait for the next record.
-        self.watermark = max(self.watermark, min(holding, default=newest) - self._lag)
+        least, self.waits_for = min(holding, default=(newest, (-1, 0)))
+        self.watermark = max(self.watermark, least - self._lag)
         return self.watermark
 
     def _holds_up(self, partition: Partition, source: EventSource, heard: Heard, now: int) -> bool:

@@ -42,7 +42,7 @@ from squall.engine.state.records.record_store import RECORDS_FILE, SHARED, unpac
 from squall.engine.state.task_store import CLOSED, OPEN, Reader, TaskStore, pickled
 from squall.engine.state.timestamps import times_of
 from squall.engine.state.windowing.declaration import WINDOWS, Declaration
-from squall.engine.state.windowing.event_time import END, TIME_KEY, EventTime, Heard
+from squall.engine.state.windowing.event_time import END, STANDS, TIME_KEY, EventTime, Heard
 from squall.engine.state.windowing.panes import Due, Pane, Panes
 from squall.engine.state.windowing.shared_times import SharedTimes
 from squall.engine.state.windowing.windows import COUNT, Window, WindowedBolt, Windowing
@@ -101,6 +101,9 @@ class WindowTask(BatchBolt):
         fold_row = None if fold is None else lambda so_far, row: fold(so_far, self._inputs.tuple(row))
         self._panes = Panes(self._windowing, commits.state, fold_row, self.inner.merge)
         self._read_time()
+        self._stands_ns = self.now_ns()
+        for index, name in enumerate(STANDS if self._windowing.timestamp_field is not None else ()):
+            context.gauge(name, partial(self._stands, context, index))
         self._to_declare: str | None = declaration.packed if store.meta(WINDOWS) != declaration.packed else None
         """What the next commit is to say of the windows."""
         self.inner.prepare(conf, context)
@@ -118,6 +121,12 @@ class WindowTask(BatchBolt):
         if self.commits.is_renumbered:
             kept = {"watermark": kept["watermark"]} if kept else kept
         self._event_time = EventTime(self._windowing.lag, self._windowing.idle, kept)
+
+    def _stands(self, context: TopologyContext, index: int) -> float:
+        source, place = self._event_time.waits_for
+        spout, (_, step) = [*self._place.spouts.items(), ("", (0, 1))][source]
+        waits_for = next(iter(context.component_tasks(spout)), 0), place // step if place > 0 else place
+        return (self._event_time.watermark / NS_PER_SEC, self._stands_ns / NS_PER_SEC, *waits_for)[index]
 
     # ---- tuples and ticks ----
 
@@ -203,6 +212,7 @@ class WindowTask(BatchBolt):
         """The time up to which windows are complete; None: all are."""
         sources = self.commits.floors.spouts
         if sources and all(source.ended for source in sources):
+            self._stands_ns = 0
             return None
         if self._windowing.timestamp_field is None:
             return self._clock.now_ns()
@@ -213,6 +223,7 @@ class WindowTask(BatchBolt):
             heard = self._shared_times.exchange(heard)
         watermark = event_time.look(sources, heard, self.now_ns())
         if watermark > before:
+            self._stands_ns = self.now_ns()
             self.commits.state[TIME_KEY] = event_time.to_keep()
         return watermark
 

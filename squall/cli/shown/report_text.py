@@ -13,6 +13,7 @@ from squall.cli.shown.screen import Block, Grid, alarm_cell, millis, print_block
 from squall.engine.plural import plural
 from squall.engine.report.repeats import equal_deaths, equal_failures
 from squall.engine.report.run_report import Restart, RunReport
+from squall.engine.state.windowing.event_time import STANDS
 
 
 def print_summary(report: RunReport) -> None:
@@ -210,8 +211,7 @@ def never_acked_lines(document: Mapping[str, Any]) -> Iterator[str]:
 def metric_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Show the components' own metrics."""
     for component, metrics in document["metrics"].items():
-        for name, value in metrics.items():
-            yield f"{component}: {name} = {_shown(value)}"
+        yield from (f"{component}: {name} = {_shown(value)}" for name, value in metrics.items() if name not in STANDS)
 
 
 def _shown(value: object) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from squall.cli.shown.report_text import components_grid, count_lines, detail_blocks, emitted_text, latency_text
 from squall.cli.shown.screen import Block, Cell, Grid, alarm_cell, plain_number, state_cell
 from squall.engine.plural import plural
+from squall.scheduler.client.described import event_time_lines
 
 _LONG_OPENING_SECS = 1.0
 """Time after which a task that is being opened is shown."""
@@ -101,6 +102,7 @@ def headline(document: dict[str, Any]) -> list[str]:
         emitted_text(document),
         f"{speed}; emit to ack: {latency}",
         *count_lines(document),
+        *event_time_lines(document),
     ]
 
 
