@@ -89,6 +89,18 @@ def test_no_page_is_wider_than_its_screen_and_none_is_empty(
         assert ("body--dark" in (page.locator("body").get_attribute("class") or "")) == (colours == "dark")
 
 
+def test_a_phone_shows_troubles_before_rates_figures_before_buttons_and_the_bottleneck(
+    chromium: Browser, page_cluster: Standing
+) -> None:
+    with page_at(chromium, page_cluster, **PHONE) as page:
+        for name in ("dead letters", "restarts"):
+            expect(page.get_by_role("columnheader", name=name)).to_be_in_viewport(ratio=1)
+        page.goto(f"{page.url}topology/words")
+        page.wait_for_function("document.querySelector('.sq-scroll').scrollLeft > 0")
+        top = "document.querySelector('.sq-{}').offsetTop".format
+        assert page.evaluate(f"{top('tiles')} < {top('orders')}")
+
+
 def test_a_component_shows_streams_and_errors_with_control_characters_made_plain(
     chromium: Browser, page_cluster: Standing
 ) -> None:
