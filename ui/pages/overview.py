@@ -86,7 +86,7 @@ class Overview:
             self._heal.set_visibility(bool(cluster["faults"]))
         self._processes.show([
             {**row, "name": text(row["name"]), "topology": text(row["topology"]),
-             "href": address_of(row["topology"]) if row["topology"] in self._api.sampler.names() else ""}
+             "href": address_of(row["topology"]) if self._api.sampler.has(row["topology"]) else ""}
             for row in processes
         ])
         self._deaths.show(self._death_rows(cluster))

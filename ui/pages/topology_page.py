@@ -183,7 +183,7 @@ def missing(api: ClusterApi, name: str) -> None:
             ui.link("To the cluster", "/")
 
     def look() -> None:
-        if name in api.sampler.names():
+        if api.sampler.has(name):
             ui.navigate.to(address_of(name))
 
     shell.live(look)
