@@ -126,8 +126,7 @@ class Sampler:
 
     def has(self, name: str) -> bool:
         """Return True if a topology of this name was seen."""
-        with self._lock:
-            return name in self._watched
+        return name in self._watched
 
     def latest(self, name: str) -> Sample:
         """The newest look at a topology. Unknown if there is none of this name."""

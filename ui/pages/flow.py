@@ -13,6 +13,7 @@ from typing import Any
 
 from nicegui import ui
 
+from squall.engine.plural import short
 from squall.ui.graph import layers_of
 from squall.ui.pages.look import ALMOST, AXIS, BUSY, CALM, ERROR, HOT, IDLE, SPOUT, WARM
 from squall.ui.pages.shell import address_of, card, number, text
@@ -195,7 +196,7 @@ class FlowGraph:
             style["opacity"] = _FADED
         return {
             "id": name, "value": place, "itemStyle": style,
-            "label": {"formatter": f"{_as_label(label)}\n{_short(rate)}/s"},
+            "label": {"formatter": f"{_as_label(label)}\n{short(rate)}/s"},
             "tooltip": {"formatter": _as_label("<br>".join(tip))},
         }
 
@@ -206,9 +207,9 @@ class FlowGraph:
         rate = stream_rate(self._document, sender, stream)
         how = source["grouping"] + (f" by {', '.join(map(text, source['fields']))}" if source["fields"] else "")
         tip = f"<b>{html.escape(f'{text(sender)} → {text(receiver)}')}</b><br>stream {html.escape(text(stream))}, "
-        tip += html.escape(how) + ("" if rate is None else f"<br>{_short(rate)} tuples/s")
+        tip += html.escape(how) + ("" if rate is None else f"<br>{short(rate)} tuples/s")
         label = ("" if stream == "default" else f"{text(stream)[:20]}\n") + source["grouping"]
-        label += "" if rate is None else f"\n{_short(rate)}/s"
+        label += "" if rate is None else f"\n{short(rate)}/s"
         style: dict[str, Any] = {
             "width": round(max(1.0, min(7.0, 1 + 1.2 * math.log10(1 + (rate or 0)))) * self._scale, 1)
         }
@@ -256,13 +257,6 @@ def stream_rate(document: Mapping[str, Any], sender: str, stream: str) -> float 
         return rate
     total = sum(counts.values())
     return rate * counts.get(stream, 0) / total if total else None
-
-
-def _short(rate: float) -> str:
-    for unit, size in (("M", 1e6), ("k", 1e3)):
-        if rate >= size:
-            return f"{rate / size:.1f} {unit}"
-    return f"{rate:.0f}"
 
 
 def _as_label(given: str) -> str:
