@@ -118,17 +118,22 @@ class Sampler:
             return {**self._cluster, "away": self._away, "age_secs": round(age_secs, 3)}
 
     def names(self) -> list[str]:
-        """The topologies, in the order of their submission."""
+        """The topologies, in the order of their submission. ClusterError if the cluster was never seen: none is known,
+        which is not that there is none."""
+        self.cluster()
         with self._lock:
             return list(self._watched)
+
+    def has(self, name: str) -> bool:
+        """Return True if a topology of this name was seen."""
+        return name in self._watched
 
     def latest(self, name: str) -> Sample:
         """The newest look at a topology. Unknown if there is none of this name."""
         with self._lock:
             watched = self._watched.get(name)
-            names = ", ".join(self._watched) or "none"
         if watched is None:
-            raise Unknown(f"there is no topology {name!r:.80}; topologies: {names}")
+            raise Unknown(f"there is no topology {name!r:.80}; topologies: {', '.join(self.names()) or 'none'}")
         return watched.latest
 
     def client(self) -> NimbusClient:

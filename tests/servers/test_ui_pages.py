@@ -89,6 +89,18 @@ def test_no_page_is_wider_than_its_screen_and_none_is_empty(
         assert ("body--dark" in (page.locator("body").get_attribute("class") or "")) == (colours == "dark")
 
 
+def test_a_phone_shows_troubles_before_rates_figures_before_buttons_and_the_bottleneck(
+    chromium: Browser, page_cluster: Standing
+) -> None:
+    with page_at(chromium, page_cluster, **PHONE) as page:
+        for name in ("dead letters", "restarts"):
+            expect(page.get_by_role("columnheader", name=name)).to_be_in_viewport(ratio=1)
+        page.goto(f"{page.url}topology/words")
+        page.wait_for_function("document.querySelector('.sq-scroll').scrollLeft > 0")
+        top = "document.querySelector('.sq-{}').offsetTop".format
+        assert page.evaluate(f"{top('tiles')} < {top('orders')}")
+
+
 def test_a_component_shows_streams_and_errors_with_control_characters_made_plain(
     chromium: Browser, page_cluster: Standing
 ) -> None:
@@ -278,21 +290,29 @@ def test_a_page_reconnects_after_its_server_and_nimbus_were_killed(chromium: Bro
         expect(page.get_by_role("cell", name="killed by SIGKILL")).to_have_count(deaths + 2)
 
 
-def test_read_only_has_no_buttons(chromium: Browser, page_cluster: Standing) -> None:
+def test_read_only_has_no_buttons_and_guesses_nothing_before_it_sees_the_cluster(
+    chromium: Browser, page_cluster: Standing
+) -> None:
     page_of_cluster = page_process(page_cluster)
     with page_cluster.keeper_held():
         page_of_cluster.kill()
         wait_for("its end", lambda: page_of_cluster.status() == psutil.STATUS_ZOMBIE)
         [port] = free_ports(1)
+        nimbus = page_cluster.nimbus()
+        nimbus.suspend()
         own = start("ui", "--read-only", "--port", str(port), "--dir", page_cluster.path)
         try:
             assert own.stdout is not None
             assert own.stdout.readline().startswith(f"http://127.0.0.1:{port}/enter?code=")
             with page_at(chromium, page_cluster, "/topology/words") as page:
+                shows(page, "stale: nothing seen yet")
+                assert "no topology" not in page.inner_text(".sq-page")
+                nimbus.resume()
                 shows(page, "read-only")
                 is_live(page)
                 assert page.get_by_role("button", name="Kill").count() == 0
         finally:
+            nimbus.resume()
             own.terminate()
             own.communicate(timeout=60)
         assert own.returncode == 0

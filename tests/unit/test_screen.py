@@ -95,6 +95,12 @@ def test_no_line_of_a_status_is_wider_than_the_window(name: str) -> None:
     assert max(map(cell_len, lines)) <= 80
 
 
+@pytest.mark.parametrize(("width", "count"), [(80, "1.2 G"), (100, "1,234,567,890")])
+def test_counts_are_shortened_before_a_name_is_folded(width: int, count: str) -> None:
+    grid = Grid(["component", *"abcde"], [["count_words", *[1_234_567_890] * 5]])
+    assert f"count_words {count} " in re.sub(" +", " ", Text.from_ansi(shown([grid], width)).plain)
+
+
 def test_progress_is_a_short_line_and_names_failures_only_if_there_are_any(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

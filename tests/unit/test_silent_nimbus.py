@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from squall.engine.errors import ClusterError
 from squall.engine.report.account import EMITTED, REPLAYED, TRACKED
 from squall.ipc.control import ControlServer, Incoming, NoAnswer
 from squall.ipc.rundir import RunDir
@@ -15,6 +16,7 @@ from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClie
 from squall.scheduler.cluster.daemons import OPTIONS
 from squall.scheduler.common.messages import FaultsTold
 from squall.scheduler.common.progress_watch import ProgressWatch
+from squall.ui.sampler import Sampler
 from tests.unit.rig import Does, Feeder, Rig, acks, chain
 
 
@@ -24,6 +26,12 @@ def test_it_is_named_with_the_time_that_was_waited(run_dir: RunDir) -> None:
     with NimbusClient(run_dir, timeout_secs=0.1) as client, pytest.raises(NoAnswer, match=silent):
         client.activate("one")
     lock.release()
+
+
+@pytest.mark.parametrize("question", [Sampler.names, lambda sampler: sampler.latest("words")])
+def test_before_it_was_seen_nobody_knows_what_runs(run_dir: RunDir, question: Callable[[Sampler], object]) -> None:
+    with pytest.raises(ClusterError, match="not looked at yet"):
+        question(Sampler(run_dir))
 
 
 def test_one_that_dies_before_it_answers_is_not_waited_for(run_dir: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:

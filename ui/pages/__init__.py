@@ -26,14 +26,14 @@ def add_pages(app: FastAPI, api: ClusterApi) -> None:
 
     @ui.page("/topology/{name}")
     def topology(name: str, tab: str = "") -> None:
-        if name in api.sampler.names():
+        if api.sampler.has(name):
             TopologyPage(api, name, tab)
         else:
             missing(api, name)
 
     @ui.page("/topology/{name}/component/{component}")
     def of_component(name: str, component: str) -> None:
-        if name in api.sampler.names() and component in api.topology(name)["components"]:
+        if api.sampler.has(name) and component in api.topology(name)["components"]:
             ComponentPage(api, name, component)
         else:
             missing(api, name)

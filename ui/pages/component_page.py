@@ -38,15 +38,15 @@ class ComponentPage:
                     )
                 with card("Outputs"):
                     self._outputs = Table(
-                        [("to", "to", "link"), ("stream", "stream", ""), ("fields", "fields", "wrap"),
-                         ("rate", "tuples/s", "n")],
+                        [("to", "to", "link"), ("stream", "stream", ""), ("rate", "tuples/s", "n"),
+                         ("fields", "fields", "wrap")],
                         "It emits nothing that anyone reads.",
                     )
             with card("Tasks", "Rates are of now. One that has more to do than the others: look at the grouping."):
                 self._tasks = Table(
-                    [("task", "task", ""), ("worker", "worker", ""), ("executed_per_sec", "executed /s", "n"),
-                     ("emitted_per_sec", "emitted /s", "n"), ("latency_ms", "ms per tuple", "n3"),
-                     ("capacity", "capacity", "p"), ("in_queue", "in queue", "n")],
+                    [("task", "task", ""), ("worker", "worker", ""), ("capacity", "capacity", "p"),
+                     ("in_queue", "in queue", "n"), ("executed_per_sec", "executed /s", "n"),
+                     ("emitted_per_sec", "emitted /s", "n"), ("latency_ms", "ms per tuple", "n3")],
                     "No worker runs it.", "task", rows_per_page=25, filtered=True,
                 )
             self._errors = ErrorList(with_deaths=False)

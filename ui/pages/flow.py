@@ -13,6 +13,7 @@ from typing import Any
 
 from nicegui import ui
 
+from squall.engine.plural import short
 from squall.ui.graph import layers_of
 from squall.ui.pages.look import ALMOST, AXIS, BUSY, CALM, ERROR, HOT, IDLE, SPOUT, WARM
 from squall.ui.pages.shell import address_of, card, number, text
@@ -45,7 +46,7 @@ class FlowGraph:
         self._zoom = _ZOOMS.index(1.0) if len(names) <= _MANY else _ZOOMS.index(0.7)
         self._filter = ""
         self._shown: list[dict[str, Any]] = []
-        self._document = document
+        self._document, self._sought = document, True
         with card("Flow"):
             with ui.element("div").classes("sq-row"):
                 for colour, what in (
@@ -62,7 +63,8 @@ class FlowGraph:
                 for icon, what, by in (("remove", "Smaller", -1), ("add", "Larger", 1)):
                     zoom = ui.button(icon=icon, on_click=lambda by=by: self._turn(by), color=None)
                     zoom.props(f'flat dense round aria-label="{what}"')
-            with ui.element("div").classes("sq-scroll").props('tabindex=0 role=region aria-label="Graph; scroll it"'):
+            self._view = ui.element("div").classes("sq-scroll")
+            with self._view.props('tabindex=0 role=region aria-label="Graph; scroll it"'):
                 self._chart = ui.echart(self._options(), on_point_click=self._open)
                 self._resize()
 
@@ -74,6 +76,11 @@ class FlowGraph:
         if changed:
             self._shown = series
             self._chart.run_chart_method("setOption", {"series": changed})
+        share, name = busiest_of(document)
+        if self._sought and share >= ALMOST:
+            # To the middle of a phone of 390 px. Once: it would move under the fingers of whoever reads elsewhere.
+            self._sought = False
+            self._view.run_method("scrollTo", *(place - 172 for place in self._places()[name]))
 
     def _turn(self, by: int) -> None:
         self._zoom = min(max(self._zoom + by, 0), len(_ZOOMS) - 1)
@@ -189,7 +196,7 @@ class FlowGraph:
             style["opacity"] = _FADED
         return {
             "id": name, "value": place, "itemStyle": style,
-            "label": {"formatter": f"{_as_label(label)}\n{_short(rate)}/s"},
+            "label": {"formatter": f"{_as_label(label)}\n{short(rate)}/s"},
             "tooltip": {"formatter": _as_label("<br>".join(tip))},
         }
 
@@ -200,9 +207,9 @@ class FlowGraph:
         rate = stream_rate(self._document, sender, stream)
         how = source["grouping"] + (f" by {', '.join(map(text, source['fields']))}" if source["fields"] else "")
         tip = f"<b>{html.escape(f'{text(sender)} → {text(receiver)}')}</b><br>stream {html.escape(text(stream))}, "
-        tip += html.escape(how) + ("" if rate is None else f"<br>{_short(rate)} tuples/s")
+        tip += html.escape(how) + ("" if rate is None else f"<br>{short(rate)} tuples/s")
         label = ("" if stream == "default" else f"{text(stream)[:20]}\n") + source["grouping"]
-        label += "" if rate is None else f"\n{_short(rate)}/s"
+        label += "" if rate is None else f"\n{short(rate)}/s"
         style: dict[str, Any] = {
             "width": round(max(1.0, min(7.0, 1 + 1.2 * math.log10(1 + (rate or 0)))) * self._scale, 1)
         }
@@ -225,6 +232,11 @@ def share_of_time(recent: Mapping[str, float]) -> float:
     return 0.0 if capacity > _AT_ONCE else min(1.0, capacity)
 
 
+def busiest_of(document: Mapping[str, Any]) -> tuple[float, str]:
+    """The largest share of the time that a component works, and its name. Spouts work no time."""
+    return max(((share_of_time(recent), name) for name, recent in document["recent"].items()), default=(0.0, ""))
+
+
 def colour_of(component: Mapping[str, Any], recent: Mapping[str, float]) -> str:
     if component["kind"] == "spout":
         return SPOUT
@@ -245,13 +257,6 @@ def stream_rate(document: Mapping[str, Any], sender: str, stream: str) -> float 
         return rate
     total = sum(counts.values())
     return rate * counts.get(stream, 0) / total if total else None
-
-
-def _short(rate: float) -> str:
-    for unit, size in (("M", 1e6), ("k", 1e3)):
-        if rate >= size:
-            return f"{rate / size:.1f} {unit}"
-    return f"{rate:.0f}"
 
 
 def _as_label(given: str) -> str:

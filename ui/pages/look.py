@@ -77,7 +77,9 @@ text-align:center;font-weight:600}#sq-stale[hidden]{display:none}
 .q-table__bottom{color:var(--sq-soft);min-height:40px!important;border-color:var(--sq-line)!important}
 @media (max-width:960px){.sq-three{grid-template-columns:minmax(0,1fr)}}
 @media (max-width:600px){.sq-page{padding:10px;gap:10px}.sq-card{padding:12px}.sq-tiles{grid-template-columns:1fr 1fr}
-.sq-hide-phone{display:none!important}}
+.sq-orders{order:1}.sq-table th,.sq-table td{padding:6px 5px!important}.sq-table th,.sq-table td:first-child{
+white-space:normal!important;overflow-wrap:break-word}.sq-table th:not(.sorted) .q-table__sort-icon{display:none}
+.sq-table th{vertical-align:bottom}.sq-table td:first-child{min-width:100px}.sq-table .wrap{min-width:118px}}
 @media (pointer:coarse){.sq-btn{min-height:42px}.sq-table td a{display:inline-block;padding:9px 0}}
 @media (prefers-reduced-motion:reduce){*{transition:none!important;animation:none!important}}
 </style>

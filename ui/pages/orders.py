@@ -40,7 +40,7 @@ class Orders:
 
     def __init__(self, api: ClusterApi, name: str, document: Callable[[], Mapping[str, Any]]) -> None:
         self._api, self._name, self._document = api, name, document
-        with ui.element("div").classes("sq-row").props('role=toolbar aria-label="Orders"'):
+        with ui.element("div").classes("sq-row sq-orders").props('role=toolbar aria-label="Orders"'):
             for label, icon, ask in (
                 ("Activate", "play_arrow", self._activate), ("Deactivate", "pause", self._deactivate),
                 ("Rebalance", "balance", self._rebalance), ("Reset", "restart_alt", self._reset),

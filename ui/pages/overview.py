@@ -43,14 +43,14 @@ class Overview:
                             self._heal = small_button("Heal all", "healing", lambda: heal_all(api))
             with card("Processes", "CPU: 100 % is one core."):
                 self._processes = Table(
-                    [("role", "role", ""), ("name", "node and port", ""), ("topology", "topology", "link"),
-                     ("cpu_percent", "CPU %", "n1"), ("rss_bytes", "memory", "b"), ("uptime_secs", "up for", "t"),
+                    [("role", "role", ""), ("name", "node and port", ""), ("cpu_percent", "CPU %", "n1"),
+                     ("rss_bytes", "memory", "b"), ("topology", "topology", "link"), ("uptime_secs", "up for", "t"),
                      ("pid", "pid", "")],
                     "No process of the cluster runs.", "pid", rows_per_page=20, filtered=True,
                 )
             with card("Deaths", "Of Nimbus, supervisors, the keeper and workers; the newest first."):
                 self._deaths = Table(
-                    [("who", "who", ""), ("at_unix_secs", "when", "at"), ("times", "times", "n"), ("reason", "how", ""),
+                    [("who", "who", ""), ("reason", "how", ""), ("at_unix_secs", "when", "at"), ("times", "times", "n"),
                      ("error", "last words", "wrap")],
                     "Nothing has died.", rows_per_page=10,
                 )
@@ -60,10 +60,10 @@ class Overview:
     def _make_topologies() -> Table:
         with card("Topologies"):
             return Table(
-                [("name", "name", "link"), ("status", "status", "chip"), ("acked_per_sec", "acked /s", "n"),
-                 ("executed_per_sec", "executed /s", "n"), ("pending", "pending", "n"), ("p99", "p99 ms", "n1"),
-                 ("failed", "failed", "n"), ("dead_letters", "dead letters", "n"), ("workers", "workers", ""),
-                 ("restarts", "restarts", "n"), ("tasks", "tasks", "n"), ("uptime_secs", "up for", "t")],
+                [("name", "name", "link"), ("status", "status", "chip"), ("dead_letters", "dead letters", "n"),
+                 ("restarts", "restarts", "n"), ("acked_per_sec", "acked /s", "n"), ("failed", "failed", "n"),
+                 ("pending", "pending", "n"), ("p99", "p99 ms", "n1"), ("workers", "workers", ""),
+                 ("executed_per_sec", "executed /s", "n"), ("tasks", "tasks", "n"), ("uptime_secs", "up for", "t")],
                 "No topology runs here: `squall submit FILE` starts one.", "name", rows_per_page=20,
             )
 
@@ -86,7 +86,7 @@ class Overview:
             self._heal.set_visibility(bool(cluster["faults"]))
         self._processes.show([
             {**row, "name": text(row["name"]), "topology": text(row["topology"]),
-             "href": address_of(row["topology"]) if row["topology"] in self._api.sampler.names() else ""}
+             "href": address_of(row["topology"]) if self._api.sampler.has(row["topology"]) else ""}
             for row in processes
         ])
         self._deaths.show(self._death_rows(cluster))

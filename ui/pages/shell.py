@@ -46,14 +46,15 @@ class Shell:
                         ui.link(text, address)
                     else:
                         ui.label(text).props("aria-current=page")
-            self._age = ui.label().classes("sq-soft sq-age").props("role=status")
+            self._age = ui.label("stale: nothing seen yet").classes("sq-soft sq-age sq-warn").props("role=status")
             if api.read_only:
                 ui.label("read-only").classes("sq-soft")
             _theme_button()
-        self.content = ui.element("div").classes("sq-page")
-        with self.content:
+        with ui.element("div").classes("sq-page"):
             self._trouble = ui.label().classes("sq-alert bad").props("role=alert")
+            self.content = ui.element("div").classes("sq-page").style("padding:0")
         self._trouble.set_visibility(False)
+        self.content.set_visibility(False)
         self._update: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Shell:
@@ -84,6 +85,8 @@ class Shell:
             stale = age > _STALE_SECS or bool(away)
             self._age.set_text(f"stale: as of {age:.0f} s ago" if stale else "live")
             self._age.classes(add="sq-warn" if stale else "sq-good", remove="sq-good" if stale else "sq-warn")
+            # Not before: of a cluster that was never seen, "No topology runs here" would be a guess.
+            self.content.set_visibility(True)
             self._update()
             self._tell(f"What is shown is {age:.0f} s old: {away or 'looking takes long'}" if stale else "")
         except SquallError as error:

@@ -23,9 +23,9 @@ class Components:
         with card("Components", "Rates are of now. Capacity: the share of its time that a task is at work."):
             self._table = Table(
                 [("name", "component", "link"), ("kind", "kind", "chip"), ("capacity", "capacity", "p"),
+                 ("errors", "errors", "n"), ("failed", "failed", "n"), ("in_queue", "in queue", "n"),
                  ("executed_per_sec", "executed /s", "n"), ("emitted_per_sec", "emitted /s", "n"),
-                 ("latency_ms", "ms per tuple", "n3"), ("in_queue", "in queue", "n"), ("failed", "failed", "n"),
-                 ("errors", "errors", "n"), ("pending", "pending", "n"), ("executors", "executors", "n"),
+                 ("latency_ms", "ms per tuple", "n3"), ("pending", "pending", "n"), ("executors", "executors", "n"),
                  ("tasks", "tasks", "n")],
                 "It has no components.", "name", rows_per_page=25, filtered=True, sort="capacity",
             )
@@ -53,10 +53,10 @@ class Workers:
         with card("Workers", "CPU: 100 % is one core."):
             self._waits = ui.label().classes("sq-alert bad")
             self._workers = Table(
-                [("worker", "node and port", ""), ("state", "state", "chip"), ("cpu_percent", "CPU %", "n1"),
-                 ("rss_bytes", "memory", "b"), ("held_bytes", "in its queues", "b"), ("executors", "executors", "n"),
-                 ("restarts", "restarts", "n"), ("uptime_secs", "up for", "t"), ("pid", "pid", ""),
-                 ("opening", "opening", "wrap")],
+                [("worker", "node and port", ""), ("state", "state", "chip"), ("restarts", "restarts", "n"),
+                 ("cpu_percent", "CPU %", "n1"), ("rss_bytes", "memory", "b"), ("held_bytes", "in its queues", "b"),
+                 ("uptime_secs", "up for", "t"), ("opening", "opening", "wrap"), ("executors", "executors", "n"),
+                 ("pid", "pid", "")],
                 "It has no workers: it waits for a free slot, or was just submitted.", "worker", rows_per_page=20,
             )
         with card("Executors"):

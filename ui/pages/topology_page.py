@@ -10,7 +10,7 @@ from nicegui import ui
 from squall.engine.plural import plural
 from squall.scheduler.client.described import event_time_lines
 from squall.ui.cluster_api import ClusterApi
-from squall.ui.pages.flow import FlowGraph, share_of_time
+from squall.ui.pages.flow import FlowGraph, busiest_of
 from squall.ui.pages.look import ALMOST, BUSY, ERROR
 from squall.ui.pages.orders import Orders
 from squall.ui.pages.over_time import Charts
@@ -59,12 +59,12 @@ class TopologyPage:
             ui.element("span").style("flex:1")
             if not self._api.read_only:
                 Orders(self._api, self._name, self._document)
-        self._hint = ui.label().classes("sq-alert").props("role=status")
-        self._tiles = Tiles([
-            ("acked", "messages acked/s"), ("emitted", "messages out/s"), ("pending", "messages pending"),
-            ("p50", "p50 now, ms"), ("p99", "p99 now, ms"), ("failed", "attempts failed"),
-            ("letters", "dead letters"), ("restarts", "restarts"),
-        ])
+            self._hint = ui.label().classes("sq-alert").props("role=status")
+            self._tiles = Tiles([
+                ("acked", "messages acked/s"), ("emitted", "messages out/s"), ("pending", "messages pending"),
+                ("p50", "p50 now, ms"), ("p99", "p99 now, ms"), ("failed", "attempts failed"),
+                ("letters", "dead letters"), ("restarts", "restarts"),
+            ])
 
     # ---- tabs ----
 
@@ -167,12 +167,8 @@ def hint_of(document: Mapping[str, Any]) -> tuple[str, str]:
     if faulty:
         said.append(f"Errors in {', '.join(f'{name} ({count:,})' for name, count in faulty.items())} (see Errors).")
         tone = "bad" if tone == "good" else tone
-    shares = {
-        name: share_of_time(document["recent"][name])
-        for name, row in document["components"].items() if row["kind"] == "bolt"
-    }
-    slowest = max(shares, key=lambda name: shares[name], default=None)
-    if slowest is not None and (capacity := shares[slowest]) >= ALMOST:
+    capacity, slowest = busiest_of(document)
+    if capacity >= ALMOST:
         row, recent = document["components"][slowest], document["recent"][slowest]
         said.append(
             f"{'Bottleneck' if capacity >= BUSY else 'Busiest'}: {text(slowest)} works {capacity:.0%} "
@@ -190,7 +186,7 @@ def missing(api: ClusterApi, name: str) -> None:
             ui.link("To the cluster", "/")
 
     def look() -> None:
-        if name in api.sampler.names():
+        if api.sampler.has(name):
             ui.navigate.to(address_of(name))
 
     shell.live(look)

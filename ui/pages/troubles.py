@@ -89,8 +89,8 @@ class DeadLetterList:
                 self._all = small_button("Replay all", "replay", self._replay_all)
             self._table = Table(
                 [("values", "values", "wrap"), ("why", "why", "wrap"), ("where", "failed in", ""),
-                 ("spout", "spout", ""), ("message_id", "message", ""), ("attempt", "attempts", "n"),
-                 ("at", "when", "at"),
+                 ("at", "when", "at"), ("attempt", "attempts", "n"), ("spout", "spout", ""),
+                 ("message_id", "message", ""),
                  *([] if api.read_only else [("replay", "", "replay")])],
                 "None is here: nothing was given up, or all of it was given back.", "id", rows_per_page=10,
                 filtered=True, sort="at", on_pick=self._replay,

@@ -1,7 +1,8 @@
 """Shows lines and tables to people: whole in a file or a pipe; on a terminal by Rich, in colour and within its width.
 
 Guarantees: each text is made plain here, whatever it holds: one line, no markup, no control character. In a table each
-row is one line in a pipe; on a terminal numbers are not cut as long as there is room for them, and texts are folded.
+row is one line in a pipe. On a terminal texts are folded, and numbers are not cut as long as there is room for them:
+counts are shortened ("1.2 G") where texts would be left fewer than 12 letters a line.
 Rich, which takes a while to import, is imported for a terminal only.
 """
 
@@ -9,15 +10,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from squall.cli.shown.output import TAB, closed_pipe_is_no_error, say, say_json
 from squall.engine.foreign.text import plain
+from squall.engine.plural import short
 from squall.ipc.private import naming
 
 if TYPE_CHECKING:
-    from rich.console import Console, Group
+    from rich.console import Console, ConsoleOptions, Group
     from rich.table import Table
 
 STATE_STYLES = {
@@ -43,6 +45,10 @@ class Cell(NamedTuple):
             return f"{self.value:,}"
         return f"{self.value:,.2f}" if isinstance(self.value, float) else plain(self.value)
 
+    def short(self) -> Cell:
+        """The same, with a count as "1.2 G"."""
+        return self._replace(shown=short(self.value)) if isinstance(self.value, int) and not self.shown else self
+
 
 class Grid:
     """A table. `whole`: columns of text that are never folded, because people copy them."""
@@ -54,30 +60,33 @@ class Grid:
         values = zip(*([cell.value for cell in row] for row in self._rows), strict=True)
         right = [all(isinstance(value, int | float | None) for value in column) for column in values]
         self._right = right or [False] * len(head)
+        self._texts = [self._head, *([str(cell) for cell in row] for row in self._rows)]
+        self._widths = [max(map(len, column)) for column in zip(*self._texts, strict=True)]
 
     def __str__(self) -> str:
         """The whole table as plain text."""
-        texts = [self._head, *([str(cell) for cell in row] for row in self._rows)]
-        widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
         return "\n".join(
             "  ".join(
                 cell.rjust(width) if right else cell.ljust(width)
-                for cell, width, right in zip(line, widths, self._right, strict=True)
+                for cell, width, right in zip(line, self._widths, self._right, strict=True)
             ).rstrip()
-            for line in texts
+            for line in self._texts
         )
 
-    def __rich__(self) -> Table:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
         from rich.table import Table
         from rich.text import Text
 
         table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-        for at, (name, right) in enumerate(zip(self._head, self._right, strict=True)):
-            kept = right or at in self._whole
-            table.add_column(Text(name), justify="right" if right else "left", no_wrap=kept, overflow="fold")
+        kept = [right or at in self._whole for at, right in enumerate(self._right)]
+        # Three counts of 10 digits left a component 4 letters a line in a window of 80.
+        least = sum(width if whole else min(width, 12) for width, whole in zip(self._widths, kept, strict=True))
+        tight = least + len(kept) - 1 > options.max_width
+        for name, right, whole in zip(self._head, self._right, kept, strict=True):
+            table.add_column(Text(name), justify="right" if right else "left", no_wrap=whole, overflow="fold")
         for row in self._rows:
-            table.add_row(*(Text(str(cell), cell.style) for cell in row))
-        return table
+            table.add_row(*(Text(str(cell.short() if tight else cell), cell.style) for cell in row))
+        yield table
 
 
 Block = str | Sequence[str] | Grid | Cell
