@@ -84,7 +84,9 @@ class TaskCrashed(SquallError):
         self.component = component
         self.task = task
         self.error_text = text_of_error(error)
-        self.traceback_text = traceback_of(error)
+        # Frames of Squall's alone tell no more than its own error's text, such as that of a program that is not there.
+        users = where_of(error) or where_of(error.__cause__) or not isinstance(error, SquallError)
+        self.traceback_text = traceback_of(error) if users else ""
         super().__init__(f"{component}[{task}] raised {self.error_text} in {doing} {where_of(error)}".rstrip())
 
 
