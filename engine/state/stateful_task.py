@@ -114,8 +114,7 @@ class StatefulTask(BatchBolt):
         except TypeError as error:
             if not str(error).startswith("unhashable type"):
                 raise
-            why = f"a key of its state cannot be one: {error} {where_of(error)}".rstrip()
-            raise UnstorableError(why) from None
+            raise UnstorableError(f"a key of its state cannot be one: {error} {where_of(error)}".rstrip()) from None
 
     def _executed(self, batch: ColumnBatch, rows: Sequence[int]) -> tuple[int, str] | None:
         self._batch = None if batch.is_tick else batch
