@@ -10,7 +10,7 @@ import signal
 import sys
 
 _PR_SET_PDEATHSIG = 1
-NOT_STARTED, CANNOT = 127, "cannot be started"
+NOT_STARTED, CANNOT = 127, "cannot be started (install it, or give the path of a program)"
 """The exit code if there is no such program, and how stderr says so."""
 
 if __name__ == "__main__":

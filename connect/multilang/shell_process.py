@@ -124,7 +124,8 @@ class ShellProcess:
         for line in lines:
             if text := line.decode(errors="replace").strip():
                 self._last_words = text
-                self._tell(line.decode(errors="replace"))
+                if CANNOT not in text:  # which ends the worker, and is told by that
+                    self._tell(line.decode(errors="replace"))
         return bool(data)
 
     def await_greeting(self, timeout_secs: float) -> None:

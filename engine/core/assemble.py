@@ -17,6 +17,7 @@ from squall.engine.api.async_component import AsyncBolt
 from squall.engine.api.component import BasicBolt, BatchBolt, BatchSpout, Spout
 from squall.engine.api.config import Config
 from squall.engine.api.context import TopologyContext
+from squall.engine.api.failure import Failure
 from squall.engine.api.hooks import Hooks
 from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.api.stream import ACKER_COMPONENT, SYSTEM_PREFIX
@@ -37,7 +38,7 @@ from squall.engine.core.pending_limit import PendingLimit
 from squall.engine.core.spout_executor import TURN_NS, SpoutExecutor, SpoutTask
 from squall.engine.core.surroundings import Surroundings
 from squall.engine.core.worker_core import WorkerCore
-from squall.engine.errors import ComponentError, SquallError
+from squall.engine.errors import ComponentError, FailedTuple, SquallError
 from squall.engine.flow.bolt_collectors import BasicCollector, BatchCollector, BoltCollector
 from squall.engine.flow.emitter import Emitter
 from squall.engine.flow.outbox import Outbox
@@ -194,8 +195,8 @@ class Assembler:
     def _bolt_executor(self, spec: ComponentSpec, executor: ExecutorPlan) -> None:
         tick_secs = spec.config.get("tick_tuple_freq_secs", self.config.tick_tuple_freq_secs)
         bolt: AnyBolt = spec.component  # type: ignore[assignment]
-        own_thread = bolt.blocking and not self.around.deterministic
-        outbox = self.around.parts.new_outbox() if own_thread else self.core.outbox
+        around, own_thread = self.around, bolt.blocking and not self.around.deterministic
+        outbox = around.parts.new_outbox() if own_thread else self.core.outbox
         tasks, collectors = [], {}
         for task in executor.tasks:
             user: Any = self._copy(spec, task)
@@ -217,9 +218,9 @@ class Assembler:
         for made_task in tasks if own_thread else ():
             made_task.at_once = bolt.max_in_flight if isinstance(bolt, AsyncBolt) else 1
         made = make(
-            tasks, collectors, outbox, self.around.now_ns, self.core.source, self.around.worker,
-            crash=self.config.on_error == "crash", at_hand=None if own_thread else self.around.at_hand,
-            slice_ns=self._slice_ns, most_bytes=self._turn_bytes, interrupts=self.around.interrupts,
+            tasks, collectors, outbox, around.now_ns, self.core.source, around.worker, around.report_error,
+            crash=self.config.on_error == "crash", at_hand=None if own_thread else around.at_hand,
+            slice_ns=self._slice_ns, most_bytes=self._turn_bytes, interrupts=around.interrupts,
             batch_rows=rows, batch_wait_ns=round(min(1e6 * wait_ms, 5e8 * self.config.message_timeout_secs)),
         )
         self.core.add_bolt_executor(made)
@@ -316,10 +317,14 @@ class Assembler:
         return warn
 
     def _report(self, spec: ComponentSpec, task: int) -> Callable[[BaseException], None]:
-        stats = self.core.stats[task]
+        stats, around = self.core.stats[task], self.around
 
         def report(error: BaseException) -> None:
             stats.errors += 1
-            self.around.report_error(spec.id, task, f"{text_of_error(error)} {where_of(error)}".rstrip())
+            text, where = text_of_error(error), where_of(error)
+            around.report_error(spec.id, task, f"{text} {where}".rstrip())
+            if not issubclass(type(error), FailedTuple):  # whose messages fail with the same text
+                told = Failure("reported", spec.id, task, around.worker, text, attempt=0, where=f"{where} with none")
+                around.note_failures(spec.id, task, [None], told)
 
         return report

@@ -84,7 +84,9 @@ class TaskCrashed(SquallError):
         self.component = component
         self.task = task
         self.error_text = text_of_error(error)
-        self.traceback_text = traceback_of(error)
+        # Frames of Squall's alone tell no more than its own error's text, such as that of a program that is not there.
+        users = where_of(error) or where_of(error.__cause__) or not isinstance(error, SquallError)
+        self.traceback_text = traceback_of(error) if users else ""
         super().__init__(f"{component}[{task}] raised {self.error_text} in {doing} {where_of(error)}".rstrip())
 
 
@@ -174,8 +176,8 @@ class BoltExecutor:
 
     def __init__(
         self, tasks: list[BoltTask], collectors: dict[int, Any], outbox: Outbox, now_ns: Callable[[], int],
-        source_of: SourceOf, worker: str, crash: bool, at_hand: AtHand | None = None,
-        slice_ns: int | None = SLICE_NS, most_bytes: int = 0, interrupts: bool = False,
+        source_of: SourceOf, worker: str, tell: Callable[[str, int, str], None], crash: bool,
+        at_hand: AtHand | None = None, slice_ns: int | None = SLICE_NS, most_bytes: int = 0, interrupts: bool = False,
         batch_rows: int = 0, batch_wait_ns: int = 0,
     ) -> None:
         """`slice_ns`: when a long batch is interrupted; None if order must not depend on time. Then it is interrupted
@@ -188,6 +190,7 @@ class BoltExecutor:
         self.now_ns = now_ns
         self.source_of = source_of
         self._worker = worker
+        self._tell = tell
         self._crash = crash
         self._interrupts = interrupts
         self._at_hand: AtHand = [0] if at_hand is None else at_hand
@@ -414,10 +417,10 @@ class BoltExecutor:
 
     def end_or_go_on(self, task: BoltTask, error: BaseException) -> None:
         """Handle an exception of user code, once the trees at hand have failed: end or go on, as configured."""
+        task.stats.errors += 1
         if self._crash or (self._interrupts and issubclass(type(error), KeyboardInterrupt)):
-            task.stats.errors += 1
             raise TaskCrashed(task.component, task.task, task.execute_name, error) from error
-        self.collectors[task.task].report_error(error)
+        self._tell(task.component, task.task, f"{text_of_error(error)} {where_of(error)}".rstrip())
 
     def failure(self, task: BoltTask, reason: str, error: str) -> Failure:
         """Make a failure of one of the tasks."""

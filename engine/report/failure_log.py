@@ -1,9 +1,11 @@
 """The failure log for the operator: the last failures of each component, and counts by reason.
 
 A failure is filed under the component in which it happened, or, if that is unknown (a timeout, a worker that died
-without a word), under the spout that was told.
+without a word), under the spout that was told. What a component gives to `report_error` is among them, with the reason
+"reported", no message and no attempt.
 
-Pure. Thread: the worker's loop.
+Pure. Thread: the worker's loop; a component's own may note what it reports. Of two that note at once for one component,
+the log may lack one.
 """
 
 from __future__ import annotations
@@ -62,38 +64,31 @@ class FailureLog:
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self._now_ns = now_ns
-        self._counts: dict[str, Counter[str]] = {}
-        self._last: dict[str, list[FailureRecord]] = {}
-        self._first_secs: dict[str, float] = {}
+        self._known: Failures = {}
         self.changed = False
         """True if a failure was noted since the caller last set this to False."""
 
     def note(self, spout: str, task: int, message_ids: Sequence[Any], failure: Failure) -> None:
-        """Note that messages of `spout`'s task have failed together."""
-        filed_under = failure.component or spout
-        self._first_secs.setdefault(filed_under, self._now_ns() / 1e9)
-        self._counts.setdefault(filed_under, Counter())[failure.reason] += len(message_ids)
-        self._last[filed_under] = _kept([*self._last.get(filed_under, ()), *(
+        """Note that messages of `spout`'s task have failed together, or what a component reports."""
+        filed_under, at_secs = failure.component or spout, self._now_ns() / 1e9
+        known = self._known.get(filed_under, ComponentFailures(first_secs=at_secs))
+        counts = {**known.counts, failure.reason: known.counts.get(failure.reason, 0) + len(message_ids)}
+        last = _kept([*known.last, *(
             FailureRecord(
-                self._now_ns() / 1e9, spout, repr_of(message_id, _ID_CHARACTERS), failure.reason, failure.component,
+                at_secs, spout, repr_of(message_id, _ID_CHARACTERS), failure.reason, failure.component,
                 failure.task, failure.worker, failure.error, failure.attempt, failure.place,
             )
             for message_id in message_ids[-LAST:]
         )])
+        self._known[filed_under] = ComponentFailures(counts, last, known.first_secs)
         self.changed = True
 
     def load(self, failures: Mapping[str, ComponentFailures]) -> None:
         """Continue from the notes of an earlier incarnation."""
-        for component, known in failures.items():
-            self._counts[component] = Counter(known.counts)
-            self._last[component] = known.last
-            self._first_secs[component] = known.first_secs
+        self._known.update(failures)
 
     def failures(self) -> Failures:
-        return {
-            name: ComponentFailures(dict(counts), self._last[name], self._first_secs[name])
-            for name, counts in self._counts.items()
-        }
+        return dict(self._known)
 
 
 def _kept(records: list[FailureRecord]) -> list[FailureRecord]:

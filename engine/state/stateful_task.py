@@ -21,7 +21,7 @@ from squall.engine.api.context import TopologyContext
 from squall.engine.api.topology import FIELDS
 from squall.engine.api.tuple import UNSHARED, UNTRACKED, Tuple
 from squall.engine.clock import NS_PER_SEC
-from squall.engine.errors import ClusterError, ComponentError, FailedTuple
+from squall.engine.errors import ComponentError, FailedTuple, UnstorableError
 from squall.engine.foreign.given_columns import values_of
 from squall.engine.foreign.text import line_of_error, repr_of, where_of
 from squall.engine.plural import plural
@@ -87,7 +87,8 @@ class StatefulTask(BatchBolt):
     # ---- its work ----
 
     def _check_keys(self, made_by: int, keys: Iterable[Any]) -> None:
-        """Of state that was dealt by key, ClusterError for a key that is not what the batch is grouped by."""
+        """Of state that was dealt by key, UnstorableError for a key that is not what the batch is grouped by: for the
+        tuple that set it alone, and while `max_attempts` is not set none is lost."""
         batch = self._batch
         read = None if batch is None else next(
             (read for read in self._place.reads if read[:2] == (batch._source.component, batch._source.stream)), None
@@ -99,14 +100,23 @@ class StatefulTask(BatchBolt):
             values = set(columns[0] if len(columns) == 1 else zip(*columns, strict=True))
             for key in keys:
                 if key not in values and not (type(key) is tuple and len(key) == 1 and key[0] in values):
-                    raise ClusterError(
+                    raise UnstorableError(
                         f"the state of {self.commits.who} was dealt by key, once from {plural(made_by, 'task')}, and "
                         f"state[{repr_of(key)}] is set by a tuple that is grouped by another {', '.join(read.by)}: go "
                         f"back to tasks={made_by}, or begin anew (--fresh)"
                     )
 
     def execute(self, batch: ColumnBatch, rows: Sequence[int]) -> tuple[int, str] | None:
-        """Execute rows; return the place, and the reason, of one that raised FailedTuple."""
+        """Execute rows; return the place, and the reason, of one that raised FailedTuple. UnstorableError for a key
+        without a hash."""
+        try:
+            return self._executed(batch, rows)
+        except TypeError as error:
+            if not str(error).startswith("unhashable type"):
+                raise
+            raise UnstorableError(f"a key of its state cannot be one: {error} {where_of(error)}".rstrip()) from None
+
+    def _executed(self, batch: ColumnBatch, rows: Sequence[int]) -> tuple[int, str] | None:
         self._batch = None if batch.is_tick else batch
         out = self.commits.out
         if self._by_batch:
@@ -130,10 +140,6 @@ class StatefulTask(BatchBolt):
                     tup = Tuple((), source, UNTRACKED)  # the bolt kept it
         except FailedTuple as error:
             return rows.index(out.row), line_of_error(error)
-        except TypeError as error:
-            if not str(error).startswith("unhashable type"):
-                raise
-            return rows.index(out.row), f"a key of its state cannot be one: {error} {where_of(error)}".rstrip()
         return None
 
     has_more = False

@@ -295,7 +295,7 @@ class Worker:
         boot = self._boot
         times = times_lately(self._run_dir, boot.topology.id, error)
         if is_told(times):
-            _log(f"{self._name}: {error}" + (f"\n{text}" if times == 1 else f" (as before, {times:,} times)"))
+            _log(f"{self._name}: {error}" + (f"\n{text}".rstrip() if times == 1 else f" (as before, {times:,} times)"))
         self._control.send_event(WorkerFailed(boot.port, boot.incarnation, error, text))
 
     def send_last(self) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from shutil import disk_usage
 from typing import TYPE_CHECKING, Any
 
 from squall.cli.given.interrupts import Interrupts
@@ -22,6 +23,7 @@ from squall.engine.foreign.text import repr_of
 from squall.engine.plural import plural
 from squall.engine.report.document import with_schema
 from squall.engine.report.run_report import RunReport
+from squall.ipc.private import room_error
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.log_tail import log_line
 from squall.scheduler.cluster.local_cluster import LocalCluster
@@ -201,7 +203,9 @@ def _follow(
             progress.print(log_line(worker, line))
         progress.tell_deaths(job.known_deaths())
         if progress.due:
-            progress.update(job.readings())
+            # What workers say of a full disk goes to logs that are on it. The trial write is synced, so not on others.
+            full = room_error(durable) if disk_usage(durable := cluster.run_dir.durable).free < 1 << 20 else ""
+            progress.update(job.readings(), full and f"{full}; ")
 
     def stop_waiting() -> bool:
         turn()

@@ -6,6 +6,7 @@ import time
 
 import click
 
+from squall.cli.shown.output import note
 from squall.cli.shown.screen import show
 from squall.cli.shown.status_text import cluster_text, topology_text
 from squall.cli.standing import (
@@ -16,6 +17,7 @@ from squall.cli.standing import (
     tell_unknown,
 )
 from squall.engine.report.document import with_schema
+from squall.ipc.private import room_error
 from squall.scheduler.client.described import describe, describe_cluster
 
 _RATES_SECS = 0.5
@@ -40,4 +42,6 @@ def status_command(name: str | None, directory: str | None, as_json: bool) -> No
         before = job.stats()
         time.sleep(_RATES_SECS)
         document = describe(job.run_dir, job, before)
+        # What its processes say of a full disk goes to logs that are on it.
+        note(*filter(None, [room_error(job.run_dir.durable)]))
     show(as_json, with_schema("status", document), topology_text(document))

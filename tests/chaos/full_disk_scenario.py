@@ -77,6 +77,7 @@ def scenario(cluster: Standing, filler: Path) -> None:
     before = cluster.described("first")["acked"]
     wait_for("more acks", lambda: cluster.described("first")["acked"] > before)
     wait_for("Nimbus", lambda: serves(cluster))
+    assert f"cannot write to {cluster.path}: No space left on device" in cluster.run("status", "first").stderr
     ends_of_it(cluster, filler, "kill", "first", "-w", "0")
     before = cluster.described("first")["acked"]
     wait_for("more acks, without any of that", lambda: cluster.described("first")["acked"] > before)
@@ -106,12 +107,24 @@ def deaths_name_the_disk(cluster: Standing, filler: Path) -> None:
     wait_for("more acks", lambda: cluster.described("saving")["acked"] > before)
 
 
+def a_run_says_so_meanwhile(run_dir: Path, filler: Path) -> None:
+    line = [sys.executable, "-m", "squall", "run", ENDLESS, "--dir", run_dir, "--interval", "0.2"]
+    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stderr is not None
+        assert any("s: emitted" in line for line in run.stderr)
+        fill(filler)
+        assert any(f"s: cannot write to {run_dir}: No space left on device; emitted" in line for line in run.stderr)
+        filler.unlink()
+        run.kill()
+
+
 def main() -> None:
     disk = Path(sys.argv[1])
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZE},mode=0700", "squall-test", disk], check=True)
     cluster = Standing(disk / "c")
     filler = disk / "filler"
     try:
+        a_run_says_so_meanwhile(disk / "r", filler)
         scenario(cluster, filler)
     finally:
         filler.unlink(missing_ok=True)

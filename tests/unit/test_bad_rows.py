@@ -77,9 +77,11 @@ def test_a_key_that_is_none_fails_its_own_tuple(key: Any, bad: list[int], tmp_pa
     assert all(r"bolt[2] set state[" in why for why in failed.values()), failed
 
 
-def test_a_key_without_a_hash_is_told_with_the_line_that_used_it(tmp_path: Path) -> None:
-    _, failed, _ = run(Counts(), [([1], 0)], tmp_path)
-    assert re.search(r"unhashable type: 'list' \(.*test_bad_rows.py, line \d+, in execute\)", failed[0])
+@pytest.mark.parametrize("bolt", [Counts, CountsBatches])
+def test_a_key_without_a_hash_fails_its_own_tuple_with_the_line_that_used_it(bolt: Any, tmp_path: Path) -> None:
+    _, failed, state = run(bolt(), [([1], 0), ("k", 0), ("k", 0)], tmp_path)
+    assert state["k"] == 2 + (bolt is Counts)
+    assert re.search(r"unhashable type: 'list' \(.*test_bad_rows.py, line \d+, in execute", failed[0])
 
 
 def test_a_value_that_cannot_be_stored_fails_its_own_tuple(tmp_path: Path) -> None:

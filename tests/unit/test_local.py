@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import Any
 
 import pytest
 
+from squall.cli.shown.report_text import print_summary
 from squall.engine.api.config import Config
 from squall.engine.api.replaying import ReplayingSpout
 from squall.engine.build.builder import TopologyBuilder
@@ -80,9 +82,23 @@ def test_on_error_fail_goes_on_and_keeps_dead_letters(capsys: pytest.CaptureFixt
         report = runner.run(timeout_secs=30)
     letters = len(runner.dead_letters)
     assert (report.acked + letters, report.failed, report.replayed, report.dead_letters) == (200, *[letters] * 3)
+    assert report.failures["first"].counts == {"exception": 2 * letters}
     assert [text.partition(" (")[0] for _, _, text in runner.errors] == ["ValueError: c is not allowed"] * 2 * letters
     # Told at the first, tenth, hundredth ... time.
     assert capsys.readouterr().err.count("error reported by first[") == len(str(2 * letters))
+
+
+def reports(bolt: DoesBasic, tup: Any, collector: Any) -> None:
+    if tup[0] == "c":
+        collector.report_error(ValueError("odd"))
+
+
+def test_what_a_component_reports_is_in_the_report(capsys: pytest.CaptureFixture[str]) -> None:
+    with runner_of(reports) as runner:
+        report = runner.run(timeout_secs=30)
+    assert report.failures["first"].counts == {"reported": len(runner.errors)}
+    print_summary(report)
+    assert re.search(r"s was reported in first\[\d\] on local:0: ValueError: odd\n", capsys.readouterr().out)
 
 
 def test_without_ackers() -> None:

@@ -63,8 +63,9 @@ class ErrorList:
 def _told(equal: list[Mapping[str, Any]], began_unix_secs: float) -> str:
     """When equal errors came, and the message of the last."""
     first, last = (clock(began_unix_secs + failure["at_secs"]) for failure in (equal[0], equal[-1]))
-    who = f"message {equal[-1]['message_id']} of {equal[-1]['spout']}, in attempt {equal[-1]['attempt']}"
-    return f"First at {first}, last at {last} by {who}. Counted are the last failures, which are kept."
+    failure = equal[-1]
+    who = f" by message {failure['message_id']} of {failure['spout']}, in attempt {failure['attempt']}"
+    return f"First at {first}, last at {last}{who * bool(failure['attempt'])}. Counted are the last, which are kept."
 
 
 def _unfold(box: ui.element, rows: list[tuple[str, str]], empty: str) -> None:

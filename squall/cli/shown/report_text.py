@@ -183,10 +183,12 @@ def failure_lines(document: Mapping[str, Any]) -> Iterator[str]:
         where = f" in {last['component']}[{last['task']}]" if last["component"] else ""
         on = f" on {last['worker']}" if last["worker"] else ""
         error = f": {last['error']} {last['where']}".rstrip() if last["error"] else ""
+        # Without an attempt it was reported, and no message failed.
+        message = f"message {last['message_id']} of {last['spout']}, " if last["attempt"] else ""
+        attempt = f" (attempt {last['attempt']})" if last["attempt"] else ""
         yield (
             f"failures of {name}: {counts}; the first at {failures['first_secs']:.2f} s, the last at "
-            f"{last['at_secs']:.2f} s was message {last['message_id']} of {last['spout']}, {last['reason']}{where}{on}"
-            f"{error} (attempt {last['attempt']})"
+            f"{last['at_secs']:.2f} s was {message}{last['reason']}{where}{on}{error}{attempt}"
         )
         for equal in reversed(equal_failures(failures["last"])):
             if equal[-1] is not last:
