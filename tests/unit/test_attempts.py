@@ -179,7 +179,9 @@ def test_an_error_of_the_machine_is_found_in_those_that_wrap_it() -> None:
     fills = "PRAGMA max_page_count = 2; CREATE TABLE t (x); INSERT INTO t VALUES (zeroblob(99999))"
     with closing(sqlite3.connect(":memory:")) as database, pytest.raises(sqlite3.OperationalError) as no_room:
         database.executescript(fills)
-    for error in (full, no_room.value):
+    limited = sqlite3.OperationalError("disk I/O error")
+    limited.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
+    for error in (full, no_room.value, limited):
         assert reason_of(error) == reason_of(around(error, "__cause__")) == MACHINE
         assert reason_of(around(around(error, "__context__"), "__cause__")) == MACHINE
         assert reason_of(around(error, "__context__", hidden=True)) == EXCEPTION
