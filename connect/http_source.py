@@ -259,6 +259,8 @@ class _Handler(BaseHTTPRequestHandler):
                 raise OverflowError(f"it has more than {source.max_bytes} bytes when unpacked")
         elif coding != "identity":
             raise LookupError(f"unknown encoding: {coding}; allowed: gzip")
+        if source.body != "bytes" and not charset and (at := body.find(0)) >= 0:
+            raise LookupError(f"it has a NUL at byte {at}, as UTF-16 does; declare its charset")
         if source.body != "bytes" or (is_lines and charset):
             # Before lines are told apart: in UTF-16, half of U+0A05 is a line's end.
             body = body.decode(charset or "utf-8").removeprefix("\ufeff").encode()

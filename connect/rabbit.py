@@ -28,7 +28,6 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import xxhash
@@ -95,8 +94,9 @@ class RabbitSource(Source):
 
     def connect(self, context: TopologyContext) -> None:
         self._arrived: list[tuple[int, str | bytes, bytes, str | None]] = []
-        self._tags: dict[str, list[int]] = {}
-        """Delivery tags of each message that is not confirmed, by its position: several if it was published again."""
+        self._tags: dict[str, tuple[Any, list[int]]] = {}
+        """Values and delivery tags of each message that is not confirmed, by its position, in the order of delivery:
+        several tags if it was published again."""
         self._name = secrets.token_hex(8)
         """Of this connection, of which a tag is worth something."""
         self._confirmed, self._earlier, self._sure_at = list[str](), list[str](), 0.0
@@ -136,9 +136,9 @@ class RabbitSource(Source):
             digest = xxhash.xxh3_64_hexdigest(raw + b"\0" + body)
             name = f"{digest}+{delivery}" if digest in self._tags else digest
         if name in self._tags:
-            self._tags[name].append(tag)  # published again: done when the first is
+            self._tags[name][1].append(tag)  # published again: done when the first is
             return None
-        self._tags[name] = [tag]
+        self._tags[name] = values, [tag]
         return name, values
 
     def confirm(self, positions: Sequence[Any]) -> None:
@@ -147,7 +147,7 @@ class RabbitSource(Source):
         known = [position for position in positions if position in self._tags]
         if self.feeds_state:
             self._confirmed += known
-        for tag in sorted(chain.from_iterable(map(self._tags.pop, known))):
+        for tag in sorted(tag for position in known for tag in self._tags.pop(position)[1]):
             if tag != self._next:
                 channel.basic_ack(tag)
                 self._apart.add(tag)
@@ -177,10 +177,14 @@ class RabbitSource(Source):
             self._earlier, self._confirmed, self._sure_at = self._confirmed, [], now + SURE_SECS
 
     def cut_off(self, error: BaseException) -> str:
-        waiting = self.kept.get(next(iter(self._tags), "")) if "acknowledgement on channel" in str(error) else None
-        # The broker names no message.
-        slowest = f"; {repr_of(getattr(waiting[1], 'values', waiting[1]))} waits longest" if waiting else ""
-        return super().cut_off(error) + slowest
+        if timeout := re.search(r"acknowledgement on channel.*?(\d+ ms)", str(error)):
+            # The broker names no message, but waits for the oldest.
+            values, _ = next(iter(self._tags.values()), ("a message", ()))
+            error = ConnectionError(
+                f"queue {self._queue!r}: {repr_of(getattr(values, 'values', values))} is unconfirmed {timeout[1]} "
+                f"after delivery; raise consumer_timeout over its time with retries or lower prefetch, {self._prefetch}"
+            )
+        return super().cut_off(error)
 
     def disconnect(self) -> None:
         if self._link is not None:

@@ -27,8 +27,8 @@ UNAVAILABLE = "unavailable"
 """What any tuple needs is away, as a bolt said, or is set up wrong (a UsageError): not the message's fault."""
 # EFBIG: `ulimit -f`.
 _REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-_SQLITE_FULL = 13
-"""SQLITE_FULL: "database or disk is full"."""
+_SQLITE_REFUSED = (10, 13)
+"""SQLITE_IOERR, "disk I/O error", which it makes of EFBIG and EDQUOT too; SQLITE_FULL."""
 _DEEPEST = 16
 """Errors in one another that are looked at: there may be a circle of them."""
 
@@ -87,7 +87,7 @@ def reason_of(error: BaseException) -> str:
         if inner is None:
             break
         refused = isinstance(inner, OSError) and inner.errno in _REFUSED
-        if refused or getattr(inner, "sqlite_errorcode", 0) == _SQLITE_FULL:
+        if refused or getattr(inner, "sqlite_errorcode", 0) & 0xFF in _SQLITE_REFUSED:
             return MACHINE
         inner = inner.__cause__ or (None if inner.__suppress_context__ else inner.__context__)
     return EXCEPTION

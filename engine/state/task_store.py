@@ -217,8 +217,9 @@ class TaskStore:
             )
 
     def _error(self, error: BaseException, doing: str) -> ClusterError:
-        remedy = ""
-        if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        remedy = "; a quota or a limit (`ulimit -f`) may be reached" if code == sqlite3.SQLITE_IOERR else ""
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             remedy = "; it is damaged: put back a copy, or begin anew with --fresh (what is acked does not come again)"
         return ClusterError(f"{self.where} cannot be {doing}: {message_of(error)}{remedy}")
 

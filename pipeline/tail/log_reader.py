@@ -223,11 +223,7 @@ class LogReader:
 
     def _miss(self, one: Generation) -> None:
         line = one.beginning.partition(b"\n")[0][:80].decode("utf-8", "replace")
-        what = f"up to its byte {one.read} is gone, perhaps before all of it was" if one.read else "not at all is gone"
-        self._report(
-            f"the file that was read {what} read: its other lines are lost; it was removed, compressed or cut; it "
-            f"began with {line!r}"
-        )
+        self._report(f"a file is gone (cut, compressed, removed), with only {one.read:,} bytes read; it began {line!r}")
 
     # What outlives a death.
 

@@ -32,6 +32,7 @@ from squall.scheduler.common import process
 from squall.scheduler.common.role import MODULES, Role, RoleKind, show_role
 
 log = logging.getLogger(__name__)
+FILE_BYTES = 16 << 20  # a worker's metrics alone take 4 MiB
 
 
 def daemon_parser(kind: RoleKind, description: str) -> argparse.ArgumentParser:
@@ -55,6 +56,8 @@ def run_daemon(
         # ZeroMQ aborts a process that runs out of descriptors on ipc.
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        if 0 <= (most := resource.getrlimit(resource.RLIMIT_FSIZE)[0]) < FILE_BYTES:  # "disk I/O error", says SQLite
+            raise UsageError(f"files may have {most:,} bytes at most, {FILE_BYTES:,} are needed: ulimit -f unlimited")
         work(options)
     except SquallError as error:
         sys.stderr.write(f"{kind}: {plain(error)}\n")

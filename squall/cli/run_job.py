@@ -134,9 +134,13 @@ def _run_on_cluster(run: LoadedRun, keeper: KeeperProcess | None, interrupts: In
         if ui is not None:
             tell_link(cluster.run_dir, interrupts)
         try:
+            if others := {*(names := cluster.names())} - {run.name}:
+                raise UsageError(f"--dir has topology {min(others)}: `squall up` and `squall kill` it, or take another")
+            # An earlier run that was killed has left its topology.
             # With a plan, the driver activates it, so that faults at 0 s begin before the first tuple.
             job = cluster.submit(
-                run.name, run.loaded.topology, run.config, run.loaded.script, active=plan is None, fresh=False
+                run.name, run.loaded.topology, run.config, run.loaded.script, active=plan is None, fresh=False,
+                replace=bool(names), wait_secs=0.0,
             )
             progress.began = job.started
             if job.takes_up_state:

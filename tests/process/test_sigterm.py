@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.cli import running
+from squall.scheduler.common.role import processes_of
+from tests.process.cli import running, squall
 from tests.process.standing_tools import ENDLESS, Standing
 from tests.process.waiting import wait_for
 
@@ -73,6 +74,16 @@ def test_run_does_not_wait_after_a_second_one() -> None:
     assert process.returncode == 143
     [pending] = re.findall(r"stopped with unfinished messages: (\d+) pending; a source that can be", err)
     assert f", {pending} pending" in out
+
+
+def test_the_next_run_takes_the_place_of_one_that_was_killed(cluster: Standing) -> None:
+    run = "run", ENDLESS, "--dir", cluster.path, "--interval", "0.1", "--name"
+    with running(*run, "one") as process:
+        await_line(process, "pending")
+    wait_for("the end of its cluster", lambda: not processes_of(cluster.run_dir))
+    assert "--dir has topology one: `squall up` and `squall kill` it" in squall(*run, "two").stderr
+    done = squall(*run, "one", "--for", "0.1s")
+    assert (done.returncode, ", 0 pending" in done.stdout) == (0, True), done.stderr
 
 
 def test_a_supervisor_hands_its_topologies_over(cluster: Standing, tmp_path: Path) -> None:

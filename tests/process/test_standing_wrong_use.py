@@ -12,6 +12,7 @@ from squall.scheduler.common.role import processes_of
 from tests.process.cli import start
 from tests.process.standing_tools import ENDLESS, Standing
 from tests.process.waiting import wait_for
+from tests.unit.full_disk import no_room
 
 COMMANDS = [
     ("submit", ENDLESS, "--name", "x"), ("list",), ("status",), ("status", "x"), ("activate", "x"), ("deactivate", "x"),
@@ -26,6 +27,8 @@ def test_a_cluster_that_is_not_there(cluster: Standing) -> None:
     assert not cluster.path.exists()
     cluster.path.mkdir(mode=0o700)  # such as a container's volume before the first start
     assert cluster.refused(2, "list") == message
+    with no_room(8 << 10):
+        assert cluster.refused(1, "up").endswith("at most, 16,777,216 are needed: ulimit -f unlimited")
 
 
 def test_a_second_up_changes_nothing_and_one_without_daemons_says_so(cluster: Standing) -> None:

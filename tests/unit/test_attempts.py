@@ -30,12 +30,15 @@ from squall.engine.api.failure import (
     WORKER_DIED,
     reason_of,
 )
+from squall.engine.errors import ClusterError
 from squall.engine.report.metrics import SpoutStats
+from squall.engine.state.task_store import TaskStore
 from squall.engine.tracking.attempts import Attempts, Changes, Limits, Remembered, Tries
 from squall.engine.tracking.doubt import Doubt
 from squall.engine.tracking.fate import Fate
 from squall.engine.tracking.open_messages import OpenMessages
 from squall.scheduler.records.attempt_journal import AttemptJournal
+from tests.unit import full_disk
 
 REFUSED, RAISED, DIED, LATE = Failure(FAILED), Failure(EXCEPTION), Failure(WORKER_DIED), Failure(TIMEOUT)
 STUCK = Failure(HUNG, "bolt", 2)
@@ -174,12 +177,14 @@ def around(error: BaseException, how: str, hidden: bool = False) -> Exception:
     return outer
 
 
-def test_an_error_of_the_machine_is_found_in_those_that_wrap_it() -> None:
+def test_an_error_of_the_machine_is_found_in_those_that_wrap_it(tmp_path: Path) -> None:
     full = OSError(errno.ENOSPC, "full")
     fills = "PRAGMA max_page_count = 2; CREATE TABLE t (x); INSERT INTO t VALUES (zeroblob(99999))"
     with closing(sqlite3.connect(":memory:")) as database, pytest.raises(sqlite3.OperationalError) as no_room:
         database.executescript(fills)
-    for error in (full, no_room.value):
+    with full_disk.no_room(), pytest.raises(ClusterError, match="a quota or a limit") as limited:
+        TaskStore(str(tmp_path), "count[1]")
+    for error in (full, no_room.value, limited.value):
         assert reason_of(error) == reason_of(around(error, "__cause__")) == MACHINE
         assert reason_of(around(around(error, "__context__"), "__cause__")) == MACHINE
         assert reason_of(around(error, "__context__", hidden=True)) == EXCEPTION

@@ -25,6 +25,8 @@ def test_a_machine_that_lacks_nothing_needs_no_mend() -> None:
     ("open files", MISSING, {"open_files": 100}, "ulimit -n"),
     ("open files", COULD_BE_BETTER, {"open_files": 1024}, "ulimit -n"),
     ("processes", MISSING, {"processes": 20}, "ulimit -u"),
+    ("file bytes", MISSING, {"file_bytes": 8192}, "ulimit -f"),
+    ("file bytes", COULD_BE_BETTER, {"file_bytes": 64 << 20}, "LimitFSIZE="),
     ("disk", MISSING, {"disk_bytes": 1}, "--dir"),
     ("cores", COULD_BE_BETTER, {"cores": 4, "quota_cores": 1.5}, "--cpus"),
     ("cores", COULD_BE_BETTER, {"cores": 1}, "taskset"),

@@ -35,7 +35,7 @@ def test_a_file_that_was_read_and_is_compressed_is_not_told(log: Path) -> None:
     assert life.reports == []
 
 
-@pytest.mark.parametrize(("acks", "told"), [(0.0, ["not at all"]), (0.5, ["up to its byte 4"]), (1.0, [])])
+@pytest.mark.parametrize(("acks", "told"), [(0.0, ["only 0 bytes"]), (0.5, ["only 4 bytes"]), (1.0, [])])
 def test_a_file_that_was_left_and_is_gone_is_told_unless_all_is_acked(
     log: Path, acks: float, told: list[str]
 ) -> None:

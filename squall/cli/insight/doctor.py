@@ -21,6 +21,7 @@ from squall.cli.shown.screen import Cell, Grid, show
 from squall.cli.standing import directory_option, json_option
 from squall.ipc.arena import NOT_DUMPABLE, may_be_read
 from squall.scheduler.client.standing import cluster_path
+from squall.scheduler.common.daemon import FILE_BYTES
 
 OK, COULD_BE_BETTER, MISSING = "ok", "could be better", "missing"
 _STYLES = {OK: "green", COULD_BE_BETTER: "yellow", MISSING: "bold red"}
@@ -35,11 +36,12 @@ _EXTRAS = {
 
 @dataclass(frozen=True)
 class Facts:
-    """This machine, as far as Squall is concerned. None: unknown, or without a limit."""
+    """This machine, as far as Squall is concerned. None: unknown, or no quota."""
 
     java: int | None = 21
-    open_files: int | None = None
-    processes: int | None = None
+    open_files: int = sys.maxsize
+    processes: int = sys.maxsize
+    file_bytes: int = sys.maxsize
     disk_bytes: int = 1 << 40
     """Free where the run directory is."""
     directory: str = ""
@@ -67,15 +69,16 @@ class Diagnosis(NamedTuple):
 
 def findings(facts: Facts) -> list[Diagnosis]:
     """Judge each fact. What Squall cannot run without is MISSING."""
-    files, processes = (limit or sys.maxsize for limit in (facts.open_files, facts.processes))
     quota, extras = facts.quota_cores or float("inf"), ", ".join(facts.absent)
     is_built = "--enable-optimizations" in facts.python_configured and not facts.python_is_debug
     built = f"built with{'' if is_built else 'out'} profile-guided optimisation"
     rows = [
-        ("open files", files >= 256, files >= 4096, _limit(facts.open_files),
+        ("open files", facts.open_files >= 256, facts.open_files >= 4096, _limit(facts.open_files),
          "ulimit -n 65536, or LimitNOFILE= in the unit"),
-        ("processes", processes >= 64, processes >= 1024, _limit(facts.processes),
+        ("processes", facts.processes >= 64, facts.processes >= 1024, _limit(facts.processes),
          "ulimit -u 4096, or TasksMax= in the unit"),
+        ("file bytes", facts.file_bytes >= FILE_BYTES, facts.file_bytes >= 1024 * _MIB, _limit(facts.file_bytes),
+         "ulimit -f unlimited, or LimitFSIZE=infinity in the unit"),
         ("disk", facts.disk_bytes >= 16 * _MIB, facts.disk_bytes >= 1024 * _MIB,
          f"{facts.disk_bytes // _MIB:,} MiB free at {facts.directory}", "make room, or choose a place with --dir"),
         ("cores", True, facts.cores >= 2 and quota >= facts.cores,
@@ -100,16 +103,16 @@ def findings(facts: Facts) -> list[Diagnosis]:
     ]
 
 
-def _limit(limit: int | None) -> str:
-    return "no limit" if limit is None else f"at most {limit:,}"
+def _limit(limit: int) -> str:
+    return "no limit" if limit == sys.maxsize else f"at most {limit:,}"
 
 
 def read_facts(directory: Path) -> Facts:
     """Read the facts. `directory`: of the runs, which need not be there yet."""
     there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
-    files, processes = (
-        None if (soft := resource.getrlimit(which)[0]) == resource.RLIM_INFINITY else soft
-        for which in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC)
+    files, processes, file_bytes = (
+        sys.maxsize if (soft := resource.getrlimit(which)[0]) == resource.RLIM_INFINITY else soft
+        for which in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC, resource.RLIMIT_FSIZE)
     )
     scope = _text(Path("/proc/sys/kernel/yama/ptrace_scope"))
     v1 = f"{_text(_CGROUPS / 'cpu/cpu.cfs_quota_us') or 'max'} {_text(_CGROUPS / 'cpu/cpu.cfs_period_us') or 100_000}"
@@ -117,7 +120,7 @@ def read_facts(directory: Path) -> Facts:
     stat = _text(_CGROUPS / "cpu.stat") or _text(_CGROUPS / "cpu/cpu.stat")
     throttled = re.search(r"nr_throttled (\d+)", stat)
     return Facts(
-        java=_java(), open_files=files, processes=processes,
+        java=_java(), open_files=files, processes=processes, file_bytes=file_bytes,
         disk_bytes=shutil.disk_usage(there).free, directory=str(there),
         python_configured=sysconfig.get_config_var("CONFIG_ARGS") or "",
         python_is_debug=hasattr(sys, "gettotalrefcount"), cores=len(os.sched_getaffinity(0)),
