@@ -97,7 +97,7 @@ class Batches(BatchSpout):
     def next_batch(self, rows: int) -> None:
         if numbers := self.left[: min(rows, 7)]:
             del self.left[: len(numbers)]
-            self.collector.emit_batch(([self.rows[number] for number in numbers],), message_ids=numbers)
+            self.collector.emit_batch(([self.rows[number] for number in numbers],), message_ids=iter(numbers))
 
     def fail_batch(self, message_ids: list[int], failures: Any) -> None:
         self.left += message_ids
