@@ -152,16 +152,18 @@ def draw(seed: int, mix: Sequence[str], places: Places, for_secs: float) -> list
     gap_secs = min(rng.uniform(*_GAP_SECS), for_secs / 2)
     policy = RestartPolicyOptions()
     most = policy.max_deaths * _MOST_OF_INTENSITY * max(1.0, for_secs / policy.period_secs)
-    faults = _deaths_of_all(rng, places, for_secs) if "kill" in mix else []
+    sure = _deaths_of_all(rng, places, for_secs) if "kill" in mix else []
+    faults = [*sure]
     deaths = Counter(fault.targets for fault in faults if fault.kind == "kill")
     at_secs = rng.uniform(0.0, gap_secs)
     while at_secs < for_secs:
         name = rng.choice(names)
         fault = _fault(rng, _DRAWN[name], places, at_secs)
         ends = deaths[fault.targets] + _DRAWN[name].deaths
-        # Not while another fault hits the same target, so that the timeline stays readable.
-        free = not any(one.targets == fault.targets and _overlap(one, fault) for one in faults)
-        if free and (ends <= most or not _DRAWN[name].deaths):
+        # Not while another fault hits the same target, so that the timeline stays readable; nor Nimbus while it is to
+        # kill a worker: on a full disk, it could not.
+        busy = [one for one in faults if one.targets == fault.targets or (fault.targets == ("nimbus",) and one in sure)]
+        if not any(_overlap(one, fault) for one in busy) and (ends <= most or not _DRAWN[name].deaths):
             deaths[fault.targets] = ends
             faults.append(fault)
             if fault.kind == AT_START:
@@ -180,9 +182,8 @@ def _deaths_of_all(rng: random.Random, places: Places, for_secs: float) -> list[
         at_secs = share_secs * number + rng.uniform(0.0, share_secs - open_secs)
         if places.sinks:
             hung = (f"component {quoted(rng.choice(sorted(places.sinks)))}",)
-            faults.append(Fault("hang", hung, round(at_secs, 3), for_secs=round(open_secs * 1.2, 3), seed=number))
-        signal = _PARAMETERS["kill"](rng, places)
-        faults.append(Fault("kill", (worker,), round(at_secs + open_secs, 3), params=signal, seed=number))
+            faults.append(Fault("hang", hung, round(at_secs, 3), for_secs=round(open_secs * 1.2, 3)))
+        faults.append(Fault("kill", (worker,), round(at_secs + open_secs, 3), params=_PARAMETERS["kill"](rng, places)))
     return faults
 
 

@@ -274,6 +274,9 @@ class Proof:
         first_ns = min((one.began_secs for one in outcome.injected if not one.missed), default=float("inf")) * 1e9
         if all(message.acked_ns is not None and message.acked_ns < first_ns for message in seen.messages.values()):
             verdict.not_shown.append(f"seed {seed}: every message was acked before the first fault")
+        missed = {one.fault.targets[0] for one in outcome.injected if one.missed and one.fault.kind == "kill"}
+        for worker in sorted(missed - {death.worker for death in outcome.deaths}):
+            verdict.not_shown.append(f"seed {seed}: a death of {worker}: its kill was missed")
         if self._gives_up and verdict.dead_letters:
             verdict.not_shown.append("max_attempts or max_crashes is set low: that only what is poison was given up")
         result = SeedResult(seed, faults, outcome, verdict)

@@ -25,6 +25,10 @@ def of_seed(seed: int, places: Places = PLACES, for_secs: float = 30.0) -> list[
     return draw(seed, KINDS, places, for_secs)
 
 
+def end_of(fault: Fault) -> float:
+    return fault.at_secs + (fault.for_secs or 0.0)
+
+
 def drawn(seeds: int, *kinds: str, places: Places = PLACES) -> list[Fault]:
     return [fault for seed in range(seeds) for fault in draw(seed, kinds or KINDS, places, 30.0)]
 
@@ -41,8 +45,10 @@ def test_every_seed_kills_each_worker_while_a_sink_hangs_and_has_faults_within_i
         faults = of_seed(seed, for_secs=for_secs)
         hangs = [one for one in faults if one.kind == "hang" and one.targets == ("component 'two words'",)]
         killed = {one.targets[0] for one in faults if one.kind == "kill" for hang in hangs
-                  if hang.at_secs < one.at_secs < hang.at_secs + (hang.for_secs or 0)}
+                  if hang.at_secs < one.at_secs < end_of(hang)}
         assert killed >= {*PLACES.workers}
+        assert not [one for one in faults if one.targets == ("nimbus",) for hang in hangs if not hang.probability
+                    if one.at_secs < end_of(hang) and hang.at_secs < end_of(one)]
         assert all(0 <= fault.at_secs <= for_secs for fault in faults)
         assert faults == sorted(faults, key=lambda fault: fault.at_secs)
 
@@ -83,7 +89,7 @@ def test_a_target_has_one_lasting_fault_at_a_time() -> None:
             if before is not None and before.kind == AT_START:
                 continue  # it is killed for that
             assert fault.at_secs >= free_secs.get(fault.targets, 0.0) - 0.002
-            free_secs[fault.targets] = fault.at_secs + (fault.for_secs or 0.0)
+            free_secs[fault.targets] = end_of(fault)
 
 
 def test_a_topology_of_one_worker_has_no_faults_of_links() -> None:
