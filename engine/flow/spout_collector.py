@@ -25,7 +25,7 @@ from squall.engine.flow.batch import OpenBatch
 from squall.engine.flow.blocks import MIN_MEMBERS, Block, Flags, block_of
 from squall.engine.flow.emitter import UNNAMED, Emitter, Report, StreamOut
 from squall.engine.flow.row_counts import RowCounts
-from squall.engine.foreign.given_columns import column_mistake, values_of
+from squall.engine.foreign.given_columns import ids_of
 from squall.engine.foreign.identity import key_of
 from squall.engine.foreign.sizes import row_bytes
 from squall.engine.foreign.text import repr_of, text_of_error
@@ -354,13 +354,11 @@ class SpoutCollector:
             add(*tree)
 
     def _ids(self, who: str, message_ids: Any, rows: int) -> Sequence[Any]:
-        if type(message_ids) is range and len(message_ids) == rows:
-            return message_ids
         try:
-            ids = list(values_of(message_ids)) if column_mistake(message_ids) is None else list(message_ids)
+            ids = ids_of(message_ids)
         except TypeError:
             raise ComponentError(f"{who} got {repr_of(message_ids)} as message ids; allowed: a list of them") from None
-        if len(ids) != rows or type(None) in map(type, ids):
+        if len(ids) != rows or (type(ids) is list and type(None) in map(type, ids)):
             got = "None among the ids" if len(ids) == rows else plural(len(ids), "message id")
             raise ComponentError(
                 f"{who} emitted {plural(rows, 'row')} with {got}; allowed: an id for each row, or message_ids=None"

@@ -65,6 +65,12 @@ def values_of(column: Any) -> Sequence[Any]:
     return column.tolist() if column.ndim == 1 else list(column)
 
 
+def ids_of(message_ids: Any) -> Sequence[Any]:
+    """Message ids, which may be a column or anything that can be gone through once. TypeError for something else."""
+    given = values_of(message_ids) if column_mistake(message_ids) is None else message_ids
+    return given if type(given) is range else list(given)
+
+
 def parents_of(rows: int, counts: Any, parents: Any) -> Sequence[int]:
     """The input row that each of `rows` emitted ones was made from, as the arguments of `emit_batch` say."""
     if parents is not None:

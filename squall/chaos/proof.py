@@ -178,16 +178,13 @@ class Proof:
                 "share none. So the proof cannot tell which messages come back after a death; an id must be the same "
                 "after every start, such as the place of a record in its source"
             )
+        for reference, seen in ((first, outcome), (second, again)):
+            _check_whole(reference, seen, laws)
         if self._result is not None and not finite:
             raise UsageError(
                 f"--result is for a source that ends, and this one did not within {self._for_secs:g} s without faults: "
                 "make its input shorter, or --for longer"
             )
-        for reference, seen in ((first, outcome), (second, again)):
-            verdict = judge(reference, laws)
-            if problems := problems_of(seen, verdict):
-                said = _first_of(verdict) if verdict.findings else problems[0]
-                raise PromiseBroken(f"without any fault: {said}")
         if differs:
             raise PromiseBroken(f"without any fault, but with messages that were emitted twice: {differs}")
         if self._result is None:
@@ -251,7 +248,10 @@ class Proof:
 
     def _reference(self, rates: Mapping[str, float], **tapping: Any) -> tuple[CheckedRun, Outcome, str]:
         path, outcome, differs = self._run("reference-", lambda places: [], rates, bool(rates), **tapping)
-        return read_run(path), outcome, differs
+        seen = read_run(path)
+        if not outcome.drained:
+            _check_whole(seen, outcome, ())
+        return seen, outcome, differs
 
     def try_seed(self, seed: int, expected: Expected, only: Sequence[int] | None = None) -> SeedResult:
         """Run and judge one seed; `only`: numbers, from 1, of the faults to inject, or 0 for none."""
@@ -274,6 +274,9 @@ class Proof:
         first_ns = min((one.began_secs for one in outcome.injected if not one.missed), default=float("inf")) * 1e9
         if all(message.acked_ns is not None and message.acked_ns < first_ns for message in seen.messages.values()):
             verdict.not_shown.append(f"seed {seed}: every message was acked before the first fault")
+        missed = {one.fault.targets[0] for one in outcome.injected if one.missed and one.fault.kind == "kill"}
+        for worker in sorted(missed - {death.worker for death in outcome.deaths}):
+            verdict.not_shown.append(f"seed {seed}: a death of {worker}: its kill was missed")
         if self._gives_up and verdict.dead_letters:
             verdict.not_shown.append("max_attempts or max_crashes is set low: that only what is poison was given up")
         result = SeedResult(seed, faults, outcome, verdict)
@@ -295,6 +298,13 @@ class Proof:
 def never_again(run: CheckedRun) -> list[str]:
     """Return the names of messages that failed and that their source did not emit again."""
     return [one.name for one in run.messages.values() if one.fails and one.emits <= 1 and one.dead is None]
+
+
+def _check_whole(run: CheckedRun, outcome: Outcome, laws: Sequence[Law]) -> None:
+    """Refuse a run without faults that was not drained, or breaks these laws."""
+    verdict = judge(run, laws)
+    if problems := problems_of(outcome, verdict):
+        raise PromiseBroken(f"without any fault: {_first_of(verdict) if verdict.findings else problems[0]}")
 
 
 def _check_compared(laws: Sequence[Law]) -> None:
@@ -339,7 +349,7 @@ def _check_ids(reference: CheckedRun) -> None:
 
 def _first_of(verdict: SeedVerdict) -> str:
     found = verdict.findings[0]
-    return f"{found.kind}: {found.message}: {found.what} ({sum(verdict.counts.values())} findings in all)"
+    return f"{found.kind}: {found.message}: {found.what} ({plural(sum(verdict.counts.values()), 'finding')} in all)"
 
 
 def problems_of(outcome: Outcome, verdict: SeedVerdict) -> list[str]:

@@ -45,7 +45,7 @@ def seed_text(result: Mapping[str, Any]) -> str:
         plural(len(run["injected"]), "fault"), plural(len(run["deaths"]), "death"), recovery,
         f"drained {run['secs'] - run['healed_secs']:.1f} s after the last",
     ]  # fmt: skip
-    said = "nothing lost" + (" of what is compared" if verdict["not_shown"] else "") if result["good"] else "FAILED"
+    said = f"nothing lost of {_scope(verdict['asked'])}" if result["good"] else "FAILED"
     lines = [f"seed {result['seed']}: {said}; {', '.join(parts)}"]
     lines += [f"  {plain(problem)}" for problem in result["problems"]]
     for finding in verdict["findings"][:_SHOWN_FINDINGS]:
@@ -53,6 +53,11 @@ def seed_text(result: Mapping[str, Any]) -> str:
     if result["logs"]:
         lines.append(f"  what was emitted and received: {plain(result['logs'])}")
     return "\n".join(lines)
+
+
+def _scope(asked: Mapping[str, str]) -> str:
+    """ "what is compared: values, count"."""
+    return "what is compared: " + ", ".join(dict.fromkeys(asked.values()))
 
 
 def timeline(result: Mapping[str, Any]) -> list[tuple[float, str]]:
@@ -102,7 +107,8 @@ def verdict_text(document: Mapping[str, Any]) -> str:
     if bad:
         lines.append(f"FAILED: {len(bad)} of {plural(len(seeds), 'seed')}: {', '.join(bad[:50])}")
     else:
-        shown = "nothing lost or invented" + (" of what is compared (see NOT SHOWN above)" if limits else "")
+        scope = _scope(document["expected"]["asked"]) + " (see NOT SHOWN above)" * bool(limits)
+        shown = f"nothing lost or invented of {scope}"
         bound = f"; so less than {document['bound']:.1%} of such runs fail (95 %)" if document["bound"] < 1 else ""
         lines.append(f"{plural(len(seeds), 'seed')}, {shown}, every death explained, nothing left behind{bound}")
     return "\n".join(lines)

@@ -13,7 +13,7 @@ from itertools import chain, islice, repeat
 from typing import Any
 
 from squall.chaos.line_log import LineLog, digest, quoted
-from squall.chaos.tapping import ACKED_BY, BY_CLOCK, STEMS_FROM, Keys, Tapping, new_log, with_keys
+from squall.chaos.tapping import ACKED_BY, BY_CLOCK, STEMS_FROM, Keys, Tapping, is_let_go, new_log, with_keys
 from squall.engine.api.around import Around, HiddenField, HidingOut, listed
 from squall.engine.api.async_component import AsyncBolt
 from squall.engine.api.columns import ColumnBatch
@@ -108,7 +108,8 @@ class TappedBolt(Around):
         """Return the messages whose tuples are to be lost here now (`Tapping.refuse_every`). All that arrive with the
         first are lost with it: also tuples that were made from other messages, and anchored to this one by mistake."""
         every = self._tapping.refuse_every
-        if not every or self._log is None or isinstance(self._inner, AsyncBolt):
+        # After the spouts were let go, an endless source goes on until all its messages are acked at one time.
+        if not every or self._log is None or isinstance(self._inner, AsyncBolt) or is_let_go(self._tapping):
             return set()
         of = Counter(key for some in keys for key in ([some] if isinstance(some, str) else some) if key not in BY_CLOCK)
         self._arrived.update(of)

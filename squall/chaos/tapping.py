@@ -47,7 +47,7 @@ class Tapping:
 
 
 def let_go(tapping: Tapping) -> None:
-    """Let spouts emit at full speed from now on, without failures on purpose."""
+    """Let spouts emit at full speed from now on, without failures and losses on purpose."""
     (Path(tapping.directory) / _LET_GO).touch()
 
 

@@ -17,7 +17,7 @@ Not hidden: in a component's own task hooks, and in dead letters, values end wit
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +30,7 @@ from squall.engine.api.failure import FAILED, Failure
 from squall.engine.api.stream import DEFAULT_STREAM, Stream
 from squall.engine.api.topology import ANY_TASK, ComponentSpec, Topology
 from squall.engine.errors import UsageError
-from squall.engine.foreign.given_columns import values_of
+from squall.engine.foreign.given_columns import ids_of, values_of
 from squall.engine.foreign.text import repr_of
 from squall.engine.state.records.lineage import has_identity
 from squall.engine.state.stateful_task import StatefulTask
@@ -221,6 +221,9 @@ class _SpoutOut(HidingOut):
 
     def _columns(self, columns: Any, task: int | None, named: dict[str, Any]) -> Any:
         rows = list(zip(*map(values_of, self._plain(columns, named)), strict=True))
-        message_ids = named.get("message_ids")
-        ids = [None] * len(rows) if message_ids is None else list(values_of(message_ids))
-        return *columns, self._note(rows, ids)
+        if isinstance(named.get("message_ids"), Iterable):
+            named["message_ids"] = ids_of(named["message_ids"])  # an iterator, such as map(...), is read once
+        ids: Any = named.get("message_ids")
+        # An id for each row, or the engine refuses them.
+        fits = isinstance(ids, Sequence) and len(ids) == len(rows)
+        return *columns, self._note(rows, ids if fits else [None] * len(rows))

@@ -141,7 +141,7 @@ def _observe(
         here = {executor.component for executor in executors}
         if not here.isdisjoint(subject.sinks) and here.isdisjoint(components.keys() - set(bolts)):
             sink_workers.append(worker)
-    faults = draw(Places(workers, list(components), bolts, STEMS_FROM, sink_workers))
+    faults = draw(Places(workers, list(components), bolts, STEMS_FROM, sink_workers, subject.sinks))
     injector = Injector(cluster, faults, outcome.started_secs)
     outcome.injected = injector.injected
     daemons = DaemonWatch(cluster.run_dir, subject.nodes)

@@ -18,6 +18,7 @@ from squall import (
     BatchBolt,
     BatchCollector,
     ColumnBatch,
+    FailedTuple,
     ReplayingSpout,
     Topology,
     TopologyBuilder,
@@ -71,6 +72,8 @@ class Middle(BasicBolt):
         if self.fault == "dies by itself" and not self.died.exists():
             self.died.touch()
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.fault == "fails one" and tup["n"] == 3:
+            raise FailedTuple
         drops = self.fault == "drops all" or (self.fault == "drops the seen" and tup["n"] in self.seen)
         self.seen.add(tup["n"])
         if not drops:

@@ -60,7 +60,7 @@ class Planted:
     def receive(self, number: int, word: str, label: str = SINK) -> None:
         self.sink.append("in", label, [digest(number)], digest((word, number)), self.ns)
 
-    def more(self, words: str, *stems_from: str, label: str = SINK) -> Planted:
+    def more(self, words: Sequence[str], *stems_from: str, label: str = SINK) -> Planted:
         """Records of no message, or of any messages together."""
         for word in words:
             self.sink.append("in", label, stems_from, digest(word), self.ns)
@@ -288,13 +288,14 @@ def test_what_few_messages_do_without_faults_is_a_finding(plant: Plant, bad: int
 
 
 @pytest.mark.parametrize(("messages", "stems_from", "count", "kind", "said"), [
-    (100, [], 4, "loose", "4 of its 204 tuples are not anchored, all others are"),
+    (100, [], 4, "loose", "4 of its 204 tuples are not anchored: none comes back"),
+    (0, [], 100, "loose", "100 of its 100 tuples are not anchored"),
     (0, ["acked by words"], 3, "early", "received 3 tuples that words emitted without anchors, after it had acked"),
 ])
 def test_few_tuples_without_anchors_and_those_after_an_ack_are_findings(
     plant: Plant, messages: int, stems_from: list[str], count: int, kind: str, said: str
 ) -> None:
-    first, second, third = (plant(messages).more("abcd"[:count], *stems_from) for _ in range(3))
+    first, second, third = (plant(messages).more([*map(str, range(count))], *stems_from) for _ in range(3))
     verdict = judged(third, laws_of(first, second))
     assert kinds(verdict) == [(kind, SINK)]
     assert said in verdict.findings[0].what

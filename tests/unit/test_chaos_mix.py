@@ -13,7 +13,8 @@ from squall.scheduler.faults.catalogue import AT_START, CATALOGUE, ActsOn
 from squall.scheduler.faults.fault import Fault
 from squall.scheduler.faults.resolution import Place, View, check
 
-PLACES = Places(["node-1:6700", "node-2:6701"], ["lines", "worker", "two words"], ["worker", "two words"], "key")
+BOLTS = ["worker", "two words"]
+PLACES = Places(["node-1:6700", "node-2:6701"], ["lines", *BOLTS], BOLTS, "key", sinks=BOLTS[1:])
 ALONE = Places(PLACES.workers[:1], PLACES.components, PLACES.bolts, "key")
 KINDS = kinds_of("all")
 TASKS = {name: (Place("chaos", name, number, "node-1:6700"),) for number, name in enumerate(PLACES.components)}
@@ -24,21 +25,30 @@ def of_seed(seed: int, places: Places = PLACES, for_secs: float = 30.0) -> list[
     return draw(seed, KINDS, places, for_secs)
 
 
+def end_of(fault: Fault) -> float:
+    return fault.at_secs + (fault.for_secs or 0.0)
+
+
 def drawn(seeds: int, *kinds: str, places: Places = PLACES) -> list[Fault]:
     return [fault for seed in range(seeds) for fault in draw(seed, kinds or KINDS, places, 30.0)]
 
 
 def test_a_seed_draws_the_same_again() -> None:
-    again = Places(PLACES.workers[::-1], PLACES.components[::-1], PLACES.bolts[::-1], "key")
+    again = Places(PLACES.workers[::-1], PLACES.components[::-1], PLACES.bolts[::-1], "key", sinks=BOLTS[1:])
     assert of_seed(7) == of_seed(7, again)
     assert of_seed(7) != of_seed(8)
 
 
 @pytest.mark.parametrize("for_secs", [0.1, 3.0, 300.0])
-def test_every_seed_kills_a_worker_and_has_faults_within_its_time(for_secs: float) -> None:
+def test_every_seed_kills_each_worker_while_a_sink_hangs_and_has_faults_within_its_time(for_secs: float) -> None:
     for seed in range(100):
         faults = of_seed(seed, for_secs=for_secs)
-        assert {fault.targets[0] for fault in faults if fault.kind == "kill"} & {*PLACES.workers}
+        hangs = [one for one in faults if one.kind == "hang" and one.targets == ("component 'two words'",)]
+        killed = {one.targets[0] for one in faults if one.kind == "kill" for hang in hangs
+                  if hang.at_secs < one.at_secs < end_of(hang)}
+        assert killed >= {*PLACES.workers}
+        assert not [one for one in faults if one.targets == ("nimbus",) for hang in hangs if not hang.probability
+                    if one.at_secs < end_of(hang) and hang.at_secs < end_of(one)]
         assert all(0 <= fault.at_secs <= for_secs for fault in faults)
         assert faults == sorted(faults, key=lambda fault: fault.at_secs)
 
@@ -79,7 +89,7 @@ def test_a_target_has_one_lasting_fault_at_a_time() -> None:
             if before is not None and before.kind == AT_START:
                 continue  # it is killed for that
             assert fault.at_secs >= free_secs.get(fault.targets, 0.0) - 0.002
-            free_secs[fault.targets] = fault.at_secs + (fault.for_secs or 0.0)
+            free_secs[fault.targets] = end_of(fault)
 
 
 def test_a_topology_of_one_worker_has_no_faults_of_links() -> None:

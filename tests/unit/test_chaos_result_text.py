@@ -18,7 +18,8 @@ def test_failures_name_the_component_and_the_last_error() -> None:
 @pytest.mark.parametrize(("limits", "effects"), [([], ""), (["a", "b"], ""), ([], "effects of end"), (["a"], "b")])
 def test_the_headline_says_that_not_all_is_shown(limits: list[str], effects: str) -> None:
     seeds = [{"seed": seed, "good": True, "verdict": {"not_shown": limits}} for seed in (1, 2)]
-    *told, last = verdict_text({"seeds": seeds, "expected": {"not_shown": effects}, "bound": 1}).split("\n")
+    expected = {"not_shown": effects, "asked": {"end": "count"}}
+    *told, last = verdict_text({"seeds": seeds, "expected": expected, "bound": 1}).split("\n")
     assert told == [f"NOT SHOWN: {limit}" for limit in [*limits, effects] if limit]
-    shown = "nothing lost or invented" + " of what is compared (see NOT SHOWN above)" * bool(told)
-    assert last == f"2 seeds, {shown}, every death explained, nothing left behind"
+    shown = "what is compared: count" + " (see NOT SHOWN above)" * bool(told)
+    assert last == f"2 seeds, nothing lost or invented of {shown}, every death explained, nothing left behind"

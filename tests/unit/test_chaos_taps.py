@@ -26,7 +26,7 @@ from squall import (
     spout,
 )
 from squall.chaos.checker import CheckedRun, judge, learn, read_run
-from squall.chaos.tapping import STEMS_FROM, Tapping
+from squall.chaos.tapping import STEMS_FROM, Tapping, let_go
 from squall.chaos.taps import from_state, sinks_of, tap
 from squall.testing import SimulatedCluster, complete_topology
 from tests.process.state_parts import Again, Split, text_of
@@ -97,7 +97,7 @@ class Batches(BatchSpout):
     def next_batch(self, rows: int) -> None:
         if numbers := self.left[: min(rows, 7)]:
             del self.left[: len(numbers)]
-            self.collector.emit_batch(([self.rows[number] for number in numbers],), message_ids=numbers)
+            self.collector.emit_batch(([self.rows[number] for number in numbers],), message_ids=iter(numbers))
 
     def fail_batch(self, message_ids: list[int], failures: Any) -> None:
         self.left += message_ids
@@ -193,6 +193,13 @@ def test_a_message_that_is_told_to_have_failed_comes_again(tmp_path: Path, topol
     twice = [message for message in again if message.emits == 2]
     assert 0 < len(twice) < len(again)
     assert all(message.fails == 1 and message.acked_ns is not None for message in twice)
+
+
+def test_nothing_is_lost_on_purpose_once_spouts_are_let_go(tmp_path: Path) -> None:
+    tapping = Tapping(str(tmp_path), ("sink",), refuse_every=2)
+    let_go(tapping)
+    complete_topology(tap(by_rows(), tapping))
+    assert not any(message.fails for message in read_run(tmp_path).messages.values())
 
 
 @pytest.mark.parametrize("name", ["lines", "sinc"])
