@@ -75,7 +75,7 @@ def page_at(chromium: Browser, cluster: Standing, path: str = "/", **context: An
         page.on("pageerror", lambda error: troubles.append(str(error)))
         page.on("request", lambda request: troubles.append(request.url) if not _is_ours(request.url, base) else None)
         page.goto(link_of(cluster.run_dir))
-        if path != "/":
+        with page.expect_websocket():  # or a test takes this first one for a page that was cut off
             page.goto(base + path)
         page.wait_for_selector(".sq-page")
         yield page
