@@ -18,12 +18,7 @@ from typing import Any
 
 from squall.engine.errors import ComponentError
 
-SPOUT_METHODS = (
-    "open", "next_tuple", "ack", "fail", "on_failure", "on_dead_letter", "activate", "deactivate", "close",
-    "next_batch", "ack_batch", "fail_batch",
-)
-BOLT_METHODS = ("prepare", "execute", "execute_batch", "cleanup")
-GROUPING_METHODS = ("prepare", "choose_tasks")
+GENERATOR = "a generator function (it has yield)"
 
 
 def deferred_kind(function: Any) -> str | None:
@@ -36,7 +31,7 @@ def deferred_kind(function: Any) -> str | None:
         if inspect.isasyncgenfunction(candidate):
             return "async def with yield"
         if inspect.isgeneratorfunction(candidate):
-            return "a generator function (it has yield)"
+            return GENERATOR
     return None
 
 

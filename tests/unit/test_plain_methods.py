@@ -5,15 +5,18 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
+from itertools import product
 from typing import Any
 
 import pytest
 
+from squall import ExactSink, StreamBuilder, WindowedBolt
+from squall.connect import Sink, Source
 from squall.engine.api.component import BasicBolt, Bolt, Spout
 from squall.engine.api.replaying import ReplayingSpout
 from squall.engine.build.builder import TopologyBuilder
 from squall.engine.core.executor import TaskCrashed
-from squall.engine.errors import TopologyError
+from squall.engine.errors import TopologyError, UsageError
 from tests.unit.rig import DoesBasic, Feeder, Rig, chain
 
 
@@ -45,10 +48,12 @@ DEFERRED = [
 
 
 @pytest.mark.parametrize(("method", "kind"), DEFERRED)
-@pytest.mark.parametrize("name", ["execute", "prepare", "cleanup"])
-@pytest.mark.parametrize("base", [Bolt, BasicBolt])
+@pytest.mark.parametrize(("base", "name"), [
+    *product((Bolt, BasicBolt), ("execute", "prepare", "cleanup")), (ExactSink, "commit"), (ExactSink, "refused"),
+    (WindowedBolt, "execute_window"), (WindowedBolt, "fold"), (Sink, "connect"), (Sink, "write"),
+])
 def test_a_bolt_whose_method_does_nothing_when_called_is_refused(
-    base: type[Bolt] | type[BasicBolt], name: str, method: Any, kind: str
+    base: type[Any], name: str, method: Any, kind: str
 ) -> None:
     bolt = type("Lazy", (base,), {name: method})()
     with pytest.raises(TopologyError) as refused:
@@ -57,12 +62,20 @@ def test_a_bolt_whose_method_does_nothing_when_called_is_refused(
     assert mistake.startswith(f"component 'bolt-1' (Lazy) defines {name} as {kind} a call would do nothing; allowed:")
 
 
-@pytest.mark.parametrize(
-    "name", ["open", "next_tuple", "ack", "fail", "on_failure", "on_dead_letter", "activate", "deactivate", "close"]
-)
-def test_so_is_a_spout(name: str) -> None:
+@pytest.mark.parametrize(("base", "name"), [
+    *product((Feeder,), ("open", "next_tuple", "ack", "fail", "on_failure", "on_dead_letter", "activate", "close")),
+    *product((Source,), ("commit", "confirm", "connect", "keep_alive", "read_from")),
+])
+def test_so_is_a_spout(base: type[Any], name: str) -> None:
     with pytest.raises(TopologyError, match=rf"component 'spout' \(Lazy\) defines {name} as async def"):
-        chain(type("Lazy", (Feeder,), {name: coroutine})()).build()
+        chain(type("Lazy", (base,), {"outputs": ("value",), name: coroutine})()).build()
+
+
+@pytest.mark.parametrize("use", ["map", "filter", "branch", "reduce", "aggregate"])
+def test_so_is_a_function_of_a_stream(use: str) -> None:
+    stream = StreamBuilder().source("n", Feeder()).key_by("value")
+    with pytest.raises(UsageError, match=rf"{use}\(coroutine\) is given async def: a call would do nothing; allowed:"):
+        getattr(stream, use)(*[None] * (use == "aggregate"), coroutine, *["value"] * (use == "reduce"))
 
 
 METHODS = dict.fromkeys(["blocking", "component_config", "waiting_count", "exhausted"], lambda self: False)
