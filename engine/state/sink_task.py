@@ -30,6 +30,7 @@ from squall.engine.api.context import TopologyContext
 from squall.engine.api.tuple import Tuple
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ComponentError, FailedTuple, UsageError
+from squall.engine.foreign.methods import Returned, checked
 from squall.engine.foreign.sizes import row_bytes
 from squall.engine.plural import plural
 from squall.engine.state.commits import Commits, TaskPlace
@@ -69,6 +70,8 @@ class SinkTask(BatchBolt):
         self.commits = Commits(self, self._place, context, inner.durability == "full", _KEPT_KEYS)
         inner.store_id = self.commits.store.id
         inner.prepare(conf, context)
+        remedy = "define refused to fail rows, or raise"
+        self._returned = Returned(context.component_id, context.task_id, "commit", context.warn, remedy)
         kept = self.commits.store.meta(OUTSIDE)
         if kept is not None:
             self._number, position, rows = pickle.loads(kept)
@@ -109,7 +112,8 @@ class SinkTask(BatchBolt):
         number, position, rows = pickle.loads(outside)
         sink.prepare(conf, replace(context, task_index=index))
         try:
-            sink.commit(number, [self._inputs.tuple(row) for row in pickle.loads(rows)], position)
+            tuples = [self._inputs.tuple(row) for row in pickle.loads(rows)]
+            checked(sink.commit, self._returned)(number, tuples, position)
         finally:
             sink.cleanup()
         store.begin()
@@ -122,7 +126,7 @@ class SinkTask(BatchBolt):
             self._others.pop()
         if self._outside is not None:
             number, position, rows = self._outside
-            self.inner.commit(number, [self._inputs.tuple(row) for row in rows], position)
+            checked(self.inner.commit, self._returned)(number, [self._inputs.tuple(row) for row in rows], position)
             self._outside = None
 
     def _take(self, rows: list[Row]) -> Mapping[int, str]:

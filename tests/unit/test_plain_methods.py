@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 
-from squall import ExactSink, StreamBuilder, WindowedBolt
+from squall import ExactSink, StatefulBatchBolt, StatefulBolt, StreamBuilder, WindowedBolt
 from squall.connect import Sink, Source
 from squall.engine.api.component import BasicBolt, Bolt, Spout
 from squall.engine.api.replaying import ReplayingSpout
 from squall.engine.build.builder import TopologyBuilder
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import TopologyError, UsageError
+from squall.testing import FixedSpout, SimulatedCluster
 from tests.unit.rig import DoesBasic, Feeder, Rig, chain
+from tests.unit.wired import wired
 
 
 async def coroutine(*arguments: Any) -> None:
@@ -105,6 +107,11 @@ def test_decorated_methods_that_do_their_work_are_left_alone() -> None:
     chain(Feeder(), type("Runs", (Bolt,), {"execute": runs(coroutine)})()).build()
 
 
+class Counts(WindowedBolt):
+    def __init__(self) -> None:
+        self.with_tumbling_window(count=3)
+
+
 class File:
     """An iterator that is no generator, like an open file."""
 
@@ -159,3 +166,27 @@ def test_any_other_value_is_a_warning_once_per_component() -> None:
         ("bolt", "ComponentError: bolt[2] returned a value of type list from execute, where it is ignored"),
         ("spout", "ComponentError: spout[6] returned a value of type bool from next_tuple, where it is ignored"),
     ]
+
+
+@pytest.mark.parametrize(("base", "name", "remedy"), [
+    (StatefulBolt, "execute", "emit through the collector"), (ExactSink, "commit", "define refused to fail rows"),
+    (StatefulBatchBolt, "execute_batch", "emit through the collector"), (Counts, "execute_window", "emit through"),
+])
+def test_so_it_is_from_a_bolt_with_state(base: type[Any], name: str, remedy: str) -> None:
+    bolt = type("Returns", (base,), {name: lambda *arguments: {0: "refused"}})()
+    rows = FixedSpout(("n",), [(1,)] * 9)
+    with SimulatedCluster(wired(rows=(rows, 1), bolt=(bolt, 2, "all rows")).build()) as cluster:
+        cluster.run()
+        [(component, _, text)] = cluster.errors
+    assert component == "bolt"
+    assert f"returned a value of type dict from {name}, where it is ignored; allowed: None; {remedy}" in text
+
+
+def test_a_sink_that_returns_no_reasons_is_an_error() -> None:
+    sink = type("Returns", (Sink,), {"write": lambda sink, batch: False})()
+    rows = FixedSpout(("n",), [(1,)])
+    with (
+        SimulatedCluster(wired(rows=(rows, 1), bolt=(sink, 1, "all rows")).build()) as cluster,
+        pytest.raises(TaskCrashed, match="returned False from write; allowed: None"),
+    ):
+        cluster.run()
