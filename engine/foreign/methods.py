@@ -38,12 +38,9 @@ def deferred_kind(function: Any) -> str | None:
 class Returned:
     """Checks the values that one method of one task returns, where None is expected."""
 
-    def __init__(
-        self, component: str, task: int, method: str, warn: Callable[[str], object] | None = None,
-        remedy: str = "emit through the collector",
-    ) -> None:
-        """`warn(text)` tells the operator, once per component; `remedy`: what the user may have meant to do."""
-        self._who, self._method, self._warn, self._remedy = f"{component}[{task}]", method, warn, remedy
+    def __init__(self, component: str, task: int, method: str, warn: Callable[[str], object] | None = None) -> None:
+        """`warn(text)` tells the operator, once per component."""
+        self._who, self._method, self._warn = f"{component}[{task}]", method, warn
 
     def __call__(self, value: Any) -> None:
         """Check one value. ComponentError for a coroutine, an iterator or the like, which nobody would run."""
@@ -59,7 +56,7 @@ class Returned:
             return
         self._warn(
             f"{self._who} returned a value of type {kind} from {self._method}, where it is ignored; allowed: None; "
-            f"{self._remedy}"
+            f"{'define refused to fail rows' if self._method == 'commit' else 'emit through the collector'}"
         )
 
 
