@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from squall.connect.outside import Outside
 from squall.engine.api.component import BatchBolt
 from squall.engine.clock import NS_PER_SEC
-from squall.engine.errors import FailedTuple, Unavailable
+from squall.engine.errors import ComponentError, FailedTuple, Unavailable
+from squall.engine.foreign.text import repr_of
 from squall.engine.plural import plural
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Sink(Outside, BatchBolt):
             if not self._is_connected:
                 self.connect(self._context)
                 self._is_connected = True
-            refused = self.write(batch) or {}
+            refused = self.write(batch)
         except self.away as error:
             self._why = self.cut_off(error)
             self.cleanup()
@@ -79,6 +80,13 @@ class Sink(Outside, BatchBolt):
             collector.report_error(Unavailable(self._why))
             raise Unavailable(self._why) from None
         self._delay_secs = FIRST_DELAY_SECS
+        if refused is None:
+            return
+        if not isinstance(refused, Mapping):
+            raise ComponentError(
+                f"{self._context.component_id}[{self._context.task_id}] returned {repr_of(refused)} from write; "
+                "allowed: None when all rows are written, or a dict: why some were refused, by their row"
+            )
         for row, why in refused.items():
             collector.fail(row, why)
         self._tell(list(refused.values()), collector)

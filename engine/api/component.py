@@ -15,6 +15,7 @@ from squall.engine.api.stream import Outputs
 if TYPE_CHECKING:
     from squall.engine.api.collectors import BasicCollector, BatchCollector, BoltCollector, SpoutCollector
     from squall.engine.api.columns import ColumnBatch
+    from squall.engine.api.config import Config
     from squall.engine.api.context import TopologyContext
     from squall.engine.api.failure import Failure
     from squall.engine.api.tuple import Tuple
@@ -28,6 +29,10 @@ class Component:
 
     component_config: Mapping[str, Any] = {}
     """Settings that this component brings along, such as `{"tick_tuple_freq_secs": 1}`; `set_config` overrides them."""
+
+    def settings_mistake(self, config: Config) -> str | None:
+        """What is wrong with the topology's settings for this bolt; None if nothing is. For its start."""
+        return None
 
 
 class Spout(Component):

@@ -59,6 +59,8 @@ class TopologyContext:
     """The hooks behind `add_hook`; None: there are none in this mode."""
     text_hash: Callable[[str], int] = field(default=stable_hash, repr=False, compare=False, kw_only=True)
     """By which a fields grouping divides text here."""
+    warn: Callable[[str], object] = field(default=lambda text: None, repr=False, compare=False, kw_only=True)
+    """Tells the operator of a problem that can go on, once per component."""
 
     def component_tasks(self, component: str) -> list[int]:
         """Return the sorted task ids of a component; an empty list if there is no such component."""

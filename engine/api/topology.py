@@ -74,12 +74,15 @@ class Topology:
         return self.components[component]
 
     def configured(self, config: Config | None) -> Config:
-        """Return its settings, overridden by those of `config`. UsageError if that is no Config."""
-        if config is None:
-            return self.config
-        if not isinstance(config, Config):
+        """Return its settings, overridden by those of `config`. UsageError if that is no Config, or a component cannot
+        run with them."""
+        if not isinstance(config, Config | None):
             raise UsageError(f"config is {config!r:.80}; allowed: a Config, such as Config(workers=2), or None")
-        return self.config.replace(**config.explicit())
+        config = self.config if config is None else self.config.replace(**config.explicit())
+        for spec in self.bolts:
+            if mistake := spec.component.settings_mistake(config):
+                raise UsageError(f"bolt {spec.id!r} {mistake}")
+        return config
 
     @property
     def spouts(self) -> list[ComponentSpec]:

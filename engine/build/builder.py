@@ -15,7 +15,6 @@ from typing import Any
 from squall.engine.api.async_component import AsyncBolt
 from squall.engine.api.component import BasicBolt, BatchBolt, BatchSpout, Bolt, Component, CustomGrouping, Spout
 from squall.engine.api.config import COMPONENT_SETTINGS, Config, canonical_name, check_settings
-from squall.engine.api.replaying import ReplayingSpout
 from squall.engine.api.stream import DEFAULT_STREAM, SYSTEM_PREFIX, Stream, parse_outputs
 from squall.engine.api.topology import (
     ALL,
@@ -33,7 +32,7 @@ from squall.engine.api.topology import (
 )
 from squall.engine.build.weave import woven
 from squall.engine.errors import TopologyError
-from squall.engine.foreign.methods import BOLT_METHODS, GROUPING_METHODS, SPOUT_METHODS, deferred_kind
+from squall.engine.foreign.methods import GENERATOR, deferred_kind
 from squall.engine.foreign.names import name_mistake
 from squall.engine.foreign.text import message_of, repr_of
 from squall.engine.state.records.lineage import RESULTS
@@ -164,11 +163,7 @@ def _check_component(declarer: Declarer, mistakes: list[str]) -> ComponentSpec:
         )
     else:
         who = f"component {id_!r:.80}"
-        methods = BOLT_METHODS if wants_bolt else SPOUT_METHODS
-        # Its `read` is meant to be a generator.
-        own = ("start",) if isinstance(component, ReplayingSpout) else ()
-        _check_methods(who, component, (*methods, *own), mistakes)
-        _check_values(who, component, mistakes)
+        _check_overrides(who, component, mistakes)
         if component.blocking and isinstance(component, BatchSpout):
             mistakes.append(
                 f"component {id_!r} is a BatchSpout with blocking = True; allowed: False, a Spout with "
@@ -205,23 +200,22 @@ def _check_id(id_: Any, mistakes: list[str]) -> None:
         mistakes.append(f"component id {id_!r} cannot be a file's name; allowed: no / or \\, and no . at its beginning")
 
 
-def _check_methods(who: str, found: Any, methods: Iterable[str], mistakes: list[str]) -> None:
-    """Refuse methods that would do nothing when called: coroutines and generators."""
-    for method in methods:
-        kind = deferred_kind(getattr(found, method, None))
-        if kind is not None:
-            mistakes.append(
-                f"{who} ({type(found).__name__}) defines {method} as {kind}: a call would do nothing; allowed: "
-                "a plain def, with blocking = True if it waits"
-            )
-
-
-def _check_values(who: str, component: Any, mistakes: list[str]) -> None:
-    """Refuse methods for values: `def exhausted(self)` is true, so it ends a spout. `fold`, a None, may become one."""
-    ours = [vars(kind).items() for kind in type(component).__mro__ if kind.__module__.startswith("squall.")]
-    for name in sorted({name for kind in ours for name, value in kind if value is not None and not callable(value)}):
+def _check_overrides(who: str, component: Any, mistakes: list[str]) -> None:
+    """Refuse what users put in place of what Squall's classes define: methods that would do nothing when called, as
+    coroutines and generators do, and methods for values: `def exhausted(self)` is true, so it ends a spout."""
+    kinds = [kind for kind in reversed(type(component).__mro__) if kind.__module__.startswith("squall.")]
+    for name, ours in {name: ours for kind in kinds for name, ours in vars(kind).items() if name[0] != "_"}.items():
         defined = inspect.getattr_static(component, name)
-        if callable(defined) or deferred_kind(getattr(defined, "fget", None)):
+        if ours is None or callable(ours):  # `fold`, a None, may become a method
+            kind = deferred_kind(defined if ours is None else getattr(component, name))
+            returns = getattr(ours, "__annotations__", {}).get("return", "")
+            is_meant = kind == deferred_kind(ours) or (kind == GENERATOR and returns.startswith("Iterator"))  # `read`
+            if kind is not None and not is_meant:
+                mistakes.append(
+                    f"{who} ({type(component).__name__}) defines {name} as {kind}: a call would do nothing; allowed: "
+                    "a plain def (docs/async.md: bolts that wait)"
+                )
+        elif callable(defined) or deferred_kind(getattr(defined, "fget", None)):
             mistakes.append(f"{who} defines {name} as a method; allowed: a value, or a plain def under @property")
 
 
@@ -279,7 +273,7 @@ def _check_inputs(spec: ComponentSpec, specs: dict[str, ComponentSpec], mistakes
     for subscription in spec.subscriptions:
         if isinstance(subscription.custom, CustomGrouping):
             who = f"the custom grouping of bolt {spec.id!r:.80}"
-            _check_methods(who, subscription.custom, GROUPING_METHODS, mistakes)
+            _check_overrides(who, subscription.custom, mistakes)
         mistake = _input_mistake(subscription, specs, needed)
         if mistake:
             mistakes.append(f"bolt {spec.id!r} {mistake}")

@@ -23,11 +23,13 @@ from typing import TYPE_CHECKING, Any
 from squall.engine.api.component import BasicBolt, Bolt, Spout
 from squall.engine.api.config import Config
 from squall.engine.api.functions import bolt as bolt_of
+from squall.engine.api.functions import name_of
 from squall.engine.api.topology import Topology
 from squall.engine.api.tuple import Tuple
 from squall.engine.build.builder import BoltDeclarer, TopologyBuilder
 from squall.engine.build.joins import JoinBolt
 from squall.engine.errors import UsageError
+from squall.engine.foreign.methods import deferred_kind
 from squall.engine.foreign.text import repr_of
 from squall.engine.state.stateful import StatefulBolt
 from squall.engine.state.windowing.windows import Window, WindowedBolt, Windowing
@@ -88,6 +90,16 @@ def _declared(
     found = bolt.with_lag(secs=lag_secs).windowing
     assert found is not None
     return found
+
+
+def _plain(operator: str, function: Function) -> Function:
+    """UsageError if a call of the function would do nothing."""
+    if kind := deferred_kind(function):
+        raise UsageError(
+            f"{operator}({name_of(function)}) is given {kind}: a call would do nothing; allowed: a plain def, and in "
+            "flat_map one with yield"
+        )
+    return function
 
 
 def _row(made: Any) -> Any:
@@ -192,7 +204,7 @@ class StreamOf:
 
     def map(self, function: Function, *fields: str, parallelism: int = 1, name: str | None = None) -> StreamOf:
         """Replace each tuple by what the function returns; `fields` name its values."""
-        bolt = _Map(function)
+        bolt = _Map(_plain("map", function))
         bolt.outputs = fields or (UNNAMED,)
         return self._shuffled("map", bolt, parallelism, name)
 
@@ -204,7 +216,8 @@ class StreamOf:
 
     def filter(self, predicate: Function, *, parallelism: int = 1, name: str | None = None) -> StreamOf:
         """Keep the tuples for which the function is true."""
-        bolt = _FlatMap(lambda tup: (tup.values,) if predicate(tup) else ())
+        keeps = _plain("filter", predicate)
+        bolt = _FlatMap(lambda tup: (tup.values,) if keeps(tup) else ())
         bolt.outputs = self._fields
         return self._shuffled("filter", bolt, parallelism, name)
 
@@ -212,7 +225,7 @@ class StreamOf:
         """Return a stream for each function: of the tuples for which it is the first that is true."""
         if not predicates:
             raise UsageError("branch() has no function; allowed: one or more")
-        bolt = _Branch(predicates)
+        bolt = _Branch([_plain("branch", predicate) for predicate in predicates])
         bolt.outputs = {f"branch-{number}": self._fields for number in range(len(predicates))}
         made = self._shuffled("branch", bolt, parallelism, name)
         return [StreamOf(self._builder, made._component, bolt, stream) for stream in bolt.outputs]
@@ -311,7 +324,8 @@ class WindowedStream:
         parallelism: int = 1, name: str | None = None,
     ) -> WindowResults:
         """Fold the tuples of each window; `merge(one, other)` is needed if windows slide, and for sessions."""
-        return self._folded("aggregate", field, _from(initial, add), merge, parallelism, name)
+        fold, merge = _from(initial, add), merge and _plain("aggregate", merge)
+        return self._folded("aggregate", field, fold, merge, parallelism, name)
 
     def reduce(self, function: Function, field: str, *, parallelism: int = 1, name: str | None = None) -> WindowResults:
         """Fold a field of the tuples of each window; the function takes two values in any order."""
@@ -346,9 +360,11 @@ def _counting(tup: Tuple, so_far: int = 0) -> int:
 
 
 def _from(initial: Any, add: Function) -> Function:
+    _plain("aggregate", add)
     # Each key's own: `add` may change it in place.
     return lambda tup, *so_far: add(*(so_far or (copy.deepcopy(initial),)), tup)
 
 
 def _reducing(function: Function, field: str) -> Function:
+    _plain("reduce", function)
     return lambda tup, *so_far: function(*so_far, tup[field]) if so_far else tup[field]

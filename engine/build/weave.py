@@ -25,6 +25,7 @@ from squall.engine.api.around import hiding_last
 from squall.engine.api.component import Spout
 from squall.engine.api.stream import Stream
 from squall.engine.api.topology import ALL, ANY_TASK, CUSTOM, FIELDS, ComponentSpec, Subscription
+from squall.engine.foreign.text import repr_of
 from squall.engine.state.commits import TaskPlace
 from squall.engine.state.dealing import Read
 from squall.engine.state.records.identified import IdentifiedBolt, IdentifiedSpout
@@ -111,6 +112,11 @@ class _Weaver:
             elif isinstance(spec.component, ExactSink):
                 if type(spec.component).commit is ExactSink.commit:
                     found.append(f"bolt {name!r} defines no commit")
+                found += [
+                    f"bolt {name!r} has {limit} {repr_of(value)}; allowed: a number from {least} up"
+                    for limit, least in (("commit_secs", 0), ("commit_rows", 1), ("commit_bytes", 1))
+                    if not (isinstance(value := getattr(spec.component, limit), int | float) and value >= least)
+                ]
             elif (mistake := mistake_of(spec.component)) is not None:
                 found.append(f"bolt {name!r} {mistake}")
             found += [

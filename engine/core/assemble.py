@@ -63,7 +63,7 @@ class Assembler:
         self.me = me
         self.around = around
         self.core = WorkerCore(topology, plan, config, me, peers, around)
-        self._warned: set[tuple[str, str]] = set()
+        self._warned: set[str] = set()
         self._blocking_spouts: list[BlockingSpoutExecutor] = []
         self._turn_bytes = config.link_window_bytes // SPOUT_TURNS_PER_LIMIT
         self._rng = random.Random(None if config.seed is None else config.seed * 1009 + me)
@@ -140,7 +140,7 @@ class Assembler:
             made = SpoutTask(*arguments)
             runner.tasks.append(made)
         asked = "next_batch" if isinstance(user, BatchSpout) else "next_tuple"
-        made.returned = Returned(spec.id, task, asked, self._warn(spec, task, "returned"))
+        made.returned = Returned(spec.id, task, asked, context.warn)
         made.may_wait = spec.component.blocking
         self._open(spec, task, "open", partial(user.open, self._conf_of(spec), context, own))
         if hooks := self._hooks(spec, context):
@@ -200,9 +200,9 @@ class Assembler:
         tasks, collectors = [], {}
         for task in executor.tasks:
             user: Any = self._copy(spec, task)
+            stats = self.core.stats[task] = TaskStats()
             context = self._context(spec, task)
             emitter = self._emitter(spec, task, outbox, context)
-            stats = self.core.stats[task] = TaskStats()
             made_task = BoltTask(spec.id, task, user, stats, tick_secs)
             tasks.append(made_task)
             report = self._report(spec, task)
@@ -244,7 +244,7 @@ class Assembler:
             use_fast_emit(collector, self._fast)
         self._open(spec, task.task, "prepare", prepare)
         task.execute = entry_of(user)  # what `prepare` may have put there
-        task.returned = Returned(spec.id, task.task, task.execute_name, self._warn(spec, task.task, "returned"))
+        task.returned = Returned(spec.id, task.task, task.execute_name, context.warn)
         if hooks := self._hooks(spec, context):
             if isinstance(collector, BatchCollector):
                 watch_batches(collector, hooks)
@@ -290,7 +290,7 @@ class Assembler:
             around.now_ns, random.Random(None if self.config.seed is None else f"{self.config.seed} {spec.id} {index}"),
             metrics=around.metrics, input_fields=inputs, hooks=Hooks(spec.id, task, around.now_ns),
             wall_ns=around.wall_ns or around.now_ns,
-            text_hash=around.text_hash,
+            text_hash=around.text_hash, warn=self._warn(spec, task),
         )
 
     def _hooks(self, spec: ComponentSpec, context: TopologyContext) -> Hooks | None:
@@ -305,13 +305,13 @@ class Assembler:
     def _conf_of(self, spec: ComponentSpec) -> dict[str, Any]:
         return {**self._conf, **spec.config}
 
-    def _warn(self, spec: ComponentSpec, task: int, about: str) -> Callable[[str], None]:
+    def _warn(self, spec: ComponentSpec, task: int) -> Callable[[str], None]:
         """Make a function that tells the operator of a problem that can go on, once per component."""
         report = self._report(spec, task)
 
         def warn(text: str) -> None:
-            if (spec.id, about) not in self._warned:
-                self._warned.add((spec.id, about))
+            if spec.id not in self._warned:
+                self._warned.add(spec.id)
                 report(ComponentError(text))
 
         return warn

@@ -18,12 +18,7 @@ from typing import Any
 
 from squall.engine.errors import ComponentError
 
-SPOUT_METHODS = (
-    "open", "next_tuple", "ack", "fail", "on_failure", "on_dead_letter", "activate", "deactivate", "close",
-    "next_batch", "ack_batch", "fail_batch",
-)
-BOLT_METHODS = ("prepare", "execute", "execute_batch", "cleanup")
-GROUPING_METHODS = ("prepare", "choose_tasks")
+GENERATOR = "a generator function (it has yield)"
 
 
 def deferred_kind(function: Any) -> str | None:
@@ -36,14 +31,14 @@ def deferred_kind(function: Any) -> str | None:
         if inspect.isasyncgenfunction(candidate):
             return "async def with yield"
         if inspect.isgeneratorfunction(candidate):
-            return "a generator function (it has yield)"
+            return GENERATOR
     return None
 
 
 class Returned:
     """Checks the values that one method of one task returns, where None is expected."""
 
-    def __init__(self, component: str, task: int, method: str, warn: Callable[[str], None] | None = None) -> None:
+    def __init__(self, component: str, task: int, method: str, warn: Callable[[str], object] | None = None) -> None:
         """`warn(text)` tells the operator, once per component."""
         self._who, self._method, self._warn = f"{component}[{task}]", method, warn
 
@@ -61,7 +56,7 @@ class Returned:
             return
         self._warn(
             f"{self._who} returned a value of type {kind} from {self._method}, where it is ignored; allowed: None; "
-            "emit through the collector"
+            f"{'define refused to fail rows' if self._method == 'commit' else 'emit through the collector'}"
         )
 
 

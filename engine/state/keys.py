@@ -79,6 +79,8 @@ def have_own_forms(keys: Iterable[Any]) -> bool:
 
 def pack_key(key: Any) -> Any:
     """The form of a key as it is stored. ValueError if it has none."""
+    if type(key) is Spelling:
+        return key.form
     return pack_form(key if type(key) in PLAIN or has_own_form(key) else form_of(key))
 
 

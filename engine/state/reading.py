@@ -2,7 +2,8 @@
 
     {"component": "count", "task": 0, "tasks": 2, "key": "storm", "value": 7}
 
-A key or value that JSON does not give back (bytes, a tuple, an object) is written as {"pickle": BASE64}.
+A key or value that JSON does not give back (bytes, a tuple, an object) is written as {"pickle": BASE64}; a key of a
+class of the topology's has its form (`engine.state.keys`) beside that.
 
 Guarantees: what is read of each task is what one commit left; what is exported and imported again is the same state, in
 the same tasks.
@@ -18,12 +19,13 @@ import pickle
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import message_of, repr_of
-from squall.engine.state.keys import Spelling, check_key
+from squall.engine.state.keys import Spelling, check_key, pack_key
 from squall.engine.state.records.record_store import RECORDS_FILE, SHARED
 from squall.engine.state.records.settled import NAMES
 from squall.engine.state.task_store import (
@@ -111,12 +113,10 @@ def _read(path: Path, *queries: str) -> list[list[Any]]:
 def _packed(path: Path) -> Iterator[tuple[Any, Any]]:
     """The keys of one task, and their values as they are stored."""
     table, log = _read(path, "SELECT key, value FROM state", LOG)
-    packed = {_known(key, path): value for key, value in (unpack_row(*row) for row in table)}
-    for _, changes in read_log(log, path):
-        packed.update((_known(key, path), value) for key, value in changes.items())
-    for key, value in packed.items():
-        if value is not GONE:
-            yield key, value
+    changes = (item for _, changes in read_log(log, path) for item in changes.items())
+    # By form: 7 and a member of an IntEnum that only the topology can import are one key.
+    packed = {pack_key(key): (key, value) for key, value in chain((unpack_row(*row) for row in table), changes)}
+    return ((_known(key, path), value) for key, value in packed.values() if value is not GONE)
 
 
 def _known(key: Any, where: object) -> Any:
@@ -164,11 +164,13 @@ _PLAIN = (str, bool, type(None))
 _MOST_BITS = 2_000
 """Longest whole number: Python reads those of 640 digits, whatever it is told, and by default none of 4,301."""
 _PICKLE = "pickle"
+_FORM = "form"
+"""Of a key whose class only the topology can import: under another form it would be there twice after an import."""
 
 
 def _as_json(value: Any) -> Any:
     if type(value) is Spelling:
-        return _as_pickle(value.pickled)
+        return {**_as_pickle(value.pickled), _FORM: _as_json(value.form)}
     return value if _is_json(value) else _as_pickle(pickle.dumps(value, 5))
 
 
@@ -188,6 +190,11 @@ def _as_pickle(packed: bytes) -> dict[str, str]:
 
 def _of_base64(value: dict[str, str]) -> bytes:
     return base64.b64decode(value[_PICKLE], validate=True)
+
+
+def _form_of(key: dict[str, Any]) -> Any:
+    form = key.get(_FORM)
+    return pickle.loads(_of_base64(form)) if isinstance(form, dict) else form
 
 
 def rows_of(root: Path, component: str | None) -> Iterator[dict[str, Any]]:
@@ -217,9 +224,11 @@ def import_rows(root: Path, lines: Iterable[bytes]) -> int:
                 raise UsageError(f"there is no task {task} of {tasks} of {component!r:.80}")
             key, value = row["key"], row["value"]
             if isinstance(key, dict):
-                key = _known(Spelling(key[_PICKLE], _of_base64(key)), "its key")
+                key = _known(Spelling(_form_of(key), _of_base64(key)), "its key")
             if type(key) is not Spelling:
                 check_key(key, f"line {number}")
+            elif key.form is None:
+                raise UsageError("its key is of a class that cannot be imported here, and has no form; export it anew")
             is_packed = isinstance(value, dict) and _PICKLE in value
             packed = _of_base64(value) if is_packed else pack_value(key, value)
             found.setdefault(place, {})[key] = packed

@@ -26,10 +26,12 @@ from typing import Any
 from squall.engine.api.collectors import BatchCollector, BoltCollector
 from squall.engine.api.columns import ColumnBatch
 from squall.engine.api.component import BatchBolt, Bolt
+from squall.engine.api.config import Config
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.tuple import Tuple
 from squall.engine.clock import NS_PER_SEC
-from squall.engine.errors import ComponentError, FailedTuple, UsageError
+from squall.engine.errors import ComponentError, FailedTuple
+from squall.engine.foreign.methods import Returned, checked
 from squall.engine.foreign.sizes import row_bytes
 from squall.engine.plural import plural
 from squall.engine.state.commits import Commits, TaskPlace
@@ -69,6 +71,7 @@ class SinkTask(BatchBolt):
         self.commits = Commits(self, self._place, context, inner.durability == "full", _KEPT_KEYS)
         inner.store_id = self.commits.store.id
         inner.prepare(conf, context)
+        self._returned = Returned(context.component_id, context.task_id, "commit", context.warn)
         kept = self.commits.store.meta(OUTSIDE)
         if kept is not None:
             self._number, position, rows = pickle.loads(kept)
@@ -109,7 +112,8 @@ class SinkTask(BatchBolt):
         number, position, rows = pickle.loads(outside)
         sink.prepare(conf, replace(context, task_index=index))
         try:
-            sink.commit(number, [self._inputs.tuple(row) for row in pickle.loads(rows)], position)
+            tuples = [self._inputs.tuple(row) for row in pickle.loads(rows)]
+            checked(sink.commit, self._returned)(number, tuples, position)
         finally:
             sink.cleanup()
         store.begin()
@@ -122,7 +126,7 @@ class SinkTask(BatchBolt):
             self._others.pop()
         if self._outside is not None:
             number, position, rows = self._outside
-            self.inner.commit(number, [self._inputs.tuple(row) for row in rows], position)
+            checked(self.inner.commit, self._returned)(number, [self._inputs.tuple(row) for row in rows], position)
             self._outside = None
 
     def _take(self, rows: list[Row]) -> Mapping[int, str]:
@@ -220,13 +224,15 @@ class GatheringTask(Bolt):
         """The setting for its ticks."""
         return {"tick_tuple_freq_secs": max(self.task.inner.commit_secs / _TICKS_PER_COMMIT, _LEAST_SECS)}
 
+    def settings_mistake(self, config: Config) -> str | None:
+        secs, most_secs = self.task.inner.commit_secs, config.message_timeout_secs / 2
+        return None if secs <= most_secs else (
+            f"has commit_secs {secs:g}; allowed: up to {most_secs:g}, half of message_timeout_secs, after which a "
+            "message that is held comes again"
+        )
+
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
-        sink, most_secs = self.task.inner, conf["message_timeout_secs"] / 2
-        if sink.commit_secs > most_secs:
-            raise UsageError(
-                f"bolt {context.component_id!r} has commit_secs {sink.commit_secs:g}; allowed: up to {most_secs:g}, "
-                "half of message_timeout_secs, after which a message that is held comes again"
-            )
+        sink = self.task.inner
         self._collector, self._now_ns, self._held = collector, context.now_ns, list[Tuple]()
         self._pace = Pace(sink.commit_rows, sink.commit_bytes, round(sink.commit_secs * NS_PER_SEC))
         self.task.prepare(conf, context)

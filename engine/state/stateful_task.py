@@ -23,6 +23,7 @@ from squall.engine.api.tuple import UNSHARED, UNTRACKED, Tuple
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ComponentError, FailedTuple, UnstorableError
 from squall.engine.foreign.given_columns import values_of
+from squall.engine.foreign.methods import Returned, checked
 from squall.engine.foreign.text import line_of_error, repr_of, where_of
 from squall.engine.plural import plural
 from squall.engine.state.commits import Commits, TaskPlace
@@ -57,6 +58,8 @@ class StatefulTask(BatchBolt):
         if inner.state_ttl_secs is not None:
             commits.ages, commits.clock = True, kept_clock(commits.store, context)
         inner.prepare(conf, context)
+        name = "execute_batch" if self._by_batch else "execute"
+        self._returned = Returned(context.component_id, context.task_id, name, context.warn)
         commits.commit((), ())  # what it has set: a batch that fails takes back its own changes only
 
     def cleanup(self) -> None:
@@ -126,7 +129,7 @@ class StatefulTask(BatchBolt):
                     is_taken[row] = 1
                 batch = ColumnBatch(batch._rows.select(bytes(is_taken)), batch._source)
                 out.given = rows
-            self.inner.execute_batch(batch, out)
+            checked(self.inner.execute_batch, self._returned)(batch, out)
             return None
         execute, source = self.inner.execute, batch._source
         values: Iterable[tuple[Any, ...]] = batch._rows
@@ -135,7 +138,8 @@ class StatefulTask(BatchBolt):
         tup = Tuple((), source, UNTRACKED)
         try:
             for out.row, tup.values in zip(rows, values, strict=True):
-                execute(tup, out)
+                if (value := execute(tup, out)) is not None:
+                    self._returned(value)
                 if getrefcount(tup) != UNSHARED:
                     tup = Tuple((), source, UNTRACKED)  # the bolt kept it
         except FailedTuple as error:

@@ -53,11 +53,8 @@ class ParquetSink(ExactSink):
 
         UsageError if the directory cannot be a sink's, or its files have other columns."""
         self._path = Path(path).absolute()
-        if commit_rows < 1 or commit_bytes < 1 or not commit_secs >= LEAST_SECS:
-            raise UsageError(
-                f"ParquetSink has commit_rows {commit_rows}, commit_bytes {commit_bytes}, commit_secs {commit_secs}; "
-                f"give 1, 1 and {LEAST_SECS} or more"
-            )
+        if not commit_secs >= LEAST_SECS:
+            raise UsageError(f"ParquetSink has commit_secs {commit_secs}; allowed: {LEAST_SECS} or more")
         self.commit_rows, self.commit_bytes, self.commit_secs = commit_rows, commit_bytes, commit_secs
         # What is wrong with the rest is said before anything starts, too.
         if importlib.util.find_spec("pyarrow") is None:

@@ -17,6 +17,7 @@ from squall.cli.standing import directory_option, json_option
 from squall.engine.errors import UsageError
 from squall.engine.plural import plural
 from squall.engine.state.reading import components_with_state, count_of, import_rows, rows_of, task_of
+from squall.ipc.private import naming
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.standing import cluster_path
 
@@ -48,12 +49,13 @@ def state_command(
         return
     known = components_with_state(root)
     if not known or component not in (None, *known):
+        there = f"with state: {', '.join(sorted(known)) or 'none'}" if root.exists() else "no such topology ran there"
         raise UsageError(
-            f"no {'bolt' if component is None else repr(component)} of {topology!r:.80} has state in {root}; with "
-            f"state: {', '.join(sorted(known)) or 'none'}"
+            f"no {'bolt' if component is None else repr(component)} of {topology!r:.80} has state in {root}; {there}"
         )
     if export_path is not None:
-        count = _export(Path(export_path), rows_of(root, component))
+        with naming(export_path):
+            count = _export(Path(export_path), rows_of(root, component))
         show(as_json, {"exported": count, "file": export_path}, [f"{plural(count, 'key')} exported to {export_path}"])
     elif component is not None:
         rows = list(itertools.islice(rows_of(root, component), None if as_json else _SHOWN))

@@ -13,10 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from squall.cli.commands import main
 from squall.engine.errors import ClusterError, SquallError, UsageError
 from squall.engine.state import keyed
 from squall.engine.state.reading import import_rows, read_component, rows_of
 from squall.engine.state.task_store import STORE_FILE, TaskStore, pack_value
+from squall.ipc.rundir import RunDir
 from tests.unit.test_keyed_state import KEY, VALUES, Kept
 
 ROW = {"component": "count", "task": 1, "tasks": 2, "key": "a", "value": 1}
@@ -78,6 +80,18 @@ def test_a_wrong_line_is_named_and_nothing_is_changed(wrong: dict[str, Any], nam
 def test_a_file_that_is_no_export_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="line 1 is no row as squall state --export writes it"):
         import_rows(tmp_path, [b"PAR1\x15\x04\xff\xfe"])
+
+
+@pytest.mark.parametrize(("arguments", "told"), [
+    (("one", "--export", "/dev/full"), "squall: /dev/full: No space left"), (("two",), "no such topology ran there"),
+])
+def test_a_full_file_or_a_topology_that_is_not_there_is_named(
+    arguments: tuple[str, ...], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored(RunDir.create(tmp_path / "run").topology_state("one"), {"a": 1})
+    with pytest.raises(SystemExit):
+        main(["state", *arguments, "--dir", str(tmp_path / "run")])
+    assert told in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("lost", ["the file", "both", "the log", "a byte of the log"])

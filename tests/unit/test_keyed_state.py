@@ -57,7 +57,7 @@ class Kept:
     def open(self) -> None:
         context: Any = SimpleNamespace(
             component_id="count", task_id=1, task_index=0, state_root=str(self.path), state_dir=str(self.path),
-            component_tasks=lambda component: [0], now_ns=self.now_ns, wall_ns=self.now_ns,
+            component_tasks=lambda component: [0], now_ns=self.now_ns, wall_ns=self.now_ns, warn=print,
         )
         self.task.prepare({}, context)
         self.commits = self.task.commits

@@ -5,16 +5,21 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
+from itertools import product
 from typing import Any
 
 import pytest
 
+from squall import ExactSink, StatefulBatchBolt, StatefulBolt, StreamBuilder, WindowedBolt, tumbling
+from squall.connect import Sink, Source
 from squall.engine.api.component import BasicBolt, Bolt, Spout
 from squall.engine.api.replaying import ReplayingSpout
 from squall.engine.build.builder import TopologyBuilder
 from squall.engine.core.executor import TaskCrashed
-from squall.engine.errors import TopologyError
+from squall.engine.errors import TopologyError, UsageError
+from squall.testing import FixedSpout, SimulatedCluster
 from tests.unit.rig import DoesBasic, Feeder, Rig, chain
+from tests.unit.wired import wired
 
 
 async def coroutine(*arguments: Any) -> None:
@@ -45,10 +50,12 @@ DEFERRED = [
 
 
 @pytest.mark.parametrize(("method", "kind"), DEFERRED)
-@pytest.mark.parametrize("name", ["execute", "prepare", "cleanup"])
-@pytest.mark.parametrize("base", [Bolt, BasicBolt])
+@pytest.mark.parametrize(("base", "name"), [
+    *product((Bolt, BasicBolt), ("execute", "prepare", "cleanup")), (ExactSink, "commit"), (ExactSink, "refused"),
+    (WindowedBolt, "execute_window"), (WindowedBolt, "fold"), (Sink, "connect"), (Sink, "write"),
+])
 def test_a_bolt_whose_method_does_nothing_when_called_is_refused(
-    base: type[Bolt] | type[BasicBolt], name: str, method: Any, kind: str
+    base: type[Any], name: str, method: Any, kind: str
 ) -> None:
     bolt = type("Lazy", (base,), {name: method})()
     with pytest.raises(TopologyError) as refused:
@@ -57,12 +64,20 @@ def test_a_bolt_whose_method_does_nothing_when_called_is_refused(
     assert mistake.startswith(f"component 'bolt-1' (Lazy) defines {name} as {kind} a call would do nothing; allowed:")
 
 
-@pytest.mark.parametrize(
-    "name", ["open", "next_tuple", "ack", "fail", "on_failure", "on_dead_letter", "activate", "deactivate", "close"]
-)
-def test_so_is_a_spout(name: str) -> None:
+@pytest.mark.parametrize(("base", "name"), [
+    *product((Feeder,), ("open", "next_tuple", "ack", "fail", "on_failure", "on_dead_letter", "activate", "close")),
+    *product((Source,), ("commit", "confirm", "connect", "keep_alive", "read_from")),
+])
+def test_so_is_a_spout(base: type[Any], name: str) -> None:
     with pytest.raises(TopologyError, match=rf"component 'spout' \(Lazy\) defines {name} as async def"):
-        chain(type("Lazy", (Feeder,), {name: coroutine})()).build()
+        chain(type("Lazy", (base,), {"outputs": ("value",), name: coroutine})()).build()
+
+
+@pytest.mark.parametrize("use", ["map", "filter", "branch"])
+def test_so_is_a_function_of_a_stream(use: str) -> None:
+    stream = StreamBuilder().source("n", Feeder())
+    with pytest.raises(UsageError, match=rf"{use}\(coroutine\) is given async def: a call would do nothing; allowed:"):
+        getattr(stream, use)(coroutine)
 
 
 METHODS = dict.fromkeys(["blocking", "component_config", "waiting_count", "exhausted"], lambda self: False)
@@ -146,3 +161,26 @@ def test_any_other_value_is_a_warning_once_per_component() -> None:
         ("bolt", "ComponentError: bolt[2] returned a value of type list from execute, where it is ignored"),
         ("spout", "ComponentError: spout[6] returned a value of type bool from next_tuple, where it is ignored"),
     ]
+
+
+def run_of(base: type[Any], name: str, value: Any) -> list[tuple[str, int, str]]:
+    """The errors of two tasks of a bolt whose method returns a value."""
+    bolt = type("Returns", (base,), {name: lambda *arguments: value, "windowing": tumbling(count=3)})()
+    rows = FixedSpout(("n",), [(1,)] * 9)
+    with SimulatedCluster(wired(rows=(rows, 1), bolt=(bolt, 2, "all rows")).build()) as cluster:
+        cluster.run()
+        return cluster.errors
+
+
+@pytest.mark.parametrize(("base", "name"), [
+    (StatefulBolt, "execute"), (StatefulBatchBolt, "execute_batch"), (WindowedBolt, "execute_window"),
+    (ExactSink, "commit"),
+])
+def test_so_it_is_from_a_bolt_with_state(base: type[Any], name: str) -> None:
+    [(_, _, text)] = run_of(base, name, {0: "refused"})
+    assert f"returned a value of type dict from {name}, where it is ignored; allowed: None; " in text
+
+
+def test_a_sink_that_returns_no_reasons_is_an_error() -> None:
+    with pytest.raises(TaskCrashed, match="returned False from write; allowed: None"):
+        run_of(Sink, "write", False)

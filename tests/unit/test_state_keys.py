@@ -244,6 +244,8 @@ COLOURS = """
 import dataclasses, enum
 class Colour(enum.Enum):
     RED = 1
+class Size(enum.IntEnum):
+    SEVEN = 7
 @dataclasses.dataclass(frozen=True)
 class Dot:
     x: float
@@ -262,8 +264,8 @@ with mock.patch.multiple(keyed, COMMITS_IN_LOG=0):
     its.commit(last=1)
     its.state["later"] = 1
     its.commit()
-for x in (1, 1.0):
-    its.state[colours.Dot(x)] = x
+for key in (colours.Dot(1), colours.Dot(1.0), 7, colours.Size.SEVEN):
+    its.state[key] = 1
     its.commit()
 its.close()
 """
@@ -281,9 +283,10 @@ def test_keys_of_classes_that_only_the_topology_can_import_are_exported_and_impo
         check=True,
     )
     rows = list(rows_of(tmp_path / "root", None))
-    assert import_rows(tmp_path / "other", [json.dumps(row).encode() for row in rows]) == len(rows) == 7
+    assert import_rows(tmp_path / "other", [json.dumps(row).encode() for row in rows]) == len(rows) == 8
     assert list(rows_of(tmp_path / "other", None)) == rows
     import_rows(tmp_path / "root", [json.dumps(row).encode() for row in rows])
+    assert list(rows_of(tmp_path / "root", None)) == rows
     with pytest.raises(ClusterError, match="cannot be read: ModuleNotFoundError"):
         dict(items_of(tmp_path / "other" / "count-0" / STORE_FILE))
     with pytest.raises(ClusterError, match="cannot be read: ModuleNotFoundError"):

@@ -100,8 +100,10 @@ def state_after(it: Topology, root: str | None = None, config: Config | None = N
     ]],
     (lambda: topology(count=type("Sink", (ExactSink,), {"blocking": True, "commit": print})(), again=False),
      "bolt 'count' has state and blocking = True; allowed: False"),
-    (lambda: topology(count=type("Sink", (ExactSink,), {"durability": "fully", "commit": print})(), again=False),
-     """bolt 'count' has durability 'fully'; expected "process" or "full\""""),
+    *[(lambda named=(name, bad): topology(count=type("Sink", (ExactSink,), dict([named], commit=print))(), again=False),
+       f"bolt 'count' has {name} {bad!r}; ") for name, bad in [
+        ("durability", "fully"), ("commit_secs", "1"), ("commit_secs", math.nan), ("commit_rows", 0),
+    ]],
     (lambda: topology(more=lambda b: b.set_spout("x", FixedSpout(("__id",), []))), "'x'.*'__id', which is the system"),
 ])
 def test_build_refuses_what_would_count_twice(make: Callable[[], Topology], named: str) -> None:

@@ -32,6 +32,7 @@ from squall.engine.api.tuple import Tuple
 from squall.engine.clock import NS_PER_SEC, wall_ns
 from squall.engine.errors import ComponentError, FailedTuple
 from squall.engine.foreign.given_columns import values_of
+from squall.engine.foreign.methods import Returned, checked
 from squall.engine.state.commits import Commits, TaskPlace
 from squall.engine.state.dealing import deal
 from squall.engine.state.kept_clock import kept_clock
@@ -107,6 +108,8 @@ class WindowTask(BatchBolt):
         self._to_declare: str | None = declaration.packed if store.meta(WINDOWS) != declaration.packed else None
         """What the next commit is to say of the windows."""
         self.inner.prepare(conf, context)
+        returned = Returned(context.component_id, context.task_id, "execute_window", context.warn)
+        self._execute_window = checked(self.inner.execute_window, returned)
 
     def cleanup(self) -> None:
         self.inner.cleanup()
@@ -236,7 +239,7 @@ class WindowTask(BatchBolt):
                 return False
             before = len(self._results)
             try:
-                self.inner.execute_window(self._window(due), self._results_out)
+                self._execute_window(self._window(due), self._results_out)
             except BaseException as error:
                 # The others are committed all the same.
                 del self._results[before:]

@@ -199,9 +199,10 @@ def _call(wanted: GivenTopology, path: Path | None, factory: Any, arguments: lis
 
 def _as_topology(value: Any) -> Topology | None:
     """The topology of a Topology or of (Topology, Config); None if it is something else."""
-    if type(value) is tuple and len(value) == 2 and isinstance_of(value[1], Config):
+    if type(value) is tuple and len(value) == 2 and all(map(isinstance_of, value, (Topology, Config))):
         found, config = value
-        return replace(found, config=found.configured(config)) if isinstance_of(found, Topology) else None
+        # What the command line sets comes later: it may allow what these settings do not.
+        value = replace(found, config=found.config.replace(**config.explicit()))
     return value if isinstance_of(value, Topology) else None
 
 
