@@ -80,7 +80,8 @@ def test_each_message_counts_once_and_is_sent_on_though_the_broker_is_killed(
     wait_for("all", lambda: sum(counts(job).values()) > RECORDS)
     wait_for("the dead letter", lambda: job.stats().dead_letters == 1)
     wait_for("an empty queue", lambda: not length(broker, "in"))
-    job.kill()
+    wait_for("the last retry", lambda: not job.stats().waiting)
+    assert job.kill() == 0
     expected = Counter([*values, ""])
     assert counts(job) == expected
     assert Counter(body.decode() for body in take(broker, "out")) >= expected
