@@ -252,7 +252,7 @@ def _unfinished_text(report: RunReport) -> str:
         (report.pending, "pending"), (report.waiting, "waiting for a retry"),
         (report.orphaned, "under way in a worker that died"),
         (max(0, report.unanswered - told),
-         "not emitted again" + " since their spout's worker died" * bool(report.restarts)),
+         "not emitted again by their task" + " since its worker died" * bool(report.restarts)),
     )
     parts = [f"{count:,} {what}" for count, what in kinds if count]
     count = sum(count for count, _ in kinds)
