@@ -74,7 +74,8 @@ def test_a_key_that_is_none_fails_its_own_tuple(key: Any, bad: list[int], tmp_pa
     assert state == expected
     assert len(emitted["bolt"]) == len(good)
     assert sorted(failed) == bad
-    assert all(r"bolt[2] set state[" in why for why in failed.values()), failed
+    assert all(re.match(r"bolt\[2\] set state\[.* \(.*test_bad_rows.py, line \d+, in execute\)$", why)
+               for why in failed.values()), failed
 
 
 @pytest.mark.parametrize("bolt", [Counts, CountsBatches])
@@ -94,7 +95,7 @@ def test_a_value_that_cannot_be_stored_fails_its_own_tuple(tmp_path: Path) -> No
 
     emitted, failed, state = run(Keeps(), [("good", 0), ("bad", 0), ("good", 0)], tmp_path)
     assert (state, len(emitted["bolt"]), list(failed)) == ({0: "good", 2: "good"}, 2, [1])
-    assert re.match(r"state\[1\] is <function .*, which cannot be stored: ", failed[1])
+    assert re.match(r"state\[1\] is <function .*, which cannot be stored: .* \(.*, line \d+, in execute\)$", failed[1])
 
 
 def test_a_batch_bolt_is_given_the_others_again(tmp_path: Path) -> None:
