@@ -58,6 +58,13 @@ class Stream:
         return _restore, (self.fields, self.direct)
 
 
+def declared(outputs: Mapping[str, Stream], values: Sequence[Any], stream: str = DEFAULT_STREAM) -> tuple[Any, ...]:
+    """Return emitted values without those of fields that users did not declare, such as identities before state."""
+    shape = outputs.get(getattr(values, "stream", stream))  # of a spout's message, `Routed`
+    names = dict(enumerate(() if shape is None else shape.fields))
+    return tuple(value for at, value in enumerate(values) if not names.get(at, "").startswith(SYSTEM_PREFIX))
+
+
 def _restore(fields: tuple[str, ...], direct: bool) -> Stream:
     return Stream(*fields, direct=direct)
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 
 from squall.engine.api.component import BatchBolt
 from squall.engine.api.failure import Failure
-from squall.engine.api.stream import SYSTEM_PREFIX, TICK_STREAM
+from squall.engine.api.stream import TICK_STREAM, declared
 from squall.engine.api.topology import ALL
 from squall.engine.api.tuple import Tuple
 from squall.engine.core.executor import BoltTask, Process, Watch
@@ -130,11 +130,6 @@ def _id_text(message_id: Any) -> str:
     return message_id[:_TEXT_CHARS] if type(message_id) is str else repr_of(message_id, _TEXT_CHARS)
 
 
-def _declared(fields: Sequence[str], values: Iterable[Any]) -> tuple[Any, ...]:
-    """Of the values, those of fields that users declared."""
-    return tuple(value for field, value in zip(fields, values, strict=True) if not field.startswith(SYSTEM_PREFIX))
-
-
 class Trace:
     """Follows one message in `every`, or those with one id, through this worker.
 
@@ -201,8 +196,8 @@ class Trace:
             elif not _is_chosen(root, self._every):
                 continue
             self._open[key] = root
-            fields = self._core.topology[self._core.plan.task_component[batch.source]].outputs[batch.stream].fields
-            self._seen(("emit", self._now_ns(), root, *key, repr_of(_declared(fields, values), _TEXT_CHARS)))
+            shown = declared(self._core.topology[self._core.plan.task_component[batch.source]].outputs, values)
+            self._seen(("emit", self._now_ns(), root, *key, repr_of(shown, _TEXT_CHARS)))
 
     def arrived(self, batch: Batch) -> None:
         if hits := self._hits(batch):
@@ -313,5 +308,5 @@ class Tap:
         if now_ns < self._next_ns or not len(rows):
             return
         self._next_ns = now_ns + self._pause_ns
-        fields = self._topology[source].outputs[stream].fields
-        self._seen(("tuple", now_ns, task, stream, repr_of(_declared(fields, rows[0]), _TEXT_CHARS), what))
+        shown = declared(self._topology[source].outputs, rows[0], stream)
+        self._seen(("tuple", now_ns, task, stream, repr_of(shown, _TEXT_CHARS), what))

@@ -175,7 +175,9 @@ class RunReport(Account):
     """Frames between workers: lost, repeated, refused (damaged or of a dead sender); and reconnects to replaced
     workers."""
     late: int = 0
-    """Tuples that windows dropped because they were late: the sum of the counters "late tuples"."""
+    """Tuples that were late for windows: the sum of the counters "late tuples"."""
+    late_dropped: int = 0
+    """Those of them that no late stream took: the sum of the counters "dropped late tuples"."""
     ahead: int = 0
     """Tuples too far ahead of the clock to move event time: the sum of the counters "ahead tuples"."""
 
@@ -241,6 +243,7 @@ def build_report(
         failures=failures or {},
         links=links or {},
         late=_counted(own, "late tuples"),
+        late_dropped=_counted(own, "dropped late tuples"),
         ahead=_counted(own, "ahead tuples"),
     )
 

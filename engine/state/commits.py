@@ -27,12 +27,12 @@ from squall.engine.api.context import TopologyContext
 from squall.engine.api.stream import Stream
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ClusterError, UnstorableError
-from squall.engine.foreign.text import line_of_error
+from squall.engine.foreign.text import line_of_error, where_of
 from squall.engine.plural import plural
 from squall.engine.state.dealing import Read
 from squall.engine.state.held_emits import HeldEmits
 from squall.engine.state.kept_clock import KeptClock
-from squall.engine.state.keyed import State
+from squall.engine.state.keyed import CheckedState, State
 from squall.engine.state.records.absorbed import AGAIN, FRESH, Absorbed, Group
 from squall.engine.state.records.children import Children
 from squall.engine.state.records.floors import Floors
@@ -190,12 +190,17 @@ class Commits:
             failed = self.out.failed
             self.commit(identities, [row for row in rows if row not in failed] if failed else rows)
         except UnstorableError as error:
-            # By halves, until the row is alone that set it.
+            # By halves, until the row is alone that set it; that one again, with a state that tells the line.
+            is_checked = self.state.__class__ is CheckedState
             self.undo()
-            if len(rows) == 1:
-                self.out.refuse(rows[0], line_of_error(error))
-            for half in (rows[: len(rows) // 2], rows[len(rows) // 2 :]) if len(rows) > 1 else ():
-                self._absorb(batch, identities, half)
+            if is_checked:
+                self.out.refuse(rows[0], f"{line_of_error(error)} {where_of(error)}".rstrip())
+            elif len(rows) == 1:
+                self.state.__class__ = CheckedState  # the user's bolt has this very object
+                self._absorb(batch, identities, rows)
+            else:
+                for half in (rows[: len(rows) // 2], rows[len(rows) // 2 :]):
+                    self._absorb(batch, identities, half)
         except BaseException:
             self.undo()
             raise

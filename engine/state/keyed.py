@@ -237,8 +237,20 @@ class State(dict[Any, Any]):
 
     def roll_back(self) -> None:
         """Take back what was changed and is not committed."""
+        self.__class__ = State
         super().clear()
         self._removed.clear()
+
+
+class CheckedState(State):
+    """Until it is committed or rolled back, refuses what cannot be stored where it is set: a check for each change."""
+
+    __slots__ = ()
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(key, value)  # first: a bolt may swallow the error, and then the commit has it
+        check_key(key, self._store.who)
+        pack_value(key, value)
 
 
 def _in_order(items: dict[Any, Any]) -> dict[Any, Any]:

@@ -31,6 +31,7 @@ from squall.engine.errors import ClusterError
 from squall.ipc.private import room_error
 from squall.ipc.rundir import RunDir
 from squall.scheduler.cluster.starting import FIRST_PORT
+from squall.scheduler.common.daemon import raise_files_limit
 from squall.scheduler.common.process import EXIT_WRONG_USE
 from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions
 from squall.scheduler.common.role import MODULES, STANDBY, Role, RoleKind, processes_of, role_of, signal_marked
@@ -60,7 +61,7 @@ class Daemons:
     ) -> None:
         """`lifeline`: descriptor to inherit. `ui`: the web page's options; None if there is to be none."""
         self._run_dir = run_dir
-        self._lifeline = lifeline
+        self._lifeline, self._slots = lifeline, nodes * slots
         self._processes: dict[str, ForkedModule] = {}
         self._logged: dict[str, int] = {}
         """Daemon -> size in bytes of its log when it was started: its words come after that."""
@@ -89,7 +90,8 @@ class Daemons:
             time.sleep(_POLL_SECS)
 
     def start(self) -> None:
-        """Start all. If that fails, end them, and raise ClusterError."""
+        """Start all. If that fails, end them, and raise ClusterError; UsageError if too few files may be open."""
+        raise_files_limit(self._slots)
         ready_read, ready_write = os.pipe2(os.O_CLOEXEC)
         try:
             try:

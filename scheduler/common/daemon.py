@@ -27,12 +27,14 @@ import zmq
 
 from squall.engine.errors import SquallError, UsageError
 from squall.engine.foreign.text import plain, plain_lines
+from squall.engine.plural import plural
 from squall.ipc.private import UMASK, make_levels, naming, opener
 from squall.scheduler.common import process
 from squall.scheduler.common.role import MODULES, Role, RoleKind, show_role
 
 log = logging.getLogger(__name__)
 FILE_BYTES = 16 << 20  # a worker's metrics alone take 4 MiB
+_FILES, _FILES_PER_WORKER = 64, 4  # of 12 workers each has 52 open, 3 for each other; a store of state is 3
 
 
 def daemon_parser(kind: RoleKind, description: str) -> argparse.ArgumentParser:
@@ -53,9 +55,7 @@ def run_daemon(
     try:
         options = parse()
         show_role(Role(kind, getattr(options, "node", "")))
-        # ZeroMQ aborts a process that runs out of descriptors on ipc.
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        raise_files_limit(len(getattr(options, "ports", ())))
         if 0 <= (most := resource.getrlimit(resource.RLIMIT_FSIZE)[0]) < FILE_BYTES:  # "disk I/O error", says SQLite
             raise UsageError(f"files may have {most:,} bytes at most, {FILE_BYTES:,} are needed: ulimit -f unlimited")
         work(options)
@@ -63,6 +63,15 @@ def run_daemon(
         sys.stderr.write(f"{kind}: {plain(error)}\n")
         return process.EXIT_WRONG_USE if isinstance(error, UsageError) else 1
     return 0
+
+
+def raise_files_limit(workers: int) -> None:
+    """Let this process open as many files as it may. UsageError if too few: ZeroMQ aborts a process without one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= hard < (needed := _FILES + _FILES_PER_WORKER * workers):
+        whom = plural(workers, "worker") if workers else "a daemon"
+        raise UsageError(f"{hard:,} files may be open at most, {needed:,} are needed for {whom}: ulimit -n {needed}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def tell_ready(fd: int | None) -> None:

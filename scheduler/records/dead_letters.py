@@ -51,7 +51,7 @@ _GIVEN_BACK = "dead-letters.given-back"
 _PAYLOADS = "dead-letters"
 KEPT_BYTES = 256 << 20
 """Bytes. Longer pickles are not kept, and the letter says so: a disk must hold many letters."""
-_SHOWN_CHARACTERS = 500
+SHOWN_CHARACTERS = 500
 _ID = re.compile(r"[0-9a-f]{12}")
 _MARK = re.compile(rb"-?[0-9a-f]{12}")
 
@@ -98,8 +98,8 @@ class DeadLetters:
 
     # ---- workers ----
 
-    def add(self, spout: str, task_index: int, message_id: Any, values: Any, failure: Failure) -> None:
-        """Write a letter."""
+    def add(self, spout: str, task_index: int, message_id: Any, values: Any, failure: Failure, row: str = "") -> None:
+        """Write a letter. `row`: the values as people read them."""
         make_directory(self.directory)
         name = os.urandom(6).hex()
         data, why_not = _pickled(message_id, values)
@@ -110,7 +110,7 @@ class DeadLetters:
             self._write_payload(name, data)
         letter = DeadLetter(
             name, datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"), spout,
-            task_index, repr_of(message_id, _SHOWN_CHARACTERS), repr_of(values, _SHOWN_CHARACTERS), failure.reason,
+            task_index, repr_of(message_id, SHOWN_CHARACTERS), row or repr_of(values, SHOWN_CHARACTERS), failure.reason,
             failure.component, failure.task, failure.worker, failure.error, failure.attempt, why_not,
         )
         append_line(self.directory / LEDGER, json.dumps(msgspec.structs.asdict(letter)))

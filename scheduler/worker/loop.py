@@ -150,7 +150,7 @@ class Worker:
             wall_ns=wall_ns,
             state_root=str(self._run_dir.topology_state(boot.topology.name)),
             report_error=self._report_error,
-            dead_letter=self._files.dead_letter,
+            dead_letter=partial(self._files.dead_letter, topology),
             note_failures=self._files.note_failures,
             stop=partial(write_stopped, self._run_dir, boot.topology.id),
             journal=self._files.journal,

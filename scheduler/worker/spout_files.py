@@ -16,12 +16,14 @@ from typing import Any
 
 from squall.engine.api.failure import Failure
 from squall.engine.api.plan import Plan
+from squall.engine.api.stream import declared
+from squall.engine.api.topology import Topology
 from squall.engine.core.worker_core import WorkerCore
-from squall.engine.foreign.text import plain
+from squall.engine.foreign.text import plain, repr_of
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.messages import WorkerBoot
 from squall.scheduler.records.attempt_journal import AttemptJournal
-from squall.scheduler.records.dead_letters import DeadLetters, taker
+from squall.scheduler.records.dead_letters import SHOWN_CHARACTERS, DeadLetters, taker
 from squall.scheduler.records.failure_file import FailureFile
 
 _REQUESTS_PAUSE_NS = 500_000_000
@@ -43,21 +45,11 @@ class WorkerFiles:
         self._explanation = explanation
         self._letters = DeadLetters(run_dir.topology_state(boot.topology.name))
         self._failures = FailureFile(run_dir, boot.topology.id, boot.slot_index)
-        self._takers = {
-            taker(component.id, index)
-            for component in boot.topology.components if component.kind == "spout"
-            for index in range(component.tasks)
-        }
-        spout_tasks = [
-            task for component in boot.topology.components if component.kind == "spout"
-            for task in plan.tasks_of(component.id)
-        ]
-        self._first_spout_task = min(spout_tasks, default=0)
+        spouts = [component for component in boot.topology.components if component.kind == "spout"]
+        self._takers = {taker(spout.id, index) for spout in spouts for index in range(spout.tasks)}
+        self._first_spout_task = min((task for spout in spouts for task in plan.tasks_of(spout.id)), default=0)
         self._taken: dict[int, set[str]] = {}
         self._requests_at_ns = 0
-
-    def _index(self, component: str, task: int) -> int:
-        return self._plan.task_index[task]
 
     def journal(self, component: str, index: int) -> AttemptJournal:
         """The file in which the attempts of one spout task outlive the worker."""
@@ -71,9 +63,12 @@ class WorkerFiles:
         """Note that trees of a spout here have failed together."""
         self._failures.log.note(component, task, message_ids, failure)
 
-    def dead_letter(self, component: str, task: int, message_id: Any, values: Any, failure: Failure) -> None:
+    def dead_letter(
+        self, topology: Topology, component: str, task: int, message_id: Any, values: Any, failure: Failure
+    ) -> None:
         """Write down a message that a spout here has given up."""
-        self._letters.add(component, self._index(component, task), message_id, values, failure)
+        row = repr_of(declared(topology[component].outputs, values), SHOWN_CHARACTERS)
+        self._letters.add(component, self._plan.task_index[task], message_id, values, failure, row)
 
     def tick(self, core: WorkerCore) -> None:
         """Write new failures, and now and then look for dead letters to retry."""
@@ -91,7 +86,7 @@ class WorkerFiles:
         for task, (executor, spout) in core.spout_tasks.items():
             if task == self._first_spout_task:
                 self._letters.refuse_strangers(self._takers, partial(self._report, spout.component, task))
-            index, refuse = self._index(spout.component, task), partial(self._report, spout.component, task)
+            index, refuse = self._plan.task_index[task], partial(self._report, spout.component, task)
             if taker(spout.component, index) not in asked:
                 continue
             taken = self._taken.setdefault(task, set())

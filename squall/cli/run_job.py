@@ -18,6 +18,7 @@ from squall.cli.shown.live import Progress
 from squall.cli.shown.output import closed_pipe_is_no_error, exit_code, note, reserve_stdout, say_json
 from squall.cli.shown.report_text import print_summary, warn_of_late
 from squall.cli.standing import emitted_again
+from squall.engine.api.stream import declared
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import repr_of
 from squall.engine.plural import plural
@@ -34,11 +35,12 @@ from squall.scheduler.nimbus.submission import check_topology_name
 
 if TYPE_CHECKING:
     from squall.engine.api.failure import Failure
+    from squall.engine.api.topology import Topology
     from squall.scheduler.cluster.fault_plan import FaultDriver, FaultPlan
     from squall.scheduler.cluster.keeper_process import KeeperProcess
 
 
-_LETTERS_SHOWN, _LETTER_CHARS = 20, 100
+_LETTERS_SHOWN, _CHARS = 20, 100
 
 
 def run_job(options: RunOptions, keeper: KeeperProcess | None) -> int:
@@ -180,16 +182,16 @@ def _run_local(run: LoadedRun, interrupts: Interrupts) -> RunReport:
         if not report.drained and interrupts.count <= 1:
             report = runner.drain(run.options.drain_secs, should_stop=lambda: interrupts.count > 1)
     finally:
-        _tell_letters(runner.dead_letters)
+        _tell_letters(run.loaded.topology, runner.dead_letters)
         crashes = runner.close()
     return replace(report, close_errors=[str(crash) for crash in crashes])
 
 
-def _tell_letters(letters: Sequence[tuple[str, int, Any, Any, Failure]]) -> None:
+def _tell_letters(topology: Topology, letters: Sequence[tuple[str, int, Any, Any, Failure]]) -> None:
     """Nobody else answers for these messages: a run in this process leaves no ledger."""
     for spout, _, message_id, values, failure in letters[:_LETTERS_SHOWN]:
-        what = f"message {repr_of(message_id, _LETTER_CHARS)} of {spout}, {repr_of(values, _LETTER_CHARS)}"
-        note(f"dead letter, not kept by --local: {what}: {failure}")
+        row = repr_of(declared(topology[spout].outputs, values), _CHARS)
+        note(f"dead letter, not kept by --local: message {repr_of(message_id, _CHARS)} of {spout}, {row}: {failure}")
     if len(letters) > _LETTERS_SHOWN:
         note(f"and {plural(len(letters) - _LETTERS_SHOWN, 'more dead letter')}; a run on workers keeps them")
 
@@ -252,7 +254,7 @@ def _unfinished_text(report: RunReport) -> str:
         (report.pending, "pending"), (report.waiting, "waiting for a retry"),
         (report.orphaned, "under way in a worker that died"),
         (max(0, report.unanswered - told),
-         "not emitted again" + " since their spout's worker died" * bool(report.restarts)),
+         "not emitted again by their task" + " since its worker died" * bool(report.restarts)),
     )
     parts = [f"{count:,} {what}" for count, what in kinds if count]
     count = sum(count for count, _ in kinds)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from squall import (
     BasicCollector,
@@ -17,9 +18,11 @@ from squall import (
     Config,
     StatefulBatchBolt,
     StatefulBolt,
+    Topology,
     Tuple,
     spout,
 )
+from squall.cli.run import run_command
 from squall.engine.state.reading import read_component
 from squall.testing import SimulatedCluster
 from tests.unit.test_windows import Shows
@@ -74,7 +77,8 @@ def test_a_key_that_is_none_fails_its_own_tuple(key: Any, bad: list[int], tmp_pa
     assert state == expected
     assert len(emitted["bolt"]) == len(good)
     assert sorted(failed) == bad
-    assert all(r"bolt[2] set state[" in why for why in failed.values()), failed
+    assert all(re.match(r"bolt\[2\] set state\[.* \(.*test_bad_rows.py, line \d+, in execute\)$", why)
+               for why in failed.values()), failed
 
 
 @pytest.mark.parametrize("bolt", [Counts, CountsBatches])
@@ -94,7 +98,7 @@ def test_a_value_that_cannot_be_stored_fails_its_own_tuple(tmp_path: Path) -> No
 
     emitted, failed, state = run(Keeps(), [("good", 0), ("bad", 0), ("good", 0)], tmp_path)
     assert (state, len(emitted["bolt"]), list(failed)) == ({0: "good", 2: "good"}, 2, [1])
-    assert re.match(r"state\[1\] is <function .*, which cannot be stored: ", failed[1])
+    assert re.match(r"state\[1\] is <function .*, which cannot be stored: .* \(.*, line \d+, in execute\)$", failed[1])
 
 
 def test_a_batch_bolt_is_given_the_others_again(tmp_path: Path) -> None:
@@ -131,3 +135,13 @@ def test_windows_have_keys_of_any_kind(tmp_path: Path) -> None:
     assert failed == {}
     windows = {noon: [0, 2], None: [1], (1, 2.5): [3], frozenset("ab"): [4, 5]}
     assert {row[0]: row[3] for row in emitted["bolt"]} == windows
+
+
+def nameless() -> Topology:
+    """For the command line."""
+    return wired(events=(spout("k", "n")(lambda: [(NAN, 0)]), 1), bolt=(Counts(), 1, "global events")).build()
+
+
+def test_a_dead_letter_shows_the_values_that_were_emitted() -> None:
+    run = CliRunner().invoke(run_command, [f"{__file__}:nameless", "--local", "--set", "max_attempts=1"])
+    assert "message 0 of events, (nan, 0): failed in bolt" in run.stderr

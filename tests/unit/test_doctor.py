@@ -12,6 +12,8 @@ from click.testing import CliRunner
 
 from squall.cli.insight import doctor
 from squall.cli.insight.doctor import COULD_BE_BETTER, MISSING, OK, Facts, findings, read_facts
+from squall.engine.errors import UsageError
+from squall.scheduler.common.daemon import raise_files_limit
 from tests.unit.source import ROOT
 
 GOOD = Facts(directory="/run")
@@ -49,6 +51,13 @@ def test_the_exit_code_says_whether_squall_can_run(monkeypatch: pytest.MonkeyPat
     for facts, code in ((GOOD, 0), (replace(GOOD, java=None), 0), (replace(GOOD, disk_bytes=1), 1)):
         monkeypatch.setattr(doctor, "read_facts", lambda directory, facts=facts: facts)
         assert CliRunner().invoke(doctor.doctor_command, []).exit_code == code
+
+
+def test_open_files_are_refused_for_so_many_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda which: (48, 111))
+    assert read_facts(tmp_path).open_files == 111
+    with pytest.raises(UsageError, match=r"^111 files .* 112 are needed for 12 workers: ulimit -n 112$"):
+        raise_files_limit(12)
 
 
 def test_every_extra_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -259,6 +259,9 @@ def test_a_plain_spouts_positions_ascend_or_nothing_more_is_emitted(tmp_path: Pa
     with pytest.raises(ComponentError, match=r"which ascend"):
         Spout(str(tmp_path), TASK).tasks[0].emitted(10, (), "default")
     other.emitted(10, (), "default")
+    other.answered(10)
+    with pytest.raises(ComponentError, match=r"or after its ack"):
+        other.emitted(10, (), "default")
 
 
 def test_ids_that_are_no_positions_are_open_until_their_answer_and_on_one_stream(tmp_path: Path) -> None:
@@ -269,11 +272,25 @@ def test_ids_that_are_no_positions_are_open_until_their_answer_and_on_one_stream
     assert len(set(identities)) == len(ids)
     settling.emitted(("file", 7), ("value",), "one")
     for message_id in [*ids, ("file", 7)]:
-        with pytest.raises(ComponentError, match=r"on streams 'one' and 'other'.*an id of its own for each emit"):
+        with pytest.raises(ComponentError, match=r"on stream 'one' .* on stream 'other'.*an id of its own for each"):
             settling.emitted(message_id, ("value",), "other")
         assert settling.has_open
         settling.answered(message_id)
     assert not settling.has_open
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("message_id", [1, "a"])
+def test_an_id_under_way_comes_again_with_its_values_or_after_a_failure(
+    kind: str, message_id: Any, tmp_path: Path,
+) -> None:
+    settling = Spout(str(tmp_path), kind).tasks[0]
+    identity = settling.emitted(message_id, ("one", [2]), "default")
+    assert settling.emitted(message_id, ("one", [2]), "default") == identity
+    settling.failed([message_id])
+    settling.emitted(message_id, ("other",), "default")
+    with pytest.raises(ComponentError, match=r"id .* as \('other',\) on .* as \('one',\) on"):
+        settling.emitted(message_id, ("one",), "default")
 
 
 def test_a_name_is_the_same_record_until_it_is_forgotten(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_operators_give_the_stream_of_late_tuples() -> None:
     assert found["shown"] == [(2, "a")]
 
 
-def report_of(**counters: int) -> RunReport:
+def report_of(counters: dict[str, int]) -> RunReport:
     metrics = UserMetrics()
     for task, (name, count) in enumerate(counters.items(), start=1):
         metrics.counter("windows", task, f"{name} tuples").inc(count)
@@ -82,12 +82,13 @@ def report_of(**counters: int) -> RunReport:
 
 
 def test_the_report_sums_what_was_late_and_ahead() -> None:
-    report = report_of(late=3, ahead=1000)
-    assert (report.late, report.ahead) == (6, 2000)
-    late, ahead = count_lines(report.to_dict())
-    assert late.startswith("6 late tuples were dropped (3 in more, 3 in windows): ")
+    report = report_of({"late": 5, "dropped late": 3, "ahead": 1000})
+    assert (report.late, report.late_dropped, report.ahead) == (10, 6, 2000)
+    dropped, late, ahead = count_lines(report.to_dict())
+    assert dropped.startswith("6 late tuples were dropped (3 in more, 3 in windows): ")
+    assert late == "10 tuples were late (5 in more, 5 in windows)"
     assert ahead.startswith("2,000 tuples were too far ahead of the clock to move event time (1,000 in more, ")
-    assert not list(count_lines(report_of().to_dict()))
+    assert not list(count_lines(report_of({}).to_dict()))
 
 
 def test_the_report_says_that_a_source_counts_at_least_once() -> None:
@@ -101,7 +102,7 @@ def test_the_report_says_that_a_source_counts_at_least_once() -> None:
 def test_the_page_says_what_was_late_and_ahead() -> None:
     hint, tone = hint_of({
         "why_stopped": "", "given_up": [], "workers": [{"state": "ready"}], "faults": [], "dead_letters": 0,
-        "components": {}, "recent": {}, "late": 1, "ahead": 2, "event_time": {
+        "components": {}, "recent": {}, "late_dropped": 1, "ahead": 2, "event_time": {
             "one": {"at": None, "secs": 75, "spout": "in", "task": 0, "partition": ""},
             "new": {"at": None, "secs": 9, "spout": "", "task": 0, "partition": ""},
         },
@@ -135,3 +136,4 @@ def test_a_run_that_shall_drop_nothing_late_ends_with_1(target: str, fails: list
     assert run.exit_code == code
     for text in (run.stderr, run.stdout):
         assert ("1 late tuple was dropped (1 in windows)" in text) == (target == "dropping")
+    assert ("1 tuple was late (1 in windows)" in run.stdout) == (target == "keeping")

@@ -153,13 +153,12 @@ def hint_of(document: Mapping[str, Any]) -> tuple[str, str]:
         many = plural(document["dead_letters"], "message was", "messages were")
         said.append(f"{many} given up (see Dead letters).")
         tone = "bad"
-    if document["late"]:
-        said.append(f"{plural(document['late'], 'late tuple was', 'late tuples were')} dropped by windows.")
+    if document["late_dropped"]:
+        said.append(f"{plural(document['late_dropped'], 'late tuple was', 'late tuples were')} dropped by windows.")
         tone = "bad"
     if document["ahead"]:
-        said.append(
-            f"{plural(document['ahead'], 'tuple was', 'tuples were')} too far ahead of the clock to move event time."
-        )
+        many = plural(document["ahead"], "tuple was", "tuples were")
+        said.append(f"{many} too far ahead of the clock to move event time.")
         tone = "warn" if tone == "good" else tone
     # A source that is read to its end holds up event time for 5 s: only what does for longer stands out.
     said += [f"Windows: {text(line)}." for line in event_time_lines(document, least_secs=10)]

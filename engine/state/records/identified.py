@@ -111,6 +111,14 @@ class IdentifiedSpout(Around):
         if self._now_ns() >= self._tell_at_ns:
             self._tell()
 
+    def on_failure(self, message_id: Any, failure: Failure) -> None:
+        self.settling.failed([message_id])
+        self._inner.on_failure(message_id, failure)
+
+    def fail_batch(self, message_ids: list[Any], failures: list[Failure]) -> None:
+        self.settling.failed(message_ids)
+        self._inner.fail_batch(message_ids, failures)
+
     def on_dead_letter(self, message_id: Any, failure: Failure) -> None:
         self.settling.answered(message_id, buried=True)
         self._inner.on_dead_letter(message_id, failure)

@@ -27,7 +27,7 @@ from itertools import takewhile
 from typing import Any, NamedTuple, Protocol
 
 from squall.engine.errors import ComponentError
-from squall.engine.foreign.identity import key_of
+from squall.engine.foreign.identity import digest_of, key_of
 from squall.engine.foreign.text import repr_of
 from squall.engine.state.records.lineage import NUMBER_BITS, PartitionNumbers, origin_of, position_of
 
@@ -38,7 +38,7 @@ NAMES = ("\0names",)
 HELD_NS = 1_000_000_000
 """A record that is the lowest one open for so long is held: what is above it is settled without it."""
 _ACKED, _BURIED = None, False
-"""In place of the stream of a record that is open."""
+"""In place of the stream and values of a record that is open."""
 
 
 class Records(Protocol):
@@ -102,8 +102,8 @@ class ReadPartition:
         order, so what lies between two records is settled with the second."""
         self.begun = self.newest = self.at = -1
         """The number at which this life began, the highest, and the last one that it has read."""
-        self.numbers: dict[int, str | bool | None] = {}
-        """The records that are not settled yet, in the order of reading -> their stream, or what became of them."""
+        self.numbers: dict[int, tuple[str, Any] | bool | None] = {}
+        """The records that are not settled yet, in the order of reading -> stream and values, or what became."""
         self.gaps: dict[int, int] = {}
         """Of those of them that do not follow the one that was read before: that one. In between there is none."""
         self.ascends = True
@@ -115,15 +115,15 @@ class ReadPartition:
     @property
     def lowest_open(self) -> int:
         """Return the lowest number that is open; -1 if none is."""
-        numbers = (number for number, fate in self.numbers.items() if fate.__class__ is str)
+        numbers = (number for number, fate in self.numbers.items() if fate.__class__ is tuple)
         return next(numbers, -1) if self.ascends else min(numbers, default=-1)
 
     def settle(self, now_ns: int) -> tuple[list[tuple[int, int]], list[int]]:
         """Take off what is settled since the last call; return its ranges, and the dead letters in them."""
         numbers = self.numbers
-        done = list(takewhile(lambda number: numbers[number].__class__ is not str, numbers))
+        done = list(takewhile(lambda number: numbers[number].__class__ is not tuple, numbers))
         if len(done) < len(numbers):
-            first = next(iter(numbers)) if not done else next(n for n in numbers if numbers[n].__class__ is str)
+            first = next(iter(numbers)) if not done else next(n for n in numbers if numbers[n].__class__ is tuple)
             if first != self.held_since[0]:
                 self.held_since = first, now_ns
             elif now_ns - self.held_since[1] >= HELD_NS:
@@ -131,7 +131,6 @@ class ReadPartition:
         if not done:
             return [], []
         buried = [number for number in done if numbers[number] is _BURIED]
-        ranges: list[tuple[int, int]]
         if self.ascends and (self.covers or done[-1] - done[0] == len(done) - 1):
             ranges = [(self.gaps.get(done[0], done[0] - 1) + 1, done[-1] + 1)]
         else:
@@ -148,7 +147,7 @@ class ReadPartition:
 
     def _settle_around_held(self) -> tuple[list[tuple[int, int]], list[int]]:
         numbers = self.numbers
-        done = [number for number, fate in numbers.items() if fate.__class__ is not str]
+        done = [number for number, fate in numbers.items() if fate.__class__ is not tuple]
         ranges, buried = self._ranges_of(done), [number for number in done if numbers[number] is _BURIED]
         for number in done:
             del numbers[number]
@@ -175,8 +174,10 @@ class Settling:
         self._open = 0
         self.emits = 0
         """Emits so far, but for replays."""
-        self._others: dict[Any, str] = {}
-        """The open records of a plain spout whose ids are no positions -> their stream."""
+        self._others: dict[Any, tuple[str, Any]] = {}
+        """The open records of a plain spout whose ids are no positions -> their stream and values."""
+        self._failed: set[Any] = set()
+        """Keys of the open records that failed and were not emitted since: these may come with other values."""
 
     def readings(self, declared: Mapping[tuple[Any, ...], bool]) -> dict[int, Reading]:
         """Return how far the task is in partitions that it reads, by their numbers. `declared`: by what message ids
@@ -185,10 +186,9 @@ class Settling:
         readings: dict[int, Reading] = {}
         for prefix, is_read in declared.items():
             prefix = NAMES if named and prefix == () else prefix
-            partition = self.partitions.get(prefix)
-            at, lowest = (-1, -1) if partition is None else (partition.at, partition.lowest_open)
-            covers = partition is not None and partition.covers
-            readings[self.number_of(prefix)] = Reading(at if covers else -1, is_read, lowest)
+            its = self.partitions.get(prefix)
+            at, lowest = (-1, -1) if its is None else (its.at if its.covers else -1, its.lowest_open)
+            readings[self.number_of(prefix)] = Reading(at, is_read, lowest)
         return readings
 
     def name_of(self, prefix: tuple[Any, ...]) -> str:
@@ -210,16 +210,15 @@ class Settling:
         return partition
 
     def emitted(self, message_id: Any, values: Any, stream: str) -> int:
-        """Note an emit; return partition and number of the record, as one. ComponentError if it is open on another
-        stream, or, of a plain spout, its position is below another's, of which it is no replay."""
+        """Note an emit; return partition and number of the record, as one. ComponentError if it is under way with other
+        values, or, of a plain spout, its position is below another's, of which it is no replay."""
         if self._kind == NAME or (number := position_of(message_id)) is None:
             return self._emitted_name(message_id, values, stream)
         prefix = message_id[:-1] if message_id.__class__ is tuple else ()
         its = self.partitions.get(prefix) or self._partition(prefix)
-        self._note(its, number, message_id, stream)
-        return its.base | number
+        return self._note(its, number, message_id, (stream, values))
 
-    def _note(self, its: ReadPartition, number: int, message_id: Any, stream: str) -> None:
+    def _note(self, its: ReadPartition, number: int, message_id: Any, emit: tuple[str, Any]) -> int:
         numbers = its.numbers
         if number > its.newest:
             its.newest = number
@@ -231,11 +230,11 @@ class Settling:
                     its.gaps[number] = its.at
         else:
             known = numbers.get(number)
-            if known.__class__ is str:
-                if known != stream:
-                    raise self._on_two_streams(message_id, str(known), stream)
-                return
-            is_new = self._kind == TASK and number >= its.floor and number not in numbers
+            if known.__class__ is tuple:
+                self._check_again(message_id, known, emit)
+                numbers[number] = emit
+                return its.base | number
+            is_new = self._kind == TASK and number >= its.floor and known is None
             if is_new and not self.records.is_buried(its.number, number):
                 raise self._out_of_order(its, message_id)
             # It is read again, from further back.
@@ -244,16 +243,17 @@ class Settling:
             its.begun = min(its.begun, number)
             if its.covers and -1 < its.at < number - 1:
                 its.gaps[number] = its.at
-        numbers[number] = stream
+        numbers[number] = emit
         its.at = number
         self._open += 1
         self.emits += 1
+        return its.base | number
 
     def _emitted_name(self, message_id: Any, values: Any, stream: str) -> int:
         if self._kind == TASK:
             key = key_of(message_id)
-            if self._others.setdefault(key, stream) != stream:
-                raise self._on_two_streams(message_id, self._others[key], stream)
+            self._check_again(message_id, self._others.setdefault(key, (stream, values)), (stream, values))
+            self._others[key] = stream, values
             self.emits += 1
             return origin_of(message_id, (stream, *values))
         if key_of(message_id) is not message_id:
@@ -262,11 +262,9 @@ class Settling:
                 "counts exactly once; expected a number, a text, bytes, a date or a tuple of these"
             )
         its = self.partitions.get(NAMES) or self._partition(NAMES)
-        number = self._named.get(message_id)
-        if number is None:
-            number = self._named[message_id] = self.records.numbers([message_id])[0]
-        self._note(its, number, message_id, stream)
-        return its.base | number
+        if message_id not in self._named:
+            self._named[message_id] = self.records.numbers([message_id])[0]
+        return self._note(its, self._named[message_id], message_id, (stream, values))
 
     def expect(self, message_ids: Sequence[Any]) -> None:
         """Have names numbered together, in one commit: these ids are about to be emitted."""
@@ -276,11 +274,16 @@ class Settling:
             if names := [name for name in names if name not in self._named]:
                 self._named.update(zip(names, self.records.numbers(names), strict=True))
 
-    def _on_two_streams(self, message_id: Any, one: str, other: str) -> ComponentError:
-        return ComponentError(
-            f"{self._who} emitted message id {repr_of(message_id)} on streams {one!r} and {other!r}; before state that "
-            "counts exactly once, expected an id of its own for each emit"
-        )
+    def _check_again(self, message_id: Any, known: Any, emit: tuple[str, Any]) -> None:
+        (one, values), (other, again), key = known, emit, key_of(message_id)
+        is_same = key in self._failed or values is again or digest_of(values) == digest_of(again)
+        self._failed.discard(key)
+        if one != other or not is_same:
+            raise ComponentError(
+                f"{self._who} emitted message id {repr_of(message_id)} as {repr_of(values)} on stream {one!r} and, "
+                f"before its ack, as {repr_of(again)} on stream {other!r}; before state that counts exactly once, "
+                "expected an id of its own for each emit"
+            )
 
     def _out_of_order(self, its: ReadPartition, message_id: Any) -> ComponentError:
         # Stored, because a later life would take it for settled: it lies between two that are.
@@ -292,8 +295,14 @@ class Settling:
         self.records.break_off(its.number, why)
         return ComponentError(why)
 
+    def failed(self, message_ids: Sequence[Any]) -> None:
+        """Note that records failed: the next emit of each may have other values (`ReplayingSpout.replace`)."""
+        self._failed.update(map(key_of, message_ids))
+
     def answered(self, message_id: Any, buried: bool = False) -> None:
         """Note that a record was acked, or given up."""
+        if self._failed:
+            self._failed.discard(key_of(message_id))
         number = None if self._kind == NAME else position_of(message_id)
         if number is not None:
             its = self.partitions.get(message_id[:-1] if message_id.__class__ is tuple else ())
@@ -302,7 +311,7 @@ class Settling:
             return
         else:
             number, its = self._named.pop(message_id, -1), self.partitions.get(NAMES)
-        if its is not None and its.numbers.get(number).__class__ is str:
+        if its is not None and its.numbers.get(number).__class__ is tuple:
             its.numbers[number] = _BURIED if buried else _ACKED
             self._open -= 1
 

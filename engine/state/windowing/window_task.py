@@ -75,6 +75,7 @@ class WindowTask(BatchBolt):
         self._errors: list[BaseException] = []
         self._crashes = conf["on_error"] == "crash"
         self._late, self._ahead = context.counter("late tuples"), context.counter("ahead tuples")
+        self._dropped = context.counter("dropped late tuples")
         self.now_ns = context.now_ns
         is_full, declaration = self.inner.durability == "full", self.declaration
         dropped = deal(context, self._place.reads, declaration, drops=conf["drop_windows"], full=is_full)
@@ -161,8 +162,9 @@ class WindowTask(BatchBolt):
             key = None if not at else at[0][row] if len(at) == 1 else tuple(column[row] for column in at)
             added.append((key, times[row], (number, values[row])))
         self._panes.add(added)
+        self._late.inc(len(late))
         if its.late_stream is None:
-            self._late.inc(len(late))
+            self._dropped.inc(len(late))
         else:
             for row_values in late:
                 self.add_result(row_values, its.late_stream, None)

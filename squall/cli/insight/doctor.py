@@ -39,7 +39,7 @@ class Facts:
     """This machine, as far as Squall is concerned. None: unknown, or no quota."""
 
     java: int | None = 21
-    open_files: int = sys.maxsize
+    open_files: int = sys.maxsize  # the hard limit, to which the daemons raise theirs
     processes: int = sys.maxsize
     file_bytes: int = sys.maxsize
     disk_bytes: int = 1 << 40
@@ -111,8 +111,8 @@ def read_facts(directory: Path) -> Facts:
     """Read the facts. `directory`: of the runs, which need not be there yet."""
     there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     files, processes, file_bytes = (
-        sys.maxsize if (soft := resource.getrlimit(which)[0]) == resource.RLIM_INFINITY else soft
-        for which in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC, resource.RLIMIT_FSIZE)
+        sys.maxsize if (limit := resource.getrlimit(which)[at]) == resource.RLIM_INFINITY else limit
+        for which, at in ((resource.RLIMIT_NOFILE, 1), (resource.RLIMIT_NPROC, 0), (resource.RLIMIT_FSIZE, 0))
     )
     scope = _text(Path("/proc/sys/kernel/yama/ptrace_scope"))
     v1 = f"{_text(_CGROUPS / 'cpu/cpu.cfs_quota_us') or 'max'} {_text(_CGROUPS / 'cpu/cpu.cfs_period_us') or 100_000}"

@@ -100,7 +100,7 @@ def exit_code(report: RunReport, fail_on_late: bool = False) -> int:
     """1 if messages failed and were not emitted again, a task raised at its end, or late tuples were dropped and shall
     not be; 3 with dead letters; 4 if messages were left unanswered, or tuples without a tree are not known to be
     processed; else 0."""
-    if report.unreplayed or report.close_errors or (fail_on_late and report.late):
+    if report.unreplayed or report.close_errors or (fail_on_late and report.late_dropped):
         return EXIT_FAILURE
     if report.dead_letters:
         return EXIT_DEAD_LETTERS

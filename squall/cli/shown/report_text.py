@@ -36,7 +36,7 @@ def print_summary(report: RunReport) -> None:
 
 def warn_of_late(report: RunReport) -> None:
     """Warn on stderr if late tuples were dropped."""
-    if report.late:
+    if report.late_dropped:
         note(f"WARNING: {next(count_lines(report.to_dict()))}")
 
 
@@ -141,13 +141,15 @@ def count_lines(document: Mapping[str, Any]) -> Iterator[str]:
     where = {
         name: ", ".join(f"{value:,} in {component}" for component, own in document["metrics"].items()
                         if isinstance(value := own.get(f"{name} tuples"), int) and value)
-        for name in ("late", "ahead")
+        for name in ("late", "ahead", "dropped late")
     }
-    if count := document["late"]:
+    if count := document["late_dropped"]:
         yield (
-            f"{plural(count, 'late tuple was', 'late tuples were')} dropped ({where['late']}): with_late_stream gives "
-            "them to a bolt, a longer with_lag waits for them"
+            f"{plural(count, 'late tuple was', 'late tuples were')} dropped ({where['dropped late']}): "
+            "with_late_stream gives them to a bolt, a longer with_lag waits for them"
         )
+    if document["late"] > count:
+        yield f"{plural(document['late'], 'tuple was', 'tuples were')} late ({where['late']})"
     if count := document["ahead"]:
         yield (
             f"{plural(count, 'tuple was', 'tuples were')} too far ahead of the clock to move event time "
