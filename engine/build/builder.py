@@ -218,10 +218,15 @@ def _check_methods(who: str, found: Any, methods: Iterable[str], mistakes: list[
 
 def _check_values(who: str, component: Any, mistakes: list[str]) -> None:
     """Refuse methods for values: `def exhausted(self)` is true, so it ends a spout. `fold`, a None, may become one."""
-    ours = [vars(kind).items() for kind in type(component).__mro__ if kind.__module__.startswith("squall.")]
-    for name in sorted({name for kind in ours for name, value in kind if value is not None and not callable(value)}):
+    # As attributes of the class: a classmethod or a partialmethod is callable only once bound.
+    values = {
+        name for kind in type(component).__mro__ if kind.__module__.startswith("squall.")
+        for name, value in vars(kind).items() if value is not None and not callable(getattr(kind, name, None))
+    }
+    for name in sorted(values):
         defined = inspect.getattr_static(component, name)
-        if callable(defined) or deferred_kind(getattr(defined, "fget", None)):
+        bound = getattr(type(component), name, None)
+        if callable(defined) or callable(bound) or deferred_kind(getattr(defined, "fget", None)):
             mistakes.append(f"{who} defines {name} as a method; allowed: a value, or a plain def under @property")
 
 
