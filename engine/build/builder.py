@@ -285,7 +285,7 @@ def _check_inputs(spec: ComponentSpec, specs: dict[str, ComponentSpec], mistakes
         if isinstance(subscription.custom, CustomGrouping):
             who = f"the custom grouping of bolt {spec.id!r:.80}"
             _check_methods(who, subscription.custom, GROUPING_METHODS, mistakes)
-        mistake = _input_mistake(subscription, specs, needed)
+        mistake = _input_mistake(subscription, specs, () if callable(needed) else needed)
         if mistake:
             mistakes.append(f"bolt {spec.id!r} {mistake}")
 
