@@ -99,6 +99,8 @@ def text_of_error(error: BaseException, limit: int = ERROR_CHARACTERS) -> str:
     shown = f"{kind}: {text}" if text else kind
     if name == "bdb.BdbQuit" or (name == "EOFError" and text == _NO_INPUT):
         shown += " (a worker has no terminal to read from; use `squall run --local`)"
+    if name == "_pickle.PicklingError" and text.startswith("Can't pickle <"):
+        shown += " (for another process, define it in a module beside the topology's file)"
     return shown
 
 
