@@ -85,12 +85,16 @@ class _Making:
             other = first.setdefault((stream.from_, stream.grouping.stream_id, stream.to), stream)
             if other is not stream:
                 self.mistakes.append(f"{stream.at()}: bolt {stream.to!r} has this input twice, first at {other.at()}")
-        refuse(self.mistakes)
         try:
-            return builder.build()
+            topology = builder.build()
         except TopologyError as error:
-            refuse(f"{self._blamed(mistake)}: {mistake}" for mistake in error.mistakes)
-            raise
+            # After another mistake, "has no input" and "has no spout" may only follow from that.
+            self.mistakes += [
+                f"{self._blamed(mistake)}: {mistake}" for mistake in error.mistakes
+                if not self.mistakes or " has no " not in mistake
+            ]
+        refuse(self.mistakes)
+        return topology
 
     def by_source(self, source: SourceDef) -> Topology:
         """The topology that Python makes."""
@@ -207,8 +211,9 @@ class _Making:
         given: list[Any] = grouping.args if grouping.type in ("FIELDS", "PARTIAL_KEY") else []
         if grouping.type == "CUSTOM":
             given = [grouping.custom_class and self._object(grouping.custom_class, "customClass")]
-        # A bolt that could not be made has its mistake already.
-        if stream.to in declarers:
+        # A component that could not be made has its mistake already.
+        ids = [each.id for each in (*self._file.spouts, *self._file.bolts)]
+        if stream.to in declarers and (stream.from_ in declarers or stream.from_ not in ids):
             group = getattr(declarers[stream.to], f"{grouping.type.lower()}_grouping")
             group(stream.from_, *given, stream=grouping.stream_id)
 

@@ -253,7 +253,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Return what a body holds, unpacked."""
         source, coding = self.server.source, self.headers.get("Content-Encoding", "identity").lower()
         is_lines, charset = self.headers.get_content_type() == LINES, self.headers.get_content_charset()
-        if coding == "gzip":
+        if coding in ("gzip", "x-gzip"):
             body = gzip.GzipFile(fileobj=io.BytesIO(body)).read(source.max_bytes + 1)
             if len(body) > source.max_bytes:
                 raise OverflowError(f"it has more than {source.max_bytes} bytes when unpacked")

@@ -204,7 +204,9 @@ def _check_overrides(who: str, component: Any, mistakes: list[str]) -> None:
     """Refuse what users put in place of what Squall's classes define: methods that would do nothing when called, as
     coroutines and generators do, and methods for values: `def exhausted(self)` is true, so it ends a spout."""
     kinds = [kind for kind in reversed(type(component).__mro__) if kind.__module__.startswith("squall.")]
-    for name, ours in {name: ours for kind in kinds for name, ours in vars(kind).items() if name[0] != "_"}.items():
+    # As attributes of the class: a classmethod or a partialmethod is callable only once bound.
+    bases = {name: getattr(kind, name, None) for kind in kinds for name in vars(kind) if name[0] != "_"}
+    for name, ours in bases.items():
         defined = inspect.getattr_static(component, name)
         if ours is None or callable(ours):  # `fold`, a None, may become a method
             kind = deferred_kind(defined if ours is None else getattr(component, name))
@@ -215,7 +217,9 @@ def _check_overrides(who: str, component: Any, mistakes: list[str]) -> None:
                     f"{who} ({type(component).__name__}) defines {name} as {kind}: a call would do nothing; allowed: "
                     "a plain def (docs/async.md: bolts that wait)"
                 )
-        elif callable(defined) or deferred_kind(getattr(defined, "fget", None)):
+        elif any(map(callable, (defined, getattr(type(component), name, None)))) or deferred_kind(
+            getattr(defined, "fget", None)
+        ):
             mistakes.append(f"{who} defines {name} as a method; allowed: a value, or a plain def under @property")
 
 
@@ -274,7 +278,7 @@ def _check_inputs(spec: ComponentSpec, specs: dict[str, ComponentSpec], mistakes
         if isinstance(subscription.custom, CustomGrouping):
             who = f"the custom grouping of bolt {spec.id!r:.80}"
             _check_overrides(who, subscription.custom, mistakes)
-        mistake = _input_mistake(subscription, specs, needed)
+        mistake = _input_mistake(subscription, specs, () if callable(needed) else needed)
         if mistake:
             mistakes.append(f"bolt {spec.id!r} {mistake}")
 

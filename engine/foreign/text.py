@@ -57,6 +57,10 @@ class _Shown(reprlib.Repr):
 
     repr_bytearray = repr_bytes
 
+    def repr_int(self, value: int, level: int) -> str:
+        bits = value.bit_length()  # Python writes no number of more than 4,300 digits, or of 640 if so set
+        return super().repr_int(value, level) if bits < 2_048 else f"<int of {bits:,} bits>"
+
     def repr_instance(self, value: object, level: int) -> str:
         unshown = f"<{type_name(value)} object>"
         try:
@@ -95,6 +99,8 @@ def text_of_error(error: BaseException, limit: int = ERROR_CHARACTERS) -> str:
     shown = f"{kind}: {text}" if text else kind
     if name == "bdb.BdbQuit" or (name == "EOFError" and text == _NO_INPUT):
         shown += " (a worker has no terminal to read from; use `squall run --local`)"
+    if name == "_pickle.PicklingError" and text.startswith("Can't pickle <"):
+        shown += " (for another process, define it in a module beside the topology's file)"
     return shown
 
 

@@ -106,10 +106,13 @@ COMMANDS = {
 def cli(context: click.Context, debug: bool) -> None:
     """Squall runs stream-processing topologies on the cores of this machine; every record at least once."""
     command = cli.get_command(context, context.invoked_subcommand or "")
-    # A command with a FILE looks beside it.
-    if command is not None and "target" not in [one.name for one in command.params]:
-        from squall.cli.given.settings import use_settings_file
+    if command is None:
+        return
+    from squall.cli.given.settings import check_variables, use_settings_file
 
+    check_variables(str(context.invoked_subcommand), command.params)
+    # A command with a FILE looks beside it.
+    if "target" not in [one.name for one in command.params]:
         use_settings_file(context, Path())
 
 

@@ -35,6 +35,7 @@ def status_command(name: str | None, directory: str | None, as_json: bool) -> No
         with nimbus_of(directory) as (run_dir, client):
             cluster = client.get_cluster()
             document = describe_cluster(run_dir, client, cluster)
+            note(*filter(None, [room_error(run_dir.durable)]))  # as below
         tell_unknown(cluster.unknown)
         show(as_json, with_schema("cluster", document), cluster_text(document))
         return

@@ -77,7 +77,8 @@ def scenario(cluster: Standing, filler: Path) -> None:
     before = cluster.described("first")["acked"]
     wait_for("more acks", lambda: cluster.described("first")["acked"] > before)
     wait_for("Nimbus", lambda: serves(cluster))
-    assert f"cannot write to {cluster.path}: No space left on device" in cluster.run("status", "first").stderr
+    for name in ([], ["first"]):
+        assert f"cannot write to {cluster.path}: No space left on device" in cluster.run("status", *name).stderr
     ends_of_it(cluster, filler, "kill", "first", "-w", "0")
     before = cluster.described("first")["acked"]
     wait_for("more acks, without any of that", lambda: cluster.described("first")["acked"] > before)

@@ -93,6 +93,9 @@ FIELDS = ("fields_grouping", "partial_key_grouping")
     (NEEDS, "all_grouping", ["lines"], "default", [
         "bolt 'x' needs field 'why', which stream 'default' of 'lines' does not have; its fields: line",
     ]),
+    (type("Odd", (Count,), {"needed_fields": classmethod(tuple)})(), "all_grouping", ["lines"], "default", [
+        "defines needed_fields as a method",
+    ]),
 ])
 def test_a_mistake_is_named_with_what_is_allowed(
     bolt: Any, grouping: str, given: list[str], stream: str, parts: list[str]

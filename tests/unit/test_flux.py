@@ -168,6 +168,8 @@ def test_all_mistakes_are_told_together() -> None:
     for wrong, lines in (
         ({"numTasks: 4": "numTask: 4", "type: SHUFFLE": "type: FAIR"}, ["27", "38"]),
         ({"words.Count": "words.Cuont", "words.same": "words.smae", "to: count": "to: x"}, ["25", "29", "39"]),
+        ({"from: words": "from: x", "to: count": "to: x"}, ["39", "34"]),
+        ({"words.words": "words.x", "to: count": "to: x"}, ["21", "39"]),
     ):
         text = WORDS
         for old, new in wrong.items():

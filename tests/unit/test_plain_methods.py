@@ -83,7 +83,10 @@ def test_so_is_a_function_of_a_stream(use: str) -> None:
 METHODS = dict.fromkeys(["blocking", "component_config", "waiting_count", "exhausted"], lambda self: False)
 
 
-@pytest.mark.parametrize(("name", "method"), [*METHODS.items(), ("exhausted", property(coroutine))])
+@pytest.mark.parametrize(("name", "method"), [
+    *METHODS.items(), ("exhausted", property(coroutine)), ("exhausted", classmethod(bool)),
+    ("exhausted", functools.partialmethod(bool)),
+])
 def test_a_method_is_no_value(name: str, method: Any) -> None:
     with pytest.raises(TopologyError, match=f"component 'spout' defines {name} as a method; allowed: .* @property"):
         chain(type("Lazy", (Spout,), {"outputs": ("value",), name: method})()).build()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bdb
+import pickle
 
 import pytest
 
@@ -98,3 +99,9 @@ def test_what_reads_from_a_terminal_says_so() -> None:
     assert text_of_error(EOFError("EOF when reading a line")) == "EOFError: EOF when reading a line" + hint
     assert text_of_error(EOFError("pickle")) == "EOFError: pickle"
     assert str(TaskCrashed("count", 3, "execute", bdb.BdbQuit())).endswith(f"BdbQuit{hint} in execute")
+
+
+def test_a_name_that_other_processes_do_not_find_says_where_they_would() -> None:
+    with pytest.raises(pickle.PicklingError) as refused:
+        pickle.dumps(eval("lambda: 1", {"__name__": __name__}))
+    assert text_of_error(refused.value).endswith(", define it in a module beside the topology's file)")

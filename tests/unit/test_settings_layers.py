@@ -112,15 +112,20 @@ def test_a_mistake_in_the_file_is_named(
         assert said.format(file=file) in refusal(capsys, *command)
 
 
-def test_a_variable_that_is_nearly_a_setting_is_refused(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("wrong", "right", "command"), [
+    ("SQUALL_MAX_ATEMPTS", "SQUALL_MAX_ATTEMPTS", "list"), ("SQUALL_RUN_NODE", "SQUALL_RUN_NODES", "run"),
+    ("SQUALL_DEAD_LETTERS_DIRECTRY", "SQUALL_DEAD_LETTERS_DIRECTORY", "dead-letters"),
+    ("SQUALL_DR", "SQUALL_DIR", "list"),
+])
+def test_a_variable_that_is_nearly_read_is_refused(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    wrong: str, right: str, command: str,
 ) -> None:
-    for others in ("SQUALL_RUN_NODES", "SQUALL_TEST_SEED", "SQUALL_DIR", "SQUALL_MAX"):
+    for others in ("SQUALL_RUN_NODES", "SQUALL_TEST_SEED", "SQUALL_DIR", "SQUALL_MAX", "SQUALL_RUN_DIR"):
         monkeypatch.setenv(others, "1")
     assert config(capsys)["max_attempts"] == (None, "default")
-    monkeypatch.setenv("SQUALL_MAX_ATEMPTS", "3")
-    said = "SQUALL_MAX_ATEMPTS is no setting; did you mean SQUALL_MAX_ATTEMPTS?"
-    assert refusal(capsys, "config") == said
+    monkeypatch.setenv(wrong, "3")
+    assert refusal(capsys, command, "x") == f"{wrong} is no setting or option; did you mean {right}?"
 
 
 def test_a_file_of_another_user_is_refused(

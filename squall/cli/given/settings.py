@@ -93,16 +93,23 @@ def _value(text: str) -> Any:
         return text
 
 
-def _variables() -> dict[str, Any]:
-    """Return the settings in the environment. UsageError names a variable that nearly has the name of one."""
-    given: dict[str, Any] = {}
+def check_variables(command: str, parameters: Iterable[click.Parameter]) -> None:
+    """Refuse a variable that nearly has the name of a setting, or of a variable of the command's parameters."""
+    own = f"{command.replace('-', '_')}_"
+    options = {f"{own}{each.name}" for each in parameters}
+    others = {*SETTINGS, *(str(each.envvar).removeprefix(VARIABLES).lower() for each in parameters if each.envvar)}
     for variable in os.environ:
         name = variable.removeprefix(VARIABLES).lower()
-        if not variable.startswith(VARIABLES) or name in SETTINGS:
-            continue
-        # Only near ones: SQUALL_RUN_NODES is click's, and others may be anybody's.
-        if near := difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0.85):
-            raise UsageError(f"{variable} is no setting; did you mean {VARIABLES}{near[0].upper()}?")
+        known = options if name.startswith(own) else others
+        # Only near ones: SQUALL_TAP_LIMIT is right for another command than top, and others may be anybody's.
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+        if variable.startswith(VARIABLES) and near and name not in known:
+            raise UsageError(f"{variable} is no setting or option; did you mean {VARIABLES}{near[0].upper()}?")
+
+
+def _variables() -> dict[str, Any]:
+    """Return the settings in the environment."""
+    given: dict[str, Any] = {}
     for name in SETTINGS:
         if text := os.environ.get(VARIABLES + name.upper()):
             with _named(VARIABLES + name.upper()):
