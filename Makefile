@@ -25,7 +25,7 @@ quoted = '$(subst ','\'',$(1))'
 # much.
 define tested
 $(BIN)/ruff check .
-$(BIN)/python .ci/count_lines.py
+$(BIN)/python .ci/count_tokens.py
 mkdir -p build && { $(BIN)/mypy >build/types 2>&1 & types=$$!; } && at=$$(mktemp -d /tmp/u.XXX) \
 	&& { TMPDIR=/tmp PYTEST_ADDOPTS="-p no:anyio -p no:schemathesis" $(BIN)/pytest -n $(TESTS_AT_ONCE) --dist loadgroup --basetemp=$$at -m "not nightly" $(1); code=$$?; rm -rf "$$at"; \
 	wait $$types || { cat build/types; exit 1; }; exit $$code; }
@@ -82,9 +82,9 @@ again: ## The tests ROUNDS times, every second time beside four busy processes: 
 	ROUNDS=$(ROUNDS) .ci/again.sh $(ARGS)
 
 count: EXTRAS ?= dev
-count: ## Lines of code by folder, and whether there are more than there may be
+count: ## Tokens of code by folder, and whether there are more than there may be
 	$(BOOTSTRAP) install $(EXTRAS)
-	$(BIN)/python .ci/count_lines.py
+	$(BIN)/python .ci/count_tokens.py
 
 prove: EXTRAS ?= test
 prove: ## Model check of the tracking: every schedule of small trees, a million random ones, negative controls [ARGS="--help"]

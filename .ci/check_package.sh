@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds sdist and wheel, and uses the wheel as its users do: in an empty environment of each interpreter that is there,
-# beside a package of the package index that is called like one of our folders, in a directory whose files are called like
-# our modules and the standard library's.
+# Builds sdist and wheel from a zip, where the links in squall/ are lost, and uses the wheel as its users do: in an empty
+# environment of each interpreter that is there, beside a package of the package index that is called like one of our
+# folders, in a directory whose files are called like our modules and the standard library's.
 #
 # Needs $VENV with the extra `dev`. Everything it makes lies in build/package.
 set -euo pipefail
@@ -49,7 +49,10 @@ check() { # "3.12" INTERPRETER
 
 rm -rf "$WORK"
 mkdir -p "$WORK"
-"$VENV/bin/python" -m build --outdir "$WORK/dist" >"$WORK/log" 2>&1 || { cat "$WORK/log" >&2; die "it cannot be built"; }
+changed=$(git stash create)
+git archive --format=zip --output "$WORK/squall.zip" "${changed:-HEAD}"
+"$VENV/bin/python" -m zipfile --extract "$WORK/squall.zip" "$WORK/source" # no unzip: it would make the links again
+"$VENV/bin/python" -m build --outdir "$WORK/dist" "$WORK/source" >"$WORK/log" 2>&1 || { cat "$WORK/log" >&2; die "it cannot be built"; }
 wheel=$(echo "$WORK"/dist/*.whl)
 tops=$("$VENV/bin/python" -m zipfile --list "$wheel" | awk 'NR > 1 { split($1, part, "/"); print part[1] }' | sort -u | tr '\n' ' ')
 [[ $tops == "squall squall-"*".dist-info " ]] || die "the wheel installs $tops; squall alone is allowed"
