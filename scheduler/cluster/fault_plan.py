@@ -1,5 +1,5 @@
-"""A fault plan: faults from files and from the command line, each a line (see `scheduler.faults.fault`), and the driver
-that carries them out while a topology runs.
+"""A fault plan: faults from files and from the command line, each a line (see `scheduler.faults.sentence`), and the
+driver that carries them out while a topology runs.
 
 ::
 
@@ -41,8 +41,8 @@ from squall.scheduler.client.job import Job
 from squall.scheduler.client.nimbus_client import NimbusClient, nimbus_is_stopped
 from squall.scheduler.cluster.starting import FIRST_PORT
 from squall.scheduler.common.duration import parse_duration_secs
-from squall.scheduler.faults.fault import Fault, parse, text_of
-from squall.scheduler.faults.resolution import Place, View, check
+from squall.scheduler.faults.resolution import View, resolve, unplaced
+from squall.scheduler.faults.sentence import Fault, check, parse, text_of
 
 _LOOK_SECS = 0.005
 """Between two counts of acks: a fault `after 1000 acked` begins at most that late."""
@@ -64,7 +64,7 @@ class FaultPlan:
     """Seconds after which it ends, even if faults are still to come; None: it ends with its last fault."""
 
 
-def read_plan(lines: Sequence[str], paths: Sequence[str], view: View | None, for_secs: float | None) -> FaultPlan:
+def read_plan(lines: Sequence[str], paths: Sequence[str], view: View, for_secs: float | None) -> FaultPlan:
     """The faults of these files, then those of `--fault` in `lines`. `for_secs`: the length of the run."""
     sources: list[tuple[str, str]] = []
     seeds: list[int] = []
@@ -81,7 +81,7 @@ def read_plan(lines: Sequence[str], paths: Sequence[str], view: View | None, for
     for source, line in sources:
         try:
             fault = parse(line)
-            check(fault, view)
+            resolve(check(fault)[0], fault.targets, view)
             faults.append(fault)
         except UsageError as error:
             mistakes.append(f"{source}: {error}")
@@ -102,11 +102,8 @@ def _read(path: str) -> _File:
 
 def view_before(name: str, topology: Topology, nodes: Sequence[str], slots_per_node: int) -> View:
     """The view of a cluster of its own, with a keeper, on which a topology will run; nothing has been placed."""
-    components = {
-        id_: tuple(Place(name, id_, -index) for index in range(spec.tasks)) for id_, spec in topology.components.items()
-    }
-    workers = tuple(f"{node}:{FIRST_PORT + slot}" for node in nodes for slot in range(slots_per_node))
-    return View(tuple(nodes), workers, {name: components})
+    workers = [f"{node}:{FIRST_PORT + slot}" for node in nodes for slot in range(slots_per_node)]
+    return View(nodes, workers, unplaced(name, {id_: spec.tasks for id_, spec in topology.components.items()}))
 
 
 class FaultDriver:

@@ -34,9 +34,8 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
 from squall.scheduler.common.messages import FaultsChanged
 from squall.scheduler.common.role import Role, RoleKind, processes_of, role_of
-from squall.scheduler.faults.catalogue import ActsOn, Kind, kind_of
+from squall.scheduler.faults.catalogue import ActsOn
 from squall.scheduler.faults.daemon_faults import DaemonFaults
-from squall.scheduler.faults.fault import Fault
 from squall.scheduler.faults.in_force import (
     BEGIN,
     END,
@@ -51,8 +50,8 @@ from squall.scheduler.faults.in_force import (
     read_record,
     write_faults,
 )
-from squall.scheduler.faults.resolution import Process, check, resolve, view_of
-from squall.scheduler.faults.target import Sort
+from squall.scheduler.faults.resolution import resolve, view_of
+from squall.scheduler.faults.sentence import FORKING_PARENT, SUPERVISOR, WORKER, Fault, Target, check
 from squall.scheduler.nimbus.decisions import Nimbus
 from squall.scheduler.nimbus.nimbus_files import NimbusFiles
 
@@ -95,10 +94,9 @@ class Injection:
         """Begin a fault; UsageError or ClusterError if it is refused."""
         if self._stops:
             raise UsageError("the cluster is about to stop: it takes no more faults")
-        check(fault)
         if (fault.at_secs, fault.after_acked, fault.every_secs, fault.times) != (0.0, 0, None, None):
             raise UsageError("inject begins a fault now and once; use a plan for `at`, `after`, `every` and `times`")
-        begun = self._resolved(fault, kind_of(fault), now)
+        begun = self._resolved(fault, now)
         for one in begun:
             self._begin(one, now)
         return begun
@@ -151,48 +149,48 @@ class Injection:
 
     # ---- parts ----
 
-    def _resolved(self, fault: Fault, kind: Kind, now: float) -> list[FaultInForce]:
+    def _resolved(self, fault: Fault, now: float) -> list[FaultInForce]:
         """The fault as it is carried out: one for each carrier or topology."""
+        kind, params = check(fault)
         assigned = self._nimbus.assigned()
         # Also nodes whose supervisors have not registered yet with a Nimbus that was started again.
         nodes = {slot.node for _, assignment in assigned if assignment is not None for slot in assignment.workers}
         nodes.update(self._nimbus.cluster().supervisors)
-        view = view_of(sorted(nodes), assigned)
         seed = random.SystemRandom().getrandbits(32) if fault.seed is None else fault.seed
-        found = resolve(kind, fault.targets, view, random.Random(seed))
+        hit = resolve(kind, fault.targets, view_of(sorted(nodes), assigned), random.Random(seed))
         begun = FaultInForce(
-            self._next_id, kind.name, list(fault.targets), now, now + (kind.ends_after_secs(fault) or 0.0),
-            params=kind.params_of(fault), probability=fault.probability, seed=seed,
+            self._next_id, kind.name, list(fault.targets), now, now + (fault.for_secs or kind.lasts_secs or 0.0),
+            params=params, probability=fault.probability, seed=seed,
         )
         match kind.acts_on:
             case ActsOn.LINKS:
-                several = [replace(begun, links=list(found.links))]
+                several = [replace(begun, links=list(hit.links))]
             case ActsOn.TASKS:
                 ids = {record.name: record.id for record, _ in assigned}
                 tasks: dict[str, list[int]] = {}
-                for place in found.tasks:
+                for place in hit.tasks:
                     tasks.setdefault(ids[place.topology], []).append(place.task)
                 several = [replace(begun, topology_id=key, tasks=numbers) for key, numbers in tasks.items()]
             case ActsOn.NODES:
-                several = [replace(begun, carrier=node) for node in found.nodes]
+                several = [replace(begun, carrier=node.name) for node in hit.processes]
             case ActsOn.PROCESSES:
-                several = self._on_processes(begun, found.processes)
+                several = self._on_processes(begun, hit.processes)
         return [replace(one, id=self._next_id + number) for number, one in enumerate(several)]
 
-    def _on_processes(self, begun: FaultInForce, processes: Sequence[Process]) -> list[FaultInForce]:
+    def _on_processes(self, begun: FaultInForce, processes: Sequence[Target]) -> list[FaultInForce]:
         """One fault for each carrier."""
         by_carrier: dict[str, list[Victim]] = {}
-        for victim in self._workers_living([each.name for each in processes if each.sort is Sort.WORKER]):
+        for victim in self._workers_living([each.name for each in processes if each.sort == WORKER]):
             by_carrier.setdefault(victim.name.rpartition(":")[0], []).append(victim)
         for daemon in processes:
-            if daemon.sort is not Sort.WORKER:
-                carrier = self._anybody() if daemon.sort is Sort.NIMBUS else NIMBUS
-                by_carrier.setdefault(carrier, []).append(self._daemon(daemon.sort, daemon.name))
+            if daemon.sort != WORKER:
+                carrier = self._anybody() if daemon.sort == NIMBUS else NIMBUS
+                by_carrier.setdefault(carrier, []).append(self._daemon(daemon))
         if begun.ends_secs == begun.began_secs:
             # Faults that are over at once are carried out by Nimbus.
             return [replace(begun, carrier=NIMBUS, victims=[victim for each in by_carrier.values() for victim in each])]
-        found = [replace(begun, carrier=carrier, victims=several) for carrier, several in by_carrier.items()]
-        return [_after_the_reply(fault) for fault in found]
+        several = [replace(begun, carrier=carrier, victims=victims) for carrier, victims in by_carrier.items()]
+        return list(map(_after_the_reply, several))
 
     def _workers_living(self, workers: list[str]) -> list[Victim]:
         """The workers that live; ClusterError if none does, NotStarted if one is still to start."""
@@ -216,22 +214,19 @@ class Injection:
                     return living(name, view.board.slot(names.index(name)))
         raise _not_there(f"worker {name}")
 
-    def _daemon(self, sort: Sort, node: str) -> Victim:
+    def _daemon(self, daemon: Target) -> Victim:
         """Nimbus, or the supervisor or forking parent of a node. ClusterError if there is none now."""
-        if sort is Sort.NIMBUS:
+        if daemon.sort == NIMBUS:
             return Victim(NIMBUS, os.getpid(), process.start_time_ticks(os.getpid()))
-        supervisor = self._of_role(Role(RoleKind.SUPERVISOR, node))
-        if sort is Sort.SUPERVISOR:
-            return supervisor
-        # A worker that was forked just now looks like its forking parent, and is a child of that.
-        return self._of_role(Role(RoleKind.FORKING_PARENT, node), parent=supervisor.pid)
-
-    def _of_role(self, role: Role, parent: int | None = None) -> Victim:
+        role, parent = Role(RoleKind.SUPERVISOR, daemon.name), None
+        if daemon.sort == FORKING_PARENT:
+            # A worker that was forked just now looks like its forking parent, and is a child of that.
+            role, parent = Role(RoleKind.FORKING_PARENT, daemon.name), self._daemon(Target(SUPERVISOR, daemon.name)).pid
         name = f"{role.kind} {role.name}"
-        for one in processes_of(self._run_dir, role.kind):
+        for candidate in processes_of(self._run_dir, role.kind):
             with contextlib.suppress(psutil.Error):  # it has ended meanwhile
-                if role_of(one) == role and parent in (None, one.ppid()):
-                    return Victim(name, one.pid, process.start_time_ticks(one.pid))
+                if role_of(candidate) == role and parent in (None, candidate.ppid()):
+                    return Victim(name, candidate.pid, process.start_time_ticks(candidate.pid))
         raise _not_there(f"the {name}")
 
     def _anybody(self) -> str:

@@ -14,7 +14,7 @@ from squall.engine.plural import plural
 from squall.scheduler.client.described import who
 from squall.scheduler.client.nimbus_client import START_SECS
 from squall.scheduler.faults.catalogue import CATALOGUE, Kind, Parameter
-from squall.scheduler.faults.fault import parse
+from squall.scheduler.faults.sentence import parse
 
 
 @click.command("inject")

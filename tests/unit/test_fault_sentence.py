@@ -8,25 +8,21 @@ from hypothesis import strategies as st
 
 from squall.engine.errors import UsageError
 from squall.scheduler.faults.catalogue import CATALOGUE
-from squall.scheduler.faults.fault import Fault, parse, text_of
-from squall.scheduler.faults.resolution import check
-from squall.scheduler.faults.target import LinkTarget, Sort, Target, parse_target
+from squall.scheduler.faults.sentence import Fault, LinkTarget, Target, check, parse, parse_target, quoted, text_of
 
 MOST_SECS = 10.0**9
-NODE_SORTS = (Sort.COMPONENT, Sort.NODE, Sort.SUPERVISOR, Sort.FORKING_PARENT)
+NAMED_SORTS = ("component", "node", "supervisor", "forking-parent", "worker")
 hard_names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 names = st.sampled_from(["count", "node-1", "node-1:6700", "hello/count", "my bolt", "a,b", 'a"b', "a'b", "5 %"])
-indices = st.integers(0, 999_999_999)
+tasks = st.builds("{}[{}]".format, names, st.integers(0, 999_999_999))
 targets = st.one_of(
-    st.builds(Target, st.just(Sort.NIMBUS)),
-    st.builds(Target, st.just(Sort.NAME), names),
-    st.builds(Target, st.sampled_from(NODE_SORTS), names | hard_names),
-    st.builds(Target, st.sampled_from([Sort.TASK, Sort.WORKER]), names, indices),
-    st.builds(Target, st.just(Sort.WORKER), names),
-    st.builds(Target, st.just(Sort.WORKER), is_random=st.just(True)),
-    st.builds(Target, st.just(Sort.WORKER), names, st.none() | indices, is_random=st.just(True)),
+    st.sampled_from(["nimbus", "random"]).map(Target),
+    st.builds(Target, st.just(""), names | tasks),
+    st.builds(Target, st.sampled_from(NAMED_SORTS), names | hard_names | tasks),
+    st.builds(Target, st.just("task"), tasks),
 )
-links = st.builds(LinkTarget, targets, targets, st.booleans())
+links = st.builds(LinkTarget, targets, st.sampled_from(["->", "<->"]), targets)
+drawn = (names | tasks).map(lambda name: f"random worker of {quoted(name)}")
 secs = st.floats(0.001, MOST_SECS)
 counts = st.integers(1, 10**15 - 1)
 values = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
@@ -35,7 +31,7 @@ whens = st.one_of(
 )
 faults = st.builds(
     lambda when, **given: Fault(**given, **when), whens, kind=st.sampled_from(sorted(CATALOGUE)),
-    targets=st.lists((targets | links).map(str), max_size=3).map(tuple), every_secs=st.none() | secs,
+    targets=st.lists((targets | links).map(str) | drawn, max_size=3).map(tuple), every_secs=st.none() | secs,
     times=st.none() | counts, for_secs=st.none() | secs, probability=st.none() | st.floats(0, 1),
     params=st.dictionaries(st.from_regex(r"[a-z_][a-z0-9_-]{0,5}", fullmatch=True), values, max_size=3),
     seed=st.none() | st.integers(0, 2**32 - 1),
@@ -76,7 +72,7 @@ def test_any_line_is_a_fault_or_refused(line: str) -> None:
             "drop 5% of data on node-1 -> node-2 for 10s",
             Fault("drop", ("node-1 -> node-2",), for_secs=10.0, probability=0.05, params={"frames": "data"}),
         ),
-        ("kill random every 500ms, 10 times", Fault("kill", ("random worker",), every_secs=0.5, times=10)),
+        ("kill random every 500ms, 10 times", Fault("kill", ("random",), every_secs=0.5, times=10)),
         ('poison "my bolt" equals="a b, c"', Fault("poison", ("'my bolt'",), params={"equals": "a b, c"})),
     ],
 )
@@ -88,12 +84,12 @@ def test_forms(line: str, fault: Fault) -> None:
     ("line", "said"),
     [
         ("", "it is empty"), ("-> a", "it begins with '->'"), ("3s kill", "it begins with '3s'"),
-        ("kill a at", "a time after `at` is missing at the end"), ("kill a ->", "a target is missing at the end"),
-        ("kill a after 3", "time '3' after `after` has no unit; allowed: 3s, 3 acked"),
-        ("kill a with probability 1.5", "probability is '1.5'; allowed: 0 to 1, or 0% to 100%"),
+        ("kill a at", "`at` is written at TIME"), ("kill a ->", "a target is missing at the end"),
+        ("kill a after 3", "`after` is written after COUNT acked or after TIME-WITH-UNIT"),
+        ("kill a with probability 1.5", "probability is '1.5'; allowed: a number from 0 to 1"),
         ("kill a at 1s at 2s", "at_secs is given twice"),
         ('kill "a', "'kill \"a': no closing quotation; a name"), ("kill a for x", "'kill a for x': duration 'x'"),
-        ("kill task count", "task 'count' has no number"), ("kill a at 1s after 2 acked", "not both"),
+        ("kill task count", "`task` is written task COMPONENT[NUMBER]"), ("kill a at 1s after 2 acked", "not both"),
     ],
 )  # fmt: skip
 def test_a_wrong_word_is_named(line: str, said: str) -> None:

@@ -24,8 +24,8 @@ from squall.scheduler.common.messages import (
     Shutdown,
     TopologyRecord,
 )
-from squall.scheduler.faults.fault import Fault, text_of
 from squall.scheduler.faults.in_force import KEPT_SECS, WORKERS, faults_now, read_faults, read_record
+from squall.scheduler.faults.sentence import Fault, text_of
 from squall.scheduler.nimbus import injection
 from squall.scheduler.nimbus.store import Store
 from tests.unit.run_dirs import NimbusHere, add_topology, nimbus_in
