@@ -44,8 +44,7 @@ from squall.scheduler.faults.in_force import (
     WORKERS,
     FaultInForce,
     Victim,
-    note_begin,
-    note_end,
+    note,
     read_faults,
     read_record,
     write_faults,
@@ -194,17 +193,17 @@ class Injection:
 
     def _workers_living(self, workers: list[str]) -> list[Victim]:
         """The workers that live; ClusterError if none does, NotStarted if one is still to start."""
-        found, refusals = [], []
+        victims, refusal = [], None
         for worker in workers:
             try:
-                found.append(self._worker(worker))
+                victims.append(self._worker(worker))
             except NotStarted:
                 raise
             except ClusterError as error:
-                refusals.append(error)
-        if refusals and not found:
-            raise refusals[0]
-        return found
+                refusal = error
+        if refusal is not None and not victims:
+            raise refusal
+        return victims
 
     def _worker(self, name: str) -> Victim:
         """The worker that lives in a slot now. ClusterError if none does."""
@@ -239,7 +238,7 @@ class Injection:
     def _begin(self, fault: FaultInForce, now: float) -> None:
         self._next_id = max(self._next_id, fault.id + 1)
         try:
-            note_begin(self._run_dir, fault)
+            note(self._run_dir, BEGIN, fault, fault.began_secs)
         except OSError as error:
             raise ClusterError(f"{fault.kind} is not begun: {self._run_dir.fault_record}: {error.strerror}") from error
         log.warning("fault %d: %s %s for %.3g s", fault.id, fault.kind, ", ".join(fault.targets), fault.left_secs(now))
@@ -286,7 +285,7 @@ class Injection:
             return
         self._ended.add(fault.id)
         try:
-            note_end(self._run_dir, fault, now, healed=healed)
+            note(self._run_dir, END, fault, now, healed=healed)
         except OSError as error:
             # The fault has ended all the same.
             log.warning("the end of fault %d is not on record: %s", fault.id, error.strerror)

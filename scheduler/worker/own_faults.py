@@ -29,14 +29,13 @@ from squall.engine.foreign.text import plain
 from squall.ipc.board import HEADER_FAULTS, Board
 from squall.ipc.data_plane import DataPlane
 from squall.ipc.rundir import RunDir
-from squall.ipc.shim import CORRUPT, DELAY, DROP, GARBLE, SLOW, TRUNCATE, LinkRule
+from squall.ipc.shim import DROP, NEVER, LinkRule
 from squall.scheduler.common.messages import WorkerBoot
 from squall.scheduler.faults.catalogue import ALL_FRAMES, AT_START, CLOCK
-from squall.scheduler.faults.in_force import FaultInForce, note_hit, read_faults
+from squall.scheduler.faults.in_force import HIT, FaultInForce, note, read_faults
 
 _HANG_LOOK_SECS = 0.005
 _TIME, _TIME_NS = time.time, time.time_ns
-_DAMAGES = {"flip": CORRUPT, "cut": TRUNCATE, "garble": GARBLE}
 
 
 class InjectedFault(Exception):
@@ -73,16 +72,17 @@ class WorkerFaults:
 
     def spoils_code(self) -> bool:
         """Return True if the worker is to be given half of its code."""
-        faults = list(self._of_start("load"))
-        for fault in faults:
+        for fault in self._of_start("load"):
             self._note_hit(fault)
-        return bool(faults)
+            return True
+        return False
 
     def opening(self, task: int) -> None:
         """Called as if it were the first line of a task's `open` or `prepare`."""
         for fault in self._of_start("prepare"):
             if task in fault.tasks:
-                self._raise(fault)
+                self._note_hit(fault)
+                raise _error(fault)
 
     def _of_start(self, fails: str) -> Iterator[FaultInForce]:
         now = time.monotonic()
@@ -181,72 +181,43 @@ class WorkerFaults:
         }
 
     def _before(self, task: int, faults: list[FaultInForce]) -> Before:
-        harms = [self._harm(fault, random.Random(f"{fault.seed} {task} {self._boot.incarnation}")) for fault in faults]
+        hits = [(fault, _hits(fault, f"{fault.seed} {task} {self._boot.incarnation}")) for fault in faults]
 
         def before(tup: Tuple | None) -> None:
-            for harm in harms:
-                harm(tup)
+            for fault, is_hit in hits:
+                if is_hit(tup) and self._is_on(fault):
+                    self._harm(fault)
 
         return before
 
-    def _harm(self, fault: FaultInForce, rng: random.Random) -> Before:
-        """The harm that a fault does before a tuple."""
-        does = self._deed(fault)
-        if fault.kind == "poison":
-            is_poison = _poison(fault)
-
-            def poisoned(tup: Tuple | None) -> None:
-                if tup is not None and self._is_on(fault) and is_poison(tup):
-                    does()
-
-            return poisoned
-        chance = 1.0 if fault.probability is None else fault.probability
-
-        def harm(tup: Tuple | None) -> None:
-            if (chance >= 1.0 or rng.random() < chance) and self._is_on(fault):
-                does()
-
-        return harm
-
-    def _deed(self, fault: FaultInForce) -> Callable[[], None]:
-        match fault.params.get("does", fault.kind):
+    def _harm(self, fault: FaultInForce) -> None:
+        deed = fault.params.get("does", fault.kind)
+        if deed == "slow":
+            time.sleep(float(fault.params["ms"]) / 1000)
+            return
+        self._note_hit(fault)
+        match deed:
             case "exception":
-                return lambda: self._raise(fault)
+                raise _error(fault)
             case "hang":
-                return lambda: self._hang(fault)
+                self._hang(fault)
             case "exit":
-                return lambda: self._exit(fault)
+                os._exit(0)
             case "segfault":
-                return lambda: self._segfault(fault)
-            case "slow":
-                secs = float(fault.params["ms"]) / 1000
-                return lambda: time.sleep(secs)
-            case deed:
+                ctypes.string_at(0)
+            case _:
                 raise ClusterError(f"fault {fault.id} shall do {deed!r}, which this worker does not know")
 
     def _is_on(self, fault: FaultInForce) -> bool:
         """Whether the fault is still in force: one slice of a batch may outlast it."""
         return fault.id in self._active and time.monotonic() < fault.ends_secs
 
-    def _raise(self, fault: FaultInForce) -> None:
-        self._note_hit(fault)
-        raise InjectedFault(f"fault {fault.id} of kind {fault.kind}")
-
     def _hang(self, fault: FaultInForce) -> None:
-        self._note_hit(fault)
         while self._is_on(fault):
             time.sleep(_HANG_LOOK_SECS)
             if threading.get_ident() == self._loop:
                 # The loop itself hangs here, so nothing else would notice that the fault is healed.
                 self.look()
-
-    def _exit(self, fault: FaultInForce) -> None:
-        self._note_hit(fault)
-        os._exit(0)
-
-    def _segfault(self, fault: FaultInForce) -> None:
-        self._note_hit(fault)
-        ctypes.string_at(0)
 
     def _note_hit(self, fault: FaultInForce) -> None:
         """Put a fault on record, once: it may raise for every tuple."""
@@ -254,7 +225,10 @@ class WorkerFaults:
             return
         self._noted.add(fault.id)
         try:
-            note_hit(self._run_dir, fault, self._me, os.getpid(), self._boot.incarnation, time.monotonic())
+            note(
+                self._run_dir, HIT, fault, time.monotonic(), name=self._me, pid=os.getpid(),
+                incarnation=self._boot.incarnation,
+            )
         except OSError as error:
             # Say so in the log: otherwise the death would have no explanation.
             self._tell(f"{self._me}: fault {fault.id} is not on record: {plain(error)}")
@@ -263,28 +237,28 @@ class WorkerFaults:
 def _rule(fault: FaultInForce, receiver: int) -> LinkRule:
     """The rule by which a fault breaks the frames to one peer."""
     params = fault.params
-    frames = None if params["frames"] == ALL_FRAMES else str(params["frames"])
+    action = DROP if fault.kind == "partition" else str(params.get("how", fault.kind))
     chance = 1.0 if fault.probability is None else fault.probability
-    match fault.kind:
-        case "partition":
-            return LinkRule(DROP, 1.0, frames, receiver)
-        case "delay" if params["ms"]:
-            return LinkRule(SLOW, chance, frames, receiver, slow_ns=round(params["ms"] * 1e6))
-        case "delay":
-            return LinkRule(DELAY, chance, frames, receiver, delay_frames=params["by"])
-        case "corrupt":
-            return LinkRule(_DAMAGES[params["how"]], chance, frames, receiver)
-        case action:
-            return LinkRule(action, chance, frames, receiver)
+    frames = None if params["frames"] == ALL_FRAMES else str(params["frames"])
+    if params.get("ms"):
+        return LinkRule(action, chance, frames, receiver, NEVER, round(params["ms"] * 1e6))
+    return LinkRule(action, chance, frames, receiver, params.get("by", 0))
 
 
-def _poison(fault: FaultInForce) -> Callable[[Tuple], bool]:
-    """A test for the tuples that the fault poisons."""
-    name, params = str(fault.params["field"]), fault.params
-    pattern = re.compile(str(params["matches"])) if "matches" in params else None
+def _error(fault: FaultInForce) -> InjectedFault:
+    return InjectedFault(f"fault {fault.id} of kind {fault.kind}")
 
-    def is_poison(tup: Tuple) -> bool:
-        if name not in tup.fields:
+
+def _hits(fault: FaultInForce, seed: str) -> Callable[[Tuple | None], bool]:
+    """A test for the calls that a fault hits: those with a tuple that it poisons, or those that it draws."""
+    params, rng = fault.params, random.Random(seed)
+    if fault.kind != "poison":
+        chance = 1.0 if fault.probability is None else fault.probability
+        return lambda _: rng.random() < chance
+    name, pattern = str(params["field"]), re.compile(str(params["matches"])) if "matches" in params else None
+
+    def is_poison(tup: Tuple | None) -> bool:
+        if tup is None or name not in tup.fields:
             return False
         value = tup[name]
         if pattern is not None:

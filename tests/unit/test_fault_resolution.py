@@ -128,10 +128,8 @@ def test_name_of_two_things_is_refused_with_both_forms() -> None:
 
 
 def test_what_is_not_placed_is_known_but_not_there() -> None:
-    kill = CATALOGUE["kill"]
-    for targets in ("count", "count[1]", "worker count[0]", "random worker of count"):
-        parsed = parse(f"kill {targets}").targets
-        assert resolve(kill, parsed, UNPLACED) == Resolved()
+    lines = ("kill count", "slow count[1]", "kill worker count[0]", "kill random worker of count", f"drop count -> {A}")
+    for fault in map(parse, lines):
+        assert resolve(CATALOGUE[fault.kind], fault.targets, UNPLACED) == Resolved()
         with pytest.raises(ClusterError, match="there is no"):
-            resolve(kill, parsed, UNPLACED, random.Random(1))
-    assert resolve(CATALOGUE["drop"], [f"count -> {A}"], UNPLACED).links == ()
+            resolve(CATALOGUE[fault.kind], fault.targets, UNPLACED, random.Random(1))
