@@ -25,6 +25,7 @@ Thread: the job's.
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -119,8 +120,6 @@ class FaultDriver:
         self._began_at: float | None = None
         self._active = job.record.status != "INACTIVE"
         self._looked_at = 0.0
-        self._away: dict[int, str] = {}
-        """Id of a course -> reason why the fault has not begun yet."""
         self._ended = False
 
     def turn(self) -> None:
@@ -160,9 +159,8 @@ class FaultDriver:
         if any(course.begun for course in self._schedule.courses):
             self._client.heal()
         for course in self._schedule.not_begun():
-            why = self._away.get(id(course), "the run was over before")
             short = f"began {course.begun} of {course.fault.times} times" if course.begun else "did not begin"
-            self._tell(f"{short}: {text_of(course.fault)}: {why}")
+            self._tell(f"{short}: {text_of(course.fault)}: {course.away or 'the run was over before'}")
 
     def _begin(self, course: Course, secs: float) -> None:
         asked = course.occurrence
@@ -172,8 +170,7 @@ class FaultDriver:
             course.has_begun(secs)
             self._tell(f"refused: {text_of(replace(asked, seed=None))}: {error}")
         except ClusterError as error:
-            course.is_away(secs)
-            self._away[id(course)] = str(error)
+            course.is_away(secs, str(error))
         else:
             course.has_begun(secs)
             since = time.monotonic() - self._job.started
@@ -184,35 +181,35 @@ AGAIN_SECS = 0.1
 """Pause before an occurrence is tried again whose targets are away: replacements take a fraction of a second."""
 
 
-@dataclass
 class Course:
     """One fault of the plan and its progress."""
 
-    fault: Fault
-    due_secs: float | None
-    """When it begins next; None: never again, or not known yet."""
-    rng: random.Random
-    begun: int = 0
-
-    def __post_init__(self) -> None:
-        self.seed = self.rng.getrandbits(32)
+    def __init__(self, fault: Fault, rng: random.Random) -> None:
+        self.fault = fault
+        self._rng = rng
+        self.due_secs = math.inf if fault.after_acked else fault.at_secs
+        """When it begins next; infinite: never again, or not known yet."""
+        self.begun = 0
+        self.away = ""
+        """Why it could not begin when it was tried last."""
+        self._seed = rng.getrandbits(32)
         """Of the next occurrence, however often it is tried."""
 
     @property
     def occurrence(self) -> Fault:
         """This occurrence alone, to be injected now."""
-        return replace(self.fault, at_secs=0.0, after_acked=0, every_secs=None, times=None, seed=self.seed)
+        return replace(self.fault, at_secs=0.0, after_acked=0, every_secs=None, times=None, seed=self._seed)
 
     def has_begun(self, now_secs: float) -> None:
         """It was carried out."""
         self.begun += 1
-        self.seed = self.rng.getrandbits(32)
-        again = self.fault.every_secs is not None and self.begun < (self.fault.times or self.begun + 1)
-        self.due_secs = now_secs + self.fault.every_secs if again and self.fault.every_secs is not None else None
+        self._seed = self._rng.getrandbits(32)
+        every_secs = self.fault.every_secs
+        self.due_secs = math.inf if every_secs is None or self.begun == self.fault.times else now_secs + every_secs
 
-    def is_away(self, now_secs: float) -> None:
+    def is_away(self, now_secs: float, why: str) -> None:
         """Its target is away: it is tried again soon."""
-        self.due_secs = now_secs + AGAIN_SECS
+        self.due_secs, self.away = now_secs + AGAIN_SECS, why
 
 
 class Schedule:
@@ -220,20 +217,17 @@ class Schedule:
 
     def __init__(self, faults: Sequence[Fault], seed: int) -> None:
         self.courses = [
-            Course(
-                fault, None if fault.after_acked else fault.at_secs,
-                random.Random(f"{seed}/{number}" if fault.seed is None else fault.seed),
-            )
+            Course(fault, random.Random(f"{seed}/{number}" if fault.seed is None else fault.seed))
             for number, fault in enumerate(faults)
         ]
 
     def due(self, now_secs: float, acked: int) -> list[Course]:
         """The faults that begin now, in order of their times. Each is to be told what became of it."""
         for course in self.courses:
-            if course.due_secs is None and not course.begun and acked >= course.fault.after_acked:
+            if course.due_secs == math.inf and not course.begun and acked >= course.fault.after_acked:
                 course.due_secs = now_secs
-        found = [(course.due_secs, number) for number, course in enumerate(self.courses) if course.due_secs is not None]
-        return [self.courses[number] for secs, number in sorted(found) if secs <= now_secs]
+        due = [course for course in self.courses if course.due_secs <= now_secs]
+        return sorted(due, key=lambda course: course.due_secs)
 
     def not_begun(self) -> list[Course]:
         """The faults that never began, or not as many times as asked."""

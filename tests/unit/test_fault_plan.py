@@ -86,7 +86,7 @@ def begun(schedule: Schedule, now: float, acked: int = 0, away: bool = False) ->
     found = []
     for course in schedule.due(now, acked):
         found.append(course.occurrence)
-        course.is_away(now) if away else course.has_begun(now)
+        course.is_away(now, "dead") if away else course.has_begun(now)
     return found
 
 
