@@ -178,16 +178,15 @@ class Injection:
 
     def _on_processes(self, begun: FaultInForce, processes: Sequence[Target]) -> list[FaultInForce]:
         """One fault for each carrier."""
+        victims = self._workers_living([each.name for each in processes if each.sort == WORKER])
+        victims += [self._daemon(each) for each in processes if each.sort != WORKER]
         by_carrier: dict[str, list[Victim]] = {}
-        for victim in self._workers_living([each.name for each in processes if each.sort == WORKER]):
-            by_carrier.setdefault(victim.name.rpartition(":")[0], []).append(victim)
-        for daemon in processes:
-            if daemon.sort != WORKER:
-                carrier = self._anybody() if daemon.sort == NIMBUS else NIMBUS
-                by_carrier.setdefault(carrier, []).append(self._daemon(daemon))
-        if begun.ends_secs == begun.began_secs:
+        for victim in victims:
             # Faults that are over at once are carried out by Nimbus.
-            return [replace(begun, carrier=NIMBUS, victims=[victim for each in by_carrier.values() for victim in each])]
+            carrier = NIMBUS
+            if begun.ends_secs > begun.began_secs:
+                carrier = self._anybody() if victim.name == NIMBUS else victim.name.rpartition(":")[0] or NIMBUS
+            by_carrier.setdefault(carrier, []).append(victim)
         several = [replace(begun, carrier=carrier, victims=victims) for carrier, victims in by_carrier.items()]
         return list(map(_after_the_reply, several))
 
@@ -243,7 +242,7 @@ class Injection:
             raise ClusterError(f"{fault.kind} is not begun: {self._run_dir.fault_record}: {error.strerror}") from error
         log.warning("fault %d: %s %s for %.3g s", fault.id, fault.kind, ", ".join(fault.targets), fault.left_secs(now))
         if fault.ends_secs == fault.began_secs:
-            self._strike(fault, now)
+            self._strike(fault)
             self._note_end(fault, now, healed=False)
             return
         if fault.carrier not in (NIMBUS, WORKERS) and not self._tell(fault.carrier, FaultsChanged()):
@@ -255,12 +254,12 @@ class Injection:
             self._note_end(fault, now, healed=True)
             raise
 
-    def _strike(self, fault: FaultInForce, now: float) -> None:
+    def _strike(self, fault: FaultInForce) -> None:
         """Kill the victims of a fault that is over at once."""
         signum = signal.Signals[f"SIG{fault.params['signal']}"]
         for victim in fault.victims:
             if victim.pid == os.getpid():
-                self._own_end = now + LAST_REPLY_SECS, signum
+                self._own_end = fault.began_secs, signum
             elif not process.send_signal_proven(victim.pid, victim.started_ticks, signum):
                 log.info("%s has ended by itself meanwhile", victim.name)
 
@@ -305,7 +304,7 @@ def _not_there(what: str) -> ClusterError:
 
 
 def _after_the_reply(fault: FaultInForce) -> FaultInForce:
-    """Delay a fault that stops Nimbus until its reply has left."""
+    """Delay a fault that stops or kills Nimbus until its reply has left."""
     if all(victim.pid != os.getpid() for victim in fault.victims):
         return fault
     began_secs, ends_secs = (at + LAST_REPLY_SECS for at in (fault.began_secs, fault.ends_secs))

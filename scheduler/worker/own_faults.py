@@ -52,6 +52,8 @@ class WorkerFaults:
         self._boot = boot
         self._me = f"{boot.node}:{boot.port}"
         self._peers = [str(slot) for slot in boot.assignment.workers]
+        executors = boot.assignment.executors[boot.slot_index]
+        self._tasks = {task for each in executors for task in range(each.first_task, each.last_task + 1)}
         self._words = board.words
         self._plane: DataPlane
         self._core: WorkerCore
@@ -87,13 +89,8 @@ class WorkerFaults:
     def _of_start(self, fails: str) -> Iterator[FaultInForce]:
         now = time.monotonic()
         for fault in self._known:
-            hits = fault.kind == AT_START and fault.params["fails"] == fails and self._hits_task(fault)
-            if hits and fault.is_in_force(now):
+            if fault.kind == AT_START and fault.params["fails"] == fails and fault.is_in_force(now):
                 yield fault
-
-    def _hits_task(self, fault: FaultInForce) -> bool:
-        executors = self._boot.assignment.executors[self._boot.slot_index]
-        return any(each.first_task <= task <= each.last_task for each in executors for task in fault.tasks)
 
     # ---- what is in force ----
 
@@ -131,7 +128,7 @@ class WorkerFaults:
 
     def _concerns(self, fault: FaultInForce) -> bool:
         if fault.topology_id:
-            return fault.topology_id == self._boot.topology.id
+            return fault.topology_id == self._boot.topology.id and not self._tasks.isdisjoint(fault.tasks)
         return any(fault.breaks(self._me, peer) for peer in self._peers)
 
     def _follow(self, now: float) -> None:
@@ -150,7 +147,7 @@ class WorkerFaults:
 
     def _set_clock(self, faults: Iterable[FaultInForce]) -> None:
         """Set the wall clock of this process as these faults say: for whoever looks up `time.time` when calling it."""
-        secs = sum(fault.params["secs"] for fault in faults if fault.kind == CLOCK and self._hits_task(fault))
+        secs = sum(fault.params["secs"] for fault in faults if fault.kind == CLOCK)
         ahead_ns = round(secs * 1e9)
         time.time = (lambda: _TIME() + secs) if secs else _TIME
         time.time_ns = (lambda: _TIME_NS() + ahead_ns) if secs else _TIME_NS
@@ -170,15 +167,12 @@ class WorkerFaults:
     # ---- tasks ----
 
     def _tamper(self) -> None:
-        by_task: dict[int, list[FaultInForce]] = {}
-        for fault in self._active.values():
-            for task in () if fault.kind == CLOCK else fault.tasks:
-                by_task.setdefault(task, []).append(fault)
-        for task in self._tampered - by_task.keys():
-            tamper(self._core, task, None)
-        self._tampered = {
-            task for task, faults in by_task.items() if tamper(self._core, task, self._before(task, faults))
-        }
+        faults = [fault for fault in self._active.values() if fault.kind != CLOCK]
+        tasks = {task for fault in faults for task in fault.tasks} & self._tasks
+        for task in tasks | self._tampered:
+            hits = [fault for fault in faults if task in fault.tasks]
+            tamper(self._core, task, self._before(task, hits) if hits else None)
+        self._tampered = tasks
 
     def _before(self, task: int, faults: list[FaultInForce]) -> Before:
         hits = [(fault, _hits(fault, f"{fault.seed} {task} {self._boot.incarnation}")) for fault in faults]
