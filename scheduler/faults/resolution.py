@@ -25,6 +25,7 @@ from squall.scheduler.faults.sentence import (
     NAME,
     NODE,
     RANDOM,
+    RANDOM_OF,
     SUPERVISOR,
     TASK,
     WORKER,
@@ -129,7 +130,7 @@ class _Finder:
     def meant(self, target: Target | LinkTarget) -> list[Target]:
         """The worker, component, task, node or daemon that a target means; all that a random one may be, if none is
         drawn."""
-        if isinstance(target, Target) and target.sort == RANDOM:
+        if isinstance(target, Target) and target.sort in (RANDOM, RANDOM_OF):
             workers = self._view.workers
             if target.name:
                 workers = [worker for each in self.meant(Target(NAME, target.name)) for worker in self._workers(each)]
@@ -220,24 +221,25 @@ class _Finder:
         return [tasks[number]]
 
 
-def view_of(nodes: Sequence[str], assigned: Iterable[tuple[TopologyRecord, Assignment | None]]) -> View:
-    """The view of a cluster. `assigned`: topologies and their assignments; None: not placed yet."""
-    workers: dict[str, None] = {}
+def view_of(nodes: Iterable[str], assigned: Iterable[tuple[TopologyRecord, Assignment | None]]) -> View:
+    """The view of a cluster. `nodes`: those that are connected, besides those with assignments. `assigned`: topologies
+    and their assignments; None: not placed yet."""
+    known = set(nodes)
+    workers: list[str] = []
     places: list[Place] = []
     for record, assignment in assigned:
         if assignment is None:
             places += unplaced(record.name, {component.id: component.tasks for component in record.components})
-        else:
-            slots = list(map(str, assignment.workers))
-            workers.update(dict.fromkeys(slots))
+            continue
+        for slot, executors in zip(assignment.workers, assignment.executors, strict=True):
+            known.add(slot.node)
+            workers.append(str(slot))
             places += [
-                Place(record.name, executor.component, task, slot)
-                for slot, executors in zip(slots, assignment.executors, strict=True)
-                for executor in executors
-                for task in range(executor.first_task, executor.last_task + 1)
-            ]
+                Place(record.name, executor.component, task, str(slot))
+                for executor in executors for task in range(executor.first_task, executor.last_task + 1)
+            ]  # fmt: skip
     places.sort(key=lambda place: place.task)
-    return View(nodes, list(workers), [place for place in places if place.component != ACKER_COMPONENT])
+    return View(sorted(known), workers, [place for place in places if place.component != ACKER_COMPONENT])
 
 
 def unplaced(topology: str, tasks: Mapping[str, int]) -> list[Place]:

@@ -60,17 +60,17 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
     """Seed of this fault's draws; None: derived from the plan's."""
 
 
-NAME, WORKER, COMPONENT, TASK, NODE, RANDOM = "", "worker", "component", "task", "node", "random"
-"""Sorts of targets: a NAME is the worker, node or component of that name, RANDOM a worker that is drawn."""
+NAME, WORKER, COMPONENT, TASK, NODE = "", "worker", "component", "task", "node"
+"""Sorts of targets. A NAME is the worker, node or component of that name."""
+RANDOM, RANDOM_OF = "random worker", "random worker of"
 NIMBUS, SUPERVISOR, FORKING_PARENT = DAEMONS = "nimbus", "supervisor", "forking-parent"
 TARGETS = {
-    RANDOM: (
-        "random worker of NAME", "random worker on NAME", "random of NAME", "random on NAME", "random worker", "random",
-    ),
+    RANDOM_OF: ("random worker of NAME", "random worker on NAME", "random of NAME", "random on NAME"),
+    RANDOM: ("random worker", "random"),
     NIMBUS: ("nimbus",),
     TASK: ("task COMPONENT[NUMBER]",),
     **{sort: (f"{sort} NAME",) for sort in (WORKER, COMPONENT, NODE, SUPERVISOR, FORKING_PARENT)},
-}  # fmt: skip
+}
 """Sort -> the forms of a target. Any other word is a NAME."""
 CLAUSES = {
     "after_acked": ("after COUNT acked",),
@@ -94,7 +94,7 @@ BOTH_WAYS = "<->"
 _ARROWS = ("->", BOTH_WAYS)
 MAX_CHARS = 4000
 """Length of a line: no one writes a longer one by hand."""
-_PLAIN = re.compile(r"[\w.:/@+%=^<>\[\]-]+")
+_PLAIN = re.compile(r"[\w.:/@+%=^\[\]-]+")
 
 
 def _chance(word: str) -> float:
@@ -120,10 +120,10 @@ class Target(NamedTuple):
 
     sort: str
     name: str = ""
-    """With the number of a task, as in "count[0]". Of a random worker: what to draw from; empty: all."""
+    """With the number of a task, as in "count[0]". Of RANDOM_OF: what to draw from."""
 
     def __str__(self) -> str:
-        return " ".join(map(quoted, filter(None, self)))
+        return " ".join(filter(None, (self.sort, self.name and quoted(self.name))))
 
 
 class LinkTarget(NamedTuple):
@@ -206,9 +206,7 @@ def _fault(kind: str = "", *rest: str) -> Fault:
         elif words[0] in ("in", "on") and not targets:
             del words[0]
         else:
-            before = words[:]
-            _target(words)
-            targets.append(" ".join(map(quoted, before[: len(before) - len(words)])))
+            targets.append(str(_target(words)))
     if {"at_secs", "after_acked"} <= fields.keys():
         raise UsageError("it begins at a time or after a number of acked messages, not both")
     return Fault(kind, tuple(targets), params=params, **fields)

@@ -106,8 +106,7 @@ class Injection:
         ended = [fault for fault in self._faults if now < fault.ends_secs and wanted in ([], fault.targets)]
         if not ended:
             return []
-        over = {fault.id for fault in ended}
-        self._keep([replace(fault, ends_secs=now) if fault.id in over else fault for fault in self._faults], now)
+        self._keep([replace(fault, ends_secs=now) if fault in ended else fault for fault in self._faults], now)
         for fault in ended:
             self._note_end(fault, now, healed=True)
         return ended
@@ -132,10 +131,9 @@ class Injection:
                 self._faults = kept
 
     def next_deadline(self, now: float) -> float | None:
-        ends = [fault.ends_secs for fault in self._faults if fault.id not in self._ended]
-        forgets = [fault.ends_secs + KEPT_SECS for fault in self._faults]
+        deadlines = [fault.ends_secs + KEPT_SECS * (fault.id in self._ended) for fault in self._faults]
         own = [] if self._own_end is None else [self._own_end[0]]
-        return min([*ends, *forgets, *own, *filter(None, [self._mine.next_deadline(now)])], default=None)
+        return min([*deadlines, *own, *filter(None, [self._mine.next_deadline(now)])], default=None)
 
     def end(self, now: float) -> None:
         """The cluster is about to stop: end every fault, so that it can, and begin no other."""
@@ -152,11 +150,10 @@ class Injection:
         """The fault as it is carried out: one for each carrier or topology."""
         kind, params = check(fault)
         assigned = self._nimbus.assigned()
-        # Also nodes whose supervisors have not registered yet with a Nimbus that was started again.
-        nodes = {slot.node for _, assignment in assigned if assignment is not None for slot in assignment.workers}
-        nodes.update(self._nimbus.cluster().supervisors)
+        # A Nimbus that was started again takes nodes from assignments: their supervisors may not have registered yet.
+        view = view_of(self._nimbus.cluster().supervisors, assigned)
         seed = random.SystemRandom().getrandbits(32) if fault.seed is None else fault.seed
-        hit = resolve(kind, fault.targets, view_of(sorted(nodes), assigned), random.Random(seed))
+        hit = resolve(kind, fault.targets, view, random.Random(seed))
         begun = FaultInForce(
             self._next_id, kind.name, list(fault.targets), now, now + (fault.for_secs or kind.lasts_secs or 0.0),
             params=params, probability=fault.probability, seed=seed,
@@ -180,6 +177,10 @@ class Injection:
         """One fault for each carrier."""
         victims = self._workers_living([each.name for each in processes if each.sort == WORKER])
         victims += [self._daemon(each) for each in processes if each.sort != WORKER]
+        if any(victim.name == NIMBUS for victim in victims):
+            begun = replace(
+                begun, began_secs=begun.began_secs + LAST_REPLY_SECS, ends_secs=begun.ends_secs + LAST_REPLY_SECS
+            )
         by_carrier: dict[str, list[Victim]] = {}
         for victim in victims:
             # Faults that are over at once are carried out by Nimbus.
@@ -187,8 +188,7 @@ class Injection:
             if begun.ends_secs > begun.began_secs:
                 carrier = self._anybody() if victim.name == NIMBUS else victim.name.rpartition(":")[0] or NIMBUS
             by_carrier.setdefault(carrier, []).append(victim)
-        several = [replace(begun, carrier=carrier, victims=victims) for carrier, victims in by_carrier.items()]
-        return list(map(_after_the_reply, several))
+        return [replace(begun, carrier=carrier, victims=victims) for carrier, victims in by_carrier.items()]
 
     def _workers_living(self, workers: list[str]) -> list[Victim]:
         """The workers that live; ClusterError if none does, NotStarted if one is still to start."""
@@ -245,10 +245,9 @@ class Injection:
             self._strike(fault)
             self._note_end(fault, now, healed=False)
             return
-        if fault.carrier not in (NIMBUS, WORKERS) and not self._tell(fault.carrier, FaultsChanged()):
-            self._note_end(fault, now, healed=True)
-            raise ClusterError(f"the supervisor of {fault.carrier} is not connected: nobody can carry out {fault.kind}")
         try:
+            if fault.carrier not in (NIMBUS, WORKERS) and not self._tell(fault.carrier, FaultsChanged()):
+                raise ClusterError(f"{fault.kind} has no carrier: the supervisor of {fault.carrier} is not connected")
             self._keep([*self._faults, fault], now)
         except ClusterError:
             self._note_end(fault, now, healed=True)
@@ -301,11 +300,3 @@ def living(worker: str, cell: SlotCell) -> Victim:
 
 def _not_there(what: str) -> ClusterError:
     return ClusterError(f"{what} is not there now: dead and not replaced yet, or stopped")
-
-
-def _after_the_reply(fault: FaultInForce) -> FaultInForce:
-    """Delay a fault that stops or kills Nimbus until its reply has left."""
-    if all(victim.pid != os.getpid() for victim in fault.victims):
-        return fault
-    began_secs, ends_secs = (at + LAST_REPLY_SECS for at in (fault.began_secs, fault.ends_secs))
-    return replace(fault, began_secs=began_secs, ends_secs=ends_secs)

@@ -8,21 +8,20 @@ from hypothesis import strategies as st
 
 from squall.engine.errors import UsageError
 from squall.scheduler.faults.catalogue import CATALOGUE
-from squall.scheduler.faults.sentence import Fault, LinkTarget, Target, check, parse, parse_target, quoted, text_of
+from squall.scheduler.faults.sentence import Fault, LinkTarget, Target, check, parse, parse_target, text_of
 
 MOST_SECS = 10.0**9
-NAMED_SORTS = ("component", "node", "supervisor", "forking-parent", "worker")
+NAMED_SORTS = ("component", "node", "supervisor", "forking-parent", "worker", "random worker of")
 hard_names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 names = st.sampled_from(["count", "node-1", "node-1:6700", "hello/count", "my bolt", "a,b", 'a"b', "a'b", "5 %"])
 tasks = st.builds("{}[{}]".format, names, st.integers(0, 999_999_999))
 targets = st.one_of(
-    st.sampled_from(["nimbus", "random"]).map(Target),
+    st.sampled_from(["nimbus", "random worker"]).map(Target),
     st.builds(Target, st.just(""), names | tasks),
     st.builds(Target, st.sampled_from(NAMED_SORTS), names | hard_names | tasks),
     st.builds(Target, st.just("task"), tasks),
 )
 links = st.builds(LinkTarget, targets, st.sampled_from(["->", "<->"]), targets)
-drawn = (names | tasks).map(lambda name: f"random worker of {quoted(name)}")
 secs = st.floats(0.001, MOST_SECS)
 counts = st.integers(1, 10**15 - 1)
 values = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
@@ -31,7 +30,7 @@ whens = st.one_of(
 )
 faults = st.builds(
     lambda when, **given: Fault(**given, **when), whens, kind=st.sampled_from(sorted(CATALOGUE)),
-    targets=st.lists((targets | links).map(str) | drawn, max_size=3).map(tuple), every_secs=st.none() | secs,
+    targets=st.lists((targets | links).map(str), max_size=3).map(tuple), every_secs=st.none() | secs,
     times=st.none() | counts, for_secs=st.none() | secs, probability=st.none() | st.floats(0, 1),
     params=st.dictionaries(st.from_regex(r"[a-z_][a-z0-9_-]{0,5}", fullmatch=True), values, max_size=3),
     seed=st.none() | st.integers(0, 2**32 - 1),
@@ -72,7 +71,7 @@ def test_any_line_is_a_fault_or_refused(line: str) -> None:
             "drop 5% of data on node-1 -> node-2 for 10s",
             Fault("drop", ("node-1 -> node-2",), for_secs=10.0, probability=0.05, params={"frames": "data"}),
         ),
-        ("kill random every 500ms, 10 times", Fault("kill", ("random",), every_secs=0.5, times=10)),
+        ("kill random every 500ms, 10 times", Fault("kill", ("random worker",), every_secs=0.5, times=10)),
         ('poison "my bolt" equals="a b, c"', Fault("poison", ("'my bolt'",), params={"equals": "a b, c"})),
     ],
 )
