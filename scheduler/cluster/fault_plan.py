@@ -42,8 +42,8 @@ from squall.scheduler.client.job import Job
 from squall.scheduler.client.nimbus_client import NimbusClient, nimbus_is_stopped
 from squall.scheduler.cluster.starting import FIRST_PORT
 from squall.scheduler.common.duration import parse_duration_secs
-from squall.scheduler.faults.resolution import View, resolve, unplaced
-from squall.scheduler.faults.sentence import Fault, check, parse, text_of
+from squall.scheduler.faults.resolution import View, check, resolve, unplaced
+from squall.scheduler.faults.sentence import Fault, parse, text_of
 
 _LOOK_SECS = 0.005
 """Between two counts of acks: a fault `after 1000 acked` begins at most that late."""
@@ -97,8 +97,8 @@ def _read(path: str) -> _File:
     except OSError as error:
         raise UsageError(f"cannot read plan {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        said = " ".join(str(error).split())[:300]
-        raise UsageError(f"plan {path}: {said}; a plan has a list of faults, and may have seed and for") from None
+        reason = " ".join(str(error).split())[:300]
+        raise UsageError(f"plan {path}: {reason}; a plan has a list of faults, and may have seed and for") from None
 
 
 def view_before(name: str, topology: Topology, nodes: Sequence[str], slots_per_node: int) -> View:

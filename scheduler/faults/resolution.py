@@ -1,4 +1,4 @@
-"""Finds what the targets of a fault mean in a view of the cluster.
+"""Checks a fault against the catalogue, and finds what its targets mean in a view of the cluster.
 
 Guarantees: the same targets, view and generator give the same result. An unknown target is a UsageError that lists the
 known ones; a known target that is not there now (a topology without workers) is a ClusterError.
@@ -6,6 +6,7 @@ known ones; a known target that is not there now (a topology without workers) is
 
 from __future__ import annotations
 
+import difflib
 import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +17,7 @@ from typing import NamedTuple
 from squall.engine.api.stream import ACKER_COMPONENT
 from squall.engine.errors import ClusterError, UsageError
 from squall.scheduler.common.messages import Assignment, TopologyRecord
-from squall.scheduler.faults.catalogue import ActsOn, Kind, shown
+from squall.scheduler.faults.catalogue import CATALOGUE, ActsOn, Kind, Value, shown
 from squall.scheduler.faults.sentence import (
     BOTH_WAYS,
     COMPONENT,
@@ -29,6 +30,7 @@ from squall.scheduler.faults.sentence import (
     SUPERVISOR,
     TASK,
     WORKER,
+    Fault,
     LinkTarget,
     Target,
     parse_target,
@@ -100,6 +102,40 @@ class Resolved:
     """Workers by their slots, daemons, and nodes if it acts on these."""
     tasks: tuple[Place, ...] = ()
     links: tuple[LinkEnds, ...] = ()
+
+
+def check(fault: Fault) -> tuple[Kind, dict[str, Value]]:
+    """A fault's row, and every parameter that has a value, given or by default. UsageError for the first mistake."""
+    kind, given = CATALOGUE.get(fault.kind), fault.params
+    if kind is None:
+        near = difflib.get_close_matches(fault.kind, CATALOGUE, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UsageError(f"fault {shown(fault.kind)} is unknown{hint} (squall faults lists all)")
+    known = {parameter.name: parameter for parameter in kind.parameters}
+    for name in given.keys() - known.keys():
+        has = f"parameters are {', '.join(known)}" if known else "it has none"
+        raise UsageError(f"{kind.name} has no parameter {shown(name)}; {has}")
+    if kind.one_of and len(given.keys() & set(kind.one_of)) != 1:
+        raise UsageError(f"{kind.name} needs exactly one of {', '.join(kind.one_of)}")
+    params: dict[str, Value] = {}
+    for name, parameter in known.items():
+        value = parameter.read(given[name]) if name in given else parameter.default
+        if value is not None:
+            params[name] = value
+        elif name not in kind.one_of:
+            raise UsageError(f"{kind.name} needs {name}=..., {parameter.allowed}")
+    try:
+        re.compile(str(params.get("matches", "")))
+    except (re.error, OverflowError, RecursionError) as error:
+        raise UsageError(f"matches is {shown(str(params['matches']))}: {error}") from None
+    if fault.probability is not None and not kind.is_drawn:
+        drawn = ", ".join(other.name for other in CATALOGUE.values() if other.is_drawn)
+        raise UsageError(f"{kind.name} takes no probability; faults that do are {drawn}")
+    if kind.lasts_secs is None and fault.for_secs is not None:
+        raise UsageError(f"{kind.name} is over at once; it takes no `for`")
+    if (fault.times or 1) > 1 and fault.every_secs is None:
+        raise UsageError(f"{fault.times} times of {kind.name} need an `every`, such as every 5s")
+    return kind, params
 
 
 def resolve(kind: Kind, texts: Sequence[str], view: View, rng: random.Random | None = None) -> Resolved:

@@ -22,7 +22,6 @@ Guarantees
 
 from __future__ import annotations
 
-import difflib
 import re
 import shlex
 from collections.abc import Callable
@@ -32,7 +31,7 @@ import msgspec
 
 from squall.engine.errors import UsageError
 from squall.scheduler.common.duration import parse_duration_secs
-from squall.scheduler.faults.catalogue import CATALOGUE, Kind, Parameter, Value, shown
+from squall.scheduler.faults.catalogue import Parameter, Value
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -246,37 +245,3 @@ def _take(words: list[str], rows: dict[str, tuple[str, ...]]) -> tuple[str, str]
 
 _GAP = "\0"
 """Stands between words while they are compared with a form."""
-
-
-def check(fault: Fault) -> tuple[Kind, dict[str, Value]]:
-    """A fault's row, and every parameter that has a value, given or by default. UsageError for the first mistake."""
-    kind, given = CATALOGUE.get(fault.kind), fault.params
-    if kind is None:
-        near = difflib.get_close_matches(fault.kind, CATALOGUE, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise UsageError(f"fault {shown(fault.kind)} is unknown{hint} (squall faults lists all)")
-    known = {parameter.name: parameter for parameter in kind.parameters}
-    for name in given.keys() - known.keys():
-        has = f"parameters are {', '.join(known)}" if known else "it has none"
-        raise UsageError(f"{kind.name} has no parameter {shown(name)}; {has}")
-    if kind.one_of and len(given.keys() & set(kind.one_of)) != 1:
-        raise UsageError(f"{kind.name} needs exactly one of {', '.join(kind.one_of)}")
-    params: dict[str, Value] = {}
-    for name, parameter in known.items():
-        value = parameter.read(given[name]) if name in given else parameter.default
-        if value is not None:
-            params[name] = value
-        elif name not in kind.one_of:
-            raise UsageError(f"{kind.name} needs {name}=..., {parameter.allowed}")
-    try:
-        re.compile(str(params.get("matches", "")))
-    except (re.error, OverflowError, RecursionError) as error:
-        raise UsageError(f"matches is {shown(str(params['matches']))}: {error}") from None
-    if fault.probability is not None and not kind.is_drawn:
-        drawn = ", ".join(other.name for other in CATALOGUE.values() if other.is_drawn)
-        raise UsageError(f"{kind.name} takes no probability; faults that do are {drawn}")
-    if kind.lasts_secs is None and fault.for_secs is not None:
-        raise UsageError(f"{kind.name} is over at once; it takes no `for`")
-    if (fault.times or 1) > 1 and fault.every_secs is None:
-        raise UsageError(f"{fault.times} times of {kind.name} need an `every`, such as every 5s")
-    return kind, params

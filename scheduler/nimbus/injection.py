@@ -49,8 +49,8 @@ from squall.scheduler.faults.in_force import (
     read_record,
     write_faults,
 )
-from squall.scheduler.faults.resolution import resolve, view_of
-from squall.scheduler.faults.sentence import FORKING_PARENT, SUPERVISOR, WORKER, Fault, Target, check
+from squall.scheduler.faults.resolution import check, resolve, view_of
+from squall.scheduler.faults.sentence import FORKING_PARENT, SUPERVISOR, WORKER, Fault, Target
 from squall.scheduler.nimbus.decisions import Nimbus
 from squall.scheduler.nimbus.nimbus_files import NimbusFiles
 

@@ -65,8 +65,6 @@ class WorkerFaults:
         self._tampered: set[int] = set()
         self._noted: set[int] = set()
         """Ids of the faults that are on record as able to kill this worker."""
-        self._next_secs: float | None = None
-        """When the next fault ends, in seconds of the monotonic clock; None if none is active."""
         self._read()
         self._set_clock(fault for fault in self._known if fault.is_in_force(time.monotonic()))
 
@@ -104,9 +102,9 @@ class WorkerFaults:
         if self._words[HEADER_FAULTS] != self._seen:
             self._read()
             self._follow(time.monotonic())
-        elif self._next_secs is not None:
+        elif self._active:
             now = time.monotonic()
-            if now >= self._next_secs:
+            if any(now >= fault.ends_secs for fault in self._active.values()):
                 self._follow(now)
             self._plane.send_due()
 
@@ -133,17 +131,14 @@ class WorkerFaults:
 
     def _follow(self, now: float) -> None:
         """Carry out exactly the faults that are in force."""
-        known = [fault for fault in self._known if fault.kind != AT_START]
-        active = {fault.id: fault for fault in known if fault.is_in_force(now)}
-        changed = active.keys() != self._active.keys()
-        self._active = active
-        # One that Nimbus delays begins later.
-        times = [fault.ends_secs if fault.id in active else fault.began_secs for fault in known]
-        self._next_secs = min((at for at in times if at > now), default=None)
-        if changed:
+        before = self._active.keys()
+        self._active = {
+            fault.id: fault for fault in self._known if fault.kind != AT_START and fault.is_in_force(now)
+        }
+        if self._active.keys() != before:
             self._break_links()
             self._tamper()
-            self._set_clock(active.values())
+            self._set_clock(self._active.values())
 
     def _set_clock(self, faults: Iterable[FaultInForce]) -> None:
         """Set the wall clock of this process as these faults say: for whoever looks up `time.time` when calling it."""

@@ -10,8 +10,8 @@ from squall import UsageError
 from squall.chaos.mix import Places, draw, kinds_of
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
 from squall.scheduler.faults.catalogue import AT_START, CATALOGUE, ActsOn
-from squall.scheduler.faults.resolution import Place, View, resolve
-from squall.scheduler.faults.sentence import Fault, check
+from squall.scheduler.faults.resolution import Place, View, check, resolve
+from squall.scheduler.faults.sentence import Fault
 
 PLACES = Places(["node-1:6700", "node-2:6701"], ["lines", "worker", "two words"], ["worker", "two words"], "key")
 ALONE = Places(PLACES.workers[:1], PLACES.components, PLACES.bolts, "key")

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from squall.engine.errors import UsageError
 from squall.scheduler.faults.catalogue import CATALOGUE
-from squall.scheduler.faults.sentence import Fault, LinkTarget, Target, check, parse, parse_target, text_of
+from squall.scheduler.faults.resolution import check
+from squall.scheduler.faults.sentence import Fault, LinkTarget, Target, parse, parse_target, text_of
 
 MOST_SECS = 10.0**9
 NAMED_SORTS = ("component", "node", "supervisor", "forking-parent", "worker", "random worker of")
