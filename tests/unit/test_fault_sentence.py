@@ -11,21 +11,23 @@ from squall.scheduler.faults.catalogue import CATALOGUE
 from squall.scheduler.faults.resolution import check
 from squall.scheduler.faults.sentence import Fault, LinkTarget, Target, parse, parse_target, text_of
 
-MOST_SECS = 10.0**9
-NAMED_SORTS = ("component", "node", "supervisor", "forking-parent", "worker", "random worker of")
-hard_names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+characters = st.characters(exclude_categories=["Cs"])
+hard_names = st.text(characters, min_size=1, max_size=12)
 names = st.sampled_from(["count", "node-1", "node-1:6700", "hello/count", "my bolt", "a,b", 'a"b', "a'b", "5 %"])
 tasks = st.builds("{}[{}]".format, names, st.integers(0, 999_999_999))
 targets = st.one_of(
     st.sampled_from(["nimbus", "random worker"]).map(Target),
     st.builds(Target, st.just(""), names | tasks),
-    st.builds(Target, st.sampled_from(NAMED_SORTS), names | hard_names | tasks),
+    st.builds(
+        Target, st.sampled_from(["component", "node", "supervisor", "forking-parent", "worker", "random worker of"]),
+        names | hard_names | tasks,
+    ),
     st.builds(Target, st.just("task"), tasks),
 )
 links = st.builds(LinkTarget, targets, st.sampled_from(["->", "<->"]), targets)
-secs = st.floats(0.001, MOST_SECS)
+secs = st.floats(0.001, 1e9)
 counts = st.integers(1, 10**15 - 1)
-values = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
+values = st.text(characters, max_size=9)
 whens = st.one_of(
     st.just({}), st.builds(lambda at: {"at_secs": at}, secs), st.builds(lambda n: {"after_acked": n}, counts)
 )

@@ -205,3 +205,17 @@ def test_a_node_of_a_topology_is_known_before_its_supervisor_has_registered(
             inject(started_again, "kill", "supervisor node-1")
         with pytest.raises(UsageError, match="there is no node 'node-2'; nodes are node-1"):
             inject(started_again, "kill", "supervisor node-2")
+
+
+def test_nimbus_kills_itself_after_its_reply_and_needs_nobody(
+    run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raised: list[int] = []
+    monkeypatch.setattr("signal.raise_signal", raised.append)
+    with nimbus_in(run_dir.path) as alone:
+        reply_secs = time.monotonic() + injection.LAST_REPLY_SECS
+        [told] = inject(alone, "kill", "nimbus")
+        alone.faults.tick(reply_secs)
+        assert not raised
+        alone.faults.tick(told["began_secs"])
+    assert raised == [9]
