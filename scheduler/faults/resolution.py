@@ -170,8 +170,9 @@ class _Finder:
             workers = self._view.workers
             if target.name:
                 workers = [worker for each in self.meant(Target(NAME, target.name)) for worker in self._workers(each)]
-            candidates = [Target(WORKER, worker) for worker in sorted(set(workers))]
-            return [self._rng.choice(candidates)] if self._rng is not None and candidates else candidates
+            candidates = sorted(set(workers))
+            drawn = [self._rng.choice(candidates)] if self._rng is not None and candidates else candidates
+            return [each for worker in drawn for each in self.meant(Target(WORKER, worker))]
         if isinstance(target, Target) and target.sort == NAME:
             target = self._named(target.name)
         if isinstance(target, LinkTarget) or target.sort not in _TAKEN[self._kind.acts_on]:

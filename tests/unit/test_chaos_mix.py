@@ -16,8 +16,10 @@ from squall.scheduler.faults.sentence import Fault
 PLACES = Places(["node-1:6700", "node-2:6701"], ["lines", "worker", "two words"], ["worker", "two words"], "key")
 ALONE = Places(PLACES.workers[:1], PLACES.components, PLACES.bolts, "key")
 KINDS = kinds_of("all")
-TASKS = [Place("chaos", name, number, "node-1:6700") for number, name in enumerate(PLACES.components)]
-VIEW = View(("node-1", "node-2"), PLACES.workers, TASKS)
+VIEW = View(
+    ("node-1", "node-2"), PLACES.workers,
+    [Place("chaos", name, number, "node-1:6700") for number, name in enumerate(PLACES.components)],
+)
 
 
 def of_seed(seed: int, places: Places = PLACES, for_secs: float = 30.0) -> list[Fault]:

@@ -107,7 +107,7 @@ def test_who_is_drawn_is_among_those_meant_and_by_seed(targets: str, among: set[
         ("slow", "nimbus", "slow takes no nimbus; it takes a component or a task"),
         ("drop", f"{A} -> {A}", "is the way from a worker to itself, which is no link"),
         ("fork-refused", "count", "fork-refused takes no component count; it takes a node"),
-        ("kill", "random worker of x", "component 'x'"),
+        ("kill", "random worker of x", "component 'x'"), ("fork-refused", "random", "takes no worker node-"),
     ],
 )  # fmt: skip
 def test_who_is_not_there_is_named(kind: str, targets: str, said: str) -> None:
