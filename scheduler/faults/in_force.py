@@ -85,8 +85,7 @@ class FaultInForce(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def holds(self, now: float) -> bool:
         """Whether its victims must be stopped, or have no disk, now."""
-        runs = self.kind == "throttle" and (now - self.began_secs) % PERIOD_SECS < self._runs_secs
-        return self.is_in_force(now) and not runs
+        return self.is_in_force(now) and (now - self.began_secs) % PERIOD_SECS >= self._runs_secs
 
     def changes_at(self, now: float) -> float | None:
         """When `holds` may change next; None: never again."""
@@ -94,7 +93,7 @@ class FaultInForce(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return self.began_secs
         if not self.is_in_force(now):
             return None
-        if self.kind != "throttle":
+        if not self._runs_secs:
             return self.ends_secs
         into_secs = (now - self.began_secs) % PERIOD_SECS
         left_secs = (self._runs_secs if into_secs < self._runs_secs else PERIOD_SECS) - into_secs
@@ -102,8 +101,8 @@ class FaultInForce(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def _runs_secs(self) -> float:
-        """Seconds of each period in which a throttled process runs."""
-        return PERIOD_SECS * float(self.params["share"])
+        """Seconds of each period in which a process runs, if it is throttled."""
+        return PERIOD_SECS * float(self.params.get("share", 0.0))
 
 
 def _is_of(worker: str, end: str) -> bool:
