@@ -61,15 +61,15 @@ class FaultPlan:
 
     faults: tuple[Fault, ...]
     seed: int = 0
-    for_secs: float | None = None
-    """Seconds after which it ends, even if faults are still to come; None: it ends with its last fault."""
+    for_secs: float = math.inf
+    """Seconds after which it ends, even if faults are still to come."""
 
 
 def read_plan(lines: Sequence[str], paths: Sequence[str], view: View, for_secs: float | None) -> FaultPlan:
     """The faults of these files, then those of `--fault` in `lines`. `for_secs`: the length of the run."""
     sources: list[tuple[str, str]] = []
     seeds: list[int] = []
-    ends_secs = [] if for_secs is None else [for_secs]
+    ends_secs = [math.inf if for_secs is None else for_secs]
     for path in paths:
         file = _read(path)
         sources += [(f"{path}: fault {number}", line) for number, line in enumerate(file.faults, 1)]
@@ -88,7 +88,7 @@ def read_plan(lines: Sequence[str], paths: Sequence[str], view: View, for_secs: 
             mistakes.append(f"{source}: {error}")
     if mistakes:
         raise UsageError("; ".join(mistakes))
-    return FaultPlan(tuple(faults), seeds[0] if seeds else 0, min(ends_secs, default=None))
+    return FaultPlan(tuple(faults), seeds[0] if seeds else 0, min(ends_secs))
 
 
 def _read(path: str) -> _File:
@@ -133,7 +133,7 @@ class FaultDriver:
             return
         self._began_at = self._began_at or now
         secs = now - self._began_at
-        if self._ends_secs is not None and secs >= self._ends_secs:
+        if secs >= self._ends_secs:
             self.end()
             return
         for course in self._schedule.due(secs, view.spout_total("acked")):
