@@ -1,16 +1,16 @@
 """The link fault shim: breaks frames on purpose, in the shipped code. Off unless given rules; off costs one `if`.
 
-Guarantees: it draws decisions from its own seeded generator, so a seed repeats them; it counts the faults that it made;
-it never touches frames of a link that no rule names. What it holds back leaves when the rules are replaced.
+Guarantees: it draws decisions from its own seeded generator, so a seed repeats them; it never touches frames of a link
+that no rule names. What it holds back leaves when the rules are replaced.
 
-Relies on: its owner giving it content before it is sealed (`garbled`), and sealed frames after that (`apply`).
+Relies on: its owner giving it content before it is sealed (`garbled`), and sealed frames after that (`apply`), and
+asking for those whose time has come.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,13 +18,13 @@ from typing import Any
 from squall.ipc.frame import DATA, KINDS
 
 Frame = list[bytes]
-DROP, DUPLICATE, DELAY, REORDER, CORRUPT, TRUNCATE = "drop", "duplicate", "delay", "reorder", "corrupt", "truncate"
+DROP, DUPLICATE, DELAY, REORDER, CUT = "drop", "duplicate", "delay", "reorder", "cut"
+"""REORDER delays a frame until one more was sent. Any other action, such as "flip", flips a bit."""
 GARBLE = "garble"
 """Make the content of a DATA frame unreadable before it is sealed, so that its checksum is right."""
-ACTIONS = (DROP, DUPLICATE, DELAY, REORDER, CORRUPT, TRUNCATE, GARBLE)
 _GARBLED = b"garbled on purpose"
-SLOW = "slow"
-"""Hold every frame back for a time, in order. Whoever uses the shim asks for those whose time has come."""
+NEVER = 1 << 62
+"""Later than any frame, and any time."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class LinkRule:
     kind: str | None = None
     receiver: int | None = None
     delay_frames: int = 8
-    """DELAY: hold the frame back until so many more frames were sent on the link."""
-    slow_ns: int = 0
-    """SLOW: for so long."""
+    """DELAY: hold the frame back until so many more frames were sent on the link,"""
+    delay_ns: int = NEVER
+    """or for so long."""
 
     def names(self, receiver: int, kind: int) -> bool:
         """Whether it is about frames of this kind to this worker."""
@@ -52,63 +52,48 @@ class LinkShim:
         self.rules = rules
         self._rng = random.Random(seed)
         self._now_ns = now_ns
-        self._held: dict[int, list[tuple[int, Frame]]] = {}
-        self._slow: dict[int, deque[tuple[int, Frame]]] = {}
-        """Per receiver, frames in order and when each leaves."""
-        self.counts: Counter[str] = Counter()
+        self._held: dict[int, list[tuple[int, int, Frame]]] = {}
+        """Receiver -> frames in order, after how many more frames each leaves, and when at the latest."""
 
     def replace(self, rules: list[LinkRule], seed: int) -> list[tuple[int, Frame]]:
         """Other rules, and another seed; what was held back, (receiver, frame) in order, which is to leave now."""
-        left = [(receiver, frame) for receiver, held in self._held.items() for _, frame in held]
-        left += [(receiver, frame) for receiver, queue in self._slow.items() for _, frame in queue]
+        held = [(receiver, frame) for receiver, frames in self._held.items() for _, _, frame in frames]
         self.rules = rules
         self._rng = random.Random(seed)
-        self._held, self._slow = {}, {}
-        return left
+        self._held = {}
+        return held
 
     def take_due(self) -> list[tuple[int, Frame]]:
-        """The slow frames, (receiver, frame), whose time has come."""
-        if not self._slow:
-            return []
-        now_ns = self._now_ns()
-        out = []
-        for receiver, queue in self._slow.items():
-            while queue and queue[0][0] <= now_ns:
-                out.append((receiver, queue.popleft()[1]))
-        return out
+        """The frames, (receiver, frame), whose time has come."""
+        return [(receiver, frame) for receiver in self._held for frame in self._due(receiver, sent=0)]
 
     def garbled(self, receiver: int, kind: int, body: Sequence[Any]) -> Sequence[Any]:
         """The content to seal and send instead of this one."""
         for rule in self.rules:
             may = rule.action == GARBLE and kind == DATA and rule.names(receiver, kind)
             if may and self._rng.random() < rule.probability:
-                self.counts[GARBLE] += 1
                 body = [_GARBLED]
         return body
 
     def apply(self, receiver: int, kind: int, frame: Frame) -> list[Frame]:
         """The frames to send instead of this one, in order."""
-        out = [frame]
+        frames = [frame]
         for rule in self.rules:
             if rule.action == GARBLE or not rule.names(receiver, kind):
                 continue
-            if out and self._rng.random() < rule.probability:
-                before, out = out, self._act(rule, receiver, out)
-                self.counts[rule.action] += out != before
-        return out + self._due(receiver)
+            if frames and self._rng.random() < rule.probability:
+                frames = self._act(rule, receiver, frames)
+        return frames + self._due(receiver, sent=1)
 
     def _act(self, rule: LinkRule, receiver: int, frames: list[Frame]) -> list[Frame]:
         if rule.action == DROP:
             return []
         if rule.action == DUPLICATE:
             return frames + frames
-        if rule.action == SLOW:
-            queue = self._slow.setdefault(receiver, deque())
-            queue.extend((self._now_ns() + rule.slow_ns, frame) for frame in frames)
-            return []
         if rule.action in (DELAY, REORDER):
-            held = self._held.setdefault(receiver, [])
-            held.extend((rule.delay_frames if rule.action == DELAY else 1, frame) for frame in frames)
+            after = rule.delay_frames if rule.action == DELAY else 1
+            until_ns = self._now_ns() + rule.delay_ns
+            self._held.setdefault(receiver, []).extend((after, until_ns, frame) for frame in frames)
             return []
         return [self._damage(rule.action, frame) for frame in frames]
 
@@ -118,16 +103,18 @@ class LinkShim:
             return frame
         part = self._rng.choice(parts)
         data = bytearray(frame[part])
-        if action == TRUNCATE:
+        if action == CUT:
             del data[self._rng.randrange(len(data)) :]
         else:
             data[self._rng.randrange(len(data))] ^= 1 << self._rng.randrange(8)
         return [*frame[:part], bytes(data), *frame[part + 1 :]]
 
-    def _due(self, receiver: int) -> list[Frame]:
+    def _due(self, receiver: int, sent: int) -> list[Frame]:
+        """Take the frames to this receiver that leave now that `sent` more were sent."""
         held = self._held.get(receiver)
         if not held:
             return []
-        waiting = [(left - 1, frame) for left, frame in held]
-        self._held[receiver] = [(left, frame) for left, frame in waiting if left >= 0]
-        return [frame for left, frame in waiting if left < 0]
+        now_ns = self._now_ns()
+        waiting = [(after - sent, until_ns, frame) for after, until_ns, frame in held]
+        self._held[receiver] = [each for each in waiting if each[0] >= 0 and each[1] > now_ns]
+        return [frame for after, until_ns, frame in waiting if after < 0 or until_ns <= now_ns]

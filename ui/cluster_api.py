@@ -24,7 +24,7 @@ from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.client.rates import component_rates
 from squall.scheduler.client.standing import job_named, limit_secs
 from squall.scheduler.faults.catalogue import CATALOGUE
-from squall.scheduler.faults.fault import parse
+from squall.scheduler.faults.sentence import parse
 from squall.scheduler.records.dead_letters import DeadLetters
 from squall.scheduler.records.failure_file import read_stopped
 from squall.ui.charts import marks_of, points_of, windowed

@@ -165,8 +165,8 @@ Before = Callable[[Tuple | None], None]
 `next_batch`."""
 
 
-def tamper(core: WorkerCore, task: int, before: Before | None) -> bool:
-    """Call `before` before the code of a task from now on, or nothing if None. Whether it is a task of this worker."""
+def tamper(core: WorkerCore, task: int, before: Before | None) -> None:
+    """Call `before` before the code of a task of this worker from now on, or nothing if None."""
     bolt = core.bolt_tasks.get(task)
     if bolt is not None:
         genuine = bolt.genuine = bolt.genuine or bolt.execute
@@ -174,13 +174,10 @@ def tamper(core: WorkerCore, task: int, before: Before | None) -> bool:
         bolt.execute = execute if bolt.noted is None else bolt.noted(execute)
         # Its time per tuple is unknown from now on: one tuple first, not a whole frame.
         bolt.slice_rows = 1
-        return True
-    if task in core.spout_tasks:
+    elif task in core.spout_tasks:
         spout = core.spout_tasks[task][1]
         asked = spout.user.next_batch if isinstance(spout, BatchSpoutTask) else spout.user.next_tuple
         spout.asks = None if before is None else _asks(before, asked)
-        return True
-    return False
 
 
 def _execute(before: Before, genuine: Callable[..., Any]) -> Callable[..., Any]:

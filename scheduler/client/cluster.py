@@ -22,8 +22,9 @@ from squall.scheduler.client.nimbus_client import START_SECS, NimbusClient
 from squall.scheduler.client.standing import DIRECTORY_VARIABLE, connect_to, job_named, replace_named
 from squall.scheduler.client.topology_code import is_installed, pack, submit
 from squall.scheduler.common.messages import TopologyRecord
-from squall.scheduler.faults.fault import Fault, Value
+from squall.scheduler.faults.catalogue import Value
 from squall.scheduler.faults.in_force import FaultInForce
+from squall.scheduler.faults.sentence import Fault
 from squall.scheduler.records.topology_files import left_by_earlier
 
 

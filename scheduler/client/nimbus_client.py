@@ -48,8 +48,8 @@ from squall.scheduler.common.messages import (
 )
 from squall.scheduler.common.process import send_signal_proven
 from squall.scheduler.common.role import processes_of
-from squall.scheduler.faults.fault import Fault, text_of
 from squall.scheduler.faults.in_force import NIMBUS, FaultInForce, faults_now
+from squall.scheduler.faults.sentence import Fault, text_of
 
 START_SECS = 60.0
 """Longest wait for workers to start, unless told otherwise: they take a second, more only on an overloaded machine or

@@ -1,5 +1,5 @@
-"""A fault plan: faults from files and from the command line, each a line (see `scheduler.faults.fault`), and the driver
-that carries them out while a topology runs.
+"""A fault plan: faults from files and from the command line, each a line (see `scheduler.faults.sentence`), and the
+driver that carries them out while a topology runs.
 
 ::
 
@@ -25,6 +25,7 @@ Thread: the job's.
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -41,8 +42,8 @@ from squall.scheduler.client.job import Job
 from squall.scheduler.client.nimbus_client import NimbusClient, nimbus_is_stopped
 from squall.scheduler.cluster.starting import FIRST_PORT
 from squall.scheduler.common.duration import parse_duration_secs
-from squall.scheduler.faults.fault import Fault, parse, text_of
-from squall.scheduler.faults.resolution import Place, View, check
+from squall.scheduler.faults.resolution import View, check, resolve, unplaced
+from squall.scheduler.faults.sentence import Fault, parse, text_of
 
 _LOOK_SECS = 0.005
 """Between two counts of acks: a fault `after 1000 acked` begins at most that late."""
@@ -60,15 +61,15 @@ class FaultPlan:
 
     faults: tuple[Fault, ...]
     seed: int = 0
-    for_secs: float | None = None
-    """Seconds after which it ends, even if faults are still to come; None: it ends with its last fault."""
+    for_secs: float = math.inf
+    """Seconds after which it ends, even if faults are still to come."""
 
 
-def read_plan(lines: Sequence[str], paths: Sequence[str], view: View | None, for_secs: float | None) -> FaultPlan:
+def read_plan(lines: Sequence[str], paths: Sequence[str], view: View, for_secs: float | None) -> FaultPlan:
     """The faults of these files, then those of `--fault` in `lines`. `for_secs`: the length of the run."""
     sources: list[tuple[str, str]] = []
     seeds: list[int] = []
-    ends_secs = [] if for_secs is None else [for_secs]
+    ends_secs = [math.inf if for_secs is None else for_secs]
     for path in paths:
         file = _read(path)
         sources += [(f"{path}: fault {number}", line) for number, line in enumerate(file.faults, 1)]
@@ -81,13 +82,13 @@ def read_plan(lines: Sequence[str], paths: Sequence[str], view: View | None, for
     for source, line in sources:
         try:
             fault = parse(line)
-            check(fault, view)
+            resolve(check(fault)[0], fault.targets, view)
             faults.append(fault)
         except UsageError as error:
             mistakes.append(f"{source}: {error}")
     if mistakes:
         raise UsageError("; ".join(mistakes))
-    return FaultPlan(tuple(faults), seeds[0] if seeds else 0, min(ends_secs, default=None))
+    return FaultPlan(tuple(faults), seeds[0] if seeds else 0, min(ends_secs))
 
 
 def _read(path: str) -> _File:
@@ -96,17 +97,14 @@ def _read(path: str) -> _File:
     except OSError as error:
         raise UsageError(f"cannot read plan {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        said = " ".join(str(error).split())[:300]
-        raise UsageError(f"plan {path}: {said}; a plan has a list of faults, and may have seed and for") from None
+        reason = " ".join(str(error).split())[:300]
+        raise UsageError(f"plan {path}: {reason}; a plan has a list of faults, and may have seed and for") from None
 
 
 def view_before(name: str, topology: Topology, nodes: Sequence[str], slots_per_node: int) -> View:
     """The view of a cluster of its own, with a keeper, on which a topology will run; nothing has been placed."""
-    components = {
-        id_: tuple(Place(name, id_, -index) for index in range(spec.tasks)) for id_, spec in topology.components.items()
-    }
-    workers = tuple(f"{node}:{FIRST_PORT + slot}" for node in nodes for slot in range(slots_per_node))
-    return View(tuple(nodes), workers, {name: components})
+    workers = [f"{node}:{FIRST_PORT + slot}" for node in nodes for slot in range(slots_per_node)]
+    return View(nodes, workers, unplaced(name, {id_: spec.tasks for id_, spec in topology.components.items()}))
 
 
 class FaultDriver:
@@ -122,8 +120,6 @@ class FaultDriver:
         self._began_at: float | None = None
         self._active = job.record.status != "INACTIVE"
         self._looked_at = 0.0
-        self._away: dict[int, str] = {}
-        """Id of a course -> reason why the fault has not begun yet."""
         self._ended = False
 
     def turn(self) -> None:
@@ -137,7 +133,7 @@ class FaultDriver:
             return
         self._began_at = self._began_at or now
         secs = now - self._began_at
-        if self._ends_secs is not None and secs >= self._ends_secs:
+        if secs >= self._ends_secs:
             self.end()
             return
         for course in self._schedule.due(secs, view.spout_total("acked")):
@@ -163,9 +159,8 @@ class FaultDriver:
         if any(course.begun for course in self._schedule.courses):
             self._client.heal()
         for course in self._schedule.not_begun():
-            why = self._away.get(id(course), "the run was over before")
             short = f"began {course.begun} of {course.fault.times} times" if course.begun else "did not begin"
-            self._tell(f"{short}: {text_of(course.fault)}: {why}")
+            self._tell(f"{short}: {text_of(course.fault)}: {course.away or 'the run was over before'}")
 
     def _begin(self, course: Course, secs: float) -> None:
         asked = course.occurrence
@@ -175,8 +170,7 @@ class FaultDriver:
             course.has_begun(secs)
             self._tell(f"refused: {text_of(replace(asked, seed=None))}: {error}")
         except ClusterError as error:
-            course.is_away(secs)
-            self._away[id(course)] = str(error)
+            course.is_away(secs, str(error))
         else:
             course.has_begun(secs)
             since = time.monotonic() - self._job.started
@@ -187,35 +181,35 @@ AGAIN_SECS = 0.1
 """Pause before an occurrence is tried again whose targets are away: replacements take a fraction of a second."""
 
 
-@dataclass
 class Course:
     """One fault of the plan and its progress."""
 
-    fault: Fault
-    due_secs: float | None
-    """When it begins next; None: never again, or not known yet."""
-    rng: random.Random
-    begun: int = 0
-
-    def __post_init__(self) -> None:
-        self.seed = self.rng.getrandbits(32)
+    def __init__(self, fault: Fault, rng: random.Random) -> None:
+        self.fault = fault
+        self._rng = rng
+        self.due_secs = math.inf if fault.after_acked else fault.at_secs
+        """When it begins next; infinite: never again, or not known yet."""
+        self.begun = 0
+        self.away = ""
+        """Why it could not begin when it was tried last."""
+        self._seed = rng.getrandbits(32)
         """Of the next occurrence, however often it is tried."""
 
     @property
     def occurrence(self) -> Fault:
         """This occurrence alone, to be injected now."""
-        return replace(self.fault, at_secs=0.0, after_acked=0, every_secs=None, times=None, seed=self.seed)
+        return replace(self.fault, at_secs=0.0, after_acked=0, every_secs=None, times=None, seed=self._seed)
 
     def has_begun(self, now_secs: float) -> None:
         """It was carried out."""
         self.begun += 1
-        self.seed = self.rng.getrandbits(32)
-        again = self.fault.every_secs is not None and self.begun < (self.fault.times or self.begun + 1)
-        self.due_secs = now_secs + self.fault.every_secs if again and self.fault.every_secs is not None else None
+        self._seed = self._rng.getrandbits(32)
+        every_secs = self.fault.every_secs
+        self.due_secs = math.inf if every_secs is None or self.begun == self.fault.times else now_secs + every_secs
 
-    def is_away(self, now_secs: float) -> None:
+    def is_away(self, now_secs: float, why: str) -> None:
         """Its target is away: it is tried again soon."""
-        self.due_secs = now_secs + AGAIN_SECS
+        self.due_secs, self.away = now_secs + AGAIN_SECS, why
 
 
 class Schedule:
@@ -223,20 +217,17 @@ class Schedule:
 
     def __init__(self, faults: Sequence[Fault], seed: int) -> None:
         self.courses = [
-            Course(
-                fault, None if fault.after_acked else fault.at_secs,
-                random.Random(f"{seed}/{number}" if fault.seed is None else fault.seed),
-            )
+            Course(fault, random.Random(f"{seed}/{number}" if fault.seed is None else fault.seed))
             for number, fault in enumerate(faults)
         ]
 
     def due(self, now_secs: float, acked: int) -> list[Course]:
         """The faults that begin now, in order of their times. Each is to be told what became of it."""
         for course in self.courses:
-            if course.due_secs is None and not course.begun and acked >= course.fault.after_acked:
+            if course.due_secs == math.inf and not course.begun and acked >= course.fault.after_acked:
                 course.due_secs = now_secs
-        found = [(course.due_secs, number) for number, course in enumerate(self.courses) if course.due_secs is not None]
-        return [self.courses[number] for secs, number in sorted(found) if secs <= now_secs]
+        due = [course for course in self.courses if course.due_secs <= now_secs]
+        return sorted(due, key=lambda course: course.due_secs)
 
     def not_begun(self) -> list[Course]:
         """The faults that never began, or not as many times as asked."""

@@ -382,7 +382,7 @@ class InjectFault(Wire):
     """Request: break something on purpose, now. The reply is FaultsTold."""
 
     line: str
-    """A fault's line, as `scheduler.faults.fault` reads it."""
+    """A fault's line, as `scheduler.faults.sentence` reads it."""
 
 
 class HealFaults(Wire):

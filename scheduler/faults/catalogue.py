@@ -1,4 +1,6 @@
-"""The table of all kinds of faults. The check, `squall faults` and the table in docs/faults.md follow from it.
+"""The table of faults: what can break, what each kind takes, what it does.
+
+`squall faults`, the check of a request and the table in docs/faults.md follow from it.
 
 Relies on: the carrier of a kind knowing its name and its parameters. What acts on tasks, links and starting workers is
 carried out by the worker itself; what acts on nodes, or lasts, by a supervisor (of Nimbus's own node for Nimbus, by
@@ -7,19 +9,26 @@ Nimbus for other daemons); the rest by Nimbus.
 
 from __future__ import annotations
 
-import difflib
-import re
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeAlias
 
 from squall.engine.errors import UsageError
+from squall.engine.foreign.text import plain
 from squall.ipc.frame import KINDS as FRAME_KINDS
-from squall.scheduler.faults.fault import Fault, Value, shown
+
+Value: TypeAlias = int | float | str
 
 LASTING_SECS, SHORT_SECS = 10.0, 3.0
 """How long a lasting fault lasts by default: long enough to be seen, short enough to wait for."""
 ALL_FRAMES = "all"
 CLOCK = "clock"
+
+
+def shown(value: str) -> str:
+    """A text of a user, for a message: short, and on one line."""
+    text = plain(repr(value))
+    return text if len(text) <= 80 else f"{text[:80]}..."
 
 
 class ActsOn(StrEnum):
@@ -89,44 +98,6 @@ class Kind:
     """Seconds that it lasts by default; None: it is over at once."""
     is_drawn: bool = False
     """Whether it takes a probability, of each tuple or frame."""
-
-    def params_of(self, fault: Fault) -> dict[str, Value]:
-        """Every parameter that has a value, given or by default. UsageError for the first mistake."""
-        known = {parameter.name: parameter for parameter in self.parameters}
-        for name in fault.params:
-            if name not in known:
-                has = f"parameters are {', '.join(known)}" if known else "it has none"
-                raise UsageError(f"{self.name} has no parameter {shown(name)}; {has}")
-        if self.one_of and len(fault.params.keys() & set(self.one_of)) != 1:
-            raise UsageError(f"{self.name} needs exactly one of {', '.join(self.one_of)}")
-        params: dict[str, Value] = {}
-        for name, parameter in known.items():
-            if name in fault.params:
-                params[name] = parameter.read(fault.params[name])
-            elif parameter.default is not None:
-                params[name] = parameter.default
-            elif name not in self.one_of:
-                raise UsageError(f"{self.name} needs {name}=..., {parameter.allowed}")
-        if "matches" in params:
-            try:
-                re.compile(str(params["matches"]))
-            except (re.error, OverflowError, RecursionError) as error:
-                raise UsageError(f"matches is {shown(str(params['matches']))}: {error}") from None
-        return params
-
-    def ends_after_secs(self, fault: Fault) -> float | None:
-        """Seconds that a fault of this kind lasts; None: it is over at once."""
-        return fault.for_secs if fault.for_secs is not None else self.lasts_secs
-
-
-def kind_of(fault: Fault) -> Kind:
-    """A fault's row of the catalogue; UsageError if there is none."""
-    kind = CATALOGUE.get(fault.kind)
-    if kind is None:
-        near = difflib.get_close_matches(fault.kind, CATALOGUE, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise UsageError(f"fault {shown(fault.kind)} is unknown{hint} (squall faults lists all)")
-    return kind
 
 
 _FRAMES = Parameter(

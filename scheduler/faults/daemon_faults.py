@@ -36,7 +36,7 @@ class DaemonFaults:
         self._carrier = carrier
         self._mine: list[FaultInForce] = []
         self._held: dict[tuple[Victim, bool], bool] = {}
-        """(victim, whether it is about its disk) -> whether it is held; missing if it has not been looked at yet."""
+        """(victim, whether it is about its disk) -> whether it is held; missing if that is not known."""
 
     def look(self, now: float) -> None:
         """The file was written, or nobody has looked at it yet."""
@@ -59,9 +59,8 @@ class DaemonFaults:
                     key = victim, fault.kind == _DISK_FULL
                     wanted[key] = fault.holds(now) or wanted.get(key, False)
         for (victim, disk), hold in wanted.items():
-            if (victim, disk) not in self._held:
-                self._held[victim, disk] = _has_no_disk(victim) if disk else process.is_stopped(victim.pid)
-            if hold != self._held[victim, disk]:
+            # A carrier that is new here does not know what the one before has done, so it does all of it again.
+            if hold != self._held.get((victim, disk)):
                 self._held[victim, disk] = hold
                 _hold(victim, disk, hold)
 
@@ -90,13 +89,6 @@ def _hold(victim: Victim, disk: bool, hold: bool) -> None:
     signum = signal.SIGSTOP if hold else signal.SIGCONT
     if not process.send_signal_proven(victim.pid, victim.started_ticks, signum):
         log.info("%s (pid %d) has ended: it gets no %s", victim.name, victim.pid, process.signal_name(signum))
-
-
-def _has_no_disk(victim: Victim) -> bool:
-    try:
-        return resource.prlimit(victim.pid, resource.RLIMIT_FSIZE)[0] == 0
-    except (ProcessLookupError, PermissionError):
-        return False
 
 
 def _limit_files(victim: Victim, hold: bool) -> None:

@@ -21,6 +21,7 @@ Process: any of the owner's may read both files.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -84,8 +85,7 @@ class FaultInForce(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def holds(self, now: float) -> bool:
         """Whether its victims must be stopped, or have no disk, now."""
-        runs = self.kind == "throttle" and (now - self.began_secs) % PERIOD_SECS < self._runs_secs
-        return self.is_in_force(now) and not runs
+        return self.is_in_force(now) and (now - self.began_secs) % PERIOD_SECS >= self._runs_secs
 
     def changes_at(self, now: float) -> float | None:
         """When `holds` may change next; None: never again."""
@@ -93,7 +93,7 @@ class FaultInForce(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return self.began_secs
         if not self.is_in_force(now):
             return None
-        if self.kind != "throttle":
+        if not self._runs_secs:
             return self.ends_secs
         into_secs = (now - self.began_secs) % PERIOD_SECS
         left_secs = (self._runs_secs if into_secs < self._runs_secs else PERIOD_SECS) - into_secs
@@ -101,8 +101,8 @@ class FaultInForce(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def _runs_secs(self) -> float:
-        """Seconds of each period in which a throttled process runs."""
-        return PERIOD_SECS * float(self.params["share"])
+        """Seconds of each period in which a process runs, if it is throttled."""
+        return PERIOD_SECS * float(self.params.get("share", 0.0))
 
 
 def _is_of(worker: str, end: str) -> bool:
@@ -148,36 +148,19 @@ def write_faults(run_dir: RunDir, faults: Sequence[FaultInForce]) -> None:
 BEGIN, HIT, END = "begin", "hit", "end"
 
 
-def note_begin(run_dir: RunDir, fault: FaultInForce) -> None:
-    """OSError if there is no room."""
-    document: dict[str, Any] = msgspec.to_builtins(fault)
-    _append(run_dir, {"event": BEGIN, "at_secs": document.pop("began_secs"), **document})
-
-
-def note_hit(run_dir: RunDir, fault: FaultInForce, name: str, pid: int, incarnation: int, now: float) -> None:
-    """OSError if there is no room."""
-    event = {"event": HIT, "at_secs": now, "id": fault.id, "kind": fault.kind}
-    _append(run_dir, {**event, "name": name, "pid": pid, "incarnation": incarnation})
-
-
-def note_end(run_dir: RunDir, fault: FaultInForce, now: float, *, healed: bool) -> None:
-    """OSError if there is no room."""
-    _append(run_dir, {"event": END, "at_secs": now, "id": fault.id, "kind": fault.kind, "healed": healed})
+def note(run_dir: RunDir, event: str, fault: FaultInForce, now: float, **more: object) -> None:
+    """Add an event to the record: all of a fault that begins, and `more`. OSError if there is no room."""
+    whole = msgspec.to_builtins(fault) if event == BEGIN else {}
+    document = {"event": event, "at_secs": now, "id": fault.id, "kind": fault.kind, **whole, **more}
+    append_line(run_dir.fault_record, json.dumps(document))
 
 
 def read_record(run_dir: RunDir) -> list[dict[str, Any]]:
     """All events, oldest first, without damaged lines. OSError if the record cannot be read."""
-    return [event for line in read_lines(run_dir.fault_record) if (event := _event(line)) is not None]
-
-
-def _event(line: bytes) -> dict[str, Any] | None:
-    try:
-        event = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    is_one = isinstance(event, dict) and event.get("event") in (BEGIN, HIT, END) and type(event.get("id")) is int
-    return event if is_one else None
-
-
-def _append(run_dir: RunDir, document: dict[str, Any]) -> None:
-    append_line(run_dir.fault_record, json.dumps(document))
+    events = []
+    for line in read_lines(run_dir.fault_record):
+        with contextlib.suppress(ValueError, RecursionError):
+            event = json.loads(line)
+            if isinstance(event, dict) and event.get("event") in (BEGIN, HIT, END) and type(event.get("id")) is int:
+                events.append(event)
+    return events

@@ -6,28 +6,51 @@ known ones; a known target that is not there now (a topology without workers) is
 
 from __future__ import annotations
 
+import difflib
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
-from typing import TypeVar
+from typing import NamedTuple
 
 from squall.engine.api.stream import ACKER_COMPONENT
 from squall.engine.errors import ClusterError, UsageError
 from squall.scheduler.common.messages import Assignment, TopologyRecord
-from squall.scheduler.faults.catalogue import CATALOGUE, ActsOn, Kind, kind_of
-from squall.scheduler.faults.fault import Fault, shown
-from squall.scheduler.faults.target import DAEMONS, AnyTarget, LinkTarget, Sort, Target, parse_target, quoted
+from squall.scheduler.faults.catalogue import CATALOGUE, ActsOn, Kind, Value, shown
+from squall.scheduler.faults.sentence import (
+    BOTH_WAYS,
+    COMPONENT,
+    DAEMONS,
+    FORKING_PARENT,
+    NAME,
+    NODE,
+    RANDOM,
+    RANDOM_OF,
+    SUPERVISOR,
+    TASK,
+    WORKER,
+    Fault,
+    LinkTarget,
+    Target,
+    parse_target,
+    quoted,
+)
 
-_T = TypeVar("_T")
 ANYBODY = "*"
 """As an end of a link: every worker."""
 _LISTED = 12
 """Names listed at most in the error for a wrong name: more would not be read."""
+_INDEXED = re.compile(r"(.+)\[([0-9]{1,9})\]", re.DOTALL)
+_PLACES = (WORKER, COMPONENT, TASK, NODE)
+_TAKEN = {
+    ActsOn.PROCESSES: (*_PLACES, *DAEMONS), ActsOn.NODES: (NODE, FORKING_PARENT), ActsOn.TASKS: _PLACES,
+    ActsOn.LINKS: _PLACES,
+}  # fmt: skip
+"""The sorts of targets that a fault takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """The worker of a task."""
 
     topology: str
@@ -41,42 +64,26 @@ class Place:
 class View:
     """The cluster's possible targets at one moment."""
 
-    nodes: tuple[str, ...] = ()
-    workers: tuple[str, ...] = ()
+    nodes: Sequence[str] = ()
+    workers: Sequence[str] = ()
     """ "node-1:6700": the slots that have a worker."""
-    topologies: Mapping[str, Mapping[str, tuple[Place, ...]]] = field(default_factory=dict)
-    """Name -> component -> its tasks, in the order of their numbers."""
+    places: Sequence[Place] = ()
+    """The tasks of all topologies; those of a component in the order of their numbers."""
 
-    def places(self) -> Iterator[Place]:
-        for components in self.topologies.values():
-            for places in components.values():
-                yield from places
-
-    def component(self, name: str) -> tuple[Place, ...]:
+    def component(self, name: str) -> list[Place]:
         """The tasks of a component, empty if there is none; with several topologies, it may say TOPOLOGY/COMPONENT."""
-        topology, slash, component = name.partition("/")
-        if slash:
-            return self.topologies.get(topology, {}).get(component, ())
-        found = {topology: parts[name] for topology, parts in self.topologies.items() if name in parts}
-        if len(found) > 1:
-            full = " or ".join(f"{topology}/{name}" for topology in found)
+        tasks = [place for place in self.places if name in (place.component, f"{place.topology}/{place.component}")]
+        topologies = dict.fromkeys(place.topology for place in tasks)
+        if len(topologies) > 1:
+            full = " or ".join(f"{topology}/{name}" for topology in topologies)
             raise UsageError(f"component {shown(name)} is in several topologies; write {full}")
-        return next(iter(found.values()), ())
+        return tasks
 
     def known(self) -> str:
         """The names of workers, nodes and components, for messages."""
-        components = [quoted(component) for parts in self.topologies.values() for component in parts]
+        components = list(dict.fromkeys(quoted(place.component) for place in self.places))
         names = {"components": components, "workers": self.workers, "nodes": self.nodes}
-        return "; ".join(f"{what} are {listed(found)}" for what, found in names.items())
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    """A worker or a daemon."""
-
-    sort: Sort
-    name: str = ""
-    """For a worker its slot, for a supervisor or forking parent its node; empty for Nimbus."""
+        return "; ".join(f"{what} are {listed(known)}" for what, known in names.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,30 +98,63 @@ class LinkEnds:
 class Resolved:
     """The things that a fault acts on, of the sort that `Kind.acts_on` names."""
 
-    processes: tuple[Process, ...] = ()
-    nodes: tuple[str, ...] = ()
+    processes: tuple[Target, ...] = ()
+    """Workers by their slots, daemons, and nodes if it acts on these."""
     tasks: tuple[Place, ...] = ()
     links: tuple[LinkEnds, ...] = ()
+
+
+def check(fault: Fault) -> tuple[Kind, dict[str, Value]]:
+    """A fault's row, and every parameter that has a value, given or by default. UsageError for the first mistake."""
+    kind, given = CATALOGUE.get(fault.kind), fault.params
+    if kind is None:
+        near = difflib.get_close_matches(fault.kind, CATALOGUE, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UsageError(f"fault {shown(fault.kind)} is unknown{hint} (squall faults lists all)")
+    known = {parameter.name: parameter for parameter in kind.parameters}
+    for name in given.keys() - known.keys():
+        has = f"parameters are {', '.join(known)}" if known else "it has none"
+        raise UsageError(f"{kind.name} has no parameter {shown(name)}; {has}")
+    if kind.one_of and len(given.keys() & set(kind.one_of)) != 1:
+        raise UsageError(f"{kind.name} needs exactly one of {', '.join(kind.one_of)}")
+    params: dict[str, Value] = {}
+    for name, parameter in known.items():
+        value = parameter.read(given[name]) if name in given else parameter.default
+        if value is not None:
+            params[name] = value
+        elif name not in kind.one_of:
+            raise UsageError(f"{kind.name} needs {name}=..., {parameter.allowed}")
+    try:
+        re.compile(str(params.get("matches", "")))
+    except (re.error, OverflowError, RecursionError) as error:
+        raise UsageError(f"matches is {shown(str(params['matches']))}: {error}") from None
+    if fault.probability is not None and not kind.is_drawn:
+        drawn = ", ".join(other.name for other in CATALOGUE.values() if other.is_drawn)
+        raise UsageError(f"{kind.name} takes no probability; faults that do are {drawn}")
+    if kind.lasts_secs is None and fault.for_secs is not None:
+        raise UsageError(f"{kind.name} is over at once; it takes no `for`")
+    if (fault.times or 1) > 1 and fault.every_secs is None:
+        raise UsageError(f"{fault.times} times of {kind.name} need an `every`, such as every 5s")
+    return kind, params
 
 
 def resolve(kind: Kind, texts: Sequence[str], view: View, rng: random.Random | None = None) -> Resolved:
     """Find what these targets mean. Without a generator nothing is drawn, and it need not be there yet."""
     targets = [parse_target(text) for text in texts]
-    if not targets and kind.acts_on is not ActsOn.LINKS:
-        raise UsageError(f"{kind.name} needs a target: {kind.acts_on}")
     finder = _Finder(kind, view, rng)
-    match kind.acts_on:
-        case ActsOn.LINKS:
-            return Resolved(links=finder.links(targets))
-        case ActsOn.TASKS:
-            found = Resolved(tasks=finder.each(targets, finder.places))
-        case ActsOn.NODES:
-            found = Resolved(nodes=finder.each(targets, finder.nodes))
-        case ActsOn.PROCESSES:
-            found = Resolved(processes=finder.each(targets, finder.processes))
-    if rng is not None and found == Resolved():
+    if kind.acts_on is ActsOn.LINKS:
+        things = Resolved(links=finder.links(targets))
+    elif not targets:
+        raise UsageError(f"{kind.name} needs a target: {kind.acts_on}")
+    else:
+        meant = [each for target in targets for each in finder.meant(target)]
+        if kind.acts_on is ActsOn.TASKS:
+            things = Resolved(tasks=tuple(dict.fromkeys(place for each in meant for place in finder.tasks(each))))
+        else:
+            things = Resolved(tuple(dict.fromkeys(process for each in meant for process in finder.processes(each))))
+    if rng is not None and things == Resolved():
         raise ClusterError(f"{kind.name}: there is no process now for {', '.join(texts)} (not placed yet?)")
-    return found
+    return things
 
 
 class _Finder:
@@ -123,165 +163,128 @@ class _Finder:
         self._view = view
         self._rng = rng
 
-    def each(self, targets: Iterable[AnyTarget], find: Callable[[Target], Iterable[_T]]) -> tuple[_T, ...]:
-        """The things that all targets mean, each once."""
-        found: dict[_T, None] = {}
-        for target in targets:
-            if isinstance(target, LinkTarget):
-                raise self._refused(target)
-            for meant in self._meant(target):
-                found.update(dict.fromkeys(find(meant)))
-        return tuple(found)
+    def meant(self, target: Target | LinkTarget) -> list[Target]:
+        """The worker, component, task, node or daemon that a target means; all that a random one may be, if none is
+        drawn."""
+        if isinstance(target, Target) and target.sort in (RANDOM, RANDOM_OF):
+            workers = self._view.workers
+            if target.name:
+                workers = [worker for each in self.meant(Target(NAME, target.name)) for worker in self._workers(each)]
+            candidates = sorted(set(workers))
+            drawn = [self._rng.choice(candidates)] if self._rng is not None and candidates else candidates
+            return [each for worker in drawn for each in self.meant(Target(WORKER, worker))]
+        if isinstance(target, Target) and target.sort == NAME:
+            target = self._named(target.name)
+        if isinstance(target, LinkTarget) or target.sort not in _TAKEN[self._kind.acts_on]:
+            raise UsageError(f"{self._kind.name} takes no {target}; it takes {self._kind.acts_on}")
+        nodes = self._view.nodes
+        if target.sort in (NODE, SUPERVISOR, FORKING_PARENT) and target.name not in nodes:
+            raise UsageError(f"there is no node {shown(target.name)}; nodes are {listed(nodes)}")
+        return [target]
 
-    def places(self, target: Target) -> Sequence[Place]:
-        """The tasks that a target means."""
-        if target.sort in DAEMONS:
-            raise self._refused(target)
-        if target.sort in (Sort.NODE, Sort.WORKER):
+    def _named(self, name: str) -> Target:
+        """The worker, node, component or task of a name."""
+        view = self._view
+        if _INDEXED.fullmatch(name):
+            return Target(TASK, name)
+        sorts = {WORKER: name in view.workers, NODE: name in view.nodes, COMPONENT: bool(view.component(name))}
+        named = [Target(sort, name) for sort, is_there in sorts.items() if is_there]
+        if not named:
+            raise UsageError(f"there is no worker, node or component {shown(name)}; {view.known()}")
+        if len(named) > 1:
+            what = " and a ".join(target.sort for target in named)
+            raise UsageError(f"{shown(name)} is a {what}; write {' or '.join(map(str, named))}")
+        return named[0]
+
+    def processes(self, target: Target) -> list[Target]:
+        """The workers of a target, or a daemon; or a node, if the fault acts on nodes."""
+        if self._kind.acts_on is ActsOn.NODES:
+            return [Target(NODE, target.name)]
+        return [target] if target.sort in DAEMONS else [Target(WORKER, worker) for worker in self._workers(target)]
+
+    def tasks(self, target: Target) -> list[Place]:
+        """The tasks of a component that run, or all that run in a worker or on a node."""
+        if target.sort in (NODE, WORKER):
             workers = self._workers(target)
-            return [place for place in self._view.places() if place.worker in workers]
-        return self._tasks(target)
+            return [place for place in self._view.places if place.worker in workers]
+        return [place for place in self._of_component(target) if place.worker]
 
-    def _tasks(self, target: Target) -> Sequence[Place]:
-        """The tasks of a component, or one of them."""
-        found = self._view.component(target.name)
-        if not found:
-            raise UsageError(f"there is no {target.sort} {shown(target.name)}; {self._view.known()}")
-        if target.index is None:
-            return found
-        if target.index >= len(found):
-            last = f"{target.name}[{len(found) - 1}]"
-            raise UsageError(f"there is no task {target.name}[{target.index}]; the last one is {last}")
-        return [found[target.index]]
-
-    def nodes(self, target: Target) -> list[str]:
-        if target.sort not in (Sort.NODE, Sort.FORKING_PARENT):
-            raise self._refused(target)
-        return [self._node(target)]
-
-    def processes(self, target: Target) -> list[Process]:
-        if target.sort not in DAEMONS:
-            return [Process(Sort.WORKER, worker) for worker in self._workers(target)]
-        return [Process(target.sort, "" if target.sort is Sort.NIMBUS else self._node(target))]
-
-    def links(self, targets: Sequence[AnyTarget]) -> tuple[LinkEnds, ...]:
-        if not targets:
-            return (LinkEnds(ANYBODY, ANYBODY),)
-        ways: list[tuple[list[str], list[str]]] = []
-        plain = []
-        for target in targets:
-            if isinstance(target, LinkTarget):
-                sender, receiver = self._ends(target.sender), self._ends(target.receiver)
-                ways += [(sender, receiver), (receiver, sender)] if target.both else [(sender, receiver)]
-            else:
-                plain.append(self._ends(target))
-        between = list(combinations(plain, 2)) if len(plain) > 1 else [(only, [ANYBODY]) for only in plain]
-        ways += [way for one, other in between for way in ((one, other), (other, one))]
-        links = [LinkEnds(one, other) for senders, receivers in ways for one in senders for other in receivers]
-        found = tuple(dict.fromkeys(link for link in links if link.sender != link.receiver or ":" not in link.sender))
-        if links and not found:
+    def links(self, targets: Sequence[Target | LinkTarget]) -> tuple[LinkEnds, ...]:
+        """The links between all targets, or those that are written with an arrow."""
+        ways = [
+            (self._ends(target.sender), self._ends(target.receiver), target.arrow == BOTH_WAYS)
+            for target in targets if isinstance(target, LinkTarget)
+        ]  # fmt: skip
+        plain = [self._ends(target) for target in targets if isinstance(target, Target)]
+        if len(plain) == 1 or not targets:
+            plain += [[ANYBODY]] * (2 - len(plain))
+        ways += [(one, other, True) for one, other in combinations(plain, 2)]
+        links = [
+            LinkEnds(*pair)
+            for ends, others, both in ways for one in ends for other in others
+            for pair in ((one, other), (other, one))[: 1 + both]
+        ]  # fmt: skip
+        between = dict.fromkeys(link for link in links if link.sender != link.receiver or ":" not in link.sender)
+        if links and not between:
             raise UsageError(f"{', '.join(map(str, targets))} is the way from a worker to itself, which is no link")
-        return found
+        return tuple(between)
 
     def _ends(self, target: Target) -> list[str]:
         """The ends of links that a target means. A node stays a node, so that later workers belong to it too."""
-        if target.sort in DAEMONS:
-            raise self._refused(target)
-        meant = self._meant(target)
-        return [end for one in meant for end in ([self._node(one)] if one.sort is Sort.NODE else self._workers(one))]
-
-    def _meant(self, target: Target) -> list[Target]:
-        """The worker, node, component or task that a bare name means, or a random worker, drawn or all candidates."""
-        if target.is_random:
-            candidates = self._candidates(target)
-            if self._rng is None:
-                return candidates
-            if not candidates:
-                raise ClusterError(f"there is no worker to draw for {str(target)!r}")
-            return [self._rng.choice(candidates)]
-        if target.sort is not Sort.NAME:
-            return [target]
-        view, name = self._view, target.name
-        sorts = [sort for sort, names in ((Sort.WORKER, view.workers), (Sort.NODE, view.nodes)) if name in names]
-        if view.component(name):
-            sorts.append(Sort.COMPONENT)
-        if not sorts:
-            raise UsageError(f"there is no worker, node or component {shown(name)}; {view.known()}")
-        if len(sorts) > 1:
-            forms = " or ".join(str(Target(sort, name)) for sort in sorts)
-            raise UsageError(f"{shown(name)} is a {' and a '.join(sorts)}; write {forms}")
-        return [Target(sorts[0], name)]
-
-    def _candidates(self, target: Target) -> list[Target]:
-        """The workers of which a random one is drawn."""
-        workers = set(self._view.workers)
-        if target.name:
-            named = Target(Sort.NAME if target.index is None else Sort.TASK, target.name, target.index)
-            workers = {place.worker for meant in self._meant(named) for place in self.places(meant)} - {""}
-        return [Target(Sort.WORKER, worker) for worker in sorted(workers)]
+        return [
+            end for each in self.meant(target) for end in ([each.name] if each.sort == NODE else self._workers(each))
+        ]
 
     def _workers(self, target: Target) -> list[str]:
-        """The workers that a specific target means."""
+        """The workers that a definite target means."""
         workers = self._view.workers
-        if target.sort is Sort.NODE:
-            node = self._node(target)
-            return [worker for worker in workers if worker.rpartition(":")[0] == node]
-        if target.sort is Sort.WORKER and target.index is None and target.name in workers:
+        if target.sort == NODE:
+            return [worker for worker in workers if worker.rpartition(":")[0] == target.name]
+        if target.sort == WORKER and target.name in workers:
             return [target.name]
-        return sorted({place.worker for place in self._tasks(target)} - {""})
+        return sorted({place.worker for place in self._of_component(target)} - {""})
 
-    def _node(self, target: Target) -> str:
-        if target.name not in self._view.nodes:
-            raise UsageError(f"there is no node {shown(target.name)}; nodes are {listed(self._view.nodes)}")
-        return target.name
+    def _of_component(self, target: Target) -> list[Place]:
+        """The tasks of a component, or one of them."""
+        indexed = None if target.sort == COMPONENT else _INDEXED.fullmatch(target.name)
+        name, number = (indexed[1], int(indexed[2])) if indexed else (target.name, None)
+        tasks = self._view.component(name)
+        if not tasks:
+            raise UsageError(f"there is no {target.sort} {shown(name)}; {self._view.known()}")
+        if number is None:
+            return tasks
+        if number >= len(tasks):
+            raise UsageError(f"there is no task {target.name}; the last one is {name}[{len(tasks) - 1}]")
+        return [tasks[number]]
 
-    def _refused(self, target: AnyTarget) -> UsageError:
-        return UsageError(f"{self._kind.name} takes no {target}; it takes {self._kind.acts_on}")
 
-
-def view_of(nodes: Sequence[str], assigned: Iterable[tuple[TopologyRecord, Assignment | None]]) -> View:
-    """The view of a cluster. `assigned`: topologies and their assignments; None: not placed yet."""
-    workers: dict[str, None] = {}
-    topologies: dict[str, dict[str, tuple[Place, ...]]] = {}
+def view_of(nodes: Iterable[str], assigned: Iterable[tuple[TopologyRecord, Assignment | None]]) -> View:
+    """The view of a cluster. `nodes`: those that are connected, besides those with assignments. `assigned`: topologies
+    and their assignments; None: not placed yet."""
+    known = set(nodes)
+    workers: list[str] = []
+    places: list[Place] = []
     for record, assignment in assigned:
-        if assignment is not None:
-            workers.update(dict.fromkeys(map(str, assignment.workers)))
-        topologies[record.name] = {
-            component.id: _placed(record.name, component.id, assignment) if assignment is not None
-            else tuple(Place(record.name, component.id, -index) for index in range(component.tasks))
-            for component in record.components
-            if component.id != ACKER_COMPONENT
-        }
-    return View(tuple(nodes), tuple(workers), topologies)
+        if assignment is None:
+            places += unplaced(record.name, {component.id: component.tasks for component in record.components})
+            continue
+        for slot, executors in zip(assignment.workers, assignment.executors, strict=True):
+            known.add(slot.node)
+            workers.append(str(slot))
+            places += [
+                Place(record.name, executor.component, task, str(slot))
+                for executor in executors for task in range(executor.first_task, executor.last_task + 1)
+            ]  # fmt: skip
+    places.sort(key=lambda place: place.task)
+    return View(sorted(known), workers, [place for place in places if place.component != ACKER_COMPONENT])
 
 
-def _placed(topology: str, component: str, assignment: Assignment) -> tuple[Place, ...]:
-    found = [
-        Place(topology, component, task, str(slot))
-        for slot, executors in zip(assignment.workers, assignment.executors, strict=True)
-        for executor in executors
-        if executor.component == component
-        for task in range(executor.first_task, executor.last_task + 1)
-    ]
-    return tuple(sorted(found, key=lambda place: place.task))
+def unplaced(topology: str, tasks: Mapping[str, int]) -> list[Place]:
+    """The tasks of a topology's components that have no worker yet. `tasks`: how many each has."""
+    return [Place(topology, component, index) for component, count in tasks.items() for index in range(count)]
 
 
 def listed(names: Sequence[str]) -> str:
     """Names for messages, with a limit."""
     more = len(names) - _LISTED
     return ", ".join([*names[:_LISTED], *([f"{more} more"] if more > 0 else [])]) or "none"
-
-
-def check(fault: Fault, view: View | None = None) -> None:
-    """UsageError for a mistake in a fault; with a view, also in its targets."""
-    kind = kind_of(fault)
-    kind.params_of(fault)
-    if fault.probability is not None and not kind.is_drawn:
-        drawn = ", ".join(other.name for other in CATALOGUE.values() if other.is_drawn)
-        raise UsageError(f"{kind.name} takes no probability; faults that do are {drawn}")
-    if kind.lasts_secs is None and fault.for_secs is not None:
-        raise UsageError(f"{kind.name} is over at once; it takes no `for`")
-    if (fault.times or 1) > 1 and fault.every_secs is None:
-        raise UsageError(f"{fault.times} times of {kind.name} need an `every`, such as every 5s")
-    if view is not None:
-        resolve(kind, fault.targets, view)

@@ -34,9 +34,8 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
 from squall.scheduler.common.messages import FaultsChanged
 from squall.scheduler.common.role import Role, RoleKind, processes_of, role_of
-from squall.scheduler.faults.catalogue import ActsOn, Kind, kind_of
+from squall.scheduler.faults.catalogue import ActsOn
 from squall.scheduler.faults.daemon_faults import DaemonFaults
-from squall.scheduler.faults.fault import Fault
 from squall.scheduler.faults.in_force import (
     BEGIN,
     END,
@@ -45,14 +44,13 @@ from squall.scheduler.faults.in_force import (
     WORKERS,
     FaultInForce,
     Victim,
-    note_begin,
-    note_end,
+    note,
     read_faults,
     read_record,
     write_faults,
 )
-from squall.scheduler.faults.resolution import Process, check, resolve, view_of
-from squall.scheduler.faults.target import Sort
+from squall.scheduler.faults.resolution import check, resolve, view_of
+from squall.scheduler.faults.sentence import FORKING_PARENT, SUPERVISOR, WORKER, Fault, Target
 from squall.scheduler.nimbus.decisions import Nimbus
 from squall.scheduler.nimbus.nimbus_files import NimbusFiles
 
@@ -95,10 +93,9 @@ class Injection:
         """Begin a fault; UsageError or ClusterError if it is refused."""
         if self._stops:
             raise UsageError("the cluster is about to stop: it takes no more faults")
-        check(fault)
         if (fault.at_secs, fault.after_acked, fault.every_secs, fault.times) != (0.0, 0, None, None):
             raise UsageError("inject begins a fault now and once; use a plan for `at`, `after`, `every` and `times`")
-        begun = self._resolved(fault, kind_of(fault), now)
+        begun = self._resolved(fault, now)
         for one in begun:
             self._begin(one, now)
         return begun
@@ -109,8 +106,7 @@ class Injection:
         ended = [fault for fault in self._faults if now < fault.ends_secs and wanted in ([], fault.targets)]
         if not ended:
             return []
-        over = {fault.id for fault in ended}
-        self._keep([replace(fault, ends_secs=now) if fault.id in over else fault for fault in self._faults], now)
+        self._keep([replace(fault, ends_secs=now) if fault in ended else fault for fault in self._faults], now)
         for fault in ended:
             self._note_end(fault, now, healed=True)
         return ended
@@ -135,10 +131,9 @@ class Injection:
                 self._faults = kept
 
     def next_deadline(self, now: float) -> float | None:
-        ends = [fault.ends_secs for fault in self._faults if fault.id not in self._ended]
-        forgets = [fault.ends_secs + KEPT_SECS for fault in self._faults]
+        deadlines = [fault.ends_secs + KEPT_SECS * (fault.id in self._ended) for fault in self._faults]
         own = [] if self._own_end is None else [self._own_end[0]]
-        return min([*ends, *forgets, *own, *filter(None, [self._mine.next_deadline(now)])], default=None)
+        return min([*deadlines, *own, *filter(None, [self._mine.next_deadline(now)])], default=None)
 
     def end(self, now: float) -> None:
         """The cluster is about to stop: end every fault, so that it can, and begin no other."""
@@ -151,62 +146,63 @@ class Injection:
 
     # ---- parts ----
 
-    def _resolved(self, fault: Fault, kind: Kind, now: float) -> list[FaultInForce]:
+    def _resolved(self, fault: Fault, now: float) -> list[FaultInForce]:
         """The fault as it is carried out: one for each carrier or topology."""
+        kind, params = check(fault)
         assigned = self._nimbus.assigned()
-        # Also nodes whose supervisors have not registered yet with a Nimbus that was started again.
-        nodes = {slot.node for _, assignment in assigned if assignment is not None for slot in assignment.workers}
-        nodes.update(self._nimbus.cluster().supervisors)
-        view = view_of(sorted(nodes), assigned)
+        # A Nimbus that was started again takes nodes from assignments: their supervisors may not have registered yet.
+        view = view_of(self._nimbus.cluster().supervisors, assigned)
         seed = random.SystemRandom().getrandbits(32) if fault.seed is None else fault.seed
-        found = resolve(kind, fault.targets, view, random.Random(seed))
+        hit = resolve(kind, fault.targets, view, random.Random(seed))
         begun = FaultInForce(
-            self._next_id, kind.name, list(fault.targets), now, now + (kind.ends_after_secs(fault) or 0.0),
-            params=kind.params_of(fault), probability=fault.probability, seed=seed,
+            self._next_id, kind.name, list(fault.targets), now, now + (fault.for_secs or kind.lasts_secs or 0.0),
+            params=params, probability=fault.probability, seed=seed,
         )
         match kind.acts_on:
             case ActsOn.LINKS:
-                several = [replace(begun, links=list(found.links))]
+                several = [replace(begun, links=list(hit.links))]
             case ActsOn.TASKS:
                 ids = {record.name: record.id for record, _ in assigned}
                 tasks: dict[str, list[int]] = {}
-                for place in found.tasks:
+                for place in hit.tasks:
                     tasks.setdefault(ids[place.topology], []).append(place.task)
                 several = [replace(begun, topology_id=key, tasks=numbers) for key, numbers in tasks.items()]
             case ActsOn.NODES:
-                several = [replace(begun, carrier=node) for node in found.nodes]
+                several = [replace(begun, carrier=node.name) for node in hit.processes]
             case ActsOn.PROCESSES:
-                several = self._on_processes(begun, found.processes)
+                several = self._on_processes(begun, hit.processes)
         return [replace(one, id=self._next_id + number) for number, one in enumerate(several)]
 
-    def _on_processes(self, begun: FaultInForce, processes: Sequence[Process]) -> list[FaultInForce]:
+    def _on_processes(self, begun: FaultInForce, processes: Sequence[Target]) -> list[FaultInForce]:
         """One fault for each carrier."""
+        victims = self._workers_living([each.name for each in processes if each.sort == WORKER])
+        victims += [self._daemon(each) for each in processes if each.sort != WORKER]
+        if any(victim.name == NIMBUS for victim in victims):
+            begun = replace(
+                begun, began_secs=begun.began_secs + LAST_REPLY_SECS, ends_secs=begun.ends_secs + LAST_REPLY_SECS
+            )
         by_carrier: dict[str, list[Victim]] = {}
-        for victim in self._workers_living([each.name for each in processes if each.sort is Sort.WORKER]):
-            by_carrier.setdefault(victim.name.rpartition(":")[0], []).append(victim)
-        for daemon in processes:
-            if daemon.sort is not Sort.WORKER:
-                carrier = self._anybody() if daemon.sort is Sort.NIMBUS else NIMBUS
-                by_carrier.setdefault(carrier, []).append(self._daemon(daemon.sort, daemon.name))
-        if begun.ends_secs == begun.began_secs:
+        for victim in victims:
             # Faults that are over at once are carried out by Nimbus.
-            return [replace(begun, carrier=NIMBUS, victims=[victim for each in by_carrier.values() for victim in each])]
-        found = [replace(begun, carrier=carrier, victims=several) for carrier, several in by_carrier.items()]
-        return [_after_the_reply(fault) for fault in found]
+            carrier = NIMBUS
+            if begun.ends_secs > begun.began_secs:
+                carrier = self._anybody() if victim.name == NIMBUS else victim.name.rpartition(":")[0] or NIMBUS
+            by_carrier.setdefault(carrier, []).append(victim)
+        return [replace(begun, carrier=carrier, victims=victims) for carrier, victims in by_carrier.items()]
 
     def _workers_living(self, workers: list[str]) -> list[Victim]:
         """The workers that live; ClusterError if none does, NotStarted if one is still to start."""
-        found, refusals = [], []
+        victims, refusal = [], None
         for worker in workers:
             try:
-                found.append(self._worker(worker))
+                victims.append(self._worker(worker))
             except NotStarted:
                 raise
             except ClusterError as error:
-                refusals.append(error)
-        if refusals and not found:
-            raise refusals[0]
-        return found
+                refusal = error
+        if refusal is not None and not victims:
+            raise refusal
+        return victims
 
     def _worker(self, name: str) -> Victim:
         """The worker that lives in a slot now. ClusterError if none does."""
@@ -216,22 +212,19 @@ class Injection:
                     return living(name, view.board.slot(names.index(name)))
         raise _not_there(f"worker {name}")
 
-    def _daemon(self, sort: Sort, node: str) -> Victim:
+    def _daemon(self, daemon: Target) -> Victim:
         """Nimbus, or the supervisor or forking parent of a node. ClusterError if there is none now."""
-        if sort is Sort.NIMBUS:
+        if daemon.sort == NIMBUS:
             return Victim(NIMBUS, os.getpid(), process.start_time_ticks(os.getpid()))
-        supervisor = self._of_role(Role(RoleKind.SUPERVISOR, node))
-        if sort is Sort.SUPERVISOR:
-            return supervisor
-        # A worker that was forked just now looks like its forking parent, and is a child of that.
-        return self._of_role(Role(RoleKind.FORKING_PARENT, node), parent=supervisor.pid)
-
-    def _of_role(self, role: Role, parent: int | None = None) -> Victim:
+        role, parent = Role(RoleKind.SUPERVISOR, daemon.name), None
+        if daemon.sort == FORKING_PARENT:
+            # A worker that was forked just now looks like its forking parent, and is a child of that.
+            role, parent = Role(RoleKind.FORKING_PARENT, daemon.name), self._daemon(Target(SUPERVISOR, daemon.name)).pid
         name = f"{role.kind} {role.name}"
-        for one in processes_of(self._run_dir, role.kind):
+        for candidate in processes_of(self._run_dir, role.kind):
             with contextlib.suppress(psutil.Error):  # it has ended meanwhile
-                if role_of(one) == role and parent in (None, one.ppid()):
-                    return Victim(name, one.pid, process.start_time_ticks(one.pid))
+                if role_of(candidate) == role and parent in (None, candidate.ppid()):
+                    return Victim(name, candidate.pid, process.start_time_ticks(candidate.pid))
         raise _not_there(f"the {name}")
 
     def _anybody(self) -> str:
@@ -244,29 +237,28 @@ class Injection:
     def _begin(self, fault: FaultInForce, now: float) -> None:
         self._next_id = max(self._next_id, fault.id + 1)
         try:
-            note_begin(self._run_dir, fault)
+            note(self._run_dir, BEGIN, fault, fault.began_secs)
         except OSError as error:
             raise ClusterError(f"{fault.kind} is not begun: {self._run_dir.fault_record}: {error.strerror}") from error
         log.warning("fault %d: %s %s for %.3g s", fault.id, fault.kind, ", ".join(fault.targets), fault.left_secs(now))
         if fault.ends_secs == fault.began_secs:
-            self._strike(fault, now)
+            self._strike(fault)
             self._note_end(fault, now, healed=False)
             return
-        if fault.carrier not in (NIMBUS, WORKERS) and not self._tell(fault.carrier, FaultsChanged()):
-            self._note_end(fault, now, healed=True)
-            raise ClusterError(f"the supervisor of {fault.carrier} is not connected: nobody can carry out {fault.kind}")
         try:
+            if fault.carrier not in (NIMBUS, WORKERS) and not self._tell(fault.carrier, FaultsChanged()):
+                raise ClusterError(f"{fault.kind} has no carrier: the supervisor of {fault.carrier} is not connected")
             self._keep([*self._faults, fault], now)
         except ClusterError:
             self._note_end(fault, now, healed=True)
             raise
 
-    def _strike(self, fault: FaultInForce, now: float) -> None:
+    def _strike(self, fault: FaultInForce) -> None:
         """Kill the victims of a fault that is over at once."""
         signum = signal.Signals[f"SIG{fault.params['signal']}"]
         for victim in fault.victims:
             if victim.pid == os.getpid():
-                self._own_end = now + LAST_REPLY_SECS, signum
+                self._own_end = fault.began_secs, signum
             elif not process.send_signal_proven(victim.pid, victim.started_ticks, signum):
                 log.info("%s has ended by itself meanwhile", victim.name)
 
@@ -291,7 +283,7 @@ class Injection:
             return
         self._ended.add(fault.id)
         try:
-            note_end(self._run_dir, fault, now, healed=healed)
+            note(self._run_dir, END, fault, now, healed=healed)
         except OSError as error:
             # The fault has ended all the same.
             log.warning("the end of fault %d is not on record: %s", fault.id, error.strerror)
@@ -308,11 +300,3 @@ def living(worker: str, cell: SlotCell) -> Victim:
 
 def _not_there(what: str) -> ClusterError:
     return ClusterError(f"{what} is not there now: dead and not replaced yet, or stopped")
-
-
-def _after_the_reply(fault: FaultInForce) -> FaultInForce:
-    """Delay a fault that stops Nimbus until its reply has left."""
-    if all(victim.pid != os.getpid() for victim in fault.victims):
-        return fault
-    began_secs, ends_secs = (at + LAST_REPLY_SECS for at in (fault.began_secs, fault.ends_secs))
-    return replace(fault, began_secs=began_secs, ends_secs=ends_secs)

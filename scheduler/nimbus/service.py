@@ -48,7 +48,7 @@ from squall.scheduler.common.messages import (
     TopologyRecord,
     TopologyState,
 )
-from squall.scheduler.faults.fault import parse
+from squall.scheduler.faults.sentence import parse
 from squall.scheduler.nimbus.board_watch import BoardWatch, LivingWorkers
 from squall.scheduler.nimbus.decisions import Instructions, Nimbus
 from squall.scheduler.nimbus.injection import Injection

@@ -29,14 +29,13 @@ from squall.engine.foreign.text import plain
 from squall.ipc.board import HEADER_FAULTS, Board
 from squall.ipc.data_plane import DataPlane
 from squall.ipc.rundir import RunDir
-from squall.ipc.shim import CORRUPT, DELAY, DROP, GARBLE, SLOW, TRUNCATE, LinkRule
+from squall.ipc.shim import DROP, NEVER, LinkRule
 from squall.scheduler.common.messages import WorkerBoot
 from squall.scheduler.faults.catalogue import ALL_FRAMES, AT_START, CLOCK
-from squall.scheduler.faults.in_force import FaultInForce, note_hit, read_faults
+from squall.scheduler.faults.in_force import HIT, FaultInForce, note, read_faults
 
 _HANG_LOOK_SECS = 0.005
 _TIME, _TIME_NS = time.time, time.time_ns
-_DAMAGES = {"flip": CORRUPT, "cut": TRUNCATE, "garble": GARBLE}
 
 
 class InjectedFault(Exception):
@@ -53,6 +52,8 @@ class WorkerFaults:
         self._boot = boot
         self._me = f"{boot.node}:{boot.port}"
         self._peers = [str(slot) for slot in boot.assignment.workers]
+        executors = boot.assignment.executors[boot.slot_index]
+        self._tasks = {task for each in executors for task in range(each.first_task, each.last_task + 1)}
         self._words = board.words
         self._plane: DataPlane
         self._core: WorkerCore
@@ -64,8 +65,6 @@ class WorkerFaults:
         self._tampered: set[int] = set()
         self._noted: set[int] = set()
         """Ids of the faults that are on record as able to kill this worker."""
-        self._next_secs: float | None = None
-        """When the next fault ends, in seconds of the monotonic clock; None if none is active."""
         self._read()
         self._set_clock(fault for fault in self._known if fault.is_in_force(time.monotonic()))
 
@@ -73,27 +72,23 @@ class WorkerFaults:
 
     def spoils_code(self) -> bool:
         """Return True if the worker is to be given half of its code."""
-        faults = list(self._of_start("load"))
-        for fault in faults:
+        for fault in self._of_start("load"):
             self._note_hit(fault)
-        return bool(faults)
+            return True
+        return False
 
     def opening(self, task: int) -> None:
         """Called as if it were the first line of a task's `open` or `prepare`."""
         for fault in self._of_start("prepare"):
             if task in fault.tasks:
-                self._raise(fault)
+                self._note_hit(fault)
+                raise _error(fault)
 
     def _of_start(self, fails: str) -> Iterator[FaultInForce]:
         now = time.monotonic()
         for fault in self._known:
-            hits = fault.kind == AT_START and fault.params["fails"] == fails and self._hits_task(fault)
-            if hits and fault.is_in_force(now):
+            if fault.kind == AT_START and fault.params["fails"] == fails and fault.is_in_force(now):
                 yield fault
-
-    def _hits_task(self, fault: FaultInForce) -> bool:
-        executors = self._boot.assignment.executors[self._boot.slot_index]
-        return any(each.first_task <= task <= each.last_task for each in executors for task in fault.tasks)
 
     # ---- what is in force ----
 
@@ -107,9 +102,9 @@ class WorkerFaults:
         if self._words[HEADER_FAULTS] != self._seen:
             self._read()
             self._follow(time.monotonic())
-        elif self._next_secs is not None:
+        elif self._active:
             now = time.monotonic()
-            if now >= self._next_secs:
+            if any(now >= fault.ends_secs for fault in self._active.values()):
                 self._follow(now)
             self._plane.send_due()
 
@@ -131,26 +126,23 @@ class WorkerFaults:
 
     def _concerns(self, fault: FaultInForce) -> bool:
         if fault.topology_id:
-            return fault.topology_id == self._boot.topology.id
+            return fault.topology_id == self._boot.topology.id and not self._tasks.isdisjoint(fault.tasks)
         return any(fault.breaks(self._me, peer) for peer in self._peers)
 
     def _follow(self, now: float) -> None:
         """Carry out exactly the faults that are in force."""
-        known = [fault for fault in self._known if fault.kind != AT_START]
-        active = {fault.id: fault for fault in known if fault.is_in_force(now)}
-        changed = active.keys() != self._active.keys()
-        self._active = active
-        # One that Nimbus delays begins later.
-        times = [fault.ends_secs if fault.id in active else fault.began_secs for fault in known]
-        self._next_secs = min((at for at in times if at > now), default=None)
-        if changed:
+        before = self._active.keys()
+        self._active = {
+            fault.id: fault for fault in self._known if fault.kind != AT_START and fault.is_in_force(now)
+        }
+        if self._active.keys() != before:
             self._break_links()
             self._tamper()
-            self._set_clock(active.values())
+            self._set_clock(self._active.values())
 
     def _set_clock(self, faults: Iterable[FaultInForce]) -> None:
         """Set the wall clock of this process as these faults say: for whoever looks up `time.time` when calling it."""
-        secs = sum(fault.params["secs"] for fault in faults if fault.kind == CLOCK and self._hits_task(fault))
+        secs = sum(fault.params["secs"] for fault in faults if fault.kind == CLOCK)
         ahead_ns = round(secs * 1e9)
         time.time = (lambda: _TIME() + secs) if secs else _TIME
         time.time_ns = (lambda: _TIME_NS() + ahead_ns) if secs else _TIME_NS
@@ -170,83 +162,51 @@ class WorkerFaults:
     # ---- tasks ----
 
     def _tamper(self) -> None:
-        by_task: dict[int, list[FaultInForce]] = {}
-        for fault in self._active.values():
-            for task in () if fault.kind == CLOCK else fault.tasks:
-                by_task.setdefault(task, []).append(fault)
-        for task in self._tampered - by_task.keys():
-            tamper(self._core, task, None)
-        self._tampered = {
-            task for task, faults in by_task.items() if tamper(self._core, task, self._before(task, faults))
-        }
+        faults = [fault for fault in self._active.values() if fault.kind != CLOCK]
+        tasks = {task for fault in faults for task in fault.tasks} & self._tasks
+        for task in tasks | self._tampered:
+            hits = [fault for fault in faults if task in fault.tasks]
+            tamper(self._core, task, self._before(task, hits) if hits else None)
+        self._tampered = tasks
 
     def _before(self, task: int, faults: list[FaultInForce]) -> Before:
-        harms = [self._harm(fault, random.Random(f"{fault.seed} {task} {self._boot.incarnation}")) for fault in faults]
+        hits = [(fault, _hits(fault, f"{fault.seed} {task} {self._boot.incarnation}")) for fault in faults]
 
         def before(tup: Tuple | None) -> None:
-            for harm in harms:
-                harm(tup)
+            for fault, is_hit in hits:
+                if is_hit(tup) and self._is_on(fault):
+                    self._harm(fault)
 
         return before
 
-    def _harm(self, fault: FaultInForce, rng: random.Random) -> Before:
-        """The harm that a fault does before a tuple."""
-        does = self._deed(fault)
-        if fault.kind == "poison":
-            is_poison = _poison(fault)
-
-            def poisoned(tup: Tuple | None) -> None:
-                if tup is not None and self._is_on(fault) and is_poison(tup):
-                    does()
-
-            return poisoned
-        chance = 1.0 if fault.probability is None else fault.probability
-
-        def harm(tup: Tuple | None) -> None:
-            if (chance >= 1.0 or rng.random() < chance) and self._is_on(fault):
-                does()
-
-        return harm
-
-    def _deed(self, fault: FaultInForce) -> Callable[[], None]:
-        match fault.params.get("does", fault.kind):
+    def _harm(self, fault: FaultInForce) -> None:
+        deed = fault.params.get("does", fault.kind)
+        if deed == "slow":
+            time.sleep(float(fault.params["ms"]) / 1000)
+            return
+        self._note_hit(fault)
+        match deed:
             case "exception":
-                return lambda: self._raise(fault)
+                raise _error(fault)
             case "hang":
-                return lambda: self._hang(fault)
+                self._hang(fault)
             case "exit":
-                return lambda: self._exit(fault)
+                os._exit(0)
             case "segfault":
-                return lambda: self._segfault(fault)
-            case "slow":
-                secs = float(fault.params["ms"]) / 1000
-                return lambda: time.sleep(secs)
-            case deed:
+                ctypes.string_at(0)
+            case _:
                 raise ClusterError(f"fault {fault.id} shall do {deed!r}, which this worker does not know")
 
     def _is_on(self, fault: FaultInForce) -> bool:
         """Whether the fault is still in force: one slice of a batch may outlast it."""
         return fault.id in self._active and time.monotonic() < fault.ends_secs
 
-    def _raise(self, fault: FaultInForce) -> None:
-        self._note_hit(fault)
-        raise InjectedFault(f"fault {fault.id} of kind {fault.kind}")
-
     def _hang(self, fault: FaultInForce) -> None:
-        self._note_hit(fault)
         while self._is_on(fault):
             time.sleep(_HANG_LOOK_SECS)
             if threading.get_ident() == self._loop:
                 # The loop itself hangs here, so nothing else would notice that the fault is healed.
                 self.look()
-
-    def _exit(self, fault: FaultInForce) -> None:
-        self._note_hit(fault)
-        os._exit(0)
-
-    def _segfault(self, fault: FaultInForce) -> None:
-        self._note_hit(fault)
-        ctypes.string_at(0)
 
     def _note_hit(self, fault: FaultInForce) -> None:
         """Put a fault on record, once: it may raise for every tuple."""
@@ -254,7 +214,10 @@ class WorkerFaults:
             return
         self._noted.add(fault.id)
         try:
-            note_hit(self._run_dir, fault, self._me, os.getpid(), self._boot.incarnation, time.monotonic())
+            note(
+                self._run_dir, HIT, fault, time.monotonic(), name=self._me, pid=os.getpid(),
+                incarnation=self._boot.incarnation,
+            )
         except OSError as error:
             # Say so in the log: otherwise the death would have no explanation.
             self._tell(f"{self._me}: fault {fault.id} is not on record: {plain(error)}")
@@ -263,28 +226,28 @@ class WorkerFaults:
 def _rule(fault: FaultInForce, receiver: int) -> LinkRule:
     """The rule by which a fault breaks the frames to one peer."""
     params = fault.params
-    frames = None if params["frames"] == ALL_FRAMES else str(params["frames"])
+    action = DROP if fault.kind == "partition" else str(params.get("how", fault.kind))
     chance = 1.0 if fault.probability is None else fault.probability
-    match fault.kind:
-        case "partition":
-            return LinkRule(DROP, 1.0, frames, receiver)
-        case "delay" if params["ms"]:
-            return LinkRule(SLOW, chance, frames, receiver, slow_ns=round(params["ms"] * 1e6))
-        case "delay":
-            return LinkRule(DELAY, chance, frames, receiver, delay_frames=params["by"])
-        case "corrupt":
-            return LinkRule(_DAMAGES[params["how"]], chance, frames, receiver)
-        case action:
-            return LinkRule(action, chance, frames, receiver)
+    frames = None if params["frames"] == ALL_FRAMES else str(params["frames"])
+    if params.get("ms"):
+        return LinkRule(action, chance, frames, receiver, NEVER, round(params["ms"] * 1e6))
+    return LinkRule(action, chance, frames, receiver, params.get("by", 0))
 
 
-def _poison(fault: FaultInForce) -> Callable[[Tuple], bool]:
-    """A test for the tuples that the fault poisons."""
-    name, params = str(fault.params["field"]), fault.params
-    pattern = re.compile(str(params["matches"])) if "matches" in params else None
+def _error(fault: FaultInForce) -> InjectedFault:
+    return InjectedFault(f"fault {fault.id} of kind {fault.kind}")
 
-    def is_poison(tup: Tuple) -> bool:
-        if name not in tup.fields:
+
+def _hits(fault: FaultInForce, seed: str) -> Callable[[Tuple | None], bool]:
+    """A test for the calls that a fault hits: those with a tuple that it poisons, or those that it draws."""
+    params, rng = fault.params, random.Random(seed)
+    if fault.kind != "poison":
+        chance = 1.0 if fault.probability is None else fault.probability
+        return lambda _: rng.random() < chance
+    name, pattern = str(params["field"]), re.compile(str(params["matches"])) if "matches" in params else None
+
+    def is_poison(tup: Tuple | None) -> bool:
+        if tup is None or name not in tup.fields:
             return False
         value = tup[name]
         if pattern is not None:

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from squall.engine.errors import ClusterError
 from squall.scheduler.cluster.local_cluster import LocalCluster
 from squall.scheduler.common.process import lives
-from squall.scheduler.faults.fault import Fault
 from squall.scheduler.faults.in_force import Victim
+from squall.scheduler.faults.sentence import Fault
 
 _HEAL_SECS = 30.0
 """Longest that the end of all faults is tried: each ends by itself after seconds, and until then Nimbus may be unable

@@ -19,8 +19,7 @@ from itertools import permutations
 from squall.engine.errors import UsageError
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
 from squall.scheduler.faults.catalogue import AT_START, CATALOGUE, ActsOn
-from squall.scheduler.faults.fault import Fault
-from squall.scheduler.faults.target import quoted
+from squall.scheduler.faults.sentence import Fault, quoted
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from squall.chaos.trial import Outcome, Subject, run
 from squall.engine.api.config import Config
 from squall.engine.errors import SquallError, UsageError
 from squall.engine.plural import plural
-from squall.scheduler.faults.fault import Fault
+from squall.scheduler.faults.sentence import Fault
 
 _FAIL_EVERY = 5
 """In the second run without faults, one message in this many is emitted again."""

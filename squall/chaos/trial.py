@@ -32,7 +32,7 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.client.job import Job
 from squall.scheduler.cluster.keeper_process import KeeperProcess
 from squall.scheduler.cluster.local_cluster import LocalCluster
-from squall.scheduler.faults.fault import Fault
+from squall.scheduler.faults.sentence import Fault
 from squall.scheduler.records.worker_ledger import read_history
 from squall.testing.run_leftovers import descriptors, in_directory, left_behind, zombies
 

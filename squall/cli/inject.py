@@ -13,8 +13,8 @@ from squall.cli.standing import directory_option, json_option, nimbus_of
 from squall.engine.plural import plural
 from squall.scheduler.client.described import who
 from squall.scheduler.client.nimbus_client import START_SECS
-from squall.scheduler.faults.catalogue import CATALOGUE, Kind, Parameter
-from squall.scheduler.faults.fault import parse
+from squall.scheduler.faults.catalogue import CATALOGUE
+from squall.scheduler.faults.sentence import parse
 
 
 @click.command("inject")
@@ -74,17 +74,7 @@ def faults_command(as_json: bool) -> None:
         say("", f"{kind.name}: {kind.meaning}", f"    {kind.example}")
         say(f"    takes {kind.acts_on}")
         for parameter in kind.parameters:
-            say(f"    {parameter_text(parameter)}")
-        say(f"    {lasting_text(kind)}{'; takes a probability' if kind.is_drawn else ''}")
-
-
-def parameter_text(parameter: Parameter) -> str:
-    """One parameter on one line."""
-    default = "" if parameter.default is None else f", default {parameter.default}"
-    return f"{parameter.name}=: {parameter.meaning} ({parameter.allowed}{default})"
-
-
-def lasting_text(kind: Kind) -> str:
-    """How long a fault lasts, and what follows it."""
-    when = "over at once" if kind.lasts_secs is None else f"lasts {kind.lasts_secs:g}s unless `for` says otherwise"
-    return f"{when}; then {kind.undo}"
+            default = "" if parameter.default is None else f", default {parameter.default}"
+            say(f"    {parameter.name}=: {parameter.meaning} ({parameter.allowed}{default})")
+        lasts = "over at once" if kind.lasts_secs is None else f"lasts {kind.lasts_secs:g}s unless `for` says otherwise"
+        say(f"    {lasts}; then {kind.undo}{'; takes a probability' if kind.is_drawn else ''}")

@@ -15,7 +15,7 @@ from squall.scheduler.client.job import Job
 from squall.scheduler.cluster.local_cluster import LocalCluster
 from squall.scheduler.common import process
 from squall.scheduler.common.role import processes_of
-from squall.scheduler.faults.in_force import FaultInForce, faults_now, read_record
+from squall.scheduler.faults.in_force import KEPT_SECS, FaultInForce, faults_now, read_record
 from tests.process.waiting import wait_for
 
 
@@ -66,9 +66,9 @@ class Live:
     def count(self, counter: str, component: str) -> int:
         return sum(reading.counters[counter] for reading in self.job.readings() if reading.component == component)
 
-    def flows(self) -> None:
+    def flows(self, timeout_secs: float = 100.0) -> None:
         before = self.count("acked", "numbers")
-        wait_for("acks", lambda: self.count("acked", "numbers") > before + 2000)
+        wait_for("acks", lambda: self.count("acked", "numbers") > before + 2000, timeout_secs)
 
     def is_silent(self, counter: str, component: str) -> bool:
         """Whether hardly anything is counted for a while."""
@@ -190,6 +190,13 @@ def test_nothing_moves_until_it_is_healed(
 ) -> None:
     live.cluster.inject(kind, *targets, **params, **BROKEN)
     wait_for("silence", lambda: live.is_silent(*silent))
+
+
+def test_workers_end_a_fault_by_themselves(live: Live) -> None:
+    live.cluster.inject("partition", "node-1", "node-2", for_secs=1)
+    wait_for("the end", lambda: not live.in_force())
+    # Later they would be told that the file has changed.
+    live.flows(KEPT_SECS / 2)
 
 
 @pytest.mark.parametrize(("kind", "params", "seen"), [

@@ -478,7 +478,7 @@ class Cluster:
         return f"{self.plan.n_workers} workers, link faults {rules}, not acked: {waiting}"
 
 
-ALL_FAULTS = ("drop", "duplicate", "delay", "reorder", "corrupt", "truncate", "garble")
+ALL_FAULTS = ("drop", "duplicate", "delay", "reorder", "flip", "cut", "garble")
 
 
 def run_case(seed: int) -> None:

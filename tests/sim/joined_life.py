@@ -30,7 +30,7 @@ _HEAL_SECS, _LOOK_SECS, _STILL_SECS = 130.0, 0.5, 2.0
 _TIMEOUTS_SECS = (5.0, 60.0)
 """In lives with the second, nothing may wait for it: all that is broken is mended long before. Unless a node is lost:
 who is to hear of the deaths of its workers drains until then."""
-_LINK_FAULTS = ("drop", "duplicate", "delay", "reorder", "corrupt", "truncate", "garble")
+_LINK_FAULTS = ("drop", "duplicate", "delay", "reorder", "flip", "cut", "garble")
 
 
 @dataclass(frozen=True)

@@ -11,20 +11,20 @@ from squall.chaos.deaths import DaemonWatch, DeathClaims
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import daemon as daemon_module
 from squall.scheduler.common.daemon import DaemonRecord
-from squall.scheduler.faults.in_force import FaultInForce, Victim, note_begin, note_hit
+from squall.scheduler.faults.in_force import BEGIN, HIT, FaultInForce, Victim, note
 
 
 def claims_of(run_dir: RunDir, fault: FaultInForce, asked: str) -> list[str]:
     """What explains deaths, each given as worker, pid, and when."""
-    note_begin(run_dir, fault)
+    note(run_dir, BEGIN, fault, 5.0)
     claims = DeathClaims.read(run_dir)
     return [claims.of(f"{worker}:6700", int(pid), float(at)) for worker, pid, at in map(str.split, asked.split(", "))]
 
 
 def test_a_fault_explains_the_processes_that_it_names(run_dir: RunDir) -> None:
     poison = FaultInForce(2, "poison", ["count"], 6.0, 8.0, topology_id="words-1", tasks=[2])
-    note_begin(run_dir, poison)
-    note_hit(run_dir, poison, "node-2:6700", 12, 1, 7.0)
+    note(run_dir, BEGIN, poison, 6.0)
+    note(run_dir, HIT, poison, 7.0, name="node-2:6700", pid=12)
     kill = FaultInForce(1, "kill", ["node-1"], 5.0, 5.0, victims=[Victim("node-1:6700", 11, 1)])
     assert claims_of(run_dir, kill, "node-1 11 5.1, node-1 99 5.1, node-2 12 7.1") == ["kill", "", "poison"]
 

@@ -7,8 +7,8 @@ from unittest.mock import Mock
 import pytest
 
 from squall.chaos.injector import Injector
-from squall.scheduler.faults.fault import Fault
 from squall.scheduler.faults.in_force import FaultInForce, Victim
+from squall.scheduler.faults.sentence import Fault
 
 
 def test_a_cluster_is_not_healed_while_a_killed_process_lives(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,15 +10,17 @@ from squall import UsageError
 from squall.chaos.mix import Places, draw, kinds_of
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
 from squall.scheduler.faults.catalogue import AT_START, CATALOGUE, ActsOn
-from squall.scheduler.faults.fault import Fault
-from squall.scheduler.faults.resolution import Place, View, check
+from squall.scheduler.faults.resolution import Place, View, check, resolve
+from squall.scheduler.faults.sentence import Fault
 
 BOLTS = ["worker", "two words"]
 PLACES = Places(["node-1:6700", "node-2:6701"], ["lines", *BOLTS], BOLTS, "key", sinks=BOLTS[1:])
 ALONE = Places(PLACES.workers[:1], PLACES.components, PLACES.bolts, "key")
 KINDS = kinds_of("all")
-TASKS = {name: (Place("chaos", name, number, "node-1:6700"),) for number, name in enumerate(PLACES.components)}
-VIEW = View(("node-1", "node-2"), tuple(PLACES.workers), {"chaos": TASKS})
+VIEW = View(
+    ("node-1", "node-2"), PLACES.workers,
+    [Place("chaos", name, number, "node-1:6700") for number, name in enumerate(PLACES.components)],
+)
 
 
 def of_seed(seed: int, places: Places = PLACES, for_secs: float = 30.0) -> list[Fault]:
@@ -57,7 +59,7 @@ def test_every_fault_is_one_of_the_catalogue_and_ends() -> None:
     faults = drawn(200)
     assert {fault.kind for fault in faults} == set(CATALOGUE)
     for fault in faults:
-        check(fault, VIEW)
+        resolve(check(fault)[0], fault.targets, VIEW)
         assert (fault.for_secs is None) == (CATALOGUE[fault.kind].lasts_secs is None)
 
 

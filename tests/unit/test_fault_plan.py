@@ -12,7 +12,7 @@ import pytest
 from squall.engine.errors import UsageError
 from squall.ipc.rundir import RunDir
 from squall.scheduler.cluster.fault_plan import AGAIN_SECS, FaultDriver, FaultPlan, Schedule, read_plan
-from squall.scheduler.faults.fault import Fault, parse
+from squall.scheduler.faults.sentence import Fault, parse
 from tests.unit.test_fault_resolution import VIEW
 
 GOOD = """\
@@ -43,7 +43,7 @@ def test_what_a_plan_may_hold(tmp_path: Path) -> None:
     other = written(tmp_path, "other.yaml", "for: 5\nfaults: [kill split]")
     joined = (*FAULTS, Fault("kill", ("split",)), Fault("kill", ("lines",)))
     assert read_plan(["kill lines"], [path, other], VIEW, 30.0) == FaultPlan(joined, 7, 5.0)
-    assert read_plan(["kill lines every 1s"], [], None, 30.0).for_secs == 30.0
+    assert read_plan(["kill lines every 1s"], [], VIEW, 30.0).for_secs == 30.0
 
 
 def test_every_fault_with_a_mistake_is_named(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def begun(schedule: Schedule, now: float, acked: int = 0, away: bool = False) ->
     found = []
     for course in schedule.due(now, acked):
         found.append(course.occurrence)
-        course.is_away(now) if away else course.has_begun(now)
+        course.is_away(now, "dead") if away else course.has_begun(now)
     return found
 
 

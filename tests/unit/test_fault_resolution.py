@@ -9,25 +9,23 @@ import pytest
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.scheduler.faults.catalogue import CATALOGUE
-from squall.scheduler.faults.fault import parse
 from squall.scheduler.faults.resolution import ANYBODY, Place, Resolved, View, resolve
-from squall.scheduler.faults.target import Sort
+from squall.scheduler.faults.sentence import parse
 
 A, B, C = "node-1:6700", "node-1:6701", "node-2:6700"
 
 
-def places(topology: str, **workers: list[str]) -> dict[str, tuple[Place, ...]]:
-    """Component -> the workers of its tasks."""
+def places(topology: str, **workers: list[str]) -> list[Place]:
+    """The tasks of components. `workers`: of each."""
     number = iter(range(1, 100))
-    return {
-        component: tuple(Place(topology, component, next(number), worker) for worker in tasks)
-        for component, tasks in workers.items()
-    }
+    return [
+        Place(topology, component, next(number), worker) for component, tasks in workers.items() for worker in tasks
+    ]
 
 
-VIEW = View(("node-1", "node-2"), (A, B, C), {"words": places("words", lines=[A], split=[A, B], count=[B, C, B])})
-TWO = replace(VIEW, topologies={**VIEW.topologies, "other": places("other", count=[C])})
-UNPLACED = View(("node-1",), (A,), {"words": places("words", count=["", ""])})
+VIEW = View(("node-1", "node-2"), (A, B, C), places("words", lines=[A], split=[A, B], count=[B, C, B]))
+TWO = replace(VIEW, places=[*VIEW.places, *places("other", count=[C])])
+UNPLACED = View(("node-1",), (A,), places("words", count=["", ""]))
 
 
 def found(kind: str, targets: str, view: View = VIEW, seed: int = 7) -> Resolved:
@@ -35,8 +33,7 @@ def found(kind: str, targets: str, view: View = VIEW, seed: int = 7) -> Resolved
 
 
 def processes(targets: str, view: View = VIEW, seed: int = 7) -> list[str]:
-    processes = found("kill", targets, view, seed).processes
-    return [each.name if each.sort is Sort.WORKER else f"{each.sort} {each.name}".rstrip() for each in processes]
+    return [str(each).removeprefix("worker ") for each in found("kill", targets, view, seed).processes]
 
 
 def tasks(targets: str) -> list[int]:
@@ -82,7 +79,8 @@ def test_links(targets: str, meant: list[tuple[str, str]]) -> None:
 
 
 def test_nodes() -> None:
-    assert found("fork-refused", "node-2").nodes == found("fork-refused", "forking-parent node-2").nodes == ("node-2",)
+    for target in ("node-2", "forking-parent node-2"):
+        assert found("fork-refused", target).processes == (("node", "node-2"),)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +107,7 @@ def test_who_is_drawn_is_among_those_meant_and_by_seed(targets: str, among: set[
         ("slow", "nimbus", "slow takes no nimbus; it takes a component or a task"),
         ("drop", f"{A} -> {A}", "is the way from a worker to itself, which is no link"),
         ("fork-refused", "count", "fork-refused takes no component count; it takes a node"),
-        ("kill", "random worker of x", "component 'x'"),
+        ("kill", "random worker of x", "component 'x'"), ("fork-refused", "random", "takes no worker node-"),
     ],
 )  # fmt: skip
 def test_who_is_not_there_is_named(kind: str, targets: str, said: str) -> None:
@@ -119,8 +117,7 @@ def test_who_is_not_there_is_named(kind: str, targets: str, said: str) -> None:
 
 
 def test_name_of_two_things_is_refused_with_both_forms() -> None:
-    namesake = {"node-1": (Place("words", "node-1", 9, C),)}
-    both = replace(VIEW, topologies={"words": {**VIEW.topologies["words"], **namesake}})
+    both = replace(VIEW, places=[*VIEW.places, Place("words", "node-1", 9, C)])
     with pytest.raises(UsageError, match="'node-1' is a node and a component; write node node-1 or component node-1"):
         found("kill", "node-1", both)
     assert processes("component node-1", view=both) == [C]
@@ -130,10 +127,8 @@ def test_name_of_two_things_is_refused_with_both_forms() -> None:
 
 
 def test_what_is_not_placed_is_known_but_not_there() -> None:
-    kill = CATALOGUE["kill"]
-    for targets in ("count", "count[1]", "worker count[0]", "random worker of count"):
-        parsed = parse(f"kill {targets}").targets
-        assert resolve(kill, parsed, UNPLACED) == Resolved()
+    lines = ("kill count", "slow count[1]", "kill worker count[0]", "kill random worker of count", f"drop count -> {A}")
+    for fault in map(parse, lines):
+        assert resolve(CATALOGUE[fault.kind], fault.targets, UNPLACED) == Resolved()
         with pytest.raises(ClusterError, match="there is no"):
-            resolve(kill, parsed, UNPLACED, random.Random(1))
-    assert resolve(CATALOGUE["drop"], [f"count -> {A}"], UNPLACED).links == ()
+            resolve(CATALOGUE[fault.kind], fault.targets, UNPLACED, random.Random(1))

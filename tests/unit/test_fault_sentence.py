@@ -8,28 +8,26 @@ from hypothesis import strategies as st
 
 from squall.engine.errors import UsageError
 from squall.scheduler.faults.catalogue import CATALOGUE
-from squall.scheduler.faults.fault import Fault, parse, text_of
 from squall.scheduler.faults.resolution import check
-from squall.scheduler.faults.target import LinkTarget, Sort, Target, parse_target
+from squall.scheduler.faults.sentence import Fault, LinkTarget, Target, parse, parse_target, text_of
 
-MOST_SECS = 10.0**9
-NODE_SORTS = (Sort.COMPONENT, Sort.NODE, Sort.SUPERVISOR, Sort.FORKING_PARENT)
-hard_names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+characters = st.characters(exclude_categories=["Cs"])
+hard_names = st.text(characters, min_size=1, max_size=12)
 names = st.sampled_from(["count", "node-1", "node-1:6700", "hello/count", "my bolt", "a,b", 'a"b', "a'b", "5 %"])
-indices = st.integers(0, 999_999_999)
+tasks = st.builds("{}[{}]".format, names, st.integers(0, 999_999_999))
 targets = st.one_of(
-    st.builds(Target, st.just(Sort.NIMBUS)),
-    st.builds(Target, st.just(Sort.NAME), names),
-    st.builds(Target, st.sampled_from(NODE_SORTS), names | hard_names),
-    st.builds(Target, st.sampled_from([Sort.TASK, Sort.WORKER]), names, indices),
-    st.builds(Target, st.just(Sort.WORKER), names),
-    st.builds(Target, st.just(Sort.WORKER), is_random=st.just(True)),
-    st.builds(Target, st.just(Sort.WORKER), names, st.none() | indices, is_random=st.just(True)),
+    st.sampled_from(["nimbus", "random worker"]).map(Target),
+    st.builds(Target, st.just(""), names | tasks),
+    st.builds(
+        Target, st.sampled_from(["component", "node", "supervisor", "forking-parent", "worker", "random worker of"]),
+        names | hard_names | tasks,
+    ),
+    st.builds(Target, st.just("task"), tasks),
 )
-links = st.builds(LinkTarget, targets, targets, st.booleans())
-secs = st.floats(0.001, MOST_SECS)
+links = st.builds(LinkTarget, targets, st.sampled_from(["->", "<->"]), targets)
+secs = st.floats(0.001, 1e9)
 counts = st.integers(1, 10**15 - 1)
-values = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
+values = st.text(characters, max_size=9)
 whens = st.one_of(
     st.just({}), st.builds(lambda at: {"at_secs": at}, secs), st.builds(lambda n: {"after_acked": n}, counts)
 )
@@ -88,12 +86,12 @@ def test_forms(line: str, fault: Fault) -> None:
     ("line", "said"),
     [
         ("", "it is empty"), ("-> a", "it begins with '->'"), ("3s kill", "it begins with '3s'"),
-        ("kill a at", "a time after `at` is missing at the end"), ("kill a ->", "a target is missing at the end"),
-        ("kill a after 3", "time '3' after `after` has no unit; allowed: 3s, 3 acked"),
-        ("kill a with probability 1.5", "probability is '1.5'; allowed: 0 to 1, or 0% to 100%"),
+        ("kill a at", "`at` is written at TIME"), ("kill a ->", "a target is missing at the end"),
+        ("kill a after 3", "`after` is written after COUNT acked or after TIME-WITH-UNIT"),
+        ("kill a with probability 1.5", "probability is '1.5'; allowed: a number from 0 to 1"),
         ("kill a at 1s at 2s", "at_secs is given twice"),
         ('kill "a', "'kill \"a': no closing quotation; a name"), ("kill a for x", "'kill a for x': duration 'x'"),
-        ("kill task count", "task 'count' has no number"), ("kill a at 1s after 2 acked", "not both"),
+        ("kill task count", "`task` is written task COMPONENT[NUMBER]"), ("kill a at 1s after 2 acked", "not both"),
     ],
 )  # fmt: skip
 def test_a_wrong_word_is_named(line: str, said: str) -> None:

@@ -24,8 +24,8 @@ from squall.scheduler.common.messages import (
     Shutdown,
     TopologyRecord,
 )
-from squall.scheduler.faults.fault import Fault, text_of
 from squall.scheduler.faults.in_force import KEPT_SECS, WORKERS, faults_now, read_faults, read_record
+from squall.scheduler.faults.sentence import Fault, text_of
 from squall.scheduler.nimbus import injection
 from squall.scheduler.nimbus.store import Store
 from tests.unit.run_dirs import NimbusHere, add_topology, nimbus_in
@@ -205,3 +205,17 @@ def test_a_node_of_a_topology_is_known_before_its_supervisor_has_registered(
             inject(started_again, "kill", "supervisor node-1")
         with pytest.raises(UsageError, match="there is no node 'node-2'; nodes are node-1"):
             inject(started_again, "kill", "supervisor node-2")
+
+
+def test_nimbus_kills_itself_after_its_reply_and_needs_nobody(
+    run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raised: list[int] = []
+    monkeypatch.setattr("signal.raise_signal", raised.append)
+    with nimbus_in(run_dir.path) as alone:
+        reply_secs = time.monotonic() + injection.LAST_REPLY_SECS
+        inject(alone, "kill", "nimbus")
+        alone.faults.tick(reply_secs)
+        assert not raised
+        alone.faults.tick(reply_secs + 1)
+    assert raised == [9]

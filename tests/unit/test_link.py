@@ -134,7 +134,7 @@ def test_a_rule_may_name_kind_and_receiver(action: str) -> None:
     assert shim.apply(PEER, DATA, second) == [second, *([first] if action == "delay" else [])]
 
 
-@pytest.mark.parametrize("action", ["corrupt", "truncate"])
+@pytest.mark.parametrize("action", ["flip", "cut"])
 def test_damaged_frames_are_refused_by_the_checksum(action: str, seed: int) -> None:
     shim = LinkShim([LinkRule(action, 1.0)], seed)
     body = b"some payload"
@@ -149,14 +149,14 @@ def test_garbled_content_is_sealed_like_any_other() -> None:
     shim = LinkShim([LinkRule("garble", 0.5, receiver=PEER)], seed=1)
     body = [b"some payload", b"and a buffer"]
     out = [shim.garbled(PEER, DATA, body) for _ in range(100)]
-    assert 0 < sum(other is not body for other in out) == shim.counts["garble"] < 100
+    assert 0 < sum(other is not body for other in out) < 100
     assert all(shim.garbled(*place, body) is body for _ in range(20) for place in ((PEER, CREDIT), (2, DATA)))
     assert shim.apply(PEER, DATA, body) == [body], "what is sealed is left as it is"
 
 
 def test_a_slow_link_holds_every_frame_for_its_time_in_order() -> None:
     now = 1_000
-    shim = LinkShim([LinkRule("slow", 1.0, receiver=PEER, slow_ns=50)], 1, lambda: now)
+    shim = LinkShim([LinkRule("delay", 1.0, None, PEER, 1000, 50)], 1, lambda: now)
     sent = frames(3)
     assert through(shim, sent[:2]) == []
     assert shim.apply(2, DATA, sent[2]) == [sent[2]], "another link"
@@ -170,9 +170,9 @@ def test_a_slow_link_holds_every_frame_for_its_time_in_order() -> None:
     assert shim.take_due() == []
 
 
-@pytest.mark.parametrize("action", ["delay", "reorder", "slow"])
+@pytest.mark.parametrize("action", ["delay", "reorder"])
 def test_what_is_held_back_leaves_when_the_rules_are_replaced(action: str) -> None:
-    shim = LinkShim([LinkRule(action, 1.0, slow_ns=10**15)], seed=1)
+    shim = LinkShim([LinkRule(action, 1.0)], seed=1)
     sent = frames(1)
     assert through(shim, sent) == []
     assert shim.replace([], seed=2) == [(PEER, sent[0])]

@@ -13,7 +13,7 @@ import pytest
 from squall.engine.report.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS, bucket_of
 from squall.engine.report.run_report import TaskReading, build_report
 from squall.ipc.rundir import RunDir
-from squall.scheduler.faults.in_force import FaultInForce, note_begin, note_end
+from squall.scheduler.faults.in_force import BEGIN, END, FaultInForce, note
 from squall.scheduler.records.daemon_deaths import note_death
 from squall.ui.charts import marks_of, points_of
 from squall.ui.history import RINGS, ComponentCounts, History
@@ -140,8 +140,8 @@ def test_marks_say_what_happened_in_the_window_to_the_topology_or_to_all(
     note_death(run_dir, "nimbus", "killed by SIGKILL")
     for number, topology_id in enumerate(("t-1", "other-2", "")):
         fault = FaultInForce(number, "slow", ["split[0]"], 1.0, 6.0, topology_id=topology_id, params={"ms": 5.0})
-        note_begin(run_dir, fault)
-        note_end(run_dir, fault, 2.0, healed=topology_id == "t-1")
+        note(run_dir, BEGIN, fault, 1.0)
+        note(run_dir, END, fault, 2.0, healed=topology_id == "t-1")
     for second in range(10):
         history.add("t-1", sample(NOON + second, second, version=1 + (second > 7)))
     _, rows = history.rows("t-1", NOON + 9, 60, 60)
