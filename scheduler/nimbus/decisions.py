@@ -1,8 +1,10 @@
 """Nimbus's decisions: which topologies are accepted, where they run, when they end.
 
 Guarantees
-    * Pure: no I/O, no clock, no randomness. Each method is an event at time `now` (monotonic seconds) and returns
-      instructions; an event that is refused raises and changes nothing.
+    * Pure: no I/O, no clock, no randomness, but for the making of boards. Each method is an event at time `now`
+      (monotonic seconds) and returns instructions; an event that is refused raises and changes nothing.
+    * Work is placed once its board is made. If there is no room for that, a submission is refused, and any other
+      topology waits as for a slot: nothing has to be taken back.
     * A slot belongs to one topology at a time: a topology that is killed or moves keeps its slots, and its name, until
       each slot is empty. The supervisor reports that; without a supervisor, or without a report in time, the processes
       are looked for (`looked`). Nimbus itself ends workers that take too long.
@@ -22,11 +24,11 @@ Relies on: `scheduler.nimbus.main` to carry out the instructions in order.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from msgspec.structs import replace
 
-from squall.engine.errors import UsageError
+from squall.engine.errors import ClusterError, UsageError
 from squall.scheduler.common.messages import (
     Assignment,
     AssignNode,
@@ -45,7 +47,6 @@ from squall.scheduler.common.messages import (
     TopologyState,
 )
 from squall.scheduler.nimbus.instruction import (
-    CreateBoard,
     DeleteTopology,
     DropSuccessor,
     EndWorker,
@@ -76,13 +77,16 @@ class Nimbus:
 
     def __init__(
         self,
+        make_board: Callable[[Assignment], None],
         topologies: Iterable[TopologyLife],
         next_number: int,
         now: float,
         deleted: Iterable[str] = (),
         unknown: Iterable[str] = (),
     ) -> None:
-        """`deleted`: ids of deleted topologies; `unknown`: ids of those that have files but are not in the store."""
+        """`make_board`: ClusterError if there is no room. `deleted`: ids of deleted topologies; `unknown`: ids of those
+        that have files but are not in the store."""
+        self._make_board = make_board
         self._topologies = Topologies(topologies)
         self.unknown = UnknownTopologies(deleted, unknown)
         self._nodes = Nodes()
@@ -176,11 +180,14 @@ class Nimbus:
         """Accept a topology and place it if there is a slot; one that replaces another begins later (`replaced`).
         `token`: 8 hex digits that make its id unique."""
         record = record_of(request, self.accepts(request, token), created_unix_secs)
-        self._next_number += 1
         former = self._topologies.get(request.name)
         if former is None:
-            return record, self._begin(record, now)
-        return record, self._replace(former, Successor(record, request.fresh), request.replace_wait_secs, now)
+            life = TopologyLife(record)
+            steps = self._begin(life, self._placed(life, now))
+        else:
+            steps = self._replace(former, Successor(record, request.fresh), request.replace_wait_secs, now)
+        self._next_number += 1
+        return record, steps
 
     def accepts(self, request: SubmitTopology, token: str) -> str:
         """The id that `submit` would give. Raises what that would, and changes nothing."""
@@ -190,14 +197,9 @@ class Nimbus:
             self._topologies.check_free(request.name)
         return f"{request.name}-{self._next_number}-{token}"
 
-    def _begin(self, record: TopologyRecord, now: float) -> Instructions:
-        life = TopologyLife(record)
+    def _begin(self, life: TopologyLife, placed: Instructions) -> Instructions:
         self._topologies.add(life)
-        placed = self._place(life, now)
-        if not placed:
-            return [StoreTopology(record), Note(f"{record.id} waits for a free slot")]
-        board, *rest = placed
-        return [board, StoreTopology(record), *rest]
+        return [StoreTopology(life.record), *(placed or [Note(f"{life.record.id} waits for a free slot")])]
 
     def _replace(
         self, life: TopologyLife, successor: Successor, wait_secs: float | None, now: float
@@ -227,8 +229,8 @@ class Nimbus:
         life = self._topologies.by_id(topology_id)
         if life is None or life.record.successor is None or not life.is_replaceable:
             return []
-        gone = self._forget(life)
-        return [*gone, *self._begin(life.record.successor.topology, now), *self._use_free_slots(now)]
+        gone, successor = self._forget(life), TopologyLife(life.record.successor.topology)
+        return [*gone, *self._begin(successor, self._place(successor, now)), *self._use_free_slots(now)]
 
     def activate(self, name: str) -> tuple[TopologyRecord, Instructions]:
         """Let a topology's spouts emit. Idempotent."""
@@ -401,16 +403,6 @@ class Nimbus:
         self._spouts_stopped = True
         return [SendAssignNode(node) for node in self._nodes.alive]
 
-    def withdraw(self, name: str) -> None:
-        """Forget a submission that was accepted and could not be carried out. Called before any process heard of it."""
-        self._topologies.remove(name)
-
-    def unplace(self, topology_id: str) -> None:
-        """Take back an assignment that failed: the topology waits again. Called before any process heard of it."""
-        life = self._topologies.by_id(topology_id)
-        if life is not None:
-            life.unplace()
-
     def forget_unknown(self, now: float) -> tuple[list[str], Instructions]:
         """An operator asks to stop and remove unknown topologies; returns their ids."""
         ids, nodes = self.unknown.forget()
@@ -506,10 +498,9 @@ class Nimbus:
             # Again: one that takes fewer slots than it had before its move has left some to those before it.
             placed = False
             for life in self._topologies:
-                if (life.assignment is None or life.needs_place) and life.record.status != "KILLED":
-                    steps = self._place(life, now)
-                    placed = placed or bool(steps)
-                    out += steps
+                if life.waits and life.record.status != "KILLED":
+                    out += self._place(life, now)
+                    placed = placed or not life.waits
         return out
 
     def _use_free_slots(self, now: float) -> Instructions:
@@ -526,7 +517,15 @@ class Nimbus:
         return out
 
     def _place(self, life: TopologyLife, now: float) -> Instructions:
-        """Give a topology slots, for the first time or after it has left its own; no instructions if there are none."""
+        """Give a topology slots, unless it has to wait."""
+        try:
+            return self._placed(life, now)
+        except ClusterError as error:
+            return [Note(f"{life.record.id} waits on: {error}")]
+
+    def _placed(self, life: TopologyLife, now: float) -> Instructions:
+        """Give a topology slots, for the first time or after it has left its own; no instructions if there are none.
+        ClusterError, and nothing has changed, if there is no room for its board."""
         record, former = life.moved_record(), life.version
         kinds = {component.id: component.kind for component in record.components}
         executors = task_layout(record.components)
@@ -540,13 +539,12 @@ class Nimbus:
             placed = place(executors, record.conf["workers"], free, kinds)
         if placed is None:
             return []
-        moved = record != life.record
-        unseen = life.assign(record, Assignment(record.id, former + 1, *placed), now)
-        n_tasks = max(executor.last_task for executor in executors)
+        moved, assignment = record != life.record, Assignment(record.id, former + 1, *placed)
+        self._make_board(assignment)
+        unseen = life.assign(record, assignment, now)
         return [
-            CreateBoard(record.id, len(life.slots), n_tasks, life.version),
             *([StoreTopology(record)] if moved else []),
-            StoreAssignment(life.present_assignment),
+            StoreAssignment(assignment),
             *(StoreRestart(record.id, death) for death in unseen),
             *([RemoveBoard(record.id, former)] if former else []),
             Note(f"{record.id} runs on {', '.join(map(str, life.slots))}"),
@@ -579,10 +577,9 @@ class Nimbus:
         return [DeleteTopology(record.id), RemoveBoard(record.id, max(1, life.version)), note]
 
     def _move(self, life: TopologyLife, now: float) -> Instructions:
-        left = set(life.nodes)
+        left, life.needs_place = set(life.nodes), True
         steps = self._place(life, now)
-        if not steps:
-            life.needs_place = True
-            return [Note(f"{life.record.id} waits for a free slot to move to")]
+        if life.needs_place:
+            return steps or [Note(f"{life.record.id} waits for a free slot to move to")]
         # Other topologies may be waiting for the slots that it left.
         return [*steps, *(SendAssignNode(node) for node in sorted(left - set(life.nodes))), *self._use_free_slots(now)]

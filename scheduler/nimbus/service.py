@@ -1,4 +1,4 @@
-"""Turns frames into events for Nimbus's decisions, and their instructions into boards, stored rows and frames.
+"""Turns frames into events for Nimbus's decisions, and their instructions into stored rows and frames.
 
 Guarantees
     * A request is answered after its consequences are on disk, and once. A submission is carried out whole or refused.
@@ -16,6 +16,7 @@ Relies on: `scheduler.nimbus.decisions` for every decision. Thread: Nimbus's loo
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import os
@@ -53,7 +54,6 @@ from squall.scheduler.nimbus.board_watch import BoardWatch, LivingWorkers
 from squall.scheduler.nimbus.decisions import Instructions, Nimbus
 from squall.scheduler.nimbus.injection import Injection
 from squall.scheduler.nimbus.instruction import (
-    CreateBoard,
     DeleteTopology,
     DropSuccessor,
     EndWorker,
@@ -117,7 +117,9 @@ class NimbusService:
         for topology_id in sorted(unknown):
             log.error("%s is not in the store: what it runs and has on disk is left alone", topology_id)
         mend_boards(run_dir, lives)
-        self.nimbus = nimbus = Nimbus(lives, store.next_number(), time.monotonic(), deleted, unknown)
+        self.nimbus = nimbus = Nimbus(
+            self._files.make_board, lives, store.next_number(), time.monotonic(), deleted, unknown
+        )
         self._workers = LivingWorkers(run_dir)
         self._watch = BoardWatch(self.nimbus, self._files, self._workers)
         self._files.tidy_state((life.record for life in lives), unknown)
@@ -268,31 +270,18 @@ class NimbusService:
         try:
             if request.env:
                 keep_environment(self._run_dir, topology_id, request.env)
+            # For one that replaces another it is done when that has ended: see `_begin_successors`.
+            if request.fresh and request.name not in {record.name for record, _ in self.nimbus.assigned()}:
+                self._files.set_state_aside(request.name, topology_id)
             record, steps = self.nimbus.submit(request, now, time.time(), token)
-            boards = self._prepare(record, steps, request.fresh)
         except ClusterError:
+            self._files.put_state_back(request.name, topology_id)
             forget_environment(self._run_dir, topology_id)
             raise
         # If the store fails, Nimbus ends, and the next one sees in the store whether to put the state back.
-        self._carry_out(step for step in steps if step not in boards)
+        self._carry_out(steps)
         self._files.discard_state(record)
         return record
-
-    def _prepare(self, record: TopologyRecord, steps: list[NimbusInstruction], fresh: bool) -> list[CreateBoard]:
-        """Make the boards of a submission, which are returned, and if it is to begin anew, move earlier state out of
-        its way. ClusterError, and it is withdrawn, if that fails."""
-        boards = [step for step in steps if isinstance(step, CreateBoard)]
-        try:
-            # One that replaces another begins later: see `_replace`.
-            if fresh and StoreTopology(record) in steps:
-                self._files.set_state_aside(record)
-            for step in boards:
-                self._files.make_board(step)
-        except ClusterError:
-            self._files.put_state_back(record)
-            self.nimbus.withdraw(record.name)
-            raise
-        return boards
 
     def _begin_successors(self, now: float) -> None:
         """Let topologies that have ended give way to their successors, once state that these shall not find is out of
@@ -303,7 +292,7 @@ class NimbusService:
                 continue
             try:
                 if successor.fresh:
-                    self._files.set_state_aside(successor.topology)
+                    self._files.set_state_aside(record.name, successor.topology.id)
             except ClusterError as error:
                 log.error("%s waits: %s", successor.topology.id, error)
                 self._replace_at = now + REPLACE_RETRY_SECS
@@ -371,35 +360,15 @@ class NimbusService:
     # ---- instructions ----
 
     def _carry_out(self, instructions: Iterable[NimbusInstruction]) -> None:
-        """Make boards, then store changes in one transaction, then tell the processes concerned."""
+        """Store changes in one transaction, then tell the processes concerned."""
         steps = list(instructions)
-        unplaced = set()
-        for step in steps:
-            if isinstance(step, CreateBoard):
-                try:
-                    self._files.make_board(step)
-                except ClusterError as error:
-                    log.error("%s waits on: %s", step.topology_id, error)
-                    self.nimbus.unplace(step.topology_id)
-                    unplaced.add(step.topology_id)
-        self._store_changes(
-            step
-            for step in steps
-            if isinstance(step, StoreChange)
-            and not (isinstance(step, StoreAssignment) and step.assignment.topology_id in unplaced)
-        )
-        for step in steps:
-            if not (isinstance(step, RemoveBoard) and step.topology_id in unplaced):
-                self._tell(step)
-
-    def _store_changes(self, changes: Iterable[StoreChange]) -> None:
-        """Store changes, if any: a full disk must not end a Nimbus that has nothing to store."""
-        changes = list(changes)
-        if not changes:
-            return
-        with self._store.transaction():
+        changes = [step for step in steps if isinstance(step, StoreChange)]
+        # If there are any: a full disk must not end a Nimbus that has nothing to store.
+        with self._store.transaction() if changes else contextlib.nullcontext():
             for change in changes:
                 self._store_change(change)
+        for step in steps:
+            self._tell(step)
 
     def _store_change(self, change: StoreChange) -> None:
         match change:

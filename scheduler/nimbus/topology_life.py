@@ -21,7 +21,6 @@ from collections.abc import Collection, Iterable, Mapping
 
 from msgspec.structs import replace
 
-from squall.engine.errors import ClusterError
 from squall.scheduler.common.messages import (
     Assignment,
     RestartRecord,
@@ -86,11 +85,9 @@ class TopologyLife:
         return [slot for slot in self.slots if self._state_of(slot) == "failed" and slot in self.record.given_up]
 
     @property
-    def present_assignment(self) -> Assignment:
-        """Its assignment. Call it only when it has just been placed."""
-        if self.assignment is None:
-            raise ClusterError(f"topology {self.record.id} has no assignment")
-        return self.assignment
+    def waits(self) -> bool:
+        """Whether it waits for slots."""
+        return self.assignment is None or self.needs_place
 
     @property
     def known_incarnations(self) -> Collection[tuple[str, int]]:
@@ -199,11 +196,6 @@ class TopologyLife:
     def vacated(self, slot: SlotRef) -> None:
         """Note that a slot holds no process any more, though its supervisor did not report it."""
         self._slots[slot] = (self._slots.get(slot, (0, ""))[0], "stopped")
-
-    def unplace(self) -> None:
-        """Take back `assign`: no process has heard of the assignment."""
-        self.assignment = None
-        self.version -= 1
 
     def slot_changed(self, event: SlotChanged) -> list[RestartRecord]:
         """Note a change; returns new and updated deaths, to be stored."""

@@ -10,7 +10,6 @@ from typing import Any
 from msgspec.structs import replace as with_fields
 
 from squall.engine.api.failure import Failure
-from squall.ipc.board import Board
 from squall.scheduler.common.messages import (
     Assignment,
     AssignNode,
@@ -19,7 +18,7 @@ from squall.scheduler.common.messages import (
     TopologyRecord,
 )
 from squall.scheduler.nimbus.decisions import Instructions, Nimbus
-from squall.scheduler.nimbus.instruction import CreateBoard, NimbusInstruction, StoreChange, StoreTopology
+from squall.scheduler.nimbus.instruction import NimbusInstruction, StoreChange, StoreTopology
 from squall.scheduler.nimbus.topology_life import TopologyLife
 from squall.scheduler.worker.lease import Lease
 from tests.sim import invariants
@@ -189,9 +188,9 @@ class RestsSoon(NimbusDaemon):
 class BeginsBoards(NimbusDaemon):
     """Makes a board that continues no other."""
 
-    def _make_board(self, step: CreateBoard) -> None:
-        path = self.machine.run_dir.board(step.topology_id, step.version)
-        Board.create(str(path), step.n_slots, step.n_tasks).close()
+    def _make_board(self, assignment: Assignment) -> None:
+        self.machine.run_dir.board(assignment.topology_id, assignment.version - 1).unlink(missing_ok=True)
+        super()._make_board(assignment)
 
 
 class Unasking(NimbusDaemon):

@@ -30,7 +30,6 @@ from squall.scheduler.common.messages import (
 )
 from squall.scheduler.nimbus.decisions import Nimbus
 from squall.scheduler.nimbus.instruction import (
-    CreateBoard,
     DeleteTopology,
     EndWorker,
     NimbusInstruction,
@@ -128,7 +127,7 @@ class NimbusDaemon(Actor):
             return
         unknown = tidy_boards(machine.run_dir, lives, deleted)
         mend_boards(machine.run_dir, lives)
-        self.nimbus = self._decisions(lives, number, machine.now, deleted, unknown)
+        self.nimbus = self._decisions(self._make_board, lives, number, machine.now, deleted, unknown)
         self._tick(self.epoch)
 
     def _read_store(self) -> tuple[list[TopologyLife], int, set[str]]:
@@ -245,10 +244,7 @@ class NimbusDaemon(Actor):
     # ---- what is done ----
 
     def _carry_out(self, steps: list[NimbusInstruction]) -> None:
-        """Boards, then the store in one transaction, then everybody who is to hear of it."""
-        for step in steps:
-            if isinstance(step, CreateBoard):
-                self._make_board(step)
+        """The store in one transaction, then everybody who is to hear of it."""
         self._tear(steps)
         self._store_all([step for step in steps if isinstance(step, StoreChange)])
         self._tear(steps)
@@ -260,8 +256,8 @@ class NimbusDaemon(Actor):
         if self.tears and steps and self.machine.rng.random() < _DIES:
             raise Died
 
-    def _make_board(self, step: CreateBoard) -> None:
-        self._files.make_board(step)
+    def _make_board(self, assignment: Assignment) -> None:
+        self._files.make_board(assignment)
 
     def _store_all(self, changes: list[StoreChange]) -> None:
         if not changes:

@@ -26,7 +26,6 @@ from squall.scheduler.common.messages import (
 )
 from squall.scheduler.nimbus.decisions import Instructions
 from squall.scheduler.nimbus.instruction import (
-    CreateBoard,
     DeleteTopology,
     RemoveBoard,
     SendAssignNode,
@@ -86,7 +85,7 @@ def test_the_successor_is_stored_with_the_end_of_the_one_before_and_begins_when_
     # Nobody else gets its slots or its name while files are made ready.
     assert first not in cluster.nimbus.cluster().free_slots
     assert kinds(begin(cluster)) == [
-        DeleteTopology, RemoveBoard, CreateBoard, StoreTopology, StoreAssignment, SendAssignNode, SendAssignNode,
+        DeleteTopology, RemoveBoard, StoreTopology, StoreAssignment, SendAssignNode, SendAssignNode,
     ]
     assert cluster.state.topology == record
     assert begin(cluster) == []
@@ -252,19 +251,19 @@ RECORD, OTHER = (TopologyRecord(f"one-{number}-00000000", "one", "ACTIVE", {}, [
 def test_the_next_nimbus_sees_in_the_store_what_to_do(run_dir: RunDir) -> None:
     keep_state(run_dir)
     before, files = kept(run_dir), NimbusFiles(run_dir)
-    files.set_state_aside(RECORD)
+    files.set_state_aside("one", RECORD.id)
     assert left_by_earlier(run_dir, "one") == []
     files.tidy_state([OTHER], ())
     assert kept(run_dir) == before
     assert {path.name for path in left_by_earlier(run_dir, "one")} == {"numbers-0", "numbers-1", ".attempts"}
-    files.set_state_aside(RECORD)
+    files.set_state_aside("one", RECORD.id)
     files.tidy_state([OTHER, RECORD], ())
     assert kept(run_dir).keys() == LETTERS
 
 
 def test_what_has_come_meanwhile_is_not_overwritten(run_dir: RunDir, caplog: pytest.LogCaptureFixture) -> None:
     position, files = keep_state(run_dir), NimbusFiles(run_dir)
-    files.set_state_aside(RECORD)
+    files.set_state_aside("one", RECORD.id)
     position.parent.mkdir()
     position.write_text("newer")
     files.tidy_state([], ())
@@ -279,5 +278,5 @@ def test_what_cannot_be_set_aside_stays(run_dir: RunDir) -> None:
     run_dir.set_aside("one", RECORD.id).write_text("in the way")
     before = kept(run_dir)
     with pytest.raises(ClusterError, match="cannot set aside the state of an earlier one: "):
-        NimbusFiles(run_dir).set_state_aside(RECORD)
+        NimbusFiles(run_dir).set_state_aside("one", RECORD.id)
     assert kept(run_dir) == before
