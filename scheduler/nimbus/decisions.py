@@ -251,7 +251,7 @@ class Nimbus:
         return life.record, out
 
     def _end(self, life: TopologyLife, wait_secs: float, now: float) -> Instructions:
-        if life.assignment is None:
+        if not life.slots:
             wait_secs = 0.0  # nothing of it is under way
         killed = life.record.status == "KILLED"
         stop_at = now + wait_secs
@@ -292,24 +292,22 @@ class Nimbus:
         leaving = self._leave_if_due(life, now)
         return [StoreTopology(record), note, *(leaving or [SendAssignNode(node) for node in life.nodes])]
 
-    def missing(self, now: float) -> list[tuple[TopologyRecord, Assignment, list[int]]]:
-        """Topologies that run, or drain before they move, with the indices of slots that no living node offers; see
-        `lost`."""
+    def missing(self, now: float) -> list[tuple[TopologyLife, list[SlotRef]]]:
+        """Topologies that run, or drain before they move, with the slots that no living node offers; see `lost`."""
         if now < self._judges_at:
             return []
         there = set(self._nodes.slots)
-        found = []
-        for life in self._topologies:
-            gone = [index for index, slot in enumerate(life.slots) if slot not in there]
-            if gone and life.assignment is not None and (life.stop_at is None or life.moves_once_drained):
-                found.append((life.record, life.assignment, gone))
-        return found
+        return [
+            (life, gone)
+            for life in self._topologies
+            if (gone := [slot for slot in life.slots if slot not in there]) and life.may_move
+        ]
 
     def lost(self, topology_id: str, now: float) -> Instructions:
         """The workers of missing slots are dead too: move their work elsewhere, and only theirs. A topology that drains
         before it moves does so at once: nobody tells its other workers of these deaths, so it would wait in vain."""
         life = self._topologies.by_id(topology_id)
-        if life is None or not (life.stop_at is None or life.moves_once_drained):
+        if life is None or not life.may_move:
             return []
         note = Note(f"{topology_id} has lost workers with their nodes")
         if life.stop_at is None:
@@ -326,20 +324,18 @@ class Nimbus:
     def has_topologies(self) -> bool:
         return bool(self._topologies)
 
-    def draining(self) -> list[tuple[TopologyRecord, Assignment]]:
+    def draining(self) -> list[TopologyLife]:
         """The topologies to watch until nothing of them is pending; see `drained`."""
         return [
-            (life.record, life.assignment)
-            for life in self._topologies
-            if life.assignment is not None and (life.is_draining or (self._spouts_stopped and life.left_at is None))
+            life for life in self._topologies
+            if life.slots and (life.is_draining or (self._spouts_stopped and life.left_at is None))
         ]
 
-    def finishing(self) -> list[tuple[TopologyRecord, Assignment]]:
+    def finishing(self) -> list[TopologyLife]:
         """The topologies to watch until they have finished; see `finished`."""
         return [
-            (life.record, life.assignment)
-            for life in self._topologies
-            if life.assignment is not None and life.record.remove_when_drained and life.stop_at is None
+            life for life in self._topologies
+            if life.slots and life.record.remove_when_drained and life.stop_at is None
         ]
 
     def finished(self, topology_id: str, now: float) -> Instructions:
@@ -363,20 +359,19 @@ class Nimbus:
         """Whether there are slots that a topology must leave and has not left yet."""
         return any(life.left_at is not None and not life.needs_place for life in self._topologies)
 
-    def unaccounted(self, now: float) -> list[tuple[TopologyRecord, Assignment, list[int]]]:
-        """Topologies with the indices of slots that shall be empty, but will not be reported so: see `looked`."""
+    def unaccounted(self, now: float) -> list[tuple[TopologyLife, list[SlotRef]]]:
+        """Topologies with the slots that shall be empty, but will not be reported so: see `looked`."""
         alive, found = self._nodes.alive, []
         for life in self._topologies:
-            if life.assignment is None or life.left_at is None or life.needs_place:
+            if life.left_at is None or life.needs_place:
                 continue
             is_late = now >= life.left_at + STOP_PATIENCE_SECS
             slots = [
-                index
-                for index in life.occupied
-                if is_late or life.slots[index].node not in alive or life.slots[index] in life.overdue | life.unheld
+                slot for slot in life.occupied
+                if is_late or slot.node not in alive or slot in life.overdue | life.unheld
             ]
             if slots:
-                found.append((life.record, life.assignment, slots))
+                found.append((life, slots))
         return found
 
     def looked(
@@ -384,7 +379,7 @@ class Nimbus:
     ) -> Instructions:
         """Of `slots`, which `unaccounted` named, those in `living` hold a living worker and the others no process."""
         life = self._topologies.by_id(topology_id)
-        if life is None or life.assignment is None or life.left_at is None:
+        if life is None or life.left_at is None:
             return []
         out: Instructions = []
         for slot in slots:
@@ -426,8 +421,7 @@ class Nimbus:
 
     def next_deadline(self) -> float | None:
         """When `tick` is due next, unless an event comes first."""
-        waiting = [life for life in self._topologies if not life.needs_place]
-        deadlines = [life.stop_at for life in waiting if life.left_at is None]
+        deadlines = [life.stop_at for life in self._topologies if life.left_at is None]
         return min((at for at in (self._nodes.next_deadline(), *deadlines) if at is not None), default=None)
 
     # ---- answers ----
@@ -469,7 +463,7 @@ class Nimbus:
 
     def assigned(self) -> list[tuple[TopologyRecord, Assignment | None]]:
         """Every topology, and where it runs; None while it has no slot."""
-        return [(life.record, life.assignment) for life in self._topologies]
+        return [(life.record, life.placed) for life in self._topologies]
 
     @property
     def supervisor_pids(self) -> dict[str, int]:
@@ -498,9 +492,9 @@ class Nimbus:
             # Again: one that takes fewer slots than it had before its move has left some to those before it.
             placed = False
             for life in self._topologies:
-                if life.waits and life.record.status != "KILLED":
+                if life.needs_place and life.record.status != "KILLED":
                     out += self._place(life, now)
-                    placed = placed or not life.waits
+                    placed = placed or not life.needs_place
         return out
 
     def _use_free_slots(self, now: float) -> Instructions:
@@ -510,7 +504,7 @@ class Nimbus:
             out += self._leave_failed(life, now)
             record = life.record
             executors = sum(min(component.executors, component.tasks) for component in record.components)
-            squeezed = life.assignment is not None and len(life.slots) < min(record.conf["workers"], executors)
+            squeezed = 0 < len(life.slots) < min(record.conf["workers"], executors)
             if squeezed and life.stop_at is None and untried(record, self._free_slots()):
                 wait_secs = float(record.conf.get("message_timeout_secs", 0.0))
                 out += self._begin_move(life, Rebalance(record.conf["workers"], {}, wait_secs, record.status), now)
@@ -526,27 +520,26 @@ class Nimbus:
     def _placed(self, life: TopologyLife, now: float) -> Instructions:
         """Give a topology slots, for the first time or after it has left its own; no instructions if there are none.
         ClusterError, and nothing has changed, if there is no room for its board."""
-        record, former = life.moved_record(), life.version
+        record, former = life.moved_record(), life.assignment
         kinds = {component.id: component.kind for component in record.components}
         executors = task_layout(record.components)
         move = life.record.rebalance
         own = set(life.slots) & set(self._nodes.offered())
         free = usable(record, own, self._free_slots(), keep=move is not None and move.keep)
-        if move is not None and move.keep and life.assignment is not None:
-            before = life.assignment
-            placed = replace_lost(before.workers, before.executors, record.conf["workers"], free, kinds)
+        if move is not None and move.keep:
+            placed = replace_lost(former.workers, former.executors, record.conf["workers"], free, kinds)
         else:
             placed = place(executors, record.conf["workers"], free, kinds)
         if placed is None:
             return []
-        moved, assignment = record != life.record, Assignment(record.id, former + 1, *placed)
+        moved, assignment = record != life.record, Assignment(record.id, former.version + 1, *placed)
         self._make_board(assignment)
         unseen = life.assign(record, assignment, now)
         return [
             *([StoreTopology(record)] if moved else []),
             StoreAssignment(assignment),
             *(StoreRestart(record.id, death) for death in unseen),
-            *([RemoveBoard(record.id, former)] if former else []),
+            *([RemoveBoard(record.id, former.version)] if former.version else []),
             Note(f"{record.id} runs on {', '.join(map(str, life.slots))}"),
             *(SendAssignNode(node) for node in life.nodes),
         ]
@@ -574,7 +567,7 @@ class Nimbus:
         self._topologies.remove(record.name)
         self.unknown.deleted(record.id)
         note = Note(f"{record.id} is gone")
-        return [DeleteTopology(record.id), RemoveBoard(record.id, max(1, life.version)), note]
+        return [DeleteTopology(record.id), RemoveBoard(record.id, max(1, life.assignment.version)), note]
 
     def _move(self, life: TopologyLife, now: float) -> Instructions:
         left, life.needs_place = set(life.nodes), True

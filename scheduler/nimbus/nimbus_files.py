@@ -192,7 +192,7 @@ def _discard(aside: Path) -> None:
 
 def tidy_boards(run_dir: RunDir, lives: Iterable[TopologyLife], deleted: Collection[str]) -> set[str]:
     """Remove useless boards; returns the ids of unknown topologies that have one."""
-    present = {life.record.id: run_dir.board(life.record.id, life.version).name for life in lives}
+    present = {life.record.id: run_dir.board(life.record.id, life.assignment.version).name for life in lives}
     unknown = set()
     for path in sorted(run_dir.boards.iterdir()):
         match = _BOARD.fullmatch(path.name)
@@ -210,9 +210,9 @@ def mend_boards(run_dir: RunDir, lives: Iterable[TopologyLife]) -> None:
     """Make the missing and damaged boards of topologies that were placed."""
     noted = _noted_incarnations(run_dir)
     for life in lives:
-        if life.assignment is None or life.needs_place:
+        if life.needs_place:
             continue
-        path = run_dir.board(life.record.id, life.version)
+        path = run_dir.board(life.record.id, life.assignment.version)
         try:
             Board.attach(str(path)).close()
         except ClusterError as error:

@@ -21,7 +21,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -172,10 +172,9 @@ class NimbusService:
     def tick(self, now: float) -> None:
         """Do all that is due."""
         at_rest = self._watch.at_rest(now)
-        if at_rest is not None:
-            for topology_id in at_rest:
-                self._carry_out(self.nimbus.drained(topology_id, now))
-            self._stop_when_at_rest(set(at_rest), now)
+        for topology_id in at_rest:
+            self._carry_out(self.nimbus.drained(topology_id, now))
+        self._stop_when_at_rest(at_rest, now)
         for topology_id in self._watch.finished(now):
             self._carry_out(self.nimbus.finished(topology_id, now))
         for topology_id, slots, living in self._watch.emptied(now):
@@ -196,11 +195,11 @@ class NimbusService:
         )
         return min((at for at in deadlines if at is not None), default=None)
 
-    def _stop_when_at_rest(self, at_rest: set[str], now: float) -> None:
+    def _stop_when_at_rest(self, at_rest: Sequence[str], now: float) -> None:
         """Stop the cluster, if it shall stop and all topologies are at rest or the limit has passed."""
         if self._stops_at is None:
             return
-        if now >= self._stops_at or all(record.id in at_rest for record, _ in self.nimbus.draining()):
+        if now >= self._stops_at or all(life.record.id in at_rest for life in self.nimbus.draining()):
             self._stops_at = None
             self._on_shutdown(self._grace_secs)
 
@@ -347,7 +346,7 @@ class NimbusService:
         until = now + request.drain_secs
         self._stops_at = until if self._stops_at is None else min(until, self._stops_at)
         self._carry_out(self.nimbus.stop_spouts())
-        self._stop_when_at_rest(set(), now)
+        self._stop_when_at_rest((), now)
         return request
 
     def _register(self, incoming: Incoming, now: float) -> AssignNode:

@@ -214,16 +214,15 @@ class NimbusDaemon(Actor):
         machine, nimbus = self.machine, self.nimbus
         now = machine.now
         if self.stopped_until <= now:
-            for record, assignment in nimbus.draining():
-                if self._is_at_rest(record, assignment):
-                    self.do(lambda record=record: nimbus.drained(record.id, now))  # type: ignore[misc]
-            for record, assignment, slots in nimbus.unaccounted(now):
-                named = [assignment.workers[index] for index in slots]
-                living = [slot for slot in named if self.known(assignment, slot)]
-                self.do(lambda r=record, n=named, a=living: nimbus.looked(r.id, n, a, now))  # type: ignore[misc]
-            for record, assignment, slots in nimbus.missing(now):
-                if not all(self.known(assignment, assignment.workers[index]) for index in slots):
-                    self.do(lambda record=record: nimbus.lost(record.id, now))  # type: ignore[misc]
+            for life in nimbus.draining():
+                if self._is_at_rest(life.record, life.assignment):
+                    self.do(lambda life=life: nimbus.drained(life.record.id, now))  # type: ignore[misc]
+            for life, slots in nimbus.unaccounted(now):
+                living = [slot for slot in slots if self.known(life.assignment, slot)]
+                self.do(lambda r=life.record, s=slots, a=living: nimbus.looked(r.id, s, a, now))  # type: ignore[misc]
+            for life, slots in nimbus.missing(now):
+                if not all(self.known(life.assignment, slot) for slot in slots):
+                    self.do(lambda life=life: nimbus.lost(life.record.id, now))  # type: ignore[misc]
             self.do(lambda: nimbus.tick(now))
             for record in nimbus.replaceable():
                 self.do(lambda record=record: nimbus.replaced(record.id, now))  # type: ignore[misc]

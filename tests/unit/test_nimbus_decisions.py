@@ -115,8 +115,8 @@ class Cluster:
     def look(self, *living: SlotRef) -> Instructions:
         """Look for processes in slots that nobody speaks for: only these have one."""
         steps = []
-        for record, assignment, slots in self.nimbus.unaccounted(self.now):
-            steps += self.nimbus.looked(record.id, [assignment.workers[index] for index in slots], living, self.now)
+        for life, slots in self.nimbus.unaccounted(self.now):
+            steps += self.nimbus.looked(life.record.id, slots, living, self.now)
         return steps
 
     def free(self) -> list[str]:

@@ -144,8 +144,8 @@ def pass_time(cluster: Cluster) -> None:
         cluster.heartbeat("node-1")
     due = cluster.nimbus.unaccounted(cluster.now)
     cluster.nimbus.tick(cluster.now)
-    for record, assignment, _ in due:
-        cluster.nimbus.looked(record.id, assignment.workers, [], cluster.now)
+    for life, _ in due:
+        cluster.nimbus.looked(life.record.id, life.slots, [], cluster.now)
 
 
 TOPOLOGY_STATES = (
