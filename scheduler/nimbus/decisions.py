@@ -60,7 +60,7 @@ from squall.scheduler.nimbus.instruction import (
     StoreTopology,
 )
 from squall.scheduler.nimbus.known import NODE_TIMEOUT_SECS, Nodes, Topologies, UnknownTopologies
-from squall.scheduler.nimbus.placement import place, replace_lost, task_layout, untried, usable
+from squall.scheduler.nimbus.placement import place, task_layout, untried, usable
 from squall.scheduler.nimbus.submission import check_rebalance, check_submission, check_wait, record_of
 from squall.scheduler.nimbus.topology_life import TopologyLife
 
@@ -503,8 +503,7 @@ class Nimbus:
         for life in self._topologies:
             out += self._leave_failed(life, now)
             record = life.record
-            executors = sum(min(component.executors, component.tasks) for component in record.components)
-            squeezed = 0 < len(life.slots) < min(record.conf["workers"], executors)
+            squeezed = 0 < len(life.slots) < min(record.conf["workers"], len(task_layout(record.components)))
             if squeezed and life.stop_at is None and untried(record, self._free_slots()):
                 wait_secs = float(record.conf.get("message_timeout_secs", 0.0))
                 out += self._begin_move(life, Rebalance(record.conf["workers"], {}, wait_secs, record.status), now)
@@ -521,15 +520,12 @@ class Nimbus:
         """Give a topology slots, for the first time or after it has left its own; no instructions if there are none.
         ClusterError, and nothing has changed, if there is no room for its board."""
         record, former = life.moved_record(), life.assignment
-        kinds = {component.id: component.kind for component in record.components}
-        executors = task_layout(record.components)
         move = life.record.rebalance
         own = set(life.slots) & set(self._nodes.offered())
-        free = usable(record, own, self._free_slots(), keep=move is not None and move.keep)
-        if move is not None and move.keep:
-            placed = replace_lost(former.workers, former.executors, record.conf["workers"], free, kinds)
-        else:
-            placed = place(executors, record.conf["workers"], free, kinds)
+        keep = move is not None and move.keep
+        free = usable(record, own, self._free_slots(), keep)
+        before = zip(former.workers, former.executors, strict=True) if keep else ()
+        placed = place(record.components, record.conf["workers"], free, before)
         if placed is None:
             return []
         moved, assignment = record != life.record, Assignment(record.id, former.version + 1, *placed)
