@@ -16,13 +16,12 @@ Relies on: `scheduler.nimbus.decisions` for every decision. Thread: Nimbus's loo
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -62,17 +61,11 @@ from squall.scheduler.nimbus.instruction import (
     RemoveBoard,
     RemoveUnknown,
     SendAssignNode,
-    StoreAssignment,
     StoreChange,
-    StoreRestart,
-    StoreTopology,
 )
 from squall.scheduler.nimbus.nimbus_files import NimbusFiles, mend_boards, tidy_boards
-from squall.scheduler.nimbus.store import Store, StoreError
+from squall.scheduler.nimbus.store import AnyStore, StoreError, store_all
 from squall.scheduler.nimbus.topology_life import TopologyLife
-
-if TYPE_CHECKING:
-    from squall.scheduler.nimbus.zookeeper_store import ZooKeeperStore
 
 FRAMES_PER_TURN = 1000
 """Frames handled between two looks at signals and deadlines, which a flood must not delay."""
@@ -95,8 +88,7 @@ class NimbusService:
     """Connects decisions, store, boards and socket."""
 
     def __init__(
-        self, run_dir: RunDir, store: Store | ZooKeeperStore, server: ControlServer,
-        on_shutdown: Callable[[float], None],
+        self, run_dir: RunDir, store: AnyStore, server: ControlServer, on_shutdown: Callable[[float], None]
     ) -> None:
         self._run_dir = run_dir
         self._files = NimbusFiles(run_dir)
@@ -361,26 +353,9 @@ class NimbusService:
     def _carry_out(self, instructions: Iterable[NimbusInstruction]) -> None:
         """Store changes in one transaction, then tell the processes concerned."""
         steps = list(instructions)
-        changes = [step for step in steps if isinstance(step, StoreChange)]
-        # If there are any: a full disk must not end a Nimbus that has nothing to store.
-        with self._store.transaction() if changes else contextlib.nullcontext():
-            for change in changes:
-                self._store_change(change)
+        store_all(self._store, [step for step in steps if isinstance(step, StoreChange)])
         for step in steps:
             self._tell(step)
-
-    def _store_change(self, change: StoreChange) -> None:
-        match change:
-            case StoreTopology(record):
-                self._store.put_topology(record)
-            case StoreAssignment(assignment):
-                self._store.put_assignment(assignment)
-            case StoreRestart(topology_id, restart):
-                self._store.add_restart(topology_id, restart)
-            case DeleteTopology(topology_id):
-                self._store.delete_topology(topology_id)
-            case RemoveUnknown(topology_id):
-                self._store.put_deleted(topology_id)
 
     def _tell(self, step: NimbusInstruction) -> None:
         match step:

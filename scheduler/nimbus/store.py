@@ -22,9 +22,9 @@ import contextlib
 import logging
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -32,6 +32,14 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.private import gone_if_failed, replace_file, sync_directory
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.messages import Assignment, RestartRecord, TopologyRecord
+from squall.scheduler.nimbus.instruction import (
+    DeleteTopology,
+    RemoveUnknown,
+    StoreAssignment,
+    StoreChange,
+    StoreRestart,
+    StoreTopology,
+)
 
 if TYPE_CHECKING:
     from squall.scheduler.nimbus.zookeeper_store import ZooKeeperStore
@@ -86,7 +94,10 @@ class StoredTopology(NamedTuple):
     restarts_total: int
 
 
-def open_store(run_dir: RunDir) -> Store | ZooKeeperStore:
+AnyStore: TypeAlias = "Store | ZooKeeperStore"
+
+
+def open_store(run_dir: RunDir) -> AnyStore:
     """Open the store of a run directory, whose lock the caller holds; make one if the directory is new."""
     if run_dir.zookeeper.exists():
         with needing_kazoo():
@@ -113,6 +124,25 @@ def needing_kazoo() -> Iterator[None]:
         yield
     except ImportError as error:
         raise UsageError(f"ZooKeeper needs another package: pip install 'squall[zookeeper]' ({error})") from None
+
+
+def store_all(store: AnyStore, changes: Sequence[StoreChange]) -> None:
+    """Store changes in one transaction, if any: a full disk must not end a Nimbus that has nothing to store."""
+    if not changes:
+        return
+    with store.transaction():
+        for change in changes:
+            match change:
+                case StoreTopology(record):
+                    store.put_topology(record)
+                case StoreAssignment(assignment):
+                    store.put_assignment(assignment)
+                case StoreRestart(topology_id, restart):
+                    store.add_restart(topology_id, restart)
+                case DeleteTopology(topology_id):
+                    store.delete_topology(topology_id)
+                case RemoveUnknown(topology_id):
+                    store.put_deleted(topology_id)
 
 
 @contextlib.contextmanager

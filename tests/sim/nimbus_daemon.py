@@ -30,19 +30,14 @@ from squall.scheduler.common.messages import (
 )
 from squall.scheduler.nimbus.decisions import Nimbus
 from squall.scheduler.nimbus.instruction import (
-    DeleteTopology,
     EndWorker,
     NimbusInstruction,
     RemoveBoard,
-    RemoveUnknown,
     SendAssignNode,
-    StoreAssignment,
     StoreChange,
-    StoreRestart,
-    StoreTopology,
 )
 from squall.scheduler.nimbus.nimbus_files import NimbusFiles, mend_boards, tidy_boards
-from squall.scheduler.nimbus.store import STORE_FILES, Store, StoreError
+from squall.scheduler.nimbus.store import STORE_FILES, Store, StoreError, store_all
 from squall.scheduler.nimbus.topology_life import TopologyLife
 from tests.sim.invariants import STORE_DIFFERS, InvariantBrokenError
 from tests.sim.machine import Actor, Machine, Process
@@ -266,9 +261,7 @@ class NimbusDaemon(Actor):
         dies = self.tears and rng.random() < _DIES_INSIDE
         self._dies_in = rng.randrange(_MOST_STEPS) if dies else None
         self._before = _content(store) if dies else None
-        with store.transaction():
-            for change in changes:
-                _store(store, change)
+        store_all(store, changes)
         self._before = None
 
     def _tell(self, step: NimbusInstruction) -> None:
@@ -340,18 +333,3 @@ class NimbusDaemon(Actor):
 
 def _content(store: Store) -> Content:
     return {row.record.id: (row.record, row.assignment) for row in store.topologies()}
-
-
-def _store(store: Store, change: StoreChange) -> None:
-    """As `NimbusService` does it."""
-    match change:
-        case StoreTopology(record):
-            store.put_topology(record)
-        case StoreAssignment(assignment):
-            store.put_assignment(assignment)
-        case StoreRestart(topology_id, restart):
-            store.add_restart(topology_id, restart)
-        case DeleteTopology(topology_id):
-            store.delete_topology(topology_id)
-        case RemoveUnknown(topology_id):
-            store.put_deleted(topology_id)
