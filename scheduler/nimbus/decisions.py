@@ -1,10 +1,13 @@
 """Nimbus's decisions: which topologies are accepted, where they run, when they end.
 
 Guarantees
-    * Pure: no I/O, no clock, no randomness, but for the making of boards. Each method is an event at time `now`
-      (monotonic seconds) and returns instructions; an event that is refused raises and changes nothing.
+    * Pure: no I/O, no clock, no randomness, but for the files that must be ready before work is placed. Each method is
+      an event at time `now` (monotonic seconds) and returns instructions; an event that is refused raises and changes
+      nothing.
     * Work is placed once its board is made. If there is no room for that, a submission is refused, and any other
       topology waits as for a slot: nothing has to be taken back.
+    * A topology that begins anew is stored once the state of earlier ones is set aside. If it cannot be, a submission
+      is refused, and a successor waits, with the name and the slots of the one before kept for it.
     * A slot belongs to one topology at a time: a topology that is killed or moves keeps its slots, and its name, until
       each slot is empty. The supervisor reports that; without a supervisor, or without a report in time, the processes
       are looked for (`looked`). Nimbus itself ends workers that take too long.
@@ -24,6 +27,7 @@ Relies on: `scheduler.nimbus.main` to carry out the instructions in order.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable
 
 from msgspec.structs import replace
@@ -66,6 +70,8 @@ from squall.scheduler.nimbus.topology_life import TopologyLife
 
 STOP_PATIENCE_SECS = 10.0
 """Twice the grace that supervisors give a worker: after it, Nimbus no longer counts on the supervisor to end it."""
+REPLACE_RETRY_SECS = 1.0
+"""Between two tries to set state aside, which fail while a disk is full or a directory read-only."""
 ORPHAN_PATIENCE_SECS = 5.0
 """Longest that a worker without a supervisor may stay: a supervisor that returns by then ends it with grace."""
 
@@ -78,15 +84,17 @@ class Nimbus:
     def __init__(
         self,
         make_board: Callable[[Assignment], None],
+        set_state_aside: Callable[[str, str], None],
         topologies: Iterable[TopologyLife],
         next_number: int,
         now: float,
         deleted: Iterable[str] = (),
         unknown: Iterable[str] = (),
     ) -> None:
-        """`make_board`: ClusterError if there is no room. `deleted`: ids of deleted topologies; `unknown`: ids of those
-        that have files but are not in the store."""
+        """`make_board` and `set_state_aside` (of a name, for an id) are those of `NimbusFiles`. `deleted`: ids of
+        deleted topologies; `unknown`: ids of those that have files but are not in the store."""
         self._make_board = make_board
+        self._set_state_aside = set_state_aside
         self._topologies = Topologies(topologies)
         self.unknown = UnknownTopologies(deleted, unknown)
         self._nodes = Nodes()
@@ -177,11 +185,13 @@ class Nimbus:
     def submit(
         self, request: SubmitTopology, now: float, created_unix_secs: float, token: str
     ) -> tuple[TopologyRecord, Instructions]:
-        """Accept a topology and place it if there is a slot; one that replaces another begins later (`replaced`).
+        """Accept a topology and place it if there is a slot; one that replaces another begins later (`_succeed`).
         `token`: 8 hex digits that make its id unique."""
         record = record_of(request, self.accepts(request, token), created_unix_secs)
         former = self._topologies.get(request.name)
         if former is None:
+            if request.fresh:
+                self._set_state_aside(record.name, record.id)
             life = TopologyLife(record)
             steps = self._begin(life, self._placed(life, now))
         else:
@@ -220,17 +230,18 @@ class Nimbus:
         topology_id = dropped.topology.id
         return [DropSuccessor(topology_id), Note(f"{topology_id} does not come in the place of {life.record.id}")]
 
-    def replaceable(self) -> list[TopologyRecord]:
-        """Topologies that have ended and have a successor; see `replaced`."""
-        return [life.record for life in self._topologies if life.is_replaceable]
-
-    def replaced(self, topology_id: str, now: float) -> Instructions:
-        """The files of a topology of `replaceable` are as its successor needs them: that begins."""
-        life = self._topologies.by_id(topology_id)
-        if life is None or life.record.successor is None or not life.is_replaceable:
+    def _succeed(self, life: TopologyLife, successor: Successor, now: float) -> Instructions:
+        """A topology has ended: what comes in its place begins."""
+        if life.retry_at is not None and now < life.retry_at:
             return []
-        gone, successor = self._forget(life), TopologyLife(life.record.successor.topology)
-        return [*gone, *self._begin(successor, self._place(successor, now)), *self._use_free_slots(now)]
+        heir = TopologyLife(successor.topology)
+        try:
+            if successor.fresh:
+                self._set_state_aside(heir.record.name, heir.record.id)
+        except ClusterError as error:
+            life.retry_at = now + REPLACE_RETRY_SECS
+            return [Note(f"{heir.record.id} waits: {error}", logging.ERROR)]
+        return [*self._forget(life), *self._begin(heir, self._place(heir, now)), *self._use_free_slots(now)]
 
     def activate(self, name: str) -> tuple[TopologyRecord, Instructions]:
         """Let a topology's spouts emit. Idempotent."""
@@ -421,7 +432,7 @@ class Nimbus:
 
     def next_deadline(self) -> float | None:
         """When `tick` is due next, unless an event comes first."""
-        deadlines = [life.stop_at for life in self._topologies if life.left_at is None]
+        deadlines = [life.stop_at if life.left_at is None else life.retry_at for life in self._topologies]
         return min((at for at in (self._nodes.next_deadline(), *deadlines) if at is not None), default=None)
 
     # ---- answers ----
@@ -514,7 +525,7 @@ class Nimbus:
         try:
             return self._placed(life, now)
         except ClusterError as error:
-            return [Note(f"{life.record.id} waits on: {error}")]
+            return [Note(f"{life.record.id} waits on: {error}", logging.ERROR)]
 
     def _placed(self, life: TopologyLife, now: float) -> Instructions:
         """Give a topology slots, for the first time or after it has left its own; no instructions if there are none.
@@ -548,14 +559,17 @@ class Nimbus:
         return [*(SendAssignNode(node) for node in life.nodes), *self._finish_if_empty(life, now)]
 
     def _finish_if_empty(self, life: TopologyLife, now: float) -> Instructions:
-        """If a topology's slots are empty, forget it if it was killed and is not replaced, else give it others."""
+        """If a topology's slots are empty, forget it if it was killed, for its successor if there is one; else give it
+        others."""
         record = life.record
         if life.left_at is None or life.occupied:
             return []
         if record.status != "KILLED":
             return [] if life.needs_place else self._move(life, now)
-        if record.successor is not None or self._topologies.by_id(record.id) is None:
+        if self._topologies.by_id(record.id) is None:
             return []
+        if record.successor is not None:
+            return self._succeed(life, record.successor, now)
         return [*self._forget(life), *self._use_free_slots(now)]
 
     def _forget(self, life: TopologyLife) -> Instructions:

@@ -6,6 +6,7 @@ anything that a restarted Nimbus would not know. An assignment has its board bef
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 from squall.scheduler.common.messages import Assignment, RestartRecord, SlotRef, TopologyRecord
@@ -82,6 +83,7 @@ class Note:
     """Write a line to Nimbus's log."""
 
     text: str
+    level: int = logging.INFO
 
 
 StoreChange = StoreTopology | StoreAssignment | StoreRestart | DeleteTopology | RemoveUnknown

@@ -62,6 +62,7 @@ from squall.scheduler.nimbus.instruction import (
     RemoveUnknown,
     SendAssignNode,
     StoreChange,
+    StoreTopology,
 )
 from squall.scheduler.nimbus.nimbus_files import NimbusFiles, mend_boards, tidy_boards
 from squall.scheduler.nimbus.store import AnyStore, StoreError, store_all
@@ -75,8 +76,6 @@ _CHANGES = frozenset({"submit_topology", "activate", "deactivate", "rebalance", 
 
 SWEEP_RETRY_SECS = 0.1
 """Between two looks for unused code: a submission takes some milliseconds from its first file to Nimbus's answer."""
-REPLACE_RETRY_SECS = 1.0
-"""Between two tries to move state out of the way, which fail while a disk is full or a directory read-only."""
 
 B = TypeVar("B", bound=msgspec.Struct)
 Handler = Callable[[Incoming, float], msgspec.Struct]
@@ -110,7 +109,8 @@ class NimbusService:
             log.error("%s is not in the store: what it runs and has on disk is left alone", topology_id)
         mend_boards(run_dir, lives)
         self.nimbus = nimbus = Nimbus(
-            self._files.make_board, lives, store.next_number(), time.monotonic(), deleted, unknown
+            self._files.make_board, self._files.set_state_aside, lives, store.next_number(), time.monotonic(), deleted,
+            unknown,
         )
         self._workers = LivingWorkers(run_dir)
         self._watch = BoardWatch(self.nimbus, self._files, self._workers)
@@ -118,8 +118,6 @@ class NimbusService:
         self._files.tidy_environments((life.record for life in lives), unknown)
         self._sweep_at: float | None = None
         """When code that may have become unused is looked for."""
-        self._replace_at = 0.0
-        """Until then no successor begins: state could not be moved out of its way a moment ago."""
         self._discard_unused_code()
         self.faults = Injection(
             run_dir, self.nimbus, self._files,
@@ -174,7 +172,6 @@ class NimbusService:
         for topology_id in self._watch.lost(now):
             self._carry_out(self.nimbus.lost(topology_id, now))
         self._carry_out(self.nimbus.tick(now))
-        self._begin_successors(now)
         if self._sweep_at is not None and now >= self._sweep_at:
             self._sweep_code(now)
         self.faults.tick(now)
@@ -183,7 +180,7 @@ class NimbusService:
         """When `tick` is due next, unless a frame comes first."""
         deadlines = (
             self.nimbus.next_deadline(), self._watch.next_deadline(), self._sweep_at, self._stops_at,
-            self.faults.next_deadline(time.monotonic()), self._replace_at if self.nimbus.replaceable() else None,
+            self.faults.next_deadline(time.monotonic()),
         )
         return min((at for at in deadlines if at is not None), default=None)
 
@@ -261,9 +258,6 @@ class NimbusService:
         try:
             if request.env:
                 keep_environment(self._run_dir, topology_id, request.env)
-            # For one that replaces another it is done when that has ended: see `_begin_successors`.
-            if request.fresh and request.name not in {record.name for record, _ in self.nimbus.assigned()}:
-                self._files.set_state_aside(request.name, topology_id)
             record, steps = self.nimbus.submit(request, now, time.time(), token)
         except ClusterError:
             self._files.put_state_back(request.name, topology_id)
@@ -271,25 +265,7 @@ class NimbusService:
             raise
         # If the store fails, Nimbus ends, and the next one sees in the store whether to put the state back.
         self._carry_out(steps)
-        self._files.discard_state(record)
         return record
-
-    def _begin_successors(self, now: float) -> None:
-        """Let topologies that have ended give way to their successors, once state that these shall not find is out of
-        their way."""
-        for record in self.nimbus.replaceable() if now >= self._replace_at else ():
-            successor = record.successor
-            if successor is None:
-                continue
-            try:
-                if successor.fresh:
-                    self._files.set_state_aside(record.name, successor.topology.id)
-            except ClusterError as error:
-                log.error("%s waits: %s", successor.topology.id, error)
-                self._replace_at = now + REPLACE_RETRY_SECS
-                continue
-            self._carry_out(self.nimbus.replaced(record.id, now))
-            self._files.discard_state(successor.topology)
 
     def _order(self, body: type[B], decide: Callable[[B, float], tuple[TopologyRecord, Instructions]]) -> Handler:
         """The handler of an order that changes one topology; the answer is its record."""
@@ -374,8 +350,10 @@ class NimbusService:
                 self._discard_unused_code()
             case EndWorker(assignment, slot):
                 self._workers.end(assignment, slot)
-            case Note(text):
-                log.info("%s", text)
+            case StoreTopology(record):
+                self._files.discard_state(record)
+            case Note(text, level):
+                log.log(level, "%s", text)
 
     def _send_assignment(self, node: str) -> None:
         try:

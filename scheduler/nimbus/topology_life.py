@@ -10,8 +10,8 @@ Stages of its end, and of a move::
     running ──kill──────► KILLED       ─┐ until drained,         ┌─► leaving: slots emptied, ─┬─► gone
             ──rebalance─► REBALANCING  ─┘ at most until `stop_at` ┘   until each is "stopped"  └─► placed anew, running
 
-One that shall be removed when it has finished is killed by Nimbus then. One that is replaced is killed, too; instead of
-gone, it is replaceable, and its successor comes in its place.
+One that shall be removed when it has finished is killed by Nimbus then. One that is replaced is killed, too; when it is
+gone, its successor comes in its place.
 """
 
 from __future__ import annotations
@@ -57,6 +57,8 @@ class TopologyLife:
         """Latest time at which the slots of a killed or rebalanced topology are emptied."""
         self.left_at: float | None = None
         """When its workers were told to stop, to empty its slots; None if they were not."""
+        self.retry_at: float | None = None
+        """When its successor is tried again, for which state could not be set aside."""
         self.overdue: set[SlotRef] = set()
         """Slots whose workers Nimbus itself has begun to end."""
         self.unheld: set[SlotRef] = set()
@@ -186,11 +188,6 @@ class TopologyLife:
         self.unheld = (self.unheld | own) - held
         self.overdue -= again
         return bool(again)
-
-    @property
-    def is_replaceable(self) -> bool:
-        """Whether its slots are empty, and its successor's turn has come."""
-        return self.record.successor is not None and self.left_at is not None and not self.occupied
 
     def vacated(self, slot: SlotRef) -> None:
         """Note that a slot holds no process any more, though its supervisor did not report it."""

@@ -125,14 +125,10 @@ class KeepsNoSuccessor(NimbusDaemon):
 class Impatient(Nimbus):
     """Begins a successor as soon as the one before it was told to leave."""
 
-    def replaceable(self) -> list[TopologyRecord]:
-        return [life.record for life in self._topologies if life.record.successor and life.left_at is not None]
-
-    def replaced(self, topology_id: str, now: float) -> Instructions:
-        life = self._topologies.by_id(topology_id)
-        for slot in life.slots if life else ():
-            life.vacated(slot)  # type: ignore[union-attr]
-        return super().replaced(topology_id, now)
+    def _finish_if_empty(self, life: TopologyLife, now: float) -> Instructions:
+        for slot in life.slots if life.record.successor and life.left_at is not None else ():
+            life.vacated(slot)
+        return super()._finish_if_empty(life, now)
 
 
 class ForgetsPlaces(NimbusDaemon):

@@ -122,7 +122,9 @@ class NimbusDaemon(Actor):
             return
         unknown = tidy_boards(machine.run_dir, lives, deleted)
         mend_boards(machine.run_dir, lives)
-        self.nimbus = self._decisions(self._make_board, lives, number, machine.now, deleted, unknown)
+        self.nimbus = self._decisions(
+            self._make_board, self._files.set_state_aside, lives, number, machine.now, deleted, unknown
+        )
         self._tick(self.epoch)
 
     def _read_store(self) -> tuple[list[TopologyLife], int, set[str]]:
@@ -219,8 +221,6 @@ class NimbusDaemon(Actor):
                 if not all(self.known(life.assignment, slot) for slot in slots):
                     self.do(lambda life=life: nimbus.lost(life.record.id, now))  # type: ignore[misc]
             self.do(lambda: nimbus.tick(now))
-            for record in nimbus.replaceable():
-                self.do(lambda record=record: nimbus.replaced(record.id, now))  # type: ignore[misc]
         machine.after(LOOK_SECS, lambda: self._tick(epoch))
 
     def _is_at_rest(self, record: TopologyRecord, assignment: Assignment) -> bool:

@@ -61,7 +61,7 @@ class Cluster:
         self.now = 100.0
         self.boards: list[Assignment] = []
         self.room = True
-        self.nimbus = Nimbus(self._make_board, topologies, 1, self.now)
+        self.nimbus = Nimbus(self._make_board, lambda *_: None, topologies, 1, self.now)
         for number in range(1, nodes + 1):
             self.register(f"node-{number}", *range(6700, 6700 + ports))
         if workers:
