@@ -99,10 +99,7 @@ class NimbusService:
         self._closing = False
         self._stops_at: float | None = None
         self._grace_secs = 0.0
-        lives = [
-            TopologyLife(record, assignment, store.restarts(record.id), restarts_total)
-            for record, assignment, restarts_total in store.topologies()
-        ]
+        lives = [TopologyLife(*stored) for stored in store.topologies()]
         deleted = store.deleted()
         unknown = tidy_boards(run_dir, lives, deleted)
         for topology_id in sorted(unknown):

@@ -87,10 +87,12 @@ class _Damaged(StoreError):
 
 
 class StoredTopology(NamedTuple):
-    """The row of one topology, without its deaths."""
+    """One topology."""
 
     record: TopologyRecord
     assignment: Assignment | None
+    restarts: list[RestartRecord]
+    """The newest deaths, oldest first."""
     restarts_total: int
 
 
@@ -240,10 +242,13 @@ class Store:
 
     def topologies(self) -> list[StoredTopology]:
         """All topologies, in the order of their submission."""
-        rows = self._run("SELECT record, assignment, restarts_total FROM topology ORDER BY number").fetchall()
+        rows = self._run("SELECT id, record, assignment, restarts_total FROM topology ORDER BY number").fetchall()
         return [
-            StoredTopology(self._decode(record, TopologyRecord), body and self._decode(body, Assignment), total)
-            for record, body, total in rows
+            StoredTopology(
+                self._decode(record, TopologyRecord), body and self._decode(body, Assignment),
+                self._restarts(topology_id), total,
+            )
+            for topology_id, record, body, total in rows
         ]
 
     def put_assignment(self, assignment: Assignment) -> None:
@@ -272,8 +277,7 @@ class Store:
                 *(topology_id, topology_id, RESTARTS_KEPT),
             )
 
-    def restarts(self, topology_id: str) -> list[RestartRecord]:
-        """The newest deaths, oldest first."""
+    def _restarts(self, topology_id: str) -> list[RestartRecord]:
         rows = self._run("SELECT body FROM restart WHERE topology_id = ? ORDER BY number", topology_id).fetchall()
         return [self._decode(body, RestartRecord) for (body,) in rows]
 
@@ -286,8 +290,7 @@ class Store:
         self._db = self._connect(self.path)
         try:
             self._open()
-            for topology in self.topologies():  # rows that do not decode are damage, too
-                self.restarts(topology.record.id)
+            self.topologies()  # rows that do not decode are damage, too
         except (sqlite3.Error, ValueError, TypeError) as error:
             # Fetching or reading altered columns fails in these ways.
             self._db.close()

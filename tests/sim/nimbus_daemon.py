@@ -134,11 +134,7 @@ class NimbusDaemon(Actor):
             raise InvariantBrokenError(STORE_DIFFERS, f"of an undone transaction: {found}, before: {self._before}")
         self._before = None
         store.limit_growth(self.fault == FULL)
-        lives = [
-            TopologyLife(record, assignment, store.restarts(record.id), total)
-            for record, assignment, total in store.topologies()
-        ]
-        return lives, store.next_number(), store.deleted()
+        return [TopologyLife(*stored) for stored in store.topologies()], store.next_number(), store.deleted()
 
     def kill(self) -> None:
         self.machine.note("nimbus dies")
