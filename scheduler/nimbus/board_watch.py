@@ -23,7 +23,7 @@ from squall.ipc.board import Board
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
 from squall.scheduler.common.messages import Assignment, SlotRef
-from squall.scheduler.nimbus.decisions import Nimbus
+from squall.scheduler.nimbus.decisions import Instructions, Nimbus
 from squall.scheduler.nimbus.nimbus_files import NimbusFiles
 from squall.scheduler.nimbus.topology_life import TopologyLife
 from squall.scheduler.records.topology_view import TopologyView
@@ -71,34 +71,24 @@ class BoardWatch:
             return []
         return [life.record.id for life in self._nimbus.draining() if self._looks(life, TopologyView.is_at_rest)]
 
-    def finished(self, now: float) -> list[str]:
-        """Ids of the topologies that shall leave when they have finished, and have."""
-        if not self._is_due("finished", now, FINISH_LOOK_SECS * random.uniform(0.5, 1.0)):
-            return []
-        before = self._seen_finished
-        self._seen_finished = {
-            life.record.id for life in self._nimbus.finishing() if self._looks(life, TopologyView.is_drained)
-        }
-        return sorted(before & self._seen_finished)
-
-    def emptied(self, now: float) -> list[tuple[str, list[SlotRef], list[SlotRef]]]:
-        """(topology id, slots that shall be empty but are not reported so, those of them that are not empty)."""
-        if not self._is_due("empty", now, EMPTY_LOOK_SECS):
-            return []
-        return [
-            (life.record.id, slots, self._workers.among(life.assignment, slots))
-            for life, slots in self._nimbus.unaccounted(now)
-        ]
-
-    def lost(self, now: float) -> list[str]:
-        """Ids of the topologies that have lost workers with their nodes. The death of a supervisor alone moves nothing:
-        its workers run on."""
-        if not self._is_due("lost", now, MISSING_LOOK_SECS):
-            return []
-        return [
-            life.record.id for life, slots in self._nimbus.missing(now)
-            if self._looks(life, partial(_has_dead, slots, now))
-        ]
+    def look(self, now: float) -> Iterator[Instructions]:
+        """What follows from all else that is seen, to be carried out one by one."""
+        nimbus = self._nimbus
+        if self._is_due("finished", now, FINISH_LOOK_SECS * random.uniform(0.5, 1.0)):
+            before = self._seen_finished
+            self._seen_finished = {
+                life.record.id for life in nimbus.finishing() if self._looks(life, TopologyView.is_drained)
+            }
+            for topology_id in sorted(before & self._seen_finished):
+                yield nimbus.finished(topology_id, now)
+        if self._is_due("empty", now, EMPTY_LOOK_SECS):
+            for life, slots in nimbus.unaccounted(now):
+                yield nimbus.looked(life.record.id, slots, self._workers.among(life.assignment, slots), now)
+        if self._is_due("lost", now, MISSING_LOOK_SECS):
+            for life, slots in nimbus.missing(now):
+                # The death of a supervisor alone moves nothing: its workers run on.
+                if self._looks(life, partial(_has_dead, slots, now)):
+                    yield nimbus.lost(life.record.id, now)
 
     def _is_due(self, what: str, now: float, pause_secs: float) -> bool:
         if now < self._look_at[what]:

@@ -162,12 +162,8 @@ class NimbusService:
         for topology_id in at_rest:
             self._carry_out(self.nimbus.drained(topology_id, now))
         self._stop_when_at_rest(at_rest, now)
-        for topology_id in self._watch.finished(now):
-            self._carry_out(self.nimbus.finished(topology_id, now))
-        for topology_id, slots, living in self._watch.emptied(now):
-            self._carry_out(self.nimbus.looked(topology_id, slots, living, now))
-        for topology_id in self._watch.lost(now):
-            self._carry_out(self.nimbus.lost(topology_id, now))
+        for steps in self._watch.look(now):
+            self._carry_out(steps)
         self._carry_out(self.nimbus.tick(now))
         if self._sweep_at is not None and now >= self._sweep_at:
             self._sweep_code(now)
