@@ -91,21 +91,23 @@ def _stop_by_nimbus(
     run_dir: RunDir, drain_secs: float, on_wait: Callable[[], bool | None] | None
 ) -> dict[str, Unfinished]:
     """Stop the cluster through Nimbus. Returns what is `pending`. NoAnswer or NotEnded if Nimbus does nothing."""
-    with NimbusClient(run_dir, timeout_secs=ANSWER_SECS, patience_secs=AWAY_PATIENCE_SECS) as client:
-        jobs = [Job(client, record, run_dir) for record in _topologies(client)]
+    with (
+        NimbusClient(run_dir, timeout_secs=ANSWER_SECS, patience_secs=AWAY_PATIENCE_SECS) as client,
+        contextlib.ExitStack() as opened,
+    ):
+        views: dict[str, TopologyView | None] = {}
+        for record in _topologies(client):
+            job = opened.enter_context(contextlib.closing(Job(client, record, run_dir)))
+            with contextlib.suppress(UsageError, ClusterError):  # it was removed meanwhile
+                # None if it waits for a slot.
+                views[job.name] = job.view()
+        client.shutdown(STOP_GRACE_SECS, drain_secs)
         try:
-            views = _views(jobs)
-            client.shutdown(STOP_GRACE_SECS, drain_secs)
-            limit = drain_secs + STOP_GRACE_SECS + STOP_MARGIN_SECS
-            try:
-                client.await_end(limit, on_wait)
-            except Interrupted:
-                client.shutdown(0.0)
-                client.await_end(STOP_MARGIN_SECS)
-            return {job.name: Unfinished(0) if view is None else view.unfinished() for job, view in views}
-        finally:
-            for job in jobs:
-                job.close()
+            client.await_end(drain_secs + STOP_GRACE_SECS + STOP_MARGIN_SECS, on_wait)
+        except Interrupted:
+            client.shutdown(0.0)
+            client.await_end(STOP_MARGIN_SECS)
+        return {name: Unfinished(0) if view is None else view.unfinished() for name, view in views.items()}
 
 
 def _topologies(client: NimbusClient) -> list[TopologyRecord]:
@@ -116,13 +118,3 @@ def _topologies(client: NimbusClient) -> list[TopologyRecord]:
         raise
     except ClusterError:
         return []
-
-
-def _views(jobs: list[Job]) -> list[tuple[Job, TopologyView | None]]:
-    """Topologies with their boards; without one, if a topology waits for a slot. One that was removed meanwhile is left
-    out."""
-    views: list[tuple[Job, TopologyView | None]] = []
-    for job in jobs:
-        with contextlib.suppress(UsageError, ClusterError):
-            views.append((job, job.view()))
-    return views
