@@ -8,30 +8,8 @@ Guarantees
 
 Relies on: `ipc.run_parent` for anonymous directories and their sweep; flock, which the kernel drops with its holder.
 
-Layout::
-
-    RUN/key  creator  starting  nimbus.sock
-    RUN/keeper.lock  daemons/<name>                   which process a daemon is
-    RUN/ui.token  ui.json                             who may use the web page, and where it is
-    RUN/lock  nimbus.db  nimbus.db.copy  text.seed
-    RUN/zookeeper                                     instead of nimbus.db: where in ZooKeeper the store is
-    RUN/ui-history.db                                 what `squall ui` has seen in the last day
-    RUN/faults.json  faults.jsonl                     what is broken on purpose now, and what was
-    RUN/code/<sha256>                                 topology blobs
-    RUN/env/<topology id>                             variables for its workers: they may be secrets
-    RUN/n/<node>.sock                                 supervisors
-    RUN/s/<tag>-<node>-<port>-<incarnation>           workers; the tag stands for topology id and assignment version
-    RUN/boards/<topology id>[.<version>]              status boards
-    RUN/metrics/<topology id>/<worker>-<incarnation>.*  what components measure themselves
-    RUN/state/<topology name>/<component>-<task>/     tasks' own files
-    RUN/state/<topology name>/                        dead letters (see scheduler.records.dead_letters)
-    RUN/state/<topology name>/.attempts/              failures per message, one file per spout task
-    RUN/state/<topology name>/.set-aside-<topology id>/   until it is stored (see scheduler.nimbus.nimbus_files)
-    RUN/watches/<topology id>/                        traces and taps (see scheduler.records.watches)
-    RUN/failures/<topology id>/                       the last failures, one file per worker; last words
-    RUN/logs/*.log                                    daemons
-    RUN/logs/<topology id>/<node>-<port>.log          workers
-    RUN/durable                                       see below
+The table of paths is in `RunDir`. Beside them: `creator` (of an anonymous directory, see `ipc.run_parent`), `starting`
+(the right to start a cluster), `nimbus.db.copy`, `text.seed`, and what the folders of the table hold.
 
 A standing cluster that was given no directory has two: sockets, boards, notes about workers and the key are in the
 user's runtime directory, which is emptied at logout or reboot; lock, store, code, variables, state, accounts and logs
@@ -48,7 +26,10 @@ import os
 import re
 import stat
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Generic, ParamSpec
 from urllib.parse import unquote
 
 from squall.engine.errors import ClusterError, UsageError
@@ -87,6 +68,8 @@ _DURABLE = ("code", "state", "logs")
 _KEY_TO_BE = re.compile(r"key\.[0-9a-f]{8}")
 _UNSAFE_IN_FILE_NAMES = re.compile(r"[%/\x00-\x1f\x7f]")
 
+P = ParamSpec("P")
+
 
 class Presence:
     """Tells whether a directory is still the one that it was when this object was made."""
@@ -114,6 +97,24 @@ class RunLock:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+class _Path(str):
+    """A row of the table of paths; `durable/` in front: in the durable directory."""
+
+    __slots__ = ()
+
+    def __get__(self, run_dir: RunDir, _: type[RunDir]) -> Path:
+        return run_dir.at(self)
+
+
+class _Named(str, Generic[P]):
+    """A row with names, for which it is asked, in the places of its braces."""
+
+    __slots__ = ()
+
+    def __get__(self, run_dir: RunDir, _: type[RunDir]) -> Callable[P, Path]:
+        return partial(run_dir.at, self)
 
 
 class RunDir:
@@ -253,37 +254,6 @@ class RunDir:
     # ---- paths ----
 
     @property
-    def key_file(self) -> Path:
-        return self.path / "key"
-
-    @property
-    def lock_file(self) -> Path:
-        return self.durable / LOCK_FILE
-
-    @property
-    def nimbus_socket(self) -> Path:
-        return self.path / "nimbus.sock"
-
-    @property
-    def keeper_lock(self) -> Path:
-        """Held by the one keeper; left behind by one that was killed."""
-        return self.path / "keeper.lock"
-
-    @property
-    def ui_token(self) -> Path:
-        """The secret of the web page (see `ui.access`)."""
-        return self.path / "ui.token"
-
-    @property
-    def ui_address(self) -> Path:
-        """Where the web page is, and which process serves it."""
-        return self.path / "ui.json"
-
-    def daemon_record(self, name: str) -> Path:
-        """Which process a daemon is."""
-        return self.path / "daemons" / _file_name(name)
-
-    @property
     def durable(self) -> Path:
         """The directory of all files that must outlive a reboot."""
         if self._durable is None:
@@ -309,125 +279,95 @@ class RunDir:
         with contextlib.suppress(FileExistsError):
             os.symlink(durable, self.path / DURABLE_LINK)
 
-    @property
-    def faults_in_force(self) -> Path:
-        """What is broken on purpose (see `scheduler.faults.in_force`)."""
-        return self.path / "faults.json"
+    def at(self, row: str, *names: object) -> Path:
+        """The path of a row of the table below, with `names` in the places of its braces."""
+        inside = row.removeprefix(f"{DURABLE_LINK}/")
+        parts = inside.format(*map(_escaped, names)).split("/")
+        return (self.path if inside == row else self.durable).joinpath(*map(_checked, parts))
 
-    @property
-    def fault_record(self) -> Path:
-        """What was, and when."""
-        return self.durable / "faults.jsonl"
+    key_file = _Path("key")
+    lock_file = _Path(f"durable/{LOCK_FILE}")
+    """Held by Nimbus."""
+    nimbus_socket = _Path("nimbus.sock")
+    nimbus_db = _Path(f"durable/{STORE}")
+    zookeeper = _Path("durable/zookeeper")
+    """Instead of `nimbus_db`: where in ZooKeeper the store is (see `scheduler.nimbus.zookeeper_store`)."""
+    keeper_lock = _Path("keeper.lock")
+    """Held by the one keeper; left behind by one that was killed."""
+    daemon_record = _Named[str]("daemons/{}")
+    """Of a daemon by name: which process it is."""
+    ui_token = _Path("ui.token")
+    """The secret of the web page (see `ui.access`)."""
+    ui_address = _Path("ui.json")
+    """Where the web page is, and which process serves it."""
+    ui_history = _Path("durable/ui-history.db")
+    """The rings of `squall.ui.history`: what it has seen in the last day."""
+    faults_in_force = _Path("faults.json")
+    """What is broken on purpose now (see `scheduler.faults.in_force`)."""
+    fault_record = _Path("durable/faults.jsonl")
+    """What was, and when."""
+    code = _Path("durable/code")
+    """Blobs of topologies, by SHA-256."""
+    environments = _Path("durable/env")
+    environment = _Named[str]("durable/env/{}")
+    """Of a topology by id: the variables that its submitter gave, which may be secrets."""
+    boards = _Path("boards")
 
-    @property
-    def nimbus_db(self) -> Path:
-        return self.durable / STORE
+    # Logs: of "nimbus", "keeper" or, for example, "supervisor-node-1"; of workers, by topology id, node and port.
 
-    @property
-    def zookeeper(self) -> Path:
-        """Where the store is, if that is ZooKeeper (see `scheduler.nimbus.zookeeper_store`)."""
-        return self.durable / "zookeeper"
+    logs = _Path("durable/logs")
+    daemon_log = _Named[str]("durable/logs/{}.log")
+    daemon_deaths = _Path("durable/logs/daemon-deaths.jsonl")
+    history = _Named[str]("durable/logs/history-{}.jsonl")
+    worker_logs = _Named[str]("durable/logs/{}")
+    worker_log = _Named[str, str, int]("durable/logs/{}/{}-{}.log")
+    close_errors = _Named[str, int]("durable/logs/{}/{}.close-errors")
+    """Of a topology by id and a worker by number: what tasks raised in `close` and `cleanup`. Outlives the topology, as
+    its logs do."""
 
-    @property
-    def ui_history(self) -> Path:
-        """The rings of `squall.ui.history`."""
-        return self.durable / "ui-history.db"
+    # Of a topology by id, with a worker by number and incarnation.
 
-    @property
-    def code(self) -> Path:
-        return self.durable / "code"
+    metrics = _Named[str]("durable/metrics/{}")
+    """What components measure themselves."""
+    watches = _Named[str]("durable/watches/{}")
+    """What is watched of it, and what was seen (see `scheduler.records.watches`)."""
+    failures = _Named[str]("durable/failures/{}")
+    """Its last failures, a file for each worker."""
+    stopped = _Named[str]("durable/failures/{}/stopped")
+    """Says why it has stopped at a fault of its set-up."""
+    last_words = _Named[str, int, int]("durable/failures/{}/last-words-{}-{}")
 
-    @property
-    def environments(self) -> Path:
-        return self.durable / "env"
+    # Of all topologies of a name, which it outlives: state of tasks, and dead letters.
 
-    def environment(self, topology_id: str) -> Path:
-        """The variables that a topology's submitter gave (see `scheduler.common.environment`)."""
-        return self.environments / _file_name(topology_id)
+    states = _Path("durable/state")
+    topology_state = _Named[str]("durable/state/{}")
+    set_aside = _Named[str, str](f"durable/state/{{}}/{SET_ASIDE}{{}}")
+    """State that a topology, by id, which begins anew has found and set aside (see `scheduler.nimbus.nimbus_files`)."""
+    attempts = _Named[str, str, int]("durable/state/{}/.attempts/{}-{}")
+    """Failures for each message of a spout's task."""
 
-    @property
-    def boards(self) -> Path:
-        return self.path / "boards"
-
-    @property
-    def logs(self) -> Path:
-        return self.durable / "logs"
-
-    def daemon_log(self, name: str) -> Path:
-        """Log of "nimbus", "keeper" or, for example, "supervisor-node-1"."""
-        return self.logs / _file_name(f"{name}.log")
-
-    def worker_logs(self, topology_id: str) -> Path:
-        return self.logs / _file_name(topology_id)
-
-    def worker_log(self, topology_id: str, node: str, port: int) -> Path:
-        return self.worker_logs(topology_id) / _file_name(f"{node}-{port}.log")
-
-    def close_errors(self, topology_id: str, worker: int) -> Path:
-        """File of what a worker's tasks raised in `close` and `cleanup`. Outlives the topology, as its logs do."""
-        return self.worker_logs(topology_id) / f"{worker}.close-errors"
-
-    def history(self, node: str) -> Path:
-        return self.logs / _file_name(f"history-{node}.jsonl")
-
-    @property
-    def daemon_deaths(self) -> Path:
-        return self.logs / "daemon-deaths.jsonl"
+    def board(self, topology_id: str, version: int = 1) -> Path:
+        """The status board of one assignment of a topology: a board is made for a number of workers."""
+        return self.at("boards/{}" if version == 1 else "boards/{}.{}", topology_id, version)
 
     def node_socket(self, node: str) -> Path:
-        return check_socket_path(self.path / "n" / _file_name(f"{node}.sock"))
+        """Of a supervisor."""
+        return check_socket_path(self.at("n/{}.sock", node))
 
     def worker_socket(self, topology_id: str, version: int, node: str, port: int, incarnation: int) -> Path:
         """The path names the incarnation too: a frame must not reach a predecessor that still lives."""
         tag = assignment_tag(topology_id, version)
-        return check_socket_path(self.path / "s" / _file_name(f"{tag}-{node}-{port}-{incarnation}"))
+        return check_socket_path(self.at("s/{}-{}-{}-{}", tag, node, port, incarnation))
 
     def worker_sockets(self, node: str, port: int) -> list[Path]:
         """Socket files of a slot's workers, of every topology and incarnation."""
-        name = re.compile(rf"[0-9a-f]{{8}}-{re.escape(_file_name(node))}-{port}-[0-9]+")
+        name = re.compile(rf"[0-9a-f]{{8}}-{re.escape(_escaped(node))}-{port}-[0-9]+")
         return [path for path in sorted((self.path / "s").glob("*")) if name.fullmatch(path.name)]
 
     def remove_sockets(self) -> None:
         """Remove the sockets that killed daemons and workers have left. Called when no process of the cluster runs."""
         for path in (self.nimbus_socket, *self.path.glob("n/*.sock"), *self.path.glob("s/*")):
             path.unlink(missing_ok=True)
-
-    def board(self, topology_id: str, version: int = 1) -> Path:
-        """The status board of one assignment of a topology: a board is made for a number of workers."""
-        return self.boards / _file_name(topology_id if version == 1 else f"{topology_id}.{version}")
-
-    def metrics(self, topology_id: str) -> Path:
-        return self.durable / "metrics" / _file_name(topology_id)
-
-    @property
-    def states(self) -> Path:
-        """State of all topologies, by name."""
-        return self.durable / "state"
-
-    def topology_state(self, topology_name: str) -> Path:
-        """State of the topologies of that name, and of their tasks. Outlives them."""
-        return self.states / _file_name(topology_name)
-
-    def set_aside(self, topology_name: str, topology_id: str) -> Path:
-        """State of its name that a topology that begins anew has found and set aside."""
-        return self.topology_state(topology_name) / _file_name(SET_ASIDE + topology_id)
-
-    def attempts(self, topology_name: str, component: str, task_index: int) -> Path:
-        return self.topology_state(topology_name) / ".attempts" / _file_name(f"{component}-{task_index}")
-
-    def watches(self, topology_id: str) -> Path:
-        """What is watched of a topology, and what was seen."""
-        return self.durable / "watches" / _file_name(topology_id)
-
-    def failures(self, topology_id: str) -> Path:
-        return self.durable / "failures" / _file_name(topology_id)
-
-    def stopped(self, topology_id: str) -> Path:
-        """File that says why a topology has stopped at a fault of its set-up."""
-        return self.failures(topology_id) / "stopped"
-
-    def last_words(self, topology_id: str, worker: int, incarnation: int) -> Path:
-        return self.failures(topology_id) / f"last-words-{worker}-{incarnation}"
 
     def socket_length_check(self, node: str = "node-99") -> None:
         """UsageError unless the longest socket path that `node` may need fits. Called before anything starts."""
@@ -501,13 +441,16 @@ def named_by(file_name: str) -> str:
     return unquote(file_name)
 
 
-def _file_name(text: str) -> str:
+def _escaped(name: object) -> str:
+    return _UNSAFE_IN_FILE_NAMES.sub(lambda match: f"%{ord(match[0]):02x}", str(name))
+
+
+def _checked(name: str) -> str:
     """One component of a path. UsageError if it would lead to another directory, or is too long for the file system."""
-    if text in ("", ".", ".."):
-        raise UsageError(f"{text!r} cannot be a name: it would mean a whole directory of the cluster")
-    name = _UNSAFE_IN_FILE_NAMES.sub(lambda match: f"%{ord(match[0]):02x}", text)
+    if name in ("", ".", ".."):
+        raise UsageError(f"{name!r} cannot be a name: it would mean a whole directory of the cluster")
     size = len(os.fsencode(name))
     if size > FILE_NAME_MAX_BYTES:
         limit = FILE_NAME_MAX_BYTES
-        raise UsageError(f"name {text!r:.80} is too long: as a file name it takes {size} bytes, of {limit}")
+        raise UsageError(f"name {name!r:.80} is too long: as a file name it takes {size} bytes, of {limit}")
     return name

@@ -26,16 +26,16 @@ from types import TracebackType
 import msgspec
 
 from squall.engine.errors import ClusterError, UsageError
-from squall.ipc.private import opener, room_error
+from squall.ipc.private import opener
 from squall.ipc.run_parent import default_parent, sweep_stale
 from squall.ipc.rundir import RunDir
+from squall.scheduler.cluster.ending import end_lost, last_words
 from squall.scheduler.common.process import EXIT_WRONG_USE, peek_dead_child
-from squall.scheduler.common.role import daemon_environment, interpreter
+from squall.scheduler.common.role import MODULES, RoleKind, daemon_environment, interpreter
 
 LENGTH_BYTES = 4
 BEGAN = b"+"
 """A keeper's report that the cluster answers. Otherwise it reports the error, and its exit code tells which kind."""
-MODULE = "squall.scheduler.cluster.keeper_main"
 END_PATIENCE_SECS = 10.0
 """Longest wait for a keeper to end when its cluster was told to: twice the workers' grace."""
 
@@ -74,7 +74,7 @@ class KeeperProcess:
         self.keeps_dir = keep_dir
         self.run_dir = run_dir or RunDir.create(hash_seed=hash_seed)
         self._is_started = False
-        command = [*interpreter(MODULE), "--dir", str(self.run_dir.path)]
+        command = [*interpreter(MODULES[RoleKind.KEEPER]), "--dir", str(self.run_dir.path)]
         if self.is_anonymous and not keep_dir:
             command.append("--remove-dir")
         if starting_fd is not None:
@@ -107,7 +107,8 @@ class KeeperProcess:
         self._is_started = True
         if said != BEGAN:
             code = self._popen.wait()
-            why = os.fsdecode(said) or f"the cluster's keeper exited with code {code}{self._last_words()}"
+            words = last_words(self.run_dir, "keeper")
+            why = os.fsdecode(said) or f"the cluster's keeper exited with code {code}{words and f': {words}'}"
             raise UsageError(why) if code == EXIT_WRONG_USE else ClusterError(why)
         if not is_bound:
             # Popen's destructor would warn of a child that still runs.
@@ -124,12 +125,6 @@ class KeeperProcess:
             return b""
         with self._popen.stdout as pipe:
             return pipe.read()
-
-    def _last_words(self) -> str:
-        from squall.scheduler.cluster.daemons import last_line
-
-        words = last_line(self.run_dir.daemon_log("keeper")) or room_error(self.run_dir.durable)
-        return f": {words}" if words else ""
 
     def await_end(self, timeout_secs: float) -> int | None:
         """Its exit code, 0 if no daemon was left; None if it still runs after `timeout_secs`."""
@@ -156,8 +151,6 @@ class KeeperProcess:
         with contextlib.suppress(BrokenPipeError):  # it died with the order unread
             self._popen.stdin.close()
         if self.await_end(END_PATIENCE_SECS) is None:
-            from squall.scheduler.cluster.stopping import end_lost
-
             end_lost(self.run_dir)
             self._popen.wait()
         if not self._is_started and self.is_anonymous:

@@ -26,19 +26,17 @@ from squall.engine.foreign.text import plain, plain_lines
 from squall.engine.plural import plural
 from squall.engine.report.document import strict_json
 from squall.engine.report.run_report import RunReport
-from squall.ipc.private import naming
+from squall.ipc.private import naming, room_error
 from squall.scheduler.client.cluster import ClusterUse, configured
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.log_tail import LogTail, log_line
 from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient
+from squall.scheduler.cluster.ending import STOP_GRACE_SECS, STOP_MARGIN_SECS, end_lost
 from squall.scheduler.cluster.keeper_process import KeeperProcess
 from squall.scheduler.cluster.starting import check_cluster, start_cluster
-from squall.scheduler.cluster.stopping import stop_bound
+from squall.scheduler.cluster.stopping import stop_cluster
 from squall.scheduler.records.dead_letters import DeadLetters
 from squall.scheduler.records.topology_files import keep_dead_letters
-
-_STOP_GRACE_SECS = 5.0
-"""Longest time for workers' `close` and `cleanup` before they are killed."""
 
 
 class LocalCluster(ClusterUse):
@@ -81,7 +79,7 @@ class LocalCluster(ClusterUse):
     def _made(self, job: Job) -> None:
         self._jobs.append(job)
 
-    def close(self, grace_secs: float = _STOP_GRACE_SECS) -> None:
+    def close(self, grace_secs: float = STOP_GRACE_SECS) -> None:
         """Stop every worker (by force after `grace_secs`) and every daemon, and remove their files; dead letters are
         copied to a place that stderr names. Does nothing in a process that was forked meanwhile."""
         if os.getpid() != self._maker:
@@ -101,15 +99,32 @@ class LocalCluster(ClusterUse):
         self._jobs.clear()
         echo(self.new_log_lines())
         if self._client is not None:
-            self.forced = stop_bound(self._keeper, self._client, grace_secs)
-            if self.forced:
-                sys.stderr.write(f"the cluster was ended by force: {plain(self.forced)}\n")
+            self._stop(self._client, grace_secs)
             self._client = None
         self._keeper.close()
         if not self._keeper.is_anonymous:
             self.run_dir.close()
         elif not self._keeper.keeps_dir:
             self.run_dir.remove()
+
+    def _stop(self, client: NimbusClient, grace_secs: float) -> None:
+        """Stop workers, by force after `grace_secs`, and daemons."""
+        try:
+            self.forced = room_error(self.run_dir.durable)
+            if self.forced:
+                # Nimbus cannot store the end of its topologies: it would be waited for again and again.
+                end_lost(self.run_dir)
+            else:
+                client.shutdown(grace_secs)
+                client.await_end(grace_secs + STOP_MARGIN_SECS)
+        except ClusterError as error:
+            self.forced = str(error)
+            stop_cluster(self.run_dir, 0.0)
+        finally:
+            client.close()
+            self._keeper.close()
+        if self.forced:
+            sys.stderr.write(f"the cluster was ended by force: {plain(self.forced)}\n")
 
     def _keep_dead_letters(self) -> None:
         """Copy dead letters out of an anonymous run directory, which is removed, and say where they are."""

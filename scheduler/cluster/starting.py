@@ -58,6 +58,11 @@ def check_cluster(nodes: int, slots: int) -> None:
         )
 
 
+def ports_of(slots: int) -> str:
+    """The ports of a node with so many slots, for the supervisor's command line."""
+    return ",".join(str(FIRST_PORT + slot) for slot in range(slots))
+
+
 def check_workers(workers: int, nodes: int) -> None:
     """UsageError unless the machine has room for so many workers on so many nodes."""
     check_cluster(nodes, -(-workers // max(1, nodes)))

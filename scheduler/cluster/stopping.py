@@ -15,17 +15,12 @@ from __future__ import annotations
 
 import contextlib
 import math
-import signal
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-
-import psutil
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.report.account import Unfinished
 from squall.ipc.control import NoAnswer
-from squall.ipc.private import room_error
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.nimbus_client import (
@@ -37,18 +32,13 @@ from squall.scheduler.client.nimbus_client import (
     NoCluster,
     NotEnded,
 )
-from squall.scheduler.cluster.keeper_process import KeeperProcess
+from squall.scheduler.cluster.ending import STOP_GRACE_SECS, STOP_MARGIN_SECS, await_none, end_lost
 from squall.scheduler.common.messages import TopologyRecord
-from squall.scheduler.common.role import RoleKind, processes_of, signal_marked
+from squall.scheduler.common.role import RoleKind, processes_of
 from squall.scheduler.records.topology_view import TopologyView
 
 ANSWER_SECS = TIMEOUT_SECS
 """Longest wait of a stop for Nimbus's answer before it takes Nimbus for hung."""
-STOP_GRACE_SECS = 5.0
-"""Longest time for workers' `close` and `cleanup` before they are killed."""
-_STOP_MARGIN_SECS = 5.0
-_POLL_SECS = 0.05
-"""Between two looks at the cluster's processes: a look reads every process of the machine."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +62,7 @@ def stop_cluster(
     """Drain for at most `drain_secs`, then end the cluster. When `on_wait` returns True, the drain ends early."""
     if not (math.isfinite(drain_secs) and drain_secs >= 0):
         raise UsageError(f"the wait is {drain_secs}; allowed: a number of seconds from 0 up")
-    if not _await_kept_nimbus(run_dir):
+    if run_dir.lock_holder() is None and not processes_of(run_dir, RoleKind.KEEPER):
         return _end_without_nimbus(run_dir)
     try:
         pending = _stop_by_nimbus(run_dir, drain_secs, on_wait)
@@ -85,37 +75,14 @@ def stop_cluster(
     # Nimbus has waited for the supervisors that it knew: one that is left had not registered with it yet.
     if not processes_of(run_dir, RoleKind.SUPERVISOR):
         # A forking parent ends a moment after its supervisor.
-        _await_none(run_dir, _STOP_MARGIN_SECS)
+        await_none(run_dir, STOP_MARGIN_SECS)
     return StoppedCluster(pending, end_lost(run_dir))
-
-
-def stop_bound(keeper: KeeperProcess, client: NimbusClient, grace_secs: float) -> str:
-    """Stop this process's own cluster: workers, by force after `grace_secs`, and daemons; and wait for its keeper's
-    end. Closes the client. Returns the reason why that took force; "" if none."""
-    run_dir = keeper.run_dir
-    try:
-        if full := room_error(run_dir.durable):
-            # Nimbus cannot store the end of its topologies: it would be waited for again and again.
-            end_lost(run_dir)
-            return full
-        if run_dir.faults_in_force.exists():
-            # Otherwise a process that a fault has stopped would be waited for.
-            client.heal()
-        client.shutdown(grace_secs)
-        client.await_end(grace_secs + _STOP_MARGIN_SECS)
-    except ClusterError as error:
-        stop_cluster(run_dir, 0.0)
-        return str(error)
-    finally:
-        client.close()
-        keeper.close()
-    return ""
 
 
 def _end_without_nimbus(run_dir: RunDir) -> StoppedCluster:
     """End what is left; nothing may be, or processes that another command's stop is just ending."""
     is_led = bool(processes_of(run_dir, RoleKind.SUPERVISOR, RoleKind.WORKER))
-    if not is_led and not _await_none(run_dir, _STOP_MARGIN_SECS):
+    if not is_led and not await_none(run_dir, STOP_MARGIN_SECS):
         return StoppedCluster()
     return StoppedCluster(killed=end_lost(run_dir), by_nimbus=False)
 
@@ -124,21 +91,23 @@ def _stop_by_nimbus(
     run_dir: RunDir, drain_secs: float, on_wait: Callable[[], bool | None] | None
 ) -> dict[str, Unfinished]:
     """Stop the cluster through Nimbus. Returns what is `pending`. NoAnswer or NotEnded if Nimbus does nothing."""
-    with NimbusClient(run_dir, timeout_secs=ANSWER_SECS, patience_secs=AWAY_PATIENCE_SECS) as client:
-        jobs = [Job(client, record, run_dir) for record in _topologies(client)]
+    with (
+        NimbusClient(run_dir, timeout_secs=ANSWER_SECS, patience_secs=AWAY_PATIENCE_SECS) as client,
+        contextlib.ExitStack() as opened,
+    ):
+        views: dict[str, TopologyView | None] = {}
+        for record in _topologies(client):
+            job = opened.enter_context(contextlib.closing(Job(client, record, run_dir)))
+            with contextlib.suppress(UsageError, ClusterError):  # it was removed meanwhile
+                # None if it waits for a slot.
+                views[job.name] = job.view()
+        client.shutdown(STOP_GRACE_SECS, drain_secs)
         try:
-            views = _views(jobs)
-            client.shutdown(STOP_GRACE_SECS, drain_secs)
-            limit = drain_secs + STOP_GRACE_SECS + _STOP_MARGIN_SECS
-            try:
-                client.await_end(limit, on_wait)
-            except Interrupted:
-                client.shutdown(0.0)
-                client.await_end(_STOP_MARGIN_SECS)
-            return {job.name: Unfinished(0) if view is None else view.unfinished() for job, view in views}
-        finally:
-            for job in jobs:
-                job.close()
+            client.await_end(drain_secs + STOP_GRACE_SECS + STOP_MARGIN_SECS, on_wait)
+        except Interrupted:
+            client.shutdown(0.0)
+            client.await_end(STOP_MARGIN_SECS)
+        return {name: Unfinished(0) if view is None else view.unfinished() for name, view in views.items()}
 
 
 def _topologies(client: NimbusClient) -> list[TopologyRecord]:
@@ -149,66 +118,3 @@ def _topologies(client: NimbusClient) -> list[TopologyRecord]:
         raise
     except ClusterError:
         return []
-
-
-def _views(jobs: list[Job]) -> list[tuple[Job, TopologyView | None]]:
-    """Topologies with their boards; without one, if a topology waits for a slot. One that was removed meanwhile is left
-    out."""
-    views: list[tuple[Job, TopologyView | None]] = []
-    for job in jobs:
-        with contextlib.suppress(UsageError, ClusterError):
-            views.append((job, job.view()))
-    return views
-
-
-def _await_kept_nimbus(run_dir: RunDir) -> bool:
-    """Whether there is a Nimbus; waits for a keeper to restart it."""
-    deadline = time.monotonic() + AWAY_PATIENCE_SECS
-    while run_dir.lock_holder() is None:
-        if not processes_of(run_dir, RoleKind.KEEPER) or time.monotonic() >= deadline:
-            return False
-        time.sleep(_POLL_SECS)
-    return True
-
-
-def end_lost(run_dir: RunDir) -> int:
-    """End the processes of a cluster without Nimbus: by SIGTERM (supervisors stop workers), then by force. Return
-    their number. Its run directory may have been removed."""
-    _end_keeper(run_dir)
-    found = processes_of(run_dir)
-    # Nimbus too: if its directory or its key is gone, it may still run, and would be waited for in vain.
-    daemons = processes_of(run_dir, RoleKind.SUPERVISOR, RoleKind.NIMBUS)
-    for process in daemons:
-        signal_marked(process, run_dir, signal.SIGTERM)
-    for process in found:
-        # A stopped process takes no other signal until it is continued.
-        signal_marked(process, run_dir, signal.SIGCONT)
-    if daemons:
-        _await_none(run_dir, STOP_GRACE_SECS + _STOP_MARGIN_SECS)
-    for process in processes_of(run_dir):
-        signal_marked(process, run_dir, signal.SIGKILL)
-    left = _await_none(run_dir, _STOP_MARGIN_SECS)
-    if left:
-        raise ClusterError(f"processes {', '.join(str(process.pid) for process in left)} do not end")
-    run_dir.remove_sockets()
-    return len(found)
-
-
-def _end_keeper(run_dir: RunDir) -> None:
-    """Kill the keeper and wait for its end. Call it first: the keeper restarts daemons."""
-    run_dir.keeper_lock.unlink(missing_ok=True)
-    deadline = time.monotonic() + _STOP_MARGIN_SECS
-    while keepers := processes_of(run_dir, RoleKind.KEEPER):
-        for process in keepers:
-            signal_marked(process, run_dir, signal.SIGKILL)
-        if time.monotonic() >= deadline:
-            return
-        time.sleep(_POLL_SECS)
-
-
-def _await_none(run_dir: RunDir, secs: float) -> list[psutil.Process]:
-    """Wait until no process of the cluster is left; returns those that are left after `secs`."""
-    deadline = time.monotonic() + secs
-    while (left := processes_of(run_dir)) and time.monotonic() < deadline:
-        time.sleep(_POLL_SECS)
-    return left

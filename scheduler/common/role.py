@@ -140,15 +140,15 @@ RUN_DIR_MARK = "SQUALL_RUN_DIR"
 """Environment variable of every process of a cluster, by which strays are known."""
 
 
-def processes_of(run_dir: RunDir, *kinds: RoleKind) -> list[psutil.Process]:
-    """All other running processes of a cluster of this user, or those of these kinds."""
+def processes_of(run_dir: RunDir, *roles: Role | RoleKind) -> list[psutil.Process]:
+    """All other running processes of a cluster of this user, or those of these roles or kinds."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             marked = process.pid != os.getpid() and is_marked(process, run_dir)
             if marked and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
-    return [one for one in found if not kinds or ((role := role_of(one)) is not None and role.kind in kinds)]
+    return [one for one in found if not roles or ((role := role_of(one)) and not {role, role.kind}.isdisjoint(roles))]
 
 
 def is_marked(process: psutil.Process, run_dir: RunDir) -> bool:

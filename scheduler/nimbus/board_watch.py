@@ -22,9 +22,10 @@ from squall.engine.errors import ClusterError
 from squall.ipc.board import Board
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
-from squall.scheduler.common.messages import Assignment, SlotRef, TopologyRecord
-from squall.scheduler.nimbus.decisions import Nimbus
+from squall.scheduler.common.messages import Assignment, SlotRef
+from squall.scheduler.nimbus.decisions import Instructions, Nimbus
 from squall.scheduler.nimbus.nimbus_files import NimbusFiles
+from squall.scheduler.nimbus.topology_life import TopologyLife
 from squall.scheduler.records.topology_view import TopologyView
 from squall.scheduler.records.worker_ledger import WorkerLedger
 
@@ -63,45 +64,31 @@ class BoardWatch:
         }
         return min((self._look_at[what] for what, there in watched.items() if there), default=None)
 
-    def at_rest(self, now: float) -> list[str] | None:
-        """Ids of the topologies that shall stop and are at rest; None if no look is due."""
+    def at_rest(self, now: float) -> list[str]:
+        """Ids of the topologies that shall stop and are at rest."""
         # Random, so as not to fall in step with ticks that emit: after each, a worker is not quiet for a while.
         if not self._is_due("rest", now, DRAIN_LOOK_SECS * random.uniform(0.5, 1.0)):
-            return None
-        return [
-            record.id for record, assignment in self._nimbus.draining()
-            if self._looks(record, assignment, TopologyView.is_at_rest)
-        ]
-
-    def finished(self, now: float) -> list[str]:
-        """Ids of the topologies that shall leave when they have finished, and have."""
-        if not self._is_due("finished", now, FINISH_LOOK_SECS * random.uniform(0.5, 1.0)):
             return []
-        before = self._seen_finished
-        self._seen_finished = {
-            record.id for record, assignment in self._nimbus.finishing()
-            if self._looks(record, assignment, TopologyView.is_drained)
-        }
-        return sorted(before & self._seen_finished)
+        return [life.record.id for life in self._nimbus.draining() if self._looks(life, TopologyView.is_at_rest)]
 
-    def emptied(self, now: float) -> list[tuple[str, list[SlotRef], list[SlotRef]]]:
-        """(topology id, slots that shall be empty but are not reported so, those of them that are not empty)."""
-        if not self._is_due("empty", now, EMPTY_LOOK_SECS):
-            return []
-        return [
-            (record.id, [assignment.workers[index] for index in slots], self._workers.among(assignment, slots))
-            for record, assignment, slots in self._nimbus.unaccounted(now)
-        ]
-
-    def lost(self, now: float) -> list[str]:
-        """Ids of the topologies that have lost workers with their nodes. The death of a supervisor alone moves nothing:
-        its workers run on."""
-        if not self._is_due("lost", now, MISSING_LOOK_SECS):
-            return []
-        return [
-            record.id for record, assignment, slots in self._nimbus.missing(now)
-            if self._looks(record, assignment, partial(_has_dead, slots, now))
-        ]
+    def look(self, now: float) -> Iterator[Instructions]:
+        """What follows from all else that is seen, to be carried out one by one."""
+        nimbus = self._nimbus
+        if self._is_due("finished", now, FINISH_LOOK_SECS * random.uniform(0.5, 1.0)):
+            before = self._seen_finished
+            self._seen_finished = {
+                life.record.id for life in nimbus.finishing() if self._looks(life, TopologyView.is_drained)
+            }
+            for topology_id in sorted(before & self._seen_finished):
+                yield nimbus.finished(topology_id, now)
+        if self._is_due("empty", now, EMPTY_LOOK_SECS):
+            for life, slots in nimbus.unaccounted(now):
+                yield nimbus.looked(life.record.id, slots, self._workers.among(life.assignment, slots), now)
+        if self._is_due("lost", now, MISSING_LOOK_SECS):
+            for life, slots in nimbus.missing(now):
+                # The death of a supervisor alone moves nothing: its workers run on.
+                if self._looks(life, partial(_has_dead, slots, now)):
+                    yield nimbus.lost(life.record.id, now)
 
     def _is_due(self, what: str, now: float, pause_secs: float) -> bool:
         if now < self._look_at[what]:
@@ -109,23 +96,22 @@ class BoardWatch:
         self._look_at[what] = now + pause_secs
         return True
 
-    def _looks(
-        self, record: TopologyRecord, assignment: Assignment, condition: Callable[[TopologyView], bool]
-    ) -> bool:
+    def _looks(self, life: TopologyLife, condition: Callable[[TopologyView], bool]) -> bool:
         try:
-            with self._files.view(record, assignment) as view:
+            with self._files.view(life.record, life.assignment) as view:
                 return condition(view)
         except ClusterError as error:
             log.warning("%s", error)
             return False
 
 
-def _has_dead(slots: list[int], now: float, view: TopologyView) -> bool:
+def _has_dead(slots: list[SlotRef], now: float, view: TopologyView) -> bool:
     """Whether the worker of a slot has died, or has not published for long."""
-    cells = [(slot, view.board.slot(slot)) for slot in slots]
+    indices = map(view.assignment.workers.index, slots)
+    cells = [(index, view.board.slot(index)) for index in indices]
     return not all(
-        process.lives(cell.pid, cell.started_ticks) and view.is_heard_of(slot, now, ORPHAN_LEASE_SECS)
-        for slot, cell in cells
+        process.lives(cell.pid, cell.started_ticks) and view.is_heard_of(index, now, ORPHAN_LEASE_SECS)
+        for index, cell in cells
     )
 
 
@@ -143,17 +129,16 @@ class LivingWorkers:
     def __init__(self, run_dir: RunDir) -> None:
         self._run_dir = run_dir
 
-    def among(self, assignment: Assignment, slots: list[int]) -> list[SlotRef]:
-        """The slots among these (by index) whose worker of this assignment lives."""
+    def among(self, assignment: Assignment, slots: list[SlotRef]) -> list[SlotRef]:
+        """The slots among these whose worker of this assignment lives."""
         return [
-            assignment.workers[index]
-            for index in slots
-            if any(process.lives(pid, started) for pid, started in self._known(assignment, index))
+            slot for slot in slots
+            if any(process.lives(pid, started) for pid, started in self._known(assignment, slot))
         ]
 
     def end(self, assignment: Assignment, slot: SlotRef) -> None:
         """Send SIGKILL to the worker of a slot and its process group. ClusterError if it cannot be signalled."""
-        for pid, started in self._known(assignment, assignment.workers.index(slot)):
+        for pid, started in self._known(assignment, slot):
             with contextlib.suppress(ClusterError):  # it has ended by now
                 pidfd = process.open_proven(pid, started)
                 try:
@@ -162,15 +147,14 @@ class LivingWorkers:
                 finally:
                     os.close(pidfd)
 
-    def _known(self, assignment: Assignment, index: int) -> Iterator[tuple[int, int]]:
+    def _known(self, assignment: Assignment, slot: SlotRef) -> Iterator[tuple[int, int]]:
         """Pid and start time of the slot's worker, from the board and from its supervisor's ledger."""
         with contextlib.suppress(ClusterError):  # without a board there is still the ledger
             path = self._run_dir.board(assignment.topology_id, assignment.version)
             with contextlib.closing(Board.attach(str(path))) as board:
-                cell = board.slot(index)
+                cell = board.slot(assignment.workers.index(slot))
             if cell.pid:
                 yield cell.pid, cell.started_ticks
-        slot = assignment.workers[index]
         entry = WorkerLedger(self._run_dir, slot.node).entry(slot.port)
         if entry is not None and entry.boot.assignment == assignment:
             yield entry.pid, entry.start_time_ticks

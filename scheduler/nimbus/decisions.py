@@ -1,8 +1,13 @@
 """Nimbus's decisions: which topologies are accepted, where they run, when they end.
 
 Guarantees
-    * Pure: no I/O, no clock, no randomness. Each method is an event at time `now` (monotonic seconds) and returns
-      instructions; an event that is refused raises and changes nothing.
+    * Pure: no I/O, no clock, no randomness, but for the files that must be ready before work is placed. Each method is
+      an event at time `now` (monotonic seconds) and returns instructions; an event that is refused raises and changes
+      nothing.
+    * Work is placed once its board is made. If there is no room for that, a submission is refused, and any other
+      topology waits as for a slot: nothing has to be taken back.
+    * A topology that begins anew is stored once the state of earlier ones is set aside. If it cannot be, a submission
+      is refused, and a successor waits, with the name and the slots of the one before kept for it.
     * A slot belongs to one topology at a time: a topology that is killed or moves keeps its slots, and its name, until
       each slot is empty. The supervisor reports that; without a supervisor, or without a report in time, the processes
       are looked for (`looked`). Nimbus itself ends workers that take too long.
@@ -22,11 +27,12 @@ Relies on: `scheduler.nimbus.main` to carry out the instructions in order.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import logging
+from collections.abc import Callable, Collection, Iterable
 
 from msgspec.structs import replace
 
-from squall.engine.errors import UsageError
+from squall.engine.errors import ClusterError, UsageError
 from squall.scheduler.common.messages import (
     Assignment,
     AssignNode,
@@ -45,7 +51,6 @@ from squall.scheduler.common.messages import (
     TopologyState,
 )
 from squall.scheduler.nimbus.instruction import (
-    CreateBoard,
     DeleteTopology,
     DropSuccessor,
     EndWorker,
@@ -59,12 +64,14 @@ from squall.scheduler.nimbus.instruction import (
     StoreTopology,
 )
 from squall.scheduler.nimbus.known import NODE_TIMEOUT_SECS, Nodes, Topologies, UnknownTopologies
-from squall.scheduler.nimbus.placement import place, replace_lost, task_layout, untried, usable
+from squall.scheduler.nimbus.placement import place, task_layout, untried, usable
 from squall.scheduler.nimbus.submission import check_rebalance, check_submission, check_wait, record_of
 from squall.scheduler.nimbus.topology_life import TopologyLife
 
 STOP_PATIENCE_SECS = 10.0
 """Twice the grace that supervisors give a worker: after it, Nimbus no longer counts on the supervisor to end it."""
+REPLACE_RETRY_SECS = 1.0
+"""Between two tries to set state aside, which fail while a disk is full or a directory read-only."""
 ORPHAN_PATIENCE_SECS = 5.0
 """Longest that a worker without a supervisor may stay: a supervisor that returns by then ends it with grace."""
 
@@ -76,13 +83,18 @@ class Nimbus:
 
     def __init__(
         self,
+        make_board: Callable[[Assignment], None],
+        set_state_aside: Callable[[str, str], None],
         topologies: Iterable[TopologyLife],
         next_number: int,
         now: float,
         deleted: Iterable[str] = (),
         unknown: Iterable[str] = (),
     ) -> None:
-        """`deleted`: ids of deleted topologies; `unknown`: ids of those that have files but are not in the store."""
+        """`make_board` and `set_state_aside` (of a name, for an id) are those of `NimbusFiles`. `deleted`: ids of
+        deleted topologies; `unknown`: ids of those that have files but are not in the store."""
+        self._make_board = make_board
+        self._set_state_aside = set_state_aside
         self._topologies = Topologies(topologies)
         self.unknown = UnknownTopologies(deleted, unknown)
         self._nodes = Nodes()
@@ -173,14 +185,19 @@ class Nimbus:
     def submit(
         self, request: SubmitTopology, now: float, created_unix_secs: float, token: str
     ) -> tuple[TopologyRecord, Instructions]:
-        """Accept a topology and place it if there is a slot; one that replaces another begins later (`replaced`).
+        """Accept a topology and place it if there is a slot; one that replaces another begins later (`_succeed`).
         `token`: 8 hex digits that make its id unique."""
         record = record_of(request, self.accepts(request, token), created_unix_secs)
-        self._next_number += 1
         former = self._topologies.get(request.name)
         if former is None:
-            return record, self._begin(record, now)
-        return record, self._replace(former, Successor(record, request.fresh), request.replace_wait_secs, now)
+            if request.fresh:
+                self._set_state_aside(record.name, record.id)
+            life = TopologyLife(record)
+            steps = self._begin(life, self._placed(life, now))
+        else:
+            steps = self._replace(former, Successor(record, request.fresh), request.replace_wait_secs, now)
+        self._next_number += 1
+        return record, steps
 
     def accepts(self, request: SubmitTopology, token: str) -> str:
         """The id that `submit` would give. Raises what that would, and changes nothing."""
@@ -190,14 +207,9 @@ class Nimbus:
             self._topologies.check_free(request.name)
         return f"{request.name}-{self._next_number}-{token}"
 
-    def _begin(self, record: TopologyRecord, now: float) -> Instructions:
-        life = TopologyLife(record)
+    def _begin(self, life: TopologyLife, placed: Instructions) -> Instructions:
         self._topologies.add(life)
-        placed = self._place(life, now)
-        if not placed:
-            return [StoreTopology(record), Note(f"{record.id} waits for a free slot")]
-        board, *rest = placed
-        return [board, StoreTopology(record), *rest]
+        return [StoreTopology(life.record), *(placed or [Note(f"{life.record.id} waits for a free slot")])]
 
     def _replace(
         self, life: TopologyLife, successor: Successor, wait_secs: float | None, now: float
@@ -218,17 +230,18 @@ class Nimbus:
         topology_id = dropped.topology.id
         return [DropSuccessor(topology_id), Note(f"{topology_id} does not come in the place of {life.record.id}")]
 
-    def replaceable(self) -> list[TopologyRecord]:
-        """Topologies that have ended and have a successor; see `replaced`."""
-        return [life.record for life in self._topologies if life.is_replaceable]
-
-    def replaced(self, topology_id: str, now: float) -> Instructions:
-        """The files of a topology of `replaceable` are as its successor needs them: that begins."""
-        life = self._topologies.by_id(topology_id)
-        if life is None or life.record.successor is None or not life.is_replaceable:
+    def _succeed(self, life: TopologyLife, successor: Successor, now: float) -> Instructions:
+        """A topology has ended: what comes in its place begins."""
+        if life.retry_at is not None and now < life.retry_at:
             return []
-        gone = self._forget(life)
-        return [*gone, *self._begin(life.record.successor.topology, now), *self._use_free_slots(now)]
+        heir = TopologyLife(successor.topology)
+        try:
+            if successor.fresh:
+                self._set_state_aside(heir.record.name, heir.record.id)
+        except ClusterError as error:
+            life.retry_at = now + REPLACE_RETRY_SECS
+            return [Note(f"{heir.record.id} waits: {error}", logging.ERROR)]
+        return [*self._forget(life), *self._begin(heir, self._place(heir, now)), *self._use_free_slots(now)]
 
     def activate(self, name: str) -> tuple[TopologyRecord, Instructions]:
         """Let a topology's spouts emit. Idempotent."""
@@ -249,7 +262,7 @@ class Nimbus:
         return life.record, out
 
     def _end(self, life: TopologyLife, wait_secs: float, now: float) -> Instructions:
-        if life.assignment is None:
+        if not life.slots:
             wait_secs = 0.0  # nothing of it is under way
         killed = life.record.status == "KILLED"
         stop_at = now + wait_secs
@@ -290,24 +303,22 @@ class Nimbus:
         leaving = self._leave_if_due(life, now)
         return [StoreTopology(record), note, *(leaving or [SendAssignNode(node) for node in life.nodes])]
 
-    def missing(self, now: float) -> list[tuple[TopologyRecord, Assignment, list[int]]]:
-        """Topologies that run, or drain before they move, with the indices of slots that no living node offers; see
-        `lost`."""
+    def missing(self, now: float) -> list[tuple[TopologyLife, list[SlotRef]]]:
+        """Topologies that run, or drain before they move, with the slots that no living node offers; see `lost`."""
         if now < self._judges_at:
             return []
         there = set(self._nodes.slots)
-        found = []
-        for life in self._topologies:
-            gone = [index for index, slot in enumerate(life.slots) if slot not in there]
-            if gone and life.assignment is not None and (life.stop_at is None or life.moves_once_drained):
-                found.append((life.record, life.assignment, gone))
-        return found
+        return [
+            (life, gone)
+            for life in self._topologies
+            if (gone := [slot for slot in life.slots if slot not in there]) and life.may_move
+        ]
 
     def lost(self, topology_id: str, now: float) -> Instructions:
         """The workers of missing slots are dead too: move their work elsewhere, and only theirs. A topology that drains
         before it moves does so at once: nobody tells its other workers of these deaths, so it would wait in vain."""
         life = self._topologies.by_id(topology_id)
-        if life is None or not (life.stop_at is None or life.moves_once_drained):
+        if life is None or not life.may_move:
             return []
         note = Note(f"{topology_id} has lost workers with their nodes")
         if life.stop_at is None:
@@ -324,20 +335,18 @@ class Nimbus:
     def has_topologies(self) -> bool:
         return bool(self._topologies)
 
-    def draining(self) -> list[tuple[TopologyRecord, Assignment]]:
+    def draining(self) -> list[TopologyLife]:
         """The topologies to watch until nothing of them is pending; see `drained`."""
         return [
-            (life.record, life.assignment)
-            for life in self._topologies
-            if life.assignment is not None and (life.is_draining or (self._spouts_stopped and life.left_at is None))
+            life for life in self._topologies
+            if life.slots and (life.is_draining or (self._spouts_stopped and life.left_at is None))
         ]
 
-    def finishing(self) -> list[tuple[TopologyRecord, Assignment]]:
+    def finishing(self) -> list[TopologyLife]:
         """The topologies to watch until they have finished; see `finished`."""
         return [
-            (life.record, life.assignment)
-            for life in self._topologies
-            if life.assignment is not None and life.record.remove_when_drained and life.stop_at is None
+            life for life in self._topologies
+            if life.slots and life.record.remove_when_drained and life.stop_at is None
         ]
 
     def finished(self, topology_id: str, now: float) -> Instructions:
@@ -361,20 +370,19 @@ class Nimbus:
         """Whether there are slots that a topology must leave and has not left yet."""
         return any(life.left_at is not None and not life.needs_place for life in self._topologies)
 
-    def unaccounted(self, now: float) -> list[tuple[TopologyRecord, Assignment, list[int]]]:
-        """Topologies with the indices of slots that shall be empty, but will not be reported so: see `looked`."""
+    def unaccounted(self, now: float) -> list[tuple[TopologyLife, list[SlotRef]]]:
+        """Topologies with the slots that shall be empty, but will not be reported so: see `looked`."""
         alive, found = self._nodes.alive, []
         for life in self._topologies:
-            if life.assignment is None or life.left_at is None or life.needs_place:
+            if life.left_at is None or life.needs_place:
                 continue
             is_late = now >= life.left_at + STOP_PATIENCE_SECS
             slots = [
-                index
-                for index in life.occupied
-                if is_late or life.slots[index].node not in alive or life.slots[index] in life.overdue | life.unheld
+                slot for slot in life.occupied
+                if is_late or slot.node not in alive or slot in life.overdue | life.unheld
             ]
             if slots:
-                found.append((life.record, life.assignment, slots))
+                found.append((life, slots))
         return found
 
     def looked(
@@ -382,7 +390,7 @@ class Nimbus:
     ) -> Instructions:
         """Of `slots`, which `unaccounted` named, those in `living` hold a living worker and the others no process."""
         life = self._topologies.by_id(topology_id)
-        if life is None or life.assignment is None or life.left_at is None:
+        if life is None or life.left_at is None:
             return []
         out: Instructions = []
         for slot in slots:
@@ -400,16 +408,6 @@ class Nimbus:
         """Stop all spouts for the life of this Nimbus: the cluster is about to stop."""
         self._spouts_stopped = True
         return [SendAssignNode(node) for node in self._nodes.alive]
-
-    def withdraw(self, name: str) -> None:
-        """Forget a submission that was accepted and could not be carried out. Called before any process heard of it."""
-        self._topologies.remove(name)
-
-    def unplace(self, topology_id: str) -> None:
-        """Take back an assignment that failed: the topology waits again. Called before any process heard of it."""
-        life = self._topologies.by_id(topology_id)
-        if life is not None:
-            life.unplace()
 
     def forget_unknown(self, now: float) -> tuple[list[str], Instructions]:
         """An operator asks to stop and remove unknown topologies; returns their ids."""
@@ -434,8 +432,7 @@ class Nimbus:
 
     def next_deadline(self) -> float | None:
         """When `tick` is due next, unless an event comes first."""
-        waiting = [life for life in self._topologies if not life.needs_place]
-        deadlines = [life.stop_at for life in waiting if life.left_at is None]
+        deadlines = [life.stop_at if life.left_at is None else life.retry_at for life in self._topologies]
         return min((at for at in (self._nodes.next_deadline(), *deadlines) if at is not None), default=None)
 
     # ---- answers ----
@@ -477,7 +474,7 @@ class Nimbus:
 
     def assigned(self) -> list[tuple[TopologyRecord, Assignment | None]]:
         """Every topology, and where it runs; None while it has no slot."""
-        return [(life.record, life.assignment) for life in self._topologies]
+        return [(life.record, life.placed) for life in self._topologies]
 
     @property
     def supervisor_pids(self) -> dict[str, int]:
@@ -506,10 +503,9 @@ class Nimbus:
             # Again: one that takes fewer slots than it had before its move has left some to those before it.
             placed = False
             for life in self._topologies:
-                if (life.assignment is None or life.needs_place) and life.record.status != "KILLED":
-                    steps = self._place(life, now)
-                    placed = placed or bool(steps)
-                    out += steps
+                if life.needs_place and life.record.status != "KILLED":
+                    out += self._place(life, now)
+                    placed = placed or not life.needs_place
         return out
 
     def _use_free_slots(self, now: float) -> Instructions:
@@ -518,37 +514,39 @@ class Nimbus:
         for life in self._topologies:
             out += self._leave_failed(life, now)
             record = life.record
-            executors = sum(min(component.executors, component.tasks) for component in record.components)
-            squeezed = life.assignment is not None and len(life.slots) < min(record.conf["workers"], executors)
+            squeezed = 0 < len(life.slots) < min(record.conf["workers"], len(task_layout(record.components)))
             if squeezed and life.stop_at is None and untried(record, self._free_slots()):
                 wait_secs = float(record.conf.get("message_timeout_secs", 0.0))
                 out += self._begin_move(life, Rebalance(record.conf["workers"], {}, wait_secs, record.status), now)
         return out
 
     def _place(self, life: TopologyLife, now: float) -> Instructions:
-        """Give a topology slots, for the first time or after it has left its own; no instructions if there are none."""
-        record, former = life.moved_record(), life.version
-        kinds = {component.id: component.kind for component in record.components}
-        executors = task_layout(record.components)
+        """Give a topology slots, unless it has to wait."""
+        try:
+            return self._placed(life, now)
+        except ClusterError as error:
+            return [Note(f"{life.record.id} waits on: {error}", logging.ERROR)]
+
+    def _placed(self, life: TopologyLife, now: float) -> Instructions:
+        """Give a topology slots, for the first time or after it has left its own; no instructions if there are none.
+        ClusterError, and nothing has changed, if there is no room for its board."""
+        record, former = life.moved_record(), life.assignment
         move = life.record.rebalance
         own = set(life.slots) & set(self._nodes.offered())
-        free = usable(record, own, self._free_slots(), keep=move is not None and move.keep)
-        if move is not None and move.keep and life.assignment is not None:
-            before = life.assignment
-            placed = replace_lost(before.workers, before.executors, record.conf["workers"], free, kinds)
-        else:
-            placed = place(executors, record.conf["workers"], free, kinds)
+        keep = move is not None and move.keep
+        free = usable(record, own, self._free_slots(), keep)
+        before = zip(former.workers, former.executors, strict=True) if keep else ()
+        placed = place(record.components, record.conf["workers"], free, before)
         if placed is None:
             return []
-        moved = record != life.record
-        unseen = life.assign(record, Assignment(record.id, former + 1, *placed), now)
-        n_tasks = max(executor.last_task for executor in executors)
+        moved, assignment = record != life.record, Assignment(record.id, former.version + 1, *placed)
+        self._make_board(assignment)
+        unseen = life.assign(record, assignment, now)
         return [
-            CreateBoard(record.id, len(life.slots), n_tasks, life.version),
             *([StoreTopology(record)] if moved else []),
-            StoreAssignment(life.present_assignment),
+            StoreAssignment(assignment),
             *(StoreRestart(record.id, death) for death in unseen),
-            *([RemoveBoard(record.id, former)] if former else []),
+            *([RemoveBoard(record.id, former.version)] if former.version else []),
             Note(f"{record.id} runs on {', '.join(map(str, life.slots))}"),
             *(SendAssignNode(node) for node in life.nodes),
         ]
@@ -561,14 +559,17 @@ class Nimbus:
         return [*(SendAssignNode(node) for node in life.nodes), *self._finish_if_empty(life, now)]
 
     def _finish_if_empty(self, life: TopologyLife, now: float) -> Instructions:
-        """If a topology's slots are empty, forget it if it was killed and is not replaced, else give it others."""
+        """If a topology's slots are empty, forget it if it was killed, for its successor if there is one; else give it
+        others."""
         record = life.record
         if life.left_at is None or life.occupied:
             return []
         if record.status != "KILLED":
             return [] if life.needs_place else self._move(life, now)
-        if record.successor is not None or self._topologies.by_id(record.id) is None:
+        if self._topologies.by_id(record.id) is None:
             return []
+        if record.successor is not None:
+            return self._succeed(life, record.successor, now)
         return [*self._forget(life), *self._use_free_slots(now)]
 
     def _forget(self, life: TopologyLife) -> Instructions:
@@ -576,13 +577,12 @@ class Nimbus:
         self._topologies.remove(record.name)
         self.unknown.deleted(record.id)
         note = Note(f"{record.id} is gone")
-        return [DeleteTopology(record.id), RemoveBoard(record.id, max(1, life.version)), note]
+        return [DeleteTopology(record.id), RemoveBoard(record.id, max(1, life.assignment.version)), note]
 
     def _move(self, life: TopologyLife, now: float) -> Instructions:
-        left = set(life.nodes)
+        left, life.needs_place = set(life.nodes), True
         steps = self._place(life, now)
-        if not steps:
-            life.needs_place = True
-            return [Note(f"{life.record.id} waits for a free slot to move to")]
+        if life.needs_place:
+            return steps or [Note(f"{life.record.id} waits for a free slot to move to")]
         # Other topologies may be waiting for the slots that it left.
         return [*steps, *(SendAssignNode(node) for node in sorted(left - set(life.nodes))), *self._use_free_slots(now)]

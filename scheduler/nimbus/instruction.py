@@ -1,25 +1,15 @@
 """The instructions that Nimbus's decisions return. Values only; `scheduler.nimbus.service` carries them out.
 
-The order is always: make boards, store all changes in one transaction, then tell supervisors. So a supervisor never
-hears of anything that a restarted Nimbus would not know, nor of an assignment without a board.
+The order is always: store all changes in one transaction, then tell supervisors. So a supervisor never hears of
+anything that a restarted Nimbus would not know. An assignment has its board before it is stored.
 """
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 from squall.scheduler.common.messages import Assignment, RestartRecord, SlotRef, TopologyRecord
-
-
-@dataclass(frozen=True)
-class CreateBoard:
-    """Make an assignment's status board. If that fails, `Nimbus.unplace` or `Nimbus.withdraw` the topology."""
-
-    topology_id: str
-    n_slots: int
-    n_tasks: int
-    version: int = 1
-    """If above 1, the board continues from that of the version before it, if there is one."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +83,9 @@ class Note:
     """Write a line to Nimbus's log."""
 
     text: str
+    level: int = logging.INFO
 
 
 StoreChange = StoreTopology | StoreAssignment | StoreRestart | DeleteTopology | RemoveUnknown
 """The instructions that change the store."""
-NimbusInstruction = StoreChange | CreateBoard | RemoveBoard | DropSuccessor | SendAssignNode | EndWorker | Note
+NimbusInstruction = StoreChange | RemoveBoard | DropSuccessor | SendAssignNode | EndWorker | Note

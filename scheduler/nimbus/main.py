@@ -23,7 +23,6 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import zmq
 
@@ -33,10 +32,7 @@ from squall.scheduler.common.daemon import SignalInbox, daemon_parser, run_daemo
 from squall.scheduler.common.process import exists
 from squall.scheduler.common.role import RoleKind, processes_of, signal_marked
 from squall.scheduler.nimbus.service import NimbusService
-from squall.scheduler.nimbus.store import Store, needing_kazoo, open_store
-
-if TYPE_CHECKING:
-    from squall.scheduler.nimbus.zookeeper_store import ZooKeeperStore
+from squall.scheduler.nimbus.store import AnyStore, needing_kazoo, open_store
 
 DEFAULT_GRACE_SECS = 5.0
 """Time for workers to stop unless the request gives one: long enough for `cleanup`, short enough to wait for."""
@@ -57,7 +53,7 @@ class NimbusProcess:
 
     def __init__(
         self, run_dir: RunDir, options: argparse.Namespace, inbox: SignalInbox, poller: zmq.Poller, lock: RunLock,
-        store: Store | ZooKeeperStore,
+        store: AnyStore,
     ) -> None:
         self._run_dir = run_dir
         self._lock = lock

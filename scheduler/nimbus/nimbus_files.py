@@ -34,7 +34,6 @@ from squall.ipc.rundir import SET_ASIDE, RunDir, named_by
 from squall.scheduler.common import environment
 from squall.scheduler.common.code_store import CodeStore
 from squall.scheduler.common.messages import Assignment, SubmitTopology, TopologyRecord
-from squall.scheduler.nimbus.instruction import CreateBoard
 from squall.scheduler.nimbus.topology_life import TopologyLife
 from squall.scheduler.records.topology_files import left_by_earlier
 from squall.scheduler.records.topology_view import TopologyView
@@ -59,12 +58,12 @@ class NimbusFiles:
                 raise UsageError(f"code {digest} of topology {request.name!r:.80} is not in the code store")
             self._codes.get(digest)
 
-    def make_board(self, step: CreateBoard) -> None:
-        """Make a status board. ClusterError if it cannot be made."""
-        former = self._run_dir.board(step.topology_id, step.version - 1)
-        board = Board.create(str(self._run_dir.board(step.topology_id, step.version)), step.n_slots, step.n_tasks)
-        with contextlib.closing(board):
-            if step.version > 1 and former.exists():
+    def make_board(self, assignment: Assignment) -> None:
+        """Make an assignment's status board, which goes on from that of the version before it, if there is one.
+        ClusterError if it cannot be made."""
+        former = self._run_dir.board(assignment.topology_id, assignment.version - 1)
+        with contextlib.closing(_made(self._run_dir, assignment)) as board:
+            if assignment.version > 1 and former.exists():
                 _take_over(board, former)
 
     def remove_board(self, topology_id: str, version: int) -> None:
@@ -85,24 +84,24 @@ class NimbusFiles:
 
     # ---- state that a topology casts off ----
 
-    def set_state_aside(self, record: TopologyRecord) -> None:
+    def set_state_aside(self, name: str, topology_id: str) -> None:
         """Set the state of earlier topologies of this name aside, for one that will be stored next. ClusterError, and
         nothing is moved, if it cannot be. Until that one is stored, the state may be put back."""
-        paths = left_by_earlier(self._run_dir, record.name)
+        paths = left_by_earlier(self._run_dir, name)
         if not paths:
             return
-        aside = self._run_dir.set_aside(record.name, record.id)
+        aside = self._run_dir.set_aside(name, topology_id)
         try:
             aside.mkdir(mode=0o700)
             for path in paths:
                 path.rename(aside / path.name)
         except OSError as error:
             _put_back(aside)
-            raise ClusterError(f"cannot set aside the state of an earlier {record.name}: {error}") from error
+            raise ClusterError(f"cannot set aside the state of an earlier {name}: {error}") from error
 
-    def put_state_back(self, record: TopologyRecord) -> None:
+    def put_state_back(self, name: str, topology_id: str) -> None:
         """Put state back: the topology was refused. State that cannot be moved stays, and the log says where."""
-        _put_back(self._run_dir.set_aside(record.name, record.id))
+        _put_back(self._run_dir.set_aside(name, topology_id))
 
     def discard_state(self, record: TopologyRecord) -> None:
         """Remove state that was set aside: the topology is stored. The next Nimbus tries again if it fails."""
@@ -150,6 +149,13 @@ def _with_successors(records: Iterable[TopologyRecord]) -> Iterator[TopologyReco
             yield record.successor.topology
 
 
+def _made(run_dir: RunDir, assignment: Assignment) -> Board:
+    """A new board of an assignment, instead of one that is there."""
+    n_tasks = max(executor.last_task for worker in assignment.executors for executor in worker)
+    path = run_dir.board(assignment.topology_id, assignment.version)
+    return Board.create(str(path), len(assignment.workers), n_tasks)
+
+
 def _take_over(board: Board, former: Path) -> None:
     """Copy totals and incarnations from the former board; if it is damaged, they begin anew."""
     try:
@@ -186,7 +192,7 @@ def _discard(aside: Path) -> None:
 
 def tidy_boards(run_dir: RunDir, lives: Iterable[TopologyLife], deleted: Collection[str]) -> set[str]:
     """Remove useless boards; returns the ids of unknown topologies that have one."""
-    present = {life.record.id: run_dir.board(life.record.id, life.version).name for life in lives}
+    present = {life.record.id: run_dir.board(life.record.id, life.assignment.version).name for life in lives}
     unknown = set()
     for path in sorted(run_dir.boards.iterdir()):
         match = _BOARD.fullmatch(path.name)
@@ -204,15 +210,15 @@ def mend_boards(run_dir: RunDir, lives: Iterable[TopologyLife]) -> None:
     """Make the missing and damaged boards of topologies that were placed."""
     noted = _noted_incarnations(run_dir)
     for life in lives:
-        if life.assignment is None or life.needs_place:
+        if life.needs_place:
             continue
-        path = run_dir.board(life.record.id, life.version)
+        path = run_dir.board(life.record.id, life.assignment.version)
         try:
             Board.attach(str(path)).close()
         except ClusterError as error:
             log.warning("%s; it is made anew, the totals of %s begin at 0", error, life.record.id)
             died = (incarnation for _, incarnation in life.known_incarnations)
-            _make_anew(path, life, max((noted.get(life.record.id, 0), *died)))
+            _make_anew(run_dir, life.assignment, max((noted.get(life.record.id, 0), *died)))
 
 
 def _noted_incarnations(run_dir: RunDir) -> dict[str, int]:
@@ -225,14 +231,12 @@ def _noted_incarnations(run_dir: RunDir) -> dict[str, int]:
     return found
 
 
-def _make_anew(path: Path, life: TopologyLife, latest: int) -> None:
+def _make_anew(run_dir: RunDir, assignment: Assignment, latest: int) -> None:
     """Make a board on which incarnations go on rising from `latest`."""
-    assignment = life.present_assignment
-    n_tasks = max(executor.last_task for worker in assignment.executors for executor in worker)
     try:
-        board = Board.create(str(path), len(assignment.workers), n_tasks)
+        board = _made(run_dir, assignment)
     except ClusterError as error:
-        log.error("%s waits on: %s", life.record.id, error)
+        log.error("%s waits on: %s", assignment.topology_id, error)
         return
     for index in range(board.n_slots):
         board.set_slot(index, latest, STOPPED, 0)

@@ -46,41 +46,25 @@ def task_layout(components: Iterable[ComponentSummary]) -> list[ExecutorRef]:
 
 
 def place(
-    executors: Sequence[ExecutorRef],
-    n_workers: int,
-    free_slots: Iterable[SlotRef],
-    kinds: Mapping[str, str] | None = None,
-) -> tuple[list[SlotRef], list[list[ExecutorRef]]] | None:
-    """The workers' slots, and the executors of each; None if there is no free slot or no executor.
-
-    `kinds` says what each component is ("spout", "bolt" or "acker"); one that is not in it counts as a bolt.
-    """
-    workers = interleave(free_slots)[: min(n_workers, len(executors))]
-    if not workers:
-        return None
-    return workers, _deal(executors, [[] for _ in workers], kinds or {})
-
-
-def replace_lost(
-    workers: Sequence[SlotRef],
-    work: Sequence[Sequence[ExecutorRef]],
+    components: Sequence[ComponentSummary],
     n_workers: int,
     usable_slots: Iterable[SlotRef],
-    kinds: Mapping[str, str] | None = None,
+    before: Iterable[tuple[SlotRef, list[ExecutorRef]]] = (),
 ) -> tuple[list[SlotRef], list[list[ExecutorRef]]] | None:
-    """Repair a placement of which some slots are unusable; None if no slot is usable.
+    """The workers' slots, and the executors of each; None if there is no usable slot or no executor.
 
-    Executors on usable slots stay. The others go to free slots, as many as the topology still asks for, and to the
-    workers that stayed as far as that balances better.
+    `before`: slots and executors of a placement to repair: executors on usable slots stay, the others go to free slots,
+    as many as the topology still asks for, and to the workers that stayed as far as that balances better.
     """
+    kinds = {component.id: component.kind for component in components}
     usable = set(usable_slots)
-    kept = {slot: list(mine) for slot, mine in zip(workers, work, strict=True) if slot in usable}
-    lost = [executor for slot, mine in zip(workers, work, strict=True) if slot not in usable for executor in mine]
-    n_new = min(max(n_workers, 1) - len(kept), len(lost))
-    new = interleave(usable - kept.keys())[: max(0, n_new)]
+    kept = {slot: [*mine] for slot, mine in before if slot in usable}
+    staying = {executor for mine in kept.values() for executor in mine}
+    homeless = [executor for executor in task_layout(components) if executor not in staying]
+    new = interleave(usable - kept.keys())[: max(0, min(n_workers - len(kept), len(homeless)))]
     if not kept and not new:
         return None
-    return [*kept, *new], _deal(lost, [*kept.values(), *([] for _ in new)], kinds or {})
+    return [*kept, *new], _deal(homeless, [*kept.values(), *([] for _ in new)], kinds)
 
 
 def _deal(
@@ -88,17 +72,17 @@ def _deal(
 ) -> list[list[ExecutorRef]]:
     """Deal executors to workers that may have some already."""
     placed = [Counter(executor.component for executor in mine) for mine in work]
-    spouts = [sum(kinds.get(executor.component) == "spout" for executor in mine) for mine in work]
+    spouts = [sum(kinds[executor.component] == "spout" for executor in mine) for mine in work]
     sizes = Counter(executor.component for executor in executors) + sum(placed, Counter())
 
     def order(executor: ExecutorRef) -> tuple[int, str, int]:
         of_bolts = _SINGLE_BOLT if sizes[executor.component] == 1 else _BOLT
-        kind = _ORDER_OF_KINDS.get(kinds.get(executor.component, "bolt"), of_bolts)
+        kind = _ORDER_OF_KINDS.get(kinds[executor.component], of_bolts)
         return kind, executor.component, executor.first_task
 
     for number, executor in enumerate(sorted(executors, key=order), 1):
         # Never leave a worker without work for it: each executor still to come can fill one empty worker.
-        follow_spout = kinds.get(executor.component) == "acker" and len(executors) - number >= work.count([])
+        follow_spout = kinds[executor.component] == "acker" and len(executors) - number >= work.count([])
         chosen = min(
             range(len(work)),
             key=lambda w: (
@@ -107,7 +91,7 @@ def _deal(
         )
         work[chosen].append(executor)
         placed[chosen][executor.component] += 1
-        spouts[chosen] += kinds.get(executor.component) == "spout"
+        spouts[chosen] += kinds[executor.component] == "spout"
     return [sorted(mine, key=lambda executor: executor.first_task) for mine in work]
 
 

@@ -1,4 +1,4 @@
-"""Turns frames into events for Nimbus's decisions, and their instructions into boards, stored rows and frames.
+"""Turns frames into events for Nimbus's decisions, and their instructions into stored rows and frames.
 
 Guarantees
     * A request is answered after its consequences are on disk, and once. A submission is carried out whole or refused.
@@ -20,8 +20,8 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -53,7 +53,6 @@ from squall.scheduler.nimbus.board_watch import BoardWatch, LivingWorkers
 from squall.scheduler.nimbus.decisions import Instructions, Nimbus
 from squall.scheduler.nimbus.injection import Injection
 from squall.scheduler.nimbus.instruction import (
-    CreateBoard,
     DeleteTopology,
     DropSuccessor,
     EndWorker,
@@ -62,17 +61,12 @@ from squall.scheduler.nimbus.instruction import (
     RemoveBoard,
     RemoveUnknown,
     SendAssignNode,
-    StoreAssignment,
     StoreChange,
-    StoreRestart,
     StoreTopology,
 )
 from squall.scheduler.nimbus.nimbus_files import NimbusFiles, mend_boards, tidy_boards
-from squall.scheduler.nimbus.store import Store, StoreError
+from squall.scheduler.nimbus.store import AnyStore, StoreError, store_all
 from squall.scheduler.nimbus.topology_life import TopologyLife
-
-if TYPE_CHECKING:
-    from squall.scheduler.nimbus.zookeeper_store import ZooKeeperStore
 
 FRAMES_PER_TURN = 1000
 """Frames handled between two looks at signals and deadlines, which a flood must not delay."""
@@ -82,8 +76,6 @@ _CHANGES = frozenset({"submit_topology", "activate", "deactivate", "rebalance", 
 
 SWEEP_RETRY_SECS = 0.1
 """Between two looks for unused code: a submission takes some milliseconds from its first file to Nimbus's answer."""
-REPLACE_RETRY_SECS = 1.0
-"""Between two tries to move state out of the way, which fail while a disk is full or a directory read-only."""
 
 B = TypeVar("B", bound=msgspec.Struct)
 Handler = Callable[[Incoming, float], msgspec.Struct]
@@ -95,8 +87,7 @@ class NimbusService:
     """Connects decisions, store, boards and socket."""
 
     def __init__(
-        self, run_dir: RunDir, store: Store | ZooKeeperStore, server: ControlServer,
-        on_shutdown: Callable[[float], None],
+        self, run_dir: RunDir, store: AnyStore, server: ControlServer, on_shutdown: Callable[[float], None]
     ) -> None:
         self._run_dir = run_dir
         self._files = NimbusFiles(run_dir)
@@ -108,24 +99,22 @@ class NimbusService:
         self._closing = False
         self._stops_at: float | None = None
         self._grace_secs = 0.0
-        lives = [
-            TopologyLife(record, assignment, store.restarts(record.id), restarts_total)
-            for record, assignment, restarts_total in store.topologies()
-        ]
+        lives = [TopologyLife(*stored) for stored in store.topologies()]
         deleted = store.deleted()
         unknown = tidy_boards(run_dir, lives, deleted)
         for topology_id in sorted(unknown):
             log.error("%s is not in the store: what it runs and has on disk is left alone", topology_id)
         mend_boards(run_dir, lives)
-        self.nimbus = nimbus = Nimbus(lives, store.next_number(), time.monotonic(), deleted, unknown)
+        self.nimbus = nimbus = Nimbus(
+            self._files.make_board, self._files.set_state_aside, lives, store.next_number(), time.monotonic(), deleted,
+            unknown,
+        )
         self._workers = LivingWorkers(run_dir)
         self._watch = BoardWatch(self.nimbus, self._files, self._workers)
         self._files.tidy_state((life.record for life in lives), unknown)
         self._files.tidy_environments((life.record for life in lives), unknown)
         self._sweep_at: float | None = None
         """When code that may have become unused is looked for."""
-        self._replace_at = 0.0
-        """Until then no successor begins: state could not be moved out of its way a moment ago."""
         self._discard_unused_code()
         self.faults = Injection(
             run_dir, self.nimbus, self._files,
@@ -170,18 +159,12 @@ class NimbusService:
     def tick(self, now: float) -> None:
         """Do all that is due."""
         at_rest = self._watch.at_rest(now)
-        if at_rest is not None:
-            for topology_id in at_rest:
-                self._carry_out(self.nimbus.drained(topology_id, now))
-            self._stop_when_at_rest(set(at_rest), now)
-        for topology_id in self._watch.finished(now):
-            self._carry_out(self.nimbus.finished(topology_id, now))
-        for topology_id, slots, living in self._watch.emptied(now):
-            self._carry_out(self.nimbus.looked(topology_id, slots, living, now))
-        for topology_id in self._watch.lost(now):
-            self._carry_out(self.nimbus.lost(topology_id, now))
+        for topology_id in at_rest:
+            self._carry_out(self.nimbus.drained(topology_id, now))
+        self._stop_when_at_rest(at_rest, now)
+        for steps in self._watch.look(now):
+            self._carry_out(steps)
         self._carry_out(self.nimbus.tick(now))
-        self._begin_successors(now)
         if self._sweep_at is not None and now >= self._sweep_at:
             self._sweep_code(now)
         self.faults.tick(now)
@@ -190,15 +173,15 @@ class NimbusService:
         """When `tick` is due next, unless a frame comes first."""
         deadlines = (
             self.nimbus.next_deadline(), self._watch.next_deadline(), self._sweep_at, self._stops_at,
-            self.faults.next_deadline(time.monotonic()), self._replace_at if self.nimbus.replaceable() else None,
+            self.faults.next_deadline(time.monotonic()),
         )
         return min((at for at in deadlines if at is not None), default=None)
 
-    def _stop_when_at_rest(self, at_rest: set[str], now: float) -> None:
+    def _stop_when_at_rest(self, at_rest: Sequence[str], now: float) -> None:
         """Stop the cluster, if it shall stop and all topologies are at rest or the limit has passed."""
         if self._stops_at is None:
             return
-        if now >= self._stops_at or all(record.id in at_rest for record, _ in self.nimbus.draining()):
+        if now >= self._stops_at or all(life.record.id in at_rest for life in self.nimbus.draining()):
             self._stops_at = None
             self._on_shutdown(self._grace_secs)
 
@@ -269,47 +252,13 @@ class NimbusService:
             if request.env:
                 keep_environment(self._run_dir, topology_id, request.env)
             record, steps = self.nimbus.submit(request, now, time.time(), token)
-            boards = self._prepare(record, steps, request.fresh)
         except ClusterError:
+            self._files.put_state_back(request.name, topology_id)
             forget_environment(self._run_dir, topology_id)
             raise
         # If the store fails, Nimbus ends, and the next one sees in the store whether to put the state back.
-        self._carry_out(step for step in steps if step not in boards)
-        self._files.discard_state(record)
+        self._carry_out(steps)
         return record
-
-    def _prepare(self, record: TopologyRecord, steps: list[NimbusInstruction], fresh: bool) -> list[CreateBoard]:
-        """Make the boards of a submission, which are returned, and if it is to begin anew, move earlier state out of
-        its way. ClusterError, and it is withdrawn, if that fails."""
-        boards = [step for step in steps if isinstance(step, CreateBoard)]
-        try:
-            # One that replaces another begins later: see `_replace`.
-            if fresh and StoreTopology(record) in steps:
-                self._files.set_state_aside(record)
-            for step in boards:
-                self._files.make_board(step)
-        except ClusterError:
-            self._files.put_state_back(record)
-            self.nimbus.withdraw(record.name)
-            raise
-        return boards
-
-    def _begin_successors(self, now: float) -> None:
-        """Let topologies that have ended give way to their successors, once state that these shall not find is out of
-        their way."""
-        for record in self.nimbus.replaceable() if now >= self._replace_at else ():
-            successor = record.successor
-            if successor is None:
-                continue
-            try:
-                if successor.fresh:
-                    self._files.set_state_aside(successor.topology)
-            except ClusterError as error:
-                log.error("%s waits: %s", successor.topology.id, error)
-                self._replace_at = now + REPLACE_RETRY_SECS
-                continue
-            self._carry_out(self.nimbus.replaced(record.id, now))
-            self._files.discard_state(successor.topology)
 
     def _order(self, body: type[B], decide: Callable[[B, float], tuple[TopologyRecord, Instructions]]) -> Handler:
         """The handler of an order that changes one topology; the answer is its record."""
@@ -358,7 +307,7 @@ class NimbusService:
         until = now + request.drain_secs
         self._stops_at = until if self._stops_at is None else min(until, self._stops_at)
         self._carry_out(self.nimbus.stop_spouts())
-        self._stop_when_at_rest(set(), now)
+        self._stop_when_at_rest((), now)
         return request
 
     def _register(self, incoming: Incoming, now: float) -> AssignNode:
@@ -371,48 +320,11 @@ class NimbusService:
     # ---- instructions ----
 
     def _carry_out(self, instructions: Iterable[NimbusInstruction]) -> None:
-        """Make boards, then store changes in one transaction, then tell the processes concerned."""
+        """Store changes in one transaction, then tell the processes concerned."""
         steps = list(instructions)
-        unplaced = set()
+        store_all(self._store, [step for step in steps if isinstance(step, StoreChange)])
         for step in steps:
-            if isinstance(step, CreateBoard):
-                try:
-                    self._files.make_board(step)
-                except ClusterError as error:
-                    log.error("%s waits on: %s", step.topology_id, error)
-                    self.nimbus.unplace(step.topology_id)
-                    unplaced.add(step.topology_id)
-        self._store_changes(
-            step
-            for step in steps
-            if isinstance(step, StoreChange)
-            and not (isinstance(step, StoreAssignment) and step.assignment.topology_id in unplaced)
-        )
-        for step in steps:
-            if not (isinstance(step, RemoveBoard) and step.topology_id in unplaced):
-                self._tell(step)
-
-    def _store_changes(self, changes: Iterable[StoreChange]) -> None:
-        """Store changes, if any: a full disk must not end a Nimbus that has nothing to store."""
-        changes = list(changes)
-        if not changes:
-            return
-        with self._store.transaction():
-            for change in changes:
-                self._store_change(change)
-
-    def _store_change(self, change: StoreChange) -> None:
-        match change:
-            case StoreTopology(record):
-                self._store.put_topology(record)
-            case StoreAssignment(assignment):
-                self._store.put_assignment(assignment)
-            case StoreRestart(topology_id, restart):
-                self._store.add_restart(topology_id, restart)
-            case DeleteTopology(topology_id):
-                self._store.delete_topology(topology_id)
-            case RemoveUnknown(topology_id):
-                self._store.put_deleted(topology_id)
+            self._tell(step)
 
     def _tell(self, step: NimbusInstruction) -> None:
         match step:
@@ -431,8 +343,10 @@ class NimbusService:
                 self._discard_unused_code()
             case EndWorker(assignment, slot):
                 self._workers.end(assignment, slot)
-            case Note(text):
-                log.info("%s", text)
+            case StoreTopology(record):
+                self._files.discard_state(record)
+            case Note(text, level):
+                log.log(level, "%s", text)
 
     def _send_assignment(self, node: str) -> None:
         try:

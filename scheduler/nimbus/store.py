@@ -22,9 +22,9 @@ import contextlib
 import logging
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -32,6 +32,14 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.private import gone_if_failed, replace_file, sync_directory
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.messages import Assignment, RestartRecord, TopologyRecord
+from squall.scheduler.nimbus.instruction import (
+    DeleteTopology,
+    RemoveUnknown,
+    StoreAssignment,
+    StoreChange,
+    StoreRestart,
+    StoreTopology,
+)
 
 if TYPE_CHECKING:
     from squall.scheduler.nimbus.zookeeper_store import ZooKeeperStore
@@ -79,14 +87,19 @@ class _Damaged(StoreError):
 
 
 class StoredTopology(NamedTuple):
-    """The row of one topology, without its deaths."""
+    """One topology."""
 
     record: TopologyRecord
     assignment: Assignment | None
+    restarts: list[RestartRecord]
+    """The newest deaths, oldest first."""
     restarts_total: int
 
 
-def open_store(run_dir: RunDir) -> Store | ZooKeeperStore:
+AnyStore: TypeAlias = "Store | ZooKeeperStore"
+
+
+def open_store(run_dir: RunDir) -> AnyStore:
     """Open the store of a run directory, whose lock the caller holds; make one if the directory is new."""
     if run_dir.zookeeper.exists():
         with needing_kazoo():
@@ -113,6 +126,25 @@ def needing_kazoo() -> Iterator[None]:
         yield
     except ImportError as error:
         raise UsageError(f"ZooKeeper needs another package: pip install 'squall[zookeeper]' ({error})") from None
+
+
+def store_all(store: AnyStore, changes: Sequence[StoreChange]) -> None:
+    """Store changes in one transaction, if any: a full disk must not end a Nimbus that has nothing to store."""
+    if not changes:
+        return
+    with store.transaction():
+        for change in changes:
+            match change:
+                case StoreTopology(record):
+                    store.put_topology(record)
+                case StoreAssignment(assignment):
+                    store.put_assignment(assignment)
+                case StoreRestart(topology_id, restart):
+                    store.add_restart(topology_id, restart)
+                case DeleteTopology(topology_id):
+                    store.delete_topology(topology_id)
+                case RemoveUnknown(topology_id):
+                    store.put_deleted(topology_id)
 
 
 @contextlib.contextmanager
@@ -210,10 +242,13 @@ class Store:
 
     def topologies(self) -> list[StoredTopology]:
         """All topologies, in the order of their submission."""
-        rows = self._run("SELECT record, assignment, restarts_total FROM topology ORDER BY number").fetchall()
+        rows = self._run("SELECT id, record, assignment, restarts_total FROM topology ORDER BY number").fetchall()
         return [
-            StoredTopology(self._decode(record, TopologyRecord), body and self._decode(body, Assignment), total)
-            for record, body, total in rows
+            StoredTopology(
+                self._decode(record, TopologyRecord), body and self._decode(body, Assignment),
+                self._restarts(topology_id), total,
+            )
+            for topology_id, record, body, total in rows
         ]
 
     def put_assignment(self, assignment: Assignment) -> None:
@@ -242,8 +277,7 @@ class Store:
                 *(topology_id, topology_id, RESTARTS_KEPT),
             )
 
-    def restarts(self, topology_id: str) -> list[RestartRecord]:
-        """The newest deaths, oldest first."""
+    def _restarts(self, topology_id: str) -> list[RestartRecord]:
         rows = self._run("SELECT body FROM restart WHERE topology_id = ? ORDER BY number", topology_id).fetchall()
         return [self._decode(body, RestartRecord) for (body,) in rows]
 
@@ -256,8 +290,7 @@ class Store:
         self._db = self._connect(self.path)
         try:
             self._open()
-            for topology in self.topologies():  # rows that do not decode are damage, too
-                self.restarts(topology.record.id)
+            self.topologies()  # rows that do not decode are damage, too
         except (sqlite3.Error, ValueError, TypeError) as error:
             # Fetching or reading altered columns fails in these ways.
             self._db.close()

@@ -10,8 +10,8 @@ Stages of its end, and of a move::
     running ──kill──────► KILLED       ─┐ until drained,         ┌─► leaving: slots emptied, ─┬─► gone
             ──rebalance─► REBALANCING  ─┘ at most until `stop_at` ┘   until each is "stopped"  └─► placed anew, running
 
-One that shall be removed when it has finished is killed by Nimbus then. One that is replaced is killed, too; instead of
-gone, it is replaceable, and its successor comes in its place.
+One that shall be removed when it has finished is killed by Nimbus then. One that is replaced is killed, too; when it is
+gone, its successor comes in its place.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from collections.abc import Collection, Iterable, Mapping
 
 from msgspec.structs import replace
 
-from squall.engine.errors import ClusterError
 from squall.scheduler.common.messages import (
     Assignment,
     RestartRecord,
@@ -51,20 +50,21 @@ class TopologyLife:
         restarts_total: int = 0,
     ) -> None:
         self.record = record
-        self.assignment = assignment
+        self.assignment = assignment or Assignment(record.id, 0, [], [])
+        """The newest one, even after it was left; version 0, without slots, before the first."""
         self.restarts_total = restarts_total
-        self.version = 0 if assignment is None else assignment.version
-        """Version of the newest assignment, even after it was left."""
         self.stop_at: float | None = None
         """Latest time at which the slots of a killed or rebalanced topology are emptied."""
         self.left_at: float | None = None
         """When its workers were told to stop, to empty its slots; None if they were not."""
+        self.retry_at: float | None = None
+        """When its successor is tried again, for which state could not be set aside."""
         self.overdue: set[SlotRef] = set()
         """Slots whose workers Nimbus itself has begun to end."""
         self.unheld: set[SlotRef] = set()
         """Slots to be emptied of which a supervisor that came back knows nothing: it will report nothing either."""
-        self.needs_place = False
-        """Whether it waits for slots at the end of a move; its old ones are empty."""
+        self.needs_place = assignment is None
+        """Whether it waits for slots, for the first time or at the end of a move: its old ones are empty."""
         self._restarts: OrderedDict[tuple[str, int], RestartRecord] = OrderedDict(
             ((restart.slot, restart.incarnation), restart) for restart in restarts
         )
@@ -78,19 +78,17 @@ class TopologyLife:
     @property
     def slots(self) -> list[SlotRef]:
         """The slots that it occupies."""
-        return [] if self.assignment is None else self.assignment.workers
+        return self.assignment.workers
+
+    @property
+    def placed(self) -> Assignment | None:
+        """Where it runs, or ran until its slots were emptied; None before it had any."""
+        return self.assignment if self.assignment.version else None
 
     @property
     def failed_slots(self) -> list[SlotRef]:
         """The slots that have given its work up."""
         return [slot for slot in self.slots if self._state_of(slot) == "failed" and slot in self.record.given_up]
-
-    @property
-    def present_assignment(self) -> Assignment:
-        """Its assignment. Call it only when it has just been placed."""
-        if self.assignment is None:
-            raise ClusterError(f"topology {self.record.id} has no assignment")
-        return self.assignment
 
     @property
     def known_incarnations(self) -> Collection[tuple[str, int]]:
@@ -106,7 +104,7 @@ class TopologyLife:
         """All that a client may know of it."""
         return TopologyState(
             topology=self.record,
-            assignment=self.assignment,
+            assignment=self.placed,
             workers={str(slot): self._state_of(slot) for slot in self.slots},
             restarts=list(self._restarts.values()),
             restarts_total=self.restarts_total,
@@ -114,7 +112,7 @@ class TopologyLife:
 
     def work_on(self, node: str, spouts_stopped: bool = False) -> dict[int, SlotAssignment]:
         """The work of the node's slots for this topology, by port; `spouts_stopped`: with its spouts stopped."""
-        if self.assignment is None or self.left_at is not None:
+        if self.left_at is not None:
             return {}
         stopped = spouts_stopped and self.record.status == "ACTIVE"
         # What comes after it is nothing to its workers.
@@ -131,9 +129,9 @@ class TopologyLife:
         return self.stop_at is not None and self.left_at is None
 
     @property
-    def moves_once_drained(self) -> bool:
-        """Whether it will then be placed anew."""
-        return self.is_draining and self.record.status == "REBALANCING"
+    def may_move(self) -> bool:
+        """Whether it stays, or will be placed anew as soon as nothing is pending."""
+        return self.stop_at is None or (self.is_draining and self.record.status == "REBALANCING")
 
     @property
     def is_given_up(self) -> bool:
@@ -159,10 +157,10 @@ class TopologyLife:
             SlotChanged(slot.node, slot.port, record.id, incarnation, "died", 0, now, reason="died with its node")
             for slot, (incarnation, state) in self._slots.items() if state == "ready"
         ]
-        unseen = [death for end in ends for death in self._died(f"{end.node}:{end.port}", end)] if self.version else []
-        first = 1 + max((incarnation for incarnation, _ in self._slots.values()), default=0)
-        self._slots = dict.fromkeys(assignment.workers, (first, "starting")) if self.version else {}
-        self.record, self.assignment, self.version = record, assignment, assignment.version
+        unseen = [death for end in ends for death in self._died(f"{end.node}:{end.port}", end)]
+        first = 1 + max((incarnation for incarnation, _ in self._slots.values()), default=-1)
+        self._slots = dict.fromkeys(assignment.workers, (first, "starting"))
+        self.record, self.assignment = record, assignment
         self.stop_at = self.left_at = None
         self.overdue.clear()
         self.unheld.clear()
@@ -170,9 +168,9 @@ class TopologyLife:
         return unseen
 
     @property
-    def occupied(self) -> list[int]:
-        """Indices of the slots that may hold a process: they were not reported empty."""
-        return [index for index, slot in enumerate(self.slots) if self._state_of(slot) not in ("stopped", "failed")]
+    def occupied(self) -> list[SlotRef]:
+        """The slots that may hold a process: they were not reported empty."""
+        return [slot for slot in self.slots if self._state_of(slot) not in ("stopped", "failed")]
 
     def registered(self, node: str, holds: Mapping[int, str], now: float) -> bool:
         """Note a supervisor's word, at its registration, which topology each of its slots works for. True if one that
@@ -186,24 +184,14 @@ class TopologyLife:
         if again:
             # Its supervisor gets the time to end the worker that any other has.
             self.left_at, self.needs_place = now, False
-        own = {self.slots[index] for index in self.occupied if self.slots[index].node == node}
+        own = {slot for slot in self.occupied if slot.node == node}
         self.unheld = (self.unheld | own) - held
         self.overdue -= again
         return bool(again)
 
-    @property
-    def is_replaceable(self) -> bool:
-        """Whether its slots are empty, and its successor's turn has come."""
-        return self.record.successor is not None and self.left_at is not None and not self.occupied
-
     def vacated(self, slot: SlotRef) -> None:
         """Note that a slot holds no process any more, though its supervisor did not report it."""
         self._slots[slot] = (self._slots.get(slot, (0, ""))[0], "stopped")
-
-    def unplace(self) -> None:
-        """Take back `assign`: no process has heard of the assignment."""
-        self.assignment = None
-        self.version -= 1
 
     def slot_changed(self, event: SlotChanged) -> list[RestartRecord]:
         """Note a change; returns new and updated deaths, to be stored."""

@@ -252,8 +252,9 @@ class ZooKeeperStore:
         """All topologies, in the order of their submission."""
         numbers = sorted(int(node[1:]) for node in self._nodes if node[0] == "t")
         return [
-            StoredTopology(self._nodes[f"t{number}"], self._nodes.get(f"a{number}"), self._deaths(number).total)
+            StoredTopology(self._nodes[f"t{number}"], self._nodes.get(f"a{number}"), deaths.newest, deaths.total)
             for number in numbers
+            for deaths in [self._deaths(number)]
         ]
 
     def put_assignment(self, assignment: Assignment) -> None:
@@ -279,11 +280,6 @@ class ZooKeeperStore:
             newest.append(restart)
         with self.transaction():
             self._nodes[f"d{number}"] = _Deaths(deaths.total + (not places), newest[-DEATHS_KEPT:])
-
-    def restarts(self, topology_id: str) -> list[RestartRecord]:
-        """The newest deaths, oldest first."""
-        number = self._number(topology_id)
-        return [] if number is None else list(self._deaths(number).newest)
 
     # ---- parts ----
 

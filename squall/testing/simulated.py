@@ -35,7 +35,7 @@ from squall.engine.state.stateful_task import StatefulTask
 from squall.engine.state.windowing.window_task import WindowTask
 from squall.scheduler.common.blob import copy_component
 from squall.scheduler.common.messages import ComponentSummary, SlotRef
-from squall.scheduler.nimbus.placement import place, task_layout
+from squall.scheduler.nimbus.placement import place
 from squall.testing.simulated_worker import Recorder, SimulatedWorker, Wiring
 from squall.testing.spouts import own_directory
 
@@ -296,8 +296,7 @@ def placed_plan(topology: Topology, config: Config) -> Plan:
     """Place all executors as a cluster with as many free slots as workers would."""
     components = [ComponentSummary(*row) for row in topology.layout(config.acker_count)]
     slots = [SlotRef("node-1", _FIRST_PORT + number) for number in range(config.workers)]
-    kinds = {component.id: component.kind for component in components}
-    placed = place(task_layout(components), config.workers, slots, kinds)
+    placed = place(components, config.workers, slots)
     assert placed is not None, "a topology has at least one component, and workers are at least one"
     workers, executors = placed
     return Plan(

@@ -10,7 +10,6 @@ from typing import Any
 from msgspec.structs import replace as with_fields
 
 from squall.engine.api.failure import Failure
-from squall.ipc.board import Board
 from squall.scheduler.common.messages import (
     Assignment,
     AssignNode,
@@ -19,7 +18,7 @@ from squall.scheduler.common.messages import (
     TopologyRecord,
 )
 from squall.scheduler.nimbus.decisions import Instructions, Nimbus
-from squall.scheduler.nimbus.instruction import CreateBoard, NimbusInstruction, StoreChange, StoreTopology
+from squall.scheduler.nimbus.instruction import NimbusInstruction, StoreChange, StoreTopology
 from squall.scheduler.nimbus.topology_life import TopologyLife
 from squall.scheduler.worker.lease import Lease
 from tests.sim import invariants
@@ -126,14 +125,10 @@ class KeepsNoSuccessor(NimbusDaemon):
 class Impatient(Nimbus):
     """Begins a successor as soon as the one before it was told to leave."""
 
-    def replaceable(self) -> list[TopologyRecord]:
-        return [life.record for life in self._topologies if life.record.successor and life.left_at is not None]
-
-    def replaced(self, topology_id: str, now: float) -> Instructions:
-        life = self._topologies.by_id(topology_id)
-        for slot in life.slots if life else ():
-            life.vacated(slot)  # type: ignore[union-attr]
-        return super().replaced(topology_id, now)
+    def _finish_if_empty(self, life: TopologyLife, now: float) -> Instructions:
+        for slot in life.slots if life.record.successor and life.left_at is not None else ():
+            life.vacated(slot)
+        return super()._finish_if_empty(life, now)
 
 
 class ForgetsPlaces(NimbusDaemon):
@@ -189,9 +184,9 @@ class RestsSoon(NimbusDaemon):
 class BeginsBoards(NimbusDaemon):
     """Makes a board that continues no other."""
 
-    def _make_board(self, step: CreateBoard) -> None:
-        path = self.machine.run_dir.board(step.topology_id, step.version)
-        Board.create(str(path), step.n_slots, step.n_tasks).close()
+    def _make_board(self, assignment: Assignment) -> None:
+        self.machine.run_dir.board(assignment.topology_id, assignment.version - 1).unlink(missing_ok=True)
+        super()._make_board(assignment)
 
 
 class Unasking(NimbusDaemon):

@@ -64,6 +64,8 @@ class Machine:
         self.run_dir.boards.mkdir()
         self._boards: dict[Path, Board] = {}
         """Mapped, by path."""
+        self._replaced: list[Board] = []
+        """Those whose file was made anew."""
         self.ledger: dict[tuple[str, int], tuple[WorkerBoot, int]] = {}
         self.processes: dict[int, Process] = {}
         """Those that live."""
@@ -76,7 +78,7 @@ class Machine:
         """The trace, for people."""
 
     def close(self) -> None:
-        for board in self._boards.values():
+        for board in (*self._boards.values(), *self._replaced):
             with contextlib.suppress(BufferError):  # a worker that was killed still looks at it
                 board.close()
         shutil.rmtree(self.run_dir.path)
@@ -114,12 +116,15 @@ class Machine:
         """The board of an assignment, if it is there."""
         path = self.run_dir.board(topology_id, version)
         found = self._boards.get(path)
-        if found is None or not found.is_there:
-            try:
-                found = self._boards[path] = Board.attach(str(path))
-            except BoardMissing:
-                return None
-        return found
+        if found is not None and found.is_there:
+            return found
+        try:
+            self._boards[path] = Board.attach(str(path))
+        except BoardMissing:
+            return None
+        if found is not None:
+            self._replaced.append(found)
+        return self._boards[path]
 
     def board_says(self, step: SetBoard) -> None:
         """A supervisor has written a slot's row."""

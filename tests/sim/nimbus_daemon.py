@@ -30,20 +30,14 @@ from squall.scheduler.common.messages import (
 )
 from squall.scheduler.nimbus.decisions import Nimbus
 from squall.scheduler.nimbus.instruction import (
-    CreateBoard,
-    DeleteTopology,
     EndWorker,
     NimbusInstruction,
     RemoveBoard,
-    RemoveUnknown,
     SendAssignNode,
-    StoreAssignment,
     StoreChange,
-    StoreRestart,
-    StoreTopology,
 )
 from squall.scheduler.nimbus.nimbus_files import NimbusFiles, mend_boards, tidy_boards
-from squall.scheduler.nimbus.store import STORE_FILES, Store, StoreError
+from squall.scheduler.nimbus.store import STORE_FILES, Store, StoreError, store_all
 from squall.scheduler.nimbus.topology_life import TopologyLife
 from tests.sim.invariants import STORE_DIFFERS, InvariantBrokenError
 from tests.sim.machine import Actor, Machine, Process
@@ -128,7 +122,9 @@ class NimbusDaemon(Actor):
             return
         unknown = tidy_boards(machine.run_dir, lives, deleted)
         mend_boards(machine.run_dir, lives)
-        self.nimbus = self._decisions(lives, number, machine.now, deleted, unknown)
+        self.nimbus = self._decisions(
+            self._make_board, self._files.set_state_aside, lives, number, machine.now, deleted, unknown
+        )
         self._tick(self.epoch)
 
     def _read_store(self) -> tuple[list[TopologyLife], int, set[str]]:
@@ -138,11 +134,7 @@ class NimbusDaemon(Actor):
             raise InvariantBrokenError(STORE_DIFFERS, f"of an undone transaction: {found}, before: {self._before}")
         self._before = None
         store.limit_growth(self.fault == FULL)
-        lives = [
-            TopologyLife(record, assignment, store.restarts(record.id), total)
-            for record, assignment, total in store.topologies()
-        ]
-        return lives, store.next_number(), store.deleted()
+        return [TopologyLife(*stored) for stored in store.topologies()], store.next_number(), store.deleted()
 
     def kill(self) -> None:
         self.machine.note("nimbus dies")
@@ -215,19 +207,16 @@ class NimbusDaemon(Actor):
         machine, nimbus = self.machine, self.nimbus
         now = machine.now
         if self.stopped_until <= now:
-            for record, assignment in nimbus.draining():
-                if self._is_at_rest(record, assignment):
-                    self.do(lambda record=record: nimbus.drained(record.id, now))  # type: ignore[misc]
-            for record, assignment, slots in nimbus.unaccounted(now):
-                named = [assignment.workers[index] for index in slots]
-                living = [slot for slot in named if self.known(assignment, slot)]
-                self.do(lambda r=record, n=named, a=living: nimbus.looked(r.id, n, a, now))  # type: ignore[misc]
-            for record, assignment, slots in nimbus.missing(now):
-                if not all(self.known(assignment, assignment.workers[index]) for index in slots):
-                    self.do(lambda record=record: nimbus.lost(record.id, now))  # type: ignore[misc]
+            for life in nimbus.draining():
+                if self._is_at_rest(life.record, life.assignment):
+                    self.do(lambda life=life: nimbus.drained(life.record.id, now))  # type: ignore[misc]
+            for life, slots in nimbus.unaccounted(now):
+                living = [slot for slot in slots if self.known(life.assignment, slot)]
+                self.do(lambda r=life.record, s=slots, a=living: nimbus.looked(r.id, s, a, now))  # type: ignore[misc]
+            for life, slots in nimbus.missing(now):
+                if not all(self.known(life.assignment, slot) for slot in slots):
+                    self.do(lambda life=life: nimbus.lost(life.record.id, now))  # type: ignore[misc]
             self.do(lambda: nimbus.tick(now))
-            for record in nimbus.replaceable():
-                self.do(lambda record=record: nimbus.replaced(record.id, now))  # type: ignore[misc]
         machine.after(LOOK_SECS, lambda: self._tick(epoch))
 
     def _is_at_rest(self, record: TopologyRecord, assignment: Assignment) -> bool:
@@ -245,10 +234,7 @@ class NimbusDaemon(Actor):
     # ---- what is done ----
 
     def _carry_out(self, steps: list[NimbusInstruction]) -> None:
-        """Boards, then the store in one transaction, then everybody who is to hear of it."""
-        for step in steps:
-            if isinstance(step, CreateBoard):
-                self._make_board(step)
+        """The store in one transaction, then everybody who is to hear of it."""
         self._tear(steps)
         self._store_all([step for step in steps if isinstance(step, StoreChange)])
         self._tear(steps)
@@ -260,8 +246,8 @@ class NimbusDaemon(Actor):
         if self.tears and steps and self.machine.rng.random() < _DIES:
             raise Died
 
-    def _make_board(self, step: CreateBoard) -> None:
-        self._files.make_board(step)
+    def _make_board(self, assignment: Assignment) -> None:
+        self._files.make_board(assignment)
 
     def _store_all(self, changes: list[StoreChange]) -> None:
         if not changes:
@@ -271,9 +257,7 @@ class NimbusDaemon(Actor):
         dies = self.tears and rng.random() < _DIES_INSIDE
         self._dies_in = rng.randrange(_MOST_STEPS) if dies else None
         self._before = _content(store) if dies else None
-        with store.transaction():
-            for change in changes:
-                _store(store, change)
+        store_all(store, changes)
         self._before = None
 
     def _tell(self, step: NimbusInstruction) -> None:
@@ -345,18 +329,3 @@ class NimbusDaemon(Actor):
 
 def _content(store: Store) -> Content:
     return {row.record.id: (row.record, row.assignment) for row in store.topologies()}
-
-
-def _store(store: Store, change: StoreChange) -> None:
-    """As `NimbusService` does it."""
-    match change:
-        case StoreTopology(record):
-            store.put_topology(record)
-        case StoreAssignment(assignment):
-            store.put_assignment(assignment)
-        case StoreRestart(topology_id, restart):
-            store.add_restart(topology_id, restart)
-        case DeleteTopology(topology_id):
-            store.delete_topology(topology_id)
-        case RemoveUnknown(topology_id):
-            store.put_deleted(topology_id)

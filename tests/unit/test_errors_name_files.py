@@ -16,7 +16,7 @@ from squall.engine.errors import ClusterError
 from squall.ipc.line_file import append_line
 from squall.ipc.private import naming
 from squall.ipc.rundir import RunDir
-from squall.scheduler.cluster.daemons import last_line
+from squall.scheduler.cluster.ending import last_words
 
 
 def full(*_: Any, **__: Any) -> NoReturn:
@@ -67,10 +67,11 @@ def test_a_command_names_the_directory_of_its_cluster(
     assert capfd.readouterr().err == f"squall: {tmp_path}/run: No space left on device\n"
 
 
-def test_the_last_words_of_a_daemon_are_not_those_of_an_earlier_one(tmp_path: Path) -> None:
-    path = tmp_path / "nimbus.log"
-    path.write_text("of before\n")
-    size = path.stat().st_size
-    assert (last_line(path), last_line(path, size), last_line(tmp_path / "none", size)) == ("of before", "", "")
-    path.write_text("of before\nnow\n")
-    assert last_line(path, size) == "now"
+def test_the_last_words_of_a_daemon_are_not_those_of_an_earlier_one(run_dir: RunDir) -> None:
+    log = run_dir.daemon_log("nimbus")
+    log.write_text("of before\n")
+    size = log.stat().st_size
+    words = [last_words(run_dir, *which) for which in (("nimbus",), ("nimbus", size), ("none", size))]
+    assert words == ["of before", "", ""]
+    log.write_text("of before\nnow\n")
+    assert last_words(run_dir, "nimbus", size) == "now"

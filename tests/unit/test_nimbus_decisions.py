@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from squall.engine.errors import TopologyError, UsageError
+from squall.engine.errors import ClusterError, TopologyError, UsageError
 from squall.scheduler.common.messages import (
+    Assignment,
     ComponentSummary,
     ExecutorRef,
     KillTopology,
@@ -23,7 +24,6 @@ from squall.scheduler.common.messages import (
 )
 from squall.scheduler.nimbus.decisions import ORPHAN_PATIENCE_SECS, Instructions, Nimbus
 from squall.scheduler.nimbus.instruction import (
-    CreateBoard,
     DeleteTopology,
     EndWorker,
     RemoveBoard,
@@ -59,11 +59,18 @@ class Cluster:
         self, nodes: int = 2, ports: int = 2, topologies: tuple[TopologyLife, ...] = (), workers: int = 0
     ) -> None:
         self.now = 100.0
-        self.nimbus = Nimbus(topologies, 1, self.now)
+        self.boards: list[Assignment] = []
+        self.room = True
+        self.nimbus = Nimbus(self._make_board, lambda *_: None, topologies, 1, self.now)
         for number in range(1, nodes + 1):
             self.register(f"node-{number}", *range(6700, 6700 + ports))
         if workers:
             self.submit(workers=workers)
+
+    def _make_board(self, assignment: Assignment) -> None:
+        if not self.room:
+            raise ClusterError("no room")
+        self.boards.append(assignment)
 
     def register(self, node: str, *ports: int, holds: dict[int, str] | None = None) -> Instructions:
         return self.nimbus.register_supervisor(RegisterSupervisor(node, list(ports), 1, holds or {}), self.now)
@@ -108,8 +115,8 @@ class Cluster:
     def look(self, *living: SlotRef) -> Instructions:
         """Look for processes in slots that nobody speaks for: only these have one."""
         steps = []
-        for record, assignment, slots in self.nimbus.unaccounted(self.now):
-            steps += self.nimbus.looked(record.id, [assignment.workers[index] for index in slots], living, self.now)
+        for life, slots in self.nimbus.unaccounted(self.now):
+            steps += self.nimbus.looked(life.record.id, slots, living, self.now)
         return steps
 
     def free(self) -> list[str]:
@@ -266,8 +273,9 @@ def test_a_topology_moves_when_drained_and_all_its_slots_are_empty() -> None:
     assert kinds(cluster.nimbus.drained(record.id, cluster.now)) == [SendAssignNode, SendAssignNode]
     assert cluster.slot(first, "stopped", 3) == []
     steps = cluster.slot(second, "stopped", 3)
-    assert kinds(steps)[:4] == [CreateBoard, StoreTopology, StoreAssignment, RemoveBoard]
-    assert steps[0] == CreateBoard(record.id, n_slots=3, n_tasks=8, version=2)
+    assert kinds(steps)[:3] == [StoreTopology, StoreAssignment, RemoveBoard]
+    assert StoreAssignment(cluster.boards[-1]) in steps
+    assert (cluster.boards[-1].version, len(cluster.boards[-1].workers)) == (2, 3)
     assert RemoveBoard(record.id, 1) in steps
     state = cluster.state
     assert (state.topology.conf["workers"], state.topology.rebalance) == (3, None)
@@ -289,12 +297,19 @@ def test_storm_rebalance_tasks_are_fixed(cluster: Cluster) -> None:
     assert cluster.state.topology.status == "ACTIVE"
 
 
-def test_a_move_whose_board_cannot_be_made_is_tried_again_from_the_same_board() -> None:
-    cluster = Cluster(nodes=1, ports=1, workers=1)
+def test_without_room_for_its_board_a_move_waits_and_a_submission_is_refused() -> None:
+    cluster = Cluster(nodes=1, ports=2, workers=1)
+    before = cluster.state.assignment
     cluster.rebalance(workers=1, wait_secs=0)
-    cluster.slot(SlotRef("node-1", 6700), "stopped")
-    cluster.nimbus.unplace(cluster.nimbus.cluster().topologies[0].id)
-    assert CreateBoard(cluster.id(), n_slots=1, n_tasks=8, version=2) in cluster.register("node-2", 6700)
+    cluster.room = False
+    with pytest.raises(ClusterError, match="no room"):
+        cluster.submit("y")
+    assert kinds(cluster.slot(SlotRef("node-1", 6700), "stopped")) == []
+    assert cluster.nimbus.assigned() == [(cluster.state.topology, before)]
+    cluster.room = True
+    cluster.register("node-2", 6700)
+    assert [board.version for board in cluster.boards] == [1, 2]
+    assert cluster.submit("y")[0].id == "y-2-0a0b0c0d"
 
 
 def test_before_the_end_all_spouts_rest_and_no_status_changes(cluster: Cluster) -> None:
@@ -323,7 +338,7 @@ def test_work_of_a_lost_node_goes_to_another_slot_and_the_rest_stays(cluster: Cl
     assert cluster.nimbus.missing(cluster.now) == []
     assert cluster.look() == []
     steps = cluster.slot(first, "stopped", 3)
-    assert CreateBoard(cluster.id(), n_slots=2, n_tasks=8, version=2) in steps
+    assert StoreAssignment(cluster.boards[-1]) in steps
     state = cluster.state
     assert (cluster.slots(), cluster.executors()) == ([first, SlotRef("node-1", 6701)], before)
     assert (state.topology.status, state.topology.rebalance) == ("ACTIVE", None)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from squall.scheduler.common.messages import ComponentSummary, ExecutorRef, SlotRef
-from squall.scheduler.nimbus.placement import place, replace_lost, task_layout
+from squall.scheduler.nimbus.placement import place, task_layout
 
 
 def component(id: str, executors: int, tasks: int | None = None, kind: str = "bolt") -> ComponentSummary:
@@ -22,16 +22,12 @@ def slots(nodes: int, ports: int) -> list[SlotRef]:
     return [SlotRef(f"node-{n}", 6700 + p) for n in range(1, nodes + 1) for p in range(ports)]
 
 
-def kinds_of(components: list[ComponentSummary]) -> dict[str, str]:
-    return {component.id: component.kind for component in components}
-
-
 def counts(work: list[list[ExecutorRef]]) -> list[Counter[str]]:
     return [Counter(executor.component for executor in mine) for mine in work]
 
 
 def spread(components: list[ComponentSummary], workers: list[SlotRef]) -> list[Counter[str]]:
-    placed = place(task_layout(components), len(workers), workers, kinds_of(components))
+    placed = place(components, len(workers), workers)
     assert placed is not None
     return counts(placed[1])
 
@@ -68,11 +64,10 @@ def test_a_single_bolt_keeps_away_from_the_spout(others: tuple[str, int], ackers
 
 def test_a_lost_single_bolt_goes_to_the_worker_with_fewer_spouts() -> None:
     components = [component("s", 2, kind="spout"), component("b", 1), component("sink", 1)]
-    executors = task_layout(components)
-    bolt, first, second, sink = executors
+    bolt, first, second, sink = task_layout(components)
     workers = slots(1, 4)
     work = [[first], [bolt], [second], [sink]]
-    found = replace_lost(workers, work, 3, workers[:3], kinds_of(components))
+    found = place(components, 3, workers[:3], zip(workers, work, strict=True))
     assert found == (workers[:3], [[first], [bolt, sink], [second]])
 
 
@@ -88,9 +83,9 @@ TOPOLOGIES = st.lists(
 def test_any_topology_is_spread_evenly_and_whatever_is_lost_runs_somewhere_usable(
     components: list[ComponentSummary], n_workers: int, nodes: int, ports: int, gone: set[int], new: int
 ) -> None:
-    executors, free, kinds = task_layout(components), slots(nodes, ports), kinds_of(components)
-    placed = place(executors, n_workers, free, kinds)
-    assert placed == place(list(reversed(executors)), n_workers, list(reversed(free)), kinds)
+    executors, free = task_layout(components), slots(nodes, ports)
+    placed = place(components, n_workers, free)
+    assert placed == place(list(reversed(components)), n_workers, list(reversed(free)))
     assert placed is not None
     workers, work = placed
     assert len(workers) == len(set(workers)) == min(n_workers, len(free), len(executors))
@@ -100,11 +95,11 @@ def test_any_topology_is_spread_evenly_and_whatever_is_lost_runs_somewhere_usabl
     for each in components:
         executed = [Counter(e.component for e in mine)[each.id] for mine in work]
         assert max(executed) - min(executed) <= 1
-    if "acker" not in kinds.values():
+    if all(each.kind != "acker" for each in components):
         assert max(map(len, work)) - min(map(len, work)) <= 1
     usable = [slot for number, slot in enumerate(free) if number not in gone]
     usable += [SlotRef("node-9", 6700 + number) for number in range(new)]
-    found = replace_lost(*placed, n_workers, usable)
+    found = place(components, n_workers, usable, zip(*placed, strict=True))
     if found is None:
         assert not usable
         return

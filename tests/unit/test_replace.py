@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
@@ -24,9 +23,8 @@ from squall.scheduler.common.messages import (
     SubmitTopology,
     TopologyRecord,
 )
-from squall.scheduler.nimbus.decisions import Instructions
+from squall.scheduler.nimbus.decisions import REPLACE_RETRY_SECS, Instructions
 from squall.scheduler.nimbus.instruction import (
-    CreateBoard,
     DeleteTopology,
     RemoveBoard,
     SendAssignNode,
@@ -34,7 +32,6 @@ from squall.scheduler.nimbus.instruction import (
     StoreTopology,
 )
 from squall.scheduler.nimbus.nimbus_files import NimbusFiles
-from squall.scheduler.nimbus.service import REPLACE_RETRY_SECS
 from squall.scheduler.records.topology_files import left_by_earlier
 from tests.unit.run_dirs import COMPONENTS, NimbusHere, files_of, nimbus_in
 from tests.unit.test_nimbus_decisions import Cluster, kinds, request
@@ -47,13 +44,6 @@ def replace(cluster: Cluster, token: str = "0b0b0b0b", **changes: Any) -> tuple[
 def empty(cluster: Cluster, name: str = "x") -> None:
     for slot in cluster.slots(name):
         cluster.slot(slot, "stopped", name=name)
-
-
-def begin(cluster: Cluster) -> Instructions:
-    """What is to follow when the files are ready."""
-    return [
-        step for record in cluster.nimbus.replaceable() for step in cluster.nimbus.replaced(record.id, cluster.now)
-    ]
 
 
 def one_of_two(workers: int = 2) -> Cluster:
@@ -80,16 +70,11 @@ def test_the_successor_is_stored_with_the_end_of_the_one_before_and_begins_when_
     assert kinds(steps) == [StoreTopology, StoreTopology, SendAssignNode, SendAssignNode]
     cluster.nimbus.drained(old, cluster.now)
     first, second = cluster.slots()
-    cluster.slot(first, "stopped")
-    assert cluster.nimbus.replaceable() == []
-    cluster.slot(second, "stopped")
-    # Nobody else gets its slots or its name while files are made ready.
-    assert first not in cluster.nimbus.cluster().free_slots
-    assert kinds(begin(cluster)) == [
-        DeleteTopology, RemoveBoard, CreateBoard, StoreTopology, StoreAssignment, SendAssignNode, SendAssignNode,
+    assert cluster.slot(first, "stopped") == []
+    assert kinds(cluster.slot(second, "stopped")) == [
+        DeleteTopology, RemoveBoard, StoreTopology, StoreAssignment, SendAssignNode, SendAssignNode,
     ]
     assert cluster.state.topology == record
-    assert begin(cluster) == []
 
 
 @pytest.mark.parametrize("changes", [
@@ -110,7 +95,6 @@ def test_it_comes_before_others_that_wait_for_slots() -> None:
     cluster.submit("later", workers=1)
     record, _ = replace(cluster, conf={"workers": 1}, replace_wait_secs=0.0)
     empty(cluster)
-    begin(cluster)
     assert cluster.slots() == [SlotRef("node-1", 6700)]
     assert cluster.slots("later") == []
     assert cluster.id() == record.id
@@ -215,12 +199,12 @@ def test_state_that_cannot_be_moved_delays_a_fresh_one_and_nothing_is_lost(
     with registered(run_dir) as here:
         old = submit(here)
         new = submit(here, "two", replace=True, fresh=True, replace_wait_secs=0.0)
-        with monkeypatch.context() as broken:
-            error = ClusterError("cannot set aside the state of an earlier one: Read-only file system")
-            broken.setattr(NimbusFiles, "set_state_aside", Mock(side_effect=error))
-            stopped(here, old.id)
-            here.tick()
-            here.tick()
+        in_the_way = run_dir.set_aside("one", new.id)
+        in_the_way.touch()
+        stopped(here, old.id)
+        here.tick()
+        here.tick()
+        in_the_way.unlink()
         assert present(here).id == old.id
         assert caplog.text.count(f"{new.id} waits: cannot set aside the state") == 1
         assert here.call("get_cluster", GetCluster()).free_slots == [SlotRef(NODE, PORTS[1])]
@@ -252,19 +236,19 @@ RECORD, OTHER = (TopologyRecord(f"one-{number}-00000000", "one", "ACTIVE", {}, [
 def test_the_next_nimbus_sees_in_the_store_what_to_do(run_dir: RunDir) -> None:
     keep_state(run_dir)
     before, files = kept(run_dir), NimbusFiles(run_dir)
-    files.set_state_aside(RECORD)
+    files.set_state_aside("one", RECORD.id)
     assert left_by_earlier(run_dir, "one") == []
     files.tidy_state([OTHER], ())
     assert kept(run_dir) == before
     assert {path.name for path in left_by_earlier(run_dir, "one")} == {"numbers-0", "numbers-1", ".attempts"}
-    files.set_state_aside(RECORD)
+    files.set_state_aside("one", RECORD.id)
     files.tidy_state([OTHER, RECORD], ())
     assert kept(run_dir).keys() == LETTERS
 
 
 def test_what_has_come_meanwhile_is_not_overwritten(run_dir: RunDir, caplog: pytest.LogCaptureFixture) -> None:
     position, files = keep_state(run_dir), NimbusFiles(run_dir)
-    files.set_state_aside(RECORD)
+    files.set_state_aside("one", RECORD.id)
     position.parent.mkdir()
     position.write_text("newer")
     files.tidy_state([], ())
@@ -279,5 +263,5 @@ def test_what_cannot_be_set_aside_stays(run_dir: RunDir) -> None:
     run_dir.set_aside("one", RECORD.id).write_text("in the way")
     before = kept(run_dir)
     with pytest.raises(ClusterError, match="cannot set aside the state of an earlier one: "):
-        NimbusFiles(run_dir).set_state_aside(RECORD)
+        NimbusFiles(run_dir).set_state_aside("one", RECORD.id)
     assert kept(run_dir) == before

@@ -132,11 +132,6 @@ def submit_instead(cluster: Cluster, wait_secs: float = 30.0) -> None:
     cluster.nimbus.submit(asked, cluster.now, 1.5e9, "0a0b0c0d")
 
 
-def begin_successors(cluster: Cluster) -> None:
-    for record in cluster.nimbus.replaceable():
-        cluster.nimbus.replaced(record.id, cluster.now)
-
-
 def pass_time(cluster: Cluster) -> None:
     """The limit of the drain passes; nodes are heard from; no worker lives any more that should not."""
     for _ in range(4):
@@ -144,8 +139,8 @@ def pass_time(cluster: Cluster) -> None:
         cluster.heartbeat("node-1")
     due = cluster.nimbus.unaccounted(cluster.now)
     cluster.nimbus.tick(cluster.now)
-    for record, assignment, _ in due:
-        cluster.nimbus.looked(record.id, assignment.workers, [], cluster.now)
+    for life, _ in due:
+        cluster.nimbus.looked(life.record.id, life.slots, [], cluster.now)
 
 
 TOPOLOGY_STATES = (
@@ -206,7 +201,6 @@ def test_topology() -> None:
             except UsageError:
                 found[state, name] = "refused"
                 continue
-            begin_successors(cluster)
             after = f"{status_of(cluster)}{', moved' * (version_of(cluster) > version)}{change_of(cluster, before)}"
             found[state, name] = NOTHING if after == state else after
     same("Topology", found)

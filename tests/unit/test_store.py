@@ -80,11 +80,9 @@ def test_delete_forgets_everything_but_the_number(store: Store) -> None:
     assert store.next_number() == 2
     store.delete_topology(one.id)
     assert store.topologies() == []
-    assert store.restarts(one.id) == []
     assert store.next_number() == 2
     store.put_topology(one)
-    assert [stored.assignment for stored in store.topologies()] == [None]
-    assert store.restarts(one.id) == []
+    assert store.topologies() == [(one, None, [], 0)]
 
 
 def test_a_death_is_counted_once_and_updated(store: Store) -> None:
@@ -93,8 +91,7 @@ def test_a_death_is_counted_once_and_updated(store: Store) -> None:
     store.add_restart(one.id, death(1))
     store.add_restart(one.id, death(2))
     store.add_restart(one.id, death(1, ready_after_secs=0.02))
-    assert store.restarts(one.id) == [death(1, 0.02), death(2)]
-    assert store.topologies()[0].restarts_total == 2
+    assert store.topologies() == [(one, None, [death(1, 0.02), death(2)], 2)]
 
 
 def test_deaths_are_bounded_and_all_counted(store: Store) -> None:
@@ -103,9 +100,9 @@ def test_deaths_are_bounded_and_all_counted(store: Store) -> None:
     with store.transaction():
         for incarnation in range(1, RESTARTS_KEPT + 6):
             store.add_restart(one.id, death(incarnation))
-    kept = store.restarts(one.id)
+    [(_, _, kept, total)] = store.topologies()
     assert [each.incarnation for each in kept] == list(range(6, RESTARTS_KEPT + 6))
-    assert store.topologies()[0].restarts_total == RESTARTS_KEPT + 5
+    assert total == RESTARTS_KEPT + 5
 
 
 def test_a_transaction_is_all_or_nothing(store: Store) -> None:
