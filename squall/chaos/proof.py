@@ -20,9 +20,7 @@ from typing import Any
 import msgspec
 
 from squall.chaos.checker import (
-    COUNT,
     NOTHING,
-    VALUES,
     CheckedRun,
     Law,
     SeedVerdict,
@@ -75,6 +73,8 @@ class Expected:
     """Keys of messages that were given up."""
     by_task: bool = False
     """See `Tapping.by_task`."""
+    asked: Mapping[str, str] = field(default_factory=dict)
+    """Way into a sink -> what is compared there; the same of the result."""
     not_shown: str = ""
     """The effects of the topology that are not compared."""
 
@@ -122,8 +122,10 @@ class Proof:
     def __init__(
         self, subject: Subject, kinds: Sequence[str], for_secs: float, directory: Path,
         should_stop: Callable[[], bool] = lambda: False, result: Result | None = None,
+        key: Callable[[dict[str, Any]], Any] | None = None,
     ) -> None:
-        """`directory`: the place for the taps' files. `result`: what is compared beside what the taps see."""
+        """`directory`: the place for the taps' files. `result`: what is compared beside what the taps see; `key`: see
+        `Tapping.key`."""
         if subject.config.ackers == 0:
             raise UsageError(
                 "setting ackers is 0: nothing is tracked or emitted again, so the proof could not show that anything "
@@ -135,6 +137,7 @@ class Proof:
         self._directory = directory
         self._should_stop = should_stop
         self._result = result
+        self._key = key
         crashes = subject.config.max_crashes
         self._gives_up = subject.config.max_attempts is not None or (crashes is not None and crashes < _MOST_CRASHES)
         """True if the topology's own settings let faults end a message that no fault was meant for."""
@@ -166,11 +169,7 @@ class Proof:
                 "own, so keep positions in context.state_dir"
             )
         finite = outcome.exhausted and again.exhausted
-        laws = learn([first, second], finite)
-        ordered = from_state(self._subject.topology)
-        for law in laws:
-            if law.asks == VALUES and law.label in ordered:
-                law.asks, law.placed = COUNT, False
+        laws = learn([first, second], self._key is not None, from_state(self._subject.topology))
         source = learn_source([first, second], finite)
         if source.unstable:
             raise UsageError(
@@ -180,11 +179,12 @@ class Proof:
             )
         for reference, seen in ((first, outcome), (second, again)):
             _check_whole(reference, seen, laws)
-        if self._result is not None and not finite:
-            raise UsageError(
-                f"--result is for a source that ends, and this one did not within {self._for_secs:g} s without faults: "
-                "make its input shorter, or --for longer"
-            )
+        for option, given in (("--result", self._result), ("--key", self._key)):
+            if given is not None and not finite:
+                raise UsageError(
+                    f"{option} is for a source that ends, and this one did not within {self._for_secs:g} s without "
+                    "faults: make its input shorter, or --for longer"
+                )
         if differs:
             raise PromiseBroken(f"without any fault, but with messages that were emitted twice: {differs}")
         if self._result is None:
@@ -192,6 +192,7 @@ class Proof:
         expected = Expected(
             tuple(laws), source, finite, self._rates(outcome, finite=finite),
             len(first.messages), outcome.secs, _dead_in(first) | _dead_in(second), by_task,
+            {law.label: law.compares for law in laws} | ({} if self._result is None else {"--result": "result"}),
         )
         return replace(expected, not_shown=self._kill_sinks(expected))
 
@@ -202,7 +203,8 @@ class Proof:
         if self._result is None:
             return (
                 f"effects of {sinks} outside of the topology, such as files, and values that differ between runs; "
-                "--result FILE:FUNCTION reads the result back and compares it"
+                "--result FILE:FUNCTION reads the result back and compares it, --key FILE:FUNCTION what it makes of "
+                "each tuple"
             )
         killed: list[Fault] = []
         for_secs = max(self._for_secs, _SINK_SECS)
@@ -235,7 +237,7 @@ class Proof:
         subject = self._subject
         if self._result is not None:
             subject = replace(subject, topology=self._result.begin())
-        tapped = Tapping(str(path), subject.sinks, rates or None, **tapping)
+        tapped = Tapping(str(path), subject.sinks, self._key, rates or None, **tapping)
         outcome = run(subject, tapped, draw, for_secs or self._for_secs, to_its_end, self._should_stop)
         return path, outcome, "" if self._result is None else self._result.end()
 
@@ -271,6 +273,7 @@ class Proof:
         path, outcome, differs = self._run(name, drawn, expected.rates, expected.finite, by_task=by_task)
         seen = read_run(path)
         verdict = judge(seen, expected.laws, expected.source, self._may_die(outcome, expected))
+        verdict.asked |= expected.asked
         first_ns = min((one.began_secs for one in outcome.injected if not one.missed), default=float("inf")) * 1e9
         if all(message.acked_ns is not None and message.acked_ns < first_ns for message in seen.messages.values()):
             verdict.not_shown.append(f"seed {seed}: every message was acked before the first fault")
@@ -304,21 +307,17 @@ def _check_whole(run: CheckedRun, outcome: Outcome, laws: Sequence[Law]) -> None
     """Refuse a run without faults that was not drained, or breaks these laws."""
     verdict = judge(run, laws)
     if problems := problems_of(outcome, verdict):
-        raise PromiseBroken(f"without any fault: {_first_of(verdict) if verdict.findings else problems[0]}")
+        why_not = f"; {outcome.why_not}" if verdict.findings and outcome.why_not else ""
+        raise PromiseBroken(f"without any fault: {_first_of(verdict) if verdict.findings else problems[0]}{why_not}")
 
 
 def _check_compared(laws: Sequence[Law]) -> None:
-    """Refuse a topology if a sink of it receives something and nothing of that can be compared."""
-    if chance := [law.label for law in laws if law.by_chance]:
+    """Refuse a topology if nothing that its sinks receive can be compared."""
+    if all(law.compares == NOTHING for law in laws):
+        reasons = "; ".join(f"{law.label}: {law.why}" for law in laws) or "no sink receives anything"
         raise PromiseBroken(
-            f"{', '.join(chance)}: which messages arrive differs between two runs without faults, so nothing can be "
-            "compared there: a component loses messages by chance, or emits for several and anchors to one; "
-            "--result FILE:FUNCTION compares the result, --sink BOLT another bolt"
-        )
-    if all(law.asks == NOTHING for law in laws):
-        raise PromiseBroken(
-            "nothing can be compared: no sink receives anything that stems from a message; --result FILE:FUNCTION "
-            "compares the result, --sink BOLT another bolt"
+            f"nothing can be compared: {reasons}; --result FILE:FUNCTION compares the result, --key FILE:FUNCTION what "
+            "it makes of each tuple, --sink BOLT another bolt"
         )
 
 

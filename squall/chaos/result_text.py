@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from squall.chaos.checker import NOTHING
 from squall.engine.foreign.text import plain
 from squall.engine.plural import plural
 from squall.engine.report.failure_log import ComponentFailures
@@ -57,7 +58,7 @@ def seed_text(result: Mapping[str, Any]) -> str:
 
 def _scope(asked: Mapping[str, str]) -> str:
     """ "what is compared: values, count"."""
-    return "what is compared: " + ", ".join(dict.fromkeys(asked.values()))
+    return "what is compared: " + ", ".join(dict.fromkeys(law for law in asked.values() if law != NOTHING))
 
 
 def timeline(result: Mapping[str, Any]) -> list[tuple[float, str]]:
