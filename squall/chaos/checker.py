@@ -28,7 +28,7 @@ import json
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -354,9 +354,6 @@ class SeedVerdict:
         count = self.counts[kind] = self.counts.get(kind, 0) + 1
         if count <= SHOWN_FINDINGS:
             self.findings.append(Finding(kind, message, what))
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "good": self.good}
 
 
 def judge(

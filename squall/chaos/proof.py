@@ -13,7 +13,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -97,23 +97,18 @@ class SeedResult:
         return not self.problems
 
     def to_dict(self) -> dict[str, Any]:
-        outcome = {name: value for name, value in vars(self.outcome).items() if name != "injected"}
-        outcome["deaths"] = [asdict(death) for death in self.outcome.deaths]
-        start_secs = self.outcome.started_secs
+        document: dict[str, Any] = msgspec.to_builtins(self)
+        outcome = document["run"] = document.pop("outcome")
         outcome["injected"] = [
-            {
-                **msgspec.to_builtins(one.fault),
-                "began_secs": round(one.began_secs - start_secs, 6),
-                "ended_secs": round(one.ends_secs - start_secs, 6),
-                "missed": one.missed,
+            msgspec.to_builtins(injected.fault) | {
+                "began_secs": round(injected.began_secs - self.outcome.started_secs, 6),
+                "ended_secs": round(injected.ends_secs - self.outcome.started_secs, 6),
+                "missed": injected.missed,
             }
-            for one in self.outcome.injected
-        ]
-        faults = [msgspec.to_builtins(fault) for fault in self.faults]
-        return {
-            "seed": self.seed, "good": self.good, "problems": self.problems, "faults": faults, "logs": self.logs,
-            "verdict": self.verdict.to_dict(), "run": outcome,
-        }  # fmt: skip
+            for injected in self.outcome.injected
+        ]  # fmt: skip
+        document["good"], document["verdict"]["good"] = self.good, self.verdict.good
+        return document
 
 
 class Proof:
@@ -178,7 +173,7 @@ class Proof:
                 "after every start, such as the place of a record in its source"
             )
         for reference, seen in ((first, outcome), (second, again)):
-            _check_whole(reference, seen, laws)
+            _check_whole("without any fault", reference, seen, laws)
         for option, given in (("--result", self._result), ("--key", self._key)):
             if given is not None and not finite:
                 raise UsageError(
@@ -221,10 +216,8 @@ class Proof:
                 f"deaths of {sinks} alone: each of its workers has a spout, too, which may emit everything again and "
                 "so make good what a sink lost; --set workers=N places them apart"
             )
-        verdict = judge(read_run(path), expected.laws, expected.source)
-        if problems := [*[differs] * bool(differs), *problems_of(outcome, verdict)]:
-            said = _first_of(verdict) if verdict.findings and not differs else problems[0]
-            raise PromiseBroken(f"after kills of {', '.join(sorted({one.targets[0] for one in killed}))} alone: {said}")
+        when = f"after kills of {', '.join(sorted({kill.targets[0] for kill in killed}))} alone"
+        _check_whole(when, read_run(path), outcome, expected.laws, expected.source, differs)
         return ""
 
     def _run(
@@ -252,7 +245,7 @@ class Proof:
         path, outcome, differs = self._run("reference-", lambda places: [], rates, bool(rates), **tapping)
         seen = read_run(path)
         if not outcome.drained:
-            _check_whole(seen, outcome, ())
+            _check_whole("without any fault", seen, outcome, ())
         return seen, outcome, differs
 
     def try_seed(self, seed: int, expected: Expected, only: Sequence[int] | None = None) -> SeedResult:
@@ -283,7 +276,7 @@ class Proof:
         if self._gives_up and verdict.dead_letters:
             verdict.not_shown.append("max_attempts or max_crashes is set low: that only what is poison was given up")
         result = SeedResult(seed, faults, outcome, verdict)
-        result.problems = [*[differs] * bool(differs and not verdict.dead_letters), *problems_of(outcome, verdict)]
+        result.problems = problems_of(outcome, verdict, "" if verdict.dead_letters else differs)
         if result.good:
             shutil.rmtree(path)
         else:
@@ -303,12 +296,18 @@ def never_again(run: CheckedRun) -> list[str]:
     return [one.name for one in run.messages.values() if one.fails and one.emits <= 1 and one.dead is None]
 
 
-def _check_whole(run: CheckedRun, outcome: Outcome, laws: Sequence[Law]) -> None:
-    """Refuse a run without faults that was not drained, or breaks these laws."""
-    verdict = judge(run, laws)
-    if problems := problems_of(outcome, verdict):
-        why_not = f"; {outcome.why_not}" if verdict.findings and outcome.why_not else ""
-        raise PromiseBroken(f"without any fault: {_first_of(verdict) if verdict.findings else problems[0]}{why_not}")
+def _check_whole(
+    when: str, run: CheckedRun, outcome: Outcome, laws: Sequence[Law], source: SourceLaw | None = None,
+    differs: str = "",
+) -> None:
+    """Refuse a run before the seeds that was not drained, breaks these laws, or has another result."""
+    verdict = judge(run, laws, source)
+    if problems := problems_of(outcome, verdict, differs):
+        if verdict.findings and not differs:
+            first, total = verdict.findings[0], plural(sum(verdict.counts.values()), "finding")
+            problems[0] = f"{first.kind}: {first.message}: {first.what} ({total} in all)"
+            problems[0] += f"; {outcome.why_not}" * bool(outcome.why_not)
+        raise PromiseBroken(f"{when}: {problems[0]}")
 
 
 def _check_compared(laws: Sequence[Law]) -> None:
@@ -346,20 +345,15 @@ def _check_ids(reference: CheckedRun) -> None:
         )
 
 
-def _first_of(verdict: SeedVerdict) -> str:
-    found = verdict.findings[0]
-    return f"{found.kind}: {found.message}: {found.what} ({plural(sum(verdict.counts.values()), 'finding')} in all)"
-
-
-def problems_of(outcome: Outcome, verdict: SeedVerdict) -> list[str]:
-    """Return the reasons why a run failed; none if it did not."""
-    found = [f"{kind}: {count}" for kind, count in verdict.counts.items()]
+def problems_of(outcome: Outcome, verdict: SeedVerdict, differs: str) -> list[str]:
+    """Return the reasons why a run failed; none if it did not. `differs`: how its result does."""
+    problems = [differs] * bool(differs) + [f"{kind}: {count}" for kind, count in verdict.counts.items()]
     if not outcome.drained:
-        found.append(f"not drained after the faults: {outcome.why_not}")
-    found += [
+        problems.append(f"not drained after the faults: {outcome.why_not}")
+    problems += [
         f"{death.worker} died at {death.at_secs:.3f} s by no fault: {death.reason}"
         for death in outcome.deaths if not death.claimed_by
     ]
-    found += [f"{name} died and was not replaced" for name in outcome.away]
-    found += [f"left behind: {line}" for line in outcome.left]
-    return found
+    problems += [f"{name} died and was not replaced" for name in outcome.away]
+    problems += [f"left behind: {line}" for line in outcome.left]
+    return problems

@@ -7,9 +7,8 @@ Guarantees: see `squall.chaos.taps`.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterable, Mapping
-from itertools import chain, islice, repeat
+from itertools import chain, repeat
 from typing import Any
 
 from squall.chaos.line_log import LineLog, digest, quoted
@@ -25,9 +24,6 @@ from squall.engine.state.records.lineage import has_identity
 
 _ON_PURPOSE = "squall chaos: lost on purpose"
 _LOST_SECS = 0.2
-_LOST_OF_SEVERAL = 10
-"""Messages of several tuples that a task loses beside every n-th: a bolt that takes all its input in three batches, and
-anchors each to its first row, has but three such messages."""
 
 
 def label_of(component: str, source: str, stream: str) -> str:
@@ -44,10 +40,6 @@ class TappedBolt(Around):
         self._tapping = tapping
         self._hidden = HiddenField(STEMS_FROM)
         self._log: LineLog | None = None
-        self._arrived: Counter[str] = Counter()
-        """Message -> its tuples, in a run that loses some on purpose."""
-        self._several: set[str] = set()
-        """The first messages with more than one."""
         self._refused: dict[str, float] = {}
         """Message -> until when its tuples are lost on purpose, in seconds of the monotonic clock."""
 
@@ -106,14 +98,9 @@ class TappedBolt(Around):
         # After the spouts were let go, an endless source goes on until all its messages are acked at one time.
         if not every or self._log is None or isinstance(self._inner, AsyncBolt) or is_let_go(self._tapping):
             return set()
-        of = Counter(key for some in keys for key in ([some] if isinstance(some, str) else some) if key not in NO_ID)
-        self._arrived.update(of)
-        # Messages that `fail_every` does not fail.
-        once = [key for key in of if int(key, 16) % every]
-        several = (key for key in once if self._arrived[key] > 1)
-        self._several.update(islice(several, max(0, _LOST_OF_SEVERAL - len(self._several))))
-        chosen = [key for key in once if int(key, 16) % every == 1 or key in self._several]
         now = time.monotonic()
+        several = chain.from_iterable([key] if isinstance(key, str) else key for key in keys)
+        chosen = {key for key in several if key not in NO_ID and int(key, 16) % every == 1}
         return {key for key in chosen if now < self._refused.setdefault(key, now + _LOST_SECS)}
 
     def _record(self, source: TupleSource, rows: Iterable[tuple[Any, ...]], keys: Iterable[Keys]) -> None:

@@ -121,10 +121,11 @@ class _Session:
         self._tell(expected_text(self.document["expected"]))
         rows: list[dict[str, Any]] = self.document["seeds"]
         for seed in seeds:
-            rows.append(proof.try_seed(seed, expected, only).to_dict())
-            if len(seeds) == 1 or not rows[-1]["good"]:
-                self._tell(timeline_text(rows[-1]))
-            self._tell(seed_text(rows[-1]))
+            result = proof.try_seed(seed, expected, only)
+            rows.append(result.to_dict())
+            if len(seeds) == 1 or not result.good:
+                self._tell(timeline_text(result))
+            self._tell(seed_text(result))
         self.document |= {"good": all(row["good"] for row in rows), "bound": min(1.0, 3 / len(seeds))}
 
     def end(self) -> None:
