@@ -271,8 +271,6 @@ def _learn_one(label: str, references: Sequence[CheckedRun]) -> Law:
     law.asks, law.why = NOTHING, _unfit(label, references)
     if not law.why:
         law.asks, law.why = _agreed(law, references)
-    if law.asks != NOTHING:
-        law.others = min(digests.total() for digests in law.expected.values())
     return law
 
 
@@ -305,7 +303,11 @@ def _agreed(law: Law, references: Sequence[CheckedRun]) -> tuple[str, str]:
             if wanted != digests:
                 asks, why = COUNT, why or f"those of {message.name} differ between runs without faults"
     if not twice:
-        return NOTHING, "no message was processed at its first attempt in each run without faults"
+        law.expected.clear()
+        law.others = min(1, *(message.digests_of(law.label).total() for _, message in replayed))
+        why = "none was processed at its first attempt in each run without faults: one must come of each"
+        return COUNT if law.others else NOTHING, why
+    law.others = min(digests.total() for digests in law.expected.values())
     for key, message in replayed:
         digests = message.digests_of(law.label)
         wanted = law.expected.get(key, digests)

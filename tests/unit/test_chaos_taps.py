@@ -137,12 +137,12 @@ def by_batches() -> Topology:
 
 
 def run(
-    directory: Path, topology: Topology, workers: int = 1, fail_every: int = 0, kills: int = 0
+    directory: Path, topology: Topology, workers: int = 1, kills: int = 0, **tapping: int
 ) -> CheckedRun:
     """`kills`: of workers, each after some turns."""
     path = directory / f"run {len(list(directory.iterdir()))}"
     path.mkdir()
-    tapped = tap(topology, Tapping(str(path), sinks_of(topology), fail_every=fail_every))
+    tapped = tap(topology, Tapping(str(path), sinks_of(topology), **tapping))
     with SimulatedCluster(tapped, Config(workers=workers)) as cluster:
         for number in range(kills):
             for _ in range(2 + number % 3):
@@ -179,6 +179,12 @@ def test_each_way_into_a_sink_has_a_law_of_its_own_that_deaths_do_not_break(
     assert verdict.findings == []
     assert verdict.messages == verdict.ok == len(complete_topology(topology)[topology.spouts[0].id])
     assert verdict.recovered > 0
+
+
+@BOTH
+def test_what_is_lost_on_purpose_comes_again(tmp_path: Path, topology: Topology) -> None:
+    again = run(tmp_path, topology, refuse_every=3).messages.values()
+    assert 0 < sum(message.emits > 1 for message in again) < len(again)
 
 
 @BOTH
@@ -228,14 +234,29 @@ def emits_at_ticks(bolt: Does, tup: Tuple) -> None:
         bolt.kept = []
 
 
-def test_what_stems_from_ticks_needs_no_anchor(tmp_path: Path) -> None:
-    builder = wired(lines=(lines, 1))
-    builder.set_bolt("counts", Does(emits_at_ticks, ("text",))).shuffle_grouping("lines").set_config(
-        tick_tuple_freq_secs=1)
-    builder.set_bolt("more", Does(emits_loose, ("n",))).shuffle_grouping("counts")
-    builder.set_bolt("sink", sink).shuffle_grouping("more")
-    seen = run(tmp_path, builder.build())
-    assert seen.without_id.total() > 0 == seen.unanchored.total()
+class Untracked(Spout):
+    outputs = ("text",)
+    exhausted = False
+
+    def open(self, conf: Any, context: Any, collector: Any) -> None:
+        self.collector = collector
+
+    def next_tuple(self) -> None:
+        if not self.exhausted:
+            self.collector.emit(("a",))
+        self.exhausted = True
+
+
+def test_what_stems_from_ticks_or_has_no_id_needs_no_anchor(tmp_path: Path) -> None:
+    builder = wired(
+        lines=(lines, 1), untracked=(Untracked(), 1), passes=(Does(emits_loose, ("text",)), 2, "all counts"),
+        sink=(sink, 1, "shuffle passes", "shuffle untracked"),
+    )
+    counts = builder.set_bolt("counts", Does(emits_at_ticks, ("text",))).shuffle_grouping("lines")
+    counts.set_config(tick_tuple_freq_secs=1)
+    seen = run(tmp_path, builder.build(), workers=2)
+    assert seen.without_id["sink from passes/default"] > seen.without_id["sink from untracked/default"] == 1
+    assert not seen.unanchored
 
 
 class Places(StatefulBolt):
