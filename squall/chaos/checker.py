@@ -11,7 +11,7 @@ A run is a directory of `source-*` and `sink-*` files of lines, JSON arrays that
 
     ["emit", key, digest, ns, name]   a spout emits a message         ["fail", key, ns, reason]   it failed
     ["ack", key, ns]                  it was told that it is done     ["dead", key, ns, reason]   it was given up
-    ["loose", spout, ns]              it emits without a message id
+    ["untracked", spout, ns]          it emits without a message id
     ["in", label, [key, ...], digest, ns]   a sink receives what stems from these messages; none: it is not anchored;
                                             "no id": from a tick, or an emit without a message id
 
@@ -97,7 +97,7 @@ class CheckedRun:
     """Way into a sink -> records that stem from nothing."""
     joined: set[str] = field(default_factory=set)
     """Ways into a sink with records that stem from several messages."""
-    loose: Counter[str] = field(default_factory=Counter)
+    untracked: Counter[str] = field(default_factory=Counter)
     """Spout -> emits without a message id."""
     reused: dict[str, str] = field(default_factory=dict)
     """Key -> name of messages whose id one incarnation of a spout gave to two emits while nothing had failed."""
@@ -146,8 +146,8 @@ def _take_source(run: CheckedRun, records: Iterator[list[Any]]) -> None:
     seen: set[str] = set()
     failed = False
     for event, key, *facts in records:
-        if event == "loose":
-            run.loose[key] += 1
+        if event == "untracked":
+            run.untracked[key] += 1
             continue
         message = run.messages.setdefault(key, Message())
         if event == "emit":
@@ -482,5 +482,5 @@ def _say_limits(run: CheckedRun, laws: Sequence[Law], verdict: SeedVerdict) -> N
     for label, count in sorted(run.without_id.items()):
         reason = "stem from ticks, or from emits without a message id: nothing tells how many must come"
         verdict.not_shown.append(f"{label}: {count} tuples {reason}")
-    for spout, count in sorted(run.loose.items()):
+    for spout, count in sorted(run.untracked.items()):
         verdict.not_shown.append(f"{spout}: {count} tuples were emitted without a message id: nothing is promised")

@@ -325,10 +325,10 @@ def _dead_in(run: CheckedRun) -> frozenset[str]:
 
 
 def _check_tracked(first: CheckedRun, outcome: Outcome) -> None:
-    if not first.messages and not first.loose:
+    if not first.messages and not first.untracked:
         raise UsageError(f"the spouts emitted nothing in {outcome.secs:.0f} s; there is nothing to prove")
     tracked = {message.name.partition("[")[0] for message in first.messages.values()}
-    if untracked := sorted(first.loose.keys() - tracked):
+    if untracked := sorted(first.untracked.keys() - tracked):
         raise UsageError(
             f"spout {', '.join(untracked)} cannot replay: it emits without message ids. The proof could not show that "
             "anything of it arrives; emit(values, message_id=...) makes it tracked"

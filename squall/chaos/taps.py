@@ -139,7 +139,7 @@ class TappedSpout(Around):
         for message_id in message_ids:
             if message_id is None:
                 keys.append(NO_ID)
-                lines.append(f'["loose",{quoted(self._component)},{now_ns}')
+                lines.append(f'["untracked",{quoted(self._component)},{now_ns}')
             else:
                 key = self._key(message_id)
                 name = quoted(f"{self._component}[{self._index}] message {repr_of(message_id, _NAME_CHARACTERS)}")
