@@ -190,6 +190,7 @@ def test_ids_that_are_new_in_each_run_are_told(plant: Plant) -> None:
     fresh = plant(0).all_of(*range(COUNT, 2 * COUNT))
     assert source_of(plant(), plant()).unstable == []
     assert source_of(plant(), fresh).unstable == ["lines"]
+    assert [law.compares for law in laws_of(plant(), fresh)] == ["count"]
 
 
 def test_a_dead_letter_that_no_poison_explains_is_found(plant: Plant, laws: list[Law]) -> None:
