@@ -252,12 +252,9 @@ def learn(references: Sequence[CheckedRun], keyed: bool = False, of_state: Colle
         law = _learn_one(label, references)
         if law.asks == VALUES and label in of_state:
             law.asks, law.why = COUNT, "they come from a state, and depend on the order of arrival"
-        together = {run.digests_of(label) for run in references}
         if keyed and law.asks != VALUES:
-            if len(together) == 1 and any(together):
-                law.keys = together.pop()
-            else:
-                law.why += ", and the keys of all together differ, too"
+            # If the other runs have others, they are refused by this.
+            law.keys = references[0].digests_of(label) or None
         laws.append(law)
     return laws
 
@@ -415,9 +412,9 @@ def _judge_keys(run: CheckedRun, laws: Sequence[Law], verdict: SeedVerdict) -> N
             verdict.not_shown.append(f"{law.label}: keys, since there are dead letters, which may have some")
             continue
         if missing:
-            verdict.find(LOST, law.label, f"it lacks {missing} keys that it receives without faults")
+            verdict.find(LOST, law.label, f"it lacks {missing} keys that it had in the first run")
         if strange:
-            verdict.find(INVENTED, law.label, f"it received {strange} keys that it has not without faults")
+            verdict.find(INVENTED, law.label, f"it received {strange} keys that it had not in the first run")
 
 
 def _judge_message(key: str, message: Message, laws: Sequence[Law], verdict: SeedVerdict) -> None:
