@@ -13,16 +13,14 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from squall.chaos.checker import (
-    COUNT,
     NOTHING,
-    VALUES,
     CheckedRun,
     Law,
     SeedVerdict,
@@ -75,6 +73,8 @@ class Expected:
     """Keys of messages that were given up."""
     by_task: bool = False
     """See `Tapping.by_task`."""
+    asked: Mapping[str, str] = field(default_factory=dict)
+    """Way into a sink -> what is compared there; the same of the result."""
     not_shown: str = ""
     """The effects of the topology that are not compared."""
 
@@ -97,23 +97,18 @@ class SeedResult:
         return not self.problems
 
     def to_dict(self) -> dict[str, Any]:
-        outcome = {name: value for name, value in vars(self.outcome).items() if name != "injected"}
-        outcome["deaths"] = [asdict(death) for death in self.outcome.deaths]
-        start_secs = self.outcome.started_secs
+        document: dict[str, Any] = msgspec.to_builtins(self)
+        outcome = document["run"] = document.pop("outcome")
         outcome["injected"] = [
-            {
-                **msgspec.to_builtins(one.fault),
-                "began_secs": round(one.began_secs - start_secs, 6),
-                "ended_secs": round(one.ends_secs - start_secs, 6),
-                "missed": one.missed,
+            msgspec.to_builtins(injected.fault) | {
+                "began_secs": round(injected.began_secs - self.outcome.started_secs, 6),
+                "ended_secs": round(injected.ends_secs - self.outcome.started_secs, 6),
+                "missed": injected.missed,
             }
-            for one in self.outcome.injected
-        ]
-        faults = [msgspec.to_builtins(fault) for fault in self.faults]
-        return {
-            "seed": self.seed, "good": self.good, "problems": self.problems, "faults": faults, "logs": self.logs,
-            "verdict": self.verdict.to_dict(), "run": outcome,
-        }  # fmt: skip
+            for injected in self.outcome.injected
+        ]  # fmt: skip
+        document["good"], document["verdict"]["good"] = self.good, self.verdict.good
+        return document
 
 
 class Proof:
@@ -122,8 +117,10 @@ class Proof:
     def __init__(
         self, subject: Subject, kinds: Sequence[str], for_secs: float, directory: Path,
         should_stop: Callable[[], bool] = lambda: False, result: Result | None = None,
+        key: Callable[[dict[str, Any]], Any] | None = None,
     ) -> None:
-        """`directory`: the place for the taps' files. `result`: what is compared beside what the taps see."""
+        """`directory`: the place for the taps' files. `result`: what is compared beside what the taps see; `key`: see
+        `Tapping.key`."""
         if subject.config.ackers == 0:
             raise UsageError(
                 "setting ackers is 0: nothing is tracked or emitted again, so the proof could not show that anything "
@@ -135,6 +132,7 @@ class Proof:
         self._directory = directory
         self._should_stop = should_stop
         self._result = result
+        self._key = key
         crashes = subject.config.max_crashes
         self._gives_up = subject.config.max_attempts is not None or (crashes is not None and crashes < _MOST_CRASHES)
         """True if the topology's own settings let faults end a message that no fault was meant for."""
@@ -166,11 +164,7 @@ class Proof:
                 "own, so keep positions in context.state_dir"
             )
         finite = outcome.exhausted and again.exhausted
-        laws = learn([first, second], finite)
-        ordered = from_state(self._subject.topology)
-        for law in laws:
-            if law.asks == VALUES and law.label in ordered:
-                law.asks, law.placed = COUNT, False
+        laws = learn([first, second], self._key is not None, from_state(self._subject.topology))
         source = learn_source([first, second], finite)
         if source.unstable:
             raise UsageError(
@@ -179,12 +173,13 @@ class Proof:
                 "after every start, such as the place of a record in its source"
             )
         for reference, seen in ((first, outcome), (second, again)):
-            _check_whole(reference, seen, laws)
-        if self._result is not None and not finite:
-            raise UsageError(
-                f"--result is for a source that ends, and this one did not within {self._for_secs:g} s without faults: "
-                "make its input shorter, or --for longer"
-            )
+            _check_whole("without any fault", reference, seen, laws)
+        for option, given in (("--result", self._result), ("--key", self._key)):
+            if given is not None and not finite:
+                raise UsageError(
+                    f"{option} is for a source that ends, and this one did not within {self._for_secs:g} s without "
+                    "faults: make its input shorter, or --for longer"
+                )
         if differs:
             raise PromiseBroken(f"without any fault, but with messages that were emitted twice: {differs}")
         if self._result is None:
@@ -192,6 +187,7 @@ class Proof:
         expected = Expected(
             tuple(laws), source, finite, self._rates(outcome, finite=finite),
             len(first.messages), outcome.secs, _dead_in(first) | _dead_in(second), by_task,
+            {law.label: law.compares for law in laws} | ({} if self._result is None else {"--result": "result"}),
         )
         return replace(expected, not_shown=self._kill_sinks(expected))
 
@@ -202,7 +198,8 @@ class Proof:
         if self._result is None:
             return (
                 f"effects of {sinks} outside of the topology, such as files, and values that differ between runs; "
-                "--result FILE:FUNCTION reads the result back and compares it"
+                "--result FILE:FUNCTION reads the result back and compares it, --key FILE:FUNCTION what it makes of "
+                "each tuple"
             )
         killed: list[Fault] = []
         for_secs = max(self._for_secs, _SINK_SECS)
@@ -219,10 +216,8 @@ class Proof:
                 f"deaths of {sinks} alone: each of its workers has a spout, too, which may emit everything again and "
                 "so make good what a sink lost; --set workers=N places them apart"
             )
-        verdict = judge(read_run(path), expected.laws, expected.source)
-        if problems := [*[differs] * bool(differs), *problems_of(outcome, verdict)]:
-            said = _first_of(verdict) if verdict.findings and not differs else problems[0]
-            raise PromiseBroken(f"after kills of {', '.join(sorted({one.targets[0] for one in killed}))} alone: {said}")
+        when = f"after kills of {', '.join(sorted({kill.targets[0] for kill in killed}))} alone"
+        _check_whole(when, read_run(path), outcome, expected.laws, expected.source, differs)
         return ""
 
     def _run(
@@ -235,7 +230,7 @@ class Proof:
         subject = self._subject
         if self._result is not None:
             subject = replace(subject, topology=self._result.begin())
-        tapped = Tapping(str(path), subject.sinks, rates or None, **tapping)
+        tapped = Tapping(str(path), subject.sinks, self._key, rates or None, **tapping)
         outcome = run(subject, tapped, draw, for_secs or self._for_secs, to_its_end, self._should_stop)
         return path, outcome, "" if self._result is None else self._result.end()
 
@@ -250,7 +245,7 @@ class Proof:
         path, outcome, differs = self._run("reference-", lambda places: [], rates, bool(rates), **tapping)
         seen = read_run(path)
         if not outcome.drained:
-            _check_whole(seen, outcome, ())
+            _check_whole("without any fault", seen, outcome, ())
         return seen, outcome, differs
 
     def try_seed(self, seed: int, expected: Expected, only: Sequence[int] | None = None) -> SeedResult:
@@ -271,6 +266,7 @@ class Proof:
         path, outcome, differs = self._run(name, drawn, expected.rates, expected.finite, by_task=by_task)
         seen = read_run(path)
         verdict = judge(seen, expected.laws, expected.source, self._may_die(outcome, expected))
+        verdict.asked |= expected.asked
         first_ns = min((one.began_secs for one in outcome.injected if not one.missed), default=float("inf")) * 1e9
         if all(message.acked_ns is not None and message.acked_ns < first_ns for message in seen.messages.values()):
             verdict.not_shown.append(f"seed {seed}: every message was acked before the first fault")
@@ -280,7 +276,7 @@ class Proof:
         if self._gives_up and verdict.dead_letters:
             verdict.not_shown.append("max_attempts or max_crashes is set low: that only what is poison was given up")
         result = SeedResult(seed, faults, outcome, verdict)
-        result.problems = [*[differs] * bool(differs and not verdict.dead_letters), *problems_of(outcome, verdict)]
+        result.problems = problems_of(outcome, verdict, "" if verdict.dead_letters else differs)
         if result.good:
             shutil.rmtree(path)
         else:
@@ -300,25 +296,27 @@ def never_again(run: CheckedRun) -> list[str]:
     return [one.name for one in run.messages.values() if one.fails and one.emits <= 1 and one.dead is None]
 
 
-def _check_whole(run: CheckedRun, outcome: Outcome, laws: Sequence[Law]) -> None:
-    """Refuse a run without faults that was not drained, or breaks these laws."""
-    verdict = judge(run, laws)
-    if problems := problems_of(outcome, verdict):
-        raise PromiseBroken(f"without any fault: {_first_of(verdict) if verdict.findings else problems[0]}")
+def _check_whole(
+    when: str, run: CheckedRun, outcome: Outcome, laws: Sequence[Law], source: SourceLaw | None = None,
+    differs: str = "",
+) -> None:
+    """Refuse a run before the seeds that was not drained, breaks these laws, or has another result."""
+    verdict = judge(run, laws, source)
+    if problems := problems_of(outcome, verdict, differs):
+        if verdict.findings and not differs:
+            first, total = verdict.findings[0], plural(sum(verdict.counts.values()), "finding")
+            problems[0] = f"{first.kind}: {first.message}: {first.what} ({total} in all)"
+            problems[0] += f"; {outcome.why_not}" * bool(outcome.why_not)
+        raise PromiseBroken(f"{when}: {problems[0]}")
 
 
 def _check_compared(laws: Sequence[Law]) -> None:
-    """Refuse a topology if a sink of it receives something and nothing of that can be compared."""
-    if chance := [law.label for law in laws if law.by_chance]:
+    """Refuse a topology if nothing that its sinks receive can be compared."""
+    if all(law.compares == NOTHING for law in laws):
+        reasons = "; ".join(f"{law.label}: {law.why}" for law in laws) or "no sink receives anything"
         raise PromiseBroken(
-            f"{', '.join(chance)}: which messages arrive differs between two runs without faults, so nothing can be "
-            "compared there: a component loses messages by chance, or emits for several and anchors to one; "
-            "--result FILE:FUNCTION compares the result, --sink BOLT another bolt"
-        )
-    if all(law.asks == NOTHING for law in laws):
-        raise PromiseBroken(
-            "nothing can be compared: no sink receives anything that stems from a message; --result FILE:FUNCTION "
-            "compares the result, --sink BOLT another bolt"
+            f"nothing can be compared: {reasons}; --result FILE:FUNCTION compares the result, --key FILE:FUNCTION what "
+            "it makes of each tuple, --sink BOLT another bolt"
         )
 
 
@@ -327,10 +325,10 @@ def _dead_in(run: CheckedRun) -> frozenset[str]:
 
 
 def _check_tracked(first: CheckedRun, outcome: Outcome) -> None:
-    if not first.messages and not first.loose:
+    if not first.messages and not first.untracked:
         raise UsageError(f"the spouts emitted nothing in {outcome.secs:.0f} s; there is nothing to prove")
     tracked = {message.name.partition("[")[0] for message in first.messages.values()}
-    if untracked := sorted(first.loose.keys() - tracked):
+    if untracked := sorted(first.untracked.keys() - tracked):
         raise UsageError(
             f"spout {', '.join(untracked)} cannot replay: it emits without message ids. The proof could not show that "
             "anything of it arrives; emit(values, message_id=...) makes it tracked"
@@ -347,20 +345,15 @@ def _check_ids(reference: CheckedRun) -> None:
         )
 
 
-def _first_of(verdict: SeedVerdict) -> str:
-    found = verdict.findings[0]
-    return f"{found.kind}: {found.message}: {found.what} ({plural(sum(verdict.counts.values()), 'finding')} in all)"
-
-
-def problems_of(outcome: Outcome, verdict: SeedVerdict) -> list[str]:
-    """Return the reasons why a run failed; none if it did not."""
-    found = [f"{kind}: {count}" for kind, count in verdict.counts.items()]
+def problems_of(outcome: Outcome, verdict: SeedVerdict, differs: str) -> list[str]:
+    """Return the reasons why a run failed; none if it did not. `differs`: how its result does."""
+    problems = [differs] * bool(differs) + [f"{kind}: {count}" for kind, count in verdict.counts.items()]
     if not outcome.drained:
-        found.append(f"not drained after the faults: {outcome.why_not}")
-    found += [
+        problems.append(f"not drained after the faults: {outcome.why_not}")
+    problems += [
         f"{death.worker} died at {death.at_secs:.3f} s by no fault: {death.reason}"
         for death in outcome.deaths if not death.claimed_by
     ]
-    found += [f"{name} died and was not replaced" for name in outcome.away]
-    found += [f"left behind: {line}" for line in outcome.left]
-    return found
+    problems += [f"{name} died and was not replaced" for name in outcome.away]
+    problems += [f"left behind: {line}" for line in outcome.left]
+    return problems

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from squall.chaos.checker import NOTHING
 from squall.engine.foreign.text import plain
 from squall.engine.plural import plural
 from squall.engine.report.failure_log import ComponentFailures
+from squall.scheduler.faults.fault import text_of
+
+if TYPE_CHECKING:
+    from squall.chaos.proof import SeedResult
 
 _SHOWN_FINDINGS = 10
 
@@ -31,69 +38,55 @@ def failures_text(failures: Mapping[str, ComponentFailures]) -> list[str]:
     return lines
 
 
-def seed_text(result: Mapping[str, Any]) -> str:
+def seed_text(result: SeedResult) -> str:
     """Show a seed on a line of figures, and the reasons below it if it failed."""
-    verdict, run = result["verdict"], result["run"]
-    recoveries = sorted(death["working_after_secs"] for death in run["deaths"] if death["working_after_secs"])
+    verdict, outcome = result.verdict, result.outcome
+    recoveries = sorted(death.working_after_secs * 1e3 for death in outcome.deaths if death.working_after_secs)
     recovery = "no recovery to measure"
     if recoveries:
-        median, longest = recoveries[len(recoveries) // 2] * 1e3, recoveries[-1] * 1e3
-        recovery = f"at work again after {median:.0f} ms (median), {longest:.0f} ms (longest)"
+        median = recoveries[len(recoveries) // 2]
+        recovery = f"at work again after {median:.0f} ms (median), {recoveries[-1]:.0f} ms (longest)"
     parts = [
-        plural(verdict["messages"], "message"), f"{verdict['ok']:,} ok", f"{verdict['recovered']:,} of them recovered",
-        plural(verdict["duplicates"], "duplicate"), plural(verdict["dead_letters"], "dead letter"),
-        plural(len(run["injected"]), "fault"), plural(len(run["deaths"]), "death"), recovery,
-        f"drained {run['secs'] - run['healed_secs']:.1f} s after the last",
+        plural(verdict.messages, "message"), f"{verdict.ok:,} ok", f"{verdict.recovered:,} of them recovered",
+        plural(verdict.duplicates, "duplicate"), plural(verdict.dead_letters, "dead letter"),
+        plural(len(outcome.injected), "fault"), plural(len(outcome.deaths), "death"), recovery,
+        f"drained {outcome.secs - outcome.healed_secs:.1f} s after the last",
     ]  # fmt: skip
-    said = f"nothing lost of {_scope(verdict['asked'])}" if result["good"] else "FAILED"
-    lines = [f"seed {result['seed']}: {said}; {', '.join(parts)}"]
-    lines += [f"  {plain(problem)}" for problem in result["problems"]]
-    for finding in verdict["findings"][:_SHOWN_FINDINGS]:
-        lines.append("  " + plain(f"{finding['kind']}: {finding['message']}: {finding['what']}"))
-    if result["logs"]:
-        lines.append(f"  what was emitted and received: {plain(result['logs'])}")
+    conclusion = f"nothing lost of {_scope(verdict.asked)}" if result.good else "FAILED"
+    lines = [f"seed {result.seed}: {conclusion}; {', '.join(parts)}"]
+    lines += [f"  {plain(problem)}" for problem in result.problems]
+    for finding in verdict.findings[:_SHOWN_FINDINGS]:
+        lines.append("  " + plain(f"{finding.kind}: {finding.message}: {finding.what}"))
+    if result.logs:
+        lines.append(f"  what was emitted and received: {plain(result.logs)}")
     return "\n".join(lines)
 
 
 def _scope(asked: Mapping[str, str]) -> str:
     """ "what is compared: values, count"."""
-    return "what is compared: " + ", ".join(dict.fromkeys(asked.values()))
+    return "what is compared: " + ", ".join(dict.fromkeys(law for law in asked.values() if law != NOTHING))
 
 
-def timeline(result: Mapping[str, Any]) -> list[tuple[float, str]]:
-    """(seconds, event), in order: faults, their ends, deaths, workers at work again."""
-    run = result["run"]
+def timeline_text(result: SeedResult) -> str:
+    """Show faults, their ends, deaths, and workers at work again, in order."""
+    outcome = result.outcome
     rows: list[tuple[float, str]] = []
-    for one in run["injected"]:
-        what = fault_text(one)
-        rows.append((one["began_secs"], f"{what}: missed, {one['missed']}" if one["missed"] else what))
-        if one.get("for_secs") and not one["missed"]:
-            rows.append((one["ended_secs"], f"end of {what}"))
-    for death in run["deaths"]:
-        by = f"by {death['claimed_by']}" if death["claimed_by"] else "by no fault"
-        rows.append((death["at_secs"], f"{death['worker']} died {by}: {death['reason']}"))
-        if death["working_after_secs"] is not None:
-            ms = death["working_after_secs"] * 1e3
-            at_secs = death["at_secs"] + death["working_after_secs"]
-            rows.append((at_secs, f"{death['worker']} is at work again, {ms:.0f} ms after its death"))
-    rows.append((run["healed_secs"], "healed: no fault is in force any more"))
-    if run["drained"]:
-        rows.append((run["secs"], "drained"))
-    return sorted(rows)
-
-
-def timeline_text(result: Mapping[str, Any]) -> str:
-    lines = [f"{secs:9.3f} s  {plain(what)}" for secs, what in timeline(result)]
-    return "\n".join([f"timeline of seed {result['seed']}:", *lines])
-
-
-def fault_text(fault: Mapping[str, Any]) -> str:
-    """ "stop node-1:6700 for 0.4 s"."""
-    words = [fault["kind"], *fault.get("targets", ())]
-    words += [f"{name}={value}" for name, value in fault.get("params", {}).items()]
-    words += [f"with probability {fault['probability']:g}"] if fault.get("probability") else []
-    words += [f"for {fault['for_secs']:g} s"] if fault.get("for_secs") else []
-    return " ".join(words)
+    for injected in outcome.injected:
+        text = text_of(msgspec.structs.replace(injected.fault, at_secs=0.0, seed=None))
+        missed = f": missed, {injected.missed}" if injected.missed else ""
+        rows.append((injected.began_secs - outcome.started_secs, text + missed))
+        if injected.fault.for_secs and not missed:
+            rows.append((injected.ends_secs - outcome.started_secs, f"end of {text}"))
+    for death in outcome.deaths:
+        rows.append((death.at_secs, f"{death.worker} died by {death.claimed_by or 'no fault'}: {death.reason}"))
+        if death.working_after_secs is not None:
+            at_secs, ms = death.at_secs + death.working_after_secs, death.working_after_secs * 1e3
+            rows.append((at_secs, f"{death.worker} is at work again, {ms:.0f} ms after its death"))
+    rows.append((outcome.healed_secs, "healed: no fault is in force any more"))
+    if outcome.drained:
+        rows.append((outcome.secs, "drained"))
+    lines = [f"{secs:9.3f} s  {plain(event)}" for secs, event in sorted(rows)]
+    return "\n".join([f"timeline of seed {result.seed}:", *lines])
 
 
 def verdict_text(document: Mapping[str, Any]) -> str:

@@ -7,13 +7,12 @@ Guarantees: see `squall.chaos.taps`.
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, islice, repeat
+from collections.abc import Iterable, Mapping
+from itertools import chain, repeat
 from typing import Any
 
 from squall.chaos.line_log import LineLog, digest, quoted
-from squall.chaos.tapping import ACKED_BY, BY_CLOCK, STEMS_FROM, Keys, Tapping, is_let_go, new_log, with_keys
+from squall.chaos.tapping import NO_ID, STEMS_FROM, Keys, Tapping, is_let_go, new_log, with_keys
 from squall.engine.api.around import Around, HiddenField, HidingOut, listed
 from squall.engine.api.async_component import AsyncBolt
 from squall.engine.api.columns import ColumnBatch
@@ -25,9 +24,6 @@ from squall.engine.state.records.lineage import has_identity
 
 _ON_PURPOSE = "squall chaos: lost on purpose"
 _LOST_SECS = 0.2
-_LOST_OF_SEVERAL = 10
-"""Messages of several tuples that a task loses beside every n-th: a bolt that takes all its input in three batches, and
-anchors each to its first row, has but three such messages."""
 
 
 def label_of(component: str, source: str, stream: str) -> str:
@@ -38,31 +34,23 @@ def label_of(component: str, source: str, stream: str) -> str:
 class TappedBolt(Around):
     """Passes keys from each input tuple to the tuples made from it, and records the input if the bolt is a sink."""
 
-    def __init__(self, inner: Any, component: str, tapping: Tapping, placed: Sequence[str]) -> None:
-        """`placed`: ways into it whose grouping decides which task receives a tuple."""
+    def __init__(self, inner: Any, component: str, tapping: Tapping) -> None:
         super().__init__(inner)
         self._component = component
         self._tapping = tapping
-        self._placed = placed
         self._hidden = HiddenField(STEMS_FROM)
         self._log: LineLog | None = None
-        self._arrived: Counter[str] = Counter()
-        """Message -> its tuples, in a run that loses some on purpose."""
-        self._several: set[str] = set()
-        """The first messages with more than one."""
         self._refused: dict[str, float] = {}
         """Message -> until when its tuples are lost on purpose, in seconds of the monotonic clock."""
 
     def __reduce__(self) -> Any:
-        return TappedBolt, (self._inner, self._component, self._tapping, self._placed)
+        return TappedBolt, (self._inner, self._component, self._tapping)
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext, *collector: Any) -> None:
         if self._component in self._tapping.sinks:
             self._log = new_log(self._tapping, "sink")
-            self._log.append("task", context.task_index, self._placed)
         if collector:
-            # As a part of a JSON text, like keys.
-            self._out: Any = _AnchoredOut(collector[0], (quoted(ACKED_BY + self._component)[1:-1],))
+            self._out: Any = _AnchoredOut(collector[0])
             self._inner.prepare(conf, context, self._out)
         else:
             self._out = _Out(None)
@@ -76,7 +64,7 @@ class TappedBolt(Around):
     def execute(self, tup: Tuple, *collector: Any) -> Any:
         keys: Keys | None = self._hidden.off(tup)
         if keys is None:
-            keys = BY_CLOCK
+            keys = NO_ID
         else:
             if self._to_refuse((keys,)):
                 if collector:
@@ -86,14 +74,13 @@ class TappedBolt(Around):
         if collector:
             self._out.begin(keys, collector[0])
             return self._inner.execute(tup, self._out)
-        # Which of several tuples in flight an asynchronous bolt is about is not known.
-        self._out.begin(keys, tup, one_at_a_time=not isinstance(self._inner, AsyncBolt))
+        self._out.begin(keys, tup)
         return self._inner.execute(tup)
 
     def execute_batch(self, batch: ColumnBatch, collector: Any) -> Any:
         batch, keys = self._hidden.off_batch(batch)
         if keys is None:
-            keys = [BY_CLOCK] * len(batch)
+            keys = [NO_ID] * len(batch)
         else:
             fresh = self._to_refuse(keys)
             refused = {row for row, of in enumerate(keys) if not fresh.isdisjoint([of] if isinstance(of, str) else of)}
@@ -111,14 +98,9 @@ class TappedBolt(Around):
         # After the spouts were let go, an endless source goes on until all its messages are acked at one time.
         if not every or self._log is None or isinstance(self._inner, AsyncBolt) or is_let_go(self._tapping):
             return set()
-        of = Counter(key for some in keys for key in ([some] if isinstance(some, str) else some) if key not in BY_CLOCK)
-        self._arrived.update(of)
-        # Messages that `fail_every` does not fail.
-        once = [key for key in of if not key.startswith(ACKED_BY) and int(key, 16) % every]
-        several = (key for key in once if self._arrived[key] > 1)
-        self._several.update(islice(several, max(0, _LOST_OF_SEVERAL - len(self._several))))
-        chosen = [key for key in once if int(key, 16) % every == 1 or key in self._several]
         now = time.monotonic()
+        several = chain.from_iterable([key] if isinstance(key, str) else key for key in keys)
+        chosen = {key for key in several if key not in NO_ID and int(key, 16) % every == 1}
         return {key for key in chosen if now < self._refused.setdefault(key, now + _LOST_SECS)}
 
     def _record(self, source: TupleSource, rows: Iterable[tuple[Any, ...]], keys: Iterable[Keys]) -> None:
@@ -126,13 +108,16 @@ class TappedBolt(Around):
             label = quoted(label_of(self._component, source.component, source.stream))
             # An identity says which task has read the message, too.
             end = -1 if has_identity(source.fields) else None
-            self._log.write(*(_line(label, row[:end], of) for row, of in zip(rows, keys, strict=True)))
+            compared: Iterable[Any] = (row[:end] for row in rows)
+            if (key := self._tapping.key) is not None:
+                compared = (key(dict(zip(source.fields, row, strict=False))) for row in compared)
+            self._log.write(*(_line(label, value, of) for value, of in zip(compared, keys, strict=True)))
 
 
-def _line(label: str, values: tuple[Any, ...], keys: Keys) -> str:
+def _line(label: str, compared: Any, keys: Keys) -> str:
     several = keys if isinstance(keys, str) else '","'.join(keys)
     keys_text = f'["{several}"]' if several else "[]"
-    return f'["in",{label},{keys_text},"{digest(values)}",{time.monotonic_ns()}'
+    return f'["in",{label},{keys_text},"{digest(compared)}",{time.monotonic_ns()}'
 
 
 # ---- its output ----
@@ -155,21 +140,16 @@ class _Out(HidingOut):
 
 
 class _AnchoredOut(HidingOut):
-    def __init__(self, collector: Any, after_ack: Keys) -> None:
-        """`after_ack`: the keys of a tuple without anchors that is emitted after the ack of the one being executed."""
+    def __init__(self, collector: Any) -> None:
         super().__init__(collector)
-        self._after_ack = after_ack
-        self._current: Tuple | None = None
-        """The tuple being executed, if it is known."""
         self._keys: dict[int, Keys] = {}
         """Keys by the `id` of their tuple, until its answer; an entry is overwritten when another gets that `id`."""
         self._unanchored: Keys = ()
         """The keys of a tuple without anchors."""
 
-    def begin(self, keys: Keys, tup: Tuple, *, one_at_a_time: bool) -> None:
+    def begin(self, keys: Keys, tup: Tuple) -> None:
         self._keys[id(tup)] = keys
-        self._unanchored = BY_CLOCK if keys is BY_CLOCK else ()
-        self._current = tup if one_at_a_time and keys is not BY_CLOCK else None
+        self._unanchored = keys if keys == NO_ID else ()
 
     def _row(self, values: Any, task: int | None, named: dict[str, Any]) -> Any:
         anchors = named["anchors"] = listed(named.get("anchors", ()))
@@ -178,8 +158,6 @@ class _AnchoredOut(HidingOut):
     def ack(self, tup: Tuple) -> None:
         self._inner.ack(tup)
         self._keys.pop(id(tup), None)
-        if tup is self._current:
-            self._unanchored = self._after_ack
 
     def fail(self, tup: Tuple) -> None:
         self._inner.fail(tup)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,8 @@ from squall.chaos.line_log import LineLog
 STEMS_FROM = "squall_stems_from"
 """The taps' own field: keys of messages, one key alone or a tuple of several."""
 Keys = str | tuple[str, ...]
-BY_CLOCK = ("tick",)
-"""In place of keys: the tuple stems from ticks, so how many there are depends on time."""
-ACKED_BY = "acked by "
-"""In place of keys, followed by a bolt: it emitted the tuple without anchors, after it had acked the tuple that it
-executes."""
+NO_ID = ("no id",)
+"""In place of keys: the tuple stems from a tick, or from an emit without a message id."""
 _LET_GO = "let-go"
 """A file in the taps' directory."""
 
@@ -35,6 +32,8 @@ class Tapping:
     directory: str
     """The directory of their logs."""
     sinks: tuple[str, ...]
+    key: Callable[[dict[str, Any]], Any] | None = None
+    """Makes of a sink's tuple, by field, what must be the same in each run; None: all its values."""
     rates: Mapping[str, float] | None = None
     """Spout -> most emits per second and task, until `let_go`; None: unlimited."""
     by_task: bool = False

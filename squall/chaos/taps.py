@@ -17,22 +17,21 @@ Not hidden: in a component's own task hooks, and in dead letters, values end wit
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from squall.chaos.line_log import digest, quoted
 from squall.chaos.tapped_bolt import TappedBolt, label_of
-from squall.chaos.tapping import STEMS_FROM, Keys, Tapping, is_let_go, new_log, row_of, with_keys
+from squall.chaos.tapping import NO_ID, STEMS_FROM, Keys, Tapping, is_let_go, new_log, with_keys
 from squall.engine.api.around import Around, HidingOut, hiding_last
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.failure import FAILED, Failure
-from squall.engine.api.stream import DEFAULT_STREAM, Stream
-from squall.engine.api.topology import ANY_TASK, ComponentSpec, Topology
+from squall.engine.api.stream import Stream
+from squall.engine.api.topology import ComponentSpec, Topology
 from squall.engine.errors import UsageError
-from squall.engine.foreign.given_columns import ids_of, values_of
+from squall.engine.foreign.given_columns import ids_of
 from squall.engine.foreign.text import repr_of
-from squall.engine.state.records.lineage import has_identity
 from squall.engine.state.stateful_task import StatefulTask
 
 _NAME_CHARACTERS = 80
@@ -71,12 +70,9 @@ def _tapped(spec: ComponentSpec, tapping: Tapping) -> ComponentSpec:
     outputs = {name: Stream(*shape.fields, STEMS_FROM, direct=shape.direct) for name, shape in spec.outputs.items()}
     component: Any
     if spec.is_spout:
-        carried = frozenset(name for name, shape in spec.outputs.items() if has_identity(shape.fields))
-        component = TappedSpout(spec.component, spec.id, tapping, carried)
+        component = TappedSpout(spec.component, spec.id, tapping)
     else:
-        decided = [one for one in spec.subscriptions if spec.tasks > 1 and one.grouping not in ANY_TASK]
-        placed = [label_of(spec.id, one.source, one.stream) for one in decided]
-        component = TappedBolt(spec.component, spec.id, tapping, placed)
+        component = TappedBolt(spec.component, spec.id, tapping)
     subscriptions = tuple(map(hiding_last, spec.subscriptions))
     return replace(spec, component=component, outputs=outputs, subscriptions=subscriptions)
 
@@ -84,15 +80,13 @@ def _tapped(spec: ComponentSpec, tapping: Tapping) -> ComponentSpec:
 class TappedSpout(Around):
     """Writes the source log, and keeps a spout to its pace."""
 
-    def __init__(self, inner: Any, component: str, tapping: Tapping, carried: Collection[str]) -> None:
-        """`carried`: streams whose tuples have an identity."""
+    def __init__(self, inner: Any, component: str, tapping: Tapping) -> None:
         super().__init__(inner)
         self._component = component
         self._tapping = tapping
-        self.carried = carried
 
     def __reduce__(self) -> Any:
-        return TappedSpout, (self._inner, self._component, self._tapping, self.carried)
+        return TappedSpout, (self._inner, self._component, self._tapping)
 
     def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: Any) -> None:
         self._log = new_log(self._tapping, "source")
@@ -136,21 +130,21 @@ class TappedSpout(Around):
 
     # ---- its emits ----
 
-    def note(self, rows: Sequence[Any], message_ids: Sequence[Any]) -> list[Keys]:
+    def note(self, message_ids: Sequence[Any]) -> list[Keys]:
         """Record messages that are about to be emitted. Returns their keys."""
-        self._emitted += len(rows)
+        self._emitted += len(message_ids)
         now_ns = time.monotonic_ns()
         keys: list[Keys] = []
         lines = []
-        for row, message_id in zip(rows, message_ids, strict=True):
+        for message_id in message_ids:
             if message_id is None:
-                keys.append(())
-                lines.append(f'["loose",{quoted(self._component)},{now_ns}')
+                keys.append(NO_ID)
+                lines.append(f'["untracked",{quoted(self._component)},{now_ns}')
             else:
                 key = self._key(message_id)
                 name = quoted(f"{self._component}[{self._index}] message {repr_of(message_id, _NAME_CHARACTERS)}")
                 keys.append(key)
-                lines.append(f'["emit","{key}","{digest(row)}",{now_ns},{name}')
+                lines.append(f'["emit","{key}",{now_ns},{name}')
         self._log.write(*lines)
         return keys
 
@@ -208,22 +202,17 @@ class _SpoutOut(HidingOut):
 
     def __init__(self, collector: Any, spout: TappedSpout) -> None:
         super().__init__(collector)
-        self._note, self._carried = spout.note, spout.carried
-
-    def _plain(self, values: Any, named: dict[str, Any]) -> Any:
-        """Without the identity, which says which task has read the message, too."""
-        return values[:-1] if named.get("stream", DEFAULT_STREAM) in self._carried else values
+        self._note = spout.note
 
     def _row(self, values: Any, task: int | None, named: dict[str, Any]) -> Any:
-        row = row_of(values)
-        (keys,) = self._note([self._plain(row, named)], [named.get("message_id")])
-        return with_keys(row, keys)
+        (keys,) = self._note([named.get("message_id")])
+        return with_keys(values, keys)
 
     def _columns(self, columns: Any, task: int | None, named: dict[str, Any]) -> Any:
-        rows = list(zip(*map(values_of, self._plain(columns, named)), strict=True))
+        rows = min(map(len, columns), default=0)
         if isinstance(named.get("message_ids"), Iterable):
             named["message_ids"] = ids_of(named["message_ids"])  # an iterator, such as map(...), is read once
         ids: Any = named.get("message_ids")
         # An id for each row, or the engine refuses them.
-        fits = isinstance(ids, Sequence) and len(ids) == len(rows)
-        return *columns, self._note(rows, ids if fits else [None] * len(rows))
+        fits = isinstance(ids, Sequence) and len(ids) == rows
+        return *columns, self._note(ids if fits else [None] * rows)

@@ -20,7 +20,7 @@ from squall.chaos.tapping import Tapping
 from squall.chaos.taps import sinks_of, tap
 from squall.chaos.trial import SETTINGS, StoppedTrial, Subject
 from squall.cli.given.interrupts import Interrupts
-from squall.cli.given.loader import load_function, load_topology
+from squall.cli.given.loader import load_function, load_result, load_topology
 from squall.cli.given.settings import layers_of, settings_option
 from squall.cli.given.topology_target import target_options
 from squall.cli.shown.output import note, reserve_stdout, say, say_json
@@ -43,13 +43,16 @@ _NUMBER, _COUNT = click.IntRange(0, 2**63), click.IntRange(1, 1_000_000)
               help="A sink to compare (default: each bolt that no other reads from).")
 @click.option("--result", metavar="FILE:FUNCTION",
               help="A function of ARGS that reads the result back, to be the same after each run.")
+@click.option("--key", metavar="FILE:FUNCTION",
+              help="A function that makes of a sink's tuple, a dict, what must be the same in each run.")
 @settings_option
 @click.option("--only", type=_NUMBER, multiple=True, metavar="N",
               help="A fault of the seed, by its number: only those named are injected; 0: none.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 def chaos_command(
     target: str, app_dir: str | None, seed: int, seeds: int, duration: str, mix: str, sinks: tuple[str, ...],
-    result: str | None, settings: tuple[str, ...], only: tuple[int, ...], as_json: bool, arguments: tuple[str, ...],
+    result: str | None, key: str | None, settings: tuple[str, ...], only: tuple[int, ...], as_json: bool,
+    arguments: tuple[str, ...],
 ) -> None:
     """Run the topology in FILE under random faults, and prove that nothing was lost.
 
@@ -66,7 +69,8 @@ def chaos_command(
     with tempfile.TemporaryDirectory(prefix="squall-chaos-") as place:
         given = [one if result is None else one.replace(PLACE, place) for one in arguments]
         loaded = load_topology(target, given, app_dir)
-    read = None if result is None else load_function(result, app_dir)
+    read = None if result is None else load_result(result, app_dir, loaded.script)
+    key_of = None if key is None else load_function(key, app_dir, loaded.script)
     topology = loaded.topology
     config = layers.config(topology.config)
     check_workers(config.workers, 1)
@@ -75,14 +79,15 @@ def chaos_command(
     session = _Session(lambda text: (note if as_json else say)(*text.split("\n")), {
         "file": target, "seed": seed, "seeds": seeds, "for": duration, "mix": mix, "sink": list(subject.sinks),
         "set": [f"{name}={value}" for name, value in config.explicit().items()], "only": list(only),
-        "result": [] if result is None else [result], "app-dir": [] if app_dir is None else [app_dir],
+        **{name: [] if value is None else [value] for name, value in
+           {"result": result, "key": key, "app-dir": app_dir}.items()},
         "arguments": list(arguments),
     })  # fmt: skip
     directory = Path(tempfile.mkdtemp(prefix="squall-chaos-"))
     try:
         with Interrupts() as interrupts:
             compared = None if read is None else Result(loaded.build, read, arguments, directory)
-            proof = Proof(subject, kinds, for_secs, directory, lambda: interrupts.count > 0, compared)
+            proof = Proof(subject, kinds, for_secs, directory, lambda: interrupts.count > 0, compared, key_of)
             session.run(proof, range(seed, seed + seeds), only or None)
     except StoppedTrial:
         raise click.exceptions.Exit(interrupts.exit_code) from None
@@ -111,15 +116,16 @@ class _Session:
         expected = proof.learn()
         self.document["expected"] = {
             "messages": expected.messages, "secs": round(expected.secs, 3), "finite": expected.finite,
-            "asked": {law.label: law.asks for law in expected.laws}, "not_shown": expected.not_shown,
+            "asked": dict(expected.asked), "not_shown": expected.not_shown,
         }  # fmt: skip
         self._tell(expected_text(self.document["expected"]))
         rows: list[dict[str, Any]] = self.document["seeds"]
         for seed in seeds:
-            rows.append(proof.try_seed(seed, expected, only).to_dict())
-            if len(seeds) == 1 or not rows[-1]["good"]:
-                self._tell(timeline_text(rows[-1]))
-            self._tell(seed_text(rows[-1]))
+            result = proof.try_seed(seed, expected, only)
+            rows.append(result.to_dict())
+            if len(seeds) == 1 or not result.good:
+                self._tell(timeline_text(result))
+            self._tell(seed_text(result))
         self.document |= {"good": all(row["good"] for row in rows), "bound": min(1.0, 3 / len(seeds))}
 
     def end(self) -> None:

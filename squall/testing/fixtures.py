@@ -67,8 +67,7 @@ class FixtureChaos:
         for seed in tried:
             result = proof.try_seed(seed, expected)
             if not result.good:
-                document = result.to_dict()
-                pytest.fail(f"{seed_text(document)}\n{timeline_text(document)}", pytrace=False)
+                pytest.fail(f"{seed_text(result)}\n{timeline_text(result)}", pytrace=False)
             results.append(result)
         return results
 

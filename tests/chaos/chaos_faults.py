@@ -133,6 +133,11 @@ def topology(args: list[str]) -> Topology:
     return builder.build()
 
 
+def number(row: dict[str, int]) -> int:
+    """What `--key` compares."""
+    return row["n"]
+
+
 def numbers(args: list[str]) -> set[int]:
     """What `end` has written."""
     return {int(line) for path in Path(args[1]).glob("numbers-*") for line in path.read_text().splitlines()}

@@ -97,6 +97,11 @@ def topology(halves: Halves, highest: bool = False) -> Topology:
     return builder.build()
 
 
+def half(row: dict[str, Any]) -> tuple[int, int]:
+    """What `--key` compares."""
+    return row["n"], row["half"]
+
+
 def numbers() -> Topology:
     return topology(Halves())
 

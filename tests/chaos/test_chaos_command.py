@@ -19,7 +19,7 @@ HERE = "tests/chaos/chaos_parts.py"
 
 def test_two_seeds(tmp_path: Path) -> None:
     done = squall(
-        "chaos", f"{HERE}:numbers", "--seed", "7", "--seeds", "2", "--for", "1s", "--json",
+        "chaos", f"{HERE}:numbers", "--seed", "7", "--seeds", "2", "--for", "1s", "--key", f"{HERE}:half", "--json",
         TMPDIR=str(tmp_path),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

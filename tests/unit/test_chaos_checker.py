@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import functools
-import json
 import random
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from squall.chaos import checker
 from squall.chaos.checker import Law, SeedVerdict, SourceLaw, judge, learn, learn_source, read_run
 from squall.chaos.line_log import LineLog, digest
 from squall.chaos.proof import never_again
@@ -47,7 +44,7 @@ class Planted:
         for record in records:
             self.ns += 1
             if record == "emit":
-                self.source.append(record, key, digest(("line", number)), self.ns, self.name(number))
+                self.source.append(record, key, self.ns, self.name(number))
             elif record in ("ack", "fail", "dead"):
                 self.source.append(record, key, self.ns, "why")
             else:
@@ -80,8 +77,8 @@ def laws(plant: Plant) -> list[Law]:
     return laws_of(plant(), plant())
 
 
-def laws_of(*references: Planted, ends: bool = True) -> list[Law]:
-    return learn([read_run(run.path) for run in references], ends)
+def laws_of(*references: Planted, keyed: bool = False) -> list[Law]:
+    return learn([read_run(run.path) for run in references], keyed)
 
 
 def source_of(*references: Planted, ends: bool = True) -> SourceLaw:
@@ -153,7 +150,7 @@ def test_what_a_source_with_an_end_leaves_out_or_makes_up_is_named(plant: Plant,
     assert verdict.not_shown
 
 
-def test_results_of_windows_are_compared_all_together(plant: Plant) -> None:
+def test_results_of_windows_are_compared_all_together_by_keys(plant: Plant) -> None:
     """Which task makes which of them, and in what order, differs from run to run."""
     label = "file from sums.results/default"
 
@@ -164,11 +161,14 @@ def test_results_of_windows_are_compared_all_together(plant: Plant) -> None:
             run.play(number, "emit").more(result, digest(number), label=label).play(number, "ack")
         return run
 
-    references = planted("abc"), planted("abc")
-    laws, source = laws_of(*references), source_of(*references)
+    references = planted("abc"), planted("de")
+    laws, source = laws_of(*references, keyed=True), source_of(*references)
     for results, findings in (("cab", []), ("bcab", []), ("ca", ["lost"]), ("caB", ["lost", "invented"])):
         assert found(planted(results), laws, source) == [(kind, label) for kind in findings]
-    assert judged(planted("f"), laws_of(references[0], planted("de")), source).good
+    assert found(references[1], laws, source) == [("lost", label), ("invented", label)], "and so the proof ends"
+    verdict = judged(planted("f"), laws_of(*references), source)
+    assert (verdict.good, verdict.asked[label]) == (True, "nothing")
+    assert "what comes of each message: windows make its tuples" in verdict.not_shown[0]
 
 
 def test_a_message_that_an_endless_source_skips_is_named(plant: Plant, laws: list[Law]) -> None:
@@ -190,6 +190,7 @@ def test_ids_that_are_new_in_each_run_are_told(plant: Plant) -> None:
     fresh = plant(0).all_of(*range(COUNT, 2 * COUNT))
     assert source_of(plant(), plant()).unstable == []
     assert source_of(plant(), fresh).unstable == ["lines"]
+    assert [law.compares for law in laws_of(plant(), fresh)] == ["count"]
 
 
 def test_a_dead_letter_that_no_poison_explains_is_found(plant: Plant, laws: list[Law]) -> None:
@@ -218,14 +219,23 @@ def test_what_differs_without_faults_is_not_asked_of_runs_with_faults(plant: Pla
             planted.play(number, "emit").receive(number, f"{times}", "differs")
             for _ in range(times):
                 planted.receive(number, "more", "more")
-            if number % 2 == times - 1:
-                planted.receive(number, "some", "some")
             planted.more("s", digest(number), digest(0), label="joined")
             planted.play(number, "ack")
         return planted
 
-    laws = {law.label: law.asks for law in laws_of(reference(1), reference(2))}
-    assert laws == {"differs": "count", "more": "presence", "some": "nothing", "joined": "presence"}
+    def limit(label: str, said: str) -> str:
+        return f"{label}: what comes of each message: {said}"
+
+    references = reference(1), reference(2)
+    verdict = judged(reference(3), laws_of(*references))
+    assert verdict.good
+    assert verdict.asked == {"differs": "count", "more": "nothing", "joined": "nothing"}
+    assert verdict.not_shown == [
+        "differs: values, only their number: those of lines[0] message 0 differ between runs without faults",
+        limit("joined", "its tuples stem from several messages, and from which depends on time"),
+        limit("more", "without faults, 1 and 2 tuples of lines[0] message 0 arrived"),
+    ]
+    assert [law.compares for law in laws_of(*references, keyed=True)] == ["count and keys", "keys", "keys"]
 
 
 def but(*odd: int, usual: str = "a", then: str = "") -> Callable[[int], str]:
@@ -233,34 +243,28 @@ def but(*odd: int, usual: str = "a", then: str = "") -> Callable[[int], str]:
     return lambda number: then if number in odd else usual
 
 
-def test_a_message_that_arrives_in_every_run_without_faults_has_to_arrive(plant: Plant) -> None:
-    laws = laws_of(plant(COUNT, but(5)), plant(COUNT, but(5, usual="aa")))
-    assert [law.asks for law in laws] == ["presence"]
-    assert found(plant(COUNT, but(5, usual="aaa")), laws) == []
-    assert found(plant(COUNT, but(7, usual="aaa")), laws) == [("lost", "7")]
-
-
-def sampled(at: int) -> Callable[[int], str]:
-    return lambda number: "a" if number % 3 == at else ""
-
-
-@pytest.mark.parametrize(("count", "first", "second", "third"), [
-    (COUNT, but(1, usual="aa"), but(1, 2, usual="aaa"), but(3, usual="aa")),
-    (400, sampled(0), sampled(1), sampled(0)),
-], ids=["the first of a batch, which depends on time", "a sample, of which hardly any message arrives in both runs"])
-def test_where_it_is_chance_which_messages_arrive_none_has_to(
-    plant: Plant, count: int, first: Any, second: Any, third: Any
-) -> None:
-    verdict = judged(plant(count, third), laws_of(plant(count, first), plant(count, second)))
-    assert (verdict.asked, verdict.good) == ({SINK: "nothing"}, True)
-    assert "chance which messages arrive" in verdict.not_shown[0]
-
-
 def test_messages_that_always_fail_at_first_have_to_arrive(plant: Plant) -> None:
-    first, second, bad = (plant(0).play(1, "emit", "fail", "emit", *arrives, "ack") for arrives in ("a", "a", ""))
+    first, second, bad = (plant(0).play(1, "emit", "fail", "emit", *arrives, "ack") for arrives in ("a", "aa", ""))
     laws = laws_of(first, second)
-    assert [law.asks for law in laws] == ["presence"]
+    assert [law.compares for law in laws] == ["count"]
     assert found(bad, laws) == [("lost", "1")]
+    assert [law.compares for law in laws_of(first, plant(0).play(1, "emit", "fail", "emit", "ack"))] == ["nothing"]
+
+
+def test_what_arrives_only_of_replays_is_not_asked(plant: Plant) -> None:
+    """A value that several messages have arrives of whichever comes last."""
+    first, second = plant(COUNT, but(3)), plant(COUNT - 1, but(3))
+    (law,) = laws_of(first, second.play(COUNT - 1, "emit", "fail", "emit", "a", "ack"))
+    assert law.asks == "values"
+    others = (number for number in range(COUNT) if number != 3)
+    (law,) = laws_of(first, plant(0).all_of(*others, values=but()).play(3, "emit", "fail", "emit", "a", "ack"))
+    assert (law.asks, law.why) == ("nothing", "whether anything of lines[0] message 3 arrives depends on replays")
+
+
+def test_of_a_state_only_the_number_is_asked(plant: Plant) -> None:
+    references = [read_run(plant().path) for _ in range(2)]
+    assert [law.compares for law in learn(references, of_state={SINK})] == ["count"]
+    assert [law.compares for law in learn(references, True, {SINK})] == ["count and keys"]
 
 
 def test_values_that_depend_on_replays_are_only_counted(plant: Plant) -> None:
@@ -273,96 +277,25 @@ def test_a_source_that_does_not_replay_is_found(plant: Plant) -> None:
     assert never_again(read_run(plant().play(3, "fail").path)) == ["lines[0] message 3"]
 
 
-@pytest.mark.parametrize(("bad", "good"), [(0, 1), (2, 1), (1, 2)], ids=["lost", "repeated", "invented"])
-def test_what_few_messages_do_without_faults_is_a_finding(plant: Plant, bad: int, good: int) -> None:
-    """A bolt that loses or repeats one record in a hundred by chance: each run without faults has others."""
-    first, second, third = (
-        plant(200, but(*odd, usual="a" * good, then="a" * bad)) for odd in ((3,), (120, 121), (7,))
-    )
-    laws = laws_of(first, second)
-    assert [law.asks for law in laws] == ["values"], "it is asked of all others"
-    what = {one.message: one.what for one in judged(first, laws).findings if one.kind == "unsteady"}
-    assert set(what) == {first.name(odd) for odd in (3, 120, 121)}
-    assert f"received {bad} and {good} records" in what[first.name(3)]
-    assert ("lost" if bad < good else "repeated", "7") in found(third, laws)
-
-
-@pytest.mark.parametrize(("messages", "stems_from", "count", "kind", "said"), [
-    (100, [], 4, "loose", "4 of its 204 tuples are not anchored: none comes back"),
-    (0, [], 100, "loose", "100 of its 100 tuples are not anchored"),
-    (0, ["acked by words"], 3, "early", "received 3 tuples that words emitted without anchors, after it had acked"),
+@pytest.mark.parametrize(("messages", "stems_from", "kind", "said"), [
+    (100, [], "loose", "4 of its 204 tuples are not anchored: none comes back"),
+    (0, [], "loose", "4 of its 4 tuples are not anchored"),
+    (0, ["no id"], "", ""),
 ])
-def test_few_tuples_without_anchors_and_those_after_an_ack_are_findings(
-    plant: Plant, messages: int, stems_from: list[str], count: int, kind: str, said: str
+def test_tuples_without_anchors_are_a_finding(
+    plant: Plant, messages: int, stems_from: list[str], kind: str, said: str
 ) -> None:
-    first, second, third = (plant(messages).more([*map(str, range(count))], *stems_from) for _ in range(3))
+    first, second, third = (plant(messages).more("wxyz", *stems_from) for _ in range(3))
     verdict = judged(third, laws_of(first, second))
-    assert kinds(verdict) == [(kind, SINK)]
-    assert said in verdict.findings[0].what
-
-
-@pytest.mark.parametrize(("first", "second", "ends", "words", "findings", "unseen"), [
-    ("xy", "yxx", True, "xyy", [], "no replay would bring them back"),
-    ("xy", "yxx", True, "x", ["lost"], ""),
-    ("xy", "yxx", True, "xyz", ["invented"], ""),
-    ("", "", True, "z", ["invented"], ""),
-    ("a", "bc", True, "d", [], "lost or invented ones are not seen"),
-    ("xx", "xx", True, "x", ["lost"], ""),
-    ("xx", "xx", False, "x", [], "no replay would bring them back"),
-])
-def test_records_of_no_message_that_are_missing_or_new_are_found(
-    plant: Plant, first: str, second: str, ends: bool, words: str, findings: list[str], unseen: str
-) -> None:
-    """Unless there are others in each run without faults; runs of an endless source need not have as many."""
-    verdict = judged(plant().more(words), laws_of(plant().more(first), plant().more(second), ends=ends))
-    assert kinds(verdict) == [(kind, SINK) for kind in findings]
-    assert [unseen in said for said in verdict.not_shown] == [True] * bool(unseen)
+    assert kinds(verdict) == [(kind, SINK)] * bool(kind)
+    assert said in "".join(finding.what for finding in verdict.findings)
+    assert verdict.asked == {SINK: "values" if messages else "nothing"}
 
 
 def test_records_that_stem_from_ticks_are_not_counted(plant: Plant, laws: list[Law]) -> None:
-    verdict = judged(plant().more("f", "tick"), laws)
+    verdict = judged(plant().more("f", "no id"), laws)
     assert verdict.good
-    assert "stem from ticks alone" in verdict.not_shown[0]
-
-
-@pytest.fixture
-def placed(plant: Plant) -> Callable[[Callable[[int, str], int]], Planted]:
-    """A run whose sink has two tasks: `task_of(number, word)` receives a record; one message is emitted twice."""
-
-    def made(task_of: Callable[[int, str], int]) -> Planted:
-        run = plant(0)
-        tasks = [run.sink, LineLog(run.path / "sink-1")]
-        for index, log in enumerate(tasks):
-            log.append("task", index, [SINK])
-        for number in range(COUNT):
-            run.play(number, "emit", *(("fail", "emit") if number == COUNT - 1 else ()))
-            for word in "ab":
-                run.sink = tasks[task_of(number, word)]
-                run.play(number, word)
-            run.play(number, "ack")
-        return run
-
-    return made
-
-
-def by_number(number: int, word: str) -> int:
-    return number % 2
-
-
-def test_a_record_that_another_task_receives_is_named(placed: Plant) -> None:
-    laws = laws_of(placed(by_number), placed(by_number))
-    verdict = judged(placed(by_number), laws)
-    assert (kinds(verdict), verdict.not_shown) == ([], [])
-    assert ("misplaced", "3") in found(placed(lambda number, word: (number + (number == 3)) % 2), laws)
-    both = laws_of(*(placed(lambda number, word: word == "b") for _ in range(2)))
-    assert ("misplaced", "3") in found(placed(lambda number, word: word == "b" and number != 3), both)
-
-
-def test_tasks_that_differ_without_faults_are_said_not_to_be_compared(placed: Plant) -> None:
-    laws = laws_of(placed(by_number), placed(lambda number, word: number // 2 % 2))
-    verdict = judged(placed(lambda number, word: 1), laws)
-    assert verdict.asked == {SINK: "values"}
-    assert verdict.not_shown == [f"{SINK}: which task receives a tuple is not compared"]
+    assert "1 tuples stem from ticks" in verdict.not_shown[0]
 
 
 def test_what_is_emitted_again_after_any_failure_has_its_old_id(plant: Plant, laws: list[Law]) -> None:
@@ -379,20 +312,9 @@ def test_it_imports_the_standard_library_alone() -> None:
             assert "from ." not in source.text
 
 
-def test_it_is_a_program(
-    plant: Plant, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    whole, other, lacking = plant(), plant(), plant(COUNT, but(0, usual="ab", then="b"))
-    references = ["--reference", str(whole.path), "--reference", str(other.path)]
-    for run, code, counts in ((lacking, 1, {"lost": 1}), (whole, 0, {})):
-        monkeypatch.setattr("sys.argv", ["checker.py", str(run.path), *references])
-        assert checker.main() == code
-        assert json.loads(capsys.readouterr().out)["counts"] == counts
-
-
 def test_tasks_that_use_the_same_id_are_noticed(tmp_path: Path) -> None:
     for task, key in ((0, "aa"), (1, "aa"), (1, "bb")):
-        LineLog(tmp_path / f"source-{task}-{key}").append("emit", key, "d", 1, f"lines[{task}] message 0")
+        LineLog(tmp_path / f"source-{task}-{key}").append("emit", key, 1, f"lines[{task}] message 0")
     assert {key: message.names_differ for key, message in read_run(tmp_path).messages.items()} == {
         "aa": True, "bb": False,
     }  # fmt: skip

@@ -75,15 +75,15 @@ def test_messages_are_open_until_they_are_answered(tmp_path: Path) -> None:
     one, two = LineLog(tmp_path / "source-one"), LineLog(tmp_path / "source-two")
     found = UnendedMessages(str(tmp_path))
     assert found.read() == set()
-    one.append("emit", "a", "digest", 1, 'lines[0] message "x"')
-    one.append("emit", "b", "digest", 1, "lines[0] message 2")
-    one.append("loose", "lines", 2)
+    one.append("emit", "a", 1, 'lines[0] message "x"')
+    one.append("emit", "b", 1, "lines[0] message 2")
+    one.append("untracked", "lines", 2)
     assert found.read() == {b"a", b"b"}
     one.append("fail", "a", 3, "worker died")
     # Another life of the task, whose file is read first or last.
     two.append("ack", "a", 4)
     two.append("dead", "b", 5, "exception")
-    two.append("emit", "c", "digest", 6, "lines[0] message 3")
+    two.append("emit", "c", 6, "lines[0] message 3")
     (tmp_path / "sink-three").write_bytes(b'["emit","z",1,1]\n')
     assert found.read() == {b"c"}
     with (tmp_path / "source-two").open("ab") as file:

@@ -54,6 +54,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ((*CHAOS, "--seed", "1", "--mix", "meteor"), "mix 'meteor' is unknown; allowed: all, process"),
         ((*CHAOS, "--seed", "1", "--for", "3 parsecs"), "duration '3 parsecs'"),
         ((*CHAOS, "--seed", "1", "--sink", "numbers"), "sink 'numbers' is no bolt of this topology; its bolts: halves"),
+        ((*CHAOS, "--seed", "1", "--key", NAMES), f"'{NAMES}' names no function; write FILE:FUNCTION"),
         (CHAOS, "missing option '--seed' (see `squall chaos --help`)"),
         (("run", "examples/groupings.py", "--on", "spark"), "on Spark, 1 of 10 parts of this topology differ, such as"),
     ],

@@ -82,14 +82,31 @@ def _load_flux(file: str, arguments: list[str], app_dir: str | None) -> Loaded:
     return Loaded(build(arguments), None, root, build)
 
 
-def load_function(target: str, app_dir: str | None = None) -> Callable[[list[str]], Any]:
-    """Load the function FILE:FUNCTION; it is called with ARGS, if it takes any. UsageError also for what it raises."""
-    wanted, module = _module_of(target, app_dir)
+def load_function(target: str, app_dir: str | None = None, script: ModuleType | None = None) -> Callable[..., Any]:
+    """Load the function FILE:FUNCTION. `script`: the topology's file, if workers cannot import it; it is not imported a
+    second time, so that its functions travel with the topology."""
+    return _function_of(target, app_dir, script)[2]
+
+
+def load_result(target: str, app_dir: str | None, script: ModuleType | None) -> Callable[[list[str]], Any]:
+    """Load the same, to be called with ARGS, if it takes any. UsageError also for what it raises."""
+    wanted, module, function = _function_of(target, app_dir, script)
+    takes = bool(inspect.signature(function).parameters)
+    return lambda arguments: _call(wanted, _file_of(module), function, arguments if takes else [])
+
+
+def _function_of(
+    target: str, app_dir: str | None, script: ModuleType | None
+) -> tuple[GivenTopology, ModuleType, Callable[..., Any]]:
+    wanted = read_target(target, app_dir)
+    if script is not None and wanted.path is not None and wanted.path.samefile(script.__file__ or ""):
+        module = script
+    else:
+        wanted, module = _module_of(target, app_dir)
     function = vars(module).get(wanted.name)
     if ":" not in target or not callable(function):
         raise UsageError(f"{target!r} names no function; write FILE:FUNCTION, such as {wanted.label}:result")
-    takes = bool(inspect.signature(function).parameters)
-    return lambda arguments: _call(wanted, _file_of(module), function, arguments if takes else [])
+    return wanted, module, function
 
 
 def _module_of(target: str, app_dir: str | None) -> tuple[GivenTopology, ModuleType]:
