@@ -11,7 +11,7 @@ from squall.chaos.checker import NOTHING
 from squall.engine.foreign.text import plain
 from squall.engine.plural import plural
 from squall.engine.report.failure_log import ComponentFailures
-from squall.scheduler.faults.fault import text_of
+from squall.scheduler.faults.sentence import text_of
 
 if TYPE_CHECKING:
     from squall.chaos.proof import SeedResult
