@@ -64,7 +64,7 @@ def _deaths(run_dir: RunDir, sample: Sample) -> Iterator[dict[str, Any]]:
     for death in sample.report.restarts:
         yield _mark(began_unix_secs + death.at_secs, "worker died", f"{death.slot}: {death.reason}")
     for daemon in read_deaths(run_dir):
-        yield _mark(daemon["at_unix_secs"], "daemon died", f"{daemon['daemon']}: {daemon['reason']}")
+        yield _mark(daemon.at_unix_secs, "daemon died", f"{daemon.daemon}: {daemon.reason}")
 
 
 def _faults(run_dir: RunDir, sample: Sample) -> Iterator[dict[str, Any]]:
