@@ -32,36 +32,34 @@ PREFIX = "/api/squall/v1"
 SVG = "image/svg+xml"
 _APART = {"content-security-policy": "sandbox allow-scripts"}
 """A flame graph has a script of its own and names of users' functions: it gets no session of ours."""
-Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 Asked = Callable[..., Any]
 """A method of `ClusterApi`."""
 
 
-def code_of(error: SquallError) -> int:
+def code_of(error: Exception) -> int:
     """The HTTP status of a refusal."""
-    codes: tuple[tuple[type[SquallError], int], ...] = ((Unknown, 404), (ReadOnly, 403), (ClusterError, 503))
-    return next((code for kind, code in codes if isinstance(error, kind)), 400)
-
-
-def wrong_use(error: RequestValidationError) -> str:
-    """The mistakes in a request, in one line."""
-    mistakes = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-    return plain("; ".join(mistakes))
+    codes: dict[type[SquallError], int] = {Unknown: 404, ReadOnly: 403, ClusterError: 503}
+    return next((code for kind, code in codes.items() if isinstance(error, kind)), 400)
 
 
 class SquallRoute(APIRoute):
     """Answers mistakes with one line."""
 
-    def get_route_handler(self) -> Handler:
+    def refusal(self, error: Exception, why: str) -> Response:
+        """The answer to a mistake."""
+        return JSONResponse({"error": why}, code_of(error))
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
         async def handler(request: Request) -> Response:
             try:
                 return await handle(request)
             except RequestValidationError as error:
-                return JSONResponse({"error": wrong_use(error)}, 400)
+                mistakes = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+                return self.refusal(error, plain("; ".join(mistakes)))
             except SquallError as error:
-                return JSONResponse({"error": plain(error)}, code_of(error))
+                return self.refusal(error, plain(error))
 
         return handler
 
