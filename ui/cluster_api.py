@@ -18,14 +18,13 @@ from squall.engine.report.run_report import latency_of
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.log_tail import LogTail
 from squall.scheduler.client.nimbus_client import NimbusClient
-from squall.scheduler.client.rates import component_rates
 from squall.scheduler.client.standing import job_named, limit_secs
 from squall.scheduler.faults.catalogue import CATALOGUE, Kind
 from squall.scheduler.faults.fault import parse
 from squall.scheduler.faults.in_force import FaultInForce
 from squall.scheduler.records.dead_letters import DeadLetter, DeadLetters
 from squall.scheduler.records.failure_file import read_stopped
-from squall.ui.charts import marks_of, points_of, windowed
+from squall.ui.charts import component_rates, marks_of, points_of, windowed
 from squall.ui.history import DAY_SECS, ComponentCounts, History, row_of
 from squall.ui.processes import Processes
 from squall.ui.profiling import Profiles
